@@ -5,6 +5,8 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -35,9 +37,11 @@ struct flaky {
 struct one_run {
   std::vector<int> failures = std::vector<int>(20);
   flaky data{&failures};
-  ps::detail::read_guard guard;
-  ps::detail::guarded_reader<flaky> reader{data, guard, 0, 4};
   ps::batch_layout<number> layout{{}, 8};
+  ps::detail::read_guard guard;
+  ps::detail::guarded_reader reader{
+      std::make_unique<ps::detail::chunk_reader_of<flaky>>(data, layout), guard, 0, 4};
+  ps::failure where;
   std::vector<std::byte> memory = std::vector<std::byte>(layout.bytes());
   ps::batch_view<number> out{memory.data(), layout, 2, 4};
   std::vector<std::uint64_t> samples{4, 5, 6, 7};
@@ -46,7 +50,13 @@ struct one_run {
       : guard{policy, {}, ps::detail::facts_of(data, 20), {1, 1, 8}} {}
 
   void read(bool is_over = false) {
-    reader.read(0, {3, 1, 8, 8}, samples, out, {.seed = 1, .epoch = 3}, [=] { return is_over; });
+    const ps::batch_info info{3, 1, 8, 8};
+    const ps::random_key key{.seed = 1, .epoch = 3};
+    const auto over = [=] { return is_over; };
+    if (const auto* failed = reader.read({0, info, memory.data(), 2, samples, key}, over)) {
+      where = *failed->place;
+      std::rethrow_exception(failed->error);
+    }
   }
   [[nodiscard]] std::vector<std::uint64_t> numbers() const {
     std::vector<std::uint64_t> found;
@@ -63,8 +73,7 @@ TEST_CASE("an exception of a read names the sample and its place", "[faults]") {
   one_run run{{}};
   run.failures[6] = 1;
   CHECK_THROWS_MATCHES(run.read(), std::runtime_error, Catch::Matchers::Message("bad 6"));
-  CHECK(run.reader.where().str() ==
-        "stage read, epoch 3, batch 1, sample 6 (position 4 of the batch)");
+  CHECK(run.where.str() == "stage read, epoch 3, batch 1, sample 6 (position 4 of the batch)");
 }
 
 TEST_CASE("a sample is read again as often as the policy says, the others as before", "[faults]") {
@@ -78,7 +87,7 @@ TEST_CASE("a sample is read again as often as the policy says, the others as bef
   CHECK(report.failed_reads == 3);
   run.failures[5] = 3;
   CHECK_THROWS_MATCHES(run.read(), std::runtime_error, Catch::Matchers::Message("bad 5"));
-  CHECK(run.reader.where().sample == 5);
+  CHECK(run.where.sample == 5);
 }
 
 TEST_CASE("another sample takes the place of one that can't be read", "[faults]") {

@@ -18,13 +18,17 @@ TEST_CASE("a verdict says where the sample comes from, and an order has no sampl
       {1, 1, 4}};
   CHECK_FALSE(guard.has_thread());
   const ps::batch_info info{0, 0, 4, 4};
-  ps::failure read{"read", 0, 0, 2, 7};
-  CHECK(guard.verdict(0, info, nullptr, read) == nullptr);
-  CHECK_FALSE(read.origin);
+  ps::detail::failed_batch none;
+  guard.judge(0, info, none);
+  CHECK_FALSE(none);
+  CHECK_FALSE(none.place);
   const auto error = std::make_exception_ptr(std::runtime_error{"bad"});
-  CHECK(guard.verdict(0, info, error, read) == error);
-  CHECK(read.origin == ps::sample_origin{77, 1});
-  ps::failure order{"order", 0, 0};
-  CHECK(guard.verdict(0, info, error, order) == error);
-  CHECK_FALSE(order.origin);
+  ps::detail::failed_batch read{error, ps::failure{"read", 0, 0, 2, 7}};
+  guard.judge(0, info, read);
+  CHECK(read.error == error);
+  CHECK(read.place->origin == ps::sample_origin{77, 1});
+  ps::detail::failed_batch order{error, ps::failure{"order", 0, 0}};
+  guard.judge(0, info, order);
+  CHECK(order.error == error);
+  CHECK_FALSE(order.place->origin);
 }

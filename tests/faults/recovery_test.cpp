@@ -11,6 +11,8 @@
 #include <thread>
 #include <vector>
 
+#include <penstock/core/batch.hpp>
+
 #include "support/catch.hpp"
 
 namespace ps = penstock;

@@ -2,7 +2,7 @@
 // What happens between two epochs: the order of the next one is asked for, and the dataset's size.
 // Both are the user's code, which may throw, take its time, or give another answer than
 // before.
-#include <penstock/load/detail/engine.hpp>
+#include <penstock/load/detail/loader_core.hpp>
 
 #include <atomic>
 #include <chrono>

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/load/detail/engine.hpp>
+#include <penstock/load/detail/batch_work.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <penstock/load/detail/plan/plan.hpp>
@@ -17,13 +18,13 @@ namespace ps = penstock;
 
 namespace {
 
-using work = ps::detail::batch_work<int>;
+using work = ps::detail::batch_work;
 
 void note(work& batch, std::size_t position) {
   try {
     throw std::runtime_error(std::to_string(position));
   } catch (...) {
-    batch.note_error({"read", 0, 0, position, position});
+    batch.note_failed({std::current_exception(), ps::failure{"read", 0, 0, position, position}});
   }
 }
 
@@ -49,29 +50,27 @@ TEST_CASE("only the last run of a batch finishes it, and a slot can be opened ag
 
 TEST_CASE("the error of the lowest position is kept, and taken once", "[load][fault:samples-1]") {
   work batch;
-  CHECK(batch.take_error() == nullptr);
+  CHECK_FALSE(batch.failed());
   note(batch, 5);
   note(batch, 2);
   note(batch, 9);
-  CHECK(batch.error_where().position == 2);
-  const auto error = batch.take_error();
-  REQUIRE(error != nullptr);
-  CHECK(text_of(error) == "2");
-  CHECK(batch.take_error() == nullptr);
+  REQUIRE(batch.failed());
+  const auto first = std::exchange(batch.failed(), {});
+  CHECK(first.place->position == 2);
+  CHECK(text_of(first.error) == "2");
+  CHECK_FALSE(batch.failed());
   note(batch, 9);  // the next batch in this slot: a higher position counts again
-  CHECK(batch.error_where().position == 9);
+  CHECK(batch.failed().place->position == 9);
 }
 
 TEST_CASE("a padded batch continues at the start of its epoch, for any number of samples",
           "[load]") {
   const std::uint64_t samples = GENERATE(~std::uint64_t{0}, std::uint64_t{25}, std::uint64_t{3});
   const ps::detail::epoch_plan plan{samples, 10, ps::partial_batch::pad};
-  ps::detail::batch_work<ps::detail::identity_order> batch;
   const std::uint64_t last = plan.batches() - 1;
-  batch.bind(plan.at({0, last}), last, ps::detail::identity_order{});
   for (std::size_t begin = 0; begin < 10; ++begin) {
     std::vector<std::uint64_t> found(10 - begin);
-    batch.pick(plan, begin, found);
+    ps::detail::pick_samples(ps::detail::identity_order{}, plan, plan.at({0, last}), begin, found);
     for (std::size_t i = 0; i < found.size(); ++i) {
       const std::uint64_t left = samples - last * 10;
       const std::uint64_t place = begin + i;

@@ -8,9 +8,10 @@
 #include <tuple>
 
 #include <penstock/device/cpu_device.hpp>
-#include <penstock/load/detail/consumer.hpp>
 #include <penstock/load/detail/delivery.hpp>
+#include <penstock/load/detail/loader_core.hpp>
 #include <penstock/load/detail/plan/schedule.hpp>
+#include <penstock/load/loader.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/memory/support/host_slots.hpp>
 #include <penstock/order/sampler.hpp>
@@ -25,8 +26,8 @@ namespace {
 
 using ps::detail::delivery;
 using ps::detail::schedule;
-using slots = ps::detail::host_slots<numbered::record_type, ps::cpu_device>;
-using engine = ps::detail::engine<numbered, ps::sequential, ps::cpu_device>;
+using slots = ps::detail::host_ring<ps::cpu_device>;
+using core = ps::detail::loader_core<ps::cpu_device>;
 
 }  // namespace
 
@@ -36,19 +37,19 @@ struct in_delivery {};
 constexpr auto members_of(in_delivery);
 struct in_slots {};
 constexpr auto members_of(in_slots);
-struct in_engine {};
-constexpr auto members_of(in_engine);
+struct in_core {};
+constexpr auto members_of(in_core);
 
 template struct opened<in_schedule, &schedule::plan_, &schedule::cancelled_, &schedule::mutex_,
                        &schedule::bound_, &schedule::end_, &schedule::next_, &schedule::demand_>;
 template struct opened<in_delivery, &delivery::has_failed_, &delivery::in_order_,
-                       &delivery::announced_, &delivery::finished_, &delivery::error_mutex_,
-                       &delivery::error_, &delivery::where_>;
-template struct opened<in_slots, &slots::layout_, &slots::memory_, &slots::returned_, &slots::free_,
-                       &slots::leased_, &slots::starving_>;
-template struct opened<in_engine, &engine::options_, &engine::schedule_, &engine::layout_,
-                       &engine::slots_, &engine::work_, &engine::delivery_, &engine::cursor_,
-                       &engine::binder_, &engine::spare_>;
+                       &delivery::announced_, &delivery::finished_, &delivery::failed_mutex_,
+                       &delivery::failed_>;
+template struct opened<in_slots, &slots::slot_bytes_, &slots::memory_, &slots::returned_,
+                       &slots::free_, &slots::leased_, &slots::starving_>;
+template struct opened<in_core, &core::options_, &core::schedule_, &core::layout_, &core::slots_,
+                       &core::work_, &core::delivery_, &core::cursor_, &core::ordered_for_,
+                       &core::spare_, &core::next_>;
 
 namespace {
 
@@ -84,14 +85,13 @@ TEST_CASE("what a run reads of the schedule shares no cache line with what a bat
 
 TEST_CASE("whether a delivery has failed shares its cache line with nothing", "[load]") {
   const delivery one{4, true};
-  const auto [failed, in_order, announced, finished, mutex, error, where] =
-      members_of(in_delivery{});
+  const auto [failed, in_order, announced, finished, mutex, error] = members_of(in_delivery{});
   CHECK(neighbours(one.*failed, one.*in_order, one.*announced, one.*finished, one.*mutex,
-                   one.*error, one.*where) == 0);
+                   one.*error) == 0);
 }
 
 TEST_CASE("the counters of the host slots have a cache line each", "[load]") {
-  const slots one{{}, {ps::extents_of(numbered{8}), 4}, 2, ps::detail::memory_kind::pageable};
+  const slots one{{}, 256, 2, ps::detail::memory_kind::pageable, {}};
   const auto [layout, memory, returned, free, leased, starving] = members_of(in_slots{});
   CHECK(neighbours(one.*free, one.*layout, one.*memory, one.*returned, one.*leased,
                    one.*starving) == 0);
@@ -99,15 +99,18 @@ TEST_CASE("the counters of the host slots have a cache line each", "[load]") {
   CHECK(neighbours(one.*starving, one.*layout, one.*memory, one.*returned) == 0);
 }
 
-TEST_CASE("what a run reads of the engine shares no cache line with what a batch writes",
-          "[load]") {
-  const engine one{numbered{100}, {}, {}, {.batch_size = 10, .workers = 2}};
-  const auto [options, order, layout, ring, work, finished, cursor, binder, spare] =
-      members_of(in_engine{});
+TEST_CASE("what a run reads of the core shares no cache line with what a batch writes", "[load]") {
+  const auto flow = ps::detail::make_flow<numbered>(
+      numbered{100}, ps::sequential{}, ps::cpu_device{}, {.batch_size = 10, .workers = 2});
+  const core& one = flow->core();
+  const auto [options, order, layout, ring, work, finished, cursor, binder, spare, taken] =
+      members_of(in_core{});
   CHECK(neighbours(one.*cursor, one.*options, one.*order, one.*layout, one.*ring, one.*work,
                    one.*finished) == 0);
   CHECK(neighbours(one.*spare, one.*options, one.*order, one.*layout, one.*ring, one.*work,
                    one.*finished) == 0);
   CHECK(neighbours(one.*order, one.*options, one.*layout, one.*ring, one.*work, one.*finished,
                    one.*cursor, one.*binder) == 0);
+  CHECK(neighbours(one.*taken, one.*options, one.*order, one.*layout, one.*ring, one.*work,
+                   one.*finished) == 0);
 }

@@ -54,8 +54,8 @@ TEST_CASE("a failure ends every wait, although batches are complete", "[load]") 
   const long consumer = this_thread_number();
   std::thread other{[&] {
     wait_until_asleep(consumer);
-    to_consumer.fail(error_saying("first"), ps::failure{"read", 1, 2, 3, 4});
-    to_consumer.fail(error_saying("second"), std::nullopt);
+    to_consumer.fail({error_saying("first"), ps::failure{"read", 1, 2, 3, 4}});
+    to_consumer.fail({error_saying("second")});
   }};
   CHECK_FALSE(to_consumer.wait(0));
   other.join();
@@ -63,10 +63,10 @@ TEST_CASE("a failure ends every wait, although batches are complete", "[load]") 
   to_consumer.announce(0, 1);
   CHECK_FALSE(to_consumer.wait(0));
   for (int time = 0; time < 2; ++time) {
-    ps::detail::shared_value<std::optional<ps::failure>> where;
-    CHECK_THROWS_WITH(to_consumer.rethrow(where), "first");
-    REQUIRE(where.load());
-    CHECK(where.load()->sample == 4);
+    const auto failed = to_consumer.failed();
+    CHECK_THROWS_WITH(std::rethrow_exception(failed.error), "first");
+    REQUIRE(failed.place);
+    CHECK(failed.place->sample == 4);
   }
 }
 
@@ -74,6 +74,6 @@ TEST_CASE("a failure comes before complete batches", "[load]") {
   const bool in_order = GENERATE(true, false);
   delivery to_consumer{2, in_order};
   to_consumer.announce(0, 1);
-  to_consumer.fail(error_saying("first"), std::nullopt);
+  to_consumer.fail({error_saying("first")});
   CHECK_FALSE(to_consumer.wait(0));
 }

@@ -8,16 +8,22 @@
 #include <thread>
 #include <vector>
 
-#include <penstock/load/detail/consumer.hpp>
-#include <penstock/load/detail/engine.hpp>
+#include <penstock/load/detail/loader_core.hpp>
 #include <penstock/penstock.hpp>
 
 #include "support/asleep.hpp"
 #include "support/catch.hpp"
+#include "support/members.hpp"
 #include "support/numbered.hpp"
 
 namespace ps = penstock;
 using ps::detail::seats;
+using core_type = ps::detail::loader_core<ps::cpu_device>;
+
+struct parts_of_core {};
+constexpr auto members_of(parts_of_core);
+template struct opened<parts_of_core, &core_type::schedule_, &core_type::delivery_,
+                       &core_type::seats_, &core_type::slots_>;
 
 namespace {
 
@@ -89,22 +95,23 @@ TEST_CASE("the end wakes all workers, and none sleeps again", "[load]") {
 
 TEST_CASE("batches come in order however seats open and close under the workers",
           "[load][promise:bounded-4]") {
-  using engine = ps::detail::engine<numbered, ps::sequential, ps::cpu_device>;
   constexpr std::uint64_t batches = 3000;
-  engine reads{numbered{batches * 6},
-               ps::sequential{},
-               ps::cpu_device{},
-               {.batch_size = 6, .workers = 4, .prefetch = 2, .run = 1}};
-  ps::detail::crew<engine> threads{reads, false};
+  const auto flow =
+      ps::detail::make_flow<numbered>(numbered{batches * 6}, ps::sequential{}, ps::cpu_device{},
+                                      {.batch_size = 6, .workers = 4, .prefetch = 2, .run = 1});
+  const auto [to_schedule, to_delivery, to_seats, to_slots] = members_of(parts_of_core{});
+  auto& core = flow->core();
+  auto& schedule = core.*to_schedule;
+  auto& delivery = core.*to_delivery;
   std::minstd_rand random{7};
-  REQUIRE(reads.schedule().begin({0, 0}, 1) == batches);
+  REQUIRE(schedule.begin({0, 0}, 1) == batches);
   for (std::uint64_t k = 0; k < batches; ++k) {
-    if (random() % 2 == 0) reads.seats().open(1 + random() % 4);
-    if (random() % 8 == 0) reads.schedule().allow(k + 1 + random() % 3, random() % 2 == 0);
-    reads.schedule().allow(k + 2, true);
-    const auto slot = reads.delivery().wait(k);
+    if (random() % 2 == 0) (core.*to_seats).open(1 + random() % 4);
+    if (random() % 8 == 0) schedule.allow(k + 1 + random() % 3, random() % 2 == 0);
+    schedule.allow(k + 2, true);
+    const auto slot = delivery.wait(k);
     REQUIRE(slot);
-    REQUIRE(reads.batch_in(*slot).info.batch == k);
-    reads.ring()->give_back(*slot);
+    REQUIRE(core.info(*slot).batch == k);
+    (core.*to_slots)->give_back(*slot);
   }
 }

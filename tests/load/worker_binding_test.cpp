@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/load/detail/consumer.hpp>
+#include <penstock/load/detail/worker_binding.hpp>
 
 #include <linux/filter.h>
 #include <linux/seccomp.h>

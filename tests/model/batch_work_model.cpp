@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "checker.hpp"
 
+#include <penstock/load/detail/batch_work.hpp>
 #include <penstock/load/detail/delivery.hpp>
-#include <penstock/load/detail/engine.hpp>
 
 namespace {
 
-struct no_order {};
-using batch_work = penstock::detail::batch_work<no_order>;
+using batch_work = penstock::detail::batch_work;
 using announcement = penstock::detail::announcement;
 
 /// Workers read one run each of a batch, the last one announces it, the consumer takes it.

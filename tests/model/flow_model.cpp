@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "checker.hpp"
 
+#include <penstock/load/detail/batch_work.hpp>
 #include <penstock/load/detail/delivery.hpp>
-#include <penstock/load/detail/engine.hpp>
 #include <penstock/load/detail/plan/claim_cursor.hpp>
 #include <penstock/memory/support/host_slots.hpp>
 
@@ -13,9 +13,7 @@ namespace {
 using claim = penstock::detail::claim;
 using record = penstock::record<penstock::field<"label", std::uint64_t>>;
 
-struct no_order {};
-
-/// The path of a batch from claim to lease: the library's parts, put together as `engine` does it,
+/// The path of a batch from claim to lease: the library's parts, put together as `loader_core` does it,
 /// step by step and under its names. `Workers` threads read, the last thread is the consumer.
 template <class Scenario, int Workers, std::uint32_t Slots, std::uint32_t Runs>
 struct flow : model::scenario<Scenario, Workers + 1> {
@@ -23,7 +21,7 @@ struct flow : model::scenario<Scenario, Workers + 1> {
   penstock::detail::host_slots<record, model::device> slots{
       model::device{}, penstock::batch_layout<record>{penstock::record_extents<record>{}, 1}, Slots,
       penstock::detail::memory_kind::device};
-  std::array<penstock::detail::batch_work<no_order>, Slots> work;
+  std::array<penstock::detail::batch_work, Slots> work;
   std::array<penstock::detail::announcement, Slots> announced;
   std::array<model::plain<std::uint32_t>, Slots> bound{};  // to which batch
   std::array<std::array<model::plain<std::uint32_t>, Runs>, Slots> memory{};

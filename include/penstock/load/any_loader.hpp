@@ -3,139 +3,146 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
+#include <mutex>
+#include <new>
 #include <optional>
 #include <stop_token>
-#include <type_traits>
 #include <utility>
 
 #include <penstock/core/batch_info.hpp>
+#include <penstock/core/checked.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/core/layout.hpp>
-#include <penstock/data/dataset.hpp>
+#include <penstock/core/record.hpp>
 #include <penstock/device/cpu_device.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/faults/failure_ledger.hpp>
 #include <penstock/load/batch_range.hpp>
+#include <penstock/load/detail/loader_core.hpp>
 #include <penstock/load/footprint.hpp>
 #include <penstock/load/host_batch.hpp>
-#include <penstock/load/loader.hpp>
 #include <penstock/load/options.hpp>
+#include <penstock/load/support/failed_batch.hpp>
 #include <penstock/load/tuning_history.hpp>
+#include <penstock/memory/support/host_slots.hpp>
 #include <penstock/observe/stats.hpp>
+#include <penstock/observe/support/trace.hpp>
 #include <penstock/observe/trace_recorder.hpp>
-#include <penstock/order/sampler.hpp>
 #include <penstock/resume/loader_state.hpp>
+#include <penstock/threads/float_mode.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// What `any_loader` and its ranges ask of the loader inside.
+/// What a loader shares with its ranges: the core, the slots with the type of their record, and the
+/// batch that a loop is at.
 template <record_type Record, device Device>
-class erased_loader {
+class loader_flow {
  public:
   using batch_type = host_batch<Record, Device>;
+  using ring_type = host_slots<Record, Device>;
 
-  erased_loader() = default;
-  erased_loader(erased_loader&&) = delete;
-  virtual ~erased_loader() = default;
+  /// See `loader_core`.
+  loader_flow(std::unique_ptr<source_ops> source, const epoch_plan& plan,
+              std::shared_ptr<ring_type> ring, const loader_options& asked,
+              const loader_options& options)
+      : ring_(std::move(ring)),
+        core_(std::move(source), plan, ring_->layout(), ring_, asked, options) {}
 
-  // For a `batch_range`, and for the end.
-  virtual std::uint64_t start(const batch_position& from, std::uint64_t last_epoch) = 0;
-  virtual bool advance() = 0;
-  [[nodiscard]] virtual batch_type& current() noexcept = 0;
-  virtual void finish(std::uint64_t serial) noexcept = 0;
-  virtual void shut_down() noexcept = 0;
+  [[nodiscard]] loader_core<Device>& core() noexcept { return core_; }
+  [[nodiscard]] const ring_type& ring() const noexcept { return *ring_; }
 
-  // For a feed.
-  [[nodiscard]] virtual const Device& device() const noexcept = 0;
-  [[nodiscard]] virtual const batch_layout<Record>& layout() const noexcept = 0;
-  virtual void start_source(const batch_position& from, std::uint64_t last_epoch) = 0;
-  [[nodiscard]] virtual batch_type next() = 0;
-  [[nodiscard]] virtual batch_type try_next() = 0;
-  virtual void stop() noexcept = 0;
-  [[nodiscard]] virtual bool at_end() const noexcept = 0;
-  [[nodiscard]] virtual std::uint64_t trace_flow(const trace_recorder* recorder) const noexcept = 0;
-
-  // For callers that ask.
-  [[nodiscard]] virtual loader_state state() const = 0;
-  [[nodiscard]] virtual loader_state state_at(const batch_position& next) const = 0;
-  [[nodiscard]] virtual std::uint64_t batches_per_epoch() const noexcept = 0;
-  [[nodiscard]] virtual std::uint64_t samples_per_epoch() const noexcept = 0;
-  [[nodiscard]] virtual const loader_options& options() const noexcept = 0;
-  [[nodiscard]] virtual loader_footprint footprint() const = 0;
-  [[nodiscard]] virtual std::size_t held() const noexcept = 0;
-  [[nodiscard]] virtual std::optional<penstock::failure> last_failure() const noexcept = 0;
-  [[nodiscard]] virtual failure_report failures() const = 0;
-  [[nodiscard]] virtual loader_stats stats() const = 0;
-  [[nodiscard]] virtual tuning_history tuning() const = 0;
-  [[nodiscard]] virtual std::size_t abandoned_readers() const noexcept = 0;
-};
-
-/// A loader inside an `any_loader`, with what its ranges run on.
-template <dataset Dataset, sampler Sampler, device Device>
-class erased_loader_of final : public erased_loader<typename Dataset::record_type, Device> {
-  using record = typename Dataset::record_type;
-  using flow = loader_flow<Dataset, Sampler, Device>;
-
- public:
-  using batch_type = host_batch<record, Device>;
-
-  erased_loader_of(loader<Dataset, Sampler, Device>&& inside, std::shared_ptr<flow> runs)
-      : inside_(std::move(inside)), flow_(std::move(runs)) {}
-
-  std::uint64_t start(const batch_position& from, std::uint64_t last_epoch) override {
-    return flow_->start(from, last_epoch);
+  /// For a `batch_range`: starts to read; the range's serial number.
+  std::uint64_t start(const batch_position& from, std::uint64_t last_epoch) {
+    return core_.start(from, last_epoch);
   }
-  bool advance() override { return flow_->advance(); }
-  [[nodiscard]] batch_type& current() noexcept override { return flow_->current(); }
-  void finish(std::uint64_t serial) noexcept override { flow_->finish(serial); }
-  void shut_down() noexcept override { flow_->reads().shut_down(); }
-
-  [[nodiscard]] const Device& device() const noexcept override { return inside_.device(); }
-  [[nodiscard]] const batch_layout<record>& layout() const noexcept override {
-    return inside_.layout();
+  /// For a `batch_range`: releases the current batch and takes the next one; false at the end.
+  bool advance() {
+    step_.end();
+    failed_batch failed;
+    // The release comes before the next batch is waited for, which may need the slot. In place: a
+    // lease that is moved costs more than all else here.
+    std::destroy_at(&held_);
+    ::new (static_cast<void*>(&held_)) batch_type(next(failed));
+    if (failed) std::rethrow_exception(failed.error);
+    if (held_) step_.begin(core_.trace(), held_.info());
+    return static_cast<bool>(held_);
   }
-  void start_source(const batch_position& from, std::uint64_t last_epoch) override {
-    inside_.start(from, last_epoch);
-  }
-  [[nodiscard]] batch_type next() override { return inside_.next(); }
-  [[nodiscard]] batch_type try_next() override { return inside_.try_next(); }
-  void stop() noexcept override { inside_.stop(); }
-  [[nodiscard]] bool at_end() const noexcept override { return inside_.at_end(); }
-  [[nodiscard]] std::uint64_t trace_flow(const trace_recorder* recorder) const noexcept override {
-    return inside_.trace_flow(recorder);
+  [[nodiscard]] batch_type& current() noexcept { return held_; }
+  /// For a `batch_range`: ends the range that `serial` names.
+  void finish(std::uint64_t serial) noexcept {
+    if (!core_.is_last(serial)) return;
+    step_.end();
+    held_ = batch_type{};
+    core_.stop();
   }
 
-  [[nodiscard]] loader_state state() const override { return inside_.state(); }
-  [[nodiscard]] loader_state state_at(const batch_position& next) const override {
-    return inside_.state_at(next);
+  /// See `loader_core::next`.
+  [[nodiscard]] batch_type next(failed_batch& failed) noexcept {
+    const auto slot = core_.next(failed);
+    return slot ? leased(*slot, failed) : batch_type{};
   }
-  [[nodiscard]] std::uint64_t batches_per_epoch() const noexcept override {
-    return inside_.batches_per_epoch();
+  /// See `loader_core::try_next`.
+  [[nodiscard]] batch_type try_next(failed_batch& failed) noexcept {
+    const auto slot = core_.try_next(failed);
+    return slot ? leased(*slot, failed) : batch_type{};
   }
-  [[nodiscard]] std::uint64_t samples_per_epoch() const noexcept override {
-    return inside_.samples_per_epoch();
+
+  /// The state of a loop whose next batch is `next`. Throws `option_error` where batches come out
+  /// of order. From any thread.
+  [[nodiscard]] loader_state state_at(const batch_position& next) {
+    const loader_options& options = core_.options();
+    if (!options.in_order) {
+      throw option_error("in_order",
+                         "must be true for a state, is false: batches that come as they are ready "
+                         "leave no place to continue from");
+    }
+    const source_ops& source = core_.source();
+    std::call_once(asked_, [&] {
+      const flushed_denormals as_on_a_worker;
+      fingerprint_ = source.fingerprint();
+    });
+    const std::uint64_t world = source.world();
+    return {.version = loader_state{}.version,
+            .last = static_cast<std::uint32_t>(options.last_batch),
+            .epoch = next.epoch,
+            .batch = next.batch,
+            .dataset = source.size(),
+            .samples = core_.plan().samples() * world,
+            .batch_size = options.batch_size * world,
+            .seed = options.seed,
+            .order = fingerprint_};
   }
-  [[nodiscard]] const loader_options& options() const noexcept override {
-    return inside_.options();
-  }
-  [[nodiscard]] loader_footprint footprint() const override { return inside_.footprint(); }
-  [[nodiscard]] std::size_t held() const noexcept override { return inside_.held(); }
-  [[nodiscard]] std::optional<penstock::failure> last_failure() const noexcept override {
-    return inside_.last_failure();
-  }
-  [[nodiscard]] failure_report failures() const override { return inside_.failures(); }
-  [[nodiscard]] loader_stats stats() const override { return inside_.stats(); }
-  [[nodiscard]] tuning_history tuning() const override { return inside_.tuning(); }
-  [[nodiscard]] std::size_t abandoned_readers() const noexcept override {
-    return inside_.abandoned_readers();
+
+  /// What was taken. From any thread.
+  [[nodiscard]] loader_footprint footprint() const {
+    return footprint_taken(*ring_, core_.options(), core_.where(), core_.source().warnings());
   }
 
  private:
-  loader<Dataset, Sampler, Device> inside_;
-  std::shared_ptr<flow> flow_;
+  /// The lease of what the core has given.
+  batch_type leased(std::uint32_t slot, [[maybe_unused]] failed_batch& failed) noexcept {
+    const batch_info& info = core_.info(slot);
+    try {
+      lease_guard guard{info.epoch, info.batch};
+      core_.note_leased(info);
+      return {ring_, slot, info, std::move(guard)};
+    } catch (...) {  // a checked build without memory for what it keeps of a lease
+      failed = {std::current_exception()};
+      core_.give_up(slot, failed);
+      return {};
+    }
+  }
+
+  std::shared_ptr<ring_type> ring_;
+  loader_core<Device> core_;
+  batch_type held_;
+  noted_step step_;
+  std::once_flag asked_;           // guards the next: states may be asked for on several threads
+  std::uint64_t fingerprint_ = 0;  // of order and choices, once a state was asked for
 };
 
 }  // namespace detail
@@ -150,25 +157,24 @@ class erased_loader_of final : public erased_loader<typename Dataset::record_typ
 ///         ? ps::any_loader{ps::loader{digits, ps::shuffled{.seed = 1}, options}}
 ///         : ps::any_loader{ps::loader{digits, ps::sequential{}, options}};
 ///
-/// A `loader` is moved in; what has gone on in it goes on. Has all members of a `loader`, which say
-/// what is promised: batches, states and errors are those of the loader inside, and states taken
-/// from one resume the other. Costs a virtual call or three a batch, and none a sample. Movable;
-/// one thread consumes. A moved-from object may only be assigned to and destroyed.
+/// What a `loader` is without its constructors: one is moved in, what has gone on in it goes on, and
+/// states taken from one resume the other. Costs nothing. Movable; one thread consumes. A moved-from
+/// object may only be assigned to and destroyed.
 template <penstock::record_type Record, penstock::device Device = cpu_device>
 class any_loader {
-  using flow = detail::erased_loader<Record, Device>;
+ protected:
+  /// @cond derived
+  using flow = detail::loader_flow<Record, Device>;
+  explicit any_loader(std::shared_ptr<flow> made) : flow_(std::move(made)) {
+    core().kept_alive_by(flow_);
+  }
+  /// @endcond
 
  public:
   using record_type = Record;
   using device_type = Device;
   using batch_type = host_batch<Record, Device>;
   using range_type = batch_range<flow>;
-
-  /// Takes over `inside`, which has no live range.
-  template <dataset Dataset, sampler Sampler>
-    requires(std::is_same_v<typename Dataset::record_type, Record>)
-  any_loader(loader<Dataset, Sampler, Device> inside)  // NOLINT: implicit, as any_dataset
-      : flow_(erased(std::move(inside))) {}
 
   any_loader(any_loader&&) noexcept = default;
   /// Ends what this loader ran, as its destructor does, and takes over what `other` runs.
@@ -179,33 +185,49 @@ class any_loader {
     }
     return *this;
   }
-  /// As that of `loader`: ends all threads; leases stay valid, ranges end.
+
+  /// Ends all threads as soon as the reads under way return, see also `loader_options::timeout`.
+  /// Leases stay valid, ranges end.
   ~any_loader() { shut_down(); }
 
-  /// See `loader::epochs`.
+  /// The batches of the epochs `first` to `last`, the latter not included, without a pause between
+  /// epochs; nothing of `last` is read.
   [[nodiscard]] range_type epochs(std::uint64_t first, std::uint64_t last) & {
     return range_type{flow_, {first, 0}, last};
   }
-  /// See `loader::epoch`.
+  /// The batches of one epoch.
   [[nodiscard]] range_type epoch(std::uint64_t which) & { return epochs(which, which + 1); }
-  /// See `loader::batches`.
+  /// The batches from `from` up to, but not including, epoch `last_epoch`. Starts in constant time,
+  /// also in the middle of an epoch.
   [[nodiscard]] range_type batches(const batch_position& from, std::uint64_t last_epoch) & {
     return range_type{flow_, from, last_epoch};
   }
 
-  /// See `loader::state`. From any thread.
-  [[nodiscard]] loader_state state() const { return flow_->state(); }
-  /// See `loader::state_at`. From any thread.
+  /// The position of the next batch, for a checkpoint: the one after the last batch delivered,
+  /// regardless of read-ahead; after the last one of an epoch that epoch's end, {e, batches}. For a
+  /// loop over a transfer see `transfer::state`. Throws `option_error` where batches come out of
+  /// order. From any thread.
+  [[nodiscard]] loader_state state() const { return state_at(core().next_position()); }
+
+  /// The state of a loop whose next batch is `next`: `state_at(batch.position())` that of one which
+  /// has `batch` still to do, `state_at({e + 1, 0})` that of one which has done all that follows
+  /// epoch e. Throws `option_error` where batches come out of order. From any thread.
   [[nodiscard]] loader_state state_at(const batch_position& next) const {
     return flow_->state_at(next);
   }
-  /// See `loader::resume`.
+
+  /// Continues after the batch at which `state` was taken, up to but not including epoch
+  /// `last_epoch`, in constant time: with the very next batch and the same ones from then on, also
+  /// with other workers, prefetch, depth or device. From an epoch's end to the next epoch there is
+  /// no batch: the loop does nothing, and what follows the epoch comes next. Throws
+  /// `state_mismatch`, naming every difference, where the batches could not be the same.
   [[nodiscard]] range_type resume(const loader_state& state, std::uint64_t last_epoch) & {
     require_same_order(state, state_at({}));
     return batches({state.epoch, state.batch}, last_epoch);
   }
 
   /// @cond misuse
+  // A loader is no range, its epochs are: calling these does not compile, and says so.
   __attribute__((
       unavailable("penstock: loop over loader.epoch(e) or loader.epochs(first, last)"))) void
   begin() const;
@@ -214,70 +236,89 @@ class any_loader {
   end() const;
   /// @endcond
 
-  /// See `loader::batches_per_epoch`.
-  [[nodiscard]] std::uint64_t batches_per_epoch() const noexcept {
-    return flow_->batches_per_epoch();
-  }
-  /// See `loader::samples_per_epoch`.
-  [[nodiscard]] std::uint64_t samples_per_epoch() const noexcept {
-    return flow_->samples_per_epoch();
-  }
-  /// See `loader::options`.
-  [[nodiscard]] const loader_options& options() const noexcept { return flow_->options(); }
-  /// See `loader::footprint`. From any thread.
+  /// How many batches an epoch has.
+  [[nodiscard]] std::uint64_t batches_per_epoch() const noexcept { return core().plan().batches(); }
+  /// How many samples an epoch has.
+  [[nodiscard]] std::uint64_t samples_per_epoch() const noexcept { return core().plan().samples(); }
+  /// What the loader was made with; `automatic` as it was written.
+  [[nodiscard]] const loader_options& options() const noexcept { return core().asked(); }
+  /// The memory that was taken, the number of slots, whether they are page-locked, where the workers
+  /// run, and what the dataset says of itself. From any thread.
   [[nodiscard]] loader_footprint footprint() const { return flow_->footprint(); }
-  /// See `loader::last_failure`. From any thread.
+
+  /// How many host slots leases hold now, of `footprint().slot_count`: with all of them held
+  /// `try_next` gives nothing any more. From any thread.
+  [[nodiscard]] std::size_t held() const noexcept { return flow_->ring().leased(); }
+
+  /// The place of the exception that ended the last range; empty if none did, or if it belongs to
+  /// no batch, such as a device's failure between two. From any thread.
   [[nodiscard]] std::optional<penstock::failure> last_failure() const noexcept {
-    return flow_->last_failure();
+    return core().last_failure();
   }
-  /// See `loader::failures`. From any thread.
-  [[nodiscard]] failure_report failures() const { return flow_->failures(); }
-  /// See `loader::stats`. From any thread.
-  [[nodiscard]] loader_stats stats() const { return flow_->stats(); }
-  /// See `loader::tuning`. From any thread.
-  [[nodiscard]] tuning_history tuning() const { return flow_->tuning(); }
-  /// See `loader::held`. From any thread.
-  [[nodiscard]] std::size_t held() const noexcept { return flow_->held(); }
-  /// See `loader::abandoned_readers`. From any thread.
+
+  /// What could not be read so far and what was done about it by `loader_options::on_error`,
+  /// including batches that are only read ahead; empty where every exception simply propagates.
+  /// From any thread.
+  [[nodiscard]] failure_report failures() const { return core().failures(); }
+
+  /// What has been read and waited for so far, see `loader_stats`. From any thread, also while a
+  /// loop runs; costs some microseconds a worker, and a look at files of the container's.
+  [[nodiscard]] loader_stats stats() const { return core().observer().snapshot(); }
+
+  /// What `workers` and `prefetch` have come to where they are `automatic`, and by which moves.
+  /// From any thread, also while a loop runs; allocates a list of at most 32.
+  [[nodiscard]] tuning_history tuning() const { return core().tuning(); }
+
+  /// How many threads were detached because their read hung beyond `loader_options::timeout`.
+  /// From any thread.
   [[nodiscard]] std::size_t abandoned_readers() const noexcept {
-    return flow_->abandoned_readers();
+    return core().abandoned_readers();
   }
 
   /// @name The members that make a `batch_source`; a loop uses `epochs` instead.
   /// @{
-  [[nodiscard]] const Device& device() const noexcept { return flow_->device(); }
-  [[nodiscard]] const batch_layout<Record>& layout() const noexcept { return flow_->layout(); }
-  void start(const batch_position& from, std::uint64_t last_epoch) {
-    flow_->start_source(from, last_epoch);
+  [[nodiscard]] const Device& device() const noexcept { return flow_->ring().device(); }
+  [[nodiscard]] const batch_layout<Record>& layout() const noexcept {
+    return flow_->ring().layout();
   }
-  [[nodiscard]] batch_type next() { return flow_->next(); }
-  [[nodiscard]] batch_type try_next() { return flow_->try_next(); }
-  void stop() noexcept { flow_->stop(); }
-  [[nodiscard]] bool at_end() const noexcept { return flow_->at_end(); }
+  void start(const batch_position& from, std::uint64_t last_epoch) {
+    flow_->start(from, last_epoch);
+  }
+  [[nodiscard]] batch_type next() {
+    detail::failed_batch failed;
+    batch_type batch = next(failed);
+    if (failed) std::rethrow_exception(failed.error);
+    return batch;
+  }
+  [[nodiscard]] batch_type try_next() {
+    detail::failed_batch failed;
+    batch_type batch = try_next(failed);
+    if (failed) std::rethrow_exception(failed.error);
+    return batch;
+  }
+  /// For a `transfer`: as above, but an error comes as a value.
+  [[nodiscard]] batch_type next(detail::failed_batch& failed) { return flow_->next(failed); }
+  /// As above.
+  [[nodiscard]] batch_type try_next(detail::failed_batch& failed) {
+    return flow_->try_next(failed);
+  }
+  void stop() noexcept { core().stop(); }
+  [[nodiscard]] bool at_end() const noexcept { return core().at_end(); }
   [[nodiscard]] std::stop_token stop_token() const noexcept { return options().stop; }
-  /// See `loader::trace_flow`.
+  /// What the batches are called in a trace of `recorder`; 0 where they are not recorded there.
   [[nodiscard]] std::uint64_t trace_flow(const trace_recorder* recorder) const noexcept {
-    return flow_->trace_flow(recorder);
+    return recorder == options().trace ? core().observer().trace_flow() : 0;
   }
   /// @}
 
  private:
-  template <class Dataset, class Sampler>
-  static std::shared_ptr<flow> erased(loader<Dataset, Sampler, Device>&& inside) {
-    auto runs = inside.flow_;
-    return std::make_shared<detail::erased_loader_of<Dataset, Sampler, Device>>(std::move(inside),
-                                                                                std::move(runs));
-  }
   void shut_down() noexcept {
-    if (flow_) flow_->shut_down();
+    if (flow_) core().shut_down();
   }
+  [[nodiscard]] detail::loader_core<Device>& core() const noexcept { return flow_->core(); }
 
-  std::shared_ptr<flow> flow_;  // shared with the ranges, as that of a loader
+  std::shared_ptr<flow> flow_;  // shared with the ranges: the loader may move, and even go
 };
-
-/// Of a loader's own record and device.
-template <class Dataset, class Sampler, class Device>
-any_loader(loader<Dataset, Sampler, Device>) -> any_loader<typename Dataset::record_type, Device>;
 
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

@@ -6,11 +6,11 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <penstock/core/extents.hpp>
 #include <penstock/core/layout.hpp>
-#include <penstock/data/dataset.hpp>
 #include <penstock/faults/error_policy.hpp>
 #include <penstock/load/detail/plan/plan.hpp>
 #include <penstock/load/detail/ragged/ragged_batches.hpp>
@@ -103,18 +103,18 @@ template <record_type Record>
           .warnings = {}};
 }
 
-/// What a loader of `data` with these options has taken, whose slots are `ring` and whose workers
-/// run there.
-template <class Dataset, class Ring>
-[[nodiscard]] loader_footprint footprint_taken(const Dataset& data, const Ring& ring,
-                                               const loader_options& options,
-                                               const worker_cores& workers) {
+/// What a loader with these options has taken, whose slots are `ring`, whose workers run there, and
+/// whose dataset says that.
+template <class Ring>
+[[nodiscard]] loader_footprint footprint_taken(const Ring& ring, const loader_options& options,
+                                               worker_cores workers,
+                                               std::vector<std::string> warnings) {
   loader_footprint taken = footprint_of(ring.layout(), options, ring.count());
   taken.bytes = ring.bytes();
   taken.pinned = ring.pinned();
   taken.registration_refused = ring.registration_refused();
-  taken.workers = workers;
-  taken.warnings = warnings_of(data);
+  taken.workers = std::move(workers);
+  taken.warnings = std::move(warnings);
   return taken;
 }
 

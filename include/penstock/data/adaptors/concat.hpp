@@ -190,7 +190,9 @@ class concat_dataset {
   }
 
   /// Tells each part of its own, in their order.
-  void will_read(std::span<const std::uint64_t> indices) const {
+  void will_read(std::span<const std::uint64_t> indices) const
+    requires(wants_plans<Parts> || ...)
+  {
     each_stretch(indices, no_begin,
                  [](const auto& data, const auto& local, std::size_t) { tell_reads(data, local); });
   }
@@ -207,7 +209,9 @@ class concat_dataset {
     });
     return most;
   }
-  void foresee(std::span<const std::uint64_t> indices) const {
+  void foresee(std::span<const std::uint64_t> indices) const
+    requires(foresees<Parts> || ...)
+  {
     if (indices.empty()) {
       for_each([&]<std::size_t Part>() { foresee_reads(std::get<Part>(parts_), indices); });
     }

@@ -100,7 +100,9 @@ class zip_dataset {
     first_.prefetch(index);
     second_.prefetch(index);
   }
-  void will_read(std::span<const std::uint64_t> indices) const {
+  void will_read(std::span<const std::uint64_t> indices) const
+    requires(wants_plans<First> || wants_plans<Second>)
+  {
     tell_reads(first_, indices);
     tell_reads(second_, indices);
   }
@@ -115,7 +117,9 @@ class zip_dataset {
   [[nodiscard]] std::uint64_t most_ahead() const {
     return least_ahead(most_ahead_of(first_), most_ahead_of(second_));
   }
-  void foresee(std::span<const std::uint64_t> indices) const {
+  void foresee(std::span<const std::uint64_t> indices) const
+    requires(foresees<First> || foresees<Second>)
+  {
     foresee_reads(first_, indices);
     foresee_reads(second_, indices);
   }

@@ -104,6 +104,10 @@ template <class D>
 concept foresees =
     requires(const D& d, std::span<const std::uint64_t> indices) { d.foresee(indices); };
 
+/// Wants to know what comes in one way or the other: what a loader spends a thread on.
+template <class D>
+concept looks_ahead = wants_plans<D> || foresees<D>;
+
 template <class D>
 concept bounds_foresight = requires(const D& d) {
   { d.most_foreseen() } -> std::convertible_to<std::uint64_t>;

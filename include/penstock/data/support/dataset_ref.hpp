@@ -62,12 +62,20 @@ class dataset_ref {
   {
     data_->prefetch(index);
   }
-  void will_read(std::span<const std::uint64_t> indices) const { tell_reads(*data_, indices); }
+  void will_read(std::span<const std::uint64_t> indices) const
+    requires wants_plans<D>
+  {
+    data_->will_read(indices);
+  }
   [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const {
     return stored_bytes_of(*data_, index);
   }
   [[nodiscard]] std::uint64_t most_ahead() const { return most_ahead_of(*data_); }
-  void foresee(std::span<const std::uint64_t> indices) const { foresee_reads(*data_, indices); }
+  void foresee(std::span<const std::uint64_t> indices) const
+    requires foresees<D>
+  {
+    data_->foresee(indices);
+  }
   [[nodiscard]] std::uint64_t most_foreseen() const { return most_foreseen_of(*data_); }
   [[nodiscard]] sample_origin origin(std::uint64_t index) const noexcept {
     return origin_of(*data_, index);

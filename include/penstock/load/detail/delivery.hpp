@@ -4,16 +4,14 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
 
-#include <penstock/core/error.hpp>
 #include <penstock/core/support/cache_line.hpp>
+#include <penstock/load/support/failed_batch.hpp>
 #include <penstock/threads/batch_queue.hpp>
-#include <penstock/threads/support/shared_value.hpp>
 #include <penstock/threads/support/waitable_counter.hpp>
 
 namespace penstock {
@@ -47,14 +45,13 @@ class delivery {
     place.word.store(static_cast<std::uint32_t>(sequence + 1));
   }
 
-  /// Nothing can be read any more: every wait returns, now and later. The first error is kept, with
-  /// the place it came from where there is one. From any thread.
-  void fail(std::exception_ptr error, const std::optional<failure>& where) noexcept {
+  /// Nothing can be read any more: every wait returns, now and later. The first error is kept. From
+  /// any thread.
+  void fail(failed_batch error) noexcept {
     {
-      const std::lock_guard lock{error_mutex_};
-      if (error_) return;
-      error_ = std::move(error);
-      where_ = where;
+      const std::lock_guard lock{failed_mutex_};
+      if (failed_) return;
+      failed_ = std::move(error);
     }
     has_failed_.value.store(true, std::memory_order_release);
     finished_.close();
@@ -64,11 +61,10 @@ class delivery {
     return has_failed_.value.load(std::memory_order_acquire);
   }
 
-  /// After `fail`: writes the place of its error into `where` and throws it.
-  [[noreturn]] void rethrow(shared_value<std::optional<failure>>& where) const {
-    const std::lock_guard lock{error_mutex_};
-    where.store(where_);
-    std::rethrow_exception(error_);
+  /// What stands for every batch after `fail`.
+  [[nodiscard]] failed_batch failed() const {
+    const std::lock_guard lock{failed_mutex_};
+    return failed_;
   }
 
   /// Consumer: whether `wait(sequence)` would return at once.
@@ -103,10 +99,9 @@ class delivery {
   std::vector<announcement> announced_;  // by sequence modulo slots
   batch_queue<std::uint32_t> finished_;  // where the order is free
 
-  mutable std::mutex error_mutex_;  // guards the two below
-  std::exception_ptr error_;
-  std::optional<failure> where_;
-  // Invariant: set after error_, so a thread that sees it finds the error; never unset. Every
+  mutable std::mutex failed_mutex_;  // guards the next
+  failed_batch failed_;
+  // Invariant: set after failed_, so a thread that sees it finds the error; never unset. Every
   // worker reads it for each run: nothing on its cache line is written batch by batch.
   own_line<std::atomic<bool>> has_failed_{false};
 };

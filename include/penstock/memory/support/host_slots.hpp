@@ -42,7 +42,7 @@ namespace detail {
       joined({"loader: all ", count, " host slots are held as leases: release one, or ", remedy}));
 }
 
-/// The ring of host slots: one slab, cut into slots that each hold a batch, and the queue on which
+/// The ring of host slots of so many bytes, whatever lies in them: one slab, and the queue on which
 /// free slots come back. Lives until the last lease is gone.
 ///
 /// A slot comes back as a ticket, either free at once or after a copy. In the second case the
@@ -54,8 +54,8 @@ namespace detail {
 /// a wake-up costs the consumer's thread microseconds (11 measured on a virtual machine), and as
 /// long as batches are ready no worker needs the slot. A consumer that runs out of batches calls
 /// `set_starving`; every ticket wakes then.
-template <record_type Record, device Device>
-class host_slots {
+template <device Device>
+class host_ring {
   using event_type = typename Device::event_type;
 
  public:
@@ -64,12 +64,12 @@ class host_slots {
   sample_lists lists;  ///< which samples the slots hold, where that is asked for
 
   /// Keeps `granted` as long as the memory. Throws `out_of_memory`, and what the device throws.
-  host_slots(const Device& device, const batch_layout<Record>& layout, std::size_t count,
-             memory_kind kind, memory_reservation granted = {})
+  host_ring(const Device& device, std::size_t slot_bytes, std::size_t count, memory_kind kind,
+            memory_reservation granted)
       : granted_(std::move(granted)),
         device_(device),
-        layout_(layout),
-        memory_(device, layout.bytes() * count, kind, layout.bytes()),
+        slot_bytes_(slot_bytes),
+        memory_(device, slot_bytes * count, kind, slot_bytes),
         wake_at_(std::max<std::size_t>(1, count / 2)),
         returned_(count) {
     drained_.reserve(count);
@@ -78,23 +78,20 @@ class host_slots {
                           device.make_event(event_wait::by_host),
                           {}});
     }
-    memory_.addresses().name_fields(layout_);
     // After all that may throw: a checked build forbids the memory, and the destructor allows it
     // again.
     for (std::uint32_t slot = 0; slot < count; ++slot) give_back(slot);
   }
-  host_slots(host_slots&&) = delete;
+  host_ring(host_ring&&) = delete;
 
   /// The memory goes: no copy may still read it.
-  ~host_slots() {
+  ~host_ring() {
     for (const auto& copy : drained_) settle(device_, copy.last());
     for (std::uint32_t slot = 0; slot < count(); ++slot) memory_.allow(slot);
   }
 
   /// The device that the memory is pinned for.
   [[nodiscard]] const Device& device() const noexcept { return device_; }
-  /// Where a batch's fields lie in a slot.
-  [[nodiscard]] const batch_layout<Record>& layout() const noexcept { return layout_; }
   /// How many slots there are.
   [[nodiscard]] std::size_t count() const noexcept { return drained_.size(); }
   /// How many bytes all slots take.
@@ -107,7 +104,7 @@ class host_slots {
   }
   /// The first byte of a slot.
   [[nodiscard]] std::byte* data(std::uint32_t slot) const noexcept {
-    return memory_.slot(slot, layout_.bytes());
+    return memory_.slot(slot, slot_bytes_);
   }
 
   /// Takes a slot to fill, waiting for one to come back; `std::nullopt` once `close` was called.
@@ -127,7 +124,7 @@ class host_slots {
   /// As `acquire`, for a consumer that reads itself: every end of a lease wakes it.
   [[nodiscard]] std::optional<std::uint32_t> acquire_starving() {
     struct fed {
-      host_slots& ring;
+      host_ring& ring;
       ~fed() { ring.set_starving(false); }
     } const scope{*this};
     set_starving(true);
@@ -203,6 +200,10 @@ class host_slots {
   /// Wakes all waiters for slots, permanently.
   void close() noexcept { returned_.close(); }
 
+ protected:
+  /// What a checked build knows of the slots' addresses.
+  [[nodiscard]] slot_addresses<Device>& addresses() noexcept { return memory_.addresses(); }
+
  private:
   struct ticket {
     std::uint32_t slot;
@@ -244,7 +245,7 @@ class host_slots {
 
   memory_reservation granted_;  // first: it ends when the slab has gone
   Device device_;
-  batch_layout<Record> layout_;
+  std::size_t slot_bytes_;
   slab<Device> memory_;
   std::vector<detail::end_of_copy<event_type>> drained_;  // each is its ticket's
   std::size_t wake_at_;
@@ -255,6 +256,25 @@ class host_slots {
   alignas(cache_line) std::atomic<std::size_t> free_{0};  // tickets in the queue
   alignas(cache_line) std::atomic<std::size_t> leased_{0};
   alignas(cache_line) std::atomic<bool> starving_{false};
+};
+
+/// The host slots of batches of `Record`.
+template <record_type Record, device Device>
+class host_slots : public host_ring<Device> {
+ public:
+  /// See `host_ring`.
+  host_slots(const Device& device, const batch_layout<Record>& layout, std::size_t count,
+             memory_kind kind, memory_reservation granted = {})
+      : host_ring<Device>(device, layout.bytes(), count, kind, std::move(granted)),
+        layout_(layout) {
+    this->addresses().name_fields(layout_);
+  }
+
+  /// Where a batch's fields lie in a slot.
+  [[nodiscard]] const batch_layout<Record>& layout() const noexcept { return layout_; }
+
+ private:
+  batch_layout<Record> layout_;
 };
 
 }  // namespace detail

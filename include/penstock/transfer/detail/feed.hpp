@@ -21,6 +21,7 @@
 #include <penstock/core/support/joined.hpp>
 #include <penstock/core/support/live_range.hpp>
 #include <penstock/device/device.hpp>
+#include <penstock/load/support/failed_batch.hpp>
 #include <penstock/load/tuning_history.hpp>
 #include <penstock/memory/support/last_owner.hpp>
 #include <penstock/memory/support/sample_lists.hpp>
@@ -43,6 +44,13 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
+/// A source that gives its errors as values, as the loader does.
+template <class Source>
+concept source_of_values = requires(Source& source, failed_batch& failed) {
+  source.next(failed);
+  source.try_next(failed);
+};
+
 /// Where a feed gets batches from: a source, with answers to what it may not tell. An error of the
 /// source waits for its turn, after the batches that came before it.
 template <class Source>
@@ -51,9 +59,7 @@ class feed_source {
   using source_type = std::remove_reference_t<Source>;
   using batch_type = typename source_type::batch_type;
 
-  /// The place of an error goes to `failure` together with the error.
-  feed_source(Source&& source, shared_value<std::optional<penstock::failure>>& failure)
-      : source_(std::forward<Source>(source)), failure_(failure) {}
+  explicit feed_source(Source&& source) : source_(std::forward<Source>(source)) {}
   feed_source(feed_source&&) = delete;
 
   [[nodiscard]] const source_type& get() const noexcept { return source_; }
@@ -64,44 +70,26 @@ class feed_source {
     is_over_ = false;
   }
   void stop() noexcept {
-    error_ = nullptr;
-    // One that threw has stopped, and may serve another feed.
+    failed_ = {};
+    // One that failed has stopped, and may serve another feed.
     if (!std::exchange(is_over_, true)) source_.stop();
   }
 
-  /// Whether the source has thrown, and is not to be asked any more.
+  /// Whether the source has failed, and is not to be asked any more.
   [[nodiscard]] bool is_over() const noexcept { return is_over_; }
+  /// Takes what the source has failed with, which comes after the batches that it has given.
+  [[nodiscard]] failed_batch take_failed() noexcept { return std::exchange(failed_, {}); }
 
-  /// The next batch if it is ready. An error is kept for `may_have_more`.
-  [[nodiscard]] batch_type try_next() {
-    try {
-      return source_.try_next();
-    } catch (...) {
-      is_over_ = true;
-      error_ = std::current_exception();
-      failure_of_error_ = failure_of_source();
-      return {};
-    }
+  /// Whether `next` may give a batch.
+  [[nodiscard]] bool may_have_more() const noexcept { return !is_over_ && !is_at_end(); }
+
+  /// The next batch if it is ready; empty also where the source fails.
+  [[nodiscard]] batch_type try_next() noexcept {
+    return ask([this](auto&... failed) { return source_.try_next(failed...); });
   }
-
-  /// Whether `next` may give a batch. Throws an error that was kept.
-  [[nodiscard]] bool may_have_more() {
-    if (error_) {
-      failure_.store(failure_of_error_);
-      std::rethrow_exception(error_);
-    }
-    return !is_over_ && !is_at_end();
-  }
-
-  /// Waits for the next batch; empty at the end.
-  [[nodiscard]] batch_type next() {
-    try {
-      return source_.next();
-    } catch (...) {
-      is_over_ = true;
-      failure_.store(failure_of_source());
-      throw;
-    }
+  /// Waits for the next batch; empty at the end, and where the source fails.
+  [[nodiscard]] batch_type next() noexcept {
+    return ask([this](auto&... failed) { return source_.next(failed...); });
   }
 
   /// A batch that the source has given is handed to no consumer; for a source that wants to know.
@@ -158,6 +146,23 @@ class feed_source {
   }
 
  private:
+  template <class Next>
+  batch_type ask(const Next& next) noexcept {
+    if constexpr (source_of_values<source_type>) {
+      batch_type batch = next(failed_);
+      is_over_ = static_cast<bool>(failed_);
+      return batch;
+    } else {
+      try {
+        return next();
+      } catch (...) {
+        is_over_ = true;
+        failed_ = {std::current_exception(), failure_of_source()};
+        return {};
+      }
+    }
+  }
+
   [[nodiscard]] bool is_at_end() const noexcept {
     if constexpr (requires {
                     { source_.at_end() } -> std::same_as<bool>;
@@ -181,10 +186,8 @@ class feed_source {
   }
 
   Source source_;
-  shared_value<std::optional<penstock::failure>>& failure_;
   bool is_over_ = false;
-  std::exception_ptr error_;  // kept until its turn, with where it came from
-  std::optional<penstock::failure> failure_of_error_;
+  failed_batch failed_;  // kept until its turn
 };
 
 /// What goes along with a feed's loop and changes no batch of it: the step as it is traced, the
@@ -412,7 +415,7 @@ class feed {
 
   /// Takes the device slots.
   feed(Source&& source, stream_ref stream, Transform transform, const transfer_options& options)
-      : source_(std::forward<Source>(source), failure_),
+      : source_(std::forward<Source>(source)),
         stream_(usable(source_.get().device(), stream)),
         memory_(shared_by_leases<memory_type, stream_ref>(
             source_.get().device(), source_.get().layout(), checked_depth(options),
@@ -474,15 +477,22 @@ class feed {
       slots_->rethrow_poison();
       if (!is_asked) require_still_usable(source_.get().device(), stream_);
       issue_ready();
-      if (issued_.empty() && !issue_next()) return {};
-      const auto [slot, waits_for] = issued_.front();
-      if (waits_for != issued_slots::none) wait_for_copy(waits_for);
-      issued_.pop();
-      return batch_type{slots_, slot, stream_};
-    } catch (...) {
+      if (!issued_.empty() || issue_next()) {
+        const auto [slot, waits_for] = issued_.front();
+        if (waits_for != issued_slots::none) wait_for_copy(waits_for);
+        issued_.pop();
+        return batch_type{slots_, slot, stream_};
+      }
+    } catch (...) {  // of the device's
       stop();
       throw;
     }
+    if (const failed_batch failed = source_.take_failed()) {
+      failure_.store(failed.place);
+      stop();
+      std::rethrow_exception(failed.error);
+    }
+    return {};
   }
 
   /// The lease that the consumer holds.

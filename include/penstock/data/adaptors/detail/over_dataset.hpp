@@ -38,12 +38,20 @@ class over_dataset {
   {
     base_.prefetch(index);
   }
-  void will_read(std::span<const std::uint64_t> indices) const { tell_reads(base_, indices); }
+  void will_read(std::span<const std::uint64_t> indices) const
+    requires wants_plans<Base>
+  {
+    base_.will_read(indices);
+  }
   [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const {
     return stored_bytes_of(base_, index);
   }
   [[nodiscard]] std::uint64_t most_ahead() const { return most_ahead_of(base_); }
-  void foresee(std::span<const std::uint64_t> indices) const { foresee_reads(base_, indices); }
+  void foresee(std::span<const std::uint64_t> indices) const
+    requires foresees<Base>
+  {
+    base_.foresee(indices);
+  }
   [[nodiscard]] std::uint64_t most_foreseen() const { return most_foreseen_of(base_); }
   [[nodiscard]] sample_origin origin(std::uint64_t index) const noexcept {
     return origin_of(base_, index);

@@ -135,17 +135,21 @@ class subset_dataset {
   }
 
   /// Tells the dataset below, of those that are in range.
-  void will_read(std::span<const std::uint64_t> indices) const {
-    tell(indices, [this](std::span<const std::uint64_t> below) { tell_reads(base_, below); });
+  void will_read(std::span<const std::uint64_t> indices) const
+    requires wants_plans<Base>
+  {
+    tell(indices, [this](std::span<const std::uint64_t> below) { base_.will_read(below); });
   }
   [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const {
     return index < size() ? stored_bytes_of(base_, selection_[index]) : 0;
   }
   [[nodiscard]] std::uint64_t most_ahead() const { return most_ahead_of(base_); }
-  void foresee(std::span<const std::uint64_t> indices) const {
-    if (indices.empty()) return foresee_reads(base_, indices);
+  void foresee(std::span<const std::uint64_t> indices) const
+    requires foresees<Base>
+  {
+    if (indices.empty()) return base_.foresee(indices);
     tell(indices, [this](std::span<const std::uint64_t> below) {
-      if (!below.empty()) foresee_reads(base_, below);
+      if (!below.empty()) base_.foresee(below);
     });
   }
   [[nodiscard]] std::uint64_t most_foreseen() const { return most_foreseen_of(base_); }

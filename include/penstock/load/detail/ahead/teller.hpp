@@ -336,8 +336,31 @@ class plan_follower {
 /// it had better keep; see `loader_options::read_ahead`. One thread tells, the consumer's where
 /// there are no workers. Nobody waits for the dataset or the sampler: what is told too late, or not
 /// at all, is read all the same.
+class look_ahead {
+ public:
+  look_ahead() = default;
+  look_ahead(look_ahead&&) = delete;
+  virtual ~look_ahead() = default;
+
+  /// The thread that tells, until `end`.
+  virtual void work() = 0;
+  /// Ends it, permanently.
+  virtual void end() noexcept = 0;
+  /// After `end`: waits for the thread's call of the dataset or the sampler, at most so long;
+  /// whether it has returned.
+  [[nodiscard]] virtual bool wait_until_silent(std::chrono::milliseconds most) = 0;
+
+  /// Opener: the batch with this number is read from now on. Without workers this tells.
+  virtual void note_opened(std::uint64_t number) noexcept = 0;
+  /// A worker: the batch with this number is read.
+  virtual void note_read(std::uint64_t number) noexcept = 0;
+  /// A worker: the samples of a batch with ragged fields have so many bytes.
+  virtual void note_values(std::uint64_t samples, std::uint64_t bytes) noexcept = 0;
+};
+
+/// What tells `Dataset` of the samples that come.
 template <dataset Dataset, sampler Sampler>
-class teller {
+class teller final : public look_ahead {
  public:
   /// See `plan_follower`.
   teller(const Dataset& data, std::uint64_t size, const Sampler& order, const schedule& batches,
@@ -347,42 +370,33 @@ class teller {
         seen_(&observer.of_teller()),
         fetched_(data, size, order, batches, layout, options, observer, read_),
         foreseen_(data, size, order, batches, layout, options, observer, read_) {}
-  teller(teller&&) = delete;
-
   /// Whether there is anything to tell.
   [[nodiscard]] bool is_on() const noexcept { return fetched_.is_on() || foreseen_.is_on(); }
 
-  /// The thread that tells, until `end`.
-  void work() {
+  void work() override {
     flushed_denormals::keep_on();  // a sampler is to see what it sees on a worker
     while (fetched_.ledger().wait()) tell();
   }
-  /// Ends it, permanently.
-  void end() noexcept {
+  void end() noexcept override {
     foreseen_.ledger().end();
     fetched_.ledger().end();
   }
-  /// After `end`: waits for the thread's call of the dataset or the sampler, at most so long;
-  /// whether it has returned.
-  [[nodiscard]] bool wait_until_silent(std::chrono::milliseconds most) {
+  [[nodiscard]] bool wait_until_silent(std::chrono::milliseconds most) override {
     return fetched_.ledger().wait_until_silent(most);
   }
 
-  /// Opener: the batch with this number is read from now on. Without workers this tells.
-  void note_opened(std::uint64_t number) noexcept {
+  void note_opened(std::uint64_t number) noexcept override {
     if (!is_on()) return;
     foreseen_.ledger().note_opened(number);
     fetched_.ledger().note_opened(number);  // which wakes the thread
     if (!has_thread_) tell();
   }
-  /// A worker: the batch with this number is read.
-  void note_read(std::uint64_t number) noexcept {
+  void note_read(std::uint64_t number) noexcept override {
     if (!is_on()) return;
     foreseen_.ledger().note_read(number);
     fetched_.ledger().note_read(number);
   }
-  /// A worker: the samples of a batch with ragged fields have so many bytes.
-  void note_values(std::uint64_t samples, std::uint64_t bytes) noexcept {
+  void note_values(std::uint64_t samples, std::uint64_t bytes) noexcept override {
     if (is_on() && samples != 0) read_.add(bytes, samples);
   }
 

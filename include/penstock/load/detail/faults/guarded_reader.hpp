@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -11,6 +13,7 @@
 #include <penstock/core/batch.hpp>
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/error.hpp>
+#include <penstock/core/layout.hpp>
 #include <penstock/core/support/cache_line.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/reader.hpp>
@@ -21,6 +24,7 @@
 #include <penstock/load/detail/faults/read_guard.hpp>
 #include <penstock/load/detail/faults/read_progress.hpp>
 #include <penstock/load/detail/faults/recovery.hpp>
+#include <penstock/load/support/failed_batch.hpp>
 #include <penstock/observe/support/clocks.hpp>
 #include <penstock/order/random.hpp>
 
@@ -44,46 +48,92 @@ template <dataset D>
           .origin = [&data](std::uint64_t sample) { return origin_of(data, sample); }};
 }
 
-/// The way of one thread to the dataset: a `reader` that follows an error policy and shows what it
-/// reads. All its memory is taken at construction. On a cache line of its own, since a reader notes
-/// every sample that it works on.
+/// The way of one thread to a dataset whose type is not known here: one virtual call a chunk.
+class chunk_reader {
+ public:
+  chunk_reader() = default;
+  chunk_reader(chunk_reader&&) = delete;
+  virtual ~chunk_reader() = default;
+
+  /// Reads `samples` into the batch in `slab`, from its place `first` on, with the random bits of
+  /// `key`. Throws what the dataset throws; `progress` is then the place in the chunk. `times`
+  /// times the samples, unless null.
+  virtual void read(std::span<const std::uint64_t> samples, std::byte* slab, std::size_t first,
+                    const random_key& key, sample_clock* times) = 0;
+  /// The place in the chunk of the sample that is worked on; any thread may look.
+  [[nodiscard]] virtual const std::atomic<std::size_t>& progress() const noexcept = 0;
+};
+
+/// That of the dataset `D`: a `reader`.
 template <dataset D>
+class chunk_reader_of final : public chunk_reader {
+ public:
+  /// Reads `data` into batches of `layout`; refers to both.
+  chunk_reader_of(const D& data, const batch_layout<typename D::record_type>& layout)
+      : source_(data), layout_(&layout) {}
+
+  void read(std::span<const std::uint64_t> samples, std::byte* slab, std::size_t first,
+            const random_key& key, sample_clock* times) override {
+    source_.read(samples, {slab, *layout_, first, samples.size()}, key, times);
+  }
+  [[nodiscard]] const std::atomic<std::size_t>& progress() const noexcept override {
+    return source_.progress();
+  }
+
+ private:
+  reader<D> source_;
+  const batch_layout<typename D::record_type>* layout_;
+};
+
+/// What a thread reads at a time: consecutive samples of the batch in a slot.
+struct chunk {
+  std::uint32_t slot;
+  const batch_info& info;  ///< of the batch
+  std::byte* slab;         ///< its memory
+  std::size_t first;       ///< the place of the first sample
+  std::span<const std::uint64_t> samples;
+  const random_key& key;
+
+  /// `count` of its samples, from the `begin`-th on.
+  [[nodiscard]] chunk part(std::size_t begin, std::size_t count) const noexcept {
+    return {slot, info, slab, first + begin, samples.subspan(begin, count), key};
+  }
+};
+
+/// Reads chunks on one thread by an error policy, and shows what it reads. All its memory is taken
+/// at construction. On a cache line of its own, since a reader notes every sample that it works on.
 class alignas(cache_line) guarded_reader {
  public:
-  using record_type = typename D::record_type;
-
-  /// Reader `index` of `guard`, for runs of at most `most` samples of `data`; refers to both.
-  guarded_reader(const D& data, read_guard& guard, std::size_t index, std::size_t most)
-      : data_(&data),
-        source_(data),
+  /// Reader `index` of `guard`, by `source`, for chunks of at most `most` samples; refers to
+  /// `guard`.
+  guarded_reader(std::unique_ptr<chunk_reader> source, read_guard& guard, std::size_t index,
+                 std::size_t most)
+      : source_(std::move(source)),
+        guard_(&guard),
         shared_(&guard.recovery()),
         progress_(guard.progress_of(index)),
         indices_(most) {}
 
-  /// Memory for the indices of a run of `count` samples, to be read next.
+  /// Memory for the indices of a chunk of `count` samples, to be read next.
   [[nodiscard]] std::span<std::uint64_t> indices(std::size_t count) noexcept {
     return {indices_.data(), count};
   }
 
-  /// Reads the run `samples` of the batch `info` in `slot` into `out`, a view of that run. What it
-  /// throws is for the consumer; `where()` is its place then. Once `is_over()`, the batch is no
-  /// longer wanted and may stay unfinished. `times` times the samples, unless null.
-  template <class IsOver>
-  void read(std::uint32_t slot, const batch_info& info, std::span<const std::uint64_t> samples,
-            const batch_view<record_type>& out, const random_key& key, const IsOver& is_over,
-            sample_clock* times = nullptr) {
-    if (progress_ != nullptr) progress_->enter_batch(info.epoch, info.batch);
-    const run all{slot, info, samples, out, key};
+  /// Reads a chunk. Null, or what stands for its batch now; it is the caller's to take. Once
+  /// `is_over()`, the batch is no longer wanted and may stay unfinished. `times` times the samples,
+  /// unless null.
+  [[nodiscard]] failed_batch* read(const chunk& all, const over_ref& is_over,
+                                   sample_clock* times = nullptr) noexcept {
+    if (progress_ != nullptr) progress_->enter_batch(all.info.epoch, all.info.batch);
+    bool is_read = false;
     if (shared_->knows_bad()) [[unlikely]] {
       if (times != nullptr) times->abandon();
-      return read_good(all, is_over);
+      is_read = read_good(all, is_over);
+    } else {
+      is_read = read_stretch(all, is_over, times);
     }
-    read_stretch(all, is_over, times);
+    return is_read ? nullptr : &failed_;
   }
-
-  /// After an exception out of `read`: the place of the sample that it is about; not `exact` where
-  /// it may be about any sample of the run.
-  [[nodiscard]] const failure& where() const noexcept { return failed_; }
 
   /// Shows that the order of `epoch` is being made, of which batch `batch` is the first one that
   /// needs it, for as long as the result lives.
@@ -92,170 +142,171 @@ class alignas(cache_line) guarded_reader {
   }
 
  private:
-  struct run {
-    std::uint32_t slot;
-    const batch_info& info;
-    std::span<const std::uint64_t> samples;
-    batch_view<record_type> out;
-    const random_key& key;
-  };
-
-  void read_shown(std::span<const std::uint64_t> samples, const batch_view<record_type>& out,
-                  const random_key& key, sample_clock* times = nullptr) {
-    const read_scope under_way{progress_, out.first(), samples, source_.progress()};
-    source_.read(samples, out, key, times);
-  }
-
-  template <class IsOver>
-  void read_stretch(const run& all, const IsOver& is_over, sample_clock* times) {
+  /// Null, or the exception of reading `samples` into the places of `where`.
+  std::exception_ptr try_read(const chunk& where, std::span<const std::uint64_t> samples,
+                              sample_clock* times = nullptr) noexcept {
+    const read_scope under_way{progress_, where.first, samples, source_->progress()};
     try {
-      read_shown(all.samples, all.out, all.key, times);
-    } catch (...) {
-      if (times != nullptr) times->abandon();
-      const std::size_t at = source_.failed_at();
-      if (at < all.samples.size()) {
-        blame(all, at, at != 0 || all.samples.size() == 1 || names_failed_sample<D>);
-      } else {  // it is not known; or a dataset has noted any number
-        blame(all, 0, all.samples.size() == 1);
-      }
-      if (!shared_->is_on()) {
-        if constexpr (!names_failed_sample<D>) rethrow_earlier(all, at, is_over);
-        throw;
-      }
-      reread_singly(all, at, std::current_exception(), is_over);
-    }
-  }
-
-  /// A run has failed at place `at`. Where samples pass through several stages a later one may fail
-  /// at an earlier place: throws that, if there is one.
-  template <class IsOver>
-  void rethrow_earlier(const run& all, std::size_t at, const IsOver& is_over) {
-    if (at >= all.samples.size()) return;  // it is not known
-    for (std::size_t i = 0; i < at && !is_over(); ++i) {
-      if (const auto earlier = try_read(all, i, all.samples[i])) {
-        blame(all, i, true);
-        std::rethrow_exception(earlier);
-      }
-    }
-  }
-
-  [[nodiscard]] bool is_known_bad(std::uint64_t sample) const noexcept {
-    return shared_->is_known_bad(origin_of(*data_, sample));
-  }
-
-  /// Reads the stretches between the samples that are known to be bad.
-  template <class IsOver>
-  void read_good(const run& all, const IsOver& is_over) {
-    const std::size_t count = all.samples.size();
-    for (std::size_t begin = 0; begin < count && !is_over();) {
-      if (is_known_bad(all.samples[begin])) {
-        pass_over(all, begin++);
-        continue;
-      }
-      std::size_t end = begin + 1;
-      while (end < count && !is_known_bad(all.samples[end])) ++end;
-      read_stretch({all.slot, all.info, all.samples.subspan(begin, end - begin),
-                    all.out.subrun(begin, end - begin), all.key},
-                   is_over, nullptr);
-      begin = end;
-    }
-  }
-
-  /// Does with the sample at place `i`, which is known to be bad, what the policy says.
-  void pass_over(const run& all, std::size_t i) {
-    const std::uint64_t sample = all.samples[i];
-    const sample_origin origin = origin_of(*data_, sample);
-    const error_action action = shared_->policy().action;
-    const bool is_skipped = action == error_action::skip;
-    blame(all, i, true);
-    if (!is_skipped && (action != error_action::substitute || !substitute(all, i))) {
-      shared_->ledger().note_known_bad(sample, origin, read_outcome::propagated);
-      throw known_bad_sample(origin.index, action == error_action::substitute);
-    }
-    shared_->ledger().note_known_bad(
-        sample, origin, is_skipped ? read_outcome::skipped : read_outcome::substituted);
-    shared_->note_expected_loss(all.slot, all.out.first() + i);
-  }
-
-  void blame(const run& all, std::size_t i, bool is_exact) noexcept {
-    failed_ = {"read",         all.info.epoch, all.info.batch, all.out.first() + i,
-               all.samples[i], is_exact};
-  }
-
-  /// Reads a run that has failed at place `at` again, one by one: an adaptor may not have finished
-  /// any of its samples. A sample that is known to have failed is not read again before its first
-  /// retry.
-  template <class IsOver>
-  void reread_singly(const run& all, std::size_t at, const std::exception_ptr& error,
-                     const IsOver& is_over) {
-    const bool is_sure = failed_.exact;
-    for (std::size_t i = 0; i < all.samples.size() && !is_over(); ++i) {
-      blame(all, i, true);
-      const bool has_failed = is_sure && i == at;
-      const auto first = has_failed ? error : try_read(all, i, all.samples[i]);
-      if (first) apply_policy(all, i, first, is_over);
-    }
-  }
-
-  /// Null, or the exception of reading `sample` into place `i`.
-  std::exception_ptr try_read(const run& all, std::size_t i, const std::uint64_t& sample) noexcept {
-    try {
-      read_shown({&sample, 1}, all.out.subrun(i, 1), all.key);
+      source_->read(samples, where.slab, where.first, where.key, times);
       return nullptr;
     } catch (...) {
       return std::current_exception();
     }
   }
 
-  /// Does with the sample at place `i`, which has thrown `error`, what the policy says.
-  template <class IsOver>
-  void apply_policy(const run& all, std::size_t i, std::exception_ptr error,
-                    const IsOver& is_over) {
+  bool read_stretch(const chunk& all, const over_ref& is_over, sample_clock* times) noexcept {
+    const auto error = try_read(all, all.samples, times);
+    if (!error) [[likely]]
+      return true;
+    if (times != nullptr) times->abandon();
+    return recover(all, error, is_over);
+  }
+
+  /// A chunk has failed with `error`: does what the policy says; false where it stays failed.
+  [[gnu::cold]] bool recover(const chunk& all, const std::exception_ptr& error,
+                             const over_ref& is_over) noexcept {
+    const std::size_t at = source_->progress().load(std::memory_order_relaxed);
+    const bool names_sample = guard_->names_failed_sample();
+    if (at < all.samples.size()) {
+      blame(all, at, at != 0 || all.samples.size() == 1 || names_sample);
+    } else {  // it is not known; or a dataset has noted any number
+      blame(all, 0, all.samples.size() == 1);
+    }
+    if (shared_->is_on()) return reread_singly(all, at, error, is_over);
+    failed_.error = error;
+    if (!names_sample) look_earlier(all, at, is_over);
+    return false;
+  }
+
+  /// A chunk has failed at place `at`. Where samples pass through several stages a later one may
+  /// fail at an earlier place: blames that, if there is one.
+  [[gnu::cold]] void look_earlier(const chunk& all, std::size_t at,
+                                  const over_ref& is_over) noexcept {
+    if (at >= all.samples.size()) return;  // it is not known
+    for (std::size_t i = 0; i < at && !is_over(); ++i) {
+      if (const auto earlier = try_read(all.part(i, 1), all.samples.subspan(i, 1))) {
+        blame(all, i, true);
+        failed_.error = earlier;
+        return;
+      }
+    }
+  }
+
+  [[nodiscard]] bool is_known_bad(std::uint64_t sample) const noexcept {
+    return shared_->is_known_bad(guard_->origin(sample));
+  }
+
+  /// Reads the stretches between the samples that are known to be bad.
+  [[gnu::cold]] bool read_good(const chunk& all, const over_ref& is_over) noexcept {
+    const std::size_t count = all.samples.size();
+    for (std::size_t begin = 0; begin < count && !is_over();) {
+      if (is_known_bad(all.samples[begin])) {
+        if (!pass_over(all, begin++)) return false;
+        continue;
+      }
+      std::size_t end = begin + 1;
+      while (end < count && !is_known_bad(all.samples[end])) ++end;
+      if (!read_stretch(all.part(begin, end - begin), is_over, nullptr)) return false;
+      begin = end;
+    }
+    return true;
+  }
+
+  /// Does with the sample at place `i`, which is known to be bad, what the policy says.
+  [[gnu::cold]] bool pass_over(const chunk& all, std::size_t i) noexcept {
+    const std::uint64_t sample = all.samples[i];
+    const sample_origin origin = guard_->origin(sample);
+    const error_action action = shared_->policy().action;
+    const bool is_skipped = action == error_action::skip;
+    blame(all, i, true);
+    if (!is_skipped && (action != error_action::substitute || !substitute(all, i))) {
+      shared_->ledger().note_known_bad(sample, origin, read_outcome::propagated);
+      try {
+        throw known_bad_sample(origin.index, action == error_action::substitute);
+      } catch (...) {  // that, or std::bad_alloc
+        failed_.error = std::current_exception();
+      }
+      return false;
+    }
+    shared_->ledger().note_known_bad(
+        sample, origin, is_skipped ? read_outcome::skipped : read_outcome::substituted);
+    shared_->note_expected_loss(all.slot, all.first + i);
+    return true;
+  }
+
+  void blame(const chunk& all, std::size_t i, bool is_exact) noexcept {
+    failed_.place =
+        failure{"read", all.info.epoch, all.info.batch, all.first + i, all.samples[i], is_exact};
+  }
+
+  /// Reads a chunk that has failed at place `at` again, one by one: an adaptor may not have
+  /// finished any of its samples. A sample that is known to have failed is not read again before
+  /// its first retry.
+  [[gnu::cold]] bool reread_singly(const chunk& all, std::size_t at,
+                                   const std::exception_ptr& error,
+                                   const over_ref& is_over) noexcept {
+    const bool is_sure = failed_.place->exact;
+    for (std::size_t i = 0; i < all.samples.size() && !is_over(); ++i) {
+      blame(all, i, true);
+      const bool has_failed = is_sure && i == at;
+      const auto first = has_failed ? error : try_read(all.part(i, 1), all.samples.subspan(i, 1));
+      if (first && !apply_policy(all, i, first, is_over)) return false;
+    }
+    return true;
+  }
+
+  /// Does with the sample at place `i`, which has thrown `first`, what the policy says.
+  [[gnu::cold]] bool apply_policy(const chunk& all, std::size_t i, const std::exception_ptr& first,
+                                  const over_ref& is_over) noexcept {
     const std::uint64_t sample = all.samples[i];
     failure_ledger& ledger = shared_->ledger();
-    const auto first = error;
-    ledger.note_failure(sample, error, origin_of(*data_, sample));
+    auto error = first;
+    ledger.note_failure(sample, error, guard_->origin(sample));
     for (std::size_t retry = 1; retry <= shared_->policy().retries; ++retry) {
-      if (!shared_->wait(retry, is_over)) return;
-      error = try_read(all, i, sample);
-      if (!error) return ledger.note_outcome(sample, read_outcome::recovered);
-      ledger.note_failure(sample, error, origin_of(*data_, sample));
+      if (!shared_->wait(retry, is_over)) return true;
+      error = try_read(all.part(i, 1), all.samples.subspan(i, 1));
+      if (!error) {
+        ledger.note_outcome(sample, read_outcome::recovered);
+        return true;
+      }
+      ledger.note_failure(sample, error, guard_->origin(sample));
     }
     const error_action action = shared_->policy().action;
     const bool is_skipped = action == error_action::skip;
     if (is_skipped || (action == error_action::substitute && substitute(all, i))) {
       ledger.note_outcome(sample, is_skipped ? read_outcome::skipped : read_outcome::substituted);
-      shared_->note_loss(all.slot, all.out.first() + i, sample, error);
-      return;
+      shared_->note_loss(all.slot, all.first + i, sample, error);
+      return true;
     }
     ledger.note_outcome(sample, read_outcome::propagated);
-    std::rethrow_exception(first);
+    failed_.error = first;
+    return false;
   }
 
   /// Reads another sample into place `i`; false when none of those drawn can be read.
-  bool substitute(const run& all, std::size_t i) noexcept {
+  [[gnu::cold]] bool substitute(const chunk& all, std::size_t i) noexcept {
     if (shared_->dataset_size() < 2) return false;
     substitutes others{all.key, all.samples[i], shared_->dataset_size()};
     for (int turn = 0; turn < substitutes::most; ++turn) {
       const std::uint64_t other = others.next();
       if (shared_->knows_bad() && is_known_bad(other)) continue;
-      const auto error = try_read(all, i, other);
+      const auto error = try_read(all.part(i, 1), {&other, 1});
       if (!error) {
-        shared_->note_substitute(all.slot, all.out.first() + i, other);
+        shared_->note_substitute(all.slot, all.first + i, other);
         return true;
       }
-      shared_->ledger().note_failure(other, error, origin_of(*data_, other));
+      shared_->ledger().note_failure(other, error, guard_->origin(other));
       shared_->ledger().note_outcome(other, read_outcome::substituted, false);
     }
     return false;
   }
 
-  const D* data_;
-  reader<D> source_;
+  std::unique_ptr<chunk_reader> source_;
+  read_guard* guard_;
   recovery* shared_;
   read_progress* progress_;
   std::vector<std::uint64_t> indices_;
-  failure failed_;
+  failed_batch failed_;  // of the chunk that was read last
 };
 
 }  // namespace detail

@@ -17,12 +17,13 @@
 
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/error.hpp>
-#include <penstock/core/layout.hpp>
+#include <penstock/core/support/slot_layout.hpp>
 #include <penstock/faults/error_policy.hpp>
 #include <penstock/faults/failure_ledger.hpp>
 #include <penstock/faults/stalled_read.hpp>
 #include <penstock/load/detail/faults/read_progress.hpp>
 #include <penstock/load/detail/faults/recovery.hpp>
+#include <penstock/load/support/failed_batch.hpp>
 #include <penstock/memory/support/sample_lists.hpp>
 
 namespace penstock {
@@ -223,13 +224,14 @@ struct guarded_reads {
 
 /// All that can go wrong with a read: exceptions and what the `error_policy` makes of them, reads
 /// that hang, and the report of both. A batch's way: `begin_batch` by the opener, reads through the
-/// `guarded_reader`s, `end_batch` by the worker that completes it, `verdict` by the consumer.
+/// `guarded_reader`s, `end_batch` by the worker that completes it, `judge` by the consumer.
 class read_guard {
  public:
   read_guard(const error_policy& policy, watch_settings watch, const guarded_data& data,
              const guarded_reads& reads)
       : recovery_(policy, data.size, reads.batches, reads.batch_size, data.base_sizes),
         watch_(std::move(watch), reads.readers, data.names_failed_sample, data.origin),
+        names_failed_sample_(data.names_failed_sample),
         origin_(data.origin) {}
 
   /// What is read in place of bad samples, and what is left out, goes into `lists` too.
@@ -255,19 +257,16 @@ class read_guard {
 
   /// All runs of the batch in `slot` are read: samples after a skipped one move up in its memory,
   /// and `info` counts them.
-  template <record_type Record>
-  void end_batch(std::uint32_t slot, std::byte* slab, const batch_layout<Record>& layout,
+  void end_batch(std::uint32_t slot, std::byte* slab, const slot_layout& layout,
                  batch_info& info) noexcept {
     recovery_.end_batch(slot, slab, layout, info);
   }
 
-  /// Consumer: it is to get the batch in `slot`, for which `error` was kept with its place `where`,
-  /// or null. Null, or the exception that it gets instead, with its place in `where`.
-  [[nodiscard]] std::exception_ptr verdict(std::uint32_t slot, const batch_info& info,
-                                           std::exception_ptr error, failure& where) noexcept {
-    if (!error) error = recovery_.check_limits(slot, info, where);
-    if (error && where.stage == "read") where.origin = origin_(where.sample);
-    return error;
+  /// Consumer: it is to get the batch in `slot`, or what `failed` has. Where the policy's limits
+  /// are passed with this batch, that is in `failed` then.
+  void judge(std::uint32_t slot, const batch_info& info, failed_batch& failed) noexcept {
+    if (failed || recovery_.is_on()) [[unlikely]]
+      judge_closely(slot, info, failed);
   }
 
   /// Has waits for a retry ask again whether their range is over. From any thread.
@@ -281,6 +280,13 @@ class read_guard {
   /// What happened so far; empty with a plain policy. From any thread.
   [[nodiscard]] failure_report report() const { return recovery_.report(); }
 
+  /// Where a sample comes from. From any thread.
+  [[nodiscard]] sample_origin origin(std::uint64_t sample) const noexcept {
+    return origin_(sample);
+  }
+  /// Whether a chunk that fails is sure to name the sample.
+  [[nodiscard]] bool names_failed_sample() const noexcept { return names_failed_sample_; }
+
   /// For a `guarded_reader`: what to do with an exception.
   [[nodiscard]] detail::recovery& recovery() noexcept { return recovery_; }
   /// For a `guarded_reader`: where it notes what it reads; null where nothing is watched.
@@ -289,8 +295,20 @@ class read_guard {
   }
 
  private:
+  [[gnu::cold]] void judge_closely(std::uint32_t slot, const batch_info& info,
+                                   failed_batch& failed) noexcept {
+    if (!failed) {
+      failure where;
+      failed.error = recovery_.check_limits(slot, info, where);
+      if (!failed) return;
+      failed.place = where;
+    }
+    if (failed.place->stage == "read") failed.place->origin = origin(failed.place->sample);
+  }
+
   detail::recovery recovery_;
   read_watch watch_;
+  bool names_failed_sample_;
   std::function<sample_origin(std::uint64_t)> origin_;
 };
 

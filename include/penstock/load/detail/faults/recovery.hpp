@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -14,12 +15,10 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/core/batch.hpp>
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/error.hpp>
-#include <penstock/core/layout.hpp>
-#include <penstock/core/record.hpp>
 #include <penstock/core/support/cache_line.hpp>
+#include <penstock/core/support/slot_layout.hpp>
 #include <penstock/faults/error_policy.hpp>
 #include <penstock/faults/failure_ledger.hpp>
 #include <penstock/memory/support/sample_lists.hpp>
@@ -28,20 +27,20 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Takes the samples that are gone out of the ragged field `Field` of the batch in `slab`: the
-/// values of those after them move up, and the offsets say where they are.
-template <std::size_t Field, record_type Record>
-void close_ragged(std::byte* slab, const batch_layout<Record>& layout,
-                  std::span<const std::uint8_t> is_gone) noexcept {
-  constexpr std::size_t width = sizeof(typename Record::template field_at<Field>::value_type);
-  auto* const offsets = reinterpret_cast<std::int32_t*>(slab + layout.template offsets_at<Field>());
-  std::byte* const values = slab + layout.template offset<Field>();
+/// Takes the samples that are gone out of a ragged field of the batch in `slab`: the values of those
+/// after them move up, and the offsets say where they are.
+inline void close_ragged(std::byte* slab, const slot_layout::field& field,
+                         std::span<const std::uint8_t> is_gone) noexcept {
+  auto* const offsets = reinterpret_cast<std::int32_t*>(slab + field.offsets_at);
+  std::byte* const values = slab + field.offset;
   std::size_t kept = 0;
   std::int32_t begin = offsets[0];  // kept apart: the entry may be overwritten by then
   for (std::size_t i = 0; i < is_gone.size(); ++i) {
     const std::int32_t end = offsets[i + 1];
     if (is_gone[i] == 0) {
-      const auto bytes = [](std::int32_t count) { return static_cast<std::size_t>(count) * width; };
+      const auto bytes = [&](std::int32_t count) {
+        return static_cast<std::size_t>(count) * field.sample_bytes;
+      };
       std::memmove(values + bytes(offsets[kept]), values + bytes(begin), bytes(end - begin));
       offsets[kept + 1] = offsets[kept] + (end - begin);
       ++kept;
@@ -49,6 +48,23 @@ void close_ragged(std::byte* slab, const batch_layout<Record>& layout,
     begin = end;
   }
 }
+
+/// The question whether a batch is no longer wanted, without the type of who answers it, which must
+/// outlive this.
+class over_ref {
+ public:
+  template <std::predicate Over>
+    requires(!std::same_as<Over, over_ref>)
+  over_ref(const Over& over) noexcept  // NOLINT: implicit, as std::function is
+      : over_(&over),
+        ask_([](const void* asked) { return bool{(*static_cast<const Over*>(asked))()}; }) {}
+
+  [[nodiscard]] bool operator()() const { return ask_(over_); }
+
+ private:
+  const void* over_;
+  bool (*ask_)(const void*);
+};
 
 /// What an `error_policy` needs besides the readers: the ledger, what each batch has lost, and a
 /// place to wait for a retry. With a plain policy it holds nothing and every call is one branch.
@@ -58,8 +74,9 @@ void close_ragged(std::byte* slab, const batch_layout<Record>& layout,
 class recovery {
  public:
   /// `base_sizes`: of the datasets at the bottom of the pipeline, see `base_sizes_of`.
-  recovery(const error_policy& policy, std::uint64_t dataset_size, std::size_t slot_count,
-           std::size_t batch_size, std::vector<std::uint64_t> base_sizes)
+  [[gnu::cold]] recovery(const error_policy& policy, std::uint64_t dataset_size,
+                         std::size_t slot_count, std::size_t batch_size,
+                         std::vector<std::uint64_t> base_sizes)
       : policy_(policy), dataset_size_(dataset_size), losses_(is_plain(policy) ? 0 : slot_count) {
     require_known(base_sizes);
     std::sort(policy_.known_bad.begin(), policy_.known_bad.end());
@@ -128,16 +145,19 @@ class recovery {
 
   /// All samples of a batch are read: those after a skipped one move up, in `slab`, and `info`
   /// counts them.
-  template <record_type Record>
-  void end_batch(std::uint32_t slot, std::byte* slab, const batch_layout<Record>& layout,
+  void end_batch(std::uint32_t slot, std::byte* slab, const slot_layout& layout,
                  batch_info& info) noexcept {
     if (!is_on() || losses_[slot].has_none()) return;
     if (lists_ != nullptr) lists_->end_batch(slot);
     if (policy_.action != error_action::skip) return;
     const std::span<const std::uint8_t> is_gone{losses_[slot].is_gone.data(), info.size};
-    [&]<std::size_t... Fields>(std::index_sequence<Fields...>) {
-      (close_field<Fields>(slab, layout, is_gone), ...);
-    }(std::make_index_sequence<Record::size>{});
+    for (const slot_layout::field& field : layout.fields()) {
+      if (field.is_ragged) {
+        close_ragged(slab, field, is_gone);
+      } else {
+        close_gaps(slab + field.offset, field.sample_bytes, is_gone);
+      }
+    }
     if (lists_ != nullptr) lists_->close_gaps(slot, is_gone);
     const auto gone_of = [&](std::size_t count) {
       const auto first = is_gone.first(count);
@@ -150,8 +170,9 @@ class recovery {
 
   /// Consumer: it gets the batch in `slot`. Null, unless the policy's limits are passed with it:
   /// then the exception of its first lost sample, and in `where` its place and the limit.
-  [[nodiscard]] std::exception_ptr check_limits(std::uint32_t slot, const batch_info& info,
-                                                failure& where) noexcept {
+  [[nodiscard, gnu::cold]] std::exception_ptr check_limits(std::uint32_t slot,
+                                                           const batch_info& info,
+                                                           failure& where) noexcept {
     if (!is_on()) return nullptr;
     constexpr std::uint64_t least_judged = 100;
     const losses& of_batch = losses_[slot];
@@ -173,8 +194,7 @@ class recovery {
   }
 
   /// Waits before retry `retry`; false as soon as `is_over()`, which `interrupt` has asked again.
-  template <class IsOver>
-  bool wait(std::size_t retry, const IsOver& is_over) {
+  bool wait(std::size_t retry, const over_ref& is_over) {
     std::unique_lock lock{waiting_};
     return !wake_.wait_for(lock, wait_before(policy_, retry), is_over);
   }
@@ -219,16 +239,6 @@ class recovery {
   }
 
   /// Moves each stretch of samples that stay to the end of the stretch before.
-  template <std::size_t Field, record_type Record>
-  static void close_field(std::byte* slab, const batch_layout<Record>& layout,
-                          std::span<const std::uint8_t> is_gone) noexcept {
-    if constexpr (Record::template field_at<Field>::is_ragged) {
-      close_ragged<Field>(slab, layout, is_gone);
-    } else {
-      close_gaps(slab + layout.template offset<Field>(), layout.template sample_bytes<Field>(),
-                 is_gone);
-    }
-  }
   static void close_gaps(std::byte* field, std::size_t sample_bytes,
                          std::span<const std::uint8_t> is_gone) noexcept {
     std::byte* to = field;

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <span>
 #include <string>
 #include <utility>
@@ -14,10 +15,11 @@
 #include <penstock/core/place_sample.hpp>
 #include <penstock/core/ragged_overflow.hpp>
 #include <penstock/core/record.hpp>
-#include <penstock/core/support/value_bytes.hpp>
 #include <penstock/data/dataset.hpp>
-#include <penstock/load/detail/plan/schedule.hpp>
+#include <penstock/load/detail/batch_work.hpp>
+#include <penstock/load/detail/plan/plan.hpp>
 #include <penstock/load/options.hpp>
+#include <penstock/order/sampler.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -120,17 +122,17 @@ void place_or_throw(const batch_view<Record>& all, const batch_info& batch, std:
 /// Opener: gives all samples of a batch their places in its ragged fields, from the lengths that
 /// the dataset says, before any of them is read; so the workers write without a word between them.
 /// What is thrown stays with the batch, of which nothing is read then.
-template <dataset D, class Work>
-void place_samples(const D& data, const schedule& batches, Work& batch,
+template <dataset D, epoch_order Order>
+void place_samples(const D& data, const Order& order, const epoch_plan& plan, batch_work& batch,
                    const batch_view<typename D::record_type>& all) noexcept {
-  if (!batch.order) return;
+  if (!batch.has_order) return;
   std::array<std::uint64_t, 64> some;
   failure at{"length", batch.info.epoch, batch.info.batch};
   try {
     for (std::size_t begin = 0; begin < all.size(); begin += some.size()) {
       const auto samples =
           std::span<std::uint64_t>{some}.first((std::min)(some.size(), all.size() - begin));
-      batch.pick(batches.plan(), begin, samples);
+      pick_samples(order, plan, batch.info, begin, samples);
       for (std::size_t i = 0; i < samples.size(); ++i) {
         at.position = begin + i;
         at.sample = samples[i];
@@ -138,24 +140,9 @@ void place_samples(const D& data, const schedule& batches, Work& batch,
       }
     }
   } catch (...) {
-    batch.note_error(at);
-    batch.order.reset();
+    batch.note_failed({std::current_exception(), at});
+    batch.has_order = false;
   }
-}
-
-/// Counts the values of a batch that is read; of one without places nothing was.
-template <class Meter, class Work, record_type Record>
-void note_values(Meter& reads, const Work& batch, const batch_view<Record>& all) noexcept {
-  if (batch.order) reads.note_values(value_bytes(all));
-}
-/// As above, and for whoever tells the dataset what comes.
-template <class Meter, class Teller, class Work, record_type Record>
-void note_values(Meter& reads, Teller& teller, const Work& batch,
-                 const batch_view<Record>& all) noexcept {
-  if (!batch.order) return;
-  const std::uint64_t bytes = value_bytes(all);
-  reads.note_values(bytes);
-  teller.note_values(all.size(), bytes + fixed_bytes(all.layout()) * all.size());
 }
 
 }  // namespace detail
