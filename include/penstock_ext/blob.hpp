@@ -8,11 +8,7 @@
 #include <penstock_ext/blob/blob_list.hpp>
 #include <penstock_ext/blob/blob_source.hpp>
 #include <penstock_ext/blob/image_folder.hpp>
-#include <penstock_ext/blob/mds/mds_column.hpp>
-#include <penstock_ext/blob/mds/mds_compression.hpp>
 #include <penstock_ext/blob/mds/mds_shards.hpp>
-#include <penstock_ext/blob/mds/mds_writer.hpp>
-#include <penstock_ext/blob/mds/pack_mds.hpp>
 #include <penstock_ext/blob/stored_blobs.hpp>
 #include <penstock_ext/blob/tar/tar_error.hpp>
 #include <penstock_ext/blob/tar/tar_shards.hpp>

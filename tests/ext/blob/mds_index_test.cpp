@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock_ext/blob/mds/detail/mds_index.hpp>
+#include <penstock_ext/blob/mds/mds_index.hpp>
 
 #include <cstddef>
 #include <cstdint>

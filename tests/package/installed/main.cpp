@@ -59,7 +59,7 @@ int main() {
   std::printf("torch: %d\n", static_cast<int>(penstock::torch_type<float>));
 #endif
 #ifdef WITH_ZSTD
-  std::printf("%s\n", penstock::zstd{7}.name().c_str());
+  std::printf("%s\n", penstock::zstd{}.family().c_str());
 #endif
   std::printf("penstock %d.%d.%d\n", PENSTOCK_VERSION_MAJOR, PENSTOCK_VERSION_MINOR,
               PENSTOCK_VERSION_PATCH);

@@ -19,7 +19,6 @@
 #include <variant>
 #include <vector>
 
-#include <penstock_ext/blob/mds/mds_column.hpp>
 #include <penstock_ext/blob/support/shard_file.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/support/json_reader.hpp>
@@ -28,6 +27,20 @@
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
+
+/// A column of MDS shards: one value of each sample.
+struct mds_column {
+  /// Its name.
+  std::string name = {};
+  /// How a value becomes bytes: "bytes", "str", "jpeg", "png", "int", "uint8" to "float64",
+  /// "str_int", "ndarray:float32:3,4" and the like, as Mosaic's MDSWriter has them.
+  std::string encoding = {};
+  /// The bytes of each value; 0 where they differ from sample to sample.
+  std::uint64_t size = 0;
+
+  friend bool operator==(const mds_column&, const mds_column&) = default;
+};
+
 namespace detail {
 
 /// What an encoding of an MDS column says of its bytes.
@@ -213,18 +226,6 @@ class mds_summer {
 
   sums sum_;
 };
-
-/// The sums of `bytes` by these names, which must be known.
-[[nodiscard]] inline std::vector<mds_sum> mds_sums_of(std::string_view bytes,
-                                                      std::span<const std::string> names) {
-  std::vector<mds_sum> sums;
-  for (const std::string& name : names) {
-    mds_summer summer = *mds_summer::of(name);
-    summer.add(std::as_bytes(std::span{bytes}));
-    sums.push_back({name, summer.digits()});
-  }
-  return sums;
-}
 
 /// That one of `sums` that is compared: the quickest of those that are known; null for none.
 [[nodiscard]] inline const mds_sum* comparable_sum(std::span<const mds_sum> sums) noexcept {
