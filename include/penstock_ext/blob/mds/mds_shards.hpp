@@ -31,7 +31,6 @@
 #include <penstock_ext/blob/blob_buffer.hpp>
 #include <penstock_ext/blob/blob_error.hpp>
 #include <penstock_ext/blob/blob_source.hpp>
-#include <penstock_ext/blob/detail/archive_bytes.hpp>
 #include <penstock_ext/blob/detail/blob_file.hpp>
 #include <penstock_ext/blob/detail/open_side_by_side.hpp>
 #include <penstock_ext/blob/mds/mds_index.hpp>
