@@ -17,12 +17,13 @@ class PenstockRecipe(ConanFile):
     topics = ("gpu", "cuda", "data-loader", "training", "header-only")
     package_type = "header-library"
     settings = "os", "arch", "compiler", "build_type"
-    options = {f"with_{part}": [True, False] for part in ("gzip", "http", "jpeg", "lockfree", "png", "zstd")}
+    options = {f"with_{part}": [True, False] for part in ("gzip", "http", "jpeg", "lockfree", "mds", "png", "zstd")}
     default_options = {
         "with_gzip": True,
         "with_http": True,
         "with_jpeg": True,
         "with_lockfree": False,
+        "with_mds": True,  # and penstock::search
         "with_png": True,
         "with_zstd": True,
         "boost/*:header_only": True,
@@ -46,6 +47,8 @@ class PenstockRecipe(ConanFile):
             self.requires("libcurl/[>=7.85 <9]", transitive_headers=True, transitive_libs=True)
         if self.options.with_jpeg:
             self.requires("libjpeg-turbo/[>=2.1 <4]", transitive_headers=True, transitive_libs=True)
+        if self.options.with_mds:
+            self.requires("nlohmann_json/[>=3.10 <4]", transitive_headers=True)
         if self.options.with_png:
             self.requires("libpng/[>=1.6.37 <2]", transitive_headers=True, transitive_libs=True)
         if self.options.with_zstd:
@@ -69,6 +72,7 @@ class PenstockRecipe(ConanFile):
             ("ZLIB", self.options.with_gzip),
             ("CURL", self.options.with_http),
             ("JPEG", self.options.with_jpeg),
+            ("nlohmann_json", self.options.with_mds),
             ("PNG", self.options.with_png),
             ("zstd", self.options.with_zstd),
         ):
@@ -88,7 +92,7 @@ class PenstockRecipe(ConanFile):
         self.info.requires.clear()
 
     def package_info(self):
-        # Our own CMake package knows the components (gzip, http, jpeg, lockfree, png, zstd, cuda), so CMakeDeps writes none.
+        # Our own CMake package knows the components (gzip, http, jpeg, lockfree, mds, png, search, zstd, cuda), so CMakeDeps writes none.
         self.cpp_info.set_property("cmake_find_mode", "none")
         self.cpp_info.builddirs = [os.path.join("lib", "cmake", "penstock")]
         self.cpp_info.bindirs = []

@@ -2,10 +2,9 @@
 // Texts of different lengths out of MDS shards, as Mosaic's MDSWriter writes them, in a ragged
 // field: nothing is padded, and a batch has texts of similar length. Arguments: the folder, the
 // column of the texts where more than one has values of any size ("" where there is but one), and a
-// folder for the unpacked shards of compressed ones; without one, shards are made.
+// folder for the unpacked shards of compressed ones; without one, a shard is made.
 // --digest reads in order, and prints the SHA-256 of all texts and of their lengths.
 #include <penstock_ext/blob/mds/mds_shards.hpp>
-#include <penstock_ext/blob/mds/mds_writer.hpp>
 #ifdef EXAMPLE_HAS_ZSTD
 #include <penstock_ext/files/zstd/zstd.hpp>
 #endif
@@ -15,7 +14,6 @@
 #include <cstddef>
 #include <exception>
 #include <iostream>
-#include <span>
 #include <string>
 
 #include "data/made_folder.hpp"
@@ -24,19 +22,40 @@
 
 namespace ps = penstock;
 
-void make_shards(const std::string& folder) {
-  ps::mds_writer out{folder, {{"text", "str"}}, 1 << 14};
-  for (std::size_t i = 0; i < 500; ++i) {
+// One shard of 500 texts, and its index.json, as Mosaic's package writes them.
+void make_shard(const data::made_folder& made) {
+  const auto append = [](std::string& bytes, std::size_t number) {
+    for (unsigned shift = 0; shift < 32; shift += 8) bytes += static_cast<char>(number >> shift);
+  };
+  constexpr std::size_t count = 500;
+  std::string offsets;
+  std::string samples;
+  append(offsets, count);
+  const auto add_offset = [&] { append(offsets, 4 * (count + 2) + samples.size()); };
+  add_offset();
+  for (std::size_t i = 0; i < count; ++i) {
     const std::string text(i * 37 % 211, static_cast<char>('a' + i % 26));
-    out.add({std::as_bytes(std::span{text})});
+    append(samples, text.size());
+    samples += text;
+    add_offset();
   }
-  out.finish();
+  made.write("texts/shard.00000.mds", offsets + samples);
+  made.write("texts/index.json",
+             R"({"shards": [{"column_encodings": ["str"], "column_names": ["text"], )"
+             R"("column_sizes": [null], "compression": null, "format": "mds", "hashes": [], )"
+             R"("raw_data": {"basename": "shard.00000.mds", "bytes": )" +
+                 std::to_string(offsets.size() + samples.size()) +
+                 R"(, "hashes": {}}, "samples": 500, "size_limit": 67108864, "version": 2, )"
+                 R"("zip_data": null}], "version": 2})");
 }
 
 int main(int argc, char** argv) try {
   auto [where, digest] = data::arguments_of(argc, argv);
   const data::made_folder made;
-  if (where.empty()) make_shards(where.emplace_back(made.path("texts")));
+  if (where.empty()) {
+    make_shard(made);
+    where.push_back(made.path("texts"));
+  }
 
   ps::mds_shards_options reading{.blob = where.size() > 1 ? where[1] : ""};
 #ifdef EXAMPLE_HAS_ZSTD

@@ -10,7 +10,7 @@
 #                                          another example: 10_images reads a folder of pictures,
 #                                          12_tar_shards tar archives, 14_packed_tokens tokens,
 #                                          17_arrays npy, npz and records, 18_mds_texts MDS shards,
-#                                          19_tables Parquet; 20_pack_mds packs MDS shards
+#                                          19_tables Parquet
 #
 # Environment: CXX the compiler; PENSTOCK_JOBS jobs at once; MNIST_DIR the folder of the MNIST
 # files; PENSTOCK_CUDA_ARCHITECTURES what to compile CUDA code for, instead of for the GPU that is

@@ -1,18 +1,14 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// Blobs, samples of any length: folders of files, tar and MDS shards, objects of a store.
+/// Blobs, samples of any length: folders of files, tar shards, objects of a store. MDS
+/// shards: `blob/mds/mds_shards.hpp` (`penstock::mds`).
 
 #include <penstock_ext/blob/blob_buffer.hpp>
 #include <penstock_ext/blob/blob_error.hpp>
 #include <penstock_ext/blob/blob_list.hpp>
 #include <penstock_ext/blob/blob_source.hpp>
 #include <penstock_ext/blob/image_folder.hpp>
-#include <penstock_ext/blob/mds/mds_column.hpp>
-#include <penstock_ext/blob/mds/mds_compression.hpp>
-#include <penstock_ext/blob/mds/mds_shards.hpp>
-#include <penstock_ext/blob/mds/mds_writer.hpp>
-#include <penstock_ext/blob/mds/pack_mds.hpp>
 #include <penstock_ext/blob/stored_blobs.hpp>
 #include <penstock_ext/blob/tar/tar_error.hpp>
 #include <penstock_ext/blob/tar/tar_shards.hpp>

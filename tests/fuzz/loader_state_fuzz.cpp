@@ -19,7 +19,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     fuzz::require(state.version == 1 && state.last < 3, "only what there is");
     fuzz::require(ps::from_text<ps::loader_state>(ps::to_text(state)) == state,
                   "the text gives the state back");
-  } catch (const ps::state_error& error) {
+  } catch (const ps::text_error& error) {
     fuzz::require(error.offset() <= size, "an error points into the text");
   }
   return 0;

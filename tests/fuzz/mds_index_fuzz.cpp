@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // An index.json of MDS shards out of any bytes: it is refused with an error that points into it, or
 // its files lie below the folder, and its columns have names and sizes that can be.
-#include <penstock_ext/blob/mds/detail/mds_index.hpp>
+#include <penstock_ext/blob/mds/mds_index.hpp>
 
 #include <cstddef>
 #include <cstdint>

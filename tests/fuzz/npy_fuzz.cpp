@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0 An npy or npz file out of any bytes: its header says where its
 // elements are and how many bytes they have; the entry of an archive lies in it; or it is refused
 // with an error that points into the bytes.
-#include <penstock_ext/files/detail/zip_directory.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/npy_dataset.hpp>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // An index file out of any bytes, for one archive: it is refused, or what it lists lies in the
-// archive, after headers of files.
+// archive.
 #include <penstock_ext/blob/tar/tar_shards.hpp>
 
 #include <cstddef>

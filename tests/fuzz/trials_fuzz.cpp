@@ -17,14 +17,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const auto trials = ps::read_trials(text);
     for (const ps::trial& one : trials) fuzz::require(one.cost > 0, "a cost is above 0");
     fuzz::require(ps::read_trials(ps::to_json(trials)) == trials, "the JSON gives trials back");
-  } catch (const ps::trial_error& error) {
+  } catch (const ps::text_error& error) {
     fuzz::require(error.offset() <= size, "an error points into the text");
   }
   try {
     const auto options = ps::read_tuned_options(text);
     fuzz::require(ps::read_tuned_options(ps::to_json(options)) == options,
                   "the JSON gives options back");
-  } catch (const ps::trial_error& error) {
+  } catch (const ps::text_error& error) {
     fuzz::require(error.offset() <= size, "an error points into the text");
   }
   return 0;

@@ -81,9 +81,9 @@ class Anything:
 
 
 parts = {"gzip": ("zlib", "ZLIB"), "http": ("libcurl", "CURL"),
-         "jpeg": ("libjpeg-turbo", "JPEG"), "png": ("libpng", "PNG"),
+         "jpeg": ("libjpeg-turbo", "JPEG"), "mds": ("nlohmann_json", "nlohmann_json"), "png": ("libpng", "PNG"),
          "zstd": ("zstd", "zstd")}
-for wanted in ({*parts, "lockfree"}, {"gzip"}, {"http"}, {"jpeg"}, {"lockfree"}, {"png"}, {"zstd"}, set()):
+for wanted in ({*parts, "lockfree"}, {"gzip"}, {"http"}, {"jpeg"}, {"lockfree"}, {"mds"}, {"png"}, {"zstd"}, set()):
     recipe = conanfile.PenstockRecipe()
     recipe.recipe_folder = recipe.source_folder = root
     recipe.package_folder = os.path.join(root, "none")

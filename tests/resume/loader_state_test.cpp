@@ -36,7 +36,7 @@ struct refusal {
 refusal refused(std::string_view text) {
   try {
     (void)ps::from_text<ps::loader_state>(text);
-  } catch (const ps::state_error& error) {
+  } catch (const ps::text_error& error) {
     return {error.offset(), error.what()};
   }
   return {std::string_view::npos, "read"};

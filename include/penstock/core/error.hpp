@@ -111,6 +111,22 @@ class [[gnu::visibility("default")]] leases_exhausted : public error {
   using error::error;
 };
 
+/// A text is not what it should be: at which byte of it, what was expected there and what was found.
+class [[gnu::visibility("default")]] text_error : public error {
+ public:
+  /// `what` is what the text should be: "loader_state".
+  text_error(const std::string& what, std::size_t offset, const std::string& expected,
+             const std::string& found)
+      : error(what + ": at byte " + std::to_string(offset) + ": expected " + expected + ", found " +
+              found),
+        offset_(offset) {}
+  /// The byte of the text that could not be read.
+  [[nodiscard]] std::size_t offset() const noexcept { return offset_; }
+
+ private:
+  std::size_t offset_;
+};
+
 /// The stop token of a loader's options was used: no batch comes any more.
 class [[gnu::visibility("default")]] cancelled : public error {
  public:

@@ -18,20 +18,6 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A text is not a `loader_state`: at which byte of it, what was expected there and what was found.
-class [[gnu::visibility("default")]] state_error : public error {
- public:
-  state_error(std::size_t offset, const std::string& expected, const std::string& found)
-      : error("loader_state: at byte " + std::to_string(offset) + ": expected " + expected +
-              ", found " + found),
-        offset_(offset) {}
-  /// The byte of the text that could not be read.
-  [[nodiscard]] std::size_t offset() const noexcept { return offset_; }
-
- private:
-  std::size_t offset_;
-};
-
 namespace detail {
 
 /// Reads a state from its text: keys with values, "key=value", and space between them. Single-use.
@@ -135,7 +121,7 @@ class state_reader {
   }
   [[noreturn]] static void fail(std::size_t offset, const std::string& expected,
                                 const std::string& found) {
-    throw state_error(offset, expected, found);
+    throw text_error("loader_state", offset, expected, found);
   }
 
   std::string_view text_;
@@ -161,7 +147,7 @@ inline std::ostream& operator<<(std::ostream& out, const loader_state& state) {
 }
 
 /// The value that `to_text` wrote: `from_text<loader_state>(text)`; the keys may come in any order,
-/// with any white space. Throws `state_error`.
+/// with any white space. Throws `text_error`.
 template <std::same_as<loader_state> State>
 [[nodiscard]] State from_text(std::string_view text) {
   return detail::state_reader{text}.read();

@@ -37,7 +37,7 @@ struct raw_records_options {
 /// The file is mapped and not read, and must stay as it is meanwhile, see `npy_dataset`. Movable,
 /// not copyable. Reading is thread-safe.
 template <penstock::record_type Record>
-class raw_records {
+class raw_records : public detail::mapped_rows<Record> {
  public:
   using record_type = Record;
 
@@ -56,32 +56,10 @@ class raw_records {
   raw_records(raw_records&&) = default;
   raw_records& operator=(raw_records&&) = delete;
 
-  /// How many records there are.
-  [[nodiscard]] std::uint64_t size() const noexcept { return rows_.size(); }
-  /// The extents of a sample's fields.
-  [[nodiscard]] const record_extents<Record>& extents() const noexcept { return rows_.extents(); }
-
-  /// Copies the samples `indices` into `out`. Throws `index_error`.
-  void read_run(std::span<const std::uint64_t> indices, batch_view<Record> out,
-                const run_context& context) const {
-    rows_.read_run(indices, out, context, "raw_records");
-  }
-
-  /// Brings the sample nearer; does nothing for an index out of range.
-  void prefetch(std::uint64_t index) const noexcept { rows_.prefetch(index); }
-  /// Has the system read the samples that come, as far as it does not have them in memory.
-  void will_read(std::span<const std::uint64_t> indices) const noexcept {
-    rows_.will_read(indices);
-  }
-  /// The bytes of a sample in the files.
-  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t) const noexcept {
-    return rows_.stored_bytes();
-  }
-
  private:
   raw_records(detail::mapped_file file, const batch_layout<Record>& layout,
               const raw_records_options& options)
-      : file_(std::move(file)), rows_(rows_of(file_, layout, options)) {}
+      : detail::mapped_rows<Record>(rows_of(file, layout, options)), file_(std::move(file)) {}
 
   [[nodiscard]] static detail::mapped_rows<Record> rows_of(const detail::mapped_file& file,
                                                            const batch_layout<Record>& layout,
@@ -111,11 +89,10 @@ class raw_records {
         ((fields[Is] = {at, stride, false}, at += layout.template sample_bytes<Is>()), ...);
       }(std::make_index_sequence<Record::size>{});
     }
-    return {layout, left / stride, fields};
+    return {"raw_records", layout, left / stride, fields};
   }
 
   detail::mapped_file file_;
-  detail::mapped_rows<Record> rows_;
 };
 
 static_assert(dataset<raw_records<record<field<"x", float, dyn>>>>);

@@ -47,45 +47,31 @@ struct token_windows_options {
 /// opening takes the same time whatever its size; it must stay as it is meanwhile: one that is made
 /// shorter ends the process. Movable, not copyable. Reading is thread-safe.
 template <std::unsigned_integral Token = std::uint16_t>
-class token_windows {
+class token_windows : public detail::mapped_rows<window_record<Token>> {
+  using rows = detail::mapped_rows<window_record<Token>>;
+
  public:
   using record_type = window_record<Token>;
 
   /// Opens the file `path`. Throws `file_unreadable`, `file_truncated` where it is shorter than the
   /// header or ends within a token, and `option_error` for a length of 0.
   explicit token_windows(const std::string& path, const token_windows_options& options = {})
-      : file_(path), rows_(rows_of(file_, options)) {}
+      : token_windows(detail::mapped_file{path}, options) {}
 
   token_windows(token_windows&&) = default;
   token_windows& operator=(token_windows&&) = delete;
 
-  /// How many windows there are.
-  [[nodiscard]] std::uint64_t size() const noexcept { return rows_.size(); }
-  /// The extents of a sample's fields: the length, twice.
-  [[nodiscard]] const record_extents<record_type>& extents() const noexcept {
-    return rows_.extents();
-  }
-
-  /// Copies the windows `indices` into `out`. Throws `index_error`.
-  void read_run(std::span<const std::uint64_t> indices, batch_view<record_type> out,
-                const run_context& context) const {
-    rows_.read_run(indices, out, context, "token_windows");
-  }
-
-  /// Brings the window nearer; does nothing for an index out of range.
-  void prefetch(std::uint64_t index) const noexcept { rows_.prefetch(index); }
-  /// Has the system read the windows that come, as far as it does not have them in memory.
-  void will_read(std::span<const std::uint64_t> indices) const noexcept {
-    rows_.will_read(indices);
-  }
   /// The bytes of a window in the file.
   [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t) const noexcept {
-    return rows_.stored_bytes() / 2;  // both fields are of the same tokens
+    return rows::stored_bytes() / 2;  // both fields are of the same tokens
   }
 
  private:
-  [[nodiscard]] static detail::mapped_rows<record_type> rows_of(
-      const detail::mapped_file& file, const token_windows_options& options) {
+  token_windows(detail::mapped_file file, const token_windows_options& options)
+      : rows(rows_of(file, options)), file_(std::move(file)) {}
+
+  [[nodiscard]] static rows rows_of(const detail::mapped_file& file,
+                                    const token_windows_options& options) {
     if (options.length == 0) throw option_error("length", "must be at least 1, is 0");
     const std::uint64_t total = file.bytes().size();
     if (options.header > total) {
@@ -109,13 +95,12 @@ class token_windows {
     // The rows of no window, or of one, may be anywhere apart.
     const std::uint64_t bytes = windows < 2 ? 0 : stride * sizeof(Token);
     const std::byte* const second = windows == 0 ? first : first + sizeof(Token);
-    return {layout, windows,
+    return {"token_windows", layout, windows,
             std::array{detail::mapped_field{first, bytes, false},
                        detail::mapped_field{second, bytes, false}}};
   }
 
   detail::mapped_file file_;
-  detail::mapped_rows<record_type> rows_;
 };
 
 static_assert(dataset<token_windows<>>);

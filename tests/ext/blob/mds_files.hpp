@@ -1,11 +1,22 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include <penstock_ext/blob/mds/mds_shards.hpp>
+
+#include "ext/blob/folders.hpp"
+#include "support/catch.hpp"
 
 namespace test {
 
@@ -38,14 +49,16 @@ struct mds_entry {
   std::string sizes = "null, 8";
   std::string format = "mds";
   std::string zipped = "null";
+  std::string compression = "\"zstd:7\"";  // where it is zipped
+  std::string sums = "{}";
 
   [[nodiscard]] std::string text() const {
     return "{\"column_encodings\": [" + encodings + "], \"column_names\": [" + names +
            "], \"column_sizes\": [" + sizes +
-           "], \"compression\": " + (zipped == "null" ? "null" : "\"zstd:7\"") +
-           ", \"format\": \"" + format + "\", \"hashes\": [], \"raw_data\": {\"basename\": \"" +
-           name + "\", \"bytes\": " + std::to_string(bytes) +
-           ", \"hashes\": {}}, \"samples\": " + std::to_string(samples) +
+           "], \"compression\": " + (zipped == "null" ? "null" : compression) + ", \"format\": \"" +
+           format + "\", \"hashes\": [], \"raw_data\": {\"basename\": \"" + name +
+           "\", \"bytes\": " + std::to_string(bytes) + ", \"hashes\": " + sums +
+           "}, \"samples\": " + std::to_string(samples) +
            ", \"size_limit\": 67108864, \"version\": 2, \"zip_data\": " + zipped + "}";
   }
 };
@@ -61,6 +74,79 @@ inline std::string mds_index(const std::vector<mds_entry>& shards) {
 inline std::string mds_sample(std::string_view blob, std::int64_t label) {
   return mds_little(blob.size()) + std::string{blob} +
          mds_little(static_cast<std::uint64_t>(label), 8);
+}
+
+/// The sums of `bytes` as index.json has them.
+inline std::string mds_sums(std::string_view bytes, const std::vector<std::string>& hashes) {
+  std::string text;
+  for (const std::string& name : hashes) {
+    penstock::detail::mds_summer sum = *penstock::detail::mds_summer::of(name);
+    sum.add(std::as_bytes(std::span{bytes}));
+    text += (text.empty() ? "\"" : ", \"") + name + "\": \"" + sum.digits() + '"';
+  }
+  return '{' + text + '}';
+}
+
+/// How `write_mds` writes: so many samples a shard, with these sums, compressed unless `packed` is
+/// empty.
+struct mds_writing {
+  std::size_t per_shard = 100;
+  std::vector<std::string> hashes = {};
+  std::string compression = {};
+  std::function<std::string(const std::string&)> packed = {};
+};
+
+/// Writes samples, which are as `entry` has its columns, into a folder of shards with an index.json.
+inline void write_mds(const folder& dir, const std::vector<std::string>& samples,
+                      const mds_writing& how, const mds_entry& entry = {}) {
+  std::vector<mds_entry> shards;
+  for (std::size_t at = 0; at < samples.size(); at += how.per_shard) {
+    const std::size_t end = (std::min)(at + how.per_shard, samples.size());
+    std::string bytes = mds_shard({samples.begin() + static_cast<std::ptrdiff_t>(at),
+                                   samples.begin() + static_cast<std::ptrdiff_t>(end)});
+    mds_entry& one = shards.emplace_back(entry);
+    one.name[10] = static_cast<char>('0' + at / how.per_shard);
+    one.bytes = bytes.size();
+    one.samples = end - at;
+    one.sums = mds_sums(bytes, how.hashes);
+    std::string name = one.name;
+    if (how.packed) {
+      bytes = how.packed(bytes);
+      name += ".zstd";
+      one.compression = '"' + how.compression + '"';
+      one.zipped = R"({"basename": ")" + name + R"(", "bytes": )" + std::to_string(bytes.size()) +
+                   R"(, "hashes": )" + mds_sums(bytes, how.hashes) + '}';
+    }
+    dir.add(name, bytes);
+  }
+  dir.add("index.json", mds_index(shards));
+}
+
+/// Writes what the shards of the folder $PENSTOCK_MDS have into a file beside it, a line a sample:
+/// its number, the bytes of its blob, its label, and each column in hexadecimal digits.
+inline void list_mds(const penstock::mds_compression& compression) {
+  const char* const variable = std::getenv("PENSTOCK_MDS");
+  REQUIRE(variable != nullptr);
+  const std::string dir = variable;
+  const penstock::mds_shards shards{dir,
+                                    {.blob = "text",
+                                     .label = "int",
+                                     .compression = compression,
+                                     .unpacked = dir + "-unpacked",
+                                     .verify = true}};
+  std::ofstream list{dir + ".list"};
+  penstock::blob_buffer buffer;
+  for (std::uint64_t i = 0; i < shards.size(); ++i) {
+    list << i << ' ' << shards.bytes(i, buffer).size() << ' ' << shards.label(i);
+    for (const penstock::mds_column& column : shards.columns()) {
+      list << ' ';
+      for (const std::byte byte : shards.column(i, column.name, buffer)) {
+        list << "0123456789abcdef"[std::to_integer<unsigned>(byte) >> 4U]
+             << "0123456789abcdef"[std::to_integer<unsigned>(byte) & 15U];
+      }
+    }
+    list << '\n';
+  }
 }
 
 }  // namespace test

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock_ext/blob/mds/detail/mds_index.hpp>
+#include <penstock_ext/blob/mds/mds_index.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -53,15 +53,19 @@ TEST_CASE("an index of MDS shards says their files and columns", "[blob]") {
 
 TEST_CASE("an index of MDS shards that is none is refused with what is missing",
           "[blob][fault:files-6]") {
-  CHECK(test::has(refused_index(""), "an object"));
+  CHECK(test::has(refused_index(""), "expected JSON"));
+  CHECK(test::has(refused_index("[]"), "a member \"shards\""));
   CHECK(test::has(refused_index("{}"), "a member \"shards\""));
   CHECK(test::has(refused_index(R"({"shards": []})"), "a member \"version\""));
   CHECK(test::has(refused_index(R"({"shards": [], "version": 3})"), "expected version 2, found 3"));
   CHECK(test::has(refused_index(R"({"shards": [], "version": 2, "version": 2})"),
                   "a second \"version\""));
+  CHECK(test::has(refused_index(R"({"shards": [7], "version": 2})"), "an array of objects"));
+  CHECK(test::has(refused_index(R"({"shards": {"a": {}}, "version": 2})"),
+                  "a member \"column_encodings\""));
   CHECK(test::has(refused_index(R"({"shards": [{}], "version": 2})"),
                   "a member \"column_encodings\""));
-  CHECK(test::has(refused_index(R"({"shards": [], "version": 2} x)"), "the end"));
+  CHECK(test::has(refused_index(R"({"shards": [], "version": 2} x)"), "expected end of input"));
   CHECK(test::has(refused_entry({.format = "json"}), "the only format read, found 'json'"));
   CHECK(test::has(refused_entry({.names = "\"blob\""}), "found 2, 2 and 1"));
   CHECK(test::has(refused_entry({.encodings = "", .names = "", .sizes = ""}), "0, 0 and 0"));

@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include <penstock_ext/blob/mds/mds_writer.hpp>
 #include "ext/blob/folders.hpp"
 #include "ext/blob/mds_files.hpp"
 #include "support/catch.hpp"
@@ -194,14 +193,9 @@ TEST_CASE("MDS shards without sums say so", "[blob][fault:files-7]") {
       test::has(shards.warnings()[0],
                 dir.path() + "/index.json has no sum by xxh64, sha1 or sha256 for 2 of 2 shards"));
   CHECK(test::has(shards.warnings()[0], "write them with hashes, and read them with verify"));
-  const ps::mds_shards with_sums = [&] {
-    ps::mds_writer out{dir.path("sums"), {{"blob", "bytes"}}, {.hashes = {"xxh64"}}};
-    const std::string one = "one";
-    out.add({std::as_bytes(std::span{one})});
-    out.finish();
-    return ps::mds_shards{dir.path("sums")};
-  }();
-  CHECK(with_sums.warnings().empty());
+  const test::folder other;
+  test::write_mds(other, sample, {.hashes = {"xxh64"}});
+  CHECK(ps::mds_shards{other.path()}.warnings().empty());
 }
 
 TEST_CASE("an MDS shard that is cut or damaged says where", "[blob][fault:files-6]") {

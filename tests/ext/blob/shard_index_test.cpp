@@ -178,48 +178,18 @@ TEST_CASE("an index whose text can't be is refused", "[blob][fault:files-5]") {
         "its lines are no samples");
 }
 
-TEST_CASE("an index of another archive is refused", "[blob][fault:files-5]") {
+TEST_CASE("an index that ends before the archive does, or elsewhere, is refused",
+          "[blob][fault:files-5]") {
   const std::string bytes = two_samples();
-  const auto because = [&](const std::string& other) {
-    return index_problem(other, index_of(bytes));
-  };
-  // The first file lies elsewhere.
-  CHECK(test::has(because(archive{}.add("0.jpg", "").raw(bytes).bytes), "the header of '0.jpg'"));
-  CHECK(test::has(because(archive{}.add("d/", "", '5').raw(bytes).bytes), "another first file"));
-  // Another name, size or kind.
-  CHECK(test::has(
-      because(archive{}.add("a/1.jpg", "picture").add("b/1.cls", "3").add("a/2.jpg", "").ended()),
-      "before 'a/1.cls' the archive has the header of 'b/1.cls'"));
-  CHECK(test::has(
-      because(archive{}.add("a/1.jpg", "picture").add("a/1.cls", "33").add("a/2.jpg", "").ended()),
-      "a file of 2 bytes"));
-  CHECK(test::has(
-      because(archive{}.add("a/1.jpg", "picture").add("a/1.cls", "3").add("a/2.jpg", "x").ended()),
-      "a file of 1 bytes"));
-  // More files after the last one.
   archive longer;
   longer.add("a/1.jpg", "picture").add("a/1.cls", "3").add("a/2.jpg", "");
-  CHECK(because(archive{longer}.add("d/", "", '5').add(".x", "").ended()).empty());
-  CHECK(because(archive{longer}.add("a/3.jpg", "").ended()) ==
+  CHECK(index_problem(archive{longer}.add("d/", "", '5').add(".x", "").ended(), index_of(bytes))
+            .empty());
+  CHECK(index_problem(archive{longer}.add("a/3.jpg", "").ended(), index_of(bytes)) ==
         "the archive has more files: the index is of an older one");
-}
-
-TEST_CASE("an index of an archive with another middle is refused", "[blob]") {
-  archive made;
-  archive other;
-  for (int i = 0; i < 300; ++i) {
-    const std::string key = std::to_string(1000 + i);
-    made.add(key + ".jpg", "x");
-    other.add(i / 10 == 13 ? "9999.jpg" : key + ".jpg", "x");  // ten in three hundred
-  }
-  const std::string index = index_of(made.ended());
-  CHECK(index_problem(made.ended(), index).empty());
-  CHECK(test::has(index_problem(other.ended(), index), "the header of '9999.jpg'"));
-  archive other_end;
-  for (int i = 0; i < 300; ++i) {
-    other_end.add(i == 299 ? "9999.jpg" : std::to_string(1000 + i) + ".jpg", "x");
-  }
-  CHECK(test::has(index_problem(other_end.ended(), index), "before '1299.jpg'"));
+  (void)error_of<ps::file_corrupt>([&] {
+    (void)index_problem(archive{}.add("0.jpg", std::string(9000, 'x')).ended(), index_of(bytes));
+  });
 }
 
 TEST_CASE("a sample without what is asked for is named", "[blob][fault:files-4]") {

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <zstd.h>
-
 #include <penstock_ext/files/zstd/zstd.hpp>
 
 #include <cstddef>
@@ -12,6 +10,7 @@
 #include <penstock_ext/files/idx_dataset.hpp>
 
 #include "ext/files/packed_bytes.hpp"
+#include "ext/files/zstd_packed.hpp"
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
 #include "support/has.hpp"
@@ -22,7 +21,9 @@ namespace ps = penstock;
 namespace {
 
 test::file_bytes zstd_packed(const test::file_bytes& bytes, int level = 1) {
-  return test::as_file_bytes(ps::zstd{level}.packed(std::as_bytes(std::span{bytes})));
+  const std::string packed =
+      test::zstd_packed({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, level);
+  return {packed.begin(), packed.end()};
 }
 
 test::file_bytes zstd_unpacked(const test::file_bytes& file) {
@@ -132,13 +133,4 @@ TEST_CASE("an IDX dataset opens zstd files", "[files]") {
   const ps::idx_dataset<one_byte> data{ps::zstd{}, path};
   CHECK(data.size() == 2);
   CHECK(ps::get<"y">(data.view(1)) == 6);
-}
-
-TEST_CASE("a level that zstd does not have is refused, and a name has the level", "[files]") {
-  CHECK(ps::zstd{}.name() == "zstd");
-  CHECK(ps::zstd{22}.name() == "zstd:22");
-  CHECK(ps::zstd{22}.family() == "zstd");
-  for (const int level : {-1, 23}) {
-    CHECK(test::error_of<ps::option_error>([&] { (void)ps::zstd{level}; }).option() == "level");
-  }
 }

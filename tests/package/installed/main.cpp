@@ -19,11 +19,17 @@
 #ifdef WITH_JPEG
 #include <penstock_ext/image/jpeg/jpeg.hpp>  // needs jpeglib.h, which comes with penstock::jpeg
 #endif
+#ifdef WITH_MDS
+#include <penstock_ext/blob/mds/mds_shards.hpp>  // needs nlohmann-json, which comes with penstock::mds
+#endif
 #ifdef WITH_NVIMGCODEC
 #include <penstock_ext/image/nvimgcodec/nvimgcodec_batch.hpp>  // needs nvimgcodec.h
 #endif
 #ifdef WITH_PNG
 #include <penstock_ext/image/png/png.hpp>  // needs png.h, which comes with penstock::png
+#endif
+#ifdef WITH_SEARCH
+#include <penstock_ext/search.hpp>  // needs nlohmann-json, which comes with penstock::search
 #endif
 #ifdef WITH_TORCH
 #include <penstock_ext/interop/torch/torch.hpp>  // needs ATen, which comes with penstock::torch
@@ -49,17 +55,23 @@ int main() {
   penstock::batch_queue<int, penstock::single_producer_single_consumer> queue{4};
   std::printf("one on either side: %d\n", queue.try_push(1));
 #endif
+#ifdef WITH_MDS
+  static_assert(penstock::blob_source<penstock::mds_shards>);
+#endif
 #ifdef WITH_NVIMGCODEC
   std::printf("nvImageCodec: %zu\n", penstock::nvimgcodec_batch{}.results().size());
 #endif
 #ifdef WITH_PNG
   std::printf("PNG: %d\n", penstock::png_decoder{}.matches({}));
 #endif
+#ifdef WITH_SEARCH
+  std::printf("trials: %zu\n", penstock::read_trials("[]").size());
+#endif
 #ifdef WITH_TORCH
   std::printf("torch: %d\n", static_cast<int>(penstock::torch_type<float>));
 #endif
 #ifdef WITH_ZSTD
-  std::printf("%s\n", penstock::zstd{7}.name().c_str());
+  std::printf("%s\n", penstock::zstd{}.family().c_str());
 #endif
   std::printf("penstock %d.%d.%d\n", PENSTOCK_VERSION_MAJOR, PENSTOCK_VERSION_MINOR,
               PENSTOCK_VERSION_PATCH);

@@ -9,10 +9,12 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -20,6 +22,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -28,14 +31,12 @@
 #include <penstock_ext/blob/blob_buffer.hpp>
 #include <penstock_ext/blob/blob_error.hpp>
 #include <penstock_ext/blob/blob_source.hpp>
-#include <penstock_ext/blob/detail/archive_bytes.hpp>
 #include <penstock_ext/blob/detail/blob_file.hpp>
 #include <penstock_ext/blob/detail/open_side_by_side.hpp>
-#include <penstock_ext/blob/mds/detail/mds_index.hpp>
-#include <penstock_ext/blob/mds/mds_column.hpp>
-#include <penstock_ext/blob/mds/mds_compression.hpp>
+#include <penstock_ext/blob/mds/mds_index.hpp>
 #include <penstock_ext/blob/support/shard_file.hpp>
 #include <penstock_ext/files/file_error.hpp>
+#include <penstock_ext/files/file_source.hpp>
 #include <penstock_ext/files/support/sums.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
 #include <penstock_ext/report/report_error.hpp>
@@ -172,6 +173,47 @@ class part_file {
 };
 
 }  // namespace detail
+
+/// A way in which whole files are compressed: `zstd` of `penstock_ext/files/zstd/zstd.hpp`.
+/// `codec(path)` opens a file as a `byte_source` of its content; `family()` is what Mosaic calls
+/// it, "zstd". Both from any thread.
+template <class C>
+concept file_codec = requires(const C& codec, const std::string& path) {
+  { codec(path) } -> byte_source;
+  { codec.family() } -> std::convertible_to<std::string>;
+};
+
+/// How shards are compressed: any `file_codec`, or none. An option of `mds_shards`, which so needs
+/// no library itself. Copies share the codec.
+class mds_compression {
+ public:
+  /// Fills its argument with the next bytes of a file's content, less only at the end.
+  using reader = std::function<std::size_t(std::span<std::byte>)>;
+
+  /// None.
+  mds_compression() = default;
+  /// That of `codec`.
+  template <class Codec>
+    requires(!std::same_as<Codec, mds_compression> && file_codec<Codec>)
+  mds_compression(const Codec& codec)
+      : family_(codec.family()), open_([codec](const std::string& path) {
+          using source = std::remove_cvref_t<decltype(codec(path))>;
+          // A lambda is copied, and a source that is open is not.
+          const std::shared_ptr<source> opened{new source(codec(path))};
+          return reader{[opened](std::span<std::byte> out) { return opened->read(out); }};
+        }) {}
+
+  /// Whether there is one.
+  explicit operator bool() const noexcept { return static_cast<bool>(open_); }
+  /// What Mosaic calls it; "" for none.
+  [[nodiscard]] const std::string& family() const noexcept { return family_; }
+  /// Opens a compressed file. There must be one. Throws what the codec's source throws.
+  [[nodiscard]] reader open(const std::string& path) const { return open_(path); }
+
+ private:
+  std::string family_;
+  std::function<reader(const std::string&)> open_;
+};
 
 /// What of the samples of MDS shards is read, and how.
 struct mds_shards_options {
@@ -367,7 +409,7 @@ class unpacked_shards {
 
 }  // namespace detail
 
-/// The samples of a folder of MDS shards, as Mosaic's MDSWriter and `pack_mds` write them: a
+/// The samples of a folder of MDS shards, as Mosaic's MDSWriter writes them: a
 /// `blob_source` with random access.
 ///
 ///     mds_shards photos{"imagenet/train", {.blob = "image", .label = "label"}};

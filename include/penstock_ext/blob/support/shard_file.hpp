@@ -7,14 +7,15 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <utility>
 
+#include <penstock/core/version.hpp>
 #include <penstock_ext/blob/blob_error.hpp>
-#include <penstock_ext/blob/detail/archive_bytes.hpp>
 #include <penstock_ext/blob/detail/blob_file.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
@@ -22,6 +23,14 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
+
+/// An archive's bytes by their place: `read_at(offset, out)` fills `out`, less only at the end.
+template <class S>
+concept archive_bytes = requires(const S& source, std::uint64_t offset, std::span<std::byte> out) {
+  { source.read_at(offset, out) } -> std::same_as<std::size_t>;
+  { source.size() } -> std::convertible_to<std::uint64_t>;
+  { source.path() } -> std::convertible_to<const std::string&>;
+};
 
 /// A shard's file, as it was when this was made: a later change is noticed. Movable. Reading is
 /// thread-safe.

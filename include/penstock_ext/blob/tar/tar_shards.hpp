@@ -27,10 +27,7 @@
 #include <penstock_ext/blob/detail/blob_file.hpp>
 #include <penstock_ext/blob/detail/open_side_by_side.hpp>
 #include <penstock_ext/blob/support/shard_file.hpp>
-#include <penstock_ext/blob/tar/detail/archive_window.hpp>
 #include <penstock_ext/blob/tar/detail/shard_index.hpp>
-#include <penstock_ext/blob/tar/detail/shard_listing.hpp>
-#include <penstock_ext/blob/tar/detail/tar_header.hpp>
 #include <penstock_ext/blob/tar/detail/tar_walk.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
@@ -56,50 +53,18 @@ void list_by_headers(const Source& archive, shard_listing& into, shard_index_tex
 }
 
 /// Lists the samples of an archive by the text of its index. Returns what is wrong with that, ""
-/// if nothing is; then the archive has these files, as far as the headers say that were looked at:
-/// those before the first file, about sixty of those between, the last one, and all after it.
-/// Throws what `tar_walk` and `shard_listing` throw.
+/// if nothing is; then each of its files has room in the archive, and there are none after them.
+/// What lies there is looked at when it is read. Throws what `tar_walk` and `shard_listing` throw.
 template <archive_bytes Source>
 [[nodiscard]] std::string list_by_index(const Source& archive, std::string_view text,
                                         shard_listing& into) {
-  const std::uint64_t step = archive.size() / 60 + 1;
-  std::uint64_t next_look = 0;
-  std::uint64_t last_end = 0;
-  shard_component last;
-  const auto foreign = [&](const shard_component& file) {
-    std::array<std::byte, tar_block> block{};
-    if (archive.read_at(file.begin - tar_block, block) < tar_block) return std::string{"nothing"};
-    return foreign_header(block, file.name, file.size);
-  };
-  const auto say = [](const shard_component& file, const std::string& found) {
-    return "before '" + std::string{file.name} + "' the archive has " + found +
-           ": the index is of another archive, or was made by a wds2idx that takes extended "
-           "headers "
-           "for files' bytes";
-  };
   shard_index_words words{text, archive.size()};
   while (words.next()) {
-    const shard_component& file = words.file();
-    if (last_end == 0) {
-      tar_walk walk{archive};
-      bool is_there = false;
-      while (!is_there && walk.next()) {
-        is_there = walk.member().is_file && !split_component(walk.member().name).is_hidden();
-      }
-      if (!is_there || walk.member().begin != file.begin) return say(file, "another first file");
-    }
-    if (file.begin >= next_look) {
-      if (const auto found = foreign(file); !found.empty()) return say(file, found);
-      next_look = file.begin + step;
-    }
-    if (into.add(file) != words.is_first()) return "its lines are no samples";
-    last = file;
-    last_end = words.end();
+    if (into.add(words.file()) != words.is_first()) return "its lines are no samples";
   }
   if (!words.problem().empty()) return words.problem();
-  if (last_end == 0) return "it names no file";
-  if (const auto found = foreign(last); !found.empty()) return say(last, found);
-  tar_walk rest{archive, last_end};
+  if (words.end() == 0) return "it names no file";
+  tar_walk rest{archive, words.end()};
   while (rest.next()) {
     if (rest.member().is_file && !split_component(rest.member().name).is_hidden()) {
       return "the archive has more files: the index is of an older one";
@@ -335,11 +300,10 @@ namespace detail {
 /// through all shards in their order, so any sampler shuffles over all of them.
 ///
 /// An archive is listed by its headers, or by an index file, which is used if it is not older than
-/// the archive, if what it says can be, and if the headers at its start, at its end and at some
-/// sixty places between say the same; else all headers are read. Each read looks at its file's own
-/// header once more: a wrong index gives an error, and no bytes of another size or path. Paths that
-/// are not ASCII, or have more than 100 characters, need not stand in that header and count as
-/// right.
+/// the archive, if what it says can be, and if it names the last file; else all headers are read.
+/// Each read looks at its file's own header: a wrong index gives an error, and no bytes of another
+/// size or path. Paths that are not ASCII, or have more than 100 characters, need not stand in that
+/// header and count as right.
 ///
 /// A shard is as it was when it was opened: its descriptor stays open, so a file that replaces it
 /// is not seen, and one that is written to gives `file_changed`, as does a replaced one beyond
@@ -505,10 +469,13 @@ class tar_shards {
     const std::string found =
         detail::foreign_header(room.first(detail::tar_block), path, size, key.size());
     if (found.empty()) return;
-    throw file_format_error(at.shard->file.path(), begin - detail::tar_block,
-                            "the header of '" + name(at, extension) + "', " + std::to_string(size) +
-                                " bytes, as the shard's index has it",
-                            found + ": remove the index, it is of another archive");
+    throw file_format_error(
+        at.shard->file.path(), begin - detail::tar_block,
+        "the header of '" + name(at, extension) + "', " + std::to_string(size) +
+            " bytes, as the shard's index has it",
+        found +
+            ": remove the index, it is of another archive, or of a wds2idx that "
+            "takes extended headers for files' bytes");
   }
 
   [[noreturn]] static void refuse_label(const place& at, std::uint64_t begin,

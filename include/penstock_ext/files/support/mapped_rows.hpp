@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
-#include <string_view>
 #include <utility>
 
 #include <penstock/core/batch.hpp>
@@ -52,7 +51,8 @@ struct mapped_field {
   bool is_swapped = false;           ///< whether the elements are in the other byte order
 };
 
-/// The samples of mapped files: copied row by row. Owns nothing.
+/// The samples of mapped files, copied row by row: the base of datasets that own the files. Reading is
+/// thread-safe.
 template <record_type Record>
 class mapped_rows {
   static_assert(Record::ragged_fields == 0,
@@ -60,23 +60,25 @@ class mapped_rows {
                 "dataset of your own for a ragged field, see docs/ragged.md");
 
  public:
-  /// `size` samples, whose rows are all mapped.
-  mapped_rows(const batch_layout<Record>& layout, std::uint64_t size,
+  /// `size` samples, whose rows are all mapped, of the dataset `name`, for messages.
+  mapped_rows(const char* name, const batch_layout<Record>& layout, std::uint64_t size,
               const std::array<mapped_field, Record::size>& fields)
-      : layout_(layout), size_(size), fields_(fields) {}
+      : name_(name), layout_(layout), size_(size), fields_(fields) {}
 
+  /// How many samples there are.
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
+  /// The extents of a sample's fields.
   [[nodiscard]] const record_extents<Record>& extents() const noexcept { return layout_.extents(); }
 
-  /// Copies the samples `indices` into `out`. Throws `index_error`, which says `where`.
+  /// Copies the samples `indices` into `out`. Throws `index_error`.
   void read_run(std::span<const std::uint64_t> indices, batch_view<Record> out,
-                const run_context& context, std::string_view where) const {
+                const run_context& context) const {
     const std::size_t count = indices.size();
     for (std::size_t i = 0; i < (std::min)(prefetch_distance, count); ++i) prefetch(indices[i]);
     for (std::size_t i = 0; i < count; ++i) {
       context.at(i);
       if (i + prefetch_distance < count) prefetch(indices[i + prefetch_distance]);
-      if (indices[i] >= size_) throw index_error(where, indices[i], size_);
+      if (indices[i] >= size_) throw index_error(name_, indices[i], size_);
       const auto place = out[i];
       [&]<std::size_t... Is>(std::index_sequence<Is...>) {
         (copy<Is>(indices[i], place.address(Is)), ...);
@@ -100,7 +102,7 @@ class mapped_rows {
     }(std::make_index_sequence<Record::size>{});
   }
   /// The bytes of a sample in the files.
-  [[nodiscard]] std::uint64_t stored_bytes() const noexcept {
+  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t = 0) const noexcept {
     return [&]<std::size_t... Is>(std::index_sequence<Is...>) {
       return (std::uint64_t{layout_.template sample_bytes<Is>()} + ...);
     }(std::make_index_sequence<Record::size>{});
@@ -130,6 +132,7 @@ class mapped_rows {
     if (fields_[Index].is_swapped) swap_bytes<sizeof(value_type)>(place, bytes);
   }
 
+  const char* name_;
   batch_layout<Record> layout_;
   std::uint64_t size_;
   std::array<mapped_field, Record::size> fields_;

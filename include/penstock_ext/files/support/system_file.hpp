@@ -271,13 +271,7 @@ class read_soon {
   return 0;
 }
 
-/// When the disk has what was written.
-enum class disk_has {
-  in_time,  ///< when the system writes it
-  at_once   ///< before the file has its name: a machine that stops leaves no name without its bytes
-};
-
-/// Has the disk take what was written to the open file or folder. The system's number of what went
+/// Has the disk take what was written to the open file. The system's number of what went
 /// wrong, or 0; also where the file system has no such call.
 [[nodiscard]] inline int sync_descriptor(int file) noexcept {
   while (::fsync(file) != 0) {
@@ -287,22 +281,11 @@ enum class disk_has {
   return 0;
 }
 
-/// Has the disk take the names in `folder`. The system's number of what went wrong, or 0.
-[[nodiscard]] inline int sync_folder(const std::string& folder) {
-  const int opened =
-      ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (opened < 0) return errno;
-  const int wrong = sync_descriptor(opened);
-  ::close(opened);
-  return wrong;
-}
-
 /// Makes `path` a file of these bytes, or leaves it as it was: they are written to a file beside
 /// it, which gets its name and its mode when it is whole; where a link leads to a file, that one.
 /// What is no ordinary file, such as a pipe, is written to as it is. Returns the system's number of
 /// what went wrong, or 0. From any thread.
-[[nodiscard]] inline int write_whole_file(const std::string& path, std::string_view bytes,
-                                          disk_has when = disk_has::in_time) {
+[[nodiscard]] inline int write_whole_file(const std::string& path, std::string_view bytes) {
   std::string target = path;
   struct stat before {};
   if (::lstat(path.c_str(), &before) == 0 && S_ISLNK(before.st_mode)) {
@@ -330,7 +313,6 @@ enum class disk_has {
   if (file < 0) return errno;
   int wrong = write_all(file, bytes);
   if (is_there && !is_special) static_cast<void>(::fchmod(file, before.st_mode & 07777));
-  if (wrong == 0 && when == disk_has::at_once && !is_special) wrong = sync_descriptor(file);
   if (::close(file) != 0 && wrong == 0) wrong = errno;
   if (is_special) return wrong;
   if (wrong == 0 && std::rename(part.c_str(), target.c_str()) != 0) wrong = errno;

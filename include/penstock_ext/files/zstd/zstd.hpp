@@ -144,56 +144,17 @@ class zstd_source {
 
 static_assert(byte_source<zstd_source>);
 
-/// zstd, where files are opened or written compressed, a value:
+/// Says that files are zstd-compressed, where they are opened:
 ///
 ///     idx_dataset digits{zstd{}, "images.zst", "labels.zst"};
 ///     mds_shards texts{"c4/train", {.compression = zstd{}, .unpacked = "/scratch/c4"}};
-///     pack_mds(source, "c4/train", {.compression = zstd{7}});
-class zstd {
- public:
-  /// Packs at `level`, 1 to 22; 0 is zstd's own choice, 3. Throws `option_error` for another one.
-  /// Unpacking needs none.
-  explicit zstd(int level = 0) : level_(level) {
-    if (level < 0 || level > 22) {
-      throw option_error("level", "must be 0 to 22 (zstd), is " + std::to_string(level));
-    }
-  }
-
+struct zstd {
   /// Opens a file for reading.
   [[nodiscard]] zstd_source operator()(std::string path) const {
     return zstd_source{std::move(path)};
   }
-
   /// How the format is called, and what such files end in: "zstd".
   [[nodiscard]] std::string family() const { return "zstd"; }
-  /// With the level, as "zstd:7"; without where that is zstd's own choice.
-  [[nodiscard]] std::string name() const {
-    return level_ == 0 ? family() : family() + ':' + std::to_string(level_);
-  }
-
-  /// `bytes` as one frame with their sum. Takes memory for as many and some more. From any thread.
-  [[nodiscard]] std::vector<std::byte> packed(std::span<const std::byte> bytes) const {
-    struct deleter {
-      void operator()(::ZSTD_CCtx* packer) const noexcept { ::ZSTD_freeCCtx(packer); }
-    };
-    const std::unique_ptr<::ZSTD_CCtx, deleter> packer{::ZSTD_createCCtx()};
-    if (packer == nullptr) throw std::bad_alloc();
-    require(::ZSTD_CCtx_setParameter(packer.get(), ZSTD_c_compressionLevel, level_));
-    require(::ZSTD_CCtx_setParameter(packer.get(), ZSTD_c_checksumFlag, 1));
-    std::vector<std::byte> out(::ZSTD_compressBound(bytes.size()));
-    out.resize(require(
-        ::ZSTD_compress2(packer.get(), out.data(), out.size(), bytes.data(), bytes.size())));
-    return out;
-  }
-
- private:
-  // Nothing but memory can be missing: the levels are known, and the room is large enough.
-  static std::size_t require(std::size_t status) {
-    if (::ZSTD_isError(status) != 0U) throw std::bad_alloc();
-    return status;
-  }
-
-  int level_;
 };
 
 namespace detail {

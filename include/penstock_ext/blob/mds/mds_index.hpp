@@ -19,15 +19,28 @@
 #include <variant>
 #include <vector>
 
-#include <penstock_ext/blob/mds/mds_column.hpp>
 #include <penstock_ext/blob/support/shard_file.hpp>
 #include <penstock_ext/files/file_error.hpp>
-#include <penstock_ext/files/support/json_reader.hpp>
+#include <penstock_ext/files/json/parsed_json.hpp>
 #include <penstock_ext/files/support/sums.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
+
+/// A column of MDS shards: one value of each sample.
+struct mds_column {
+  /// Its name.
+  std::string name = {};
+  /// How a value becomes bytes: "bytes", "str", "jpeg", "png", "int", "uint8" to "float64",
+  /// "str_int", "ndarray:float32:3,4" and the like, as Mosaic's MDSWriter has them.
+  std::string encoding = {};
+  /// The bytes of each value; 0 where they differ from sample to sample.
+  std::uint64_t size = 0;
+
+  friend bool operator==(const mds_column&, const mds_column&) = default;
+};
+
 namespace detail {
 
 /// What an encoding of an MDS column says of its bytes.
@@ -214,18 +227,6 @@ class mds_summer {
   sums sum_;
 };
 
-/// The sums of `bytes` by these names, which must be known.
-[[nodiscard]] inline std::vector<mds_sum> mds_sums_of(std::string_view bytes,
-                                                      std::span<const std::string> names) {
-  std::vector<mds_sum> sums;
-  for (const std::string& name : names) {
-    mds_summer summer = *mds_summer::of(name);
-    summer.add(std::as_bytes(std::span{bytes}));
-    sums.push_back({name, summer.digits()});
-  }
-  return sums;
-}
-
 /// That one of `sums` that is compared: the quickest of those that are known; null for none.
 [[nodiscard]] inline const mds_sum* comparable_sum(std::span<const mds_sum> sums) noexcept {
   for (const std::string_view name : known_mds_sums) {
@@ -289,118 +290,104 @@ struct mds_index {
 class mds_index_reader {
  public:
   /// Reads `text`, the content of the file `path`.
-  mds_index_reader(std::string_view text, std::string path) : json_(text, std::move(path)) {}
+  mds_index_reader(std::string_view text, std::string path) : text_(text), path_(std::move(path)) {}
 
-  /// Throws `file_format_error` at the byte from which on it is no such index.
+  /// Throws `file_format_error` at the byte from which on it is no JSON, and at the beginning of the
+  /// shard that can't be.
   [[nodiscard]] mds_index read() {
-    members({"shards", "version"}, [this](std::string_view key) {
-      if (key == "version") {
-        require_version();
-      } else if (key == "shards") {
-        json_.array([this] { read_shard(); });
-      } else {
-        json_.skip();
-      }
-    });
-    json_.finish();
+    const auto refuse_at = [this](std::size_t offset, const std::string& expected,
+                                  const std::string& found) {
+      at_ = offset;
+      refuse(expected, found);
+    };
+    const json all = parsed_json(text_, refuse_at,
+                                 [this](const json& value, std::size_t begin, const auto& around) {
+                                   if (around.size() != 2 || around[0].key != "shards") return true;
+                                   at_ = begin;
+                                   read_shard(value);
+                                   return false;  // it takes no more memory
+                                 });
+    at_ = 0;
+    const json& rest = member(all, "shards");
+    if (!rest.is_array() || !rest.empty()) refuse("an array of objects as \"shards\"", shown(rest));
+    require_version(all);
     return std::move(index_);
   }
 
  private:
-  // Reads an object by `member(key)`. Each of `needed` must be there, and none twice.
-  template <class Member>
-  void members(std::initializer_list<std::string_view> needed, const Member& member) {
-    const std::size_t begin = json_.offset();
-    std::uint32_t seen = 0;
-    json_.object([&](std::string_view key) {
-      std::uint32_t bit = 1;
-      for (const std::string_view one : needed) {
-        if (one == key && (seen & bit) != 0) {
-          json_.refuse("another member than a second \"" + std::string{key} + '"');
-        }
-        if (one == key) seen |= bit;
-        bit <<= 1U;
-      }
-      member(key);
-    });
-    std::uint32_t bit = 1;
-    for (const std::string_view one : needed) {
-      if ((seen & bit) == 0) {
-        json_.refuse(begin, "a member \"" + std::string{one} + "\" in this object", "none");
-      }
-      bit <<= 1U;
-    }
+  using json = nlohmann::ordered_json;
+
+  [[noreturn]] void refuse(const std::string& expected, const std::string& found) const {
+    throw file_format_error(path_, at_, expected, found);
   }
 
-  void require_version() {
-    const std::size_t at = json_.offset();
-    const std::uint64_t version = json_.number();
-    if (version != 2) json_.refuse(at, "version 2", std::to_string(version));
+  // For messages.
+  [[nodiscard]] static std::string shown(const json& value) {
+    return value.dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 40);
   }
 
-  void read_shard() {
-    const std::size_t begin = json_.offset();
-    mds_shard_entry shard;
-    columns_ = {};
-    members({"column_encodings", "column_names", "column_sizes", "format", "raw_data", "samples",
-             "version"},
-            [&](std::string_view key) { read_member(key, shard); });
-    const std::vector<mds_column> columns = joined_columns(begin);
+  [[nodiscard]] const json& member(const json& of, const std::string& key) const {
+    const auto found = of.find(key);
+    if (found == of.end()) refuse("a member \"" + key + "\" in this object", "none");
+    return *found;
+  }
+  [[nodiscard]] std::string text(const json& value, const std::string& what) const {
+    if (!value.is_string()) refuse("a string as " + what, shown(value));
+    return value.get<std::string>();
+  }
+  [[nodiscard]] std::uint64_t number(const json& value, const std::string& what) const {
+    if (!value.is_number_unsigned()) refuse("a whole number below 2^64 as " + what, shown(value));
+    return value.get<std::uint64_t>();
+  }
+  [[nodiscard]] const json& list(const json& of, const std::string& key) const {
+    const json& all = member(of, key);
+    if (!all.is_array()) refuse("an array as " + key, shown(all));
+    return all;
+  }
+  // The member, unless it is null or not there.
+  [[nodiscard]] static const json* optional(const json& of, const std::string& key) {
+    const auto found = of.find(key);
+    return found == of.end() || found->is_null() ? nullptr : &*found;
+  }
+
+  void require_version(const json& of) const {
+    const std::uint64_t version = number(member(of, "version"), "version");
+    if (version != 2) refuse("version 2", std::to_string(version));
+  }
+
+  void read_shard(const json& from) {
+    std::vector<mds_column> columns = read_columns(from);
     if (index_.shards.empty()) {
-      index_.columns = columns;
+      index_.columns = std::move(columns);
     } else if (columns != index_.columns) {
-      json_.refuse(begin, "a shard of the columns that the first one has", "other ones");
+      refuse("a shard of the columns that the first one has", "other ones");
     }
-    index_.shards.push_back(std::move(shard));
-  }
-
-  void read_member(std::string_view key, mds_shard_entry& shard) {
-    if (key == "column_encodings") {
-      json_.array([this] { columns_.encodings.push_back(json_.string()); });
-    } else if (key == "column_names") {
-      json_.array([this] { columns_.names.push_back(json_.string()); });
-    } else if (key == "column_sizes") {
-      json_.array([this] { columns_.sizes.push_back(json_.null() ? 0 : json_.number()); });
-    } else if (key == "compression") {
-      if (!json_.null()) shard.compression = json_.string();
-    } else if (key == "format") {
-      const std::size_t at = json_.offset();
-      const std::string format = json_.string();
-      if (format != "mds") json_.refuse(at, "\"mds\": the only format read", '\'' + format + '\'');
-    } else if (key == "raw_data") {
-      read_file(shard.name, shard.bytes, shard.sums);
-    } else if (key == "samples") {
-      const std::size_t at = json_.offset();
-      shard.samples = json_.number();
-      if (shard.samples > 0xffff'ffffU) json_.refuse(at, "less than 2^32 samples", "more");
-    } else if (key == "version") {
-      require_version();
-    } else if (key == "zip_data") {
-      if (!json_.null()) read_file(shard.zipped, shard.zipped_bytes, shard.zipped_sums);
-    } else {
-      json_.skip();
+    mds_shard_entry& shard = index_.shards.emplace_back();
+    if (const json* const by = optional(from, "compression")) {
+      shard.compression = text(*by, "compression");
+    }
+    const std::string format = text(member(from, "format"), "format");
+    if (format != "mds") refuse("\"mds\": the only format read", '\'' + format + '\'');
+    read_file(member(from, "raw_data"), shard.name, shard.bytes, shard.sums);
+    shard.samples = number(member(from, "samples"), "samples");
+    if (shard.samples > 0xffff'ffffU) refuse("less than 2^32 samples", "more");
+    require_version(from);
+    if (const json* const zipped = optional(from, "zip_data")) {
+      read_file(*zipped, shard.zipped, shard.zipped_bytes, shard.zipped_sums);
     }
   }
 
-  void read_file(std::string& name, std::uint64_t& bytes, std::vector<mds_sum>& sums) {
-    members({"basename", "bytes"}, [&](std::string_view key) {
-      if (key == "basename") {
-        const std::size_t at = json_.offset();
-        name = json_.string();
-        if (!lies_below(name)) {
-          json_.refuse(at, "a name of a file in the folder, or below it", '\'' + name + '\'');
-        }
-      } else if (key == "bytes") {
-        bytes = json_.number();
-      } else if (key == "hashes") {
-        if (!json_.null()) {
-          json_.object(
-              [&](std::string_view sum) { sums.push_back({std::string{sum}, json_.string()}); });
-        }
-      } else {
-        json_.skip();
-      }
-    });
+  void read_file(const json& from, std::string& name, std::uint64_t& bytes,
+                 std::vector<mds_sum>& sums) const {
+    name = text(member(from, "basename"), "basename");
+    if (!lies_below(name)) {
+      refuse("a name of a file in the folder, or below it", '\'' + name + '\'');
+    }
+    bytes = number(member(from, "bytes"), "bytes");
+    const json* const hashes = optional(from, "hashes");
+    if (hashes == nullptr) return;
+    if (!hashes->is_object()) refuse("an object as hashes", shown(*hashes));
+    for (const auto& [sum, digits] : hashes->items()) sums.push_back({sum, text(digits, sum)});
   }
 
   // Whether a path leads to a file below the folder that it is looked up from.
@@ -415,43 +402,39 @@ class mds_index_reader {
     }
   }
 
-  // The columns of the shard that starts at `begin`.
-  [[nodiscard]] std::vector<mds_column> joined_columns(std::size_t begin) {
-    const std::size_t count = columns_.names.size();
-    const bool fits = columns_.encodings.size() == count && columns_.sizes.size() == count;
+  [[nodiscard]] std::vector<mds_column> read_columns(const json& from) const {
+    const json& encodings = list(from, "column_encodings");
+    const json& names = list(from, "column_names");
+    const json& sizes = list(from, "column_sizes");
+    const std::size_t count = names.size();
+    const bool fits = encodings.size() == count && sizes.size() == count;
     if (count == 0 || count > most_mds_columns || !fits) {
-      json_.refuse(begin, "as many column_encodings and column_sizes as column_names, 1 to 1000",
-                   std::to_string(columns_.encodings.size()) + ", " +
-                       std::to_string(columns_.sizes.size()) + " and " + std::to_string(count));
+      refuse("as many column_encodings and column_sizes as column_names, 1 to 1000",
+             std::to_string(encodings.size()) + ", " + std::to_string(sizes.size()) + " and " +
+                 std::to_string(count));
     }
     std::vector<mds_column> columns;
     for (std::size_t i = 0; i < count; ++i) {
-      mds_column one{std::move(columns_.names[i]), std::move(columns_.encodings[i]),
-                     columns_.sizes[i]};
+      mds_column one{text(names[i], "a name of a column"), text(encodings[i], "an encoding"),
+                     sizes[i].is_null() ? 0 : number(sizes[i], "a size")};
       const mds_encoding encoding = mds_encoding_of(one.encoding);
       if (encoding.is != mds_encoding::kind::unknown && encoding.size != one.size) {
-        json_.refuse(begin,
-                     "values of " + std::to_string(encoding.size) + " bytes (0: any) in column '" +
-                         one.name + "', which is " + one.encoding,
-                     std::to_string(one.size));
+        refuse("values of " + std::to_string(encoding.size) + " bytes (0: any) in column '" +
+                   one.name + "', which is " + one.encoding,
+               std::to_string(one.size));
       }
       for (const mds_column& other : columns) {
-        if (other.name == one.name) json_.refuse(begin, "each column once", one.name + " twice");
+        if (other.name == one.name) refuse("each column once", one.name + " twice");
       }
       columns.push_back(std::move(one));
     }
     return columns;
   }
 
-  struct column_lists {
-    std::vector<std::string> names;
-    std::vector<std::string> encodings;
-    std::vector<std::uint64_t> sizes;
-  };
-
-  json_reader json_;
+  std::string_view text_;
+  std::string path_;
+  std::size_t at_ = 0;  // where what is read begins
   mds_index index_;
-  column_lists columns_;  // of the shard that is read
 };
 
 }  // namespace detail

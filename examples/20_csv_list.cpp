@@ -3,7 +3,7 @@
 // line, without quotes. A list of any other kind is made in the same way: `blob_list` takes paths
 // and labels, wherever they come from.
 //
-//   penstock_21_csv_list [LIST.csv]   without one: a list of two files, made here
+//   penstock_20_csv_list [LIST.csv]   without one: a list of two files, made here
 #include <penstock_ext/blob/blob_list.hpp>
 
 #include <cstdlib>
@@ -34,7 +34,7 @@ ps::blob_list list_of(const std::filesystem::path& csv) {
 int main(int argc, char** argv) try {
   std::filesystem::path csv = argc > 1 ? argv[1] : "";
   if (csv.empty()) {
-    csv = std::filesystem::temp_directory_path() / "penstock_21_csv_list.csv";
+    csv = std::filesystem::temp_directory_path() / "penstock_20_csv_list.csv";
     std::ofstream{csv} << "path,label\n/etc/hostname,3\n/etc/passwd,5\n";
   }
   const ps::blob_list files = list_of(csv);
@@ -43,6 +43,6 @@ int main(int argc, char** argv) try {
   }
   return files.size() == 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 } catch (const std::exception& problem) {
-  std::cerr << "21_csv_list: " << problem.what() << '\n';
+  std::cerr << "20_csv_list: " << problem.what() << '\n';
   return EXIT_FAILURE;
 }
