@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSL-1.0
 # Installs what is missing (Debian), builds and runs every benchmark, and keeps what they found in
-# one file, with a table and plots beside it.
+# one file, with a table and pictures beside it.
 #
 #   bash bench/run.sh                      all but compare; some ten minutes on two cores
 #   bash bench/run.sh --only NAME          this program only; may be given again
@@ -9,8 +9,8 @@
 #   bash bench/run.sh --out DIR            results go there instead of bench/results
 #
 # Names: batch_queue_bench and so on, one for each bench/*_bench.cpp; instructions, compile_cost,
-# mlp, mlp_augment, compare. Writes DIR/<date>-<cpu>-<commit>.json, .md and .*.svg: see
-# bench/README.md.
+# mlp, mlp_augment, compare. Writes DIR/<date>-<cpu>-<commit>.json, .md and, where there is
+# matplotlib, .pictures/*.svg: see bench/README.md.
 #
 # A program that fails stands in the results, and the next one runs. Exit status: 0 if none failed,
 # 1 if one did, 2 for bad arguments. What is left out (no valgrind, say) is no failure.

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: BSL-1.0
-"""What the programs have written: names, figures, goals and verdicts."""
+"""What the programs have written: names, figures, goals and verdicts; one file out of theirs."""
 
+import json
 import math
+import os
 import re
 from collections import OrderedDict
+from pathlib import Path
 
 
 class Name:
@@ -147,3 +150,105 @@ def verdict_of(goal):
     if goal.get("noisy"):
         return f"{word}, noisy" if word else "noisy"
     return word
+
+
+# README's six loaders: the function that a row's name begins with, and what the picture calls it.
+LOADERS = {
+    "plain_loop": "plain C++ loop, no loader",
+    "penstock": "penstock",
+    "libtorch_batched": "libtorch, batched",
+    "DataLoader_batched": "PyTorch DataLoader, batched",
+    "DALI_cpu": "NVIDIA DALI, CPU pipeline",
+    "DataLoader": "PyTorch DataLoader, per sample",
+}
+
+
+def fastest_loaders(report):
+    """(name, samples a second, the same in words) of each, with the fastest of its settings."""
+    for function, name in LOADERS.items():
+        speed = max(
+            median_of(row, "items_per_second") or 0
+            for row in report["programs"]["compare"]["rows"]
+            if row["name"].split("/")[0] == function
+        )
+        yield name, speed, f"{speed / 1e6:.1f} M" if speed >= 1e6 else f"{speed / 1e6:.2f} M"
+
+
+def text_of(value, indent=0):
+    """JSON with a line for each row, goal and step."""
+
+    def has_rows(value):
+        inner = value.values() if isinstance(value, dict) else value
+        if not isinstance(value, (dict, list)):
+            return False
+        return any(map(has_rows, inner)) or (
+            isinstance(value, list) and any(isinstance(one, (dict, list)) for one in inner)
+        )
+
+    if not has_rows(value):
+        return json.dumps(value)
+    if isinstance(value, dict):
+        inner = [f"{json.dumps(key)}: {text_of(one, indent + 1)}" for key, one in value.items()]
+    else:
+        inner = [text_of(one, indent + 1) for one in value]
+    line = "\n" + " " * indent
+    first, last = "{}" if isinstance(value, dict) else "[]"
+    return first + f"{line} " + f",{line} ".join(inner) + line + last
+
+
+def first_match(path, pattern):
+    try:
+        return re.search(pattern, Path(path).read_text(), re.M)[1]
+    except (OSError, TypeError):
+        return None
+
+
+def merge(folder, out):
+    """Prints the new file's name. The environment has what bench/run.sh knows."""
+    steps, programs = [], OrderedDict()
+    for line in (folder / "steps.tsv").read_text().splitlines():
+        name, ended, seconds, command = line.split("\t", 3)
+        steps.append({"name": name, "ended": ended, "seconds": int(seconds), "command": command})
+        try:
+            programs[name] = json.loads((folder / f"{name}.json").read_text())
+        except FileNotFoundError:
+            pass
+        except ValueError as error:
+            if ended == "passed":
+                steps[-1]["ended"] = f"failed: its JSON can't be read: {error}"
+    cpu = first_match("/proc/cpuinfo", r"^model name\s*: (.*)$") or "unknown cpu"
+    known = os.environ
+    report = {
+        "date": known["began"],
+        "commit": known["commit"],
+        "dirty": json.loads(known["dirty"]),
+        "command": known["command_line"].strip(),
+        "machine": {
+            "cpu": cpu,
+            "cores": os.cpu_count(),
+            "governor": (
+                first_match("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", r"^(.+)$")
+                or "unknown"
+            ),
+            "load_before": float(known["load_before"]),
+            "compiler": known["compiler"],
+            "os": " ".join(
+                (
+                    first_match("/etc/os-release", r'^PRETTY_NAME="?([^"\n]*)') or "",
+                    os.uname().sysname,
+                    ".".join(os.uname().release.split(".")[:2]),
+                )
+            ).strip(),
+        },
+        "steps": steps,
+        "programs": programs,
+    }
+    plain = re.sub(r"\((R|TM|tm)\)|\bCPU\b|@.*|\bProcessor\b|\b\d+-Core\b", " ", cpu)
+    slug = re.sub(r"[^a-z0-9]+", "-", plain.lower()).strip("-")
+    stem = f"{known['began'][:10]}-{slug}-{known['commit']}"
+    file, again = out / f"{stem}.json", 1
+    while file.exists():  # a run never takes another one's place
+        again += 1
+        file = out / f"{stem}-{again}.json"
+    file.write_text(text_of(report) + "\n")
+    print(file)

@@ -83,7 +83,7 @@ def summary(report, programs):
     return f"**{said}.**" + "".join(f" `{step['name']}` {step['ended']}." for step in bad)
 
 
-def markdown(report, programs, stem, plots):
+def markdown(report, programs):
     machine = report.get("machine") or {}
     dirty = {True: ", with changes that are not committed", False: ""}.get(report.get("dirty"), "")
     yield f"# Benchmarks, {report.get('date', 'no date')[:10]}, {machine.get('cpu', 'unknown')}"
@@ -99,12 +99,6 @@ def markdown(report, programs, stem, plots):
     yield ""
     yield summary(report, programs)
     yield ""
-    for plot, drawing in plots.items():
-        if drawing:
-            yield f"![{drawing.title}]({stem}.{plot}.svg)"
-        else:
-            yield f"No plot `{plot}`: its rows were not measured in this run."
-        yield ""
     yield "## Targets"
     yield ""
     yield (

@@ -4,6 +4,7 @@
 import contextlib
 import copy
 import io
+import itertools
 import json
 import os
 import re
@@ -11,14 +12,17 @@ import subprocess
 import sys
 import tempfile
 import unittest
-import xml.etree.ElementTree as xml
 from pathlib import Path
+from unittest import mock
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(ROOT / "bench"))
 import report  # noqa: E402
-from reporting import drawing as svg, results as figures  # noqa: E402
+from reporting import results as figures  # noqa: E402
+
+if report.pictures:
+    from matplotlib.text import Text
 
 
 def spread(value, apart=0.02):
@@ -102,10 +106,11 @@ def results():
 
 
 class Written:
-    """What report.py makes of some results: its table, its plots, what it said."""
+    """What report.py makes of some results: its table, its pictures, what it said."""
 
-    def __init__(self, found):
-        with tempfile.TemporaryDirectory() as folder:
+    def __init__(self, found, drawn_by=None):
+        drawn_by = mock.patch.object(report, "pictures", drawn_by)
+        with drawn_by, tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "some.json"
             file.write_text(json.dumps(found))
             said = io.StringIO()
@@ -113,124 +118,145 @@ class Written:
                 self.status = report.main([str(file)])
             self.said = said.getvalue()
             self.table = (Path(folder) / "some.md").read_text()
-            self.plots = {
-                path.name.split(".")[1]: path.read_text() for path in Path(folder).glob("*.svg")
-            }
+            drawn = Path(folder).glob("some.pictures/*.svg")
+            self.pictures = {path.stem: path.read_text() for path in drawn}
 
 
-RATIOS = "ratios-batch_queue_bench"
-SVG = "{http://www.w3.org/2000/svg}"
+def texts_of(figure):
+    return [text for text in figure.findobj(Text) if text.get_text().strip()]
 
 
-def boxes_of(drawing):
-    """(left, top, right, bottom, text) of each text, by the estimate for the widest font."""
-    for node in xml.fromstring(drawing).iter(SVG + "text"):
-        kinds = node.get("class", "").split()
-        size = 17 if "title" in kinds else 12 if "small" in kinds else 13
-        width = svg.text_width(node.text, size)
-        x, y = float(node.get("x")), float(node.get("y"))
-        x -= {"end": width, "middle": width / 2}.get(node.get("text-anchor"), 0)
-        yield x, y - 0.75 * size, x + width, y + 0.2 * size, node.text
+@unittest.skipUnless(report.pictures, "there is no matplotlib")
+class Pictures(unittest.TestCase):
+    def ratios_of(self, goals):
+        return report.pictures.ratios("some", {"rows": [], "goals": goals})
 
+    def said_by(self, figure):
+        return " ".join(text.get_text() for text in texts_of(figure))
 
-class Plots(unittest.TestCase):
-    def test_each_plot_is_drawn_from_rows_of_its_program(self):
-        whole = Written(results())
+    def test_each_picture_is_drawn_from_rows_of_its_program(self):
+        def drawn_of(found):
+            found = report.pictures.pictures_of(figures.programs_of(found), 4)
+            return {name for name, figure in found if figure}
+
         ratios = {f"ratios-{name}" for name in ("batch_queue_bench", "mlp")}
-        self.assertEqual(set(whole.plots), {*ratios, "queue", "overlap", "loaders"})
-        for program, plot in (
+        self.assertEqual(drawn_of(results()), {*ratios, "queue", "overlap", "loaders"})
+        for program, picture in (
             ("batch_queue_bench", "queue"),
             ("overlap_bench", "overlap"),
             ("compare", "loaders"),
         ):
             less = results()
             del less["programs"][program]
-            written = Written(less)
-            self.assertEqual(written.status, 0)
-            self.assertNotIn(plot, written.plots)
-            self.assertIn(f"No plot `{plot}`", written.table)
-            self.assertIn(f"no plot {plot}", written.said)
+            self.assertEqual(drawn_of(results()) - drawn_of(less) - ratios, {picture})
 
-    def test_results_without_rows_make_a_table_that_says_so(self):
+    def test_results_without_rows_make_no_picture(self):
         found = results()
         found["programs"] = {}
-        written = Written(found)
-        self.assertEqual((written.status, written.plots), (0, {}))
-        self.assertEqual(written.table.count("No plot"), 4)
+        written = Written(found, report.pictures)
+        self.assertEqual((written.status, written.pictures), (0, {}))
+        self.assertEqual(written.said.count("its rows were not measured in this run"), 4)
+
+    def test_equal_results_make_equal_files(self):
+        found = results()
+        del found["programs"]["overlap_bench"], found["programs"]["batch_queue_bench"]
+        once = Written(found, report.pictures).pictures
+        self.assertEqual(set(once), {"ratios-mlp", "loaders"})
+        self.assertEqual(once, Written(found, report.pictures).pictures)
 
     def test_texts_lie_inside_and_apart(self):
-        for plot, drawing in Written(results()).plots.items():
-            boxes = list(boxes_of(drawing))
+        programs = figures.programs_of(results())
+        drawn = {name: figure for name, figure in report.pictures.pictures_of(programs, 4)}
+        for name, figure in drawn.items():
+            with tempfile.TemporaryDirectory() as folder:
+                report.pictures.save(figure, Path(folder) / "some.png", "a place")
+            hidden = set()
+            for axis in itertools.chain(*((one.xaxis, one.yaxis) for one in figure.axes)):
+                low, high = sorted(axis.get_view_interval())
+                ticks = axis.get_major_ticks()
+                hidden |= {tick.label1 for tick in ticks if not low <= tick.get_loc() <= high}
+            visible = [one for one in texts_of(figure) if one.get_visible() and one not in hidden]
+            boxes = [(text.get_window_extent(), text.get_text()) for text in visible]
+            boxes = [(box, text) for box, text in boxes if box.width > 0]
             self.assertGreater(len(boxes), 5)
-            height = float(xml.fromstring(drawing).get("height"))
-            for left, top, right, bottom, text in boxes:
-                self.assertTrue(left >= 0 and right <= 880, f"{plot}: {text} is cut off")
-                self.assertTrue(top >= 0 and bottom <= height, f"{plot}: {text} is cut off")
-            for i, one in enumerate(boxes):
-                for other in boxes[i + 1 :]:
-                    apart = one[2] <= other[0] or other[2] <= one[0]
-                    apart = apart or one[3] <= other[1] or other[3] <= one[1]
-                    self.assertTrue(apart, f"{plot}: {one[4]} and {other[4]} overlap")
+            width, height = figure.bbox.width, figure.bbox.height
+            for box, text in boxes:
+                inside = box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height
+                self.assertTrue(inside, f"{name}: {text} is cut off")
+            for i, (one, text) in enumerate(boxes):
+                for other, other_text in boxes[i + 1 :]:
+                    apart = one.x1 <= other.x0 or other.x1 <= one.x0
+                    apart = apart or one.y1 <= other.y0 or other.y1 <= one.y0
+                    self.assertTrue(apart, f"{name}: {text} and {other_text} overlap")
 
-    def test_light_and_dark_and_no_text_below_12_px(self):
-        for drawing in Written(results()).plots.values():
-            self.assertIn("@media (prefers-color-scheme:dark)", drawing)
-            sizes = [int(size) for size in re.findall(r"(?:font:|font-size:)(\d+)px", drawing)]
-            self.assertGreaterEqual(min(sizes), 12)
-            self.assertNotIn("<script", drawing)
+    def test_a_bar_reaches_from_the_floor_to_its_ratio(self):
+        goal = {"name": "a", "floor": "b", "compares": "speed", "at_least": 1, "met": True}
+        for ratio, end in ((4, 4), (0.5, 0.5), (500, 16), (0.001, 0.125), (0, 0.125)):
+            bar = self.ratios_of([{**goal, "ratio": ratio}]).axes[0].patches[0]
+            self.assertAlmostEqual(bar.get_x() + bar.get_width(), end)
 
-    def test_a_bar_is_as_long_as_its_ratio_says(self):
-        def bar(ratio):
-            found = results()
-            found["programs"] = {"batch_queue_bench": queue_bench()}
-            for goal in found["programs"]["batch_queue_bench"]["goals"]:
-                goal["ratio"] = ratio
-            # Another goal keeps the axis the same.
-            wide = {"name": "a", "floor": "b", "compares": "speed", "at_least": 1, "ratio": 16}
-            found["programs"]["batch_queue_bench"]["goals"].append({**wide, "met": True})
-            drawing = xml.fromstring(Written(found).plots[RATIOS])
-            bars = [one for one in drawing.iter(SVG + "rect") if one.get("class") == "good"]
-            return float(bars[0].get("width"))
-
-        self.assertAlmostEqual(bar(4) / bar(2), 2, places=2)
-
-    def test_ratios_beyond_the_axis_are_drawn_on_its_edge(self):
-        found = results()
-        goals = found["programs"]["batch_queue_bench"]["goals"]
+    def test_ratios_beyond_the_axis_are_said(self):
+        goals = []
         for ratio, bound in ((0, 1), (0.001, 2), (500, 50)):
             goal = {"name": f"of/a:{ratio}", "floor": f"of/a:{bound}", "compares": "speed"}
             goals.append({**goal, "at_least": bound, "ratio": ratio, "met": ratio > 1})
-        drawing = xml.fromstring(Written(found).plots[RATIOS])
-        for bar in drawing.iter(SVG + "rect"):
-            if bar.get("x"):
-                self.assertGreaterEqual(float(bar.get("x")), 372)
-                self.assertLessEqual(float(bar.get("x")) + float(bar.get("width")), 690.1)
-        texts = [node.text for node in drawing.iter(SVG + "text")]
-        for said in ("0x", "< 0.01x", "500x", "of, a 500", "over of, a 50"):
+        texts = self.said_by(self.ratios_of(goals))
+        for said in ("0x missed", "< 0.01x missed", "500x met", "of, a 500\nover of, a 50"):
             self.assertIn(said, texts)
 
     def test_the_worst_of_the_shapes_is_the_bar(self):
-        found = results()
-        goals = found["programs"]["batch_queue_bench"]["goals"]
+        goals = queue_bench()["goals"]
         goals[3].update(ratio=0.5, met=False)
-        drawing = Written(found).plots[RATIOS]
-        self.assertIn("over boost_queue, worst of 8, 1 missed", drawing)
-        self.assertIn(">0.500x<", drawing)
-        self.assertIn(">missed<", drawing)
+        figure = self.ratios_of(goals)
+        self.assertIn("over boost_queue, worst of 8, 1 missed", self.said_by(figure))
+        self.assertIn("0.500x missed", self.said_by(figure))
+        bar = figure.axes[0].patches[0]
+        self.assertAlmostEqual(bar.get_x() + bar.get_width(), 0.5)
 
-    def test_noisy_goals_are_marked_in_table_and_plot(self):
-        self.assertNotIn("noisy<", Written(results()).plots[RATIOS])
-        found = results()
-        for goal in found["programs"]["batch_queue_bench"]["goals"]:
+    def test_noisy_goals_are_pale(self):
+        goals = queue_bench()["goals"]
+        self.assertNotIn("noisy\n", self.said_by(self.ratios_of(goals)))
+        self.assertEqual(self.ratios_of(goals).axes[0].patches[0].get_alpha(), 1)
+        for goal in goals:
             goal["noisy"] = True
-        written = Written(found)
-        self.assertIn(">met, noisy<", written.plots[RATIOS])
-        self.assertIn('class="good pale"', written.plots[RATIOS])  # met or missed is still seen
-        self.assertIn("**met, noisy**", written.table)
-        self.assertIn("8 of these verdicts are noisy", written.table)
+        self.assertIn("met, noisy", self.said_by(self.ratios_of(goals)))
+        self.assertLess(self.ratios_of(goals).axes[0].patches[0].get_alpha(), 1)
+
+    def test_the_readme_shows_what_it_would_be_drawn_from(self):
+        page = (ROOT / "docs/benchmarks.md").read_text(encoding="utf-8")
+        file, picture = re.search(r"--readme (\S+\.json) (?:\\\s+)?(\S+\.svg)", page).groups()
+        with tempfile.TemporaryDirectory() as folder:
+            again = Path(folder) / "again.svg"
+            self.assertEqual(report.main(["--readme", str(ROOT / file), str(again)]), 0)
+            texts = [
+                re.findall(r"<text[^>]*>([^<]+)<", one.read_text(encoding="utf-8"))
+                for one in (again, ROOT / picture)
+            ]
+        self.assertEqual(*texts)
+        self.assertIn("penstock", texts[0])
+
+
+class WithoutMatplotlib(unittest.TestCase):
+    def test_there_is_a_table_and_a_word_about_pictures(self):
+        written = Written(results())
+        self.assertEqual((written.status, written.pictures), (0, {}))
+        self.assertIn("no pictures: they need matplotlib", written.said)
+        self.assertIn("| overlapped | resident | time |", written.table)
+        with mock.patch.object(report, "pictures", None):
+            with contextlib.redirect_stderr(io.StringIO()) as said:
+                self.assertEqual(report.main(["--readme", "some.json", "some.svg"]), 1)
+            self.assertIn("needs matplotlib", said.getvalue())
 
 
 class Table(unittest.TestCase):
+    def test_noisy_goals_are_marked(self):
+        found = results()
+        for goal in found["programs"]["batch_queue_bench"]["goals"]:
+            goal["noisy"] = True
+        table = Written(found).table
+        self.assertIn("**met, noisy**", table)
+        self.assertIn("8 of these verdicts are noisy", table)
+
     def test_it_says_what_was_run_and_where(self):
         table = Written(results()).table
         for said in ("abc1234, with changes that are not committed", "governor performance"):

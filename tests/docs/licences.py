@@ -21,7 +21,7 @@ def sources_of(root):
         found += (path for path in (root / folder).rglob("*") if path.is_file())
     for path in sorted(found):
         parts = path.relative_to(root).parts
-        if "corpus" in parts or "build" in parts or parts[:2] == ("bench", "results"):
+        if "build" in parts or parts[:2] == ("bench", "results"):
             continue
         name = Path(path.name.removesuffix(".in"))
         if name.suffix in SUFFIXES or name.name in NAMES:

@@ -26,6 +26,8 @@ clang=$(command -v clang++-14 || command -v clang++) || {
 }
 
 status=0
+entries=$root/build/fuzz/corpus
+bash "$root/tests/fuzz/corpus.sh" unpack "$entries"
 for target in "${targets[@]}"; do
   source=$root/tests/fuzz/${target}_fuzz.cpp
   [ -f "$source" ] || { echo "run.sh: no target '$target'" >&2; exit 2; }
@@ -46,7 +48,7 @@ for target in "${targets[@]}"; do
   echo "== $target: $seconds s"
   (cd "$work" && ./fuzz -max_total_time="$seconds" -runs="${RUNS:--1}" -max_len=4096 \
     -len_control="${LEN_CONTROL:-100}" -print_final_stats=1 \
-    corpus "$root/tests/fuzz/corpus/$target" >fuzz.log 2>&1) || status=1
+    corpus "$entries/$target" >fuzz.log 2>&1) || status=1
   grep -E 'DONE|fuzzed_bytes|number_of_executed_units|ERROR|does not hold|SUMMARY|Test unit written' "$work/fuzz.log" || true
 done
 exit $status

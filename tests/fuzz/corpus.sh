@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSL-1.0
+# The inputs that the fuzz targets start from, in one archive: <target>/<entry>.
+#
+#   bash tests/fuzz/corpus.sh unpack FOLDER   makes FOLDER anew out of tests/fuzz/corpus.tar.gz
+#   bash tests/fuzz/corpus.sh pack FOLDER     writes the archive; equal files give equal bytes
+set -euo pipefail
+archive=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/corpus.tar.gz
+case ${1:-}:$# in
+  unpack:2)
+    rm -rf "$2"
+    mkdir -p "$2"
+    tar -xzf "$archive" -C "$2"
+    ;;
+  pack:2)
+    (cd "$2" && find . -type f -printf '%P\0' | LC_ALL=C sort -z |
+      tar --null --files-from=- --format=ustar --mode=0644 --mtime=@0 --owner=0 --group=0 \
+        --numeric-owner -cf -) | gzip -9n >"$archive.new"
+    mv "$archive.new" "$archive"
+    ;;
+  *)
+    sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}" >&2
+    exit 2
+    ;;
+esac
