@@ -189,7 +189,7 @@ class concat_dataset {
     });
   }
 
-  /// Passes each part its own samples, in order.
+  /// Tells each part of its own, in their order.
   void will_read(std::span<const std::uint64_t> indices) const {
     each_stretch(indices, no_begin,
                  [](const auto& data, const auto& local, std::size_t) { tell_reads(data, local); });

@@ -134,7 +134,7 @@ class subset_dataset {
     if (index < size()) base_.prefetch(selection_[index]);
   }
 
-  /// Passes the indices that are in range on to the dataset below.
+  /// Tells the dataset below, of those that are in range.
   void will_read(std::span<const std::uint64_t> indices) const {
     tell(indices, [this](std::span<const std::uint64_t> below) { tell_reads(base_, below); });
   }
