@@ -25,7 +25,9 @@ inline constexpr std::size_t ragged = dyn - 1;
 /// the capacity of a batch in values.
 ///
 ///     record_extents<R> extents() const { return {{.longest = 2048}, {}}; }
-///     record_extents<R> extents() const { return {{.longest = 2048, .values_per_batch = 65536}, {}}; }
+///     record_extents<R> extents() const {
+///       return {{.longest = 2048, .values_per_batch = 65536}, {}};
+///     }
 template <>
 class extents<ragged> {
  public:
@@ -70,7 +72,9 @@ inline namespace PENSTOCK_ABI {
 /// first. Without extents it is a scalar. Each extent is fixed or `dyn`; `ragged` alone lets each
 /// sample have a different length.
 ///
-///     field<"image", std::uint8_t, 28, 28>   field<"label", std::uint8_t>   field<"text", int, dyn>
+///     field<"image", std::uint8_t, 28, 28>
+///     field<"label", std::uint8_t>
+///     field<"text", int, dyn>
 template <name Name, class T, std::size_t... Extents>
 struct field {
   static_assert(std::is_trivially_copyable_v<T> && !std::is_const_v<T> && !std::is_volatile_v<T> &&

@@ -11,7 +11,7 @@
 #error "penstock supports Linux with GCC >= 12, clang >= 14 or nvcc >= 12.4"
 #elif __cplusplus < 202002L
 #error "penstock needs C++20: compile with -std=c++20 (nvcc: -std=c++20 as well)"
-#include "penstock needs C++20"  // there is no such file: compilers end here, not a thousand errors on
+#include "penstock needs C++20"  // no such file: compilers stop here, not after many errors
 #elif !defined(__cpp_exceptions)
 #error "penstock needs exceptions: compile without -fno-exceptions"
 #include "penstock needs exceptions"

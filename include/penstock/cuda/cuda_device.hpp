@@ -245,8 +245,8 @@ class cuda_device {
   /// nearest to this device. Up to `small_pinned_bytes` by `cudaHostAlloc`; larger ones are mapped
   /// in huge pages, touched by several threads and registered in pieces, none of which cuts a copy:
   /// `unit` is what one copy takes, 0 for all of it. Where the system refuses to register, one
-  /// `cudaHostAlloc` again, and `registration_refused` in the block. Throws `out_of_memory` when the
-  /// system refuses that too.
+  /// `cudaHostAlloc` again, and `registration_refused` in the block. Throws `out_of_memory` when
+  /// the system refuses that too.
   [[nodiscard]] pinned_block allocate_pinned(std::size_t bytes, std::size_t unit = 0) const {
     void* const data = detail::cuda_allocate_pinned(ordinal_, bytes, unit);
     return {data, true, !detail::is_pinned_as_planned(data, bytes, unit)};

@@ -295,8 +295,8 @@ inline void unregister_chunks(const pinned_plan& plan, std::byte* data,
   return cudaSuccess;
 }
 
-/// Allocates by `cudaHostAlloc`, pinned for all devices. `before` names the attempts that failed, for
-/// the error message.
+/// Allocates by `cudaHostAlloc`, pinned for all devices. `before` names the attempts that failed,
+/// for the error message.
 [[nodiscard]] inline void* cuda_host_alloc(std::size_t asked, std::size_t bytes,
                                            const std::string& before = {}) {
   void* data = nullptr;

@@ -36,8 +36,8 @@ inline void require_nothing_pending(const cuda_site& site) {
 }
 
 /// Makes a call and returns its code. An error that it leaves in the last-error slot is cleared: it
-/// is told by the code. An error that waited there already is the program's, and is not cleared; but
-/// a call that fails puts its own code in its place, as the runtime has one slot for both.
+/// is told by the code. An error that waited there already is the program's, and is not cleared;
+/// but a call that fails puts its own code in its place, as the runtime has one slot for both.
 template <class Call>
 [[nodiscard]] cudaError_t cuda_try(const Call& call) {
   const bool theirs = pending_error() != cudaSuccess;
