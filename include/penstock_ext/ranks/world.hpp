@@ -227,7 +227,7 @@ template <class Environment>
 }  // namespace detail
 
 /// A source of environment variables for `world::from_environment`: called with a name, returns the
-/// value, or null if there is no such variable.
+/// value, or `std::nullopt` if there is no such variable.
 template <class E>
 concept environment = requires(const E& read, const char* name) {
   { read(name) } -> std::convertible_to<std::optional<std::string>>;
