@@ -111,7 +111,7 @@ class [[gnu::visibility("default")]] leases_exhausted : public error {
   using error::error;
 };
 
-/// A stop was requested through the loader's stop token; no further batches are delivered.
+/// The stop token of a loader's options was used: no batch comes any more.
 class [[gnu::visibility("default")]] cancelled : public error {
  public:
   using error::error;

@@ -18,8 +18,7 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A text is not a valid `loader_state`. The message says at which byte, what was expected and what
-/// was found.
+/// A text is not a `loader_state`: at which byte of it, what was expected there and what was found.
 class [[gnu::visibility("default")]] state_error : public error {
  public:
   state_error(std::size_t offset, const std::string& expected, const std::string& found)
