@@ -34,7 +34,7 @@ class [[gnu::visibility("default")]] state_error : public error {
 
 namespace detail {
 
-/// Parses a state: "key=value" pairs separated by white space. Single-use.
+/// Reads a state from its text: keys with values, "key=value", and space between them. Single-use.
 class state_reader {
  public:
   explicit state_reader(std::string_view text) noexcept : text_(text) {}
@@ -160,8 +160,8 @@ inline std::ostream& operator<<(std::ostream& out, const loader_state& state) {
   return out << to_text(state);
 }
 
-/// Parses the text of `to_text`: `from_text<loader_state>(text)`; keys may be in any order, with
-/// any white space. Throws `state_error`.
+/// The value that `to_text` wrote: `from_text<loader_state>(text)`; the keys may come in any order,
+/// with any white space. Throws `state_error`.
 template <std::same_as<loader_state> State>
 [[nodiscard]] State from_text(std::string_view text) {
   return detail::state_reader{text}.read();
