@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// Every adaptor of datasets, and what one of your own is written with.
+/// All adaptors of datasets, and the base for your own.
 
 #include <penstock/data/adaptors/adaptor.hpp>
 #include <penstock/data/adaptors/concat.hpp>

@@ -2,8 +2,7 @@
 #pragma once
 
 /// The umbrella with the CUDA device. Needs `cuda_runtime_api.h` and the runtime library
-/// (`penstock::cuda`), and no nvcc. For code that nvcc compiles there is `cuda/on_device.cuh`
-/// besides.
+/// (`penstock::cuda`), but no nvcc. For code compiled by nvcc there is also `cuda/on_device.cuh`.
 
 #include <penstock/penstock.hpp>
 

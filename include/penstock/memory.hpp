@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// Pinned memory for containers, registration of memory that is there, and the budget.
+/// Pinned memory for containers, registration of existing memory, and the budget.
 
 #include <penstock/memory/available_memory.hpp>
 #include <penstock/memory/budget.hpp>

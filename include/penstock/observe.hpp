@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// What a flow does and waits for: figures, traces, and the verdict on what limits the loop. As
-/// text, JSON and files: `penstock_ext/report.hpp`.
+/// Statistics of a flow, traces, and the verdict on what limits the loop. For text, JSON and files
+/// see `penstock_ext/report.hpp`.
 
 #include <penstock/observe/diagnose.hpp>
 #include <penstock/observe/stats.hpp>

@@ -8,16 +8,16 @@
 ///                              +--- drained: free host slot ----+      released ----------+
 ///                                                                      (free device slot)
 ///
-/// What a first program needs, in the order of the flow; it needs threads and nothing else. Beside
-/// it stand `cuda.hpp`, the CUDA device, and for those who come for the parts `adaptors.hpp`,
-/// `threads.hpp`, `memory.hpp` and `observe.hpp`. What is no part of the core is an extension, in
-/// `penstock_ext`: files, images, shards, stores, tables, texts, tensors of others.
+/// The headers for a first program, in the order of the flow. They need threads and nothing else.
+/// `cuda.hpp` adds the CUDA device; `adaptors.hpp`, `threads.hpp`, `memory.hpp` and `observe.hpp`
+/// have the remaining parts of the core. Everything else is an extension in `penstock_ext`: files,
+/// images, shards, stores, tables, text, tensors of other libraries.
 ///
-/// Folders named `detail` are a room's own; what is in `support` is for the library's other rooms
-/// and its extensions. Neither is for a program.
+/// Folders named `detail` are private to their room; `support` is for the library's other rooms and
+/// its extensions. Neither is for programs.
 
 // clang-format off: the flow, not the alphabet
-// core: names, records, where a batch's fields lie, views, errors
+// core: names, records, the layout of a batch, views, errors
 #include <penstock/core/batch.hpp>
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/error.hpp>
@@ -29,7 +29,7 @@
 #include <penstock/core/tensor_view.hpp>
 #include <penstock/core/version.hpp>
 
-// data: what a sample is read from
+// data: datasets and adaptors
 #include <penstock/data/adaptors/concat.hpp>
 #include <penstock/data/adaptors/map.hpp>
 #include <penstock/data/adaptors/random_split.hpp>
@@ -49,18 +49,18 @@
 #include <penstock/memory/budget.hpp>
 #include <penstock/memory/pinned_allocator.hpp>
 
-// load: workers that fill the ring of host slots, and what they do when a read fails
+// load: workers that fill the ring of host slots, and the policy for failed reads
 #include <penstock/faults/error_policy.hpp>
 #include <penstock/load/footprint.hpp>
 #include <penstock/load/host_batch.hpp>
 #include <penstock/load/loader.hpp>
 #include <penstock/load/options.hpp>
 
-// resume: where a training loop stands
+// resume: the state of a training loop
 #include <penstock/resume/loader_state.hpp>
 #include <penstock/resume/state_text.hpp>
 
-// transfer: copies that run under the consumer's work
+// transfer: copies overlapped with the consumer's work
 #include <penstock/transfer/device_batch.hpp>
 #include <penstock/transfer/footprint.hpp>
 #include <penstock/transfer/options.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// Data that lies in files: IDX, CIFAR, npy and npz, records of fixed size. Compressed files:
+/// Datasets in files: IDX, CIFAR, npy and npz, records of fixed size. Compressed files:
 /// `files/gzip/gzip.hpp` (`penstock::gzip`), `files/zstd/zstd.hpp` (`penstock::zstd`).
 
 #include <penstock_ext/files/cifar_dataset.hpp>

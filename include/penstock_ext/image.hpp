@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// Pictures: decode, crop, resize, augment. Decoders: `image/jpeg/jpeg.hpp` (`penstock::jpeg`),
+/// Images: decode, crop, resize, augment. Decoders: `image/jpeg/jpeg.hpp` (`penstock::jpeg`),
 /// `image/png/png.hpp` (`penstock::png`), `image/nvimgcodec` (`penstock::nvimgcodec`).
 
 #include <penstock_ext/image/augment/affine.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// Tensors of others: DLPack, and batches that several hold. libtorch: `interop/torch/torch.hpp`
+/// Tensors of other libraries: DLPack, and batches with shared ownership. libtorch: `interop/torch/torch.hpp`
 /// (`penstock::torch`).
 
 #include <penstock_ext/interop/dlpack.hpp>

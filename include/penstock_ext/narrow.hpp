@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// Fewer bytes over the bus: fields that travel narrow and are widened on the device. Kernels for
-/// a GPU: `narrow/widen_on_device.cuh`.
+/// Fewer bytes over the bus: fields are copied in a narrow type and widened on the device. GPU
+/// kernels: `narrow/widen_on_device.cuh`.
 
 #include <penstock_ext/narrow/affine_scale.hpp>
 #include <penstock_ext/narrow/half.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// What `observe` counts, as text, JSON and Prometheus' format, and traces as files.
+/// Statistics as text, JSON and in the Prometheus format, and traces as files.
 
 #include <penstock_ext/report/prometheus_file.hpp>
 #include <penstock_ext/report/report_error.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// Where bytes come from: local files by io_uring, and a cache before any store. Over a network:
+/// Byte stores: local files by io_uring, and a cache over any store. Over a network:
 /// `store/http/http_store.hpp` and `store/http/s3_store.hpp` (`penstock::http`).
 
 #include <penstock_ext/store/byte_store.hpp>

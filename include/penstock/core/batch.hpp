@@ -55,7 +55,8 @@ template <record_type Record>
   return values;
 }
 
-/// A list of extents to the view's template arguments: with the batch as outermost dimension.
+/// Turns a list of extents into the view's template arguments, with the batch as outermost
+/// dimension.
 template <class T, class List>
 struct views_of;
 
@@ -97,24 +98,24 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 
 /// A ragged field of a batch, not owned: the values of all samples, one sample after the other
-/// without gaps, and offsets that say where each begins. What varlen attention calls `cu_seqlens`,
-/// and Arrow a list array.
+/// without gaps, and the offset of each sample's first value. Varlen attention calls the offsets
+/// `cu_seqlens`, Arrow calls such a field a list array.
 ///
 ///     const auto tokens = get<"tokens">(batch);
 ///     for (std::size_t i = 0; i < tokens.size(); ++i) use(tokens[i].flat());
 ///
-/// Cheap to copy, usable in kernels. Constness is that of `T`. `size`, `data` and `offsets` look at
-/// nothing; all else reads the offsets, and so belongs where the memory of the batch can be read:
-/// on the host for a host batch, in a kernel for a batch on a GPU.
+/// Cheap to copy, usable in kernels. Constness is that of `T`. `size`, `data` and `offsets` read no
+/// memory. All other members read the offsets, so call them where the memory of the batch can be
+/// read: on the host for a host batch, in a kernel for a batch on a GPU.
 template <class T>
 class ragged_view {
  public:
-  /// What a value is, `const` for a view to read.
+  /// The type of a value; `const` in a view for reading.
   using element_type = T;
   using value_type = std::remove_cv_t<T>;
 
-  /// `size` samples: `offsets` has one entry more, which count values from `data` on. `lease` is
-  /// for views of a lease, see `core/checked.hpp`.
+  /// Views `size` samples; `offsets` has `size + 1` entries, which count values from `data` on.
+  /// `lease` is for views of a lease, see `core/checked.hpp`.
   PENSTOCK_HOST_DEVICE constexpr ragged_view(T* data, const std::int32_t* offsets, std::size_t size,
                                              detail::lease_tag lease = {}) noexcept
       : data_(data), offsets_(offsets), size_(size), lease_(lease) {}
@@ -128,13 +129,13 @@ class ragged_view {
 
   /// The number of samples.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::size_t size() const noexcept { return size_; }
-  /// The first value of the batch, which the offsets count from.
+  /// The first value of the batch, from which the offsets count.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr T* data() const noexcept {
     lease_.note_address();
     return data_;
   }
-  /// Where the samples begin in `data()`, and last where the last one ends: `size() + 1` numbers
-  /// that do not fall. The first is 0, except in a part of a batch.
+  /// `size() + 1` non-decreasing offsets into `data()`: where each sample begins, and where the
+  /// last one ends. The first is 0, except in a part of a batch.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr tensor_view<const std::int32_t, dyn> offsets()
       const noexcept {
     return {offsets_, extents<dyn>{size_ + 1}, lease_};
@@ -146,7 +147,7 @@ class ragged_view {
     assert(index < size_);
     return part(index, index + 1);
   }
-  /// How many values sample `index` has.
+  /// The number of values of sample `index`.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::size_t length(
       std::size_t index) const noexcept {
     assert(index < size_);
@@ -156,7 +157,7 @@ class ragged_view {
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr tensor_view<T, dyn> values() const noexcept {
     return part(0, size_);
   }
-  /// How many values the longest sample has, 0 without samples. Looks at all offsets.
+  /// The number of values of the longest sample, 0 without samples. Reads all offsets.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::size_t max_length() const noexcept {
     std::size_t most = 0;
     for (std::size_t i = 0; i < size_; ++i) most = length(i) > most ? length(i) : most;
@@ -201,26 +202,26 @@ using like = std::conditional_t<std::is_const_v<Byte>, const T, T>;
 
 }  // namespace detail
 
-/// One sample where it lies: what a dataset writes to (its place in a batch's slab), or, as
-/// `const_sample`, what a `map` function reads from (that, or the arrays of the dataset itself).
+/// A reference to one sample in place. A dataset writes to it, in a batch's slab. As `const_sample`
+/// it is what a `map` function reads, in the slab or in the dataset's own arrays.
 ///
 /// `get<"name">()` gives a `tensor_view` of the field's extents, and a plain reference for a field
-/// without extents: `get<"label">(out) = 3`. That of a ragged field is as long as this sample:
-/// `get<"tokens">(out).size()` values, to be written all. Owns nothing: a pointer a field, and a
-/// pointer to the extents; both the memory and the extents must live on.
+/// without extents: `get<"label">(out) = 3`. The view of a ragged field has this sample's length:
+/// `get<"tokens">(out).size()` values, all of which must be written. Non-owning: it holds a pointer
+/// to each field and one to the extents, and must not outlive either.
 template <record_type Record, class Byte>
 class basic_sample {
  public:
   using record_type = Record;
 
-  /// A sample whose fields lie anywhere: the address of each, in the record's order, aligned for
-  /// the field's type.
+  /// A sample whose fields may lie anywhere. `fields` has the address of each, in the record's
+  /// order, aligned for the field's type.
   constexpr basic_sample(const std::array<Byte*, Record::size>& fields,
                          const record_extents<Record>& lengths) noexcept
     requires(Record::ragged_fields == 0)
       : fields_(fields), lengths_(&lengths) {}
 
-  /// A sample whose ragged fields have so many values.
+  /// As above, with ragged fields of these lengths.
   constexpr basic_sample(const std::array<Byte*, Record::size>& fields,
                          const record_extents<Record>& lengths,
                          const sample_lengths<Record>& values) noexcept
@@ -228,7 +229,8 @@ class basic_sample {
       : fields_(fields), lengths_(&lengths), values_{values} {}
 
   /// The sample at `position` of a slab. `lease` is for samples of a lease, see `core/checked.hpp`.
-  /// With ragged fields it looks at the slab, which then has to be memory that the caller can read.
+  /// With ragged fields it reads the offsets in the slab, so the caller must be able to read that
+  /// memory.
   constexpr basic_sample(Byte* slab, const batch_layout<Record>& layout, std::size_t position,
                          detail::lease_tag lease = {}) noexcept
       : fields_(addresses(slab, layout, position, std::make_index_sequence<Record::size>{})),
@@ -236,7 +238,7 @@ class basic_sample {
         values_(detail::lengths_in(slab, layout, position)),
         lease_(lease) {}
 
-  /// A sample is a const sample.
+  /// A sample converts to a const sample.
   template <class Other>
     requires(std::is_same_v<const Other, Byte> && !std::is_same_v<Other, Byte>)
   constexpr basic_sample(const basic_sample<Record, Other>& other) noexcept  // NOLINT: implicit
@@ -305,23 +307,23 @@ using sample = basic_sample<Record, std::byte>;
 template <record_type Record>
 using const_sample = basic_sample<Record, const std::byte>;
 
-/// A run of consecutive samples of a batch, or all of it: `size()` samples from place `first()` on.
+/// A view of a batch, or of consecutive samples of it: `size()` samples from position `first()` on.
 ///
-/// `get<"name">()` gives a `tensor_view` whose outermost dimension counts the samples of the run, a
-/// `ragged_view` of a ragged field; `b[i]` gives the i-th sample. Owns nothing. The memory may be
-/// the host's or the device's.
+/// `get<"name">()` gives a `tensor_view` whose outermost dimension counts the samples, or a
+/// `ragged_view` of a ragged field; `b[i]` gives the i-th sample. Non-owning. The memory may be on
+/// the host or on the device.
 template <record_type Record, class Byte>
 class basic_batch_view {
  public:
   using record_type = Record;
 
-  /// `size` samples from place `first` on of the batch in `slab`; both must outlive the view.
-  /// `lease` is for views of a lease, see `core/checked.hpp`.
+  /// Views `size` samples, from position `first` on, of the batch in `slab`. `slab` and `layout`
+  /// must outlive the view. `lease` is for views of a lease, see `core/checked.hpp`.
   constexpr basic_batch_view(Byte* slab, const batch_layout<Record>& layout, std::size_t first,
                              std::size_t size, detail::lease_tag lease = {}) noexcept
       : slab_(slab), layout_(&layout), first_(first), size_(size), lease_(lease) {}
 
-  /// A view to read out of one to write.
+  /// A view for writing converts to one for reading.
   template <class Other>
     requires(std::is_same_v<const Other, Byte> && !std::is_same_v<Other, Byte>)
   constexpr basic_batch_view(  // NOLINT: implicit, as with sample
@@ -332,8 +334,8 @@ class basic_batch_view {
         size_(other.size()),
         lease_(other.lease_) {}
 
-  /// A `tensor_view` of the field called `Name`, the samples as outermost dimension; of a ragged
-  /// field a `ragged_view`.
+  /// A `tensor_view` of the field called `Name`, with the samples as outermost dimension; for a
+  /// ragged field a `ragged_view`.
   template <name Name>
   [[nodiscard]] auto get() const noexcept {
     detail::require_field<Record, Name>();
@@ -358,27 +360,27 @@ class basic_batch_view {
     }
   }
 
-  /// The sample at place `i` of this run.
+  /// Sample `i` of this view.
   [[nodiscard]] constexpr basic_sample<Record, Byte> operator[](std::size_t i) const noexcept {
     return {slab(), *layout_, first_ + i, lease_};
   }
 
-  /// The part of this run from its sample `begin` on, `count` samples long.
+  /// The `count` samples of this view from its sample `begin` on.
   [[nodiscard]] constexpr basic_batch_view subrun(std::size_t begin,
                                                   std::size_t count) const noexcept {
     return {slab_, *layout_, first_ + begin, count, lease_};
   }
 
-  /// How many samples the run has.
+  /// The number of samples.
   [[nodiscard]] constexpr std::size_t size() const noexcept { return size_; }
-  /// The place in the batch of the run's first sample.
+  /// The position in the batch of the first sample.
   [[nodiscard]] constexpr std::size_t first() const noexcept { return first_; }
-  /// The first byte of the whole batch.
+  /// The first byte of the batch, not of the view.
   [[nodiscard]] constexpr Byte* slab() const noexcept {
     lease_.require_alive();
     return slab_;
   }
-  /// Where the batch's fields lie.
+  /// The layout of the batch.
   [[nodiscard]] constexpr const batch_layout<Record>& layout() const noexcept { return *layout_; }
 
  private:
@@ -392,16 +394,16 @@ class basic_batch_view {
   [[no_unique_address]] detail::lease_tag lease_;
 };
 
-/// A run of samples to write into.
+/// A batch view for writing.
 template <record_type Record>
 using batch_view = basic_batch_view<Record, std::byte>;
-/// A run of samples to read.
+/// A batch view for reading.
 template <record_type Record>
 using const_batch_view = basic_batch_view<Record, const std::byte>;
 
-/// The field called `Name` of a sample, a batch view or a lease: `get<"image">(batch)`. Short for
-/// `batch.get<"image">()`, and needs no `template` in generic code. A const lease gives views of
-/// const.
+/// The field called `Name` of a sample, a batch view or a lease: `get<"image">(batch)`. Equals
+/// `batch.get<"image">()`, without the keyword `template` in generic code. A const lease gives
+/// const views.
 template <name Name, class Batch>
   requires requires { typename std::remove_cvref_t<Batch>::record_type; }
 [[nodiscard]] decltype(auto) get(Batch&& batch) noexcept {

@@ -9,7 +9,7 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Which batch a lease holds. Numbers count from 0.
+/// Identifies the batch that a lease holds. All numbers count from 0.
 struct batch_info {
   /// The epoch.
   std::uint64_t epoch = 0;
@@ -17,12 +17,12 @@ struct batch_info {
   std::size_t size = 0;        ///< its samples
   std::size_t valid_size = 0;  ///< its samples without the padding (`partial_batch::pad`)
   std::size_t skipped = 0;     ///< samples left out of it as unreadable (`error_action::skip`)
-  /// A word of the source's own, which travels to the device batch: what the library does with a
-  /// batch does not depend on it, nor does a state.
+  /// A value for the user of a `batch_source`. It travels with the batch to the device; the library
+  /// does not interpret it, and no state includes it.
   std::uint64_t tag = 0;
 };
 
-/// A place in the order of all batches: batch `batch` of epoch `epoch`.
+/// A position in the sequence of all batches: batch `batch` of epoch `epoch`.
 struct batch_position {
   /// The epoch.
   std::uint64_t epoch = 0;

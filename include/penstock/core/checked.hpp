@@ -9,7 +9,8 @@
 
 /// @file
 /// The checked build: `-DPENSTOCK_CHECKED=1` for the whole program; the CMake target defines it in
-/// Debug builds. 2 names the batch of a stale address too, by a handler of SIGSEGV. Views grow by two words, and each access through one looks at its lease.
-/// docs/checked.md says what is reported. Without it all of this is empty.
+/// Debug builds. With 2, a SIGSEGV handler also names the batch that a stale address belonged to.
+/// Views grow by two words, and each access through a view checks its lease. docs/checked.md lists
+/// what is reported. In other builds all of this is empty.
 
 static_assert(std::is_trivially_copyable_v<penstock::detail::lease_tag>);

@@ -18,16 +18,16 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The base of the exceptions that penstock itself makes, but for those of the standard that say it
-/// better: `std::logic_error` for a wrong call, its child `std::invalid_argument` for a number that
-/// a draw can't have, `std::system_error` for a thread that the system refuses. An exception out of
-/// a dataset or a `map` function is not wrapped: it reaches the consumer as thrown, see `failure`.
+/// Base class of penstock's exceptions. Standard types are thrown where they fit:
+/// `std::logic_error` for a call that is not allowed, `std::invalid_argument` for an argument that
+/// is out of range, `std::system_error` for a thread that can't be started. An exception from a
+/// dataset or a `map` function is not wrapped: it reaches the consumer as thrown, see `failure`.
 class [[gnu::visibility("default")]] error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// An option has a value that can't work; `option()` names it.
+/// An option has an invalid value; `option()` names it.
 class [[gnu::visibility("default")]] option_error : public error {
  public:
   [[gnu::cold]] option_error(std::string_view option, const std::string& problem)
@@ -49,21 +49,21 @@ namespace detail {
 
 }  // namespace detail
 
-/// A dataset, or the part of it that a sampler draws, has no sample.
+/// A dataset, or the part of it that a sampler draws from, has no samples.
 class [[gnu::visibility("default")]] empty_dataset : public error {
  public:
   using error::error;
 };
 
-/// A batch of this record, these extents and this size has more bytes than an address can count, or
-/// an extent of 0.
+/// A batch layout is impossible: an extent is 0, or the batch has more bytes than `std::size_t` can
+/// count.
 class [[gnu::visibility("default")]] layout_error : public error {
  public:
   using error::error;
 };
 
-/// A dataset has another size at the start of an epoch than at the construction of its loader,
-/// which has planned its epochs, and its state, by the first one.
+/// The size of a dataset has changed since its loader was made. Epochs and states depend on the
+/// size at construction.
 class [[gnu::visibility("default")]] dataset_changed : public error {
  public:
   [[gnu::cold]] dataset_changed(std::uint64_t planned, std::uint64_t found, std::uint64_t epoch)
@@ -73,9 +73,9 @@ class [[gnu::visibility("default")]] dataset_changed : public error {
              ": keep it as it is while a loader uses it, and make a new loader for new data"})),
         planned_(planned),
         found_(found) {}
-  /// How many samples there were when the loader was made.
+  /// The number of samples when the loader was made.
   [[nodiscard]] std::uint64_t planned() const noexcept { return planned_; }
-  /// How many there are now.
+  /// The number of samples now.
   [[nodiscard]] std::uint64_t found() const noexcept { return found_; }
 
  private:
@@ -83,7 +83,7 @@ class [[gnu::visibility("default")]] dataset_changed : public error {
   std::uint64_t found_;
 };
 
-/// A sample index that is not below the size of its dataset.
+/// A sample index is not less than the size of its dataset.
 class [[gnu::visibility("default")]] index_error : public error {
  public:
   [[gnu::cold]] index_error(std::string_view where, std::uint64_t index, std::uint64_t size)
@@ -91,12 +91,12 @@ class [[gnu::visibility("default")]] index_error : public error {
             {where, ": sample index ", index, " is out of range, the size is ", size})),
         index_(index),
         size_(size) {}
-  /// An index error in the caller's own words.
+  /// An index error with a message of the caller's.
   index_error(std::uint64_t index, std::uint64_t size, const std::string& message)
       : error(message), index_(index), size_(size) {}
-  /// The index that was asked for.
+  /// The index.
   [[nodiscard]] std::uint64_t index() const noexcept { return index_; }
-  /// How many there are.
+  /// The size.
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
 
  private:
@@ -104,7 +104,7 @@ class [[gnu::visibility("default")]] index_error : public error {
   std::uint64_t size_;
 };
 
-/// All leases are held and the consumer asks for one more: waiting might never end, unless leases
+/// The consumer asks for a batch while it holds all leases. Waiting might never end, unless leases
 /// end on other threads (`held_action::wait`).
 class [[gnu::visibility("default")]] leases_exhausted : public error {
  public:
@@ -133,29 +133,28 @@ class [[gnu::visibility("default")]] cancelled : public error {
   using error::error;
 };
 
-/// Where a sample comes from: its index in the dataset at the bottom of a pipeline, below `subset`,
-/// `map` and `concat`, and which of those datasets that is.
+/// The origin of a sample: a dataset at the bottom of the pipeline, below `subset`, `map` and
+/// `concat`, and the sample's index in it.
 struct sample_origin {
-  /// The index in the dataset at the bottom.
+  /// The index in that dataset.
   std::uint64_t index = 0;
-  /// Which dataset at the bottom, counted from 0 over all that `concat` joins; 0 where there is
-  /// one.
+  /// The number of that dataset among those that `concat` joins, from 0.
   std::uint64_t part = 0;
   friend bool operator==(const sample_origin&, const sample_origin&) = default;
 };
 
-/// A limit of an `error_policy` that was passed, so that an exception came out after all.
+/// A limit of an `error_policy` that was exceeded, so that an exception was thrown after all.
 struct passed_limit {
   /// The option: "on_error.most_failures" or "on_error.largest_share".
   std::string_view option;
   /// Its value.
   double value = 0;
-  /// How many samples were lost by then, those of this batch counted,
+  /// The number of samples lost so far, including this batch.
   std::uint64_t lost = 0;
-  /// of how many that were asked for.
+  /// The number of samples requested so far.
   std::uint64_t asked = 0;
 
-  /// In words: "8 of 112 samples could not be read, on_error.largest_share is 0.05".
+  /// As text: "8 of 112 samples could not be read, on_error.largest_share is 0.05".
   [[nodiscard, gnu::cold]] std::string str() const {
     std::array<char, 32> number{};
     std::snprintf(number.data(), number.size(), "%.15g", value);
@@ -164,30 +163,33 @@ struct passed_limit {
   }
 };
 
-/// Where an exception that the consumer got came from. Numbers count from 0.
+/// Where an exception that reached the consumer came from. Numbers count from 0.
 struct failure {
   /// "read" (the dataset with its adaptors), "order" (the sampler's order of the epoch, or the
-  /// dataset's size: no sample's), "length" (of a ragged sample, or the room for it), "batch" (a
-  /// `map_batch`: no sample's) or "transfer" (the copy to the device).
+  /// dataset's size; concerns no single sample), "length" (of a ragged sample, or the capacity for
+  /// it), "batch" (a `map_batch`; concerns no single sample) or "transfer" (the copy to the
+  /// device).
   std::string_view stage;
   /// The epoch.
   std::uint64_t epoch = 0;
   /// The batch within its epoch.
   std::uint64_t batch = 0;
-  /// The sample's place within its batch.
+  /// The sample's position within its batch.
   std::uint64_t position = 0;
   /// The sample's index in the loader's dataset.
   std::uint64_t sample = 0;
-  /// False where only the run of samples is known: `position` and `sample` are the run's first.
+  /// False if only the chunk is known: `position` and `sample` are those of its first sample.
   bool exact = true;
   /// The sample at the bottom of the pipeline; `std::nullopt` in stages other than "read".
   std::optional<sample_origin> origin = std::nullopt;
-  /// Why a sample that was to be skipped or substituted was not; else `std::nullopt`.
+  /// Why a sample was not skipped or substituted although the policy asks for it; else
+  /// `std::nullopt`.
   std::optional<passed_limit> reason = std::nullopt;
 
-  /// One line for a log: "stage read, epoch 1, batch 7, sample 4711 (position 3 of the batch)", and
-  /// where it has another number at the bottom, or a reason, those: ", 14711 in the dataset below"
-  /// or ", 711 in part 1 below", "; passed on: 8 of 112 samples could not be read, ...".
+  /// One line for a log: "stage read, epoch 1, batch 7, sample 4711 (position 3 of the batch)",
+  /// followed, if they differ or exist, by the index at the bottom and the reason: ", 14711 in the
+  /// dataset below" or ", 711 in part 1 below", "; passed on: 8 of 112 samples could not be read,
+  /// ...".
   [[nodiscard, gnu::cold]] std::string str() const {
     using detail::joined;
     std::string text = joined({"stage ", stage, ", epoch ", epoch, ", batch ", batch});

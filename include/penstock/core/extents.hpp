@@ -30,14 +30,14 @@ struct dynamic_extents<0> {
 
 }  // namespace detail
 
-/// The lengths of the dimensions of an array, outermost first; each fixed at compile time or `dyn`.
-/// Only the dynamic ones are stored. Usable in kernels.
+/// The lengths of an array's dimensions, outermost first, each fixed at compile time or `dyn`. Only
+/// the dynamic ones are stored. Usable in kernels.
 template <std::size_t... Extents>
 class extents {
  public:
-  /// How many dimensions there are.
+  /// The number of dimensions.
   static constexpr std::size_t rank = sizeof...(Extents);
-  /// How many of them are known at run time only.
+  /// The number of dynamic dimensions.
   static constexpr std::size_t dynamic_rank = (std::size_t{0} + ... + (Extents == dyn ? 1U : 0U));
 
   constexpr extents() noexcept  // defaulted: callable in kernels without an annotation
@@ -50,7 +50,7 @@ class extents {
   PENSTOCK_HOST_DEVICE constexpr extents(Sizes... sizes) noexcept  // NOLINT: implicit by intent
       : dynamic_{{static_cast<std::size_t>(sizes)...}} {}
 
-  /// The length of dimension `dimension` (0 is the outermost one); 1 for `dimension >= rank`.
+  /// The length of dimension `dimension` (0 is the outermost); 1 for `dimension >= rank`.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::size_t operator[](
       std::size_t dimension) const noexcept {
     if constexpr (rank == 0) {

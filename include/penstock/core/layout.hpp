@@ -16,36 +16,36 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Where the fields of a batch lie in its slab.
+/// The layout of a batch in its slab.
 ///
 /// One contiguous slab holds the whole batch: field after field in the record's order, each with
 /// its samples stored contiguously, each starting at a multiple of 256 bytes (the alignment of
-/// `cudaMalloc`, enough for any vector load). A shorter batch keeps the offsets. Of a ragged field
-/// its offsets lie at its turn, `batch_size() + 1` numbers of 32 bits, and its values after all
-/// fields, so that what a batch does not use of their room lies last and need not be copied.
+/// `cudaMalloc`, enough for any vector load). A shorter batch has the same layout. A ragged field
+/// has its offsets, `batch_size() + 1` 32-bit numbers, in the record's order, and its values after
+/// all fields, so that unused capacity comes last and need not be copied.
 template <record_type Record>
 class batch_layout {
  public:
   using record_type = Record;
   /// Each field starts at a multiple of this many bytes.
   static constexpr std::size_t alignment = 256;
-  /// How many fields there are.
+  /// The number of fields.
   static constexpr std::size_t field_count = Record::size;
 
-  /// Throws `layout_error` on an extent of 0 and when the bytes do not fit into `std::size_t`.
+  /// Throws `layout_error` if an extent is 0 or the size does not fit into `std::size_t`.
   constexpr batch_layout(const record_extents<Record>& lengths, std::size_t batch_size)
       : lengths_(lengths), batch_size_(batch_size) {
     place(std::make_index_sequence<field_count>{});
   }
 
-  /// The number of samples that the slab has room for.
+  /// The capacity of the slab in samples.
   [[nodiscard]] constexpr std::size_t batch_size() const noexcept { return batch_size_; }
 
-  /// The bytes of the slab, a multiple of 256.
+  /// The size of the slab in bytes, a multiple of 256.
   [[nodiscard]] constexpr std::size_t bytes() const noexcept { return bytes_; }
 
-  /// The bytes from the slab's start to the end of the last field when it holds `samples` samples:
-  /// what one copy has to move. With ragged fields, whatever their lengths: all of it.
+  /// The bytes that one copy has to move for `samples` samples: from the start of the slab to the
+  /// end of the last field. With ragged fields the whole slab, whatever their lengths.
   [[nodiscard]] constexpr std::size_t used_bytes(std::size_t samples) const noexcept {
     if constexpr (Record::ragged_fields > 0) {
       return bytes_;
@@ -54,8 +54,8 @@ class batch_layout {
     }
   }
 
-  /// The bytes of the batch in `slab`, in memory that the caller can read: to the end of its last
-  /// value. Never more than `bytes()`, whatever the offsets there say.
+  /// As above, for the batch in `slab`, which the caller must be able to read: up to the end of its
+  /// last value. Never more than `bytes()`, even if the offsets in the slab are wrong.
   [[nodiscard]] std::size_t used_bytes(std::size_t samples, const std::byte* slab) const noexcept
     requires(Record::ragged_fields > 0)
   {
@@ -66,7 +66,7 @@ class batch_layout {
     return end < bytes_ ? end : bytes_;
   }
 
-  /// The bytes of one sample, all fields, without padding; of the longest one.
+  /// The bytes of all fields of one sample without padding; for ragged fields, of the longest.
   [[nodiscard]] constexpr std::size_t sample_bytes() const noexcept {
     std::size_t sum = 0;
     for (const std::size_t count : sample_bytes_) sum += count;
@@ -78,13 +78,13 @@ class batch_layout {
     return lengths_;
   }
 
-  /// The offset in bytes of field `Index` in the slab; of a ragged one's values.
+  /// The offset in bytes of field `Index` in the slab; for a ragged field, of its values.
   template <std::size_t Index>
   [[nodiscard]] constexpr std::size_t offset() const noexcept {
     return offsets_[Index];
   }
 
-  /// The bytes of field `Index` in one sample; of a ragged one in the longest.
+  /// The bytes of field `Index` in one sample; for a ragged field, in the longest.
   template <std::size_t Index>
   [[nodiscard]] constexpr std::size_t sample_bytes() const noexcept {
     using field = typename Record::template field_at<Index>;
@@ -102,14 +102,14 @@ class batch_layout {
   [[nodiscard]] constexpr std::size_t offsets_at() const noexcept {
     return ragged_.offsets_at[Record::template ragged_index<Index>()];
   }
-  /// How many values of the ragged field `Index` a batch has room for.
+  /// The capacity of the ragged field `Index` in values per batch.
   template <std::size_t Index>
     requires(Record::template field_at<Index>::is_ragged)
   [[nodiscard]] constexpr std::size_t capacity() const noexcept {
     return ragged_.capacity[Record::template ragged_index<Index>()];
   }
-  /// Where in its values the sample at `position` of the batch in `slab` begins; `position` may be
-  /// that after the last one.
+  /// The offset of the first value of the sample at `position` of the batch in `slab`; `position`
+  /// may be one past the last.
   template <std::size_t Index>
     requires(Record::template field_at<Index>::is_ragged)
   [[nodiscard]] std::int32_t value_begin(const std::byte* slab,
@@ -120,7 +120,7 @@ class batch_layout {
   friend constexpr bool operator==(const batch_layout&, const batch_layout&) = default;
 
  private:
-  // Above `limit` where the product is; b is not 0.
+  // The product, or more than `limit` if the product is; b is not 0.
   static constexpr std::size_t multiply(std::size_t a, std::size_t b) noexcept {
     return a > limit / b ? limit + 1 : a * b;
   }
@@ -158,7 +158,7 @@ class batch_layout {
     bytes_ = end;
   }
 
-  /// All of a field, or the offsets of a ragged one.
+  /// Places a field, or the offsets of a ragged one.
   template <std::size_t Index>
   constexpr void place_head(std::size_t& end) {
     if constexpr (Record::template field_at<Index>::is_ragged) {

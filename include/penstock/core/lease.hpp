@@ -17,7 +17,7 @@ inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
-/// What the copy constructor of a lease says instead of copying.
+/// The compile-time message for copying a lease.
 template <class Lease>
 constexpr void refuse_copy_of_lease() noexcept {
   static_assert(
@@ -28,38 +28,38 @@ constexpr void refuse_copy_of_lease() noexcept {
 
 }  // namespace detail
 
-/// What `host_batch` and `device_batch` have in common: a lease of a slot of `Slots`, which has
-/// `data` and `layout`. They say how it ends.
+/// Common part of `host_batch` and `device_batch`: a lease of a slot of `Slots`, which provides
+/// `data` and `layout`. The derived classes define how a lease ends.
 template <record_type Record, class Slots, class SlotNumber>
 class lease {
  public:
   using record_type = Record;
 
-  /// Whether there is a batch. An empty lease may be assigned to, destroyed, and asked which batch
-  /// it held last. Any use that needs a batch ends the program with a message.
+  /// Whether the lease holds a batch. An empty lease may be assigned to, destroyed, and asked which
+  /// batch it held last; any use that needs a batch ends the program with a message.
   [[nodiscard]] explicit operator bool() const noexcept { return slots_ != nullptr; }
 
-  /// The samples of the batch; fewer than `batch_size` only in the last one of an epoch, and where
-  /// bad samples are skipped (`error_action::skip`).
+  /// The number of samples: `batch_size`, or fewer in the last batch of an epoch and where bad
+  /// samples are skipped (`error_action::skip`).
   [[nodiscard]] std::size_t size() const noexcept { return info_.size; }
-  /// The samples of the batch without its padding (`partial_batch::pad`).
+  /// The number of samples without padding (`partial_batch::pad`).
   [[nodiscard]] std::size_t valid() const noexcept { return info_.valid_size; }
   /// The batch's epoch.
   [[nodiscard]] std::uint64_t epoch() const noexcept { return info_.epoch; }
   /// The batch's number within its epoch.
   [[nodiscard]] std::uint64_t number() const noexcept { return info_.batch; }
-  /// Where the batch stands in the order of all: `feed.state_at(batch.position())` is the state of
-  /// a loop that has still to do it.
+  /// The batch's position in the sequence of all batches: `feed.state_at(batch.position())` is the
+  /// state from which a loop resumes with this batch.
   [[nodiscard]] batch_position position() const noexcept { return {info_.epoch, info_.batch}; }
-  /// A word that the batch's source has given it; 0 where it gives none.
+  /// The tag that the batch's source has set; 0 by default.
   [[nodiscard]] std::uint64_t tag() const noexcept { return info_.tag; }
-  /// Gives the batch this word, which goes on with it: for a source that hands on the batches of a
+  /// Sets the tag, which travels with the batch: for a source that passes on the batches of a
   /// loader.
   void set_tag(std::uint64_t word) noexcept { info_.tag = word; }
-  /// Which batch it is.
+  /// Identifies the batch.
   [[nodiscard]] const batch_info& info() const noexcept { return info_; }
-  /// The slot that holds the batch, in [0, number of slots): its addresses are the same every time,
-  /// but for a CPU device's in a checked build (docs/checked.md).
+  /// The slot that holds the batch, in [0, number of slots). A slot's addresses never change,
+  /// except on the CPU device in a checked build (docs/checked.md).
   [[nodiscard]] std::size_t slot() const noexcept { return slot_; }
 
   /// The memory of the batch, all fields, see `batch_layout`: on the host for a `host_batch`, on
@@ -68,7 +68,7 @@ class lease {
     use();
     return slots_->data(slot_);
   }
-  /// The memory of the batch, to read.
+  /// The memory of the batch, for reading.
   [[nodiscard]] const std::byte* data() const noexcept {
     use();
     return slots_->data(slot_);
@@ -78,17 +78,17 @@ class lease {
   [[nodiscard]] batch_view<Record> view() noexcept {
     return {data(), slots_->layout(), 0, info_.size, guard_.tag()};
   }
-  /// All samples of the batch, to read.
+  /// All samples of the batch, for reading.
   [[nodiscard]] const_batch_view<Record> view() const noexcept {
     return {data(), slots_->layout(), 0, info_.size, guard_.tag()};
   }
 
-  /// A `tensor_view` of one field, the samples as outermost dimension.
+  /// A `tensor_view` of one field, with the samples as outermost dimension.
   template <name Name>
   [[nodiscard]] auto get() noexcept {
     return view().template get<Name>();
   }
-  /// A `tensor_view` of one field, to read.
+  /// A `tensor_view` of one field, for reading.
   template <name Name>
   [[nodiscard]] auto get() const noexcept {
     return view().template get<Name>();
@@ -107,7 +107,7 @@ class lease {
   lease& operator=(lease&&) noexcept = default;
   ~lease() = default;
 
-  /// The lease is used; there has to be a batch.
+  /// Checks that the lease holds a batch.
   void use() const noexcept {
     guard_.use();
     if (slots_ == nullptr) detail::no_batch();

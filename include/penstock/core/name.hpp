@@ -16,7 +16,7 @@ inline namespace PENSTOCK_ABI {
 /// type and not the usual `fixed_string<N>` over a char array, because nvcc 13.0 rejects the latter
 /// in a kernel's signature, as a kernel's template argument and in an extended lambda's capture.
 struct name {
-  /// The most characters that a name has.
+  /// The maximum number of characters.
   static constexpr std::size_t max_size = 32;
 
   std::uint64_t word0 = 0;
@@ -24,7 +24,7 @@ struct name {
   std::uint64_t word2 = 0;
   std::uint64_t word3 = 0;
 
-  /// The name that a literal spells; 1 to `max_size` characters.
+  /// Makes a name of a literal of 1 to `max_size` characters.
   template <std::size_t Size>
   consteval name(const char (&text)[Size]) {  // NOLINT: implicit, so that a literal is a name
     static_assert(Size >= 2, "penstock::name: a field's name must not be empty");
@@ -40,7 +40,7 @@ struct name {
     word3 = words[3];
   }
 
-  /// The words themselves: how nvcc spells a template argument to the host's compiler.
+  /// From the packed words: the form in which nvcc passes a template argument to the host compiler.
   constexpr name(std::uint64_t w0, std::uint64_t w1, std::uint64_t w2, std::uint64_t w3) noexcept
       : word0(w0), word1(w1), word2(w2), word3(w3) {}
 
@@ -50,7 +50,7 @@ struct name {
     return static_cast<char>(static_cast<unsigned char>((words[i / 8] >> (8 * (i % 8))) & 0xffU));
   }
 
-  /// How many characters it has.
+  /// The number of characters.
   [[nodiscard]] constexpr std::size_t size() const noexcept {
     std::size_t count = 0;
     while (count < max_size && (*this)[count] != '\0') ++count;

@@ -11,11 +11,11 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Gives the sample at `position` of a batch that is to be written a place of `lengths` values in
-/// each ragged field, after that of the sample before it. For what fills batches, as a loader or a
-/// `batch_source` of your own: first all samples are placed, from position 0 on in their order,
-/// then they are written, in any order and from any threads. Where `lengths` has no room the place
-/// of the ragged field in the record is returned and nothing is placed; else `Record::size`.
+/// Reserves `lengths` values in each ragged field for the sample at `position`, directly after the
+/// sample before it. For code that fills batches, such as a loader or your own `batch_source`:
+/// first place all samples in order from position 0 on, then write them, in any order and from any
+/// threads. Returns `Record::size`; if the values do not fit, nothing is placed and the index of
+/// the ragged field that is full is returned.
 template <record_type Record>
   requires(Record::ragged_fields > 0)
 [[nodiscard]] constexpr std::size_t place_sample(const batch_view<Record>& whole,

@@ -11,13 +11,13 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The samples of a batch have more values of a ragged field than the batch has room for, or one of
-/// them has more than the dataset's longest sample has. Known from the lengths, before anything of
-/// the batch is read.
+/// The samples of a batch have more values of a ragged field than the batch has capacity for, or
+/// one sample is longer than the longest that the dataset has announced. Detected from the lengths,
+/// before any sample of the batch is read.
 class [[gnu::visibility("default")]] ragged_overflow : public error {
  public:
-  /// Of the field `field`, in batch `at`: sample `sample` at place `position` needs `needed` values
-  /// where there is room for `capacity`; `problem` says it in words.
+  /// For `field` in batch `at`: sample `sample` at `position` needs `needed` values, `capacity` are
+  /// available; `problem` is the message.
   ragged_overflow(std::string field, const batch_position& at, std::uint64_t position,
                   std::uint64_t sample, std::uint64_t needed, std::uint64_t capacity,
                   const std::string& problem)
@@ -35,14 +35,14 @@ class [[gnu::visibility("default")]] ragged_overflow : public error {
   [[nodiscard]] const std::string& field() const noexcept { return field_; }
   /// The batch.
   [[nodiscard]] const batch_position& at() const noexcept { return at_; }
-  /// The place in the batch of the first sample that has no room.
+  /// The position in the batch of the first sample that does not fit.
   [[nodiscard]] std::uint64_t position() const noexcept { return position_; }
   /// That sample's index in the loader's dataset.
   [[nodiscard]] std::uint64_t sample() const noexcept { return sample_; }
-  /// How many values the batch has up to that sample, its own counted; where it is longer than the
-  /// longest, its own alone.
+  /// The number of values of the batch up to and including that sample; of that sample alone if it
+  /// is too long by itself.
   [[nodiscard]] std::uint64_t needed() const noexcept { return needed_; }
-  /// How many there is room for.
+  /// The capacity in values.
   [[nodiscard]] std::uint64_t capacity() const noexcept { return capacity_; }
 
  private:

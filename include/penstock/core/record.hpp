@@ -16,15 +16,18 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// In place of extents: each sample has as many values as it has, `field<"tokens", std::uint16_t,
-/// ragged>`. A batch has the values of its samples one after the other, see `ragged_view`.
+/// In place of extents: a field whose length differs from sample to sample, `field<"tokens",
+/// std::uint16_t, ragged>`. A batch stores the values of its samples back to back, see
+/// `ragged_view`.
 inline constexpr std::size_t ragged = dyn - 1;
 
-/// The extents of a ragged field are bounds, which a dataset tells once: how long the longest
-/// sample is, and how many values a batch has room for.
+/// The bounds of a ragged field, which a dataset states once: the length of the longest sample, and
+/// the capacity of a batch in values.
 ///
 ///     record_extents<R> extents() const { return {{.longest = 2048}, {}}; }
-///     record_extents<R> extents() const { return {{.longest = 2048, .values_per_batch = 65536}, {}}; }
+///     record_extents<R> extents() const {
+///       return {{.longest = 2048, .values_per_batch = 65536}, {}};
+///     }
 template <>
 class extents<ragged> {
  public:
@@ -33,10 +36,10 @@ class extents<ragged> {
   /// How many of them are known at run time only.
   static constexpr std::size_t dynamic_rank = 1;
 
-  /// The values of the longest sample, at least 1. A sample that has more is an error.
+  /// The length of the longest sample, at least 1. A longer sample is an error.
   std::size_t longest = 0;
-  /// The values that a batch has room for, at least `longest` and below 2^31; 0: as many as samples
-  /// of the longest kind take. See `loader_options::values_per_batch`.
+  /// The capacity of a batch in values, at least `longest` and less than 2^31; 0: `longest` times
+  /// the batch size. See `loader_options::values_per_batch`.
   std::size_t values_per_batch = 0;
 
   /// `longest` for dimension 0; 1 for `dimension >= rank`.
@@ -44,10 +47,10 @@ class extents<ragged> {
       std::size_t dimension) const noexcept {
     return dimension == 0 ? longest : 1;
   }
-  /// The most values of a sample.
+  /// The maximum number of values of a sample.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::size_t size() const noexcept { return longest; }
 
-  /// The most values of a batch of `samples` samples; the largest number where it has no room.
+  /// The capacity of a batch of `samples` samples; the largest `std::size_t` if that overflows.
   [[nodiscard]] constexpr std::size_t size_of_batch(std::size_t samples) const noexcept {
     constexpr std::size_t most = (std::numeric_limits<std::size_t>::max)();
     const bool wraps = longest != 0 && samples > most / longest;
@@ -66,10 +69,12 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 
 /// One named array of a sample: an element type and the extents of one sample's array, outermost
-/// first. No extents make it a scalar. Extents are fixed or `dyn`; `ragged` alone gives each sample
-/// a length of its own.
+/// first. Without extents it is a scalar. Each extent is fixed or `dyn`; `ragged` alone lets each
+/// sample have a different length.
 ///
-///     field<"image", std::uint8_t, 28, 28>   field<"label", std::uint8_t>   field<"text", int, dyn>
+///     field<"image", std::uint8_t, 28, 28>
+///     field<"label", std::uint8_t>
+///     field<"text", int, dyn>
 template <name Name, class T, std::size_t... Extents>
 struct field {
   static_assert(std::is_trivially_copyable_v<T> && !std::is_const_v<T> && !std::is_volatile_v<T> &&
@@ -84,7 +89,7 @@ struct field {
   static constexpr name key = Name;
   using value_type = T;
   using extents_type = extents<Extents...>;
-  /// Whether the length differs between samples.
+  /// Whether the field's length differs between samples.
   static constexpr bool is_ragged = sizeof...(Extents) == 1 && ((Extents == ragged) && ...);
 };
 
@@ -108,7 +113,7 @@ consteval bool names_differ() {
 
 }  // namespace detail
 
-/// What a sample consists of: a list of fields with different names.
+/// The type of a sample: a list of fields with distinct names.
 template <class... Fields>
 struct record {
   static_assert(sizeof...(Fields) > 0, "penstock::record: a record needs a field");
@@ -117,17 +122,17 @@ struct record {
 
   /// How many fields there are.
   static constexpr std::size_t size = sizeof...(Fields);
-  /// Whether an extent of a field is known at run time only.
+  /// Whether any extent is known only at run time.
   static constexpr bool has_dynamic_extents = ((Fields::extents_type::dynamic_rank > 0) || ...);
-  /// How many fields are ragged.
+  /// The number of ragged fields.
   static constexpr std::size_t ragged_fields =
       (std::size_t{0} + ... + (Fields::is_ragged ? 1U : 0U));
 
-  /// The field at place `Index`.
+  /// The field at index `Index`.
   template <std::size_t Index>
   using field_at = std::tuple_element_t<Index, std::tuple<Fields...>>;
 
-  /// The place of the field called `Name`, `size` if there is none.
+  /// The index of the field called `Name`, `size` if there is none.
   template <name Name>
   static consteval std::size_t index_of() {
     constexpr name keys[] = {Fields::key...};
@@ -137,7 +142,7 @@ struct record {
     return size;
   }
 
-  /// How many ragged fields come before place `Index`: the place of a ragged field among them.
+  /// The number of ragged fields before index `Index`, which is a ragged field's index among them.
   template <std::size_t Index>
   static consteval std::size_t ragged_index() {
     constexpr bool is_ragged[] = {Fields::is_ragged...};
@@ -146,7 +151,7 @@ struct record {
     return count;
   }
 
-  /// The place of the last ragged field; 0 if there is none.
+  /// The index of the last ragged field; 0 if there is none.
   static consteval std::size_t last_ragged() {
     constexpr bool is_ragged[] = {Fields::is_ragged...};
     std::size_t last = 0;
@@ -168,7 +173,7 @@ inline constexpr bool is_record<record<Fields...>> = true;
 
 }  // namespace detail
 
-/// `record<field<...>...>` and nothing else.
+/// Models: `record<field<...>...>` only.
 template <class T>
 concept record_type = detail::is_record<T>;
 
@@ -176,8 +181,8 @@ concept record_type = detail::is_record<T>;
 template <record_type Record>
 using sample_lengths = std::array<std::uint64_t, Record::ragged_fields>;
 
-/// The extents of all fields of a record, in the record's order. What a dataset with dynamic
-/// extents returns from `extents()`:
+/// The extents of all fields of a record, in the record's order. A dataset with dynamic extents
+/// returns them from `extents()`:
 ///
 ///     using R = record<field<"image", float, 3, dyn, dyn>, field<"label", int>>;
 ///     record_extents<R> extents() const { return {{height_, width_}, {}}; }

@@ -32,7 +32,7 @@ struct inner_view<T, extents<First, Rest...>> {
 
 }  // namespace detail
 
-/// A dense array in row-major order, not owned: a pointer and the extents.
+/// A non-owning view of a dense row-major array: a pointer and the extents.
 ///
 /// Cheap to copy, usable in kernels (all but `flat()`, `shape()` and `strides()`). Constness is
 /// that of `T`, as with `std::span`. A view of a batch has the batch as its outermost, dynamic
@@ -40,27 +40,27 @@ struct inner_view<T, extents<First, Rest...>> {
 template <class T, std::size_t... Extents>
 class tensor_view {
  public:
-  /// What an element is, `const` for a view to read.
+  /// The type of an element; `const` in a view for reading.
   using element_type = T;
   using value_type = std::remove_cv_t<T>;
   using extents_type = penstock::extents<Extents...>;
   /// How many dimensions there are.
   static constexpr std::size_t rank = sizeof...(Extents);
 
-  /// The elements from `data` on, row-major. `lease` is for views of a lease, see
+  /// Views the elements from `data` on, in row-major order. `lease` is for views of a lease, see
   /// `core/checked.hpp`.
   PENSTOCK_HOST_DEVICE constexpr tensor_view(T* data, extents_type lengths,
                                              detail::lease_tag lease = {}) noexcept
       : data_(data), extents_(lengths), lease_(lease) {}
 
-  /// A view of T is a view of const T.
+  /// A view of T converts to a view of const T.
   template <class U>
     requires(std::same_as<const U, T> && !std::same_as<U, T>)
   PENSTOCK_HOST_DEVICE constexpr tensor_view(  // NOLINT: implicit, as with std::span
       const tensor_view<U, Extents...>& other) noexcept
       : data_(other.data_), extents_(other.extents()), lease_(other.lease_) {}
 
-  /// The first element, in host or in device memory as the owner of the memory says.
+  /// The first element, in host or device memory depending on the owner.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr T* data() const noexcept {
     lease_.note_address();
     return data_;
@@ -79,7 +79,7 @@ class tensor_view {
     return extents_;
   }
 
-  /// The element at the given position, one index a dimension. Indices are checked by `assert`.
+  /// The element at the given position, one index per dimension. Indices are checked by `assert`.
   template <std::convertible_to<std::size_t>... Indices>
     requires(sizeof...(Indices) == rank)
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr T& operator()(Indices... indices) const noexcept {
@@ -95,8 +95,8 @@ class tensor_view {
     return data_[offset];
   }
 
-  /// The `index`-th element of the outermost dimension: a view of one rank less, a reference for
-  /// rank 1.
+  /// The `index`-th element of the outermost dimension: a view of rank - 1, or a reference for rank
+  /// 1.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr decltype(auto) operator[](
       std::size_t index) const noexcept
     requires(rank > 0)
@@ -113,14 +113,15 @@ class tensor_view {
     }
   }
 
-  /// The lengths of all dimensions, as array libraries take a shape. Not in kernels.
+  /// The lengths of all dimensions, in the form in which array libraries take a shape. Not in
+  /// kernels.
   [[nodiscard]] constexpr std::array<std::int64_t, rank> shape() const noexcept {
     std::array<std::int64_t, rank> lengths{};
     for (std::size_t d = 0; d != rank; ++d) lengths[d] = static_cast<std::int64_t>(extents_[d]);
     return lengths;
   }
-  /// How many elements lie from one to its neighbour along each dimension: 1 for the innermost one.
-  /// Not in kernels.
+  /// The distance, in elements, between neighbours along each dimension: 1 for the innermost. Not
+  /// in kernels.
   [[nodiscard]] constexpr std::array<std::int64_t, rank> strides() const noexcept {
     std::array<std::int64_t, rank> steps{};
     std::int64_t step = 1;
@@ -134,8 +135,8 @@ class tensor_view {
   /// All elements, host memory only.
   [[nodiscard]] constexpr std::span<T> flat() const noexcept { return {data(), size()}; }
 
-  /// Converts to `cuda::std::mdspan`, `std::mdspan` and their like: any type made of a pointer and
-  /// one length a dimension, of the same rank and element type.
+  /// Converts to `cuda::std::mdspan`, `std::mdspan` and similar types: any type of the same rank
+  /// and element type that is constructible from a pointer and one length per dimension.
   template <class Mdspan>
     requires requires {
       typename Mdspan::extents_type;

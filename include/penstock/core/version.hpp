@@ -11,7 +11,7 @@
 #error "penstock supports Linux with GCC >= 12, clang >= 14 or nvcc >= 12.4"
 #elif __cplusplus < 202002L
 #error "penstock needs C++20: compile with -std=c++20 (nvcc: -std=c++20 as well)"
-#include "penstock needs C++20"  // there is no such file: compilers end here, not a thousand errors on
+#include "penstock needs C++20"  // no such file: compilers stop here, not after many errors
 #elif !defined(__cpp_exceptions)
 #error "penstock needs exceptions: compile without -fno-exceptions"
 #include "penstock needs exceptions"
@@ -23,22 +23,22 @@
 #include "penstock needs std::stop_token"
 #endif
 
-/// 1 in a build that checks how leases and views are used, see docs/checked.md; 2 in one that also
-/// installs a handler of SIGSEGV for the process, which names the batch of an address that was kept
-/// too long; 0 unless defined before, the same for the whole program. The CMake target defines 1 in
+/// 1 in a build that checks how leases and views are used, see docs/checked.md. 2 also installs a
+/// SIGSEGV handler for the process, which names the batch of an address that was kept too long. 0
+/// unless defined before; must be the same for the whole program. The CMake target defines 1 in
 /// Debug builds, unless the option `PENSTOCK_CHECKED` says otherwise.
 #ifndef PENSTOCK_CHECKED
 #define PENSTOCK_CHECKED 0
 #endif
 
-/// 1 in a build that marks its stages for profilers that read NVTX; 0 unless defined before, the
-/// same for the whole program. The CMake target `penstock::nvtx` defines it.
+/// 1 in a build that marks its stages for profilers through NVTX; 0 unless defined before; must be
+/// the same for the whole program. The CMake target `penstock::nvtx` defines it.
 #ifndef PENSTOCK_NVTX
 #define PENSTOCK_NVTX 0
 #endif
 
-/// The name of the inline namespace. It says what can't be linked with what: views and leases of a
-/// checked build have another layout, and functions of a marked build do more.
+/// The name of the inline namespace. It keeps incompatible builds from being linked together: views
+/// and leases of a checked build have a different layout, and functions of an NVTX build do more.
 #if PENSTOCK_CHECKED > 1 && PENSTOCK_NVTX
 #define PENSTOCK_ABI v0_checked_handler_nvtx
 #elif PENSTOCK_CHECKED > 1
@@ -62,11 +62,11 @@ namespace detail {
 
 /// Major, minor and patch of the headers this translation unit was compiled with.
 struct version_number {
-  /// Changes when users have to change.
+  /// Incremented for incompatible changes.
   int major_number;
-  /// Changes when something was added; before 1.0 it may break users.
+  /// Incremented for additions; before 1.0 also for incompatible changes.
   int minor_number;
-  /// Changes when something was mended.
+  /// Incremented for fixes.
   int patch_number;
   friend constexpr bool operator==(version_number, version_number) = default;
 };

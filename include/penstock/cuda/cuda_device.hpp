@@ -22,29 +22,28 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A GPU, by the CUDA runtime. Needs `cuda_runtime_api.h` and the runtime library, no nvcc.
+/// A GPU through the CUDA runtime. Needs `cuda_runtime_api.h` and the runtime library, but no nvcc.
 ///
 ///     ps::loader   loader{digits, ps::shuffled{.seed = 1}, ps::cuda_device{0}, {.batch_size = 64}};
 ///     ps::transfer feed{loader, stream};  // a cudaStream_t
 ///
-/// Every call is checked, see `cuda_error`. The calling thread's current device is as before when a
-/// call returns, but for `make_current`, and no other device gets a context; its capture mode too,
-/// so that a graph that another thread captures survives allocations and waits made here. A stream
-/// may be the default stream; the library's own streams do not wait for it.
+/// Every call is checked, see `cuda_error`. Except for `make_current`, a call leaves the thread's
+/// current device and capture mode unchanged and creates no context on another device, so that a
+/// graph capture on another thread survives allocations and waits. A stream may be the default
+/// stream; the library's own streams do not synchronise with it.
 ///
-/// A thread that works with a device other than 0 makes it its own first (`make_current`, or
-/// `cudaSetDevice`). On a thread that never chose a device each call here makes the device current
-/// and takes that back: by a guess some microseconds a batch.
+/// A thread that works with a device other than 0 should first make it current (`make_current`, or
+/// `cudaSetDevice`). On a thread that never chose a device, each call sets and restores the device,
+/// at an estimated cost of some microseconds per batch.
 class cuda_device {
  public:
   using stream_type = cuda_stream;
   using stream_ref = cuda_stream_ref;
   using event_type = cuda_event;
   static constexpr std::size_t grouped_bytes =
-      std::size_t{256} * 1024;  ///< of small batches that share calls
-  static constexpr std::int32_t dlpack_kind =
-      2;  ///< its memory, in `penstock_ext/interop/dlpack_abi.hpp`
-  static constexpr std::int32_t dlpack_pinned_kind = 3;  ///< host memory that is locked for it
+      std::size_t{256} * 1024;                    ///< total bytes of small batches that share calls
+  static constexpr std::int32_t dlpack_kind = 2;  ///< see `penstock_ext/interop/dlpack_abi.hpp`
+  static constexpr std::int32_t dlpack_pinned_kind = 3;  ///< page-locked host memory
 
   /// The device with this ordinal. Throws `no_cuda_driver`, `no_cuda_device`,
   /// `invalid_device_ordinal`.
@@ -58,7 +57,8 @@ class cuda_device {
     }
   }
 
-  /// How many devices the process sees. Throws `no_cuda_driver`, and `no_cuda_device` for none.
+  /// The number of devices visible to the process. Throws `no_cuda_driver`, and `no_cuda_device` if
+  /// there are none.
   [[nodiscard]] static int count() {
     int devices = 0;
     detail::cuda_call("cudaGetDeviceCount", [&] { return cudaGetDeviceCount(&devices); });
@@ -66,12 +66,12 @@ class cuda_device {
     return devices;
   }
 
-  /// Which device it is, as CUDA counts.
+  /// The device's CUDA ordinal.
   [[nodiscard]] int ordinal() const noexcept { return ordinal_; }
   friend bool operator==(const cuda_device&, const cuda_device&) noexcept = default;
 
-  /// The host's NUMA node next to this device, as the driver says, or else the system of its place
-  /// on the bus; nothing where neither knows one. Throws `cuda_error`.
+  /// The host's NUMA node next to this device, from the driver or else from sysfs; `std::nullopt`
+  /// if neither knows it. Throws `cuda_error`.
   [[nodiscard]] std::optional<int> host_node() const {
     const int node = detail::nearest_node(ordinal_);
     return node < 0 ? std::nullopt : std::optional<int>{node};
@@ -86,8 +86,8 @@ class cuda_device {
 
   /// Throws `stream_of_another_device`; `capture_in_progress` for a stream that a graph is being
   /// captured from, where events would become part of the graph and order nothing here; and
-  /// `unusable_stream` for the per-thread default stream: it is another one on every thread, and a
-  /// lease may end on any.
+  /// `unusable_stream` for the per-thread default stream, which differs between threads, while a
+  /// lease may end on any of them.
   void require_usable(stream_ref stream) const {
     if (detail::is_per_thread(stream.get())) {
       throw unusable_stream(cudaErrorInvalidResourceHandle, "cudaStreamIsCapturing",
@@ -105,8 +105,8 @@ class cuda_device {
             ": give each device a loader, a transfer and a stream of its own");
   }
 
-  /// Checks a stream that was usable before: throws `capture_in_progress`. Whose it is does not
-  /// change.
+  /// Checks a stream that was usable before: throws `capture_in_progress`. Its device can't have
+  /// changed.
   void require_still_usable(stream_ref stream) const {
     const detail::stream_scope current{ordinal_, stream.get()};
     detail::require_not_captured(stream.get());
@@ -124,13 +124,13 @@ class cuda_device {
                       [&] { return cudaStreamWaitEvent(stream.get(), event.get(), 0); });
   }
 
-  /// Blocks until the event is complete. Where the event is for threads (`event_wait::by_host`)
-  /// this one looks, and naps for 20 to 100 us between two looks: an interrupt for each record
-  /// would cost the driver more than a late worker costs the loop. For another event it spins.
+  /// Blocks until the event is complete. For an event made as `event_wait::by_host` the thread
+  /// polls, sleeping 20 to 100 us in between: an interrupt per record would cost the driver more
+  /// than a late worker costs the loop. For other events it spins.
   void synchronize(const event_type& event) const {
     const detail::scoped_context context{ordinal_};
     const detail::scoped_relaxed_capture relaxed;
-    // A look would overwrite an error of the program's that is pending.
+    // Polling would overwrite a pending error of the program.
     if (event.is_polled() && detail::pending_error() == cudaSuccess) return poll(event);
     detail::cuda_wait("cudaEventSynchronize", [&] { return cudaEventSynchronize(event.get()); });
   }
@@ -145,28 +145,27 @@ class cuda_device {
     const detail::scoped_context context{ordinal_};
     const detail::scoped_relaxed_capture relaxed;
     detail::require_nothing_pending("cudaEventQuery");
-    // NotReady goes into the last-error slot like an error, and is cleared like one of ours.
+    // NotReady is stored as the last error like other errors, and cleared like one of ours.
     const cudaError_t code = detail::cuda_try([&] { return cudaEventQuery(event.get()); });
     if (code == cudaErrorNotReady) return false;
     if (code != cudaSuccess) detail::throw_cuda_error(code, "cudaEventQuery");
     return true;
   }
 
-  /// See `times_work`; to about half a microsecond.
+  /// See `times_work`. The resolution is about half a microsecond.
   [[nodiscard]] std::chrono::nanoseconds elapsed(const event_type& begin,
                                                  const event_type& end) const {
     return detail::cuda_elapsed(ordinal_, begin.get(), end.get());
   }
 
   /// Copies from host memory to memory of this device in stream order, as `copy_async`: the driver
-  /// need not look where the addresses are.
+  /// need not look up the addresses.
   void copy_to_device(void* to, const void* from, std::size_t bytes, stream_ref stream) const {
     copy(to, from, bytes, cudaMemcpyHostToDevice, stream);
   }
 
-  /// Whether `copy_all_to_device` works: the toolkit that this was compiled with, the runtime and
-  /// the driver that are there are of CUDA 12.8 or later. Throws what `cuda_error` and its children
-  /// say.
+  /// Whether `copy_all_to_device` is supported: compiled with CUDA 12.8 or later, and the runtime
+  /// and driver are of 12.8 or later. Throws what `cuda_error` and its children say.
   [[nodiscard]] static bool copies_batches() {
 #if CUDART_VERSION >= 12080
     int runtime = 0;
@@ -202,15 +201,15 @@ class cuda_device {
   }
 #endif
 
-  /// Copies in stream order, in the direction that the addresses tell; both ranges must stay alive
-  /// until the stream is past it. From or to pageable memory the call may be
-  /// synchronous.
+  /// Copies in stream order, in the direction given by the addresses. Both ranges must stay valid
+  /// until the copy is complete. From or to pageable memory the call may block.
   void copy_async(void* to, const void* from, std::size_t bytes, stream_ref stream) const {
     copy(to, from, bytes, cudaMemcpyDefault, stream);
   }
 
-  /// As `copy_to_device`, from memory that is not page-locked. The driver may wait in the call,
-  /// which ends a capture of another thread's unless this thread takes no part in it.
+  /// As `copy_to_device`, from memory that is not page-locked. The driver may block in the call,
+  /// which would invalidate a capture on another thread if this thread's capture mode were not
+  /// relaxed.
   void copy_pageable(void* to, const void* from, std::size_t bytes, stream_ref stream) const {
     const detail::scoped_context context{ordinal_};
     const detail::scoped_relaxed_capture relaxed;
@@ -225,7 +224,7 @@ class cuda_device {
     detail::require_nothing_pending("cudaMalloc");
     void* data = nullptr;
     const cudaError_t code = detail::cuda_try([&] { return cudaMalloc(&data, bytes); });
-    // A driver may round a size up that no address reaches, and find it invalid.
+    // A driver may round up an absurd size and reject it as invalid.
     const bool is_absurd = code == cudaErrorInvalidValue && bytes >= std::size_t{1} << 48;
     if (code == cudaErrorMemoryAllocation || is_absurd) {
       throw out_of_memory("device", bytes, room());
@@ -233,7 +232,7 @@ class cuda_device {
     if (code != cudaSuccess) detail::throw_cuda_error(code, "cudaMalloc");
     return data;
   }
-  /// Waits for all work of the device, as `cudaFree` does.
+  /// Frees device memory. Waits for all work of the device, as `cudaFree` does.
   void deallocate(void* data, std::size_t) const noexcept {
     if (data == nullptr) return;
     const detail::scoped_context context{ordinal_};
@@ -242,11 +241,11 @@ class cuda_device {
   }
 
   /// Page-locked memory that every device copies from asynchronously, on the host node that is
-  /// nearest to this device. Up to `small_pinned_bytes` by `cudaHostAlloc`; larger ones are mapped
-  /// in huge pages, touched by several threads and registered in pieces, none of which cuts a copy:
-  /// `unit` is what one copy takes, 0 for all of it. Where the system refuses to register, one
-  /// `cudaHostAlloc` again, and `registration_refused` in the block. Throws `out_of_memory` when the
-  /// system refuses that too.
+  /// nearest to this device. Up to `small_pinned_bytes` by `cudaHostAlloc`; larger blocks are
+  /// mapped in huge pages, touched by several threads and registered in pieces that no copy
+  /// crosses: `unit` is the size of a copy, 0 for the whole block. If the system refuses
+  /// registration, falls back to `cudaHostAlloc` and sets `registration_refused`. Throws
+  /// `out_of_memory` if that fails too.
   [[nodiscard]] pinned_block allocate_pinned(std::size_t bytes, std::size_t unit = 0) const {
     void* const data = detail::cuda_allocate_pinned(ordinal_, bytes, unit);
     return {data, true, !detail::is_pinned_as_planned(data, bytes, unit)};
@@ -256,10 +255,9 @@ class cuda_device {
     detail::cuda_deallocate_pinned(ordinal_, data, bytes, unit);
   }
 
-  /// Page-locks memory that exists, for all devices; see `registered_memory`, which owns this.
-  /// Throws `memory_already_registered`, `registration_unsupported` (read-only memory on a device
-  /// that can't; more than 2 GB at once on a machine that can't), `out_of_memory` when the system
-  /// refuses. Blocks.
+  /// Page-locks existing memory for all devices; see `registered_memory`, which owns this. Throws
+  /// `memory_already_registered`, `registration_unsupported` (read-only memory, or more than 2 GB
+  /// at once, where that is unsupported), and `out_of_memory` if the system refuses. Blocks.
   void register_memory(void* data, std::size_t bytes, bool read_only, std::size_t unit = 0) const {
     detail::cuda_register(ordinal_, data, bytes, read_only, unit);
   }
@@ -268,13 +266,13 @@ class cuda_device {
     detail::cuda_unregister(ordinal_, data, bytes, unit);
   }
 
-  /// Makes this device the calling thread's until the returned object goes.
+  /// Makes this device current on the calling thread for the lifetime of the returned object.
   [[nodiscard]] detail::scoped_device enter_scope() const {
     return detail::scoped_device{ordinal_};
   }
 
-  /// Makes this device the calling thread's, and its capture mode relaxed, which the library counts
-  /// on from then on: the thread must not set another mode.
+  /// Makes this device current on the calling thread, and its capture mode relaxed. The library
+  /// relies on that mode from then on: the thread must not change it.
   void make_current() const {
     detail::cuda_call("cudaSetDevice", [&] { return cudaSetDevice(ordinal_); });
     cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
@@ -291,7 +289,7 @@ class cuda_device {
                       [&] { return cudaMemcpyAsync(to, from, bytes, kind, stream.get()); });
   }
 
-  /// Looks until the event is complete; one look where it is already.
+  /// Polls until the event is complete; once if it already is.
   static void poll(const event_type& event) {
     constexpr int looks = 3;
     constexpr std::chrono::microseconds longest{100};
@@ -309,7 +307,7 @@ class cuda_device {
     }
   }
 
-  /// What stands in the message when memory is out.
+  /// The free and total memory, for the message of `out_of_memory`.
   [[nodiscard]] std::string room() const {
     std::size_t free = 0;
     std::size_t total = 0;

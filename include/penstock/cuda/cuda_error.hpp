@@ -11,12 +11,12 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 
 /// A call to the CUDA runtime failed. The message says which, where, and what CUDA calls the error;
-/// the children below are the failures that a program can do something about.
+/// the derived types are failures that a program can handle.
 class [[gnu::visibility("default")]] cuda_error : public error {
  public:
   cuda_error(cudaError_t code, const char* call, const std::string& message)
       : error(message), code_(code), call_(call) {}
-  /// What the runtime returned.
+  /// The runtime's error code.
   [[nodiscard]] cudaError_t code() const noexcept { return code_; }
   /// The name of the runtime function.
   [[nodiscard]] const char* call() const noexcept { return call_; }
@@ -26,13 +26,13 @@ class [[gnu::visibility("default")]] cuda_error : public error {
   const char* call_;
 };
 
-/// There is no NVIDIA driver, or one that is too old for the runtime.
+/// There is no NVIDIA driver, or it is too old for the runtime.
 class [[gnu::visibility("default")]] no_cuda_driver : public cuda_error {
  public:
   using cuda_error::cuda_error;
 };
 
-/// There is a driver, and it sees no device.
+/// There is a driver, but no device.
 class [[gnu::visibility("default")]] no_cuda_device : public cuda_error {
  public:
   using cuda_error::cuda_error;
@@ -44,7 +44,7 @@ class [[gnu::visibility("default")]] invalid_device_ordinal : public cuda_error 
   using cuda_error::cuda_error;
 };
 
-/// A stream that a feed can't be ordered against.
+/// A stream whose work can't be ordered with a feed.
 class [[gnu::visibility("default")]] unusable_stream : public cuda_error {
  public:
   using cuda_error::cuda_error;
@@ -56,23 +56,22 @@ class [[gnu::visibility("default")]] stream_of_another_device : public unusable_
   using unusable_stream::unusable_stream;
 };
 
-/// A CUDA graph is being captured from a stream where the flow needs to do real work, or the call
-/// is not allowed while a capture goes on.
+/// A stream that is needed for real work is being captured into a CUDA graph, or the call is not
+/// allowed during a capture.
 class [[gnu::visibility("default")]] capture_in_progress : public cuda_error {
  public:
   using cuda_error::cuda_error;
 };
 
-/// The device's context is dead: a kernel has faulted or the hardware has failed. Every further
-/// call fails too; only a new process, or `cudaDeviceReset` after all CUDA objects are gone, goes
-/// on.
+/// The device's context is lost: a kernel has faulted or the hardware has failed. All further calls
+/// fail. Recovery needs a new process, or `cudaDeviceReset` after all CUDA objects are destroyed.
 class [[gnu::visibility("default")]] cuda_context_lost : public cuda_error {
  public:
   using cuda_error::cuda_error;
 };
 
-/// An error of an earlier CUDA call that is not ours stood in the thread's last-error slot, where a
-/// call of ours would have hidden it. It still stands there; our call was not made.
+/// The thread's last-error slot holds an error of an earlier CUDA call of the program, which a call
+/// of the library would have hidden. The error is left there; the library's call was not made.
 class [[gnu::visibility("default")]] pending_cuda_error : public cuda_error {
  public:
   using cuda_error::cuda_error;
@@ -80,7 +79,8 @@ class [[gnu::visibility("default")]] pending_cuda_error : public cuda_error {
 
 namespace detail {
 
-/// Which call, made where. Made of a name alone, so that it notes the place of the caller.
+/// The name and source location of a call. Constructible from a name alone, so that it captures the
+/// caller's location.
 struct cuda_site {
   const char* call;
   const char* file;
@@ -91,9 +91,8 @@ struct cuda_site {
       : call(name), file(in), line(at) {}
 };
 
-/// Whether an error stays for the rest of the context's, or of the process's, life.
-/// Source: the enumerators of cudaError in `driver_types.h` after which "the process must be
-/// terminated".
+/// Whether an error persists for the lifetime of the context or the process. Source: the
+/// enumerators of cudaError in `driver_types.h` after which "the process must be terminated".
 [[nodiscard]] inline bool is_sticky(cudaError_t code) noexcept {
   constexpr int contained = 226;           // by number: not in the headers of every toolkit
   constexpr int tensor_memory_leak = 721;  // likewise
@@ -134,7 +133,7 @@ template <class Error>
   throw Error(code, site.call, described(code, site, what, advice));
 }
 
-/// Throws the type that fits `code`, which must be an error.
+/// Throws the exception type for `code`, which must be an error.
 [[noreturn]] inline void throw_cuda_error(cudaError_t code, const cuda_site& site) {
   if (is_sticky(code)) {
     throw_as<cuda_context_lost>(code, site, "the CUDA context is lost",
@@ -185,10 +184,10 @@ template <class Error>
   }
 }
 
-/// Throws for an error of the program's own that waits in the thread's last-error slot.
+/// Throws for an error of the program in the thread's last-error slot.
 [[noreturn]] inline void throw_pending(cudaError_t pending, const cuda_site& site) {
   switch (pending) {
-    case cudaErrorInsufficientDriver:  // a runtime that can't start answers so to every question
+    case cudaErrorInsufficientDriver:  // a runtime that can't start returns this from every call
     case cudaErrorStubLibrary:
     case cudaErrorSystemDriverMismatch:
     case cudaErrorCompatNotSupportedOnDevice:

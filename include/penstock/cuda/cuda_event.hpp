@@ -22,7 +22,7 @@ struct event_handle {
   }
 };
 
-/// How long a device took from one event to another one, both with timing, and complete.
+/// The device time between two complete events with timing.
 [[nodiscard]] inline std::chrono::nanoseconds cuda_elapsed(int ordinal, cudaEvent_t begin,
                                                            cudaEvent_t end) {
   const scoped_context context{ordinal};
@@ -36,26 +36,26 @@ struct event_handle {
 
 }  // namespace detail
 
-/// Owns a CUDA event, without timing unless it is asked for. Move-only. Destroying it while a
-/// stream still waits for it, or it for a stream, is allowed.
+/// Owns a CUDA event, without timing unless requested. Move-only. May be destroyed while waits or
+/// records are pending.
 class cuda_event : public detail::unique_handle<detail::event_handle> {
  public:
-  /// No event: only to be assigned to.
+  /// No event; may only be assigned to.
   cuda_event() = default;
-  /// An event of this device. A thread that waits for it by `cuda_device::synchronize` looks and
-  /// naps, or spins where it is for streams alone. No event is one that the driver has to tell of
-  /// by an interrupt (`cudaEventBlockingSync`). Throws what `cuda_error` and its children say.
+  /// An event of this device. A thread that waits for it in `cuda_device::synchronize` polls and
+  /// sleeps, or spins if the event is for streams only. No event uses interrupts
+  /// (`cudaEventBlockingSync`). Throws what `cuda_error` and its children say.
   explicit cuda_event(int ordinal, event_wait waits = event_wait::by_host)
       : unique_handle(made(ordinal, waits), ordinal), is_polled_(waits == event_wait::by_host) {}
 
-  /// Takes ownership of an event that exists, of the thread's current device.
+  /// Takes ownership of an existing event of the thread's current device.
   [[nodiscard]] static cuda_event from_native_handle(cudaEvent_t handle) noexcept {
     return cuda_event{handle, detail::current_ordinal()};
   }
   static cuda_event from_native_handle(int) = delete;
   static cuda_event from_native_handle(std::nullptr_t) = delete;
 
-  /// Whether a thread that waits for it looks and naps.
+  /// Whether waiting threads poll and sleep.
   [[nodiscard]] bool is_polled() const noexcept { return is_polled_; }
 
  private:

@@ -28,10 +28,9 @@ inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
-/// What the calling thread, and threads that it starts, allocate comes from `node` for a scope, if
-/// the node has room. Best effort: nothing happens for a node below 0, where the program has a
-/// policy of its own (numactl), and where these calls are forbidden, as they are in many
-/// containers.
+/// Makes allocations of the calling thread, and of threads that it starts, prefer `node` for a
+/// scope. Best effort: no effect for a negative node, if the program has a memory policy (numactl),
+/// and where the calls are forbidden, as in many containers.
 class scoped_node {
  public:
   explicit scoped_node(int node) noexcept {
@@ -58,8 +57,8 @@ class scoped_node {
   bool changed_ = false;
 };
 
-/// How many threads touch `length` bytes: a core zeroes some GB/s, the memory of a node several
-/// times that; few of them saturate it.
+/// The number of threads for touching `length` bytes: a core zeroes some GB/s, and a few cores
+/// saturate a node's memory.
 [[nodiscard]] inline std::size_t touching_threads(std::size_t length) noexcept {
   constexpr std::size_t most = 8;
   constexpr std::size_t least_bytes = std::size_t{16} << 20;
@@ -67,8 +66,8 @@ class scoped_node {
   return std::clamp<std::size_t>(length / least_bytes, 1, (std::min)(most, cores));
 }
 
-/// Writes to every page on `threads` threads, the calling one among them, so that the pages are
-/// there before they are registered: the driver would fetch them one by one on one thread.
+/// Writes to every page on `threads` threads, including the calling one, so that pages are present
+/// before registration: the driver would fault them in one by one on one thread.
 inline void touch_pages(std::byte* data, std::size_t length, std::size_t page,
                         std::size_t threads) noexcept {
   const std::size_t pages = length / page;
@@ -82,20 +81,20 @@ inline void touch_pages(std::byte* data, std::size_t length, std::size_t page,
   try {
     helpers.reserve(threads - 1);
     for (; next < threads; ++next) helpers.emplace_back(touch, next);
-  } catch (...) {  // a process that may start no thread touches alone
+  } catch (...) {  // without further threads, the calling thread touches all
   }
   touch(0);
   for (; next < threads; ++next) touch(next);
   for (auto& helper : helpers) helper.join();
 }
 
-/// Owns anonymous pages in huge pages where the system has them; aligned to 2 MiB, untouched.
+/// Owns an anonymous mapping, in huge pages if available; aligned to 2 MiB, untouched.
 class page_mapping {
  public:
-  /// `asked` is what the message of `out_of_memory` says.
+  /// `asked` is the size for the message of `out_of_memory`.
   page_mapping(std::size_t length, std::size_t asked) : length_(length) {
     constexpr std::size_t huge = std::size_t{2} << 20;
-    // Room to move in. Where the sum wraps, the length alone is more than any address space.
+    // Room for alignment. If the sum overflows, the length alone exceeds any address space.
     const std::size_t room = (std::max)(length, length + huge);
     void* const mapped =
         ::mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -111,8 +110,8 @@ class page_mapping {
     if (before != 0) ::munmap(begin, before);
     ::munmap(data_ + length, huge - before);
     ::madvise(data_, length, MADV_HUGEPAGE);
-    // A forked child must not share pages that a device reads: this process would go on writing to
-    // copies of them.
+    // A forked child must not share pages that a device reads, since copy-on-write would detach
+    // this process from them.
     ::madvise(data_, length, MADV_DONTFORK);
   }
   page_mapping(page_mapping&&) = delete;
@@ -128,20 +127,20 @@ class page_mapping {
   std::byte* data_ = nullptr;
 };
 
-/// Pinned memory up to this size is taken by one `cudaHostAlloc`; larger memory is mapped in huge
+/// Pinned memory up to this size is allocated by `cudaHostAlloc`; larger blocks are mapped in huge
 /// pages, touched by several threads and registered, which is several times faster.
 inline constexpr std::size_t small_pinned_bytes = std::size_t{64} << 20;
 
 }  // namespace detail
 
-/// The memory, or a part of it, is page-locked already: by the program, by another library, or by
-/// another `registered_memory`.
+/// The memory, or a part of it, is already page-locked by the program, another library or another
+/// `registered_memory`.
 class [[gnu::visibility("default")]] memory_already_registered : public cuda_error {
  public:
   using cuda_error::cuda_error;
 };
 
-/// The device or the driver can't page-lock memory in the way that was asked for.
+/// The device or the driver does not support the requested kind of page-locking.
 class [[gnu::visibility("default")]] registration_unsupported : public cuda_error {
  public:
   using cuda_error::cuda_error;
@@ -149,19 +148,19 @@ class [[gnu::visibility("default")]] registration_unsupported : public cuda_erro
 
 namespace detail {
 
-/// The sizes that a plan goes by; other values are for tests.
+/// The parameters of a plan; other values are for tests.
 struct pinned_sizes {
   std::size_t mapped_above = small_pinned_bytes;
-  /// What one registration takes about: its call costs nothing beside its work, and the locks that
-  /// the system holds meanwhile come free in between.
+  /// The approximate size of a registration: large enough that the call is cheap relative to its
+  /// work, and small enough that the system's locks are released in between.
   std::size_t chunk = std::size_t{256} << 20;
   std::size_t page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));  // 4 or 64 KiB
 };
 
-/// How pinned memory is taken. A pure function of its arguments: what frees memory computes it anew
-/// and needs no table.
+/// The plan for allocating pinned memory. A pure function of the arguments, so that deallocation
+/// can recompute it without a table.
 struct pinned_plan {
-  std::size_t length = 0;  ///< bytes that are mapped, whole pages; 0: `cudaHostAlloc`
+  std::size_t length = 0;  ///< mapped bytes, whole pages; 0: `cudaHostAlloc`
   std::size_t chunk = 0;   ///< bytes of a registration, the last one may be shorter
 
   [[nodiscard]] bool is_mapped() const noexcept { return length != 0; }
@@ -174,21 +173,21 @@ struct pinned_plan {
   }
 };
 
-/// The plan for `bytes` bytes out of which copies take `unit` bytes at a multiple of `unit`; a unit
-/// of 0 is all of it. CUDA refuses a copy that lies in two registrations, so the borders of chunks
-/// are multiples of both the unit and the page.
+/// The plan for `bytes` bytes of which copies read `unit` bytes at multiples of `unit`; 0: the
+/// whole block. CUDA refuses copies that cross registrations, so chunk boundaries are multiples of
+/// both the unit and the page.
 [[nodiscard]] inline pinned_plan plan_pinned(std::size_t bytes, std::size_t unit,
                                              const pinned_sizes& sizes) noexcept {
   if (bytes <= sizes.mapped_above) return {};
   const std::size_t length = (bytes + sizes.page - 1) / sizes.page * sizes.page;
-  const std::size_t units = sizes.page / std::gcd(unit, sizes.page);  // that fill whole pages
+  const std::size_t units = sizes.page / std::gcd(unit, sizes.page);  // in whole pages
   if (unit == 0 || unit >= length / units) return {length, length};
   const std::size_t step = unit * units;
   return {length, (std::min)(length, (std::max)(step, sizes.chunk / step * step))};
 }
 
-/// How a range of the program's is registered: in pieces of `chunk` bytes, of which the first and
-/// the last may be shorter. A pure function, as `pinned_plan`.
+/// The plan for registering existing memory: pieces of `chunk` bytes, of which the first and the
+/// last may be shorter. A pure function, like `pinned_plan`.
 struct registration_plan {
   std::size_t length = 0;
   std::size_t first = 0;  ///< bytes of the first piece
@@ -205,18 +204,19 @@ struct registration_plan {
   }
 };
 
-/// One registration takes so much, where borders are allowed: some machines refuse 2 or 4 GB.
+/// The maximum size of a registration, where boundaries are possible: some machines refuse 2 or 4
+/// GB.
 inline constexpr std::size_t largest_registration = std::size_t{1} << 30;
 
-/// The plan for `bytes` bytes at `address` out of which copies take at most `unit` bytes at a
-/// multiple of `unit`. Pages are registered once each: a border is one of pages as well. One piece
-/// where there is no such place, and for a unit of 0.
+/// The plan for `bytes` bytes at `address` of which copies read at most `unit` bytes at multiples
+/// of `unit`. A page can be registered only once, so boundaries are page boundaries too. A single
+/// piece if there are none, and for a unit of 0.
 [[nodiscard]] inline registration_plan plan_registration(std::uintptr_t address, std::size_t bytes,
                                                          std::size_t unit, std::size_t page,
                                                          std::size_t largest) noexcept {
   const registration_plan whole{bytes, bytes, bytes};
   if (unit == 0 || bytes <= largest) return whole;
-  const std::size_t units = page / std::gcd(unit, page);  // that fill whole pages
+  const std::size_t units = page / std::gcd(unit, page);  // in whole pages
   if (unit >= bytes / units) return whole;
   const std::size_t step = unit * units;
   std::size_t border = unit;
@@ -228,15 +228,15 @@ inline constexpr std::size_t largest_registration = std::size_t{1} << 30;
 
 // ---- page-locking -------------------------------------------------------------------------------
 
-/// Whether the system refuses to lock pages, and another way to them, or less, may do.
+/// Whether the system has refused to lock pages, so that another method or a smaller size may work.
 [[nodiscard]] inline bool is_refusal(cudaError_t code) noexcept {
   return code == cudaErrorMemoryAllocation || code == cudaErrorOperatingSystem ||
          code == cudaErrorNotSupported || code == cudaErrorNotPermitted ||
-         code == cudaErrorInvalidValue;  // so do some kernels refuse pages that are in order
+         code == cudaErrorInvalidValue;  // some kernels refuse valid pages with this code
 }
 
-/// Throws `out_of_memory` for a refusal, and else the type of the error. `before` is what was tried
-/// already.
+/// Throws `out_of_memory` for a refusal, otherwise the exception type of the error. `before`
+/// describes earlier attempts.
 [[noreturn]] inline void throw_not_pinned(cudaError_t code, std::size_t bytes,
                                           const cuda_site& site, const std::string& before = {}) {
   if (!is_refusal(code)) throw_cuda_error(code, site);
@@ -247,13 +247,14 @@ inline constexpr std::size_t largest_registration = std::size_t{1} << 30;
                           "batch_size, or go on without page-locking (pageable_fallback)");
 }
 
-/// How a block was taken whose plan is to map and register it; stands after its last byte.
+/// How a block planned for mapping and registration was really allocated; stored after its last
+/// byte.
 enum class pinned_by : std::uint64_t {
   registration = 0x7265676973746572U,
   allocation = 0x616c6c6f63617465U,
 };
 
-/// The bytes of a block with that word.
+/// The size of a block with that word.
 [[nodiscard]] constexpr std::size_t with_note(std::size_t bytes) noexcept {
   return bytes + sizeof(pinned_by);
 }
@@ -262,7 +263,7 @@ inline void note_pinned(void* data, std::size_t bytes, pinned_by how) noexcept {
   std::memcpy(static_cast<std::byte*>(data) + bytes, &how, sizeof how);
 }
 
-/// Whether a block was taken as its plan says; false where registration was refused.
+/// Whether a block was allocated as planned; false if registration was refused.
 [[nodiscard]] inline bool is_pinned_as_planned(const void* data, std::size_t bytes,
                                                std::size_t unit,
                                                const pinned_sizes& sizes = {}) noexcept {
@@ -272,7 +273,7 @@ inline void note_pinned(void* data, std::size_t bytes, pinned_by how) noexcept {
   return how == pinned_by::registration;
 }
 
-/// Unregisters the first `chunks` chunks. Each one once, whatever the others give.
+/// Unregisters the first `chunks` chunks, each once, regardless of errors.
 inline void unregister_chunks(const pinned_plan& plan, std::byte* data,
                               std::size_t chunks) noexcept {
   for (std::size_t which = 0; which < chunks; ++which) {
@@ -280,8 +281,8 @@ inline void unregister_chunks(const pinned_plan& plan, std::byte* data,
   }
 }
 
-/// One after the other: what gains from several threads, the pages' faults, is over by now. All of
-/// them, or none and the code of the one that failed.
+/// Registers the chunks one by one, as page faults, which gain from several threads, are over.
+/// Either all succeed, or none remains and the error is returned.
 [[nodiscard]] inline cudaError_t register_chunks(const pinned_plan& plan, std::byte* data) {
   for (std::size_t which = 0; which < plan.chunks(); ++which) {
     const cudaError_t code = cuda_try([&] {
@@ -295,8 +296,8 @@ inline void unregister_chunks(const pinned_plan& plan, std::byte* data,
   return cudaSuccess;
 }
 
-/// Allocates by `cudaHostAlloc`, pinned for all devices. `before` names the attempts that failed, for
-/// the error message.
+/// Allocates by `cudaHostAlloc`, pinned for all devices. `before` names the attempts that failed,
+/// for the error message.
 [[nodiscard]] inline void* cuda_host_alloc(std::size_t asked, std::size_t bytes,
                                            const std::string& before = {}) {
   void* data = nullptr;
@@ -306,8 +307,8 @@ inline void unregister_chunks(const pinned_plan& plan, std::byte* data,
   return data;
 }
 
-/// What is mapped for a block: the note has no page of its own where the last one has room, and
-/// needs no registration.
+/// The mapped length for a block: the note uses spare room in the last page, if any, and need not
+/// be registered.
 [[nodiscard]] inline std::size_t mapped_length(std::size_t bytes,
                                                const pinned_sizes& sizes) noexcept {
   return (with_note(bytes) + sizes.page - 1) / sizes.page * sizes.page;
@@ -322,8 +323,7 @@ inline void unregister_chunks(const pinned_plan& plan, std::byte* data,
   const pinned_plan plan = plan_pinned(bytes, unit, sizes);
   const scoped_device current{ordinal};
   const scoped_relaxed_capture relaxed;
-  const scoped_node policy{
-      nearest_node(ordinal)};  // for the driver's pages too: it takes them here
+  const scoped_node policy{nearest_node(ordinal)};  // also for pages that the driver allocates
   if (!plan.is_mapped()) return cuda_host_alloc(bytes, bytes);
   cudaError_t refused = cudaSuccess;
   {
@@ -335,7 +335,7 @@ inline void unregister_chunks(const pinned_plan& plan, std::byte* data,
       return pages.release();
     }
   }
-  // Where confidential computing, a sandbox or a limit refuses, the driver's own pages may do.
+  // If confidential computing, a sandbox or a limit refuses, pages of the driver may work.
   if (!is_refusal(refused)) throw_cuda_error(refused, "cudaHostRegister");
   void* const data =
       cuda_host_alloc(bytes, with_note(bytes),
@@ -359,14 +359,14 @@ inline void cuda_deallocate_pinned(int ordinal, void* data, std::size_t bytes, s
   ::munmap(data, mapped_length(bytes, sizes));
 }
 
-/// The plan for the program's memory on this system.
+/// The plan for existing memory on this system.
 [[nodiscard]] inline registration_plan plan_registration(const void* data, std::size_t bytes,
                                                          std::size_t unit) noexcept {
   return plan_registration(reinterpret_cast<std::uintptr_t>(data), bytes, unit, pinned_sizes{}.page,
                            largest_registration);
 }
 
-/// Ends the first `pieces` registrations. Each one once, whatever the others give.
+/// Ends the first `pieces` registrations, each once, regardless of errors.
 inline void unregister_pieces(const registration_plan& plan, void* data,
                               std::size_t pieces) noexcept {
   for (std::size_t which = 0; which < pieces; ++which) {
@@ -375,7 +375,7 @@ inline void unregister_pieces(const registration_plan& plan, void* data,
   }
 }
 
-/// Page-locks memory that exists: see `cuda_device::register_memory`.
+/// Page-locks existing memory: see `cuda_device::register_memory`.
 inline void cuda_register(int ordinal, void* data, std::size_t bytes, bool read_only,
                           std::size_t unit = 0) {
   const scoped_device current{ordinal};

@@ -15,18 +15,18 @@ inline namespace PENSTOCK_ABI {
 
 class cuda_device;
 
-/// Refers to a CUDA stream of anyone's, and owns nothing: the stream must outlive its use. Comes
-/// from a `cudaStream_t`, and from whatever has a `get()` that gives one, implicitly; not from a
-/// number or `nullptr`, which would silently mean the default stream. That one is
-/// `cudaStreamLegacy` or `cudaStreamPerThread`, by name.
+/// A non-owning reference to a CUDA stream, which must outlive its use. Converts implicitly from
+/// `cudaStream_t` and from objects whose `get()` returns one, but not from a number or `nullptr`,
+/// which would silently mean the default stream. Name that one explicitly: `cudaStreamLegacy` or
+/// `cudaStreamPerThread`.
 class cuda_stream_ref {
  public:
   cuda_stream_ref() = delete;
   cuda_stream_ref(int) = delete;
   cuda_stream_ref(std::nullptr_t) = delete;
-  /// Refers to a stream of the caller's.
+  /// Refers to a stream.
   cuda_stream_ref(cudaStream_t handle) noexcept : handle_(handle) {}  // NOLINT: implicit
-  /// Refers to the stream of an object whose `get()` gives one.
+  /// Refers to the stream of an object whose `get()` returns one.
   template <class Owner>
     requires(!std::same_as<std::remove_cvref_t<Owner>, cuda_stream_ref> &&
              requires(const Owner& owner) {
@@ -40,9 +40,8 @@ class cuda_stream_ref {
   /// Throws what `cuda_error` and its children say.
   [[nodiscard]] cuda_device device() const;
 
-  /// Blocks until all that the stream has been given is done. Throws `cuda_context_lost` when a
-  /// kernel faulted, `capture_in_progress` for a stream that is being captured, whose capture goes
-  /// on.
+  /// Blocks until all work queued on the stream is done. Throws `cuda_context_lost` if a kernel has
+  /// faulted, and `capture_in_progress` if the stream is being captured; the capture stays valid.
   void synchronize() const {
     const detail::stream_scope current{handle_};
     detail::require_not_captured(handle_);
@@ -50,7 +49,7 @@ class cuda_stream_ref {
     detail::cuda_wait("cudaStreamSynchronize", [&] { return cudaStreamSynchronize(handle_); });
   }
 
-  /// Whether all that the stream has been given is done. Does not block. Throws as `synchronize`.
+  /// Whether all work queued on the stream is done. Does not block. Throws as `synchronize`.
   [[nodiscard]] bool is_complete() const {
     const detail::stream_scope current{handle_};
     detail::require_not_captured(handle_);
@@ -81,16 +80,16 @@ struct stream_handle {
 }  // namespace detail
 
 /// Owns a CUDA stream that does not wait for the default stream (`cudaStreamNonBlocking`).
-/// Move-only; its destruction waits for the stream's work, so memory that the work uses may go
+/// Move-only; its destructor waits for the stream's work, so memory that the work uses may be freed
 /// right after it.
 class cuda_stream : public detail::unique_handle<detail::stream_handle> {
  public:
-  /// A stream of the device. One of the highest priority runs its kernels' blocks before those that
-  /// other streams' kernels have not begun yet. Throws what `cuda_error` and its children say.
+  /// A stream of the device. With the highest priority, blocks of its kernels are scheduled before
+  /// waiting blocks of other streams. Throws what `cuda_error` and its children say.
   explicit cuda_stream(int ordinal, stream_priority how = stream_priority::normal)
       : unique_handle(made(ordinal, how), ordinal) {}
 
-  /// Takes ownership of a stream that exists, of the thread's current device.
+  /// Takes ownership of an existing stream of the thread's current device.
   [[nodiscard]] static cuda_stream from_native_handle(cudaStream_t handle) noexcept {
     return cuda_stream{handle, detail::current_ordinal()};
   }
@@ -101,7 +100,7 @@ class cuda_stream : public detail::unique_handle<detail::stream_handle> {
   [[nodiscard]] cuda_device device() const;
   /// `cuda_stream_ref::synchronize`: waits for all work on the stream.
   void synchronize() const { cuda_stream_ref{*this}.synchronize(); }
-  /// `cuda_stream_ref::is_complete`: whether all work on the stream is done; waits for nothing.
+  /// `cuda_stream_ref::is_complete`: whether all work on the stream is done; does not block.
   [[nodiscard]] bool is_complete() const { return cuda_stream_ref{*this}.is_complete(); }
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// CCCL of CUDA 13.0 and before shows its memory resources only where this is defined before them.
+// CCCL up to CUDA 13.0 declares its memory resources only if this is defined before.
 #ifndef LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE
 #define LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE
 #if defined(_CUDA_MEMORY_RESOURCE) && CCCL_VERSION < 3001000
@@ -32,10 +32,9 @@ inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
-/// Throws `registration_unsupported` unless kernels of the device `ordinal` reach the page-locked
-/// memory at `data` by that same address.
-/// Source: "Unified Addressing" in the CUDA runtime's manual, which leaves it open for memory that
-/// was registered.
+/// Throws `registration_unsupported` unless kernels of the device `ordinal` can access the
+/// page-locked memory at `data` by the same address. Source: "Unified Addressing" in the CUDA
+/// runtime's manual, which does not guarantee it for registered memory.
 inline void require_same_address(int ordinal, const void* data) {
   const scoped_device current{ordinal};
   const scoped_relaxed_capture relaxed;
@@ -51,38 +50,38 @@ inline void require_same_address(int ordinal, const void* data) {
 
 }  // namespace detail
 
-/// A `pinned_resource` for what takes memory resources of CCCL's `cuda::mr`: models
-/// `cuda::mr::resource` of CCCL 3.0 and before, `cuda::mr::synchronous_resource` of later ones.
+/// Adapts a `pinned_resource` to CCCL's `cuda::mr`: models `cuda::mr::resource` of CCCL 3.0 and
+/// before, `cuda::mr::synchronous_resource` of later ones.
 ///
 ///     ps::pinned_resource<ps::cuda_device> pinned;
 ///     ps::pinned_resource_ref memory{pinned};
 ///     cuda::mr::resource_ref<cuda::mr::host_accessible, cuda::mr::device_accessible> any = memory;
 ///
-/// Its memory is `host_accessible`. That of `cuda_device` is `device_accessible` too: kernels of
-/// every GPU reach it by the host's address, over the bus. No other device claims that.
+/// Its memory is `host_accessible`. With `cuda_device` it is also `device_accessible`: kernels of
+/// every GPU can access it by the host address, over the bus.
 ///
-/// Owns nothing, and copies refer to the same resource, which must stay where it is until the last
-/// of them, and all memory, is gone. CCCL's own references keep the address of the object that they
-/// are made of: it must outlive them as well. Equal when the resource is the same. Thread-safe.
+/// Non-owning: all copies refer to the same resource, which must outlive them and all memory, and
+/// must not be moved. CCCL's references hold the address of this object, which must outlive them as
+/// well. Equal if the resource is the same. Thread-safe.
 ///
-/// Not ordered by streams: no kernel or copy may still use memory that is given back. Each
-/// allocation takes whole pages from the system, so let a pool take large ones.
+/// Not stream-ordered: no kernel or copy may still use memory that is deallocated. Each allocation
+/// takes whole pages from the system, so use it below a pool.
 template <device Device = cuda_device>
 class pinned_resource_ref {
  public:
-  /// Whether kernels reach the memory.
+  /// Whether kernels can access the memory.
   static constexpr bool is_device_accessible = std::same_as<Device, cuda_device>;
 
   /// Refers to `resource`, which must outlive this.
   explicit pinned_resource_ref(pinned_resource<Device>& resource) noexcept
       : resource_(std::addressof(resource)) {}
 
-  /// The resource that gives the memory.
+  /// The resource.
   [[nodiscard]] pinned_resource<Device>& resource() const noexcept { return *resource_; }
 
   /// Uninitialised memory with any alignment that is a power of two. Throws `out_of_memory`, and
-  /// `registration_unsupported` for more than 64 MiB where kernels of the device do not reach
-  /// registered memory at the host's address.
+  /// `registration_unsupported` for more than 64 MiB if kernels can't access registered memory at
+  /// the host address.
   [[nodiscard]] void* allocate_sync(std::size_t bytes, std::size_t alignment) const {
     void* const data = resource_->allocate(bytes, alignment);
     if constexpr (is_device_accessible) {
@@ -95,7 +94,7 @@ class pinned_resource_ref {
     }
     return data;
   }
-  /// With the arguments of the allocation.
+  /// Deallocates, with the arguments of the allocation.
   void deallocate_sync(void* data, std::size_t bytes, std::size_t alignment) const noexcept {
     resource_->deallocate(data, bytes, alignment);
   }
@@ -112,10 +111,10 @@ class pinned_resource_ref {
   /// Whether both refer to the same resource.
   friend bool operator==(const pinned_resource_ref&, const pinned_resource_ref&) noexcept = default;
 
-  /// The host reaches the memory.
+  /// The memory is host-accessible.
   friend constexpr void get_property(const pinned_resource_ref&,
                                      ::cuda::mr::host_accessible) noexcept {}
-  /// Kernels reach the memory.
+  /// The memory is device-accessible.
   friend constexpr void get_property(const pinned_resource_ref&,
                                      ::cuda::mr::device_accessible) noexcept
     requires(is_device_accessible)

@@ -34,13 +34,13 @@ struct graph_exec_handle {
   }
 };
 
-/// Owns a CUDA graph: work that is described and not yet made ready to run. Move-only.
+/// Owns a CUDA graph, which is not yet executable. Move-only.
 class cuda_graph : public unique_handle<graph_handle> {
  public:
-  /// No graph: only to be assigned to.
+  /// No graph; may only be assigned to.
   cuda_graph() = default;
 
-  /// Takes ownership of a graph that exists, for the thread's current device.
+  /// Takes ownership of an existing graph, for the thread's current device.
   [[nodiscard]] static cuda_graph from_native_handle(cudaGraph_t handle) noexcept {
     return cuda_graph{handle, current_ordinal()};
   }
@@ -51,17 +51,16 @@ class cuda_graph : public unique_handle<graph_handle> {
   cuda_graph(cudaGraph_t handle, int ordinal) noexcept : unique_handle(handle, ordinal) {}
 };
 
-/// Owns a graph that is ready to run. Move-only. Launches of one run one after the other, whatever
-/// their streams.
+/// Owns an executable graph. Move-only. Launches of one graph are serialised, on whatever streams.
 class cuda_graph_exec : public unique_handle<graph_exec_handle> {
  public:
-  /// No graph: only to be assigned to.
+  /// No graph; may only be assigned to.
   cuda_graph_exec() = default;
-  /// Makes `graph` ready to run on its device; it is not needed any more then. Slow: allocates.
-  /// Throws what `cuda_error` and its children say.
+  /// Instantiates `graph` on its device; `graph` is not needed afterwards. Slow: allocates. Throws
+  /// `cuda_error` or a derived type.
   explicit cuda_graph_exec(const cuda_graph& graph) : unique_handle(made(graph), graph.ordinal()) {}
 
-  /// Takes ownership of an executable graph that exists, for the thread's current device.
+  /// Takes ownership of an existing executable graph, for the thread's current device.
   [[nodiscard]] static cuda_graph_exec from_native_handle(cudaGraphExec_t handle) noexcept {
     return cuda_graph_exec{handle, current_ordinal()};
   }
@@ -90,9 +89,8 @@ class cuda_graph_exec : public unique_handle<graph_exec_handle> {
 
 }  // namespace detail
 
-/// Replays a step as a CUDA graph: one launch in place of the step's many. Possible because a
-/// feed's device slots lie at fixed addresses; one graph is kept for each pair of slot and batch
-/// size.
+/// Replays a step as a CUDA graph: one launch instead of many. This works because a feed's device
+/// slots have fixed addresses; one graph is kept for each pair of slot and batch size.
 ///
 ///     ps::step_graphs graphs{device};
 ///     for (auto& batch : feed.epochs(0, 5)) {
@@ -101,34 +99,33 @@ class cuda_graph_exec : public unique_handle<graph_exec_handle> {
 ///       });
 ///     }
 ///
-/// The step is called once for each pair, by the pair's first launch, to enqueue its work on the
-/// stream that it is given, which captures and runs nothing; that launch and all later ones replay
-/// what was captured, and later ones don't call the step. So all that the step passes by value
-/// stays as it was then: addresses, sizes, scalars. What changes from step to step (a count, a
-/// learning rate, where the loss goes) is read from device memory by the kernels. The step must not
-/// synchronise, allocate, or use another stream that it does not fork from and join to the one
-/// given; cuBLAS and the like get a workspace of their own beforehand. What is loaded or allocated
-/// at first use (kernels, a library's handle) is used once before the loop: rehearse the step by
-/// calling it with a stream and memory of its own.
+/// The first launch of each pair calls the step to queue its work on a stream that captures it;
+/// that launch and all later ones replay the capture, without calling the step again. So everything
+/// that the step passes by value is frozen: addresses, sizes, scalars. Values that change from step
+/// to step (a counter, a learning rate, the place of the loss) must be read from device memory by
+/// the kernels. The step must not synchronise, allocate, or use another stream that it does not
+/// fork from and join to the one given; give cuBLAS and similar libraries a workspace beforehand.
+/// Whatever is loaded or allocated at first use (kernels, a library's handle) must be used once
+/// before the loop: rehearse the step with another stream and other memory.
 ///
-/// The stream that captures is the consumer's own, so that a handle that was set to it long ago is
-/// captured with the rest. The default stream can't capture: a stream that waits for it captures in
-/// its place, and work for the default stream is refused meanwhile (`capture_in_progress`). No
-/// lease may end on another thread while the first launch of a pair runs.
+/// The consumer's own stream captures, so that library handles bound to it are captured too. The
+/// default stream can't capture: another stream that waits for it captures instead, and work for
+/// the default stream is refused meanwhile (`capture_in_progress`). No lease may end on another
+/// thread during the first launch of a pair.
 ///
-/// One object for one feed and one step. Used by one thread at a time. Memory is bounded by slots x
-/// different sizes: two sizes, where the last batch is short. Replays of one graph run in order;
-/// synchronise with them before memory that they use goes, and before this object does.
+/// Use one object per feed and step, on one thread at a time. Memory is bounded by slots x sizes:
+/// two sizes if the last batch is short. Replays of one graph run in order; synchronise with them
+/// before their memory is freed and before this object is destroyed.
 class step_graphs {
  public:
   /// For steps of this device.
   explicit step_graphs(const cuda_device& device) : device_(device) {}
 
-  /// Runs `step` on the batch's samples in `stream`; by replay, if it was captured before. Blocks
-  /// nothing but for the first time. Throws what the step throws, `capture_in_progress` when the
-  /// step does what can't be captured, `std::logic_error` when it put no work on the stream that it
-  /// was given, or when the batch's address is not the one captured (another feed's). Nothing is
-  /// kept or left in the last-error slot then.
+  /// Runs `step` on the batch in `stream`, by replay if it was captured before. Blocks only the
+  /// first time. Throws what the step throws, `capture_in_progress` if the step does something that
+  /// can't be captured, and `std::logic_error` if it queued no work on its stream, or if the
+  /// batch's address differs from the captured one (another feed). After an exception nothing is
+  /// kept or left in the last-error slot.
   template <class Batch, class Step>
     requires requires(const Batch& batch) {
       { batch.data() } -> std::convertible_to<const void*>;
@@ -147,9 +144,9 @@ class step_graphs {
     launch_at(nullptr, slot, size, stream, step);
   }
 
-  /// How many graphs are kept.
+  /// The number of graphs.
   [[nodiscard]] std::size_t size() const noexcept { return entries_.size(); }
-  /// Forgets all graphs; synchronise with their replays before.
+  /// Destroys all graphs; synchronise with their replays before.
   void clear() noexcept { entries_.clear(); }
 
  private:
@@ -174,15 +171,15 @@ class step_graphs {
       return;
     }
     const detail::scoped_device current{device_.ordinal()};
-    // In the list only once it has been launched: what fails leaves nothing behind.
+    // Added to the list only after the launch, so that failures leave nothing behind.
     entries_.reserve(entries_.size() + 1);
     detail::cuda_graph_exec made{captured(capturing_for(stream), step)};
     made.launch(stream);
     entries_.push_back({slot, size, address, std::move(made)});
   }
 
-  /// The stream that captures what is to run in `stream`: that one, unless it is the default stream
-  /// or the program captures from it already.
+  /// The capturing stream for `stream`: itself, unless it is the default stream or is already being
+  /// captured.
   [[nodiscard]] cuda_stream_ref capturing_for(cuda_stream_ref stream) {
 #ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
     const bool is_legacy = stream.get() == cudaStreamLegacy;
@@ -196,8 +193,8 @@ class step_graphs {
       if (status == cudaStreamCaptureStatusNone) return stream;
     }
     if (!apart_) {
-      // Not cudaStreamNonBlocking: CUDA then refuses work for the default stream while this one
-      // captures, in place of running it once and never again.
+      // Not cudaStreamNonBlocking, so that CUDA refuses work for the default stream during the
+      // capture instead of running it just once.
       cudaStream_t made = nullptr;
       const detail::scoped_relaxed_capture relaxed;
       detail::cuda_call("cudaStreamCreateWithFlags",
@@ -215,7 +212,7 @@ class step_graphs {
     try {
       step(on);
     } catch (...) {
-      // The step's exception tells; what its calls left in the last-error slot says no more.
+      // The step's exception is reported; the last-error slot adds nothing to it.
       static_cast<void>(end_capture(on));
       static_cast<void>(cudaGetLastError());
       throw;
@@ -235,7 +232,7 @@ class step_graphs {
     cudaError_t code;
   };
 
-  /// Ends it, also one that is broken: the stream can capture again.
+  /// Ends a capture, even an invalidated one, so that the stream can capture again.
   [[nodiscard]] static ended_capture end_capture(cuda_stream_ref on) noexcept {
     cudaGraph_t graph = nullptr;
     const cudaError_t code =
@@ -247,7 +244,7 @@ class step_graphs {
     const detail::cuda_site site{"cudaStreamEndCapture"};
     try {
       detail::throw_cuda_error(code, site);
-    } catch (const capture_in_progress&) {  // the same type, with the advice that fits here
+    } catch (const capture_in_progress&) {  // rethrown with advice for this case
       detail::throw_as<capture_in_progress>(
           code, site, "a step can't be captured as a CUDA graph",
           "it synchronised, allocated, left a forked stream unjoined, or used the default stream: "
@@ -256,7 +253,8 @@ class step_graphs {
     }
   }
 
-  /// A step that used a stream of its own has run once, and its graph would never do anything.
+  /// Refuses an empty graph: a step that used another stream has run once, and its replay would do
+  /// nothing.
   static void require_work(const detail::cuda_graph& graph) {
     std::size_t nodes = 0;
     detail::cuda_call("cudaGraphGetNodes",

@@ -24,7 +24,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// What `any_dataset` asks of the dataset inside.
+/// The interface of the dataset inside an `any_dataset`.
 template <record_type Record>
 class erased_dataset {
  public:
@@ -98,7 +98,7 @@ class erased_dataset_of final : public erased_dataset<typename D::record_type> {
   D data_;
 };
 
-/// `data` inside, as a pipeline keeps it: an lvalue is referred to, an rvalue is moved in.
+/// Wraps `data` as a pipeline keeps it: an lvalue is referred to, an rvalue is moved in.
 template <record_type Record, class Data>
 [[nodiscard]] std::shared_ptr<const erased_dataset<Record>> erase(Data&& data) {
   using stored = stored_dataset_t<Data>;
@@ -112,21 +112,21 @@ template <record_type Record, class Data>
 
 }  // namespace detail
 
-/// A dataset of `Record` whose type is not known before the program runs: for a pipeline that flags
-/// choose, or that a header names.
+/// A type-erased dataset of `Record`: for pipelines that are chosen at run time, or named in a
+/// header.
 ///
 ///     ps::any_dataset<digit> train = ps::idx_dataset<digit>{images, labels};
 ///     if (flags.augment) train = train | ps::map(augment);
 ///     ps::loader loader{train, ps::shuffled{.seed = 1}, {.batch_size = 64}};
 ///
-/// An rvalue is moved in, an lvalue is referred to and must outlive all copies. Copies share what
-/// is inside, and so does a pipeline over an lvalue of this type: it takes a copy. Gives the same
-/// batches as what is inside, random bits included, and passes on origins, fingerprint and
-/// what comes; a `map_batch` goes over it. Reading is thread-safe; assigning is not.
+/// An rvalue is moved in, an lvalue is referred to and must outlive all copies. Copies share the
+/// dataset inside; a pipeline over an lvalue of this type takes a copy. Gives the same batches as
+/// the dataset inside, random bits included, and forwards origins, fingerprint, hints and plans;
+/// `map_batch` can be applied on top. Reading is thread-safe; assigning is not.
 ///
-/// Costs one virtual call a run, and none a sample, but for what asks for one sample at a time:
-/// `map<Out>` over it, which belongs inside. It has no `view` and no `prefetch`; what is inside
-/// has. Counts as a dataset that `borrows`.
+/// Costs one virtual call per chunk and none per sample. The exception is `map<Out>` over it, which
+/// reads one sample at a time and therefore belongs inside. It offers neither `view` nor
+/// `prefetch`; the dataset inside uses its own. Counts as a dataset that `borrows`.
 template <penstock::record_type Record>
 class any_dataset {
  public:
@@ -142,14 +142,14 @@ class any_dataset {
 
   [[nodiscard]] std::uint64_t size() const { return data_->size(); }
   [[nodiscard]] record_extents<Record> extents() const { return data_->extents(); }
-  /// How many values each ragged field of sample `index` has.
+  /// The lengths of the ragged fields of sample `index`.
   [[nodiscard]] sample_lengths<Record> lengths(std::uint64_t index) const
     requires(Record::ragged_fields > 0)
   {
     return data_->lengths(index);
   }
   [[nodiscard]] std::size_t scratch_bytes() const { return data_->scratch_bytes(); }
-  /// How many random stages are inside: a random `map` over it draws from the next one.
+  /// The number of random stages inside; a random `map` on top uses the next one.
   [[nodiscard]] std::uint32_t stages() const { return data_->stages(); }
   [[nodiscard]] std::uint64_t fingerprint() const { return data_->fingerprint(); }
 
@@ -159,36 +159,36 @@ class any_dataset {
     data_->read_run(indices, out, context);
   }
 
-  /// Tells the dataset inside that the samples `indices` are read next.
+  /// Forwards the prefetch hint for the samples `indices`.
   void will_read(std::span<const std::uint64_t> indices) const { data_->will_read(indices); }
-  /// The bytes that sample `index` takes where it is stored; 0 where that is not known.
+  /// The bytes of sample `index` in storage; 0 if unknown.
   [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const {
     return data_->stored_bytes(index);
   }
-  /// The most of such bytes that the dataset inside keeps ahead.
+  /// The capacity of the dataset inside for prefetched bytes.
   [[nodiscard]] std::uint64_t most_ahead() const { return data_->most_ahead(); }
-  /// Tells the dataset inside what is read far ahead; an empty list takes that back.
+  /// Forwards the plan of later reads; an empty list retracts it.
   void foresee(std::span<const std::uint64_t> indices) const { data_->foresee(indices); }
-  /// The most bytes that it is of use to the dataset inside to foresee.
+  /// The number of planned bytes that the dataset inside can make use of.
   [[nodiscard]] std::uint64_t most_foreseen() const { return data_->most_foreseen(); }
   [[nodiscard]] sample_origin origin(std::uint64_t index) const noexcept {
     return data_->origin(index);
   }
   [[nodiscard]] std::vector<std::uint64_t> base_sizes() const { return data_->base_sizes(); }
-  /// What the dataset inside says about itself that a reader should know, see `footprint()`.
+  /// The warnings of the dataset inside, see `footprint()`.
   [[nodiscard]] std::vector<std::string> warnings() const { return data_->warnings(); }
 
  private:
   std::shared_ptr<const detail::erased_dataset<Record>> data_;
 };
 
-/// Of a dataset's own record.
+/// Deduces the record from the dataset.
 template <class Data>
 any_dataset(Data&&) -> any_dataset<typename std::remove_cvref_t<Data>::record_type>;
 
 namespace detail {
 
-// A handle: a pipeline over a variable may be assigned to that variable.
+// A handle, copied into pipelines: a pipeline over a variable may be assigned to that variable.
 template <class Record>
 struct stored_dataset<any_dataset<Record>&> {
   using type = any_dataset<Record>;

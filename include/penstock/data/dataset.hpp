@@ -25,58 +25,56 @@ inline namespace PENSTOCK_ABI {
 ///       std::uint64_t length(std::uint64_t index) const;  // only with a ragged field
 ///     };
 ///
-/// `read` writes every element of every field of sample `index` in [0, size()) straight to its
-/// place in the batch. It is called from several threads at once, for different places. What it
-/// throws reaches the consumer at that batch's turn.
+/// `read` writes every element of every field of sample `index` in [0, size()) directly into the
+/// batch. It is called from several threads at once, for different positions. Exceptions reach the
+/// consumer at that batch's turn.
 ///
-/// `length` says how many values the ragged field of a sample has, and `sample_lengths<record_type>
-/// lengths(index)` says it of each of several, in the record's order. It is asked for all samples
-/// of a batch before any of them is read, so that all workers write straight to their places, and
-/// by several threads at once. It should take no longer than a look into an index, and always gives
-/// the same; `stall_warning` and `timeout` do not watch it. What it throws reaches the consumer in
-/// the same way.
+/// `length` returns the number of values in the ragged field of a sample; with several ragged
+/// fields, `sample_lengths<record_type> lengths(index)` returns all of them, in the record's order.
+/// It is called for all samples of a batch before any of them is read, from several threads at
+/// once. It should take no longer than an index lookup and must always return the same value;
+/// `stall_warning` and `timeout` do not cover it. Exceptions reach the consumer in the same way.
 ///
-/// Instead of `read(index, out)`, or beside it, a dataset may offer, best first:
-/// - `read_run(indices, batch_view<record_type> out)`: several samples at once, for vectored or
-///   prefetched reading; `out[i]` is the place of `indices[i]`;
-/// - `read(index, out, rng)`: random work while reading; `rng` is a `sample_generator&` keyed by
+/// Instead of `read(index, out)`, or in addition, a dataset may offer, in order of preference:
+/// - `read_run(indices, batch_view<record_type> out)`: reads several samples at once, for vectored
+///   or prefetched reading; `indices[i]` goes to `out[i]`;
+/// - `read(index, out, rng)`: reads with random bits; `rng` is a `sample_generator&` keyed by
 ///   (seed, epoch, index);
-/// - `view(index)`: the sample where it lies, as a `const_sample` (its fields may lie in different
-///   arrays), so that `map` needs no copy of it; valid while the dataset is neither
-///   moved nor changed;
-/// - `prefetch(index) noexcept`: a hint that the sample will be read at once.
+/// - `view(index)`: refers to the sample in memory as a `const_sample` (its fields may lie in
+///   different arrays), so that `map` needs no copy; valid until the dataset is moved or changed;
+/// - `prefetch(index) noexcept`: starts to load the sample into the processor's cache.
 ///
-/// A dataset whose samples come from a disk or a network may want to know what comes, see
+/// A dataset on a disk or a network may accept hints about coming reads, see
 /// `loader_options::read_ahead`:
-/// - `will_read(indices)`: these samples are read next, in this order, after those of earlier
-///   calls. It starts to fetch them and returns soon. Called by one thread of a loader while others
-///   read; what it throws is counted and changes no batch;
-/// - `std::uint64_t stored_bytes(index) const`: the bytes that the sample takes there; 0, or
-///   without: as many as in a batch, of a ragged record as the mean of those read so far;
-/// - `std::uint64_t most_ahead() const`: the most of them that it keeps; without: no bound;
-/// - `foresee(indices)`: for what decides by it what to keep, as a cache does, and fetches nothing:
-///   these samples are read, in this order, after those of earlier calls; an empty list takes back
-///   what earlier calls said. Called as `will_read`;
-/// - `std::uint64_t most_foreseen() const`: the most bytes of those that it is of use to know; 0:
-///   it is told nothing; without: no bound.
+/// - `will_read(indices)`: a prefetch hint: these samples will be read next, in this order, after
+///   those of earlier calls. Starts to fetch them and returns soon. Called by one thread of a
+///   loader while others read; exceptions are counted and have no other effect;
+/// - `std::uint64_t stored_bytes(index) const`: the bytes of the sample in storage. If absent or 0,
+///   its bytes in a batch are assumed, or for a ragged record the mean of the samples read so far;
+/// - `std::uint64_t most_ahead() const`: the most prefetched bytes that it keeps; unbounded if
+///   absent;
+/// - `foresee(indices)`: the plan of later reads, by which a cache decides what to keep: these
+///   samples will be read, in this order, after those of earlier calls. Fetches nothing. An empty
+///   list retracts the plan. Called as `will_read`;
+/// - `std::uint64_t most_foreseen() const`: the most planned bytes that it can make use of; 0 for
+///   no plan at all; unbounded if absent.
 ///
-/// An adaptor of your own says what its samples are in the datasets below, for failures and
+/// Your own adaptor states the origin of its samples in the datasets below, for failures and
 /// quarantine lists: `sample_origin origin(index) const noexcept` and `std::vector<std::uint64_t>
-/// base_sizes() const`, by `origin_of` and `base_sizes_of` of what it adapts. Without, it is itself
-/// the bottom. `tell_reads`, `foresee_reads`, `stored_bytes_of`, `most_ahead_of` and
-/// `most_foreseen_of` pass on what comes. What chooses samples by a list also has `std::uint64_t
-/// fingerprint() const`, a hash of the list and of `fingerprint_of` what is below: a state of
-/// another list is refused then.
+/// base_sizes() const`, by means of `origin_of` and `base_sizes_of`. Without these members it
+/// counts as the bottom. `tell_reads`, `foresee_reads`, `stored_bytes_of`, `most_ahead_of` and
+/// `most_foreseen_of` forward hints and plans. An adaptor that selects samples by a list also has
+/// `std::uint64_t fingerprint() const`, a hash of the list and of `fingerprint_of` the dataset
+/// below, so that a state of another list is refused.
 ///
-/// What people should know of a dataset, as that its files have no sums, it says by
-/// `std::vector<std::string> warnings() const`: sentences for `loader::footprint` and a log. An
-/// adaptor passes on `warnings_of` what it adapts.
+/// A dataset may have `std::vector<std::string> warnings() const`: sentences about itself for
+/// `loader::footprint` and a log, such as that its files have no checksums. An adaptor forwards
+/// `warnings_of` the dataset below.
 ///
-/// A dataset that holds pointers into memory of another owner says `static constexpr bool borrows =
-/// true`: a loader's destructor waits for its reads then, also for those beyond
-/// `loader_options::timeout`.
+/// A dataset that refers to memory of another owner has `static constexpr bool borrows = true`:
+/// then a loader's destructor waits for all its reads, even beyond `loader_options::timeout`.
 ///
-/// @see examples/02_own_dataset.cpp; data/adaptors/adaptor.hpp for what goes over another dataset
+/// @see examples/02_own_dataset.cpp; data/adaptors/adaptor.hpp for adaptors
 template <class D>
 concept dataset = detail::has_record<D> && detail::has_size<D> &&
                   (!D::record_type::has_dynamic_extents || detail::has_extents<D>) &&
@@ -86,7 +84,7 @@ concept dataset = detail::has_record<D> && detail::has_size<D> &&
 
 namespace detail {
 
-/// One readable sentence for each way in which a type can miss the concept.
+/// One readable sentence for each requirement of the concept that a type may fail.
 template <class D>
 constexpr void require_dataset() {
   static_assert(has_record<D>,
@@ -108,7 +106,7 @@ constexpr void require_dataset() {
 
 }  // namespace detail
 
-/// The extents of a dataset's record: its `extents()`, or those that the types say.
+/// The extents of a dataset's record: its `extents()`, or the fixed ones of the record's type.
 template <dataset D>
 [[nodiscard]] record_extents<typename D::record_type> extents_of(const D& data) {
   if constexpr (detail::has_extents<D>) {
@@ -118,8 +116,8 @@ template <dataset D>
   }
 }
 
-/// How many values each ragged field of sample `index` of `data` has, in the record's order. Throws
-/// what the dataset throws.
+/// The lengths of the ragged fields of sample `index`, in the record's order. Throws what the
+/// dataset throws.
 template <dataset D>
   requires detail::tells_lengths<D>
 [[nodiscard]] sample_lengths<typename D::record_type> lengths_of(const D& data,
@@ -131,7 +129,7 @@ template <dataset D>
   }
 }
 
-/// The bytes of intermediate samples that one thread needs for reading `data`.
+/// The bytes of scratch memory that one thread needs to read `data`.
 template <dataset D>
 [[nodiscard]] std::size_t scratch_bytes_of(const D& data) {
   if constexpr (detail::has_scratch<D>) {
@@ -141,8 +139,8 @@ template <dataset D>
   }
 }
 
-/// What sample `index` of `data` is at the bottom of the pipeline: itself, where `data` adapts
-/// nothing. From any thread, also for an index that is out of range.
+/// The origin of sample `index` at the bottom of the pipeline; `data` itself if it adapts nothing.
+/// From any thread, also for an index that is out of range.
 template <dataset D>
 [[nodiscard]] sample_origin origin_of(const D& data, std::uint64_t index) noexcept {
   if constexpr (detail::has_origins<D>) {
@@ -152,7 +150,7 @@ template <dataset D>
   }
 }
 
-/// How many samples the datasets at the bottom have, by `sample_origin::part`.
+/// The sizes of the datasets at the bottom, by `sample_origin::part`.
 template <dataset D>
 [[nodiscard]] std::vector<std::uint64_t> base_sizes_of(const D& data) {
   if constexpr (detail::has_origins<D>) {
@@ -162,7 +160,7 @@ template <dataset D>
   }
 }
 
-/// Tells `data`, which may want to know, that the samples `indices` are read next. Throws what the
+/// Gives `data` a prefetch hint for the samples `indices`, if it accepts hints. Throws what the
 /// dataset throws.
 template <class D>
 void tell_reads([[maybe_unused]] const D& data,
@@ -170,7 +168,7 @@ void tell_reads([[maybe_unused]] const D& data,
   if constexpr (detail::wants_plans<D>) data.will_read(indices);
 }
 
-/// The bytes that sample `index` of `data` takes where it is stored; 0 where that is not known.
+/// The bytes of sample `index` in storage; 0 if unknown.
 template <class D>
 [[nodiscard]] std::uint64_t stored_bytes_of([[maybe_unused]] const D& data,
                                             [[maybe_unused]] std::uint64_t index) {
@@ -181,7 +179,7 @@ template <class D>
   }
 }
 
-/// The most bytes that `data` fetches ahead of their reads; 0 where it does not want to know them.
+/// The most bytes that `data` keeps prefetched; 0 if it does not accept hints.
 template <class D>
 [[nodiscard]] std::uint64_t most_ahead_of([[maybe_unused]] const D& data) {
   if constexpr (!detail::wants_plans<D>) {
@@ -193,15 +191,15 @@ template <class D>
   }
 }
 
-/// Tells `data`, which may want to know, that the samples `indices` are read after those of earlier
-/// calls; an empty list takes back what those said. Throws what the dataset throws.
+/// Appends the samples `indices` to the plan of `data`, if it accepts plans; an empty list retracts
+/// the plan. Throws what the dataset throws.
 template <class D>
 void foresee_reads([[maybe_unused]] const D& data,
                    [[maybe_unused]] std::span<const std::uint64_t> indices) {
   if constexpr (detail::foresees<D>) data.foresee(indices);
 }
 
-/// The most bytes that it is of use to foresee; 0 where `data` does not want to.
+/// The most planned bytes that `data` can make use of; 0 if it does not accept plans.
 template <class D>
 [[nodiscard]] std::uint64_t most_foreseen_of([[maybe_unused]] const D& data) {
   if constexpr (!detail::foresees<D>) {
@@ -213,7 +211,7 @@ template <class D>
   }
 }
 
-/// What `data` says of itself to people, sentence by sentence; mostly nothing.
+/// The warnings of `data`, one sentence each; usually none.
 template <class D>
 [[nodiscard]] std::vector<std::string> warnings_of([[maybe_unused]] const D& data) {
   if constexpr (detail::warns<D>) {
@@ -225,8 +223,8 @@ template <class D>
 
 namespace detail {
 
-/// The bound of what two datasets fetch ahead together, each of which has one or, at 0, fetches
-/// nothing.
+/// The joint capacity of two datasets: the smaller of the two, where 0 means that a dataset does
+/// not take part.
 [[nodiscard]] constexpr std::uint64_t least_ahead(std::uint64_t a, std::uint64_t b) noexcept {
   if (a == 0 || b == 0) return a + b;
   return a < b ? a : b;
@@ -234,8 +232,8 @@ namespace detail {
 
 }  // namespace detail
 
-/// A hash of the choices that adaptors make of what is below them: the lists of `subset` and
-/// `without`, the weights of `interleave`. 0 where nothing is chosen. Part of a `loader_state`.
+/// A hash of the selections that adaptors make: the lists of `subset` and `without`, the weights of
+/// `interleave`. 0 without any. Part of a `loader_state`.
 template <dataset D>
 [[nodiscard]] std::uint64_t fingerprint_of([[maybe_unused]] const D& data) {
   if constexpr (detail::has_fingerprint<D>) {

@@ -20,8 +20,8 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// An array given to `memory_dataset` has another number of elements than the record, the extents
-/// and the other arrays ask for.
+/// An array given to `memory_dataset` has the wrong number of elements for the record, the extents
+/// and the other arrays.
 class [[gnu::visibility("default")]] array_mismatch : public error {
  public:
   array_mismatch(std::string field, const std::string& expected, std::uint64_t found)
@@ -30,9 +30,9 @@ class [[gnu::visibility("default")]] array_mismatch : public error {
         field_(std::move(field)),
         found_(found) {}
 
-  /// The field whose array does not fit.
+  /// The field whose array has the wrong size.
   [[nodiscard]] const std::string& field() const noexcept { return field_; }
-  /// How many elements the array has.
+  /// The number of elements of the array.
   [[nodiscard]] std::uint64_t found() const noexcept { return found_; }
 
  private:
@@ -40,14 +40,14 @@ class [[gnu::visibility("default")]] array_mismatch : public error {
   std::uint64_t found_;
 };
 
-/// A dataset over arrays that exist already: one contiguous array a field, sample after sample, in
-/// the record's order. Copies nothing and owns nothing: the arrays must outlive it, unchanged.
+/// A dataset over existing arrays: one contiguous array per field, sample after sample, in the
+/// record's order. Non-owning: nothing is copied, and the arrays must outlive it unchanged.
 ///
 ///     using digit = record<field<"image", std::uint8_t, 28, 28>, field<"label", std::uint8_t>>;
 ///     memory_dataset<digit> digits{pixels, labels};              // spans, vectors, arrays
 ///     memory_dataset<text> lines{{{length}, {}}, tokens, labels};  // dyn extents first
 ///
-/// Reading is thread-safe. The rows of a run are prefetched four ahead.
+/// Reading is thread-safe. Rows are prefetched into the cache, four ahead.
 template <penstock::record_type Record>
 class memory_dataset {
  public:
@@ -58,13 +58,13 @@ class memory_dataset {
                 "field begin: write a dataset of your own, see docs/ragged.md");
 
   /// Refers to `arrays`, contiguous ranges of the fields' types; each of (number of samples) *
-  /// (product of the field's extents) elements, where the first array says the number of samples.
-  /// Throws `array_mismatch`, and `layout_error` on an extent of 0.
+  /// (product of the field's extents) elements, where the size of the first array determines the
+  /// number of samples. Throws `array_mismatch`, and `layout_error` if an extent is 0.
   template <class... Arrays>
     requires(sizeof...(Arrays) == Record::size)
   explicit memory_dataset(const record_extents<Record>& lengths, Arrays&&... arrays)
       : layout_(lengths, 1) {
-    // <span> brings this, and <ranges>, for the concept, would be a tenth of all to be parsed.
+    // From <span>: including <ranges> for the concept would add a tenth to what is parsed.
     constexpr bool all_stay = ((std::is_lvalue_reference_v<Arrays> ||
                                 std::ranges::enable_borrowed_range<std::remove_cvref_t<Arrays>>) &&
                                ...);
@@ -92,13 +92,13 @@ class memory_dataset {
     detail::copy_rows(*this, layout_, indices, out, context);
   }
 
-  /// The sample where it lies. Throws `index_error`.
+  /// Refers to the sample in its arrays. Throws `index_error`.
   [[nodiscard]] const_sample<Record> view(std::uint64_t index) const {
     if (index >= size_) throw index_error("memory_dataset", index, size_);
     return {rows(index, std::make_index_sequence<Record::size>{}), layout_.extents()};
   }
 
-  /// Brings the sample nearer; does nothing for an index out of range.
+  /// Prefetches the sample into the cache; does nothing for an index out of range.
   void prefetch(std::uint64_t index) const noexcept {
     if (index >= size_) return;
     [&]<std::size_t... Is>(std::index_sequence<Is...>) {
@@ -121,7 +121,7 @@ class memory_dataset {
       }
       size_ = array.size() / elements;
     } else {
-      // Divided, so that the product can't wrap.
+      // Division, since the product could overflow.
       if (array.size() % elements != 0 || array.size() / elements != size_) {
         throw array_mismatch(name_of(), std::to_string(size_) + " x " + std::to_string(elements),
                              array.size());

@@ -17,22 +17,21 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Reads the samples `indices` into `out` by the best member that the dataset has. `out[i]` is the
-/// place of `indices[i]`; both have the same size. The way in which adaptors read what is below
-/// them.
+/// Reads the samples `indices` into `out` through the best member that the dataset offers; adaptors
+/// read the dataset below with it. `indices[i]` goes to `out[i]`; both have the same size.
 template <dataset D>
 void read_run(const D& data, std::span<const std::uint64_t> indices,
               batch_view<typename D::record_type> out, const run_context& context) {
   if constexpr (detail::reads_runs_in_context<D>) {
-    context.at_any();  // what it does not say, an adaptor above it or the run before has not said
+    context.at_any();  // so that no position of an adaptor above or of the previous chunk is left
     data.read_run(indices, out, context);
   } else if constexpr (detail::reads_runs<D>) {
     context.at_all();
     try {
       data.read_run(indices, out);
     } catch (...) {
-      // The run does not say where it failed. One by one finds the sample; what the consumer gets
-      // is the first exception all the same.
+      // The chunk does not say where it failed. Reading one by one finds the sample; the consumer
+      // still gets the first exception.
       const auto original = std::current_exception();
       for (std::size_t i = 0; i < indices.size(); ++i) {
         context.at(i);
@@ -58,9 +57,9 @@ void read_run(const D& data, std::span<const std::uint64_t> indices,
   }
 }
 
-/// Reads runs of samples from a dataset on one thread: owns the memory for intermediate samples, so
-/// that reading allocates nothing, and remembers which sample failed. One reader a thread; not
-/// thread-safe itself. Refers to the dataset, which must outlive it.
+/// Reads chunks of samples from a dataset. Owns the scratch memory, so that reading allocates
+/// nothing, and remembers which sample failed. Not thread-safe: use one reader per thread. Refers
+/// to the dataset, which must outlive it.
 template <dataset D>
 class reader {
  public:
@@ -80,9 +79,9 @@ class reader {
     if (scratch_ != nullptr) ::operator delete(scratch_, alignment);
   }
 
-  /// Reads the samples `indices` into `out`, place by place, with the random bits of `key`. Throws
-  /// what the dataset throws; `failed_at()` is then the place in the run. `times` times the
-  /// samples, unless null.
+  /// Reads the samples `indices` into `out` with the random bits of `key`. Throws what the dataset
+  /// throws; `failed_at()` is then the position in the chunk. Samples are timed unless `times` is
+  /// null.
   void read(std::span<const std::uint64_t> indices, batch_view<record_type> out,
             const random_key& key, detail::sample_clock* times = nullptr) {
     progress_.store(0, std::memory_order_relaxed);
@@ -90,12 +89,12 @@ class reader {
     read_run(*data_, indices, out, context);
   }
 
-  /// After an exception out of `read`: the place in the run of the sample that was worked on.
+  /// After an exception from `read`: the position in the chunk of the sample that failed.
   [[nodiscard]] std::size_t failed_at() const noexcept {
     return progress_.load(std::memory_order_relaxed);
   }
 
-  /// The place in the run of the sample that is worked on now; any thread may look.
+  /// The position in the chunk of the sample being read; may be read from any thread.
   [[nodiscard]] const std::atomic<std::size_t>& progress() const noexcept { return progress_; }
 
  private:

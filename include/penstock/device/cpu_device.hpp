@@ -21,25 +21,26 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A device made of ordinary memory and threads: the same surface and the same ordering as a GPU,
-/// for machines that have none. Streams are threads, copies are memcpy, events are counters.
+/// A device made of ordinary memory and threads, with the interface and ordering rules of a GPU,
+/// for machines without one. Streams are threads, copies are memcpy, events are counters.
 ///
-/// With `cpu_device_options` it models a copy bandwidth and a launch latency. What is modelled
-/// starts when all that it waits for has ended as modelled, however late a thread wakes up for it.
+/// With `cpu_device_options` it models a copy bandwidth and a launch latency. Modelled operations
+/// start when everything that they wait for has ended in modelled time, however late a thread wakes
+/// up.
 class cpu_device {
  public:
   using stream_type = cpu_stream;
   using stream_ref = cpu_stream_ref;
   using event_type = cpu_event;
-  /// What DLPack calls its memory, see `penstock_ext/interop/dlpack_abi.hpp`.
+  /// The DLPack name of its memory, see `penstock_ext/interop/dlpack_abi.hpp`.
   static constexpr std::int32_t dlpack_kind = 1;
 
   cpu_device() = default;
-  /// A device that behaves as the options say.
+  /// A device with these options.
   explicit cpu_device(const cpu_device_options& options) noexcept : options_(options) {}
 
   [[nodiscard]] stream_type make_stream() const { return cpu_stream{options_}; }
-  /// One kind of event serves all waiters: a thread sleeps on it.
+  /// All events are alike: a thread that waits for one sleeps.
   [[nodiscard]] event_type make_event(event_wait waits = event_wait::by_host) const {
     event_type made;
     if (waits == event_wait::timed) {
@@ -48,11 +49,11 @@ class cpu_device {
     return made;
   }
 
-  /// The stream that is the calling thread itself: what a consumer passes that computes in its loop
-  /// body. Waiting for a copy then blocks the thread, and a release is complete at once.
+  /// The stream that is the calling thread itself, for a consumer that computes in its loop body.
+  /// Waiting for a copy blocks the thread, and a release is complete at once.
   [[nodiscard]] stream_ref inline_stream() const noexcept { return stream_ref::calling_thread(); }
 
-  /// Any CPU stream will do.
+  /// Accepts any CPU stream.
   void require_usable(stream_ref) const noexcept {}
 
   void record(event_type& event, stream_ref stream) const {
@@ -66,13 +67,13 @@ class cpu_device {
     stream.queue_->note_use();
   }
 
-  /// How long after `begin` it was `end`'s turn; of modelled streams as modelled.
+  /// The time from `begin` to `end`; in modelled time for modelled streams.
   [[nodiscard]] std::chrono::nanoseconds elapsed(const event_type& begin,
                                                  const event_type& end) const {
     return *end.time_ - *begin.time_;
   }
 
-  /// Makes `stream` wait for the record that `event` has now. Later records do not change it.
+  /// Makes `stream` wait for the current record of `event`. Later records do not affect the wait.
   void wait(stream_ref stream, const event_type& event) const {
     if (is_complete(event)) return;
     if (stream.queue_ == nullptr) {
@@ -98,8 +99,8 @@ class cpu_device {
   }
 
   /// Copies `bytes` bytes in stream order. Both ranges must stay alive until the stream is past it.
-  /// A small copy into a stream that has nothing to do runs at once on the calling thread: waking
-  /// the stream's thread costs several times the copy.
+  /// A small copy on an idle stream runs at once on the calling thread: waking the stream's thread
+  /// would cost several times the copy.
   void copy_async(void* to, const void* from, std::size_t bytes, stream_ref stream) const {
     const bool modelled = detail::is_modelled(options_);
     if (!modelled && stream.queue_ == nullptr) {
@@ -119,13 +120,13 @@ class cpu_device {
     }
   }
 
-  /// Zeroed memory on pages of its own, so that no two slots share one. Throws `out_of_memory`.
+  /// Zeroed memory on separate pages, so that no two slots share one. Throws `out_of_memory`.
   [[nodiscard]] void* allocate(std::size_t bytes) const { return map_pages(bytes, "device"); }
-  /// Like ordinary host memory of another device's feed.
+  /// Ordinary host memory.
   [[nodiscard]] void* allocate_pageable(std::size_t bytes) const {
     return map_pages(bytes, "pageable");
   }
-  /// Frees what either of the two gave.
+  /// Frees memory of either of the two.
   void deallocate(void* data, std::size_t bytes) const noexcept {
     if (data != nullptr) ::munmap(data, rounded(bytes));
   }
@@ -140,9 +141,9 @@ class cpu_device {
     deallocate(data, bytes);  // munmap unlocks
   }
 
-  /// Locks memory that exists into RAM; see `registered_memory`, which owns this. Whole pages are
-  /// locked and locks do not nest: two ranges must not share a page, which is not noticed here.
-  /// Throws `out_of_memory` where the process's limit (`ulimit -l`) does not allow it.
+  /// Locks existing memory into RAM; see `registered_memory`, which owns this. Whole pages are
+  /// locked and locks do not nest: two ranges must not share a page, which is not checked. Throws
+  /// `out_of_memory` if the process's limit (`ulimit -l`) does not allow it.
   void register_memory(void* data, std::size_t bytes, bool) const {
     if (::mlock(data, bytes) == 0) return;
     const std::string reason = std::strerror(errno);
@@ -160,7 +161,7 @@ class cpu_device {
   /// Sets flush-to-zero and denormals-are-zero on the calling thread.
   void make_current() const noexcept { flushed_denormals::keep_on(); }
 
-  /// What the device was made with.
+  /// The options.
   [[nodiscard]] const cpu_device_options& options() const noexcept { return options_; }
 
  private:
@@ -169,7 +170,7 @@ class cpu_device {
   static constexpr std::size_t page = 4096;
   static constexpr std::size_t huge_page = std::size_t{2} << 20;
 
-  /// Has the stream write down when it gets to the record that comes next.
+  /// Makes the stream note the time at which it reaches the next record.
   static void note_time(const event_type& event, stream_ref stream) {
     const auto now = detail::host_clock::now();
     if (stream.queue_ == nullptr) {
@@ -201,7 +202,7 @@ class cpu_device {
                               "raise the process's limit (ulimit -v)");
     }
     if (length >= huge_page) ::madvise(data, length, MADV_HUGEPAGE);
-    // Touched here, so that no page fault falls into the loop.
+    // Touched here to avoid page faults in the loop.
     for (std::size_t offset = 0; offset < length; offset += page) {
       static_cast<volatile char*>(data)[offset] = 0;
     }

@@ -19,8 +19,9 @@ inline namespace PENSTOCK_ABI {
 class cpu_stream;
 class cpu_device;
 
-/// A mark in a CPU stream: "all that was given to the stream before". Never recorded: complete.
-/// Recorded by one thread while no other uses it; several may wait for it at once.
+/// A point in a CPU stream: complete when all work queued before the record is done. An event that
+/// was never recorded is complete. Record it on one thread while no other uses it; several may wait
+/// for it at once.
 class cpu_event {
  public:
   cpu_event() = default;
@@ -29,19 +30,18 @@ class cpu_event {
 
  private:
   friend class cpu_device;
-  // The queue is shared, so that the mark stays valid when the stream is gone.
+  // The queue is shared, so that the event stays valid after the stream is destroyed.
   std::shared_ptr<detail::cpu_queue> queue_;
   std::uint64_t position_ = 0;
-  // Of a timed one: when it was complete. Written by the stream before that.
+  // For a timed event: the time of completion, written by the stream before it.
   std::shared_ptr<detail::host_clock::time_point> time_;
 };
 
-/// Refers to a CPU stream, or is the calling thread itself: work given to the inline stream runs at
-/// once on the thread that gives it, and a wait blocks that thread.
+/// A reference to a CPU stream, or the inline stream: its work runs at once on the calling thread,
+/// and a wait blocks that thread.
 class cpu_stream_ref {
  public:
-  /// Refers to `stream`, which must outlive it. Throws `std::logic_error` for one that was moved
-  /// from.
+  /// Refers to `stream`, which must outlive it. Throws `std::logic_error` for a moved-from stream.
   cpu_stream_ref(const cpu_stream& stream);  // NOLINT: implicit by intent
   cpu_stream_ref(const cpu_stream&&) = delete;
   cpu_stream_ref(std::nullptr_t) = delete;
@@ -50,7 +50,7 @@ class cpu_stream_ref {
   /// The stream that is the calling thread itself.
   [[nodiscard]] static cpu_stream_ref calling_thread() noexcept { return cpu_stream_ref{}; }
 
-  /// The stream whose work the calling thread runs, on a thread of a stream's.
+  /// The stream whose work the calling thread is running; `std::nullopt` on other threads.
   [[nodiscard]] static std::optional<cpu_stream_ref> running() noexcept {
     if (detail::cpu_queue::running() == nullptr) return std::nullopt;
     cpu_stream_ref own;
@@ -58,10 +58,10 @@ class cpu_stream_ref {
     return own;
   }
 
-  /// Runs `work()` after all that was given to the stream before. Returns at once but for the
-  /// inline stream, and while 256 operations wait. Work may launch into its own stream: that never
-  /// waits, and takes memory of the heap for what is beyond 256. `work` is moved in: at most 96
-  /// bytes. What it throws, `synchronize` throws; on the inline stream `launch` itself.
+  /// Runs `work()` in stream order. Returns at once, except on the inline stream and while 256
+  /// operations are queued. Work may launch into its own stream: that never waits, and uses heap
+  /// memory beyond 256 operations. `work` is moved in and has at most 96 bytes. Its exceptions are
+  /// rethrown by `synchronize`; on the inline stream by `launch`.
   template <class Work>
   void launch(Work work) const {
     if (queue_ == nullptr) {
@@ -76,8 +76,8 @@ class cpu_stream_ref {
     }
   }
 
-  /// Blocks until all work of the stream is done; throws what the work has thrown. In the stream's
-  /// own work: throws `std::logic_error`.
+  /// Blocks until all work of the stream is done; rethrows its exceptions. Throws
+  /// `std::logic_error` when called from the stream's own work.
   void synchronize() const {
     if (queue_ == nullptr) return;
     queue_->wait_until_completed(queue_->pushed());
@@ -85,17 +85,16 @@ class cpu_stream_ref {
     queue_->rethrow_error();
   }
 
-  /// Whether all that was given to the stream so far is done. Does not wait, and leaves what the
-  /// work has thrown to `synchronize`.
+  /// Whether all work queued so far is done. Does not wait, and does not rethrow exceptions.
   [[nodiscard]] bool is_complete() const noexcept {
     return queue_ == nullptr || queue_->completed() >= queue_->pushed();
   }
 
-  /// The device that made the stream; of the inline stream one that models nothing.
+  /// The device that made the stream; for the inline stream, one that models nothing.
   [[nodiscard]] cpu_device device() const noexcept;
 
-  /// For checked builds: a number that moves with each launch into the stream, copy, record, and
-  /// wait for it; nothing for the inline stream.
+  /// For checked builds: a number that changes with each launch, copy, record and wait on the
+  /// stream; `std::nullopt` for the inline stream.
   [[nodiscard]] std::optional<std::uint64_t> uses() const noexcept {
     return queue_ != nullptr ? std::optional{queue_->uses()} : std::nullopt;
   }
@@ -109,14 +108,15 @@ class cpu_stream_ref {
   detail::cpu_queue* queue_ = nullptr;
 };
 
-/// Owns a thread that runs the work given to the stream, in order, with denormals flushed. The
-/// destructor waits for all of it, and for what that launches into the stream; in work of the
-/// stream's own it waits for nothing, and the thread ends after all. Move-only; a moved-from stream
-/// may be assigned to and destroyed, anything else throws `std::logic_error`. In a child made by
-/// fork(), where the thread is not, waiting throws that too, and the destructor waits for nothing.
+/// A stream with its own thread, which runs the queued work in order, with denormals flushed. The
+/// destructor waits for all work, including work that it launches into the stream. Destroyed by its
+/// own work, it does not wait; the thread ends when the work is done. Move-only; a moved-from
+/// stream may be assigned to and destroyed, anything else throws `std::logic_error`. In a child
+/// made by fork(), which lacks the thread, waiting throws `std::logic_error`, and the destructor
+/// does not wait.
 class cpu_stream {
  public:
-  /// Starts the stream's thread. Throws `std::system_error` when the system refuses one.
+  /// Starts the stream's thread. Throws `std::system_error` if it can't be started.
   explicit cpu_stream(const cpu_device_options& options = {})
       : queue_(std::make_shared<detail::cpu_queue>(options)), thread_(started(queue_)) {}
 
@@ -136,9 +136,9 @@ class cpu_stream {
   void launch(Work work) const {
     cpu_stream_ref{*this}.launch(std::move(work));
   }
-  /// Blocks until all work of the stream is done; throws what the work has thrown.
+  /// Blocks until all work of the stream is done; rethrows its exceptions.
   void synchronize() const { cpu_stream_ref{*this}.synchronize(); }
-  /// Whether all that was given to the stream so far is done. Does not wait.
+  /// Whether all work queued so far is done. Does not wait.
   [[nodiscard]] bool is_complete() const { return cpu_stream_ref{*this}.is_complete(); }
   /// The device that made the stream.
   [[nodiscard]] cpu_device device() const;

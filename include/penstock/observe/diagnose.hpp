@@ -19,17 +19,17 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// What a loop whose reads wait may do with `loader_options::read_ahead`.
+/// Advice on `loader_options::read_ahead` for a loop whose reads wait.
 struct ahead_advice {
-  std::uint64_t bytes = 0;  ///< of the option; 0: none is better
-  std::string sentence;     ///< "": nothing to be said
+  std::uint64_t bytes = 0;  ///< suggested value of the option; 0: no change
+  std::string sentence;     ///< empty: no advice
 };
 
-/// What follows from what a dataset was told. What it would gain is not known: the disk or the
-/// network may be as busy as it can be.
+/// The advice that follows from the prefetch statistics. The gain is unknown: the disk or the
+/// network may already be saturated.
 [[nodiscard]] inline ahead_advice advice_on(const ahead_stats& ahead) {
   constexpr std::uint64_t most = (std::numeric_limits<std::uint64_t>::max)();
-  if (ahead.source_bytes == 0) return {};  // it can't
+  if (ahead.source_bytes == 0) return {};  // the dataset accepts no hints
   if (ahead.most_bytes == 0) {
     const std::uint64_t bytes = std::min<std::uint64_t>(ahead.source_bytes, 64U << 20U);
     return {bytes, "Or .read_ahead = " + std::to_string(bytes) +
@@ -62,37 +62,37 @@ struct ahead_advice {
   return text.data();
 }
 
-/// The times of one batch, and what the loop waited for, out of statistics.
+/// The times of one batch and the loop's waits, from statistics.
 struct loop_times {
   double batches = 0;
-  double all = 0;        // seconds, from batch to batch
-  double body = 0;       // of it in the loop's body
+  double all = 0;        // seconds per batch
+  double body = 0;       // part of it in the loop's body
   double reading = 0;    // seconds of workers, or of the consumer
-  double computing = 0;  // of it, processor time; at most `reading`
+  double computing = 0;  // part of it that is processor time
   double for_batches = 0;
   double for_copies = 0;
   double for_leases = 0;
   double throttled = 0;
-  double behind_device = 0;  // share of the workers' idle time that waits for copies out of slots
-  double tail = 1;           // how much longer than the median a slow read takes
+  double behind_device = 0;  // share of the workers' idle time: copies out of slots
+  double tail = 1;           // time of a slow read relative to the median
   std::size_t workers = 0;
-  double floor = 0;  // of a batch in a replay; 0: there was none
-  double ahead = 0;  // copies that were queued after the batch that was handed out
+  double floor = 0;  // seconds per batch in a replay; 0: no replay
+  double ahead = 0;  // copies in flight after the batch that was handed out
   bool is_fed = false;
   std::uint64_t depth = 0;  // of the feed
-  // By the device's clock; 0: not timed.
+  // Measured by the device's clock; 0: not timed.
   double device_copy = 0;
   double device_step = 0;
   double device_idle = 0;
-  ahead_stats told;      // what the dataset was told beforehand
-  bool is_body = false;  // the step is the loop's body, which idles between two
+  ahead_stats told;      // the prefetch hints
+  bool is_body = false;  // the step is the loop's body, and idle between two batches
 };
 
 [[nodiscard]] inline double seconds(std::chrono::nanoseconds time) noexcept {
   return std::chrono::duration<double>(time).count();
 }
 
-/// The workers that took part: those that a loader has spared slept all the time.
+/// The mean number of active workers: inactive ones sleep all the time.
 [[nodiscard]] inline std::size_t workers_with_seats(const loader_stats& loader) noexcept {
   if (loader.workers == 0 || loader.age.count() <= 0) return loader.workers;
   const auto spared = std::llround(seconds(loader.wait_for_seat.time) / seconds(loader.age));
@@ -150,16 +150,16 @@ inline void add_reads(loop_times& times, const loader_stats& loader) {
   return times;
 }
 
-/// Seconds of a batch in replays; 0: there was none.
+/// Seconds per batch in replays; 0: no replay.
 [[nodiscard]] inline double floor_of(const loader_stats&) noexcept { return 0; }
 [[nodiscard]] inline double floor_of(const transfer_stats& stats) noexcept {
   if (stats.replay.batches == 0) return 0;
   return seconds(stats.replay.time) / static_cast<double>(stats.replay.batches);
 }
 
-/// The time of a batch with so many workers, at least 1: the slowest of the body, reading, all that
-/// computes, shared by the cores, and handing a batch from one thread to another. (6 to 8 us, where
-/// nothing else takes time: docs/tuning.md has the figures.)
+/// The predicted time of a batch with `workers` workers, at least 1: the slowest of the body,
+/// reading, all computation shared by the cores, and handing a batch from one thread to another (6
+/// to 8 us; docs/tuning.md has the figures).
 [[nodiscard]] inline double time_with(const loop_times& times, std::size_t workers,
                                       std::size_t cores) noexcept {
   constexpr double hand_off = 7e-6;
@@ -168,7 +168,7 @@ inline void add_reads(loop_times& times, const loader_stats& loader) {
       {times.body, times.reading / static_cast<double>(workers), computing, hand_off});
 }
 
-/// The fewest workers with which a batch takes at most 2 % longer than with any number of them.
+/// The fewest workers with which a batch takes at most 2 % longer than with the best number.
 [[nodiscard]] inline std::size_t enough_workers(const loop_times& times,
                                                 std::size_t cores) noexcept {
   constexpr std::size_t most = 256;
@@ -180,49 +180,49 @@ inline void add_reads(loop_times& times, const loader_stats& loader) {
 
 }  // namespace detail
 
-/// What limits a loop.
+/// The part of a loop that limits its speed.
 enum class loop_limit {
-  step,          ///< the loop's body: it never waits
-  device,        ///< the device: the body waits for steps or copies that it has queued before
-  launches,      ///< the body: the device has too little to do while it prepares the next work
-  workers,       ///< reading: more workers would read faster
-  storage,       ///< reading, which waits for a disk or a network
-  processors,    ///< reading and the body need more processor time than there are cores for
-  quota,         ///< the container's quota of processor time
+  step,          ///< the loop's body, which never waits
+  device,        ///< the device: the body waits for steps or copies that it has queued
+  launches,      ///< the body, which queues work too slowly for the device
+  workers,       ///< reading, which more workers would speed up
+  storage,       ///< storage: workers are blocked on I/O
+  processors,    ///< processor time: reading and the body need more than the cores have
+  quota,         ///< the container's CPU quota
   copy,          ///< the bus
-  depth,         ///< the copy of a batch, which does not run under the step of the one before
-  slow_samples,  ///< single reads that hold up their batch while workers are idle
-  leases,        ///< the program, which holds the batches that it waits for
-  mixed,         ///< no part alone: several are about equally slow
-  nothing,       ///< no batch came: there is nothing to judge
+  depth,         ///< too few device slots: a copy does not overlap with the step before
+  slow_samples,  ///< stragglers: single slow reads delay their batch while workers are idle
+  leases,        ///< the program holds the leases that it waits for
+  mixed,         ///< several parts that are about equally slow
+  nothing,       ///< unknown: no batch was delivered
 };
 
-/// The answer to "why is my GPU idle?", see `diagnose`. Shares are of the time of the loop.
+/// The answer to "why is my GPU idle?", see `diagnose`. Shares are fractions of the loop's time.
 struct verdict {
-  loop_limit limit = loop_limit::nothing;  ///< what limits most
-  double waiting = 0;                      ///< the share in which the loop waited at all
-  double for_batches = 0;                  ///< for a batch to be read; of no workers, reading it
-  double for_copies = 0;                   ///< for a batch to be copied
+  loop_limit limit = loop_limit::nothing;  ///< the bottleneck
+  double waiting = 0;                      ///< share of time in which the loop waited
+  double for_batches = 0;                  ///< for a batch (without workers: for reading it)
+  double for_copies = 0;                   ///< for a copy
   double for_leases = 0;                   ///< for a lease to end
-  double throttled = 0;                    ///< in which the container was throttled
+  double throttled = 0;                    ///< share in which the container was throttled
   double busy_workers = 0;                 ///< the mean number of workers that read
-  double busy_cores = 0;           ///< the mean number of cores that read or run the loop's body
-  std::size_t cores = 0;           ///< as many as the process may use
-  std::size_t workers = 0;         ///< as many as there are
-  std::size_t wanted_workers = 0;  ///< as many as are expected to be enough
-  /// The bytes of `loader_options::read_ahead` that are worth a try where reads wait for a disk or
-  /// a network; 0: none, or those it has. What they gain is not known, and not in `gain`.
+  double busy_cores = 0;                   ///< the mean number of cores that read or run the body
+  std::size_t cores = 0;                   ///< cores that the process may use
+  std::size_t workers = 0;                 ///< workers of the loader
+  std::size_t wanted_workers = 0;          ///< workers that are expected to suffice
+  /// A value of `loader_options::read_ahead` worth trying if reads wait for a disk or a network; 0:
+  /// no change. Its gain is unknown and not part of `gain`.
   std::uint64_t wanted_read_ahead = 0;
-  /// A batch's time on the device alone, see `transfer::replay`, in seconds; 0: not known.
+  /// The time per batch without loading, in seconds, see `transfer::replay`; 0: unknown.
   double floor = 0;
   double above_floor = 0;  ///< 0.32: a batch takes 1.32 times the floor
-  /// What the device's own clock says, see `transfer_options::time_device`; 0: not known. Of a
-  /// batch, in seconds.
+  /// Time of a copy by the device's clock, in seconds per batch, see
+  /// `transfer_options::time_device`; 0: unknown. So are the next two.
   double device_copy = 0;
   double device_step = 0;  ///< the work of the body
-  double device_idle = 0;  ///< in which the stream of the step had nothing to do
-  double gain = 0;         ///< expected of the remedy: 0.44 is 44 % more batches in the same time
-  std::string sentence;    ///< what limits, with figures
+  double device_idle = 0;  ///< time in which the step's stream was idle
+  double gain = 0;         ///< expected from the remedy: 0.44 is 44 % more batches per second
+  std::string sentence;    ///< the bottleneck, with figures
   std::string remedy;      ///< what to change, in terms of the options
 
   /// The sentence and the remedy.
@@ -231,7 +231,7 @@ struct verdict {
 
 namespace detail {
 
-/// Decides, in the order of the questions that people ask: does the loop wait, for whom, and why.
+/// Finds the verdict, in the order in which people ask: does the loop wait, for what, and why.
 class judge {
  public:
   judge(const loop_times& times, std::size_t cores) : times_(times), cores_(cores) {}
@@ -265,7 +265,7 @@ class judge {
     said_.for_copies = times_.for_copies / times_.all;
     said_.for_leases = times_.for_leases / times_.all;
     said_.waiting = said_.for_batches + said_.for_copies + said_.for_leases;
-    said_.throttled = (std::min)(1.0, times_.throttled / times_.all);  // it is added up over cores
+    said_.throttled = (std::min)(1.0, times_.throttled / times_.all);  // the sum over all cores
     said_.busy_workers = times_.reading / times_.all;
     said_.busy_cores = (times_.computing + times_.body) / times_.all;
     said_.cores = cores_;
@@ -278,7 +278,7 @@ class judge {
     said_.wanted_workers = times_.reading > 0 ? enough_workers(times_, cores_) : times_.workers;
   }
 
-  /// With a remedy after which a batch takes `time` seconds; 0: not known.
+  /// Sets the verdict and a remedy with the predicted `time` per batch in seconds; 0: unknown.
   void say(loop_limit limit, const std::string& sentence, const std::string& remedy,
            double time = 0) {
     said_.limit = limit;
@@ -300,12 +300,12 @@ class judge {
         "Raise the quota, or take fewer workers (.workers)");
   }
 
-  /// The share of the time in which the device has no step to do, as far as that is known.
+  /// The share of time in which the device has no step to run, as far as known.
   [[nodiscard]] double device_idles() const noexcept {
     const double all = times_.device_idle + times_.device_step;
     return all > 0 ? times_.device_idle / all : 0;
   }
-  /// Says so where a copy takes the device longer than a step.
+  /// Sets the verdict if a copy takes longer than a step.
   bool says_long_copies(const std::string& waits) {
     if (times_.device_copy <= times_.device_step) return false;
     say(loop_limit::copy,
@@ -315,7 +315,7 @@ class judge {
     return true;
   }
 
-  /// The host waits for nothing, and yet the device does.
+  /// The case that the host does not wait, but the device is idle.
   void idle_device() {
     const std::string waits = "the device has no step to do for " + percent(device_idles()) +
                               " of the time, and batches are there";
@@ -356,7 +356,7 @@ class judge {
         "the loop waits " + percent(said_.for_copies) + " of the time for copies";
     if (times_.ahead < 0.5) {
       const std::string none = "copy-bound: " + waits + ", and none runs ahead";
-      // Nothing was copied under the body: for want of a slot, or of a batch that is there.
+      // Nothing was copied during the body: no slot was free, or no batch was ready.
       if (times_.workers == 0)
         return say(loop_limit::depth, none, "Read by a worker: .workers = 1");
       if (times_.depth < 3) {
@@ -371,7 +371,7 @@ class judge {
   }
 
   void batches() {
-    // Where all workers are busy, a copy that is waited for is one of a batch that came late.
+    // If all workers are busy, the loop waits for the copy of a batch that came late.
     const std::string waits = "the loop waits " + percent(said_.for_batches + said_.for_copies) +
                               " of the time for batches";
     if (times_.reading <= 0) {
@@ -440,7 +440,7 @@ class judge {
                    time_with(times_, (std::max)(times_.workers, std::size_t{1}), cores_)));
   }
 
-  /// The share of the time in which a worker reads.
+  /// The share of time in which a worker reads.
   [[nodiscard]] double busy_share() const noexcept {
     return times_.workers == 0 ? 1.0 : said_.busy_workers / static_cast<double>(times_.workers);
   }
@@ -463,10 +463,10 @@ class judge {
 
 }  // namespace detail
 
-/// What limits a loop, from what its statistics were and what they are now: `loader::stats()` or
-/// `transfer::stats()`, between which the loop ran. The verdict follows from which thread waits for
-/// which, not from utilisation. `cores`: those that the process may use at once; 0: what affinity
-/// and cgroup allow. Throws `stats_mismatch` where the two do not go together.
+/// Finds what limits a loop from two snapshots of `loader::stats()` or `transfer::stats()`, between
+/// which the loop ran. The verdict follows from which thread waits for which, not from utilisation.
+/// `cores`: the cores that the process may use; 0: as affinity and cgroup allow. Throws
+/// `stats_mismatch` if the snapshots do not belong together.
 ///
 ///     const auto before = feed.stats();
 ///     for (auto& batch : feed.epoch(0)) ...
@@ -479,9 +479,8 @@ template <class Stats>
   return detail::judged(times, cores);
 }
 
-/// The answers that lead to a verdict, in the order in which people ask: is it the loader, the
-/// copy, the step, the processor; the device where it was timed, and after a replay how far the
-/// floor is. A line each, the verdict last.
+/// The reasoning behind a verdict, one line per question: loader, copy, step, processor; the device
+/// if it was timed, and the distance to the floor after a replay. The verdict comes last.
 [[nodiscard]] inline std::string explain(const verdict& said) {
   using detail::percent;
   using detail::tenths;

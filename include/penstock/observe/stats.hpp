@@ -20,11 +20,11 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// How a histogram of times sorts numbers: eight buckets of equal width for each power of two, so
-/// that a bucket's middle is at most a sixteenth off. Numbers below eight have buckets of their
-/// own; those from 2^44 on, hours of a processor's ticks, share the last one.
+/// The buckets of a histogram of times: eight of equal width for each power of two, so that a
+/// bucket's middle is at most a sixteenth off. Numbers below eight have one bucket each; numbers
+/// from 2^44 on, hours of processor ticks, share the last one.
 struct log_buckets {
-  /// How many there are.
+  /// The number of buckets.
   static constexpr std::size_t count = 336;
 
   /// The bucket of a number.
@@ -41,7 +41,7 @@ struct log_buckets {
     const std::size_t power = bucket / each - 1;
     return (each + bucket % each) << power;
   }
-  /// The largest one; of the last bucket, that of a bucket of its width.
+  /// The largest number in a bucket; for the last bucket, as if it had the usual width.
   [[nodiscard]] static constexpr std::uint64_t last(std::size_t bucket) noexcept {
     return first(bucket + 1) - 1;
   }
@@ -55,30 +55,31 @@ struct log_buckets {
 
 }  // namespace detail
 
-/// How long something took, each of many times: a histogram, in ticks of the clock that measured.
-/// `quantile` is at most a sixteenth off.
+/// A histogram of durations, in ticks of the measuring clock. `quantile` is at most a sixteenth
+/// off.
 struct duration_stats {
-  /// How many times took so long, by `detail::log_buckets`.
+  /// Counts by `detail::log_buckets`.
   std::array<std::uint64_t, detail::log_buckets::count> counts{};
   std::uint64_t total_ticks = 0;    ///< of all together
   std::uint64_t longest_ticks = 0;  ///< of the longest
   double nanoseconds_per_tick = 1;  ///< how long a tick was
 
-  /// How many times were measured.
+  /// The number of durations.
   [[nodiscard]] std::uint64_t count() const noexcept {
     std::uint64_t all = 0;
     for (const std::uint64_t some : counts) all += some;
     return all;
   }
-  /// The time of all together.
+  /// The sum.
   [[nodiscard]] std::chrono::nanoseconds total() const noexcept {
     return time_of(static_cast<double>(total_ticks));
   }
-  /// The longest. After a subtraction at most an eighth too long.
+  /// The longest. After a subtraction it may be up to an eighth too long.
   [[nodiscard]] std::chrono::nanoseconds longest() const noexcept {
     return time_of(static_cast<double>(longest_ticks));
   }
-  /// The time that a share of them did not exceed: `quantile(0.5)` is the median. 0 of none.
+  /// The duration that a `share` of them does not exceed: `quantile(0.5)` is the median. 0 if
+  /// empty.
   [[nodiscard]] std::chrono::nanoseconds quantile(double share) const noexcept {
     const std::uint64_t all = count();
     const auto rank = static_cast<std::uint64_t>(
@@ -94,7 +95,7 @@ struct duration_stats {
     return std::chrono::nanoseconds{0};
   }
 
-  /// What came between two snapshots of one histogram.
+  /// The difference of two snapshots of one histogram.
   [[nodiscard]] friend duration_stats operator-(duration_stats later,
                                                 const duration_stats& earlier) noexcept {
     std::size_t top = 0;
@@ -103,13 +104,13 @@ struct duration_stats {
       if (later.counts[bucket] != 0) top = bucket;
     }
     later.total_ticks -= (std::min)(later.total_ticks, earlier.total_ticks);
-    // When the longest one was is not known, but its bucket is.
+    // The longest of the difference is known only by its bucket.
     const std::uint64_t most = later.counts[top] != 0 ? detail::log_buckets::last(top) : 0;
     if (detail::log_buckets::of(later.longest_ticks) != top || most == 0)
       later.longest_ticks = most;
     return later;
   }
-  /// Those of both, in ticks of the first.
+  /// The sum, in ticks of the first.
   [[nodiscard]] friend duration_stats operator+(duration_stats a,
                                                 const duration_stats& b) noexcept {
     for (std::size_t bucket = 0; bucket < a.counts.size(); ++bucket)
@@ -125,21 +126,20 @@ struct duration_stats {
   }
 };
 
-/// Two snapshots do not go together: of different loaders, the later one first, or by different
-/// clocks.
+/// Two snapshots do not belong together: they are of different loaders, in the wrong order, or by
+/// different clocks.
 class [[gnu::visibility("default")]] stats_mismatch : public error {
  public:
   using error::error;
 };
 
-/// How often threads have waited for one thing, and how long all of them together. What goes on
-/// counts up to the snapshot.
+/// Count and total time of the waits of one kind. Waits in progress count up to the snapshot.
 struct wait_stats {
   std::uint64_t count = 0;           ///< waits that have begun
   std::chrono::nanoseconds time{0};  ///< in all
 };
 
-/// How many batches were in a queue, each time that its reader looked.
+/// The depth of a queue, sampled each time its reader looked.
 struct depth_stats {
   std::uint64_t looks = 0;  ///< how often it did
   std::uint64_t sum = 0;    ///< of what was there at each look
@@ -150,33 +150,33 @@ struct depth_stats {
   }
 };
 
-/// A sample by its index in the loader's dataset, and how long reading it took; 0: none.
+/// A slow sample and its read time; time 0: none.
 struct slow_sample {
   std::uint64_t index = 0;           ///< in the loader's dataset
   std::chrono::nanoseconds time{0};  ///< of its slowest read that was timed
   friend bool operator==(const slow_sample&, const slow_sample&) = default;
 };
 
-/// What a loader's threads have read.
+/// The work of a loader's workers.
 struct read_stats {
-  std::uint64_t runs = 0;     ///< what a worker claims at a time
-  std::uint64_t samples = 0;  ///< of those runs
-  /// Of those samples, as they lie in a batch; ragged values once their batch is complete.
+  std::uint64_t runs = 0;     ///< chunks read
+  std::uint64_t samples = 0;  ///< samples of those chunks
+  /// Bytes bytes of those samples in batches; ragged values count once their batch is complete.
   std::uint64_t bytes = 0;
-  /// The time in which the workers did not wait, added up: reads with their `map` functions, and
-  /// what little it takes to share them out. Without workers, the time of all batches.
+  /// The total time in which workers did not wait: reads with their `map` functions, and the small
+  /// cost of claiming. Without workers, the time of all batches.
   std::chrono::nanoseconds busy{0};
-  std::uint64_t timed =
-      0;  ///< samples whose read was timed: all slow ones, some of those that are fast
-  std::chrono::nanoseconds timed_runs{0};  ///< the time of runs that were timed,
-  /// and the part of it in which samples were made of what was read: by `map`, by decoders.
+  std::uint64_t timed = 0;  ///< samples that were timed: all slow ones, and some of the fast ones
+  std::chrono::nanoseconds timed_runs{0};  ///< total time of the timed chunks,
+  /// and the part of it that `map` functions and decoders took.
   std::chrono::nanoseconds timed_transforms{0};
-  duration_stats times;  ///< of single samples; those that are read at once share their time
-  /// The ten that took longest, the longest first. Of samples that are read at once the first. In a
-  /// difference those of them that were read meanwhile.
+  duration_stats times;  ///< of single samples; samples that are read together share their time
+  /// The ten slowest samples, slowest first. Of samples that are read together, the first. In a
+  /// difference, those read between the snapshots.
   std::array<slow_sample, 10> slowest{};
 
-  /// The share of `busy` that `map` functions and decoders take, in 0..1, as far as it was timed.
+  /// The share of `busy` that `map` functions and decoders take, in 0..1, estimated from the timed
+  /// chunks.
   [[nodiscard]] double transforming() const noexcept {
     return timed_runs.count() == 0 ? 0.0
                                    : static_cast<double>(timed_transforms.count()) /
@@ -184,21 +184,20 @@ struct read_stats {
   }
 };
 
-/// What a loader has told its dataset ahead of the reads, see `loader_options::read_ahead`.
+/// The prefetch hints that a loader has sent to its dataset, see `loader_options::read_ahead`.
 struct ahead_stats {
-  /// The bound: the option, or what the dataset keeps where that is less; 0: nothing is told.
+  /// The bound: the option or the dataset's capacity, whichever is less; 0: no hints are sent.
   std::uint64_t most_bytes = 0;
-  std::uint64_t samples = 0;    ///< that the dataset was told of
+  std::uint64_t samples = 0;    ///< hinted samples
   std::uint64_t bytes = 0;      ///< of those samples
-  std::uint64_t bytes_now = 0;  ///< of those that are not read yet, sampled
-  std::uint64_t late = 0;       ///< samples whose batch was opened before they were told
-  std::uint64_t failed = 0;     ///< exceptions of the dataset, or of a sampler, while telling
-  /// The most bytes that the dataset keeps ahead, whether it is told or not; 0: it does not want to
-  /// know what comes.
+  std::uint64_t bytes_now = 0;  ///< bytes of those not read yet, sampled
+  std::uint64_t late = 0;       ///< samples whose batch was opened before the hint
+  std::uint64_t failed = 0;     ///< exceptions of dataset or sampler in the lookahead
+  /// The dataset's capacity for prefetched bytes; 0: it accepts no hints.
   std::uint64_t source_bytes = 0;
 };
 
-/// What was taken from a loader or a transfer, and what its loop did between two batches.
+/// The batches taken from a loader or a transfer, and the time of the loop's body.
 struct step_stats {
   std::uint64_t batches = 0;  ///< leases
   std::uint64_t samples = 0;  ///< of those batches
@@ -211,23 +210,23 @@ struct step_stats {
 
 /// What was handed out again and again, see `transfer::replay`.
 struct replay_stats {
-  std::uint64_t batches = 0;  ///< each time that one was handed out
-  /// From the first of each replay to the end of the work that its stream was given.
+  std::uint64_t batches = 0;  ///< batches handed out
+  /// From the first batch of each replay to the end of its work on the stream.
   std::chrono::nanoseconds time{0};
 };
 
-/// What the device's own clock says of some batches, see `transfer_options::time_device`. The times
-/// are of `batches` batches, added up.
+/// Times of some batches by the device's clock, see `transfer_options::time_device`. Times are
+/// totals over `batches` batches.
 struct device_stats {
   std::uint64_t batches = 0;              ///< that were timed
-  std::chrono::nanoseconds copy{0};       ///< of their copies, without what these wait for
+  std::chrono::nanoseconds copy{0};       ///< of their copies, without waits
   std::chrono::nanoseconds transform{0};  ///< of their transforms
-  /// In which the consumer's stream had nothing to do before the batch: from the end of the step
-  /// before, to where it has what the next one needs.
+  /// Idle time of the consumer's stream: from the end of a step until the next batch is available
+  /// to it.
   std::chrono::nanoseconds idle{0};
-  std::chrono::nanoseconds step{0};  ///< from there to the end of the work that the body gave it
+  std::chrono::nanoseconds step{0};  ///< from there to the end of the work that the body has queued
 
-  /// The share of the time in which the stream worked on steps, in 0..1; 0 where nothing was timed.
+  /// The share of time in which the stream worked on steps, in 0..1; 0 if nothing was timed.
   [[nodiscard]] double busy() const noexcept {
     const auto all = idle + step;
     return all.count() == 0 ? 0.0
@@ -237,7 +236,7 @@ struct device_stats {
 
 namespace detail {
 
-/// The number that grew, less what it was: 0 where two threads' numbers are not of one moment.
+/// The growth of a counter; 0 if a race between threads makes it negative.
 template <class T>
 [[nodiscard]] constexpr T grown(T later, T earlier) noexcept {
   return later > earlier ? later - earlier : T{};
@@ -280,12 +279,13 @@ template <class T>
   return {a.looks + b.looks, a.sum + b.sum};
 }
 
-/// Throws `stats_mismatch` unless both were measured by one kind of clock.
+/// Throws `stats_mismatch` unless both were measured by the same kind of clock.
 inline void require_one_clock(std::string_view what, bool is_one) {
   if (is_one) return;
   throw stats_mismatch(std::string{what} + ": two snapshots were measured by different clocks");
 }
-/// Throws `stats_mismatch` unless one thing has become `later`, `age` old, after it was `earlier`.
+/// Throws `stats_mismatch` unless both snapshots have the same identity, and the later one is not
+/// younger.
 inline void require_later(std::string_view what, std::uint64_t later, std::uint64_t earlier,
                           std::chrono::nanoseconds age, std::chrono::nanoseconds earlier_age) {
   if (later != earlier) {
@@ -310,8 +310,8 @@ inline void require_later(std::string_view what, std::uint64_t later, std::uint6
                      grown(later.timed_transforms, earlier.timed_transforms),
                      later.times - earlier.times,
                      {}};
-  // A sample that was listed before is listed anew only with a longer time; what a tick is said to
-  // last differs a little between two snapshots.
+  // A sample of the earlier list counts only with a longer time; the length of a tick may differ
+  // slightly between two snapshots.
   std::copy_if(later.slowest.begin(), later.slowest.end(), between.slowest.begin(),
                [&](const slow_sample& one) {
                  return std::none_of(
@@ -342,67 +342,66 @@ inline void require_later(std::string_view what, std::uint64_t later, std::uint6
 
 }  // namespace detail
 
-/// What the times of statistics are measured by.
+/// The clock by which statistics are measured.
 enum class stats_clock {
-  tsc,      ///< the processor's time stamp counter (x86), which says of itself that it is constant
+  tsc,      ///< the processor's time stamp counter (x86), if it is invariant
   counter,  ///< the processor's virtual counter (aarch64)
-  steady,   ///< `std::chrono::steady_clock`: where there is neither; costs three times as much
+  steady,   ///< `std::chrono::steady_clock`, the fallback; costs three times as much
 };
 
 namespace detail {
 
-/// As texts call it.
+/// The name in texts.
 [[nodiscard]] constexpr std::string_view name_of(stats_clock clock) noexcept {
   return clock == stats_clock::tsc ? "tsc" : clock == stats_clock::counter ? "counter" : "steady";
 }
 
 }  // namespace detail
 
-/// What a loader has done, from its construction to the snapshot, or between two snapshots. Made by
+/// Statistics of a loader, from its construction to the snapshot, or between two snapshots. Made by
 /// `loader::stats()`; read as a table by `to_text`, by programs as JSON by `to_json`:
 ///
 ///     const auto before = loader.stats();
 ///     for (auto& batch : loader.epoch(1)) ...
 ///     std::cout << loader.stats() - before;
 ///
-/// Numbers of different threads are not of one moment while these run: a sample may be counted, and
-/// its batch not yet.
+/// While threads run, their counters are not sampled at the same instant: a sample may be counted
+/// before its batch.
 struct loader_stats {
-  std::uint64_t loader = 0;                 ///< names the loader; of a sum, all of them
-  std::chrono::nanoseconds age{0};          ///< the time that this is about
-  std::size_t workers = 0;                  ///< threads that read samples; of a sum, of all
-  stats_clock clock = stats_clock::steady;  ///< what times are measured by
-  /// Whether that clock ran at another rate for a while than the steady clock: times are wrong
-  /// then.
+  std::uint64_t loader = 0;                 ///< identifies the loader; in a sum, all of them
+  std::chrono::nanoseconds age{0};          ///< the time span
+  std::size_t workers = 0;                  ///< worker threads; in a sum, of all loaders
+  stats_clock clock = stats_clock::steady;  ///< the clock of all times
+  /// Whether the clock's rate has changed relative to the steady clock, which makes times wrong.
   bool clock_has_stepped = false;
 
-  read_stats read;         ///< the work of the workers, or of the consumer where there are none
-  duration_stats batches;  ///< complete ones, from the moment that a slot was bound to each
+  read_stats read;         ///< the work of the workers, or of the consumer without workers
+  duration_stats batches;  ///< from binding a slot to completion
 
   wait_stats wait_for_slot;    ///< workers: every slot is full or leased
-  wait_stats wait_for_copy;    ///< workers: the slot is free after a copy out of it
-  wait_stats wait_for_demand;  ///< workers: the consumer has asked for no more batches
-  wait_stats wait_for_opener;  ///< workers: another one waits for one of these, or makes an order
+  wait_stats wait_for_copy;    ///< workers: the copy out of the slot is not complete
+  wait_stats wait_for_demand;  ///< workers: no further batch is wanted yet
+  wait_stats wait_for_opener;  ///< workers: the opener waits for one of these, or computes an order
 
-  /// Workers: more than the loop needs, see `loader_options::workers = automatic`.
+  /// Workers: inactive, see `loader_options::workers = automatic`.
   wait_stats wait_for_seat;
 
   wait_stats wait_for_ready;  ///< the consumer: no batch is complete
-  wait_stats wait_for_lease;  ///< the consumer, which reads itself: every slot is leased
-  depth_stats ready;          ///< complete batches after the one that the consumer took, sampled
-  step_stats step;            ///< what the consumer got
+  wait_stats wait_for_lease;  ///< the consumer, without workers: every slot is leased
+  depth_stats ready;          ///< complete batches behind the one that the consumer took, sampled
+  step_stats step;            ///< batches handed to the consumer
 
-  ahead_stats ahead;  ///< what the dataset was told of beforehand
+  ahead_stats ahead;  ///< prefetch hints
 
-  std::chrono::nanoseconds processor{0};  ///< the workers' processor time, some 10 ms late
-  std::uint64_t minor_faults = 0;         ///< their page faults that needed no disk
-  std::uint64_t major_faults = 0;         ///< those that waited for a disk
-  /// The container had used up its quota of processor time. The kernel adds up all cores, so the
-  /// time may exceed `age`.
+  std::chrono::nanoseconds processor{0};  ///< the workers' processor time, about 10 ms late
+  std::uint64_t minor_faults = 0;         ///< their page faults without disk access
+  std::uint64_t major_faults = 0;         ///< their page faults with disk access
+  /// Time in which the container had used up its CPU quota. The kernel sums over all cores, so it
+  /// may exceed `age`.
   wait_stats throttled;
 };
 
-/// What came between two snapshots of one loader, or of the same sum of loaders. Throws
+/// The difference of two snapshots of one loader, or of the same sum of loaders. Throws
 /// `stats_mismatch`.
 [[nodiscard]] inline loader_stats operator-(const loader_stats& later,
                                             const loader_stats& earlier) {
@@ -431,8 +430,8 @@ struct loader_stats {
   return between;
 }
 
-/// What several loaders have done together; what is the container's stays as it is. Throws
-/// `stats_mismatch` where they were measured by different clocks.
+/// The sum over several loaders; values of the container are not added. Throws `stats_mismatch` if
+/// they were measured by different clocks.
 [[nodiscard]] inline loader_stats operator+(const loader_stats& a, const loader_stats& b) {
   using detail::sum;
   detail::require_one_clock("loader_stats", a.clock == b.clock);
@@ -455,7 +454,7 @@ struct loader_stats {
                            &ahead_stats::bytes_now, &ahead_stats::late, &ahead_stats::failed}) {
     both.ahead.*count += b.ahead.*count;
   }
-  // It may be all that 64 bits count.
+  // It may be the largest 64-bit number.
   both.ahead.source_bytes = (std::max)(a.ahead.source_bytes, b.ahead.source_bytes);
   both.processor += b.processor;
   both.minor_faults += b.minor_faults;
@@ -464,38 +463,38 @@ struct loader_stats {
   return both;
 }
 
-/// What a transfer has done, from its construction to the snapshot, or between two snapshots. Made
+/// Statistics of a transfer, from its construction to the snapshot, or between two snapshots. Made
 /// by `transfer::stats()`; see `loader_stats`, also for the texts.
 ///
-/// The host does not wait for copies and transforms, so it does not know how long the device takes
-/// for them: that is in `device`, where `transfer_options::time_device` asks for it.
+/// The host does not wait for copies and transforms, so their times are unknown unless
+/// `transfer_options::time_device` fills in `device`.
 struct transfer_stats {
-  std::uint64_t transfer = 0;               ///< names the transfer; of a sum, all of them
-  std::chrono::nanoseconds age{0};          ///< the time that this is about
-  stats_clock clock = stats_clock::steady;  ///< what times are measured by
+  std::uint64_t transfer = 0;               ///< identifies the transfer; in a sum, all of them
+  std::chrono::nanoseconds age{0};          ///< the time span
+  stats_clock clock = stats_clock::steady;  ///< the clock of all times
   bool clock_has_stepped = false;           ///< see `loader_stats`
 
-  std::uint64_t depth = 0;  ///< device slots that are filled by turns, at the snapshot
-  bool is_body = false;     ///< whether the loop's body is the step, and no stream was named
+  std::uint64_t depth = 0;  ///< device slots in use, at the snapshot
+  bool is_body = false;     ///< whether the loop's body is the step (no stream was given)
 
   std::uint64_t copies = 0;      ///< batches whose copy was queued
   std::uint64_t samples = 0;     ///< of those batches
-  std::uint64_t bytes = 0;       ///< of those samples, as they travel
+  std::uint64_t bytes = 0;       ///< bytes of those samples, as copied
   std::uint64_t transforms = 0;  ///< batches whose transform on the device was queued
 
-  wait_stats wait_for_batch;  ///< the source had none; a loader without workers reads then
+  wait_stats wait_for_batch;  ///< no batch was ready; a loader without workers reads it
   wait_stats wait_for_slot;   ///< every device slot was leased, see `transfer_options::when_held`
-  wait_stats wait_for_copy;   ///< where the loop's body is the step: the copy was not complete
-  depth_stats ahead;          ///< copies that were queued after the batch that was handed out
-  step_stats step;            ///< what the consumer got, and the loop's body
-  replay_stats replay;        ///< the step alone, on batches that are there
-  device_stats device;        ///< what the device's clock says of some batches
+  wait_stats wait_for_copy;   ///< if the loop's body is the step: the copy was not complete
+  depth_stats ahead;          ///< copies in flight behind the batch that was handed out
+  step_stats step;            ///< batches handed to the consumer, and the loop's body
+  replay_stats replay;        ///< the step alone, on resident batches
+  device_stats device;        ///< times by the device's clock
 
-  /// Of the source, where that is a loader.
+  /// Statistics of the source, if it is a loader.
   std::optional<loader_stats> loader;
 };
 
-/// What came between two snapshots of one transfer, or of the same sum of transfers. Throws
+/// The difference of two snapshots of one transfer, or of the same sum of transfers. Throws
 /// `stats_mismatch`.
 [[nodiscard]] inline transfer_stats operator-(const transfer_stats& later,
                                               const transfer_stats& earlier) {
@@ -520,8 +519,8 @@ struct transfer_stats {
   return between;
 }
 
-/// What several transfers have done together, and their loaders where each has one. Throws
-/// `stats_mismatch` where they were measured by different clocks.
+/// The sum over several transfers, and over their loaders if each has one. Throws `stats_mismatch`
+/// if they were measured by different clocks.
 [[nodiscard]] inline transfer_stats operator+(const transfer_stats& a, const transfer_stats& b) {
   using detail::sum;
   detail::require_one_clock("transfer_stats", a.clock == b.clock);

@@ -25,25 +25,25 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// What a batch goes through, or a thread waits for.
+/// A stage of a batch, or a wait of a thread.
 enum class trace_stage : std::uint8_t {
-  read,             ///< a worker reads a run of the batch; the consumer where there is no worker
-  wait_for_demand,  ///< a worker waits until one more batch is wanted
+  read,             ///< a worker (without workers, the consumer) reads a chunk
+  wait_for_demand,  ///< a worker waits until another batch is wanted
   wait_for_slot,    ///< a worker waits for a free host slot
   wait_for_copy,    ///< a worker: for the copy out of a slot; the consumer: for the batch's copy
   wait_for_opener,  ///< a worker waits until another one has opened the batch
-  wait_for_seat,    ///< a worker that is not needed sleeps, see `automatic`
+  wait_for_seat,    ///< an inactive worker sleeps, see `automatic`
   wait_for_batch,   ///< the consumer waits for the batch to be complete
   wait_for_lease,   ///< the consumer waits for a lease to end
   copy,             ///< the consumer's thread queues the copy, and the transform
-  transform,        ///< it queues the transform, within `copy`
+  transform,        ///< the consumer's thread queues the transform, within `copy`
   step,             ///< the loop's body: from the batch's hand-out to the next `++`
-  lease,            ///< a slot is leased: from the batch's hand-out to its release
+  lease,            ///< a slot is leased, from hand-out to release
   setting,          ///< the loader runs with these workers and this prefetch, see `automatic`
   depth,            ///< the transfer runs with so many device slots, see `automatic`
 };
 
-/// The stage in words: "wait for slot"; empty for what is none.
+/// The stage in words, such as "wait for slot"; empty for an invalid value.
 [[nodiscard]] constexpr std::string_view name_of(trace_stage stage) noexcept {
   switch (stage) {
     case trace_stage::read:
@@ -78,47 +78,47 @@ enum class trace_stage : std::uint8_t {
   return "";
 }
 
-/// A stage that is over. Times are those of the steady clock (CLOCK_MONOTONIC).
+/// A finished stage. Times are of the steady clock (CLOCK_MONOTONIC).
 struct trace_event {
   trace_stage stage = trace_stage::read;  ///< which
   std::chrono::nanoseconds begin{0};      ///< since the steady clock's epoch
   std::chrono::nanoseconds end{0};        ///< not before `begin`
-  /// Of which batch; of a wait, for which; nothing for a wait after which no batch came.
+  /// The batch; for a wait, the batch waited for; `std::nullopt` if none came.
   std::optional<batch_position> batch = {};
-  std::uint64_t samples = 0;   ///< of the batch, or of the run that was read; 0 for waits
-  std::uint64_t workers = 0;   ///< of a setting: how many workers read; else 0
-  std::uint64_t prefetch = 0;  ///< of a setting: how many batches are read ahead; else 0
-  std::uint64_t depth = 0;     ///< of a depth: how many device slots are filled by turns; else 0
+  std::uint64_t samples = 0;   ///< of the batch or the chunk; 0 for waits
+  std::uint64_t workers = 0;   ///< of a setting: the active workers; else 0
+  std::uint64_t prefetch = 0;  ///< of a setting: the batches read ahead; else 0
+  std::uint64_t depth = 0;     ///< of a depth: the device slots in use; else 0
 };
 
-/// What one thread has done, or which batches one slot was leased with.
+/// The events of one thread, or the leases of one slot.
 struct trace_track {
   std::string name;  ///< "penstock worker 0", "penstock consumer", "penstock transfer",
       ///< "penstock tuning", "penstock depth", "host slot 0", "device slot 0"; with " (2)" for a
       ///< second loader
-  std::uint64_t flow = 0;  ///< the same for a loader and the transfer over it: their batches
-  std::uint64_t lost = 0;  ///< older events, which were overwritten
-  std::vector<trace_event> events;  ///< the latest ones, without a gap, as they were over
+  std::uint64_t flow = 0;           ///< equal for a loader and the transfer over it: same batches
+  std::uint64_t lost = 0;           ///< older events that were overwritten
+  std::vector<trace_event> events;  ///< the latest ones, without gaps, by end
 };
 
-/// What a recorder holds at one moment.
+/// A snapshot of a recorder.
 struct trace_snapshot {
   std::vector<trace_track> tracks;          ///< in the order in which they were made
   std::chrono::nanoseconds taken{0};        ///< when, by the steady clock
-  stats_clock clock = stats_clock::steady;  ///< what times were measured by
+  stats_clock clock = stats_clock::steady;  ///< the clock of all times
   bool clock_has_stepped = false;           ///< times are wrong: see `loader_stats`
 };
 
 /// The options of a `trace_recorder`. Bad values throw `option_error` at construction.
 struct trace_options {
-  /// Events that are kept of each thread, and of the leases of a ring of slots about as many in
-  /// all: a power of two from 16 to 2^24. Takes 64 bytes each. The default holds more than an epoch
-  /// of MNIST in batches of 64, where a thread has at most eight events a batch.
+  /// The capacity in events of each thread, and in total of the slots of a ring: a power of two
+  /// from 16 to 2^24, at 64 bytes each. The default holds more than an epoch of MNIST in batches of
+  /// 64, where a thread has at most eight events per batch.
   std::size_t capacity = 8192;
 };
 
-/// Records what each batch goes through: who read it when, what it waited for, its copy, its step
-/// and its release. Made by the program, and named in the options of loaders and transfers:
+/// Records the life of each batch: reads, waits, copy, step and release, by thread and time. Made
+/// by the program, and given to loaders and transfers in their options:
 ///
 ///     ps::trace_recorder recorder;
 ///     ps::loader loader{digits, ps::shuffled{.seed = 1}, {.batch_size = 64, .trace = &recorder}};
@@ -126,11 +126,11 @@ struct trace_options {
 ///     for (auto& batch : feed.epoch(0)) train_step(batch, stream);
 ///     ps::write_chrome_trace(recorder, "epoch.json");
 ///
-/// It has to be there when they are made; what they do after its end is recorded by nobody. Each
-/// worker, the consumer at the loader and at the transfer, and each slot has a ring of its own. It
-/// is taken when loader or transfer is made, for any number of them, and given back with the last
-/// of all these, the leases included. Recording takes no lock, no memory and no system call: two
-/// readings of the clock and a cache line an event. The newest events are kept.
+/// It must exist when they are made; after its destruction nothing is recorded. Each worker, the
+/// consumer at the loader and at the transfer, and each slot has a ring buffer, which is allocated
+/// when loader or transfer is made and freed with the last of them, including leases. An event
+/// costs two clock readings and one cache line, without lock, allocation or system call. The newest
+/// events are kept.
 class trace_recorder {
  public:
   /// Throws `option_error`.
@@ -144,11 +144,12 @@ class trace_recorder {
   }
   trace_recorder(trace_recorder&&) = delete;
 
-  /// How many events are kept of a thread.
+  /// The capacity in events per thread.
   [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
 
-  /// What was recorded so far, as far as it is kept. From any thread, also while loops run, which
-  /// it does not stop: only the making of loaders and transfers waits. May throw std::bad_alloc.
+  /// A copy of the recorded events that are still kept. From any thread, also while loops run,
+  /// without stopping them; only the construction of loaders and transfers waits. May throw
+  /// std::bad_alloc.
   [[nodiscard]] trace_snapshot snapshot() const {
     const std::lock_guard lock{log_->mutex};
     const auto at = log_->clock.look();
@@ -168,12 +169,12 @@ class trace_recorder {
   }
 
   /// @cond internal
-  // For loaders and transfers, as they are made: a number that tells their batches from others'.
+  // For loaders and transfers under construction: a number that distinguishes their batches.
   [[nodiscard]] std::uint64_t new_flow() {
     const std::lock_guard lock{log_->mutex};
     return ++log_->flows;
   }
-  // And a track, which one thread at a time writes, and which keeps what it needs.
+  // And a track, with one writer at a time, that keeps alive what it needs.
   [[nodiscard]] std::shared_ptr<detail::trace_writer> add_track(std::string name,
                                                                 std::uint64_t flow,
                                                                 std::size_t capacity) {
@@ -189,11 +190,11 @@ class trace_recorder {
  private:
   using look = detail::tick_clock::reading;
 
-  /// What loaders, transfers and leases share with the recorder: a read that was given up may come
-  /// back after all of them.
+  /// State shared by the recorder, loaders, transfers and leases: a read that was given up may
+  /// return after all of them are gone.
   struct log {
     detail::tick_clock clock;
-    std::mutex mutex;  // guards the next two; a thread that records does not look at them
+    std::mutex mutex;  // guards the next two members, which recording threads do not use
     std::uint64_t flows = 0;
     std::vector<std::unique_ptr<detail::trace_writer>> tracks;
   };

@@ -23,9 +23,9 @@ namespace detail {
 
 /// The order of one epoch of `block_shuffled`: O(1) memory, trivially copyable.
 ///
-/// The full blocks come in the order of a permutation; the short one at the end of the dataset, if
-/// there is one, comes at a place of its own, drawn evenly from all. So no inverse is looked for,
-/// and every order of the blocks is as likely as every other.
+/// The full blocks come in the order of a permutation. The short block at the end of the dataset,
+/// if any, is inserted at a uniformly drawn position. So no inverse permutation is needed, and all
+/// orders of the blocks are equally likely.
 class block_order {
  public:
   /// The order of `n` samples in blocks of `block` >= 1. Throws std::invalid_argument unless
@@ -40,8 +40,8 @@ class block_order {
     if (short_size_ != 0) short_begin_ = uniform(gen, std::uint64_t{0}, full_) * block_;
   }
 
-  /// The samples from the place `first` of the order on. Each block that is touched costs as much
-  /// as some tens of samples.
+  /// Writes the samples from position `first` of the order on. Each block that is touched costs as
+  /// much as some tens of samples.
   void fill(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
     while (!out.empty()) {
       const auto [which, begin, length] = block_at(first);
@@ -58,11 +58,11 @@ class block_order {
  private:
   struct placed_block {
     std::uint64_t which;   // in the dataset
-    std::uint64_t begin;   // place of its first sample in the order
+    std::uint64_t begin;   // position of its first sample in the order
     std::uint64_t length;  // samples
   };
 
-  // Streams are numbered by blocks, from 0, so the last two are free for what is drawn beside them.
+  // Streams are numbered by block from 0, so the last two numbers are free for other draws.
   static constexpr std::uint64_t of_blocks = (std::numeric_limits<std::uint64_t>::max)();
   static constexpr std::uint64_t of_short_block = of_blocks - 1;
 
@@ -74,14 +74,14 @@ class block_order {
     return n;
   }
 
-  /// An order of `n` elements out of stream `index`.
+  /// A permutation of `n` elements from stream `index`.
   [[nodiscard]] permutation permutation_of(std::uint64_t index, std::uint64_t n) const {
     sample_generator gen{key_, index};
     const std::uint64_t seed = draw64(gen);
     return {n, seed, draw64(gen)};
   }
 
-  /// The block that has place `k` of the order.
+  /// The block that contains position `k` of the order.
   [[nodiscard]] placed_block block_at(std::uint64_t k) const noexcept {
     const bool behind_short = k >= short_begin_;
     if (behind_short && k - short_begin_ < short_size_) return {full_, short_begin_, short_size_};
@@ -91,23 +91,23 @@ class block_order {
 
   random_key key_;
   std::uint64_t block_;
-  std::uint64_t full_;  // how many blocks are full
+  std::uint64_t full_;  // the number of full blocks
   std::uint64_t short_size_;
-  std::uint64_t short_begin_ = 0;  // place of the short block's first sample
+  std::uint64_t short_begin_ = 0;  // position of the short block's first sample
   permutation blocks_;             // of the full ones
 };
 
 }  // namespace detail
 
-/// Every sample once, near to its neighbours: blocks of `block` consecutive samples come in random
-/// order, and each block is shuffled inside. For storage that reads runs faster than single samples
-/// (disks, networks, compressed shards): a block is read from one place while the page cache holds
-/// it. New in every epoch and the same wherever `seed` is.
+/// Shuffles blocks of `block` consecutive samples, and the samples within each block; every sample
+/// comes once. For storage where sequential reads are faster than single samples (disks, networks,
+/// compressed shards): a block is read while the page cache holds it. A new order in every epoch,
+/// reproducible from `seed`.
 ///
-/// Not as good as a shuffle: samples of a block stay within `block` places of each other, so a
-/// dataset sorted by class gives batches of few classes. A block of several batches, and of at
-/// least some MiB, is a good start. block >= n is a shuffle of all, block == 1 one of single
-/// samples; the last block may be shorter and comes at a random place too.
+/// Less random than a full shuffle: samples of a block stay within `block` positions of each other,
+/// so a dataset sorted by class gives batches of few classes. A block of several batches and at
+/// least some MiB is a good start. Both block >= n and block == 1 are full shuffles; a shorter last
+/// block also comes at a random position.
 ///
 /// O(1) memory and resume anywhere, as with `shuffled`. PyTorch: no counterpart in core;
 /// WebDataset's shuffle of shards with a buffer is close. `size` and `order` throw `option_error`

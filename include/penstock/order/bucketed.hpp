@@ -26,23 +26,22 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Windows of a shuffled order, each put into batches of similar lengths, and the last few of them
-/// kept: a window serves all its batches once it is made. What it gives is a function of the
-/// arguments alone; for any number of threads.
+/// Windows of a shuffled order, each arranged in batches of similar lengths. The last few windows
+/// are cached, since each serves many batches. Results depend on the arguments alone. Thread-safe.
 template <class Lengths>
 class length_windows {
  public:
-  /// For windows of `batches` batches of `batch_size` samples, whose lengths `lengths(index)` says.
+  /// For windows of `batches` batches of `batch_size` samples with the lengths `lengths(index)`.
   length_windows(Lengths lengths, std::size_t batch_size, std::size_t batches)
       : lengths_(std::move(lengths)), batch_size_(batch_size), ranked_(batch_size * batches) {
     for (window& one : kept_) one.samples.resize(ranked_.size());
   }
   length_windows(length_windows&&) = delete;
 
-  /// What says the lengths.
+  /// The length function.
   [[nodiscard]] const Lengths& lengths() const noexcept { return lengths_; }
 
-  /// The samples from the place `first` on of the order that `shuffled` has under `key`.
+  /// Writes the samples from position `first` on of the order of `shuffled` under `key`.
   void fill(const permutation& shuffled, const random_key& key, std::uint64_t first,
             std::span<std::uint64_t> out) noexcept {
     const std::uint64_t size = ranked_.size();
@@ -62,7 +61,7 @@ class length_windows {
  private:
   struct window {
     std::vector<std::uint64_t> samples = {};
-    std::uint64_t total = 0;  ///< samples of the dataset; 0: nothing is kept here
+    std::uint64_t total = 0;  ///< samples of the dataset; 0: an empty entry
     std::uint64_t epoch = 0;
     std::uint64_t which = 0;
     std::uint64_t used = 0;  ///< when, counted in calls
@@ -71,7 +70,7 @@ class length_windows {
     std::uint64_t length;
     std::uint64_t sample;
     std::uint32_t
-        place;  // in the shuffled order: among equal lengths chance decides, not the dataset
+        place;  // in the shuffled order, which breaks ties between equal lengths at random
   };
 
   window& find(const permutation& shuffled, const random_key& key, std::uint64_t which) noexcept {
@@ -99,8 +98,8 @@ class length_windows {
         (std::min)(std::uint64_t{ranked_.size()}, shuffled.size() - begin));
     const std::span<std::uint64_t> samples{one.samples.data(), count};
     shuffled.fill(begin, samples);
-    // The samples after the last full batch stay a batch of their own, as chance has put them
-    // together: a loader that drops it drops no length more than another.
+    // The samples after the last full batch remain an unsorted batch: a loader that drops it
+    // favours no length.
     const std::size_t batches = count / batch_size_;
     if (batches == 0) return;
     const std::span<ranked> all{ranked_.data(), batches * batch_size_};
@@ -124,10 +123,10 @@ class length_windows {
 
   Lengths lengths_;
   std::size_t batch_size_;
-  // Guards all that follows. Held while a window is made: a thread that needs it waits.
+  // Guards the members below. Held while a window is made, so that threads that need it wait.
   std::mutex mutex_;
   std::vector<ranked> ranked_;  // of the window that is being made
-  std::array<window, 4> kept_;  // more than the batches under way touch, or they would be made anew
+  std::array<window, 4> kept_;  // more than batches in flight use: none is recomputed
   std::uint64_t calls_ = 0;
 };
 
@@ -143,7 +142,7 @@ class bucketed_order {
         shuffled_(n, seed, epoch),
         key_{.seed = seed, .epoch = epoch, .stage = bucketed_stage} {}
 
-  /// The samples from the place `first` of the order on.
+  /// Writes the samples from position `first` of the order on.
   void fill(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
     windows_->fill(shuffled_, key_, first, out);
   }
@@ -160,25 +159,24 @@ class bucketed_order {
 struct bucketed_options {
   /// Together with the epoch, determines the order.
   std::uint64_t seed = 0;
-  /// Samples a batch: the loader's `batch_size`, or the `global_batch` of a `sharded` over it.
+  /// Samples per batch: the loader's `batch_size`, or the `global_batch` of a `sharded` over it.
   std::size_t batch_size = 0;
-  /// Batches among which samples are put together by length. More waste less of what is padded to
-  /// the longest of a batch, and leave less to chance: a sample shares its batch with its
-  /// neighbours in length out of `window * batch_size` that chance has put together. At most 2^24
-  /// samples.
+  /// Batches per window. A larger window wastes less on padding and is less random: a sample shares
+  /// its batch with those of nearest length among `window * batch_size` random samples. At most
+  /// 2^24 samples.
   std::size_t window = 64;
 };
 
 namespace detail {
 
-/// Says the length of a sample by its index.
+/// Returns the length of a sample by its index.
 template <class Function>
 concept length_function =
     std::move_constructible<Function> && requires(const Function& length, std::uint64_t index) {
       { length(index) } noexcept -> std::convertible_to<std::uint64_t>;
     };
 
-/// Lengths that lie in an array of another owner.
+/// Lengths in an array of another owner.
 template <std::integral Length>
 class length_array {
  public:
@@ -195,7 +193,7 @@ class length_array {
   [[nodiscard]] std::uint64_t operator()(std::uint64_t index) const noexcept {
     return static_cast<std::uint64_t>(lengths_[static_cast<std::size_t>(index)]);
   }
-  /// How many there are.
+  /// The number of lengths.
   [[nodiscard]] std::uint64_t size() const noexcept { return lengths_.size(); }
 
  private:
@@ -204,39 +202,38 @@ class length_array {
 
 }  // namespace detail
 
-/// Every sample once, in batches of similar lengths: for models that pad a batch to its longest
-/// sample. New in every epoch and the same wherever `seed` is.
+/// Shuffles samples into batches of similar lengths, for models that pad a batch to its longest
+/// sample; every sample comes once. A new order in every epoch, reproducible from `seed`.
 ///
 ///     std::vector<std::uint32_t> lengths = ...;  // one for each sample
 ///     ps::bucketed order{lengths, {.seed = 1, .batch_size = 64}};
 ///     ps::loader loader{texts, order, {.batch_size = 64}};
 ///
-/// The order of `shuffled`, cut into windows of `window` batches; each window is sorted by length,
-/// cut into batches, and these are dealt out in random order. So the lengths of successive batches
-/// are as random as before, and any batch is reached without those before it: a loop resumes
-/// anywhere. What is left of the last window after its full batches comes last and is not sorted,
-/// so that `partial_batch::drop` leaves out no length more than another. (Sorting within a pool of
-/// batches: Morishita et al., "An empirical study of mini-batch creation strategies for neural
-/// machine translation", 2017.)
+/// The order of `shuffled`, cut into windows of `window` batches; each window is sorted by length
+/// and cut into batches, which come in random order. So the lengths of successive batches are
+/// random, and any batch can be computed without those before it: a loop resumes anywhere. The
+/// incomplete batch of the last window comes last and is not sorted, so that `partial_batch::drop`
+/// favours no length. (Sorting within a pool of batches: Morishita et al., "An empirical study of
+/// mini-batch creation strategies for neural machine translation", 2017.)
 ///
-/// Lengths are an array, which must outlive the sampler (a temporary one does not compile), or a
-/// function of the index that is noexcept: `[&](std::uint64_t i) noexcept { return texts.length(i);
-/// }`, called by one thread at a time, once for each sample and epoch. Memory: 56 bytes a sample of
-/// a window, and none for the dataset. Copies share it. Any number of threads may share one; a lock
-/// is taken for each run of samples, and held while a window is made.
+/// Lengths come from an array, which must outlive the sampler (a temporary does not compile), or
+/// from a noexcept function of the index: `[&](std::uint64_t i) noexcept { return texts.length(i);
+/// }`, called by one thread at a time, once for each sample and epoch. Memory: 56 bytes per sample
+/// of a window, independent of the dataset; copies share it. Any number of threads may share a
+/// sampler; a lock is taken for each chunk of samples, and held while a window is made.
 ///
 /// PyTorch: no counterpart in core; `group_by_length` of Hugging Face's Trainer is close. An order
-/// refers to the sampler: keep it or a copy as long as its orders, as a loader does; `order` of a
-/// temporary does not compile. Errors: `option_error` for a batch size or a window of 0, a window
-/// of more than 2^24 samples, and from `size` and `order` when an array has another number of
-/// lengths than the dataset has samples; std::invalid_argument unless 1 <= n <= 2^63.
+/// refers to the sampler: keep the sampler or a copy alive as long as its orders, as a loader does;
+/// `order` of a temporary does not compile. Errors: `option_error` for a batch size or a window of
+/// 0, a window of more than 2^24 samples, and from `size` and `order` if the array's size differs
+/// from the dataset's; std::invalid_argument unless 1 <= n <= 2^63.
 template <detail::length_function Lengths>
 class bucketed {
  public:
-  /// What tells the lengths is not the sampler's own.
+  /// The lengths belong to another owner.
   static constexpr bool borrows = true;
 
-  /// Puts samples together by `lengths`.
+  /// Groups samples by `lengths`.
   bucketed(Lengths lengths, const bucketed_options& options)
       : options_(checked(options)),
         windows_(std::make_shared<detail::length_windows<Lengths>>(
@@ -252,7 +249,7 @@ class bucketed {
   }
   detail::bucketed_order<Lengths> order(std::uint64_t n, std::uint64_t epoch) && = delete;
 
-  /// What it was made with.
+  /// The options.
   [[nodiscard]] const bucketed_options& options() const noexcept { return options_; }
 
  private:
@@ -283,7 +280,7 @@ class bucketed {
   std::shared_ptr<detail::length_windows<Lengths>> windows_;
 };
 
-/// By the lengths of an array, which must outlive it.
+/// With the lengths in an array, which must outlive the sampler.
 template <std::ranges::contiguous_range Range>
   requires(std::ranges::sized_range<Range> && std::integral<std::ranges::range_value_t<Range>>)
 bucketed(Range&&, const bucketed_options&)

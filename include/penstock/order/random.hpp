@@ -18,22 +18,21 @@
 #include <penstock/order/detail/philox.hpp>
 #include <penstock/order/support/draw.hpp>
 
-// Random bits that depend on nothing but (seed, epoch, stage, sample index), and distributions that
-// turn them into the same numbers with every standard library, compiler and set of flags, save
-// those that give up IEEE arithmetic (-ffast-math). That is what makes a batch the same for any
-// number of workers.
+// Random bits that depend only on (seed, epoch, stage, sample index), and distributions that turn
+// them into identical numbers with every standard library, compiler and set of flags, except those
+// that give up IEEE arithmetic (-ffast-math). Hence a batch is the same for any number of workers.
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The layers of the ziggurat for the normal density, and the two functions that it needs.
+/// The layers of the ziggurat for the normal density, with the functions that it needs.
 ///
-/// exp and log are our own because those of the C libraries differ in their last bits, and every
-/// product that is added to something goes through fma, which leaves the compiler nothing to
-/// contract or not. 256 layers of equal area: layer 0 is the base with the tail beyond `tail`.
-/// Source: Marsaglia, Tsang, "The ziggurat method for generating random variables", 2000; layer
-/// and position from different bits after Doornik, "An improved ziggurat method", 2005.
+/// exp and log are implemented here because those of C libraries differ in their last bits. Every
+/// multiply-add is an explicit fma, so that results do not depend on contraction by the compiler.
+/// 256 layers of equal area: layer 0 is the base with the tail beyond `tail`. Source: Marsaglia,
+/// Tsang, "The ziggurat method for generating random variables", 2000; layer and position from
+/// different bits after Doornik, "An improved ziggurat method", 2005.
 struct ziggurat {
   static constexpr std::size_t layers = 256;
   static constexpr double tail = 3.654152885361008771645;
@@ -90,15 +89,15 @@ struct ziggurat {
   }
 };
 
-/// The table. A template, so that only a program that draws normal numbers has the compiler work it
-/// out, which takes it a fifth of a second.
+/// The table. A template, so that only programs that draw normal numbers pay for its computation, a
+/// fifth of a second of compile time.
 template <class = void>
 inline constexpr ziggurat normal_layers{};
 
 /// A standard normal number.
 template <random_bits32 Generator, class Table = void>
 double draw_normal(Generator& gen) {
-  const ziggurat& table = normal_layers<Table>;  // dependent: worked out where this is called
+  const ziggurat& table = normal_layers<Table>;  // dependent: computed only where this is called
   for (;;) {
     const std::uint64_t bits = draw64(gen);
     const std::size_t layer = bits & 0xff;
@@ -127,16 +126,16 @@ double draw_normal(Generator& gen) {
 
 }  // namespace detail
 
-/// What a whole epoch's random bits depend on; the sample's index is the fourth part and is told
-/// to `sample_generator`. `stage` keeps two random stages of one pipeline from sharing a stream;
-/// the last ones, from 2^32 - 8 on, belong to the samplers, to substitutes of bad samples, to
-/// whole batches and to `random_split`.
+/// The key of an epoch's random bits; the sample's index, the fourth part, is given to
+/// `sample_generator`. `stage` keeps two random stages of one pipeline from sharing a stream; the
+/// values from 2^32 - 8 on are reserved for samplers, substitutes of bad samples, whole batches and
+/// `random_split`.
 struct random_key {
-  /// Determines all random bits of a training, together with epoch, sample and stage.
+  /// Determines, with epoch, sample and stage, all random bits of a training.
   std::uint64_t seed = 0;
   /// The epoch.
   std::uint64_t epoch = 0;
-  /// Which random stage of the pipeline it is.
+  /// The number of the random stage in the pipeline.
   std::uint32_t stage = 0;
 
   /// This key with stage `other`.
@@ -150,9 +149,9 @@ struct random_key {
 /// The random generator of one sample in one epoch: Philox4x32-10 in counter mode.
 ///
 /// Equal (seed, epoch, stage, index) give equal bits, on every machine and from every thread; a
-/// change in any of the four gives an unrelated stream. The words repeat after 2^34 of them. Meets
-/// `std::uniform_random_bit_generator`; 44 bytes, trivially copyable, nothing allocated, so it is
-/// made afresh for every sample. One object is for one thread at a time.
+/// change in any of the four gives an unrelated stream. The period is 2^34 words. Models
+/// `std::uniform_random_bit_generator`; 44 bytes, trivially copyable, without allocation, so that
+/// one can be made for every sample. Not thread-safe.
 ///
 ///     penstock::sample_generator gen{{.seed = 1, .epoch = 3}, 41};
 ///     float angle = penstock::uniform(gen, -15.0f, 15.0f);
@@ -162,9 +161,9 @@ class sample_generator {
 
   /// The stream of sample `index` (its position in the dataset, not in the batch) under `key`.
   constexpr sample_generator(const random_key& key, std::uint64_t index) noexcept {
-    // 224 bits name a stream and Philox takes 192, 32 of which count blocks: seed, epoch and stage
-    // are condensed first. For one seed that is a bijection of which 96 bits are kept; the index
-    // stays as it is, so two samples of an epoch can never share a stream.
+    // A stream is named by 224 bits, but Philox takes 192, 32 of which count blocks: so seed, epoch
+    // and stage are condensed first. For a fixed seed this is a bijection, of which 96 bits are
+    // kept; the index is used unchanged, so two samples of an epoch never share a stream.
     const auto stream =
         detail::philox4x32({low_half(key.epoch), high_half(key.epoch), key.stage, 0},
                            {low_half(key.seed), high_half(key.seed)});
@@ -201,14 +200,13 @@ class sample_generator {
   std::uint32_t used_ = 4;
 };
 
-// The distributions take any generator whose every call gives 32 equally likely bits:
-// `sample_generator`, `std::mt19937`.
+// The distributions take any generator that gives 32 uniform bits per call: `sample_generator`,
+// `std::mt19937`.
 
-/// Uniform on the half-open [low, high), the unit that of the arguments: `high` is never returned,
-/// not even by rounding; low == high gives low. A float takes one word and has 2^24 steps, a double
-/// takes two and has 2^53. PyTorch: `Tensor.uniform_`.
-/// Throws std::invalid_argument unless low <= high and high - low is finite.
-/// Mind the types: `uniform(gen, 0, 1)` is the function for integers and gives 0 or 1.
+/// Uniform on the half-open [low, high): `high` is never returned, not even by rounding; low ==
+/// high gives low. A float takes one word and has 2^24 steps, a double takes two and has 2^53.
+/// PyTorch: `Tensor.uniform_`. Throws std::invalid_argument unless low <= high and high - low is
+/// finite. Note: `uniform(gen, 0, 1)` calls the function for integers and gives 0 or 1.
 template <detail::random_bits32 Generator, detail::real Real>
 [[nodiscard]] Real uniform(Generator& gen, Real low, Real high) {
   const double from = low;
@@ -229,10 +227,10 @@ template <detail::random_bits32 Generator, detail::real Real>
 }
 
 /// Uniform on the closed [low, high], without bias, for any integer type but bool and for its full
-/// range; the type does not change the numbers. One word where high - low < 2^32, otherwise two;
-/// more only when a draw would be biased. PyTorch: `torch.randint`, whose upper end is open.
-/// Throws std::invalid_argument if low > high.
-/// Source: Lemire, "Fast random integer generation in an interval", 2019.
+/// range; the numbers do not depend on the type. Takes one word if high - low < 2^32, otherwise
+/// two; more only when a draw would be biased. PyTorch: `torch.randint`, whose upper end is open.
+/// Throws std::invalid_argument if low > high. Source: Lemire, "Fast random integer generation in
+/// an interval", 2019.
 template <detail::random_bits32 Generator, detail::integer Integer>
 [[nodiscard]] constexpr Integer uniform(Generator& gen, Integer low, Integer high) {
   if (low > high) {

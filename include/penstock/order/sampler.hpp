@@ -10,8 +10,8 @@
 
 #include <penstock/order/support/permutation.hpp>
 
-// A sampler says which sample comes k-th in epoch e, as a pure function: no state, no list. One of
-// your own is a type like this:
+// A sampler determines which sample comes k-th in epoch e, as a pure function, without state or
+// list. Your own sampler is a type like this:
 //
 //     struct every_other {
 //       std::uint64_t size(std::uint64_t n) const { return (n + 1) / 2; }  // drawn in an epoch
@@ -29,9 +29,9 @@ inline namespace PENSTOCK_ABI {
 /// The order of one epoch. `order.fill(first, out)` writes the indices of the samples that come at
 /// the positions first, first + 1, ... first + out.size() - 1.
 ///
-/// Called from several threads at once for any runs, in any order and also twice: equal arguments
-/// must give equal indices. The loader asks only for positions below the sampler's `size(n)` and
-/// expects indices below n. Copied as plain bytes, so it holds no owner.
+/// Called from several threads at once, for any ranges of positions, in any order and repeatedly:
+/// equal arguments must give equal indices. The loader asks only for positions below the sampler's
+/// `size(n)` and expects indices below n. Must be trivially copyable, so it owns nothing.
 template <class Order>
 concept epoch_order =
     std::is_trivially_copyable_v<Order> &&
@@ -39,14 +39,15 @@ concept epoch_order =
       { order.fill(first, out) } noexcept;
     };
 
-/// What chooses the samples: `sampler.size(n)` is how many an epoch draws from a dataset of n >= 1
-/// samples (fewer, as many or more; a sample may be drawn twice), `sampler.order(n, epoch)` is the
-/// order of that epoch. Both are const and pure. PyTorch: `torch.utils.data.Sampler`.
+/// Chooses the samples of an epoch: `sampler.size(n)` is the number of samples that an epoch draws
+/// from a dataset of n >= 1 samples (any number; a sample may be drawn more than once),
+/// `sampler.order(n, epoch)` is the order of that epoch. Both are const and pure. PyTorch:
+/// `torch.utils.data.Sampler`.
 ///
-/// What `order` throws comes at the turn of the first batch that needs it. One that takes its time
-/// is seen by `loader_options::stall_warning` and `timeout`; a sampler whose `order` needs what
-/// another object owns says `static constexpr bool borrows = true`, and a loader's destructor waits
-/// for it then.
+/// An exception from `order` is rethrown at the turn of the first batch that needs the order. A
+/// slow `order` is covered by `loader_options::stall_warning` and `timeout`. A sampler whose
+/// `order` refers to another owner's memory has `static constexpr bool borrows = true`; then a
+/// loader's destructor waits for it.
 template <class Sampler>
 concept sampler = std::copyable<Sampler> &&
                   requires(const Sampler& sampler, std::uint64_t n, std::uint64_t epoch) {
@@ -56,7 +57,7 @@ concept sampler = std::copyable<Sampler> &&
 
 namespace detail {
 
-/// A sampler made for one batch size, as `sharded` is: a loader of another one refuses it.
+/// A sampler for one batch size, such as `sharded`; a loader with another batch size refuses it.
 template <class Sampler>
 concept sampler_of_batches = sampler<Sampler> && requires(const Sampler& sampler) {
   { sampler.batch_size() } -> std::same_as<std::size_t>;
@@ -67,9 +68,9 @@ template <sampler Sampler>
 using order_of = std::remove_cvref_t<decltype(std::declval<const Sampler&>().order(
     std::uint64_t{}, std::uint64_t{}))>;
 
-/// 0, 1, 2, ...: the order that `sequential` gives.
+/// The order 0, 1, 2, ... of `sequential`.
 struct identity_order {
-  /// The samples from the place `first` of the order on.
+  /// Writes the samples from position `first` of the order on.
   void fill(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = first + i;
   }
@@ -85,9 +86,9 @@ struct sequential {
   }
 };
 
-/// Every sample once, in an order that is new in every epoch and the same wherever `seed` is.
-/// PyTorch: `RandomSampler` (`shuffle=True`) with `generator.manual_seed(seed)`.
-/// `order` throws std::invalid_argument unless 1 <= n <= 2^63.
+/// Every sample once, in a random order that is new in every epoch and reproducible from `seed`.
+/// PyTorch: `RandomSampler` (`shuffle=True`) with `generator.manual_seed(seed)`. `order` throws
+/// std::invalid_argument unless 1 <= n <= 2^63.
 struct shuffled {
   /// Together with the epoch, determines the order.
   std::uint64_t seed = 0;

@@ -15,31 +15,31 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// What to do with an epoch's last samples where they do not fill a global batch.
+/// What to do with an epoch's last samples if they do not fill a global batch.
 enum class shard_tail {
-  wrap,  ///< a last batch filled up from the epoch's start; DistributedSampler(drop_last=False)
-  drop,  ///< no such batch; DistributedSampler(drop_last=True)
+  wrap,  ///< complete the batch with the epoch's first samples; DistributedSampler(drop_last=False)
+  drop,  ///< drop the batch; DistributedSampler(drop_last=True)
 };
 
 /// The options of `sharded`. Bad values throw `option_error` at its construction.
 struct shard_options {
-  /// Which share this process reads, from 0. DistributedSampler(rank).
+  /// The rank of this process, from 0. DistributedSampler(rank).
   int rank = 0;
 
-  /// How many processes share an epoch. DistributedSampler(num_replicas).
+  /// The number of processes that share an epoch. DistributedSampler(num_replicas).
   int world = 1;
 
-  /// Samples that all ranks together take in a step: a multiple of `world`. The loader of every
-  /// rank has `batch_size = global_batch / world`.
+  /// Samples of one step over all ranks: a multiple of `world`. The loader of every rank has
+  /// `batch_size = global_batch / world`.
   std::size_t global_batch = 0;
 
-  /// What becomes of the rest of the epoch.
+  /// What to do with the last samples of the epoch.
   shard_tail tail = shard_tail::wrap;
 };
 
 namespace detail {
 
-/// The order that one rank reads: of every global batch its own run of `batch` places.
+/// The order of one rank: its `batch` consecutive positions of every global batch.
 template <epoch_order Order>
 class shard_order {
  public:
@@ -51,12 +51,12 @@ class shard_order {
         batch_(options.global_batch / static_cast<std::size_t>(options.world)),
         begin_(batch_ * static_cast<std::size_t>(options.rank)) {}
 
-  /// The samples from the place `first` of the rank's order on. As fast as the order that is dealt
-  /// out, but for two divisions a batch.
+  /// Writes the samples from position `first` of the rank's order on. As fast as the global order,
+  /// plus two divisions per batch.
   void fill(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
     while (!out.empty()) {
       const std::uint64_t at = first % batch_;
-      // After the epoch's end its start follows.
+      // Past the end, the epoch wraps around to its start.
       const std::uint64_t place = (first / batch_ * global_batch_ + begin_ + at) % drawn_;
       const auto count = static_cast<std::size_t>(
           (std::min)({std::uint64_t{out.size()}, batch_ - at, drawn_ - place}));
@@ -71,33 +71,33 @@ class shard_order {
   std::uint64_t drawn_;
   std::uint64_t global_batch_;
   std::uint64_t batch_;
-  std::uint64_t begin_;  // of the rank's run in a global batch
+  std::uint64_t begin_;  // of the rank's positions in a global batch
 };
 
 }  // namespace detail
 
-/// Deals the order of any sampler out to the ranks of data-parallel training.
+/// Distributes the order of any sampler over the ranks of data-parallel training.
 ///
 ///     ps::sharded order{ps::shuffled{.seed = 1}, {.rank = 3, .world = 8, .global_batch = 1024}};
 ///     ps::loader loader{digits, order, {.batch_size = order.batch_size()}};
 ///
-/// Step s of rank r is the places [s G + r G/w, s G + (r + 1) G/w) of the global order, G the
-/// global batch and w the world: put together in the order of the ranks, step s is the same global
-/// batch for every world that divides G. Training that stops at step s on 8 ranks goes on at step s
-/// on 4 and has missed and repeated nothing. Every rank has the same number of batches, all of them
-/// full: none is left waiting in a collective. `wrap` repeats up to G - 1 samples an epoch, and the
-/// same ones for every world; `drop` leaves out as many.
+/// Step s of rank r has the positions [s G + r G/w, s G + (r + 1) G/w) of the global order, where G
+/// is the global batch and w the world size. Concatenated over the ranks, step s is the same global
+/// batch for every w that divides G: training that stops at step s on 8 ranks resumes at step s on
+/// 4 without skipping or repeating a sample. Every rank has the same number of batches, all of them
+/// full, so that no rank is left waiting in a collective. `wrap` repeats up to G - 1 samples per
+/// epoch, the same ones for every w; `drop` omits as many.
 ///
-/// PyTorch: `DistributedSampler`, with `set_epoch` done; it deals sample by sample, and its filling
-/// depends on the world. O(1) memory beyond the sampler's own. Copyable; any number of threads may
-/// share one.
+/// PyTorch: `DistributedSampler`, without `set_epoch`; it distributes sample by sample, and its
+/// padding depends on the world size. O(1) memory beyond the sampler's own. Copyable; any number of
+/// threads may share one.
 ///
 /// All ranks need the same sampler, seed, global batch and dataset. A loader of another batch size
 /// throws `option_error`.
 template <sampler Sampler>
 class sharded {
  public:
-  /// Whether `Sampler` says that its `order` needs what another object owns.
+  /// Whether `Sampler` borrows.
   static constexpr bool borrows = [] {
     if constexpr (requires { Sampler::borrows; }) {
       return Sampler::borrows;
@@ -106,8 +106,8 @@ class sharded {
     }
   }();
 
-  /// Deals `all` out. Throws `option_error` unless 0 <= rank < world and `world` divides
-  /// `global_batch`, which is at least 1.
+  /// Distributes the order of `all`. Throws `option_error` unless 0 <= rank < world and `world`
+  /// divides `global_batch`, which is at least 1.
   sharded(Sampler all, const shard_options& options) : all_(std::move(all)), options_(options) {
     const auto [rank, world, global_batch, tail] = options;
     if (world < 1) throw option_error("world", "must be at least 1, is " + std::to_string(world));
@@ -127,9 +127,9 @@ class sharded {
     }
   }
 
-  /// How many samples this rank reads in an epoch: the same for all ranks, a multiple of
-  /// `batch_size()`. Throws `option_error` where `drop` leaves no batch of an epoch that has
-  /// samples, or where a place of the epoch, the filling counted, does not fit 64 bits.
+  /// The number of samples that each rank reads in an epoch, a multiple of `batch_size()`. Throws
+  /// `option_error` if `drop` leaves no batch of a non-empty epoch, or if the padded epoch has more
+  /// positions than 64 bits can count.
   [[nodiscard]] std::uint64_t size(std::uint64_t n) const {
     const std::uint64_t drawn = all_.size(n);
     const std::uint64_t global = options_.global_batch;
@@ -158,13 +158,13 @@ class sharded {
   [[nodiscard]] std::size_t batch_size() const noexcept {
     return options_.global_batch / static_cast<std::size_t>(options_.world);
   }
-  /// The sampler whose order is dealt out.
+  /// The sampler of the global order.
   [[nodiscard]] const Sampler& global() const noexcept { return all_; }
-  /// To how many ranks.
+  /// The number of ranks.
   [[nodiscard]] std::uint64_t world() const noexcept {
     return static_cast<std::uint64_t>(options_.world);
   }
-  /// What it was made with.
+  /// The options.
   [[nodiscard]] const shard_options& options() const noexcept { return options_; }
 
  private:

@@ -23,16 +23,17 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The chances of n samples in a form that gives a draw for one look into n columns. A column of
-/// height 2^32 holds `keep` parts of its own sample and leaves the rest to another one, the alias.
+/// The probabilities of n samples in a table of n columns that gives a draw with one lookup. A
+/// column of height 2^32 has `keep` units of its own sample, the others of another sample, the
+/// alias.
 ///
-/// Made of integers alone, so that it is the same on every machine, with every compiler and every
-/// flag, -ffast-math and flushed denormals included; and so that no rounding is left over at its
-/// end, which versions in floating point have to put somewhere.
+/// Computed in integers only, so that it is the same on every machine and with every compiler and
+/// flag, including -ffast-math and flushed denormals, and so that no rounding error is left over at
+/// the end, as in floating-point versions.
 ///
 /// Source: Walker, "An efficient method for generating discrete random variables with general
 /// distributions", 1977; linear time: Vose, "A linear algorithm for generating random numbers with
-/// a given distribution", 1991. Here without Vose's two lists, by two indices that only go up.
+/// a given distribution", 1991. Implemented with two ascending indices instead of Vose's two lists.
 class alias_table {
  public:
   /// 8 bytes.
@@ -53,7 +54,7 @@ class alias_table {
     level(shares_of(weights));
   }
 
-  /// The sample at height `height` of column `which`.
+  /// The sample in column `which` at height `height`.
   [[nodiscard]] std::uint32_t at(std::uint32_t which, std::uint32_t height) const noexcept {
     const column& found = columns_[which];
     return height < found.keep ? which : found.alias;
@@ -93,8 +94,9 @@ class alias_table {
     return {significand | word{1} << stored, exponent};
   }
 
-  /// What of the n columns belongs to each sample, in units of a column's 2^-32. The sum is n 2^32
-  /// exactly, 0 stays 0, and each share is right to two units, to five where n is above 2^30.
+  /// The share of the n columns that belongs to each sample, in units of 2^-32 columns. The sum is
+  /// exactly n 2^32, 0 stays 0, and each share is accurate to two units, or to five if n exceeds
+  /// 2^30.
   template <real Real>
   static std::vector<std::uint64_t> shares_of(std::span<const Real> weights) {
     int top = 0;
@@ -107,8 +109,8 @@ class alias_table {
           "weights", "expected one above 0, found " + std::to_string(weights.size()) + " zeros");
     }
 
-    // The largest weights start at bit 95, so that 2^32 of them do not overflow; what lies below
-    // bit 0 is less than 2^-62 of the sum even then.
+    // The largest weights start at bit 95, so that 2^32 of them do not overflow; bits lost below
+    // bit 0 are less than 2^-62 of the sum even then.
     constexpr int room = 95 - std::numeric_limits<Real>::digits;
     const auto fixed = [&](std::size_t i) -> wide {
       const parts weight = parts_of(weights[i], i);
@@ -119,8 +121,8 @@ class alias_table {
     wide sum = 0;
     for (std::size_t i = 0; i < weights.size(); ++i) sum += fixed(i);
 
-    // Shares are the steps of the rounded running sum: errors do not add up. 64 bits of both sums
-    // are enough, and leave room for the product.
+    // Shares are differences of the rounded running sum, so that errors do not accumulate. 64 bits
+    // of both sums suffice, and leave room for the product.
     const auto high = static_cast<std::uint64_t>(sum >> 64);
     const int drop = static_cast<int>(std::bit_width(high));
     const auto all = static_cast<std::uint64_t>(sum >> drop);
@@ -138,8 +140,8 @@ class alias_table {
     return shares;
   }
 
-  /// Fills every column that has less than its height from a sample that has more. Because the sum
-  /// is exact there is one as long as a column lacks something.
+  /// Fills every column that is not full from a sample that has too much. Since the sum is exact,
+  /// there is one as long as a column is not full.
   void level(std::vector<std::uint64_t> shares) {
     columns_.resize(shares.size());
     for (std::size_t i = 0; i < columns_.size(); ++i) {
@@ -148,7 +150,7 @@ class alias_table {
     std::size_t rich = 0;
     for (std::size_t i = 0; i < shares.size(); ++i) {
       std::size_t poor = i;
-      // A sample that gave too much away lacks something itself; if it lies ahead, its turn comes.
+      // A sample that gave too much away is not full itself; if it lies ahead, its turn comes.
       while (poor <= i && shares[poor] < full) {
         while (shares[rich] <= full) ++rich;
         columns_[poor] = {static_cast<std::uint32_t>(rich),
@@ -167,14 +169,15 @@ static_assert(sizeof(alias_table::column) == 8);
 /// The draws of one epoch of `weighted`. Refers to the table of the sampler that made it.
 class weighted_order {
  public:
-  /// Draws from `table` with the bits of (seed, epoch, place).
+  /// Draws from `table` with the random bits of (seed, epoch, position).
   weighted_order(const alias_table& table, std::uint64_t seed, std::uint64_t epoch) noexcept
       : table_(&table), key_{.seed = seed, .epoch = epoch, .stage = weighted_stage} {}
 
-  /// The samples from the place `first` of the order on; every place is a draw of its own.
+  /// Writes the samples from position `first` of the order on; every position is an independent
+  /// draw.
   void fill(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
     const auto last = static_cast<std::uint32_t>(table_->columns().size() - 1);
-    // Two loops, so that the reads of a large table, each a miss of the cache, overlap.
+    // Two loops, so that the cache misses in a large table overlap.
     for (std::size_t i = 0; i < out.size(); ++i) {
       sample_generator gen{key_, first + i};
       const std::uint64_t which = uniform(gen, std::uint32_t{0}, last);
@@ -191,8 +194,8 @@ class weighted_order {
   random_key key_;
 };
 
-/// What a container that a std::span may be made of holds. A concept of <ranges> would say it too,
-/// and be a tenth of all that the umbrella has parsed.
+/// The value type of a container that converts to std::span. A concept of <ranges> would do, but
+/// add a tenth to what the umbrella header parses.
 template <class Container>
 using spanned_value = typename decltype(std::span{std::declval<const Container&>()})::value_type;
 
@@ -200,35 +203,35 @@ using spanned_value = typename decltype(std::span{std::declval<const Container&>
 
 /// The options of `weighted`.
 struct weighted_options {
-  /// Together with epoch and place, determines the draws.
+  /// Together with epoch and position, determines the draws.
   std::uint64_t seed = 0;
-  /// Samples an epoch; 0 is as many as there are weights. WeightedRandomSampler(num_samples).
+  /// Samples per epoch; 0: the number of weights. WeightedRandomSampler(num_samples).
   std::uint64_t draws = 0;
 };
 
-/// Draws with replacement: sample i comes with chance weights[i] / sum, at every place of the epoch
-/// anew.
+/// Draws with replacement: at every position of the epoch, sample i comes with probability
+/// weights[i] / sum.
 ///
 ///     std::vector<double> weights = ...;  // one for each sample, in any unit
 ///     ps::loader loader{digits, ps::weighted{weights, {.seed = 1}}, {.batch_size = 64}};
 ///
-/// The draw at place k is a function of (seed, epoch, k), so a loop resumes anywhere. Every chance
-/// is right to 2^-29 of the mean one, so that no test of fewer than some 2^60 draws tells it from
-/// the exact one. A weight of 0 is never drawn; one below 2^-31 of the mean may never be, but many
-/// of them together keep the chance that they have together.
+/// The draw at position k is a function of (seed, epoch, k), so a loop resumes anywhere. Every
+/// probability is accurate to 2^-29 of the mean, so that no test of fewer than about 2^60 draws can
+/// tell it from the exact one. A weight of 0 is never drawn; a weight below 2^-31 of the mean may
+/// never be, but many of them together keep their joint probability.
 ///
-/// 8 bytes a weight, 16 while it is made, in O(n) time; a draw is one look into the table, whatever
-/// n. Copies share the table. Any number of threads may share one. An order refers to the table:
-/// keep the sampler or a copy of it as long as its orders, as a loader does; `order` of a temporary
-/// does not compile.
+/// Construction takes O(n) time and 16 bytes per weight, of which 8 remain; a draw is one table
+/// lookup for any n. Copies share the table; any number of threads may share a sampler. An order
+/// refers to the table: keep the sampler or a copy alive as long as its orders, as a loader does;
+/// `order` of a temporary does not compile.
 ///
-/// PyTorch: `WeightedRandomSampler(replacement=True)`, which ends at 2^24 weights (those of
-/// `torch.multinomial`) and makes the list of an epoch beforehand; here up to 2^32 - 1. Errors:
-/// `option_error` naming the weight that is negative, infinite or NaN; when there is none, or none
-/// above 0; and from `size` and `order` when the dataset has another number of samples.
+/// PyTorch: `WeightedRandomSampler(replacement=True)`, which is limited to 2^24 weights (by
+/// `torch.multinomial`) and lists an epoch in advance; here up to 2^32 - 1. Errors: `option_error`
+/// naming a weight that is negative, infinite or NaN; if there are no weights, or none above 0; and
+/// from `size` and `order` if the dataset's size differs.
 class weighted {
  public:
-  /// Draws by `weights`, float or double, which are not needed any more afterwards.
+  /// Draws by `weights`, float or double, which are not referred to after construction.
   template <class Weights>
     requires detail::real<detail::spanned_value<Weights>>
   explicit weighted(const Weights& weights, const weighted_options& options = {})
@@ -246,7 +249,7 @@ class weighted {
   }
   detail::weighted_order order(std::uint64_t n, std::uint64_t epoch) && = delete;
 
-  /// What it was made with.
+  /// The options.
   [[nodiscard]] const weighted_options& options() const noexcept { return options_; }
 
  private:

@@ -12,8 +12,8 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A loader can't continue from this state: its batches are others. The message names every
-/// difference.
+/// A loader can't continue from this state, because its batches would differ. The message names
+/// every difference.
 class [[gnu::visibility("default")]] state_mismatch : public error {
  public:
   using error::error;
@@ -32,16 +32,15 @@ inline void require_same_order(const loader_state& state, const loader_state& ow
 ///     save(feed.state());                                         // after any batch
 ///     for (auto& batch : feed.resume(load(), last_epoch)) ...     // the very next one, at once
 ///
-/// Between an epoch's last batch and what follows, such as its validation, `batch` is the number of
-/// its batches: {e, batches} is the end of epoch e, and {e + 1, 0} the start of the next one. A
-/// resume from either gives the same batches; up to epoch e + 1 it gives none.
+/// After an epoch's last batch, for example during validation, `batch` is the number of its
+/// batches: {e, batches} is the end of epoch e, and {e + 1, 0} the start of the next one. A resume
+/// from either gives the same batches; up to epoch e + 1 it gives none.
 ///
-/// It says nothing of workers, prefetch, depth or device, which change no batch. With a sharded
-/// sampler it counts global batches and is the same on every rank, so that the loop may continue
-/// with another world size. It can't tell what a dataset reads: the caller has to provide the same
-/// files.
+/// It is independent of workers, prefetch, depth and device, which change no batch. With a sharded
+/// sampler it counts global batches and is equal on every rank, so that the loop may continue with
+/// another world size. It does not identify the data: the caller has to provide the same files.
 struct loader_state {
-  /// The layout of this struct.
+  /// The version of this layout.
   std::uint32_t version = 1;
   /// `loader_options::last_batch`.
   std::uint32_t last = 0;
@@ -51,9 +50,9 @@ struct loader_state {
   std::uint64_t batch = 0;
   /// The size of the dataset.
   std::uint64_t dataset = 0;
-  /// How many samples the sampler draws in an epoch, over all ranks.
+  /// The number of samples that the sampler draws in an epoch, over all ranks.
   std::uint64_t samples = 0;
-  /// The samples of a batch, over all ranks.
+  /// The batch size over all ranks.
   std::uint64_t batch_size = 0;
   /// `loader_options::seed`.
   std::uint64_t seed = 0;
@@ -74,10 +73,9 @@ static_assert(std::is_trivially_copyable_v<loader_state> && sizeof(loader_state)
 
 namespace detail {
 
-/// A number of a state, by the name that it has in texts and messages.
+/// A member of a state, with its name in texts and messages.
 struct state_member {
-  using place_type =
-      std::uint64_t loader_state::*;  // by name: nvcc writes it with parentheses else
+  using place_type = std::uint64_t loader_state::*;  // named: else nvcc prints it in parentheses
   std::string_view name;
   place_type place;
 };

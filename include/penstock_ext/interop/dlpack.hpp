@@ -3,8 +3,7 @@
 
 /// @file
 /// Tensors of other array libraries, by DLPack and without a copy: batches as tensors (`to_dlpack`)
-/// and tensors as datasets (`from_dlpack`, `tensor_dataset`). Needs no library; the umbrella leaves
-/// it out.
+/// and tensors as datasets (`from_dlpack`, `tensor_dataset`). Needs no library.
 
 #include <penstock_ext/interop/dlpack_abi.hpp>
 #include <penstock_ext/interop/imported_tensor.hpp>

@@ -14,21 +14,22 @@
 #include <penstock/core/version.hpp>
 
 /// @file
-/// The structures of DLPack 1 (https://dmlc.github.io/dlpack/latest/), by which array libraries
-/// hand each other tensors without a copy: numpy, PyTorch, JAX, CuPy, ONNX Runtime, TVM. Written
-/// down here so that no header of DLPack's is needed. The layout is the C one: a pointer to a
-/// `dlpack::managed_tensor` is a pointer to a `DLManagedTensorVersioned`, by way of `void*`.
+/// The structures of DLPack 1 (https://dmlc.github.io/dlpack/latest/), with which array libraries
+/// exchange tensors without a copy: numpy, PyTorch, JAX, CuPy, ONNX Runtime, TVM. Declared here so
+/// that DLPack's header is not needed. The layout is that of C: a pointer to a
+/// `dlpack::managed_tensor` can be converted to one to a `DLManagedTensorVersioned` through
+/// `void*`.
 
 #include <penstock/core/error.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A tensor that was handed over cannot be read as what it was asked to be. Its deleter has been
-/// called, or is called where the exception passes.
+/// An imported tensor does not match what is expected. Its deleter has been called, or is called
+/// while the exception propagates.
 class [[gnu::visibility("default")]] dlpack_error : public error {
  public:
-  /// `where` says which function, and which field if there are several.
+  /// `where` names the function, and the field if there are several.
   dlpack_error(std::string_view where, std::string_view part, std::string expected,
                std::string found, std::string_view advice)
       : error(std::string{where} + ": " + std::string{part} + ": expected " + expected +
@@ -37,12 +38,12 @@ class [[gnu::visibility("default")]] dlpack_error : public error {
         expected_(std::move(expected)),
         found_(std::move(found)) {}
 
-  /// What does not fit: "tensor" (there is none), "version", "rank", "type", "device", "shape",
-  /// "strides", "data", "alignment".
+  /// The part that does not match: "tensor" (there is none), "version", "rank", "type", "device",
+  /// "shape", "strides", "data", "alignment".
   [[nodiscard]] const std::string& part() const noexcept { return part_; }
-  /// What would have been right.
+  /// The expected value.
   [[nodiscard]] const std::string& expected() const noexcept { return expected_; }
-  /// What the tensor says.
+  /// The tensor's value.
   [[nodiscard]] const std::string& found() const noexcept { return found_; }
 
  private:
@@ -51,22 +52,22 @@ class [[gnu::visibility("default")]] dlpack_error : public error {
   std::string found_;
 };
 
-/// DLPack's structures, under names of our own.
+/// DLPack's structures under the library's own names.
 namespace dlpack {
 
-/// The version that is written here: the first number changes with the layout, the second with
-/// what may stand in it. From 1.2 on strides are never left out.
+/// The supported version: the major number changes with the layout, the minor number with the
+/// permitted values. From 1.2 on strides are always present.
 inline constexpr std::uint32_t layout_version = 1;
-/// The second number.
+/// The minor number.
 inline constexpr std::uint32_t feature_version = 2;
 
 /// A version of DLPack.
 struct version_numbers {
-  std::uint32_t layout;   ///< another one is another layout, of which only the deleter is known
-  std::uint32_t feature;  ///< another one has other device kinds and element types
+  std::uint32_t layout;   ///< major; in another layout only the deleter is known
+  std::uint32_t feature;  ///< minor; others have other device kinds and element types
 };
 
-/// Kinds of memory. Others than these exist.
+/// Kinds of memory. The list is not complete.
 enum class device_kind : std::int32_t {
   cpu = 1,           ///< ordinary memory
   cuda = 2,          ///< of a GPU, by CUDA
@@ -76,14 +77,14 @@ enum class device_kind : std::int32_t {
   cuda_managed = 13  ///< CUDA's managed memory
 };
 
-/// Where memory is.
+/// The location of memory.
 struct place {
-  device_kind kind;    ///< of which kind
-  std::int32_t index;  ///< which of the devices, as their library counts; 0 for host memory
+  device_kind kind;    ///< the kind
+  std::int32_t index;  ///< the device's number in its library; 0 for host memory
   friend bool operator==(const place&, const place&) = default;
 };
 
-/// Kinds of numbers. Others than these exist.
+/// Kinds of numbers. The list is not complete.
 enum class type_code : std::uint8_t {
   signed_integer = 0,    ///< int8_t to int64_t
   unsigned_integer = 1,  ///< uint8_t to uint64_t
@@ -92,40 +93,39 @@ enum class type_code : std::uint8_t {
   boolean = 6            ///< a byte that is 0 or 1
 };
 
-/// What an element is.
+/// The type of an element.
 struct data_type {
-  type_code code;       ///< which kind of number
+  type_code code;       ///< the kind of number
   std::uint8_t bits;    ///< of one lane
-  std::uint16_t lanes;  ///< 1 but for vector types
+  std::uint16_t lanes;  ///< 1 except for vector types
   friend bool operator==(const data_type&, const data_type&) = default;
 };
 
-/// A tensor that someone else owns: `rank` dimensions, the outermost first.
+/// A non-owning tensor of `rank` dimensions, outermost first.
 struct tensor {
-  void* data;                 ///< null where the tensor has no element
+  void* data;                 ///< null if the tensor has no elements
   place where;                ///< the memory
-  std::int32_t rank;          ///< how many dimensions
+  std::int32_t rank;          ///< number of dimensions
   data_type type;             ///< of an element
   std::int64_t* shape;        ///< lengths
   std::int64_t* strides;      ///< in elements; null for row-major, before version 1.2
   std::uint64_t byte_offset;  ///< from `data` to the first element
 };
 
-/// A tensor with its owner: whoever holds it calls the deleter once, on any thread.
+/// A tensor with its owner: the holder calls the deleter once, on any thread.
 struct managed_tensor {
-  version_numbers version;           ///< looked at before anything else
+  version_numbers version;           ///< must be checked before anything else
   void* context;                     ///< the producer's
   void (*deleter)(managed_tensor*);  ///< frees the structure too; may be null
-  std::uint64_t flags;               ///< `flag_read_only` and the like
+  std::uint64_t flags;               ///< `flag_read_only` and others
   tensor array;                      ///< what is owned
 };
 /// In `managed_tensor::flags`: the consumer must not write.
 inline constexpr std::uint64_t flag_read_only = 1;
-/// In `managed_tensor::flags`: a copy that is the consumer's alone.
+/// In `managed_tensor::flags`: a copy that no one else uses.
 inline constexpr std::uint64_t flag_copied = 2;
 
-/// A tensor with its owner as it was before version 1: without version and flags. Many consumers
-/// take this one only.
+/// The structure before version 1, without version and flags. Many consumers accept only this one.
 struct unversioned_tensor {
   tensor array;                          ///< what is owned
   void* context;                         ///< the producer's
@@ -134,7 +134,7 @@ struct unversioned_tensor {
 
 /// Calls the deleter of a managed tensor, if it has one.
 struct delete_managed {
-  /// Frees a tensor that is not null.
+  /// Frees a non-null tensor.
   template <class Managed>
   void operator()(Managed* managed) const noexcept {
     if (managed->deleter != nullptr) managed->deleter(managed);
@@ -146,7 +146,7 @@ using managed_ptr = std::unique_ptr<managed_tensor, delete_managed>;
 /// Owns a managed tensor of the older layout.
 using unversioned_ptr = std::unique_ptr<unversioned_tensor, delete_managed>;
 
-// What the C compiler makes of dlpack.h.
+// The layout that a C compiler gives dlpack.h.
 static_assert(sizeof(place) == 8 && sizeof(data_type) == 4 && sizeof(version_numbers) == 8);
 static_assert(std::is_standard_layout_v<managed_tensor> &&
               std::is_trivially_copyable_v<managed_tensor>);
@@ -167,8 +167,8 @@ static_assert(sizeof(void*) != 8 ||
 
 namespace dlpack {
 
-/// What DLPack calls an element of type T: bool, integers, float, double and `std::byte` here.
-/// A program specialises it for others:
+/// The DLPack type of T: defined for bool, integers, float, double and `std::byte`. A program may
+/// specialise it for other types:
 ///
 ///     template <>
 ///     struct ps::dlpack::type_of<__half> {
@@ -180,7 +180,7 @@ struct type_of {};
 /// `std::int8_t` to `std::uint64_t`, and other integers of the same sizes.
 template <std::integral T>
 struct type_of<T> {
-  /// The word for it.
+  /// The DLPack type.
   static constexpr data_type value{
       std::signed_integral<T> ? type_code::signed_integer : type_code::unsigned_integer,
       8 * sizeof(T), 1};
@@ -188,29 +188,29 @@ struct type_of<T> {
 /// A byte of 0 or 1.
 template <>
 struct type_of<bool> {
-  /// The word for it.
+  /// The DLPack type.
   static constexpr data_type value{type_code::boolean, 8, 1};
 };
 /// float.
 template <>
 struct type_of<float> {
-  /// The word for it.
+  /// The DLPack type.
   static constexpr data_type value{type_code::floating, 32, 1};
 };
 /// double.
 template <>
 struct type_of<double> {
-  /// The word for it.
+  /// The DLPack type.
   static constexpr data_type value{type_code::floating, 64, 1};
 };
 /// An unsigned number of 8 bits.
 template <>
 struct type_of<std::byte> {
-  /// The word for it.
+  /// The DLPack type.
   static constexpr data_type value{type_code::unsigned_integer, 8, 1};
 };
 
-/// A type that DLPack has a word for, see `type_of`.
+/// A type with a DLPack type, see `type_of`.
 template <class T>
 concept element = requires {
   { type_of<T>::value } -> std::convertible_to<data_type>;
@@ -218,8 +218,8 @@ concept element = requires {
   *type_of<T>::value.lanes == 8 * sizeof(T);
 };
 
-/// As array libraries write it: "float32", "uint8", "bool", "bfloat16", "int32 x 4 lanes"; a code
-/// that is not known here as "code 9 of 8 bits".
+/// The type in the notation of array libraries: "float32", "uint8", "bool", "bfloat16", "int32 x 4
+/// lanes"; "code 9 of 8 bits" for an unknown code.
 [[nodiscard]] inline std::string to_string(const data_type& type) {
   const std::string bits = std::to_string(type.bits);
   const std::string lanes =
@@ -239,8 +239,8 @@ concept element = requires {
   return "code " + std::to_string(static_cast<int>(type.code)) + " of " + bits + " bits" + lanes;
 }
 
-/// "host memory", "CUDA device 1", "page-locked memory (CUDA)"; "device kind 15, device 0" for one
-/// that is not known here.
+/// "host memory", "CUDA device 1", "page-locked memory (CUDA)"; "device kind 15, device 0" for an
+/// unknown kind.
 [[nodiscard]] inline std::string to_string(const place& where) {
   const std::string index = std::to_string(where.index);
   switch (where.kind) {

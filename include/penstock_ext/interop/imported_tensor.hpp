@@ -20,20 +20,20 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// What a tensor is asked to be: samples of `extents`, each fixed or `dyn`, in host memory.
+/// The expected form of a tensor: samples of `extents`, each fixed or `dyn`, in host memory.
 struct expected_tensor {
-  std::string_view where;  // what stands before a message
+  std::string_view where;  // prefix of messages
   dlpack::data_type type;
   std::size_t element_bytes;
   std::size_t alignment;
   std::span<const std::size_t> extents;
 };
 
-/// Where the samples of a tensor lie, which was found to be what was expected.
+/// The location of the samples of a tensor that has passed the check.
 struct tensor_rows {
-  const std::byte* first;     // null only without samples
+  const std::byte* first;     // null only if there are no samples
   std::uint64_t count;        // samples
-  std::int64_t stride_bytes;  // from a sample to the next; may be 0 or below
+  std::int64_t stride_bytes;  // between samples; may be 0 or negative
   std::size_t row_bytes;      // of one sample, without gaps
 
   [[nodiscard]] bool are_contiguous() const noexcept {
@@ -50,13 +50,13 @@ struct tensor_rows {
   return text + "]";
 }
 
-/// Looks at everything that a tensor says before anyone relies on it. Never looks at the data.
+/// Validates a tensor's description. Never reads the data.
 class tensor_check {
  public:
   tensor_check(const expected_tensor& expected, const dlpack::tensor& found) noexcept
       : expected_(expected), found_(found) {}
 
-  /// Throws `dlpack_error`, with the first thing that does not fit.
+  /// Throws `dlpack_error` for the first mismatch.
   [[nodiscard]] tensor_rows rows() const {
     require_rank();
     require_type();
@@ -136,7 +136,7 @@ class tensor_check {
     std::int64_t dense = 1;
     bool fits = true;
     for (std::size_t d = rank() - 1; d > 0; --d) {
-      // Along a dimension of length 1 nobody ever goes.
+      // The stride of a dimension of length 1 is never used.
       fits = fits && (found_.shape[d] == 1 || found_.strides[d] == dense);
       dense *= found_.shape[d];
     }
@@ -174,7 +174,7 @@ class tensor_check {
     std::uintptr_t last = 0;
     std::uintptr_t end = 0;
     const std::int64_t reach = rows.stride_bytes * (found_.shape[0] - 1);
-    // Half of the address space at most: what a pointer can be moved by.
+    // At most half of the address space, the range of pointer arithmetic.
     constexpr auto farthest = (std::numeric_limits<std::ptrdiff_t>::max)();
     if (found_.byte_offset > static_cast<std::uint64_t>(farthest) ||
         __builtin_add_overflow(base, found_.byte_offset, &first) ||
@@ -185,7 +185,7 @@ class tensor_check {
              std::to_string(found_.byte_offset) + " bytes of offset and strides that leave it",
              "the tensor is damaged");
     }
-    // Steps are whole elements, so the other samples are aligned as the first one is.
+    // Strides are whole elements, so all samples are aligned like the first one.
     if (first % expected_.alignment != 0) {
       refuse("alignment", "an address that " + std::to_string(expected_.alignment) + " divides",
              std::to_string(first % expected_.alignment) + " bytes past one", "copy the tensor");
@@ -200,54 +200,54 @@ class tensor_check {
 
 }  // namespace detail
 
-/// A tensor of another library's in host memory, seen as samples: the outermost dimension counts
-/// them, and each is an array of `Extents`, fixed or `dyn`. Nothing is copied. The samples may lie
-/// any number of elements apart, as those of a slice or a reversed array do; each is in one piece.
+/// A tensor of another library in host memory as a sequence of samples: the outermost dimension
+/// counts them, and each is an array of `Extents`, fixed or `dyn`. Nothing is copied. Any stride
+/// between samples is allowed, as in a slice or a reversed array; each sample must be contiguous.
 ///
-/// Owns the tensor: copies have it in common, and the last one calls its deleter, on its thread. So
-/// a tensor of Python's may end on a worker: its producer's deleter takes the interpreter lock
-/// itself, as numpy's and PyTorch's do. The memory must not change meanwhile. Reading is
+/// Shares ownership of the tensor between copies; the last one calls the deleter, on its thread. So
+/// a Python tensor may be released on a worker: the producer's deleter must take the interpreter
+/// lock itself, as those of numpy and PyTorch do. The memory must not change meanwhile. Reading is
 /// thread-safe.
 template <dlpack::element T, std::size_t... Extents>
 class imported_tensor {
  public:
-  /// What an element is, to read.
+  /// The type of an element, for reading.
   using element_type = const T;
   using value_type = T;
   /// The extents of one sample.
   using extents_type = penstock::extents<Extents...>;
 
-  /// Takes the tensor over. Throws `dlpack_error`, which begins with `where`, for null, another
-  /// version of the layout, and a tensor of another rank, type, device, shape or of other strides
-  /// than these; and `std::bad_alloc`. The deleter is called then.
+  /// Takes ownership of the tensor. Throws `dlpack_error`, whose message begins with `where`, for
+  /// null, an unsupported version, or a mismatch of rank, type, device, shape or strides; and
+  /// `std::bad_alloc`. In both cases the deleter is called.
   imported_tensor(  // NOLINT: implicit, so that a dataset takes tensors as they come
       dlpack::managed_ptr managed, std::string_view where = "from_dlpack")
       : imported_tensor(array_of(managed.get(), where), where) {
     owner_ = std::move(managed);
   }
-  /// Takes over a tensor of the older layout, without a version.
+  /// Takes ownership of a tensor of the older layout.
   imported_tensor(  // NOLINT: implicit, as above
       dlpack::unversioned_ptr managed, std::string_view where = "from_dlpack")
       : imported_tensor(array_of(managed.get(), where), where) {
     owner_ = std::move(managed);
   }
 
-  /// How many samples there are.
+  /// The number of samples.
   [[nodiscard]] std::uint64_t size() const noexcept { return rows_.count; }
-  /// The extents of each.
+  /// The extents of a sample.
   [[nodiscard]] const extents_type& extents() const noexcept { return extents_; }
-  /// The bytes from one sample to the next: below 0 where they lie backwards, 0 where all are one.
+  /// The bytes between samples: negative if they are in reverse order, 0 if all are the same.
   [[nodiscard]] std::ptrdiff_t stride_bytes() const noexcept { return rows_.stride_bytes; }
 
-  /// Sample `index`, below `size()`, where it lies.
+  /// Sample `index` < `size()`, in the tensor's memory.
   [[nodiscard]] tensor_view<const T, Extents...> operator[](std::uint64_t index) const noexcept {
     return {address(index), extents_};
   }
 
-  /// Whether the samples lie one after the other, as `flat` needs it.
+  /// Whether the samples are contiguous, as `flat` requires.
   [[nodiscard]] bool is_contiguous() const noexcept { return rows_.are_contiguous(); }
   /// All samples as one array, for a `memory_dataset` too, which the tensor must outlive. Throws
-  /// `dlpack_error` where they do not lie one after the other.
+  /// `dlpack_error` if they are not contiguous.
   [[nodiscard]] std::span<const T> flat() const {
     require_contiguous();
     return {address(0), static_cast<std::size_t>(size()) * extents_.size()};
@@ -310,13 +310,13 @@ class imported_tensor {
   std::shared_ptr<void> owner_;
 };
 
-/// A tensor of another library's as samples of `Extents`, see `imported_tensor` for what it throws:
+/// A tensor of another library as samples of `Extents`; for exceptions see `imported_tensor`:
 /// `ps::from_dlpack<float, 3, 224, 224>(std::move(tensor))`.
 template <dlpack::element T, std::size_t... Extents>
 [[nodiscard]] imported_tensor<T, Extents...> from_dlpack(dlpack::managed_ptr managed) {
   return {std::move(managed)};
 }
-/// Takes over a tensor of the older layout, without a version.
+/// Takes ownership of a tensor of the older layout.
 template <dlpack::element T, std::size_t... Extents>
 [[nodiscard]] imported_tensor<T, Extents...> from_dlpack(dlpack::unversioned_ptr managed) {
   return {std::move(managed)};

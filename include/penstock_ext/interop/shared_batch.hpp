@@ -17,7 +17,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// What a lease does not have.
+/// Stands for members that a lease lacks.
 struct nothing {};
 
 template <class Batch>
@@ -78,9 +78,8 @@ template <class Batch>
   }
 }
 
-/// The lease that the copies of a `shared_batch` have in common, and what it was asked once: that
-/// does not change any more, so every thread reads it as it likes. All else goes through
-/// `with_lease`.
+/// The lease shared by the copies of a `shared_batch`, and its immutable properties, which any
+/// thread may read. All other access goes through `with_lease`.
 template <class Batch>
 class shared_lease {
  public:
@@ -95,7 +94,7 @@ class shared_lease {
         pinned_(pinned_of(batch_)) {}
   shared_lease(shared_lease&&) = delete;
 
-  /// What the lease said, which every thread may read.
+  /// The properties, which any thread may read.
   [[nodiscard]] auto data() const noexcept { return data_; }
   [[nodiscard]] const auto& view() const noexcept { return view_; }
   [[nodiscard]] auto slot() const noexcept { return slot_; }
@@ -103,18 +102,18 @@ class shared_lease {
   [[nodiscard]] const auto& device() const noexcept { return device_; }
   [[nodiscard]] auto pinned() const noexcept { return pinned_; }
 
-  /// What `work` makes of the lease; one thread at a time.
+  /// Calls `work` with the lease; one thread at a time.
   template <class Work>
   decltype(auto) with_lease(Work work) {
     const std::lock_guard lock{mutex_};
-    // A checked build lets a thread use the lease that was used by none since it was moved.
+    // In a checked build, moving the lease allows this thread to use it.
     if constexpr (checked) batch_ = Batch(std::move(batch_));
     return work(batch_);
   }
 
  private:
-  // Guards the lease while it lives: `also_used_on` keeps a list of streams. Its end needs no lock:
-  // it comes after the last use, by the count of the copies.
+  // Guards the lease, since `also_used_on` keeps a list of streams. Its end needs no lock: the
+  // count of copies orders it after the last use.
   std::mutex mutex_;
   Batch batch_;
   decltype(std::declval<Batch&>().data()) data_;
@@ -127,9 +126,8 @@ class shared_lease {
 
 }  // namespace detail
 
-/// A lease of a batch, to be shared: moved and not copied, true while it holds a batch, and with
-/// the batch's memory and numbers. `host_batch` and `device_batch` are models, and so is every
-/// `source_batch`.
+/// A lease that can be shared: move-only, contextually true while it holds a batch, with the
+/// batch's memory and numbers. Models: `host_batch`, `device_batch`, and every `source_batch`.
 template <class B>
 concept batch_lease =
     std::movable<B> && !std::copyable<B> && requires(B& batch, const B& constant) {
@@ -139,22 +137,22 @@ concept batch_lease =
       { constant.info() } -> std::convertible_to<batch_info>;
     };
 
-/// A lease that can be copied: all copies hold one batch, and the end of the last one ends the
-/// lease, on whichever thread that is. Made by `share`. For tensors of other libraries, callbacks
-/// and containers, which copy what keeps their memory alive.
+/// A copyable lease: all copies hold one batch, and the end of the last one ends the lease, on
+/// whichever thread that is. Made by `share`. For tensors of other libraries, callbacks and
+/// containers, which need to copy the owner of their memory.
 ///
 ///     auto batch = ps::share(std::move(lease));          // one allocation
 ///     pool.post([batch] { use(ps::get<"x">(batch)); });  // the slot stays as long as the work
 ///
-/// Threads: a handle is one thread's at a time, as a `std::shared_ptr` is; copies of it may be used
-/// and destroyed by any threads at once. Their views are of the same memory: whoever writes it has
-/// to be alone with what it writes. Those of `also_used_on` take turns.
+/// Thread safety is that of `std::shared_ptr`: one thread at a time per handle; copies may be used
+/// and destroyed on any threads at once. Their views share memory, so writes need exclusive access.
+/// Calls of `also_used_on` are serialised.
 ///
-/// Where the lease is of device memory, its end records the release on the lease's stream and on
-/// each that a copy has named by `also_used_on`. Those streams must outlive the last copy, which a
-/// CUDA stream's host functions may not hold: they may not call CUDA.
+/// For device memory, the end of the lease records the release on the lease's stream and on each
+/// stream named by `also_used_on`. These streams must outlive the last copy. Host functions of a
+/// CUDA stream must not hold a copy, since they may not call CUDA.
 ///
-/// A handle without a batch behaves as an empty lease does.
+/// A handle without a batch behaves like an empty lease.
 template <batch_lease Batch>
 class shared_batch {
   using shared_type = detail::shared_lease<Batch>;
@@ -163,13 +161,13 @@ class shared_batch {
   /// The lease that is shared.
   using batch_type = Batch;
   using record_type = typename Batch::record_type;
-  /// What its streams are referred to by, where it has any.
+  /// The type of references to its streams, if it has any.
   using stream_ref = typename detail::stream_of_lease<Batch>::type;
 
   /// An empty handle.
   shared_batch() = default;
-  /// Takes over a lease; an empty one gives an empty handle. Throws `std::bad_alloc`, and the lease
-  /// stays the caller's then.
+  /// Takes over a lease; an empty one gives an empty handle. Throws `std::bad_alloc`; then the
+  /// lease stays with the caller.
   explicit shared_batch(Batch&& batch) : info_(batch.info()) {
     if (batch) shared_ = std::make_shared<shared_type>(std::move(batch));
   }
@@ -186,41 +184,41 @@ class shared_batch {
   [[nodiscard]] std::uint64_t epoch() const noexcept { return info_.epoch; }
   /// The batch's number within its epoch.
   [[nodiscard]] std::uint64_t number() const noexcept { return info_.batch; }
-  /// Which batch it is.
+  /// Identifies the batch.
   [[nodiscard]] const batch_info& info() const noexcept { return info_; }
-  /// The slot that holds the batch, where the lease says it.
+  /// The slot that holds the batch, if the lease provides it.
   [[nodiscard]] std::size_t slot() const noexcept
     requires detail::has_slot<Batch>
   {
     return shared().slot();
   }
 
-  /// The memory of the batch, all fields: to write where the lease gives it to write.
+  /// The memory of the batch; writable if the lease's memory is.
   [[nodiscard]] auto data() noexcept { return shared().data(); }
-  /// The memory of the batch, to read.
+  /// The memory of the batch, for reading.
   [[nodiscard]] const std::byte* data() const noexcept { return shared().data(); }
 
-  /// All samples of the batch, where the lease has views.
+  /// All samples of the batch, if the lease has views.
   [[nodiscard]] auto view() noexcept
     requires detail::has_view<Batch>
   {
     return shared().view();
   }
-  /// All samples of the batch, to read.
+  /// All samples of the batch, for reading.
   [[nodiscard]] auto view() const noexcept
     requires detail::has_view<Batch>
   {
     using const_view = decltype(std::declval<const Batch&>().view());
     return const_view{shared().view()};
   }
-  /// A `tensor_view` of one field, the samples as outermost dimension.
+  /// A `tensor_view` of one field, with the samples as outermost dimension.
   template <name Name>
   [[nodiscard]] auto get() noexcept
     requires detail::has_view<Batch>
   {
     return view().template get<Name>();
   }
-  /// A `tensor_view` of one field, to read.
+  /// A `tensor_view` of one field, for reading.
   template <name Name>
   [[nodiscard]] auto get() const noexcept
     requires detail::has_view<Batch>
@@ -235,22 +233,22 @@ class shared_batch {
     return shared().stream();
   }
   /// Makes `other` wait for the batch's copy too, and the release wait for `other`, see
-  /// `device_batch::also_used_on`; named again it waits again and counts once. From any threads at
-  /// once: one after the other, under a lock of the batch's own. Throws what the lease throws.
+  /// `device_batch::also_used_on`; naming a stream again waits again but counts once. Thread-safe,
+  /// serialised by a lock of the batch. Throws what the lease throws.
   void also_used_on(stream_ref other) const
     requires detail::has_stream<Batch>
   {
     shared().with_lease([&other](Batch& batch) { batch.also_used_on(other); });
   }
-  /// Says that work on `stream` uses the batch, see `device_batch::used_on`: a checked build
-  /// reports a stream that nothing orders. From any threads at once. Does nothing otherwise.
+  /// States that work on `stream` uses the batch, see `device_batch::used_on`: a checked build
+  /// reports a stream that is not ordered. Does nothing in other builds. Thread-safe.
   shared_batch& used_on(stream_ref stream) noexcept
     requires detail::has_stream<Batch>
   {
     require_ordered(stream);
     return *this;
   }
-  /// Says that work on `stream` reads the batch.
+  /// States that work on `stream` reads the batch.
   const shared_batch& used_on(stream_ref stream) const noexcept
     requires detail::has_stream<Batch>
   {
@@ -258,13 +256,13 @@ class shared_batch {
     return *this;
   }
 
-  /// The device whose memory it is, where the lease says it. From any threads at once.
+  /// The device of the memory, if the lease provides it. Thread-safe.
   [[nodiscard]] auto device() const
     requires requires(const Batch& batch) { batch.device(); }
   {
     return shared().device();
   }
-  /// Whether the memory is page-locked, where the lease says it. From any threads at once.
+  /// Whether the memory is page-locked, if the lease knows. Thread-safe.
   [[nodiscard]] bool pinned() const
     requires requires(const Batch& batch) { batch.pinned(); }
   {
@@ -287,8 +285,8 @@ class shared_batch {
   batch_info info_;
 };
 
-/// Makes a lease one that can be copied: `auto batch = ps::share(std::move(lease))`. One
-/// allocation; throws `std::bad_alloc`, and the lease stays the caller's then.
+/// Makes a lease copyable: `auto batch = ps::share(std::move(lease))`. One allocation; throws
+/// `std::bad_alloc`, and then the lease stays with the caller.
 template <class Batch>
 [[nodiscard]] auto share(Batch&& batch) {
   static_assert(!std::is_lvalue_reference_v<Batch>,

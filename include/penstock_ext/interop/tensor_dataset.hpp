@@ -32,7 +32,7 @@ struct imported_field<Field, extents<Extents...>> {
   using type = imported_tensor<typename Field::value_type, Extents...>;
 };
 
-/// The tensor of a field, which messages name.
+/// The tensor of a field, with the field's name for messages.
 template <class Field>
 class tensor_of_field {
  public:
@@ -45,7 +45,7 @@ class tensor_of_field {
       : tensor_(std::move(managed), where()) {}
 
   [[nodiscard]] const type& get() const noexcept { return tensor_; }
-  /// What a message of this field begins with.
+  /// The prefix of this field's messages.
   [[nodiscard]] static std::string where() {
     return "tensor_dataset: field \"" + Field::key.str() + "\"";
   }
@@ -56,21 +56,21 @@ class tensor_of_field {
 
 }  // namespace detail
 
-/// A dataset over tensors of other libraries; of a record's fields, see below.
+/// A dataset over tensors of other libraries, see the specialisation.
 template <penstock::record_type Record>
 class tensor_dataset;
 
-/// A dataset over tensors of other libraries in host memory, one a field, in the record's order:
-/// `dlpack::managed_ptr`, `dlpack::unversioned_ptr`, or what `from_dlpack` made of them. Copies
-/// nothing until a sample is read; the samples of a tensor may lie any number of elements apart.
+/// A dataset over tensors of other libraries in host memory, one per field, in the record's order:
+/// `dlpack::managed_ptr`, `dlpack::unversioned_ptr`, or results of `from_dlpack`. Copies nothing
+/// until a sample is read; any stride between samples is allowed.
 ///
 ///     using digit = ps::record<ps::field<"image", float, 28, 28>,
 ///                              ps::field<"label", std::int64_t>>;
 ///     ps::tensor_dataset<digit> digits{std::move(images), std::move(labels)};
 ///
-/// Owns the tensors, with its copies, see `imported_tensor`; a loader takes the dataset over, and
-/// so they live as long as it. Dynamic extents are those of the tensors. Reading is thread-safe.
-/// The rows of a run are prefetched four ahead.
+/// Shares ownership of the tensors with its copies, see `imported_tensor`; a loader that takes the
+/// dataset keeps them alive. Dynamic extents are those of the tensors. Reading is thread-safe. Rows
+/// are prefetched into the cache, four ahead.
 template <class... Fields>
 class tensor_dataset<record<Fields...>> {
  public:
@@ -80,9 +80,9 @@ class tensor_dataset<record<Fields...>> {
       "penstock::tensor_dataset: the rows of a tensor have one length: write a dataset of "
       "your own for a ragged field, see docs/ragged.md");
 
-  /// One tensor for each field. Throws `dlpack_error`, which names the field, where one is not what
-  /// the field says, see `imported_tensor`, or has another number of samples than the first. The
-  /// tensors that were taken by then are freed, the others stay the caller's.
+  /// Takes one tensor for each field. Throws `dlpack_error`, which names the field, if a tensor
+  /// does not match its field, see `imported_tensor`, or its number of samples differs from the
+  /// first tensor's. Tensors taken by then are freed, the others stay with the caller.
   explicit tensor_dataset(detail::tensor_of_field<Fields>... tensors)
       : tensors_(std::move(tensors)...),
         layout_(std::apply(
@@ -94,9 +94,9 @@ class tensor_dataset<record<Fields...>> {
     set(std::index_sequence_for<Fields...>{});
   }
 
-  /// How many samples there are.
+  /// The number of samples.
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
-  /// The extents of each, those that the tensors have.
+  /// The extents of a sample, from the tensors.
   [[nodiscard]] const record_extents<record_type>& extents() const noexcept {
     return layout_.extents();
   }
@@ -107,7 +107,7 @@ class tensor_dataset<record<Fields...>> {
     detail::copy_rows(*this, layout_, indices, out, context);
   }
 
-  /// The sample where it lies. Throws `index_error`.
+  /// Refers to the sample in the tensors. Throws `index_error`.
   [[nodiscard]] const_sample<record_type> view(std::uint64_t index) const {
     if (index >= size_) throw index_error("tensor_dataset", index, size_);
     return {rows(index, std::index_sequence_for<Fields...>{}), layout_.extents()};

@@ -16,7 +16,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// What a managed tensor of ours points to, in one allocation with it.
+/// An exported tensor with its context, in one allocation.
 template <class Managed, class Batch, std::size_t Rank>
 struct exported_tensor {
   shared_batch<Batch> batch;
@@ -29,8 +29,8 @@ struct exported_tensor {
   }
 };
 
-/// Where the memory of a batch is. A device says `dlpack_kind`, of its memory, and
-/// `dlpack_pinned_kind`, of host memory that is page-locked for it, if that has a name of its own.
+/// The location of a batch's memory: the device's `dlpack_kind`, or for page-locked host memory its
+/// `dlpack_pinned_kind`, if it has one.
 template <class Batch>
 [[nodiscard]] dlpack::place place_of(const shared_batch<Batch>& batch, bool pinned_as_cpu) {
   using device_type = typename Batch::device_type;
@@ -76,7 +76,7 @@ template <class Managed, name Name, class Batch>
   constexpr std::size_t rank = view_type::rank;
   using exported = exported_tensor<Managed, Batch, rank>;
   const dlpack::place where = place_of(batch, pinned_as_cpu);
-  // DLPack wants null where there is no element.
+  // DLPack requires null if there are no elements.
   void* const data = view.size() == 0 ? nullptr : const_cast<value_type*>(view.data());  // NOLINT
   auto* const made = new exported{std::move(batch), view.shape(), view.strides()};
   made->managed.context = made;
@@ -102,7 +102,8 @@ template <name Name, class Batch>
   return dlpack::managed_ptr{made};
 }
 
-/// Where a stream fills a batch in host memory, returns after that: nothing else waits for it.
+/// Blocks until the stream that fills a batch in host memory is done, since nothing else waits for
+/// it.
 template <class Batch>
 void wait_for_host_memory([[maybe_unused]] const shared_batch<Batch>& batch) {
   using device_type = typename Batch::device_type;
@@ -115,27 +116,27 @@ void wait_for_host_memory([[maybe_unused]] const shared_batch<Batch>& batch) {
 
 }  // namespace detail
 
-/// How a field is exported.
+/// Options of an exported tensor.
 struct dlpack_options {
   /// The consumer must not write, see `dlpack::flag_read_only`.
   bool read_only = false;
-  /// Page-locked memory is called ordinary memory: for consumers that know no
-  /// `dlpack::device_kind::cuda_host`, as older versions of PyTorch and JAX.
+  /// Declares page-locked memory as ordinary memory, for consumers that do not support
+  /// `dlpack::device_kind::cuda_host`, such as older versions of PyTorch and JAX.
   bool pinned_as_cpu = false;
 };
 
-/// The field called `Name` of a batch as a tensor of any array library's: the batch's own memory,
-/// row-major, its shape the samples and then the field's extents, its strides always there, its
-/// offset 0. The tensor is a copy of `batch`: its deleter ends that copy, on any thread, and so the
-/// lease where it was the last. One allocation; throws `std::bad_alloc`.
+/// Exports the field called `Name` as a tensor for any array library, without a copy: row-major,
+/// with the shape (samples, field's extents...), explicit strides and offset 0. The tensor holds a
+/// copy of `batch`, which its deleter releases on any thread; the last copy ends the lease. One
+/// allocation; throws `std::bad_alloc`.
 ///
 ///     auto batch = ps::share(std::move(lease));
 ///     auto images = ps::to_dlpack<"image">(batch);  // two tensors over one slot, which comes
 ///     auto labels = ps::to_dlpack<"label">(batch);  // back when both are deleted
 ///
-/// A tensor in a GPU's memory is for work on the stream that the feed was given; for another one
-/// that stream is named. A tensor in host memory may be used at once: where a stream of the CPU
-/// device's fills it, this returns after what that stream has been given.
+/// A tensor in GPU memory is for work on the feed's stream; for another stream use the overload
+/// below. A tensor in host memory may be used at once: if a stream of the CPU device fills it, the
+/// call waits for that stream.
 template <name Name, class Batch>
 [[nodiscard]] dlpack::managed_ptr to_dlpack(shared_batch<Batch> batch,
                                             const dlpack_options& options = {}) {
@@ -144,12 +145,12 @@ template <name Name, class Batch>
 }
 
 /// `to_dlpack` for work on `consumer`, as `__dlpack__(stream)` of Python's array interface has it:
-/// that stream waits for the batch's copy, and the slot's next batch waits for what the stream has
-/// been given by the end of the lease, see `shared_batch::also_used_on`. The stream must outlive
-/// the lease. Throws what the device throws, and nothing is exported then.
+/// that stream waits for the batch's copy, and the slot is reused only after the stream's work up
+/// to the end of the lease, see `shared_batch::also_used_on`. The stream must outlive the lease.
+/// Throws what the device throws; then nothing is exported.
 ///
 /// Python's numbers 1 and 2 are `cudaStreamLegacy` and `cudaStreamPerThread`, of which the second
-/// is refused; -1 asks for no wait, and is for the function above.
+/// is refused; -1 requests no wait, as the function above.
 template <name Name, class Batch>
   requires detail::has_stream<Batch>
 [[nodiscard]] dlpack::managed_ptr to_dlpack(shared_batch<Batch> batch,
@@ -159,8 +160,8 @@ template <name Name, class Batch>
   return detail::export_versioned<Name>(std::move(batch), options.read_only, options.pinned_as_cpu);
 }
 
-/// `to_dlpack` for consumers of the older layout, which can't be told that a tensor is to be read
-/// only. The other options are as there.
+/// `to_dlpack` for consumers of the older layout, which has no read-only flag. The other options
+/// apply.
 template <name Name, class Batch>
 [[nodiscard]] dlpack::unversioned_ptr to_dlpack_unversioned(shared_batch<Batch> batch,
                                                             bool pinned_as_cpu = false) {

@@ -18,7 +18,7 @@ inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
-/// Boost's ring under the names of `ticket_ring`.
+/// Boost's ring buffer with the interface of `ticket_ring`.
 template <queue_ticket T>
 class spsc_ring {
  public:
@@ -31,13 +31,13 @@ class spsc_ring {
   boost::lockfree::spsc_queue<T> queue_;
 };
 
-/// Fences of which only the sleeper's costs anything: it has the kernel send a full one to every
-/// core that runs a thread of this process (membarrier(2)). Where the kernel does not, as in some
-/// sandboxes, both cost what they usually do.
+/// Asymmetric fences: only the sleeping side pays, by a full fence on every core that runs a thread
+/// of this process (membarrier(2)). Where the kernel does not support it, as in some sandboxes,
+/// both sides use ordinary fences.
 template <class Atomics>
 class one_sided_fences {
  public:
-  /// The first one in a process of several threads takes the kernel some milliseconds.
+  /// The first one in a multi-threaded process takes some milliseconds.
   one_sided_fences() noexcept
       : has_kernels_(in_kernel(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0) {}
 
@@ -61,13 +61,13 @@ class one_sided_fences {
 
 }  // namespace detail
 
-/// The threads that use a `batch_queue`: one at a time that pushes, and one at a time that pops.
-/// `close`, `was_closed` and `wake_poppers` are for any thread, `was_empty` for these two.
+/// The policy of a `batch_queue` with one producer and one consumer at a time. `close`,
+/// `was_closed` and `wake_poppers` are for any thread, `was_empty` for these two.
 ///
 ///     ps::batch_queue<ticket, ps::single_producer_single_consumer> queue{16};
 ///
-/// `boost::lockfree::spsc_queue` carries the tickets. A push or a pop that wakes no thread costs
-/// no fence: the thread that is about to sleep pays for both, some microseconds.
+/// Implemented by `boost::lockfree::spsc_queue`. A push or pop that wakes no thread needs no fence:
+/// the thread that is about to sleep pays for both, some microseconds.
 struct single_producer_single_consumer {
   template <detail::queue_ticket T, class Atomics>
   using ring = detail::spsc_ring<T>;

@@ -13,11 +13,10 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A sample that is to become bytes has an element for which no byte stands: an infinity, or what
-/// is not a number.
+/// A sample that is narrowed to bytes has an infinity or a NaN.
 class [[gnu::visibility("default")]] not_finite : public error {
  public:
-  /// Element `element` of the field called `field`, of sample `sample`, is `value`.
+  /// For element `element` of the field `field` of sample `sample`, which is `value`.
   not_finite(const name& field, std::uint64_t sample, std::size_t element, float value)
       : error("narrowed: field \"" + field.str() + "\", sample " + std::to_string(sample) +
               ", element " + std::to_string(element) + ": a byte stands for a finite number, is " +
@@ -25,9 +24,9 @@ class [[gnu::visibility("default")]] not_finite : public error {
               ": replace it by a map below, narrow to half or bfloat16, or leave the sample out"),
         sample_(sample),
         element_(element) {}
-  /// The sample's index in the dataset that is narrowed.
+  /// The sample's index in the narrowed dataset.
   [[nodiscard]] std::uint64_t sample() const noexcept { return sample_; }
-  /// The element's place in the field, counted in row-major order.
+  /// The element's row-major position in the field.
   [[nodiscard]] std::size_t element() const noexcept { return element_; }
 
  private:
@@ -47,13 +46,12 @@ class [[gnu::visibility("default")]] not_finite : public error {
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// What numbers the 256 values of a byte stand for: byte b for `zero + scale * b`.
+/// The numbers that bytes represent: byte b is `zero + scale * b`.
 struct affine_scale {
-  float scale = 1.0F;  ///< a step: what neighbouring bytes differ by
-  float zero = 0.0F;   ///< the number that byte 0 stands for
+  float scale = 1.0F;  ///< the step between neighbouring bytes
+  float zero = 0.0F;   ///< the value of byte 0
 
-  /// The number that `byte` stands for, rounded once: the same bits on device and host. Usable in
-  /// kernels.
+  /// The value of `byte`, rounded once, with the same bits on device and host. Usable in kernels.
   [[nodiscard]] PENSTOCK_HOST_DEVICE float operator()(std::int8_t byte) const noexcept {
     return std::fma(static_cast<float>(byte), scale, zero);
   }
@@ -61,28 +59,27 @@ struct affine_scale {
   friend constexpr bool operator==(const affine_scale&, const affine_scale&) = default;
 };
 
-/// The finest steps with which bytes reach from `least` to `most`, both finite, `least` not above
-/// `most`.
+/// The finest scale whose bytes cover [`least`, `most`], both finite, `least` <= `most`.
 ///
-/// Where 0 is between the two, it has a byte of its own, and every byte stands for a whole number
-/// of steps, exactly: a number is off by at most half a step. Elsewhere the rounding of a float may
-/// come to it. A single number is exact. The outermost byte may stand for half a step more than the
-/// outermost number: beyond 3e38 that may be infinity.
+/// If the range contains 0, a byte represents it exactly, and every byte is an exact multiple of
+/// the step, so that the error is at most half a step. Otherwise a float rounding may be added. A
+/// range of one number is exact. The outermost byte may exceed the range by half a step; beyond
+/// 3e38 that may be infinity.
 [[nodiscard]] constexpr affine_scale affine_over(float least, float most) noexcept {
   if (!(least < most)) return {0.0F, least};
   const double low = static_cast<double>(least);
   const double high = static_cast<double>(most);
   const bool has_zero = low <= 0.0 && high >= 0.0;
   double step = (high - low) / 255.0;
-  if (step < 0x1p-118) step = 0x1p-118;  // so that nothing of it is denormal
-  // Rounded up to 16 significant bits, so that a product with a whole number of 8 bits is exact.
+  if (step < 0x1p-118) step = 0x1p-118;  // avoids denormals
+  // Rounded up to 16 significant bits, so that a product with an 8-bit integer is exact.
   const auto bits = __builtin_bit_cast(std::uint64_t, step);
   constexpr std::uint64_t rest = (std::uint64_t{1} << (52U - 15U)) - 1;
   const double scale = __builtin_bit_cast(double, (bits + rest) & ~rest);
   if (!has_zero) {
     return {static_cast<float>(scale), static_cast<float>(low + 128.0 * scale)};
   }
-  // The byte of 0: rounded by truncation, which is right for a number that is not negative.
+  // The byte of 0, rounded by truncation, which is correct for a non-negative number.
   const double steps_up = -low / scale + 0.5;
   const int byte = static_cast<int>(steps_up) - 128;
   return {static_cast<float>(scale), static_cast<float>(-scale * byte)};

@@ -11,19 +11,19 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The upper 16 bits of a float, for storing and copying: bit for bit CUDA's `__nv_bfloat16`. 8
-/// significant bits over the whole range of floats. There is no arithmetic: a value is made of a
-/// float and becomes one. Usable in kernels.
+/// The upper 16 bits of a float, for storing and copying; bit-compatible with CUDA's
+/// `__nv_bfloat16`. 8 significant bits over the whole range of floats. No arithmetic, only
+/// conversion from and to float. Usable in kernels.
 class bfloat16 {
  public:
-  /// Any value.
+  /// An indeterminate value.
   bfloat16() = default;
 
-  /// The bfloat16 nearest to `value`, the even one of two; beyond the largest, infinity. What is
-  /// not a number stays so, with the upper bits of its payload.
+  /// Rounds to nearest, ties to even; beyond the largest value to infinity. A NaN stays one, with
+  /// the upper bits of its payload.
   PENSTOCK_HOST_DEVICE constexpr explicit bfloat16(float value) noexcept : bits_(nearest(value)) {}
 
-  /// Its value, exactly: every bfloat16 is a float.
+  /// The exact value.
   PENSTOCK_HOST_DEVICE constexpr operator float() const noexcept {  // NOLINT: nothing is lost
     return __builtin_bit_cast(float, static_cast<std::uint32_t>(bits_) << 16U);
   }
@@ -35,7 +35,7 @@ class bfloat16 {
     made.bits_ = bits;
     return made;
   }
-  /// The sign in the highest bit, 8 bits of exponent, 7 of the mantissa.
+  /// The bits: sign, 8 of exponent, 7 of mantissa.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::uint16_t bits() const noexcept { return bits_; }
 
  private:
@@ -52,25 +52,24 @@ class bfloat16 {
 static_assert(sizeof(bfloat16) == 2 && std::is_trivially_copyable_v<bfloat16>,
               "copied to the device as bytes");
 
-/// A number of 16 bits for storing and copying: IEEE 754's binary16, bit for bit CUDA's `__half`.
-/// 11 significant bits, up to 65,504, as fine as 2^-24. There is no arithmetic: a value is made of
-/// a float and becomes one. Usable in kernels.
+/// IEEE 754's binary16, for storing and copying; bit-compatible with CUDA's `__half`. 11
+/// significant bits, up to 65,504, down to 2^-24. No arithmetic, only conversion from and to float.
+/// Usable in kernels.
 class half {
  public:
-  /// Any value.
+  /// An indeterminate value.
   half() = default;
 
-  /// The half nearest to `value`, the even one of two. From 65,520 on that is infinity; what is not
-  /// a number stays so, with the upper bits of its payload. As the processor's own instruction
-  /// (F16C) gives it.
+  /// Rounds to nearest, ties to even; from 65,520 on to infinity. A NaN stays one, with the upper
+  /// bits of its payload. Equal to the processor's instruction (F16C).
   PENSTOCK_HOST_DEVICE constexpr explicit half(float value) noexcept : bits_(nearest(value)) {}
 
-  /// Its value, exactly: every half is a float.
+  /// The exact value.
   PENSTOCK_HOST_DEVICE constexpr operator float() const noexcept {  // NOLINT: nothing is lost
     const std::uint32_t sign = (bits_ & 0x8000U) << 16U;
     const std::uint32_t magnitude = bits_ & 0x7fffU;
     std::uint32_t wide = (magnitude << 13U) + 0x38000000U;
-    if (magnitude >= 0x7c00U) wide += 0x38000000U;  // infinity, or no number
+    if (magnitude >= 0x7c00U) wide += 0x38000000U;  // infinity or NaN
     if (magnitude < 0x0400U) {
       wide = __builtin_bit_cast(std::uint32_t, static_cast<float>(magnitude) * 0x1p-24F);
     }
@@ -83,7 +82,7 @@ class half {
     made.bits_ = bits;
     return made;
   }
-  /// The sign in the highest bit, 5 bits of exponent, 10 of the mantissa.
+  /// The bits: sign, 5 of exponent, 10 of mantissa.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::uint16_t bits() const noexcept { return bits_; }
 
  private:
@@ -91,11 +90,11 @@ class half {
     const auto wide = __builtin_bit_cast(std::uint32_t, value);
     const std::uint32_t sign = (wide >> 16U) & 0x8000U;
     const std::uint32_t magnitude = wide & 0x7fffffffU;
-    // What carries beyond the largest exponent is infinity.
+    // A carry beyond the largest exponent gives infinity.
     std::uint32_t narrow = (magnitude - 0x38000000U + 0x0fffU + ((magnitude >> 13U) & 1U)) >> 13U;
     if (magnitude < 0x38800000U) {
-      // Below the smallest normal half. The sum with a half has a step of 2^-24, and the processor
-      // rounds to it.
+      // Below the smallest normal half: the sum with 0.5 has a step of 2^-24, to which the
+      // processor rounds.
       const float sum = __builtin_bit_cast(float, magnitude) + 0.5F;
       narrow = __builtin_bit_cast(std::uint32_t, sum) - 0x3f000000U;
     }

@@ -21,7 +21,7 @@ inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
-/// Whether a record has floats called `Name`; one readable sentence where not.
+/// Whether a record has a float field called `Name`; otherwise one readable message.
 template <record_type Record, name Name>
 [[nodiscard]] consteval bool has_floats() {
   constexpr bool is_there = Record::template has_field<Name>;
@@ -37,7 +37,7 @@ template <record_type Record, name Name>
   }
 }
 
-/// Whether a record has no fields of the names that the scales of field `Name` take.
+/// Whether the names of the scale fields of `Name` are free in a record.
 template <record_type Record, name Name>
 [[nodiscard]] consteval bool has_room_for_scales() {
   constexpr bool is_short = has_room_for_suffix(Name);
@@ -56,11 +56,11 @@ template <record_type Record, name Name>
   }
 }
 
-/// What `narrowed` returns: `data | narrowed<"x", T>()`.
+/// The result of `narrowed`: `data | narrowed<"x", T>()`.
 template <name Name, class T, class F, bool IsScaled>
 class narrowed_adaptor : public adaptor<narrowed_adaptor<Name, T, F, IsScaled>> {
  public:
-  /// Holds what makes the values until a dataset comes.
+  /// Holds the conversion until it is applied to a dataset.
   explicit narrowed_adaptor(F function) : function_(function) {}
 
   /// The dataset `data`, narrowed.
@@ -96,21 +96,20 @@ class narrowed_adaptor : public adaptor<narrowed_adaptor<Name, T, F, IsScaled>> 
 
 }  // namespace detail
 
-/// Stores the floats of field `Name` in fewer bytes, so that fewer travel to the device: `data |
-/// narrowed<"x", half>()`. The other fields stay as they are. The field may have any extents; no
+/// Stores the floats of field `Name` in fewer bytes, so that fewer are copied to the device: `data
+/// | narrowed<"x", half>()`. The other fields stay as they are. The field may have any extents; no
 /// field may be ragged. The workers write the narrow values straight into the batch; where the
 /// dataset has no `view`, out of a copy of the sample in the thread's own memory.
 ///
-/// - `half`, `bfloat16`: the nearest value, half the bytes. Beyond the largest half, 65,504, is
-///   infinity.
-/// - `std::int8_t`: bytes of a scale for each sample, a quarter of the bytes. Two more fields come
-///   last, "x_scale" and "x_zero", a float each: byte b stands for `zero + scale * b`, see
-///   `affine_over`. A value is off by at most half a step, a 510th of the sample's range. An
-///   infinity, or what is not a number, is `not_finite`, with the sample. The field's name has at
-///   most 26 characters.
+/// - `half`, `bfloat16`: half the bytes, rounded to nearest. Values beyond the largest half,
+///   65,504, become infinity.
+/// - `std::int8_t`: a quarter of the bytes, with a scale per sample. Two float fields are appended,
+///   "x_scale" and "x_zero": byte b represents `zero + scale * b`, see `affine_over`. The error is
+///   at most half a step, a 510th of the sample's range. An infinity or NaN throws `not_finite`,
+///   which names the sample. The field's name may have at most 26 characters.
 ///
-/// `widen<"x">()` gives the floats back on the device, after the copy. A state of the dataset may
-/// be resumed with a narrowed one, and the other way round: the samples are the same.
+/// `widen<"x">()` restores the floats on the device after the copy. States of the dataset and of
+/// the narrowed one are interchangeable, since the samples are the same.
 template <name Name, class T>
 [[nodiscard]] auto narrowed() {
   constexpr bool is_narrow = detail::is_narrow<T>;
@@ -125,11 +124,11 @@ template <name Name, class T>
   }
 }
 
-/// Stores the floats of field `Name` as bytes of one scale, for where the range of all values is
+/// Stores the floats of field `Name` as bytes with one fixed scale, if the range of all values is
 /// known: `data | narrowed<"x", std::int8_t>({.scale = 0.02F})`, or with `affine_over(least,
-/// most)`. Values that no byte reaches become the last one on their side; an infinity, or what is
-/// not a number, is `not_finite`. The scale does not travel: `widen` gets the same `by`. Throws
-/// `option_error` where the scale is not a positive number, or the zero none.
+/// most)`. Values outside the range are clamped; an infinity or NaN throws `not_finite`. The scale
+/// is not part of the batch: pass the same `by` to `widen`. Throws `option_error` if the scale is
+/// not a positive number or the zero not a number.
 template <name Name, class T>
 [[nodiscard]] auto narrowed(const affine_scale& by) {
   constexpr bool is_byte = std::is_same_v<T, std::int8_t>;

@@ -21,27 +21,27 @@ inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
-/// What `widen` makes: a `device_transform` of the CPU device.
+/// The result of `widen`: a `device_transform` of the CPU device.
 template <std::size_t Fixed, name... Names>
 class cpu_widening {
   template <record_type In>
   using batches = widened_batch<In, Names...>;
 
  public:
-  /// The record of what comes out, when `In` comes in.
+  /// The resulting record for batches of `In`.
   template <record_type In>
   using record_for = typename batches<In>::type;
 
-  /// `fixed` are the scales that do not travel.
+  /// `fixed` are the scales that are not in the batch.
   explicit cpu_widening(const std::array<affine_scale, Fixed>& fixed) : fixed_(fixed) {}
 
-  /// As they are: an element becomes an element.
+  /// Unchanged extents.
   template <record_type In>
   [[nodiscard]] record_extents<record_for<In>> extents(const record_extents<In>& lengths) const {
     return batches<In>::extents(lengths);
   }
 
-  /// Has `stream` widen a batch.
+  /// Queues the widening of a batch on `stream`.
   template <record_type In>
   void enqueue(const_batch_view<In> in, batch_view<record_for<In>> out,
                cpu_stream_ref stream) const {
@@ -85,14 +85,13 @@ class cpu_widening {
 
 }  // namespace detail
 
-/// A transform of a `transfer` of the CPU device that gives floats back, after the copy, of fields
-/// that are `narrowed`: `transfer feed{loader, stream, widen<"x">()}`. What travels are the narrow
-/// values; the consumer gets batches of the record that the dataset had before. On CUDA that is
-/// `widen_on_device`.
+/// A transform of a `transfer` on the CPU device that restores the floats of `narrowed` fields
+/// after the copy: `transfer feed{loader, stream, widen<"x">()}`. Narrow values are copied; the
+/// consumer gets batches of the original record. For CUDA use `widen_on_device`.
 ///
-/// Bytes take their scales out of the batch, where "x_scale" and "x_zero" lie, which do not reach
-/// the consumer; for fields of one scale each, these come as arguments, in the fields' order:
-/// `widen<"x", "y">(of_x, of_y)`.
+/// Scales per sample come from the batch's fields "x_scale" and "x_zero", which are removed from
+/// the result. Fixed scales are arguments, in the order of the fields: `widen<"x", "y">(of_x,
+/// of_y)`.
 template <name... Names, std::same_as<affine_scale>... Scales>
   requires(sizeof...(Names) > 0)
 [[nodiscard]] auto widen(const Scales&... fixed) {

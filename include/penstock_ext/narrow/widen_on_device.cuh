@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <utility>
 
-/// Floats on the device again of what has travelled in fewer bytes. Needs nvcc.
+/// Restores floats on the device from narrow fields. Needs nvcc.
 
 #include <array>
 #include <concepts>
@@ -41,9 +41,9 @@ namespace detail {
 #endif
 }
 
-/// Division by a number that is known before the launch. Granlund and Montgomery, 1994: the product
-/// with the reciprocal is the quotient, or one less; in 32 bits, with the reciprocal's upper half,
-/// where all numbers have no more. A division of 64 bits would be a call, and its registers spilled.
+/// Division by a number that is known before the launch, after Granlund and Montgomery, 1994: the
+/// product with the reciprocal is the quotient, or one less. In 32 bits with the reciprocal's upper
+/// half if all numbers fit. A 64-bit division would be a call, with spilled registers.
 struct known_divisor {
   explicit known_divisor(std::size_t by) : divisor(by), reciprocal(~std::uint64_t{0} / by) {}
 
@@ -59,7 +59,7 @@ struct known_divisor {
   std::uint64_t reciprocal;
 };
 
-/// For a task: bytes to floats, by the scale of the sample that an element belongs to.
+/// For a task: converts bytes to floats by the scale of their sample.
 struct sample_scale {
   using takes_place = void;
 
@@ -73,7 +73,7 @@ struct sample_scale {
   }
 };
 
-/// For a task: a number of 16 bits as a float.
+/// For a task: converts a 16-bit number to a float.
 struct float_of {
   template <class T>
   [[nodiscard]] __device__ float operator()(const T& value) const {
@@ -81,7 +81,7 @@ struct float_of {
   }
 };
 
-/// What `widen_on_device` makes: a `device_transform` of the CUDA device.
+/// The result of `widen_on_device`: a `device_transform` of the CUDA device.
 template <std::size_t Fixed, name... Names>
 class cuda_widening {
   template <record_type In>
@@ -90,20 +90,20 @@ class cuda_widening {
   using places = std::make_index_sequence<batches<In>::type::size>;
 
  public:
-  /// The record of what comes out, when `In` comes in.
+  /// The resulting record for batches of `In`.
   template <record_type In>
   using record_for = typename batches<In>::type;
 
-  /// `fixed` are the scales that do not travel.
+  /// `fixed` are the scales that are not in the batch.
   explicit cuda_widening(const std::array<affine_scale, Fixed>& fixed) : fixed_(fixed) {}
 
-  /// As they are: an element becomes an element.
+  /// Unchanged extents.
   template <record_type In>
   [[nodiscard]] record_extents<record_for<In>> extents(const record_extents<In>& lengths) const {
     return batches<In>::extents(lengths);
   }
 
-  /// Loads the kernels, which would make the first batch wait for the device.
+  /// Loads the kernels, since loading at the first launch would wait for the device.
   template <record_type In>
   void prepare(const cuda_device& device, const batch_layout<In>&) const {
     using list =
@@ -167,10 +167,10 @@ class cuda_widening {
 
 }  // namespace detail
 
-/// `widen` for the CUDA device: a transform of a `transfer` that gives floats back of fields that
-/// are `narrowed`, by one launch after the copy and under the next one: `transfer feed{loader,
-/// stream, widen_on_device<"x">()}`. The other fields are copied in the same launch. Values and
-/// scales are those of `widen`, bit for bit.
+/// `widen` for the CUDA device: a transform of a `transfer` that restores the floats of `narrowed`
+/// fields by one launch after the copy, overlapped with the next copy: `transfer feed{loader,
+/// stream, widen_on_device<"x">()}`. The other fields are copied in the same launch. Results equal
+/// those of `widen` bit for bit.
 template <name... Names, std::same_as<affine_scale>... Scales>
   requires(sizeof...(Names) > 0)
 [[nodiscard]] detail::cuda_widening<sizeof...(Scales), Names...> widen_on_device(

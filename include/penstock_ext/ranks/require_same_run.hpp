@@ -20,9 +20,9 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The ranks of a world would not train as one: other data, seeds, orders or batch sizes, another
-/// checkpoint, or loaders that are not sharded. Thrown on all ranks alike; the message names what
-/// differs, and which ranks have which value.
+/// The ranks of a world would not train together: their data, seeds, orders, batch sizes or
+/// checkpoints differ, or loaders are not sharded. Thrown on all ranks alike; the message names the
+/// differences, and which ranks have which value.
 class [[gnu::visibility("default")]] run_mismatch : public error {
  public:
   using error::error;
@@ -30,22 +30,22 @@ class [[gnu::visibility("default")]] run_mismatch : public error {
 
 namespace detail {
 
-/// What a rank says of its run: all that its batches depend on, and who it takes itself for. The
-/// bytes travel as they lie.
+/// A rank's training as exchanged between ranks: everything its batches depend on, and its own rank
+/// and world size. Exchanged as plain bytes.
 struct run_record {
   loader_state state;
   std::uint64_t rank = 0;
   std::uint64_t size = 1;
-  /// The samples of this rank's batches; 0 where that is not known.
+  /// The size of this rank's batches; 0 if unknown.
   std::uint64_t share = 0;
 };
 
 static_assert(std::is_trivially_copyable_v<run_record> && sizeof(run_record) == 88,
               "no byte of it is padding, which would differ");
 
-/// Ranks as text, ascending: "rank 3", "ranks 0-2, 4-7 and 9", of long lists the start.
+/// Ranks as text, ascending: "rank 3", "ranks 0-2, 4-7 and 9"; long lists are cut.
 [[nodiscard]] inline std::string ranks_text(std::span<const std::size_t> ranks) {
-  constexpr std::size_t most = 8;  // runs of neighbours
+  constexpr std::size_t most = 8;  // groups of consecutive ranks
   std::vector<std::string> runs;
   for (std::size_t i = 0; i < ranks.size();) {
     std::size_t last = i;
@@ -63,8 +63,8 @@ static_assert(std::is_trivially_copyable_v<run_record> && sizeof(run_record) == 
   return text;
 }
 
-/// "64 on ranks 0-6, 32 on rank 7", each value with the ranks that have it, in the order of their
-/// first ranks; "" where all have the same.
+/// Each value with the ranks that have it, by first rank: "64 on ranks 0-6, 32 on rank 7"; empty if
+/// all are equal.
 [[nodiscard]] inline std::string differences(const std::vector<std::string>& values) {
   constexpr std::size_t most = 4;
   std::vector<std::string> kinds;
@@ -73,7 +73,7 @@ static_assert(std::is_trivially_copyable_v<run_record> && sizeof(run_record) == 
     const auto known = std::find(kinds.begin(), kinds.end(), values[rank]);
     const auto kind = static_cast<std::size_t>(known - kinds.begin());
     if (known == kinds.end()) {
-      if (kinds.size() > most) continue;  // one more than is shown: enough to say so
+      if (kinds.size() > most) continue;  // one more than is shown is enough
       kinds.push_back(values[rank]);
       ranks.emplace_back();
     }
@@ -89,8 +89,8 @@ static_assert(std::is_trivially_copyable_v<run_record> && sizeof(run_record) == 
   return text;
 }
 
-/// Throws `run_mismatch` unless all ranks make the same global batches, and each of them its own
-/// part of a world of `records.size()`.
+/// Throws `run_mismatch` unless all ranks read the same global batches, each its own part in a
+/// world of `records.size()`.
 inline void require_equal(std::span<const run_record> records) {
   std::string problem;
   const auto compare = [&](std::string_view name, const auto& value_of) {
@@ -126,7 +126,7 @@ inline void require_equal(std::span<const run_record> records) {
                          ": two processes have one rank, or the exchange "
                          "numbers them in another way than the launcher");
     }
-    // A world of one of each rank's own, or a shard of another world.
+    // Each rank is a world of one, or a shard of another world.
     if (r.share != 0 && r.state.batch_size != r.share * records.size()) {
       throw run_mismatch(
           "run_mismatch: rank " + std::to_string(rank) + " reads batches of " +
@@ -141,13 +141,13 @@ inline void require_equal(std::span<const run_record> records) {
 
 }  // namespace detail
 
-/// An all-gather, as `MPI_Allgather` and `ncclAllGather` are: `exchange(mine, all)` gives the bytes
-/// `mine` to all ranks and puts those of rank i at `all[i * mine.size()]`. `mine` has the same size
-/// on every rank, and `all` that times the world's. What it throws goes through.
+/// An all-gather like `MPI_Allgather` and `ncclAllGather`: `exchange(mine, all)` sends the bytes
+/// `mine` to all ranks and stores those of rank i at `all[i * mine.size()]`. `mine` has the same
+/// size on every rank, and `all` that size times the world's. Exceptions propagate.
 template <class E>
 concept rank_exchange = std::invocable<E&, std::span<const std::byte>, std::span<std::byte>>;
 
-/// A loader, or a transfer from one: what can say where a loop stands.
+/// A loader, or a transfer from one: provides the state of a loop.
 template <class L>
 concept stateful_loader = requires(const L& loader, const batch_position& next) {
   { loader.state_at(next) } -> std::same_as<loader_state>;
@@ -160,7 +160,7 @@ concept has_batch_size = requires(const L& loader) {
   { loader.options().batch_size } -> std::convertible_to<std::uint64_t>;
 };
 
-/// The samples of a rank's own batches; 0 where a loader does not say.
+/// The size of a rank's own batches; 0 if unknown.
 template <class Loader>
 [[nodiscard]] std::uint64_t share_of(const Loader& loader) {
   if constexpr (has_batch_size<Loader>) {
@@ -193,17 +193,17 @@ void compare_runs(const world& here, const loader_state& state, std::uint64_t sh
 
 }  // namespace detail
 
-/// Throws `run_mismatch`, on all ranks alike, unless their loops go on at the same place of the
-/// same global batches: for ranks that have read a checkpoint each, before they resume. Otherwise
+/// Throws `run_mismatch`, on all ranks alike, unless their loops resume at the same position of the
+/// same global batches. Call it after each rank has read its checkpoint, before resuming. Otherwise
 /// as below.
 template <rank_exchange Exchange>
 void require_same_run(const world& here, const loader_state& state, Exchange&& exchange) {
   detail::compare_runs(here, state, 0, exchange);
 }
 
-/// Throws `run_mismatch`, on all ranks alike, unless the loaders of all ranks make the parts of the
-/// same global batches: the same size of the dataset, order, seed, batch size, and treatment of the
-/// last batch, and a `sharded` for this world. To be called once, on every rank, before the loop.
+/// Throws `run_mismatch`, on all ranks alike, unless the loaders of all ranks read parts of the
+/// same global batches: equal dataset size, order, seed, batch size and treatment of the last
+/// batch, and a `sharded` sampler for this world. Call it once, on every rank, before the loop.
 ///
 ///     const auto exchange = [](std::span<const std::byte> mine, std::span<std::byte> all) {
 ///       const int count = static_cast<int>(mine.size());
@@ -211,11 +211,10 @@ void require_same_run(const world& here, const loader_state& state, Exchange&& e
 ///     };
 ///     ps::require_same_run(w, loader, exchange);
 ///
-/// Exchanges 88 bytes a rank, and holds those of all ranks; nothing is exchanged in a world of one.
-/// Two orders that agree at the start and in the middle of two epochs have one fingerprint, and
-/// nobody sees what the files hold. The bytes are those of the machine: all ranks need the same
-/// byte order and the same version of this library. Throws `option_error` for a world that can't
-/// be, and what `loader.state_at` does.
+/// Exchanges 88 bytes per rank; nothing in a world of one. Orders that agree at the start and in
+/// the middle of two epochs have equal fingerprints, and file contents are not compared. All ranks
+/// need the same byte order and the same version of this library. Throws `option_error` for an
+/// invalid world, and what `loader.state_at` throws.
 template <stateful_loader Loader, rank_exchange Exchange>
 void require_same_run(const world& here, const Loader& loader, Exchange&& exchange) {
   detail::compare_runs(here, loader.state_at(batch_position{}), detail::share_of(loader), exchange);

@@ -18,18 +18,18 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// What started the processes of a world, by the variables that it leaves in their environment.
+/// The launcher that started the processes of a world, recognised by its environment variables.
 enum class launcher {
-  none,      ///< nothing did: one process
+  none,      ///< none: a single process
   torchrun,  ///< RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE: torchrun, Ray Train, scripts
   open_mpi,  ///< OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE: Open MPI's mpirun
   pmi,       ///< PMI_RANK, PMI_SIZE, MPI_LOCALRANKID, MPI_LOCALNRANKS: MPICH's and Intel's mpiexec
   slurm,     ///< SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, SLURM_NTASKS_PER_NODE: srun
 };
 
-/// The environment does not say which rank of how many this process is: half of a launcher's
-/// variables, two launchers that contradict each other, a value that can't be. The message names
-/// the variables and their values, and says what to do.
+/// The environment does not define this process's rank and world size: a launcher's variables are
+/// incomplete, two launchers contradict each other, or a value is invalid. The message names the
+/// variables, their values, and a remedy.
 class [[gnu::visibility("default")]] world_error : public error {
  public:
   using error::error;
@@ -37,7 +37,7 @@ class [[gnu::visibility("default")]] world_error : public error {
 
 namespace detail {
 
-/// The four numbers of a world, in the order in which a launcher's variables stand below.
+/// The four numbers of a world, in the order of the variables below.
 enum world_number : std::size_t { its_rank, its_size, its_local_rank, its_local_size };
 
 /// A launcher with the names of its variables.
@@ -59,7 +59,7 @@ inline constexpr std::array<launcher_names, 4> launchers{{
      {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"}},
 }};
 
-/// Looks variables up where the process has them.
+/// Reads the variables of the process.
 struct process_environment {
   [[nodiscard]] std::optional<std::string> operator()(const char* name) const {
     const char* const value = std::getenv(name);
@@ -68,15 +68,15 @@ struct process_environment {
   }
 };
 
-/// What one launcher's variables say: nothing where they are not set.
+/// The values of one launcher's variables; empty if not set.
 struct launcher_values {
   const launcher_names* names = nullptr;
   std::array<std::optional<int>, 4> numbers{};
 
   [[nodiscard]] bool has(world_number number) const noexcept { return numbers[number].has_value(); }
-  /// Whether they name a world.
+  /// Whether they define a world.
   [[nodiscard]] bool is_whole() const noexcept { return has(its_rank) && has(its_size); }
-  /// Whether a process is one of a world's and they do not say which, or of how many.
+  /// Whether they indicate a world, but not the rank or its size.
   [[nodiscard]] bool is_half() const noexcept {
     return !is_whole() && (has(its_rank) || has(its_size) || has(its_local_rank));
   }
@@ -84,7 +84,7 @@ struct launcher_values {
     return numbers[its_rank] == other.numbers[its_rank] &&
            numbers[its_size] == other.numbers[its_size];
   }
-  /// A variable as it would be set by hand, "RANK=3", or "no RANK".
+  /// A variable for messages: "RANK=3", or "no RANK".
   [[nodiscard]] std::string text_of(world_number number) const {
     const std::string name = names->variables[number];
     return has(number) ? name + "=" + std::to_string(*numbers[number]) : "no " + name;
@@ -94,7 +94,7 @@ struct launcher_values {
   }
 };
 
-/// The number that a variable holds. Throws `world_error`.
+/// The value of a variable. Throws `world_error`.
 [[nodiscard]] inline int rank_number(const char* variable, std::string_view text) {
   int value = 0;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -106,7 +106,7 @@ struct launcher_values {
   return value;
 }
 
-/// Reads one launcher's variables. Throws `world_error` for what is no number.
+/// Reads one launcher's variables. Throws `world_error` if one is not a number.
 template <class Environment>
 [[nodiscard]] launcher_values read_launcher(const launcher_names& names, const Environment& read) {
   launcher_values found{&names};
@@ -117,7 +117,7 @@ template <class Environment>
   return found;
 }
 
-/// Throws `world_error` unless a whole set of values is a world's.
+/// Throws `world_error` unless a complete set of values is consistent.
 inline void require_world(const launcher_values& found) {
   const auto refuse = [&](world_number low, world_number high, const char* rule) {
     throw world_error("world: " + found.text_of(low) + " with " + found.text_of(high) + ": " +
@@ -134,7 +134,7 @@ inline void require_world(const launcher_values& found) {
   if (local_rank && *local_rank >= *size) {
     refuse(its_local_rank, its_size, "a machine has no more ranks than the world");
   }
-  if (found.names->which == launcher::slurm) return;  // the most a node may have, if that
+  if (found.names->which == launcher::slurm) return;  // at best the maximum per node
   if (local_size && *local_size > *size) {
     refuse(its_local_size, its_size, "a machine has no more ranks than the world");
   }
@@ -143,7 +143,7 @@ inline void require_world(const launcher_values& found) {
   }
 }
 
-/// Throws `world_error` where only a part of a launcher's variables is set.
+/// Throws `world_error` if a launcher's variables are incomplete.
 inline void refuse_half(const launcher_values& found) {
   if (!found.is_half()) return;
   std::string problem =
@@ -157,13 +157,13 @@ inline void refuse_half(const launcher_values& found) {
   throw world_error(problem);
 }
 
-/// Takes the local numbers of another launcher's set for the same world where `of` has none.
-/// Throws `world_error` where both have one, and they differ.
+/// Adds missing local numbers from another launcher's variables for the same world. Throws
+/// `world_error` if both have one and they differ.
 inline void complete(launcher_values& of, const launcher_values& other) {
   const bool size_is_right = of.has(its_local_size) || other.names->which != launcher::slurm;
   for (const world_number number : {its_local_rank, its_local_size}) {
     if (!of.has(number)) of.numbers[number] = other.numbers[number];
-    // Slurm knows how many a node may have, which is not how many it has.
+    // Slurm gives the maximum per node, not the actual number.
     if (number == its_local_size && other.names->which == launcher::slurm) continue;
     if (other.has(number) && of.numbers[number] != other.numbers[number]) {
       throw world_error("world: " + of.text_of(number) + " and " + other.text_of(number) +
@@ -179,20 +179,20 @@ inline void complete(launcher_values& of, const launcher_values& other) {
   }
 }
 
-/// The numbers of the launcher that started this process, of `only` where it is named; nothing
-/// without any. Throws `world_error`.
+/// The values of the launcher that started this process, or of `only`, if given; `std::nullopt`
+/// without a launcher. Throws `world_error`.
 template <class Environment>
 [[nodiscard]] std::optional<launcher_values> choose_launcher(std::optional<launcher> only,
                                                              const Environment& read) {
   if (only == launcher::none) return std::nullopt;
-  // torchrun's own children: whatever started torchrun has left the rest.
+  // A child of torchrun: other variables come from the launcher of torchrun.
   if (!only && read("TORCHELASTIC_RUN_ID")) only = launcher::torchrun;
   std::optional<launcher_values> chosen;
   for (const launcher_names& names : launchers) {
     if (only && names.which != *only) continue;
     const launcher_values found = read_launcher(names, read);
-    // A job that mpirun or mpiexec was started in: its own numbers are those of a batch script, or
-    // of a daemon on each node.
+    // mpirun or mpiexec inside a Slurm job: Slurm's numbers are those of a batch script, or of one
+    // daemon per node.
     const bool is_around = chosen && names.which == launcher::slurm &&
                            chosen->names->which != launcher::torchrun &&
                            !(found.is_whole() && chosen->same_world(found));
@@ -226,14 +226,14 @@ template <class Environment>
 
 }  // namespace detail
 
-/// What `world::from_environment` looks variables up in: called with a name, it gives the value,
-/// or nothing where there is no such variable.
+/// A source of environment variables for `world::from_environment`: called with a name, returns the
+/// value, or `std::nullopt` if there is no such variable.
 template <class E>
 concept environment = requires(const E& read, const char* name) {
   { read(name) } -> std::convertible_to<std::optional<std::string>>;
 };
 
-/// Which process this is of how many, as the launcher that started them says it.
+/// The rank of this process and the size of its world, as given by the launcher.
 ///
 ///     const ps::world w = ps::world::from_environment();
 ///     ps::sharded order{ps::shuffled{.seed = 1},
@@ -241,29 +241,29 @@ concept environment = requires(const E& read, const char* name) {
 ///
 /// A plain value: copy it, or fill it in by hand. The library starts no process and opens no port.
 struct world {
-  /// Which of the processes this one is, from 0.
+  /// The rank of this process, from 0.
   int rank = 0;
-  /// How many there are.
+  /// The number of processes.
   int size = 1;
-  /// Which of those on this machine, from 0: the number of its GPU where each rank has one. -1
-  /// where no variable says it, which no device takes.
+  /// The rank on this machine, from 0: the number of its GPU if each rank has one. -1 if unknown,
+  /// which no device accepts.
   int local_rank = 0;
-  /// How many are on this machine; 0 where no variable says it. Slurm's is the most that a node
-  /// may have: where the last node has fewer, it is too large there.
+  /// The number of processes on this machine; 0 if unknown. Slurm's value is the maximum per node,
+  /// too large for a last node with fewer.
   int local_size = 1;
-  /// Whose variables these are.
+  /// The launcher whose variables were used.
   launcher started_by = launcher::none;
 
   friend bool operator==(const world&, const world&) = default;
 
-  /// The world of this process by the variables of torchrun, Open MPI, PMI or Slurm; without any of
-  /// them a world of one.
+  /// The world of this process from the variables of torchrun, Open MPI, PMI or Slurm; a world of
+  /// one without any of them.
   ///
-  /// Where several launchers have left variables, they must agree, but for launchers inside of each
-  /// other: torchrun's own (it sets TORCHELASTIC_RUN_ID too) outdo all others, and those of Open
-  /// MPI and PMI outdo Slurm's, which stay in the environment of all that a job starts. `only`
-  /// takes one launcher's and looks at no others. Throws `world_error` for half of a set (RANK
-  /// without WORLD_SIZE), contradictions, rank >= size, and what is no number.
+  /// Variables of several launchers must agree, except for nested launchers: torchrun (recognised
+  /// by TORCHELASTIC_RUN_ID) takes precedence over all others, and Open MPI and PMI over Slurm,
+  /// whose variables are inherited by everything that a job starts. `only` restricts the search to
+  /// one launcher. Throws `world_error` for an incomplete set (RANK without WORLD_SIZE),
+  /// contradictions, rank >= size, and values that are not numbers.
   ///
   /// Reads a few variables; no other thread may change the environment meanwhile.
   template <environment Environment = detail::process_environment>

@@ -34,8 +34,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The memory of a `batcher`: one pinned slab, cut into slots that each hold a batch, and for each
-/// slot the event of the last copy out of it. Which slot may be used when it does not know.
+/// The memory of a `batcher`: one pinned slab divided into slots of one batch each, with an event
+/// for the last copy out of each slot. Does not track which slots are in use.
 template <record_type Record, device Device>
 class request_memory {
  public:
@@ -55,7 +55,7 @@ class request_memory {
     memory_.addresses().name_fields(layout_);
   }
   request_memory(request_memory&&) = delete;
-  /// The memory goes: no copy may still read it.
+  /// Frees the memory after the last copy out of it.
   ~request_memory() {
     for (const auto& end : drained_) {
       try {
@@ -80,19 +80,19 @@ class request_memory {
   /// In a checked build: nothing uses the slot any more, and its addresses are over.
   void renew(std::uint32_t slot) noexcept { memory_.addresses().renew(slot); }
 
-  /// Where a request is written.
+  /// The place for a request.
   [[nodiscard]] sample<Record> at(std::uint32_t slot, std::size_t position) const noexcept {
     return {data(slot), layout_, position};
   }
-  /// Copies the sample at `from` to the place `to`.
+  /// Copies the sample at position `from` to position `to`.
   void move_sample(std::uint32_t slot, std::size_t from, std::size_t to) const noexcept {
     [&]<std::size_t... Is>(std::index_sequence<Is...>) {
       (move_field<Is>(data(slot), from, to), ...);
     }(std::make_index_sequence<Record::size>{});
   }
 
-  /// Marks the end of what `stream` was given, a copy out of the slot. Throws what the device
-  /// throws; the stream is waited for then.
+  /// Records an event after a copy out of the slot on `stream`. Throws what the device throws,
+  /// after waiting for the stream.
   void mark_copy(std::uint32_t slot, stream_ref stream) {
     try {
       device_.record(drained_[slot], stream);
@@ -104,7 +104,7 @@ class request_memory {
       throw;
     }
   }
-  /// Whether the last copy out of the slot has ended.
+  /// Whether the last copy out of the slot is complete.
   [[nodiscard]] bool is_drained(std::uint32_t slot) const {
     return device_.is_complete(drained_[slot]);
   }
@@ -133,9 +133,9 @@ class request_memory {
 
 }  // namespace detail
 
-/// A lease of a batch of requests in host memory, as a `batcher` gives it. Move-only; its
-/// destruction gives the slot back for new requests. It may be kept beyond the batcher: the memory
-/// lives as long. Used by one thread at a time; may be destroyed on any.
+/// A lease of a batch of requests in host memory, from a `batcher`. Move-only; its destruction
+/// returns the slot for new requests. It may outlive the batcher and keeps the memory alive. One
+/// thread at a time; may be destroyed on any thread.
 template <record_type Record, device Device>
 class request_batch
     : public lease<Record, detail::request_board<detail::request_memory<Record, Device>>,
@@ -155,7 +155,7 @@ class request_batch
   request_batch(std::shared_ptr<board_type> board, std::uint32_t slot, const batch_info& info)
       : base(std::move(board), slot, info, detail::lease_guard{info.epoch, info.batch}) {}
   request_batch(request_batch&&) noexcept = default;
-  /// A copy, as `auto batch` in a loop makes one, does not compile, and says why.
+  /// Copying, as `auto batch` in a loop would, does not compile; the message explains it.
   template <std::same_as<request_batch> Lease>
   request_batch(Lease&) {  // NOLINT: implicit, as a copy is
     detail::refuse_copy_of_lease<Lease>();
@@ -169,7 +169,7 @@ class request_batch
   }
   ~request_batch() { release(); }
 
-  /// The tags of the requests, in the order of the samples. As long as the lease.
+  /// The tags of the requests, in the order of the samples. Valid as long as the lease.
   [[nodiscard]] std::span<const std::uint64_t> tags() const noexcept {
     base::use();
     return slots_->tags(slot_);
@@ -180,8 +180,8 @@ class request_batch
     return slots_->memory().pinned();
   }
 
-  /// Gives the slot back as soon as `stream` has done what it was given so far: for a copy out of
-  /// the slot that is still under way. The lease is empty then. Throws what the device throws.
+  /// Returns the slot once `stream` has done the work queued so far, for a copy out of the slot
+  /// that is in flight. Leaves the lease empty. Throws what the device throws.
   void release_after(typename Device::stream_ref stream) {
     base::use();
     guard_.end();
@@ -204,7 +204,7 @@ class request_batch
   }
 };
 
-/// Puts the requests of many threads together to batches, for a model that answers many at once: a
+/// Collects requests of many threads into batches, for a model that answers many at once. A
 /// `batch_source`.
 ///
 ///     ps::batcher<features> requests{device, {.most = 32, .fill = 2ms, .depth = 4}};
@@ -212,21 +212,22 @@ class request_batch
 ///     ps::transfer feed{requests, stream};
 ///     for (auto& batch : feed.epoch(0)) answer(batch.tags(), model(batch));
 ///
-/// A submitter writes its request straight into its place in the batch, beside others that write
-/// theirs. A batch goes out when it is full, or, if somebody asks for one, when `fill` has passed
-/// since its first request; a later call gets a fuller one. Batches come in the order in
-/// which they are complete. Each request has a tag of the program's, which `tags()` of the host
-/// batch and of the device batch have in the order of the samples: that of submission, but where a
-/// write has thrown, whose place the batch's last request takes.
+/// Submitters write their requests directly into the batch, concurrently. A batch is handed out
+/// when it is full, or to a waiting consumer when `fill` has passed since its first request; a
+/// later call gets a fuller batch. Batches are handed out in order of completion. Each request has
+/// a tag chosen by the program; `tags()` of the host batch and the device batch has them in the
+/// order of the samples. This is the order of submission, except that the last request takes the
+/// place of one whose write has thrown.
 ///
-/// While no slot is free `submit` waits. What was submitted is handed to a consumer once, or its
-/// tag comes back by `batcher_options::on_unserved`: after `abandon`, or because the feed ended
-/// before its consumer got the batch. A feed that ends leaves the others here for the next one.
+/// `submit` waits while no slot is free. Each request is either handed to a consumer once, or its
+/// tag is returned through `batcher_options::on_unserved`: after `abandon`, or if the feed ended
+/// before its consumer got the batch. Requests that an ended feed has not taken remain for the next
+/// one.
 ///
-/// All members may be called from any thread, at any time of the batcher's life; several threads
-/// may take batches, by `next` or by a feed each. A feed's leases may go on to other threads, see
-/// `value_queue` and `held_action::wait`. All memory is taken at construction, `host_bytes()`, and
-/// out of no `memory_budget`. Batches are numbered over the batcher's life, in epoch 0.
+/// Thread-safe. Several threads may take batches, by `next` or by a feed each. A feed's leases may
+/// be passed to other threads, see `value_queue` and `held_action::wait`. All memory,
+/// `host_bytes()`, is taken at construction, outside any `memory_budget`. Batches are numbered over
+/// the batcher's lifetime, in epoch 0.
 ///
 /// @see examples/11_server.cpp, docs/serving.md
 template <record_type Record, device Device = cpu_device>
@@ -241,8 +242,8 @@ class batcher {
   using device_type = Device;
   using batch_type = request_batch<Record, Device>;
 
-  /// Takes the memory for requests whose fields have these extents. Throws `option_error`,
-  /// `layout_error`, `out_of_memory`, and what the device throws.
+  /// Allocates the memory for requests with these extents. Throws `option_error`, `layout_error`,
+  /// `out_of_memory`, and what the device throws.
   batcher(const Device& device, const record_extents<Record>& extents,
           const batcher_options& options = {})
       : device_(device),
@@ -253,29 +254,30 @@ class batcher {
   explicit batcher(const Device& device, const batcher_options& options = {})
       : batcher(device, record_extents<Record>{}, options) {}
   batcher(batcher&&) = delete;
-  /// Abandons what is left. Nobody may be inside another call; batches that are out stay valid.
+  /// Abandons remaining requests. No other call may be in progress; batches that were handed out
+  /// stay valid.
   ~batcher() { board_->close(true); }
 
-  /// Takes a request: `write(sample<Record>)` fills it in, on this thread, once there is a place.
-  /// What it throws is thrown here, and the request is none. Throws `batcher_closed`, also to those
-  /// that wait, and what the device throws.
+  /// Submits a request: waits for a place, then calls `write(sample<Record>)` on this thread. If
+  /// `write` throws, the exception propagates and there is no request. Throws `batcher_closed`,
+  /// also from calls that are waiting, and what the device throws.
   template <std::invocable<sample<Record>> Write>
   void submit(std::uint64_t tag, Write&& write) {
     write_to(*board_->reserve(tag, (detail::deadline::max)()), std::forward<Write>(write));
   }
-  /// As `submit`, without a wait; false where there is no place.
+  /// As `submit`, without waiting; false if there is no place.
   template <std::invocable<sample<Record>> Write>
   [[nodiscard]] bool try_submit(std::uint64_t tag, Write&& write) {
     return write_if(board_->reserve(tag, detail::deadline{}), std::forward<Write>(write));
   }
-  /// As `submit`, waiting for a place at most for `limit`, any `std::chrono::duration`; false where
-  /// there was none in time.
+  /// As `submit`, waiting for a place for at most `limit`, any `std::chrono::duration`; false on
+  /// timeout.
   template <class Rep, class Period, std::invocable<sample<Record>> Write>
   [[nodiscard]] bool submit_for(const std::chrono::duration<Rep, Period>& limit, std::uint64_t tag,
                                 Write&& write) {
     return write_if(board_->reserve(tag, detail::deadline_in(limit)), std::forward<Write>(write));
   }
-  /// As `submit_for`, until a moment of the steady clock.
+  /// As `submit_for`, until a time point of the steady clock.
   template <class Duration, std::invocable<sample<Record>> Write>
   [[nodiscard]] bool submit_until(
       const std::chrono::time_point<std::chrono::steady_clock, Duration>& end, std::uint64_t tag,
@@ -283,35 +285,35 @@ class batcher {
     return write_if(board_->reserve(tag, detail::deadline_at(end)), std::forward<Write>(write));
   }
 
-  /// No more requests; what was submitted is still served, and after it batches end. May be called
-  /// more than once.
+  /// Accepts no further requests; those submitted are still served, then batches end. May be called
+  /// repeatedly.
   void close() noexcept { board_->close(false); }
-  /// No more requests; what neither a consumer nor a feed has comes back by `on_unserved`, what is
-  /// being written as soon as it is.
+  /// Accepts no further requests; those that no consumer or feed has yet are returned through
+  /// `on_unserved`, those being written as soon as they are complete.
   void abandon() noexcept { board_->close(true); }
-  /// Whether it was closed by then.
+  /// Whether it was closed.
   [[nodiscard]] bool was_closed() const noexcept { return board_->was_closed(); }
 
-  /// What it has done so far.
+  /// Statistics so far.
   [[nodiscard]] batcher_stats stats() const noexcept { return board_->stats(); }
-  /// How many bytes of host memory its slots take.
+  /// The host memory of the slots in bytes.
   [[nodiscard]] std::size_t host_bytes() const noexcept { return board_->memory().bytes(); }
 
   /// The device that is fed.
   [[nodiscard]] const Device& device() const noexcept { return device_; }
-  /// Of every batch's memory.
+  /// The layout of the batches.
   [[nodiscard]] const batch_layout<Record>& layout() const noexcept { return board_->layout(); }
-  /// Does nothing: there are no epochs, and requests come by themselves.
+  /// Does nothing: there are no epochs.
   void start(const batch_position&, std::uint64_t) const noexcept {}
   /// The next batch, waiting for it; an empty one after `close`, when all are handed out.
   [[nodiscard]] batch_type next() { return taken(board_->next(true)); }
   /// The next batch if it is ready.
   [[nodiscard]] batch_type try_next() { return taken(board_->next(false)); }
-  /// Does nothing: what is there is for the next feed.
+  /// Does nothing: remaining requests are for the next feed.
   void stop() const noexcept {}
-  /// Whether `next` would give an empty batch at once.
+  /// Whether `next` would return an empty batch at once.
   [[nodiscard]] bool at_end() const noexcept { return board_->is_at_end(); }
-  /// For a feed: a batch of these requests was handed to no consumer.
+  /// For a feed: returns a batch of these requests that was handed to no consumer.
   void take_back(const batch_info&, std::span<const std::uint64_t> tags) noexcept {
     board_->take_back(tags);
   }
@@ -343,7 +345,7 @@ class batcher {
     if (!next) return {};
     try {
       return batch_type{board_, next->first, next->second};
-    } catch (...) {  // no memory for what a checked build notes of a lease
+    } catch (...) {  // no memory for a checked build's lease record
       board_->take_back(board_->tags(next->first));
       board_->give_back(next->first, false);
       throw;

@@ -14,56 +14,57 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A `batcher` takes no request any more: `close` was called, or its stop was requested.
+/// A `batcher` accepts no further requests: `close` was called, or its stop was requested.
 class [[gnu::visibility("default")]] batcher_closed : public error {
  public:
   using error::error;
 };
 
-/// Why requests that a `batcher` had taken are not served.
+/// Why accepted requests of a `batcher` are not served.
 enum class unserved {
   abandoned,       ///< `batcher::abandon` was called, or the batcher destroyed, before their turn
-  not_handed_out,  ///< the feed that took their batch ended before, or could not copy it
+  not_handed_out,  ///< the feed that took their batch ended first, or could not copy it
 };
 
 /// The options of a `batcher`. Bad values throw `option_error` at construction.
 struct batcher_options {
-  /// Requests in a batch at most. Triton's `max_batch_size`, TorchServe's `batch_size`.
+  /// The maximum number of requests in a batch. Triton's `max_batch_size`, TorchServe's
+  /// `batch_size`.
   std::size_t most = 32;
 
-  /// How long the first request of a batch waits for others, at most: a batch goes out when it is
-  /// full, or when a thread asks for one after this time. 0: each call gets what there is.
+  /// How long the first request of a batch waits for others at most: a batch is handed out when it
+  /// is full, or when a thread asks for one after this time. 0: each call gets what is there.
   /// Triton's `max_queue_delay_microseconds`, TorchServe's `max_batch_delay`.
   std::chrono::nanoseconds fill = std::chrono::milliseconds{2};
 
-  /// How long before the end of `fill` a thread that waits for a batch is awake and looks at the
-  /// clock. A sleep ends late: by 50 us where the core is awake, now and then by a millisecond
-  /// where it sleeps and belongs to a virtual machine. 0: the thread sleeps to the end. One thread
-  /// at a time spins, and so much processor time goes into each batch that is not full in time.
+  /// How long before the end of `fill` a waiting thread starts to spin. Sleeping threads wake up
+  /// late: by 50 us if the core is awake, occasionally by a millisecond if it sleeps and is
+  /// virtual. 0: no spinning. One thread at a time spins; this costs as much processor time for
+  /// each batch that is not full in time.
   std::chrono::nanoseconds spin{0};
 
-  /// Slots for batches in host memory: one that fills up, those that are ready, and those that are
-  /// copied from. While none is free, `submit` waits.
+  /// Slots for batches in host memory: one being filled, those that are ready, and those being
+  /// copied. `submit` waits while none is free.
   std::size_t depth = 4;
 
-  /// Gets the tags of requests that were taken and are not served, on the thread that finds out:
-  /// one that abandons, one whose write ends after that, or the feed's. It must not throw.
+  /// Called with the tags of accepted requests that are not served, on the thread that detects it:
+  /// one that abandons, one whose write ends after that, or the feed's. Must not throw.
   std::function<void(std::span<const std::uint64_t>, unserved)> on_unserved = {};
 
-  /// Closes the batcher once its stop is requested: what was submitted by then is still served.
+  /// Closes the batcher when a stop is requested; requests submitted by then are still served.
   std::stop_token stop = {};
 };
 
-/// What a `batcher` has done so far, in requests. Whenever nobody is inside a call,
-/// `accepted = handed_out + returned + waiting`.
+/// Statistics of a `batcher`, in requests. While no call is in progress, `accepted = handed_out +
+/// returned + waiting`.
 struct batcher_stats {
-  /// Written, and so to be served or given back.
+  /// Written, so they will be served or returned.
   std::uint64_t accepted = 0;
-  std::uint64_t failed = 0;      ///< writes that threw: their submitters know
-  std::uint64_t handed_out = 0;  ///< in batches that consumers got
+  std::uint64_t failed = 0;      ///< writes that threw, as their submitters know
+  std::uint64_t handed_out = 0;  ///< in batches handed to consumers
   std::uint64_t returned = 0;    ///< not served, see `unserved`
-  std::uint64_t waiting = 0;     ///< in the batches that fill up or are ready
-  std::uint64_t batches = 0;     ///< handed out, those included that a feed took and gave back
+  std::uint64_t waiting = 0;     ///< in batches that are being filled or ready
+  std::uint64_t batches = 0;     ///< handed out, including those that a feed returned
 };
 
 namespace detail {

@@ -29,12 +29,12 @@ namespace detail {
 ///                       ends where the next one starts
 ///     i8[sequences]     modes, in some files
 ///
-/// The arrays start at byte 34, so numbers are not aligned. Refers to the file's bytes; only what
-/// is asked for is looked at.
+/// The arrays start at byte 34, so numbers are unaligned. Refers to the file's bytes and reads only
+/// what is requested.
 class megatron_index {
  public:
-  /// `path` is for messages. Throws `file_truncated`, and `file_format_error` for what is no such
-  /// index or has another length than it says.
+  /// `path` is for messages. Throws `file_truncated`, and `file_format_error` if the file is not
+  /// such an index or has the wrong length.
   megatron_index(std::span<const std::byte> bytes, std::string path)
       : bytes_(bytes), path_(std::move(path)) {
     constexpr std::string_view magic{"MMIDIDX\0\0", 9};
@@ -61,7 +61,7 @@ class megatron_index {
     const std::uint64_t starts = number<8>(26);
     if (starts == 0) throw file_format_error(path_, 26, "the starts of documents, 1 or more", "0");
     documents_ = starts - 1;
-    // Divided, so that nothing wraps.
+    // Division, since products could overflow.
     const std::uint64_t left = bytes.size() - arrays;
     const bool fits = sequences_ <= left / 12 && starts <= (left - 12 * sequences_) / 8;
     const std::uint64_t rest = fits ? left - 12 * sequences_ - 8 * starts : 0;
@@ -71,19 +71,20 @@ class megatron_index {
     }
   }
 
-  /// How many documents there are.
+  /// The number of documents.
   [[nodiscard]] std::uint64_t documents() const noexcept { return documents_; }
   /// The bytes of a token.
   [[nodiscard]] std::size_t token_bytes() const noexcept { return token_bytes_; }
 
-  /// Where a document lies in the .bin file.
+  /// The location of a document in the .bin file.
   struct place {
     std::uint64_t begin = 0;  ///< its first byte
     std::uint64_t size = 0;   ///< bytes
   };
 
-  /// Where document `index` in [0, documents()) lies in a .bin file of `total` bytes: all its
-  /// sequences, which follow each other. Throws `file_corrupt` where they do not, or lie outside.
+  /// The location of document `index` in [0, documents()) in a .bin file of `total` bytes: all its
+  /// sequences, which must be contiguous. Throws `file_corrupt` if they are not, or exceed the
+  /// file.
   [[nodiscard]] place document(std::uint64_t index, std::uint64_t total) const {
     const std::uint64_t starts = arrays + 12 * sequences_;
     const std::uint64_t first = number<8>(starts + 8 * index);
@@ -114,14 +115,14 @@ class megatron_index {
     return found;
   }
 
-  /// Where document `index` starts in the .bin file, unchecked; all bits set where it has no place.
+  /// The start of document `index` in the .bin file, unchecked; all bits set if it has none.
   [[nodiscard]] std::uint64_t begin_of(std::uint64_t index) const noexcept {
     const std::uint64_t first = first_of(index);
     return first < sequences_ ? number<8>(begin_at(first)) : nowhere;
   }
 
-  /// Brings what `document` looks at nearer, for `document_of(one)` of all `places`: none is waited
-  /// for before the others are asked for.
+  /// Prefetches the index entries of `document_of(one)` for all `places` into the cache, so that
+  /// their misses overlap.
   template <class Place, class DocumentOf>
   void prefetch(std::span<Place> places, const DocumentOf& document_of) const noexcept {
     for (Place& one : places) {
@@ -134,7 +135,7 @@ class megatron_index {
       __builtin_prefetch(bytes_.data() + arrays + 4 * first);
       __builtin_prefetch(bytes_.data() + begin_at(first));
     }
-    // GCC takes a function that only prefetches for one without effect and removes the call to it.
+    // GCC would remove the call of a function that only prefetches as having no effect.
     asm volatile("");
   }
 
@@ -153,7 +154,7 @@ class megatron_index {
     return index < documents_ ? number<8>(start_at(index)) : nowhere;
   }
 
-  // The number of so many bytes at the byte `at`.
+  // The number at byte `at`.
   template <std::size_t Width>
   [[nodiscard]] std::uint64_t number(std::uint64_t at) const noexcept {
     return little_endian<Width>(bytes_.data() + at);
@@ -173,21 +174,21 @@ class megatron_index {
 
 }  // namespace detail
 
-/// The documents of an indexed data set of Megatron's, PREFIX.idx and PREFIX.bin: a `blob_source`
-/// of their tokens, as they lie in the file, and `token_documents`.
+/// The documents of a Megatron indexed dataset, PREFIX.idx and PREFIX.bin. A `blob_source` of their
+/// tokens, and `token_documents`.
 ///
 ///     megatron_documents pile{"pile_text_document"};
 ///     std::span<const std::byte> first = pile.bytes(0, buffer);  // pile.token_bytes() a token
 ///
-/// Both files are mapped and not read, so opening takes the same time whatever their size, and the
-/// index is checked where it is looked at. They must stay as they are meanwhile: one that is made
-/// shorter ends the process. Tokens need not be aligned. For windows over all documents take
+/// Both files are memory-mapped, so opening takes the same time for any size, and index entries are
+/// checked when they are used. The files must not change meanwhile: truncating one ends the
+/// process. Tokens need not be aligned. For windows over all documents take
 /// `token_windows{"PREFIX.bin"}`, for rows of whole documents `pack_documents`. Movable, not
 /// copyable. Reading is thread-safe.
 class megatron_documents {
  public:
   /// Opens `prefix`.idx and `prefix`.bin. Throws `file_unreadable`, `file_truncated`, and
-  /// `file_format_error` for what is no index of version 1, or is not as long as it says.
+  /// `file_format_error` if the index is not of version 1 or has the wrong length.
   explicit megatron_documents(std::string prefix)
       : prefix_(std::move(prefix)),
         index_file_(prefix_ + ".idx"),
@@ -197,26 +198,26 @@ class megatron_documents {
   megatron_documents(megatron_documents&&) = default;
   megatron_documents& operator=(megatron_documents&&) = delete;
 
-  /// How many documents there are.
+  /// The number of documents.
   [[nodiscard]] std::uint64_t size() const noexcept { return index_.documents(); }
   /// The bytes of a token: 1, 2, 4 or 8.
   [[nodiscard]] std::size_t token_bytes() const noexcept { return index_.token_bytes(); }
 
-  /// How many tokens document `index` has, by the index file alone. Throws as `bytes`.
+  /// The number of tokens of document `index`, from the index file alone. Throws as `bytes`.
   [[nodiscard]] std::uint64_t length(std::uint64_t index) const {
     return place_of(index).size / index_.token_bytes();
   }
 
-  /// The tokens of document `index` where they lie; the buffer is not used. Throws `index_error`,
-  /// and `file_corrupt` where the index has the document outside the .bin file or in pieces.
+  /// The tokens of document `index` in the mapping; the buffer is not used. Throws `index_error`,
+  /// and `file_corrupt` if the document exceeds the .bin file or is not contiguous.
   [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index, blob_buffer&) const {
     const auto place = place_of(index);
     return tokens_.bytes().subspan(static_cast<std::size_t>(place.begin),
                                    static_cast<std::size_t>(place.size));
   }
 
-  /// Sets `lengths[i]` to `length(indices[i])`: faster than one by one, as the index file is looked
-  /// at in many places at once. Throws as `bytes`.
+  /// Sets `lengths[i]` to `length(indices[i])`: faster than one by one, since cache misses in the
+  /// index overlap. Throws as `bytes`.
   void lengths(std::span<const std::uint64_t> indices, std::span<std::uint64_t> lengths) const {
     constexpr std::size_t most = 64;
     for (std::size_t i = 0; i < indices.size(); i += most) {
@@ -226,7 +227,7 @@ class megatron_documents {
     }
   }
 
-  /// Brings parts of documents nearer, as few as are read next; does nothing for what is out of
+  /// Prefetches parts of documents that are read next into the cache; ignores parts that are out of
   /// range.
   void prefetch(std::span<const document_part> parts) const noexcept {
     const auto document_of = [](const document_part& part) { return part.document; };
@@ -240,11 +241,11 @@ class megatron_documents {
         __builtin_prefetch(all.data() + begin + at);
       }
     }
-    // GCC takes a function that only prefetches for one without effect and removes the call to it.
+    // GCC would remove the call of a function that only prefetches as having no effect.
     asm volatile("");
   }
 
-  /// 0: documents have no labels. Throws `index_error`.
+  /// Always 0, as documents have no labels. Throws `index_error`.
   [[nodiscard]] std::int64_t label(std::uint64_t index) const {
     require(index);
     return 0;

@@ -35,12 +35,12 @@ inline namespace PENSTOCK_ABI {
 
 /// A row of packed documents. `S` is `packing_options::length`, M `most_documents`:
 /// - "tokens", S: the documents' tokens, one after the other, then padding;
-/// - "labels", S: for each token the next one of its document, also where that is in another row,
-///   and `no_label` at the end of a document and in the padding;
-/// - "position_ids", S: places from 0 on, for each document, or part of one; 0 in the padding;
-/// - "cu_seqlens", M + 1: where each document starts, and the end of the last one, repeated
-///   up to the field's end: for kernels the sequences after the last one are empty;
-/// - "sequences": how many documents, or parts of them, there are.
+/// - "labels", S: for each token the next one of its document, even if that is in another row, and
+///   `no_label` at the end of a document and in the padding;
+/// - "position_ids", S: positions from 0 on within each document or part of one; 0 in the padding;
+/// - "cu_seqlens", M + 1: the start of each document, and the end of the last one, repeated to fill
+///   the field, so that kernels see empty sequences after the last one;
+/// - "sequences": the number of documents or parts.
 template <class Token>
 using packed_record =
     record<field<"tokens", Token, dyn>, field<"labels", std::int32_t, dyn>,
@@ -88,7 +88,7 @@ class packed_row {
     ends_[++pieces_] = static_cast<std::int32_t>(used_);
   }
 
-  /// Fills what is left.
+  /// Pads the rest of the row.
   void finish() {
     const std::size_t length = options_->length;
     std::fill(tokens_ + used_, tokens_ + length, static_cast<Token>(options_->padding));
@@ -99,16 +99,16 @@ class packed_row {
   }
 
  private:
-  // The labels and positions of `count` tokens, the last one's label being `next`. False if one of
-  // them has no room in a label.
+  // Writes the labels and positions of `count` tokens; the label of the last is `next`. False if a
+  // token does not fit into a label.
   [[nodiscard]] bool fill_labels(const Token* tokens, std::size_t count, Token next) noexcept {
     std::int32_t* const labels = labels_ + used_;
     std::int32_t* const positions = positions_ + used_;
-    const std::size_t followed = count - 1;  // tokens whose next one is here too
+    const std::size_t followed = count - 1;  // tokens whose successor is here too
     std::int32_t all = static_cast<std::int32_t>(tokens[0]) | static_cast<std::int32_t>(next);
     if (followed >= block) {
       all |= fill_blocks(tokens, labels, positions, 0, followed);
-      // The rest, by a block that ends with it: what it writes again stays as it is.
+      // The remainder, by an overlapping last block, which rewrites equal values.
       const std::size_t last = followed - block;
       all |= fill_blocks(tokens + last, labels + last, positions + last, last, block);
     } else {
@@ -125,10 +125,10 @@ class packed_row {
 
   static constexpr std::size_t block = 16;
 
-  // The labels, and the positions from `first` on, of as many of the `count` tokens as are whole
-  // blocks, and the labels' bits. Nothing is left over and places are apart from each other, so
-  // compilers make one loop of vector code of it, at -O2 too; a loop over the tokens of one block
-  // inside is unrolled first, and what is left is no good vector code.
+  // Writes the labels, and the positions from `first` on, of the whole blocks among the `count`
+  // tokens; returns the union of the labels' bits. Without a remainder and aliasing, compilers
+  // vectorise this single loop even at -O2. A nested loop over the tokens of a block would be
+  // unrolled first, and then vectorised badly.
   [[nodiscard]] static std::int32_t fill_blocks(const Token* __restrict tokens,
                                                 std::int32_t* __restrict labels,
                                                 std::int32_t* __restrict positions,
@@ -155,20 +155,19 @@ class packed_row {
   std::size_t pieces_ = 0;  // documents, or parts
 };
 
-/// Names the pieces of the next rows to their documents, where those want to know.
+/// Gives prefetch hints for the pieces of the next rows to documents that accept them.
 ///
-/// First one token of many pieces: their places are looked up together, so memory is waited for
-/// once. Then each piece as a whole, while the one before it is written: a processor has few lines
-/// under way at once, and all pieces together would be waited for. Refers to the documents. Not
-/// thread-safe.
+/// First one token of many pieces, so that their lookups overlap. Then each whole piece while the
+/// one before is written: a processor can have only a few cache lines in flight, so hinting all
+/// pieces at once would stall. Refers to the documents. Not thread-safe.
 template <class Documents>
 class piece_hints {
  public:
   /// For `documents`, which must outlive it.
   explicit piece_hints(const Documents& documents) noexcept : documents_(&documents) {}
 
-  /// Takes the pieces of rows `indices` of `window`, whose first row has the index `first`, as far
-  /// as they are in it and there is room. Returns of how many rows.
+  /// Takes the pieces of the rows `indices` that are in `window`, whose first row has the index
+  /// `first`, while there is room. Returns the number of rows taken.
   std::size_t take(const packed_window& window, std::uint64_t first,
                    std::span<const std::uint64_t> indices) {
     if constexpr (is_used) {
@@ -193,7 +192,7 @@ class piece_hints {
     }
   }
 
-  /// Called before each piece is read: names the one after it.
+  /// Called before each piece is read: hints the next one.
   void advance() noexcept {
     if constexpr (is_used) {
       ++at_;
@@ -217,9 +216,8 @@ class piece_hints {
   std::size_t at_ = 0;  // the piece that is read next
 };
 
-/// The last few of many numbered values that take time to make, shared by threads: each is made by
-/// the first thread that asks for it, and the others wait for that one. The value that was asked
-/// for the longest ago makes room. From any thread.
+/// An LRU cache of numbered values that are expensive to make. The first thread that asks for a
+/// value makes it, others wait for it. Thread-safe.
 template <class Value>
 class window_cache {
  public:
@@ -228,8 +226,8 @@ class window_cache {
   window_cache(const window_cache&) = delete;
   window_cache& operator=(const window_cache&) = delete;
 
-  /// Value `number`; `make()` makes it where it is not kept. It lives while it is held. Throws what
-  /// `make` throws, and the next call tries again then.
+  /// Value `number`, made by `make()` if it is not cached. It stays alive while it is held. Throws
+  /// what `make` throws; the next call tries again.
   template <class Make>
   [[nodiscard]] std::shared_ptr<const Value> get(std::uint64_t number, const Make& make) {
     const std::shared_ptr<entry> found = entry_of(number);
@@ -241,11 +239,11 @@ class window_cache {
  private:
   struct entry {
     std::mutex mutex;            // held while the value is made
-    std::optional<Value> value;  // guarded by it; never changed once it is there
+    std::optional<Value> value;  // guarded by it; never changes once set
   };
   struct place {
     std::uint64_t number = 0;
-    std::uint64_t used = 0;  // the call that asked for it last; 0: none yet
+    std::uint64_t used = 0;  // the number of the last call that used it; 0: none
     std::shared_ptr<entry> value;
   };
 
@@ -272,32 +270,32 @@ class window_cache {
 
 }  // namespace detail
 
-/// A dataset of rows of S tokens that whole documents fill, as `pack_documents` makes it: rows of a
-/// model whose attention is kept within documents by "cu_seqlens".
+/// A dataset of rows of S tokens, filled with whole documents, made by `pack_documents`: for models
+/// that limit attention to documents by "cu_seqlens".
 ///
-/// Documents are packed in windows: those that a shuffle by the seed puts next to each other, by
-/// best fit, the longest first, and the rows of a window come in a random order. Which documents
-/// are in row k is a function of the lengths, the seed and the options alone, so workers, ranks and
-/// resumed runs agree, and each token of each document is in exactly one row. A document that is
-/// longer than a row is split: whole rows, and a rest that is packed as the others are.
+/// Documents are shuffled by the seed and packed window by window, by best-fit decreasing; the rows
+/// of a window come in random order. The contents of row k depend only on the lengths, the seed and
+/// the options, so workers, ranks and resumed trainings agree, and each token of each document is
+/// in exactly one row. A document longer than a row is split into whole rows and a remainder that
+/// is packed like the others.
 ///
-/// The construction asks for the length of each document and packs each window once: 8 bytes a
-/// window are kept. Reading packs a window anew, unless it is one of the last `kept_windows`, and
-/// takes memory then. So take `sequential`, or `block_shuffled` by blocks of `window_rows()`: the
-/// documents are shuffled already. `shuffled` is right too, and packs a window for nearly each row.
-/// `fingerprint()` is that of the packing: a state of another one is refused.
+/// Construction queries the length of each document and packs each window once, keeping 8 bytes per
+/// window. Reading packs a window again, with allocations, unless it is among the last
+/// `kept_windows`. So use `sequential`, or `block_shuffled` with blocks of `window_rows()`;
+/// documents are already shuffled. `shuffled` is correct, but packs a window for nearly every row.
+/// `fingerprint()` identifies the packing, so that a state of another packing is refused.
 ///
 /// Movable. Reading is thread-safe. @see examples/14_packed_tokens.cpp
 template <token_documents Documents, std::integral Token>
 class packed_documents {
  public:
   using record_type = packed_record<Token>;
-  /// Whether reading needs the documents of another owner.
+  /// Whether reading refers to documents of another owner.
   static constexpr bool borrows = detail::borrows<Documents>;
 
-  /// Packs `documents`. Throws `option_error` for options that can't work, and for tokens of
-  /// another size than `Token` has; `document_error` for a document that is refused; and what
-  /// `length` of the documents throws.
+  /// Packs `documents`. Throws `option_error` for invalid options and if the token size differs
+  /// from that of `Token`; `document_error` for a refused document; and what `length` of the
+  /// documents throws.
   explicit packed_documents(Documents documents, const packing_options& options = {})
       : options_(detail::resolved_packing(options)),
         lengths_(extents_for(options_)),
@@ -327,25 +325,25 @@ class packed_documents {
     }
   }
 
-  /// How many rows there are.
+  /// The number of rows.
   [[nodiscard]] std::uint64_t size() const noexcept { return ends_.empty() ? 0 : ends_.back(); }
-  /// The extents of a row's fields: the length, three times, and one more than `most_documents`.
+  /// The extents of a row's fields: the length three times, then `most_documents` + 1.
   [[nodiscard]] const record_extents<record_type>& extents() const noexcept { return lengths_; }
-  /// How many tokens the documents have.
+  /// The number of tokens of all documents.
   [[nodiscard]] std::uint64_t tokens() const noexcept { return tokens_; }
-  /// How many rows a window has, on average, at least 1: a `block_shuffled` with blocks of as many,
-  /// or a few times as many, finds most of its windows packed.
+  /// The mean number of rows of a window, at least 1. With `block_shuffled` and blocks of this
+  /// size, or a small multiple of it, most windows are found in the cache.
   [[nodiscard]] std::uint64_t window_rows() const noexcept {
     return ends_.empty() ? 1 : (std::max)(size() / ends_.size(), std::uint64_t{1});
   }
-  /// How much of the rows is tokens and no padding, 0 to 1; 1 where there is no row.
+  /// The share of the rows that is not padding, 0 to 1; 1 without rows.
   [[nodiscard]] double fill() const noexcept {
     if (size() == 0) return 1;
     return static_cast<double>(tokens_) / static_cast<double>(options_.length) /
            static_cast<double>(size());
   }
 
-  /// A hash of the packing: of its options, and of how many rows each window has.
+  /// A hash of the packing: of its options and the number of rows of each window.
   [[nodiscard]] std::uint64_t fingerprint() const noexcept {
     detail::word_hash hash;
     for (const std::uint64_t word :
@@ -359,15 +357,15 @@ class packed_documents {
   }
 
   /// Writes the rows `indices` to `out`. Throws `index_error`, what the documents throw,
-  /// `documents_changed`, and `document_error` for one that has another length than before, or a
-  /// token that is no label: 2^31 or more, or below 0.
+  /// `documents_changed`, and `document_error` for a document whose length has changed or which has
+  /// a token that is not a valid label: negative, or 2^31 or more.
   void read_run(std::span<const std::uint64_t> indices, batch_view<record_type> out,
                 const run_context& context) const {
     blob_buffer buffer;
     std::shared_ptr<const detail::packed_window> window;
-    std::uint64_t first = 0;  // the window's first row
+    std::uint64_t first = 0;  // the first row of the window
     detail::piece_hints<Documents> hints{parts_->documents};
-    std::size_t hinted = 0;  // rows whose pieces were taken by it
+    std::size_t hinted = 0;  // rows whose pieces were taken by the hints
     for (std::size_t i = 0; i < indices.size(); ++i) {
       context.at(i);
       const std::uint64_t index = indices[i];
@@ -391,7 +389,7 @@ class packed_documents {
   using packer = detail::window_packer<Documents>;
   static constexpr std::uint64_t most_rows = std::uint64_t{1} << 62U;
 
-  // Where they stay when this object is moved.
+  // On the heap, so that references stay valid when this object is moved.
   struct parts {
     parts(Documents source, std::size_t kept) : documents(std::move(source)), windows(kept) {}
     Documents documents;
@@ -420,7 +418,7 @@ class packed_documents {
   packing_options options_;
   record_extents<record_type> lengths_;
   std::unique_ptr<parts> parts_;
-  std::vector<std::uint64_t> ends_;  // of the windows, in rows, from the first window's start
+  std::vector<std::uint64_t> ends_;  // end of each window, in rows
   std::uint64_t tokens_ = 0;
 };
 
@@ -430,8 +428,8 @@ class packed_documents {
 ///     block_shuffled order{.seed = 1, .block = rows.window_rows()};
 ///     loader feed{rows, order, {.batch_size = 8}};
 ///
-/// An lvalue is referred to and must outlive the rows. `Token` is the documents' tokens' type:
-/// integers of 1, 2 or 4 bytes. Throws what the constructor throws.
+/// An lvalue is referred to and must outlive the rows. `Token` is the type of the documents'
+/// tokens: an integer of 1, 2 or 4 bytes. Throws what the constructor throws.
 template <std::integral Token = std::uint16_t, class Documents>
   requires token_documents<std::remove_cvref_t<Documents>>
 [[nodiscard]] auto pack_documents(Documents&& documents, const packing_options& options = {}) {

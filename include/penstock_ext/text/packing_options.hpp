@@ -10,38 +10,39 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// What is done with a document that is longer than a row.
+/// The treatment of documents that are longer than a row.
 enum class long_documents {
-  split,  ///< it fills whole rows, and its rest is packed as a document of its own
-  refuse  ///< `document_error` at the construction
+  split,  ///< split into whole rows and a remainder, which is packed as a document
+  refuse  ///< throw `document_error` at construction
 };
 
-/// How documents are packed into rows.
+/// The options of `pack_documents`.
 struct packing_options {
-  /// Tokens of a row; 1 to 2^31 - 2.
+  /// Tokens per row; 1 to 2^31 - 2.
   std::size_t length = 2048;
-  /// Together with the lengths, determines the packing. Another seed is another packing, and
-  /// another order of rows: take a new one for an epoch that is to be packed anew.
+  /// Together with the lengths, determines the packing. Another seed gives another packing and
+  /// order of rows; change it to repack for an epoch.
   std::uint64_t seed = 0;
-  /// Documents that are packed together, 1 to 2^24; the last ones of all are packed with the window
-  /// before theirs. More fill rows better, and take more memory and time at once.
+  /// Documents per window, 1 to 2^24; an incomplete last window is merged with the one before.
+  /// Larger windows fill rows better and take more memory and time at once.
   std::size_t window = 4096;
-  /// Documents, or parts of them, that a row may have; 0 is length / 8, at least 1. Fixes the
+  /// The maximum number of documents or parts in a row; 0: length / 8, at least 1. Determines the
   /// extent of "cu_seqlens".
   std::size_t most_documents = 0;
-  /// Documents that are longer than a row.
+  /// The treatment of documents that are longer than a row.
   long_documents longer = long_documents::split;
-  /// The token where a row has none left.
+  /// The padding token.
   std::uint32_t padding = 0;
-  /// The label of what has no next token: what PyTorch's cross_entropy leaves out.
+  /// The label of tokens without a successor: the default `ignore_index` of PyTorch's
+  /// cross_entropy.
   std::int32_t no_label = -100;
-  /// Windows that are kept packed for reading, at least 1: some 20 bytes a document each.
+  /// Packed windows in the cache, at least 1, at about 20 bytes per document.
   std::size_t kept_windows = 16;
 };
 
 namespace detail {
 
-/// The options, with what 0 stands for put in. Throws `option_error` for what can't work.
+/// The options with defaults filled in. Throws `option_error` for invalid values.
 [[nodiscard]] inline packing_options resolved_packing(packing_options options) {
   const auto require = [](const char* option, std::size_t value, std::size_t most) {
     if (value >= 1 && value <= most) return;

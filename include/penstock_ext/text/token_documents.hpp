@@ -17,37 +17,38 @@ inline namespace PENSTOCK_ABI {
 /// Some tokens of a document.
 struct document_part {
   std::uint64_t document = 0;  ///< its index
-  std::uint64_t begin = 0;     ///< the first of them
-  std::uint64_t tokens = 0;    ///< how many there are
+  std::uint64_t begin = 0;     ///< the first token
+  std::uint64_t tokens = 0;    ///< the number of tokens
 };
 
-/// A `blob_source` of documents that are tokens of one size, and whose lengths are known without
-/// reading them. Besides what a `blob_source` has:
+/// A `blob_source` of tokenised documents with tokens of one size, whose lengths are known without
+/// reading them. In addition to the members of a `blob_source`:
 ///
 ///     struct source {
 ///       std::size_t token_bytes() const;                  // bytes of a token, of all documents
 ///       std::uint64_t length(std::uint64_t index) const;  // tokens of a document; 0 is allowed
 ///     };
 ///
-/// and may have, which makes packing faster,
+/// and optionally, for faster packing,
 ///
 ///     // lengths[i] = length(indices[i]), for many at once
 ///     void lengths(std::span<const std::uint64_t> indices, std::span<std::uint64_t> lengths) const;
 ///     // a hint that these are asked for next: first a token of each of some, all of one later
 ///     void prefetch(std::span<const document_part> parts) const noexcept;
 ///
-/// `bytes(index, buffer)` has `length(index) * token_bytes()` bytes, in this machine's order, at
-/// any address. Both stay the same while the source is in use, and are called from several threads.
+/// `bytes(index, buffer)` returns `length(index) * token_bytes()` bytes, in this machine's byte
+/// order, with any alignment. Both are constant while the source is in use, and called from several
+/// threads.
 template <class S>
 concept token_documents = blob_source<S> && requires(const S& source, std::uint64_t index) {
   { source.token_bytes() } -> std::convertible_to<std::size_t>;
   { source.length(index) } -> std::convertible_to<std::uint64_t>;
 };
 
-/// A document can't be used as it is. Says which, what was expected of it and what was found.
+/// A document is unusable. The message says which, what was expected and what was found.
 class [[gnu::visibility("default")]] document_error : public error {
  public:
-  /// `key` names the document for people.
+  /// `key` names the document in messages.
   document_error(const std::string& key, std::uint64_t document, const std::string& expected,
                  const std::string& found)
       : error("document " + std::to_string(document) + " (" + key + "): expected " + expected +
@@ -61,7 +62,7 @@ class [[gnu::visibility("default")]] document_error : public error {
   std::uint64_t document_;
 };
 
-/// The documents of a source have other lengths than when they were packed.
+/// The lengths of a source's documents have changed since they were packed.
 class [[gnu::visibility("default")]] documents_changed : public error {
  public:
   using error::error;
@@ -69,19 +70,19 @@ class [[gnu::visibility("default")]] documents_changed : public error {
 
 namespace detail {
 
-/// Documents that tell many lengths at once.
+/// Documents that return many lengths at once.
 template <class S>
 concept tells_document_lengths =
     requires(const S& source, std::span<const std::uint64_t> indices,
              std::span<std::uint64_t> lengths) { source.lengths(indices, lengths); };
 
-/// Documents that are told what is asked for next.
+/// Documents that accept prefetch hints.
 template <class S>
 concept prefetches_documents = requires(const S& source, std::span<const document_part> parts) {
   { source.prefetch(parts) } noexcept;
 };
 
-/// Documents that are not owned and outlive this object: what an lvalue becomes.
+/// A reference to documents, which must outlive it: how an lvalue is held.
 template <token_documents Source>
 class documents_ref {
  public:

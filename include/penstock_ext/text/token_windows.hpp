@@ -22,30 +22,30 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A window of a text: `x` are its tokens but for the last, `y` for each of them the next one.
+/// A window of a text: `x` has all tokens but the last, `y` all but the first.
 template <class Token>
 using window_record = record<field<"x", Token, dyn>, field<"y", Token, dyn>>;
 
-/// How a file of tokens is cut into windows.
+/// The options of `token_windows`.
 struct token_windows_options {
   /// Tokens of `x`, and of `y`; at least 1.
   std::size_t length = 1024;
-  /// Tokens from the start of a window to that of the next; 0 is `length`, so that each token is
-  /// in one `x`, and 1 has a window start at each token.
+  /// Tokens between the starts of consecutive windows; 0: `length`, so that each token is in one
+  /// `x`; 1: a window starts at each token.
   std::uint64_t stride = 0;
-  /// Bytes before the first token, which are left out.
+  /// Bytes to skip before the first token.
   std::uint64_t header = 0;
 };
 
-/// A dataset of windows of a text that is a flat file of tokens, in this machine's byte order, as
-/// nanoGPT prepares them and as Megatron's .bin files are:
+/// A dataset of windows over a flat file of tokens in this machine's byte order, such as those of
+/// nanoGPT and Megatron's .bin files:
 ///
 ///     token_windows text{"train.bin", {.length = 1024}};               // 16 bits a token
 ///     token_windows<std::uint32_t> large{"train.bin", {.length = 4096}};
 ///
-/// What is left after the last whole window is left out. The file is mapped and not read, so
-/// opening takes the same time whatever its size; it must stay as it is meanwhile: one that is made
-/// shorter ends the process. Movable, not copyable. Reading is thread-safe.
+/// Tokens after the last whole window are ignored. The file is memory-mapped, so opening takes the
+/// same time for any size. It must not change meanwhile: truncating it ends the process. Movable,
+/// not copyable. Reading is thread-safe.
 template <std::unsigned_integral Token = std::uint16_t>
 class token_windows : public detail::mapped_rows<window_record<Token>> {
   using rows = detail::mapped_rows<window_record<Token>>;
@@ -53,7 +53,7 @@ class token_windows : public detail::mapped_rows<window_record<Token>> {
  public:
   using record_type = window_record<Token>;
 
-  /// Opens the file `path`. Throws `file_unreadable`, `file_truncated` where it is shorter than the
+  /// Opens the file `path`. Throws `file_unreadable`, `file_truncated` if it is shorter than the
   /// header or ends within a token, and `option_error` for a length of 0.
   explicit token_windows(const std::string& path, const token_windows_options& options = {})
       : token_windows(detail::mapped_file{path}, options) {}
@@ -63,7 +63,7 @@ class token_windows : public detail::mapped_rows<window_record<Token>> {
 
   /// The bytes of a window in the file.
   [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t) const noexcept {
-    return rows::stored_bytes() / 2;  // both fields are of the same tokens
+    return rows::stored_bytes() / 2;  // both fields have the same tokens
   }
 
  private:
@@ -92,7 +92,7 @@ class token_windows : public detail::mapped_rows<window_record<Token>> {
         tokens <= options.length ? 0 : (tokens - options.length - 1) / stride + 1;
     const batch_layout<record_type> layout{{{options.length}, {options.length}}, 1};
     const std::byte* const first = file.bytes().data() + options.header;
-    // The rows of no window, or of one, may be anywhere apart.
+    // With at most one window the stride does not matter.
     const std::uint64_t bytes = windows < 2 ? 0 : stride * sizeof(Token);
     const std::byte* const second = windows == 0 ? first : first + sizeof(Token);
     return {"token_windows", layout, windows,

@@ -12,8 +12,8 @@
 #include <penstock/core/support/host_device_begin.hpp>
 
 /// @file
-/// The names of `checked_on.hpp` without anything in them: views and leases gain no byte, and the
-/// calls no instruction.
+/// Empty versions of everything in `checked_on.hpp`: views and leases grow by no byte, and calls
+/// compile to nothing.
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -30,11 +30,10 @@
 #include <penstock/core/support/host_device_begin.hpp>
 
 /// @file
-/// What a checked build does with a lease and its views; `checked_off.hpp` has the same names
-/// without anything in them.
+/// The checks of a checked build on leases and their views; `checked_off.hpp` has empty versions.
 
-/// Defined by what runs kernels on the host, as the double in tests/fake_cuda does: whether the
-/// calling thread runs one now. Null without.
+/// Defined by programs that run kernels on the host, such as the double in tests/fake_cuda: whether
+/// the calling thread is running one. A null pointer elsewhere.
 extern "C" [[gnu::weak, gnu::visibility("default")]] bool penstock_runs_device_code() noexcept;
 
 namespace penstock {
@@ -43,31 +42,31 @@ namespace detail {
 
 inline constexpr bool checked = true;
 
-/// Whether the calling thread runs device code, in which nothing is checked.
+/// Whether the calling thread is running device code, where nothing is checked.
 [[nodiscard]] inline bool runs_device_code() noexcept {
   return penstock_runs_device_code != nullptr && penstock_runs_device_code();
 }
 
-/// What a view knows of its lease: nothing, where it comes from none.
+/// A view's reference to its lease; empty if the view does not come from a lease.
 class lease_tag {
  public:
   lease_tag() = default;
   lease_tag(const lease_record* record, std::uint64_t serial) noexcept
       : record_(record), serial_(serial) {}
 
-  /// The view is used: on the host the lease has to live.
+  /// Called when the view is used: on the host, the lease must still be held.
   PENSTOCK_HOST_DEVICE constexpr void require_alive() const noexcept {
 #if !defined(__CUDA_ARCH__)
     if (is_watched()) record_->require_alive(serial_);
 #endif
   }
-  /// An element is used: its copy has to be complete as well.
+  /// Called when an element is accessed: its copy must be complete as well.
   PENSTOCK_HOST_DEVICE constexpr void require_data() const noexcept {
 #if !defined(__CUDA_ARCH__)
     if (is_watched()) record_->require_data(serial_);
 #endif
   }
-  /// The address of the data is taken.
+  /// Called when the address of the data is taken.
   PENSTOCK_HOST_DEVICE constexpr void note_address() const noexcept {
 #if !defined(__CUDA_ARCH__)
     if (is_watched()) record_->note_address(serial_);
@@ -87,30 +86,30 @@ class lease_tag {
   std::uint64_t serial_ = 0;
 };
 
-/// Fills free memory with what no one takes for data.
+/// Fills free memory with a pattern that is recognisable as no data.
 inline void poison(void* data, std::size_t bytes) noexcept { std::memset(data, 0xFF, bytes); }
 
-/// From now on no thread may touch the memory, as far as AddressSanitizer sees.
+/// Marks the memory as inaccessible for AddressSanitizer.
 inline void forbid([[maybe_unused]] const void* data, [[maybe_unused]] std::size_t bytes) noexcept {
 #if defined(PENSTOCK_ADDRESS_SANITIZER)
   __asan_poison_memory_region(data, bytes);
 #endif
 }
-/// Until now.
+/// Ends `forbid`.
 inline void allow([[maybe_unused]] const void* data, [[maybe_unused]] std::size_t bytes) noexcept {
 #if defined(PENSTOCK_ADDRESS_SANITIZER)
   __asan_unpoison_memory_region(data, bytes);
 #endif
 }
 
-/// A device lease that has ended, while streams may still work on its memory.
+/// A device lease that has ended on the host while streams may still use its memory.
 class ended_lease {
  public:
   explicit ended_lease(lease_record* record) noexcept : record_(record) {}
 
-  /// Called once a stream: queues the end in it; the last one to get there does `then` to the
-  /// memory. A stream that does not run functions of the host's, as CUDA's, does neither, and its
-  /// device code checks nothing.
+  /// Called once per stream: queues the end of the lease in it, and the last stream to reach it
+  /// calls `then` on the memory. A stream that can't run host functions, such as CUDA's, does
+  /// neither; its device code is not checked.
   template <class Stream, class Then>
   void behind(Stream stream, const Then& then) const {
     const auto end = [record = record_, then]() noexcept {
@@ -130,18 +129,18 @@ class ended_lease {
   lease_record* record_;
 };
 
-/// The part of a lease that a checked build watches. Moves with it.
+/// The part of a lease that a checked build keeps track of. Moves with the lease.
 class lease_guard {
  public:
   lease_guard() = default;
-  /// A lease of this batch begins, whose data is complete. May throw std::bad_alloc: to be made
-  /// where that can be told, before the lease.
+  /// Begins a lease of this batch, whose data is complete. May throw std::bad_alloc, so it is made
+  /// before the lease, where the error can be reported.
   lease_guard(std::uint64_t epoch, std::uint64_t index) {
     std::tie(record_, serial_) = lease_records::all().take(epoch, index);
     record_->arrive(serial_);
   }
-  /// A lease of this batch begins, whose data is complete once `copies` gets here: before an event
-  /// that is recorded next. A stream that does not run functions of the host's is not looked at.
+  /// Begins a lease of this batch, whose data is complete once `copies` reaches this point. Must be
+  /// called before the event is recorded. Streams that can't run host functions are not tracked.
   template <class Stream>
   lease_guard(std::uint64_t epoch, std::uint64_t index, Stream copies) {
     std::tie(record_, serial_) = lease_records::all().take(epoch, index);
@@ -163,7 +162,7 @@ class lease_guard {
     return *this;
   }
 
-  /// The calling thread uses the lease.
+  /// Called when the calling thread uses the lease.
   void use() const noexcept {
     if (record_ == nullptr) {
       checked_failure(lease_without_batch);
@@ -171,23 +170,23 @@ class lease_guard {
     record_->require_one_user(serial_);
   }
 
-  /// What the lease's views carry.
+  /// The tag that the lease's views carry.
   [[nodiscard]] lease_tag tag() const noexcept { return {record_, serial_}; }
 
-  /// Whether a thread that runs no stream's work has taken the data.
+  /// Whether a thread other than a stream's has accessed the data.
   [[nodiscard]] bool was_seen_in_body() const noexcept { return record_->was_seen_in_body(); }
 
-  /// Reports a wrong use.
+  /// Reports a misuse and ends the program.
   [[noreturn]] void fail(const char* what) const noexcept { record_->fail(serial_, what); }
 
-  /// The lease ends, if there is one: its views are dead.
+  /// Ends the lease, if there is one, and invalidates its views.
   void end() noexcept {
     if (record_ == nullptr) return;
     record_->end();
     lease_records::all().give_back(std::exchange(record_, nullptr));
   }
 
-  /// The lease ends for the host, and later for each of so many streams.
+  /// Ends the lease for the host now, and for `streams` streams when they get there.
   [[nodiscard]] ended_lease end_behind(std::size_t streams) noexcept {
     record_->end_behind(streams);
     return ended_lease{std::exchange(record_, nullptr)};
@@ -198,10 +197,10 @@ class lease_guard {
   std::uint64_t serial_ = 0;
 };
 
-/// Sees to it that one thread at a time goes through. Copies are of one gate.
+/// Checks that only one thread at a time is inside. Copies share one gate.
 class call_gate {
  public:
-  /// None; only to be assigned to.
+  /// No gate; may only be assigned to.
   call_gate() = default;
   explicit call_gate(std::in_place_t) : busy_(std::make_shared<std::atomic<bool>>(false)) {}
 
@@ -220,7 +219,7 @@ class call_gate {
     std::shared_ptr<std::atomic<bool>> busy_;
   };
 
-  /// The calling thread goes through until the returned object goes.
+  /// The calling thread is inside for the lifetime of the returned object.
   [[nodiscard]] inside enter() const noexcept { return inside{busy_}; }
 
  private:

@@ -19,8 +19,8 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Where a checked build ends that was used wrongly: a place for a breakpoint. Writes one line to
-/// stderr and aborts.
+/// Reports a misuse that a checked build has found: writes one line to stderr and aborts. A good
+/// place for a breakpoint.
 [[noreturn, gnu::noinline]] inline void checked_failure(const char* message) noexcept {
   std::fprintf(stderr, "penstock, checked build: %s\n", message);
   std::fflush(stderr);
@@ -29,28 +29,27 @@ inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
-/// Whether the calling thread is a CPU stream's.
+/// Whether the calling thread belongs to a CPU stream.
 [[nodiscard, gnu::visibility("default")]] inline bool& runs_a_stream() noexcept {
   thread_local bool runs = false;
   return runs;
 }
-/// It is.
+/// Marks the calling thread as a CPU stream's.
 inline void mark_stream_thread() noexcept { runs_a_stream() = true; }
 
-/// A number for each thread of the process's life; never 0. Visible, so that shared libraries which
-/// hide their symbols still count threads in one place.
+/// The number of the calling thread, unique in the process and never 0. Visible, so that shared
+/// libraries with hidden symbols share one counter.
 [[nodiscard, gnu::visibility("default")]] inline std::uint64_t this_thread() noexcept {
   static std::atomic<std::uint64_t> threads{0};
   thread_local const std::uint64_t number = threads.fetch_add(1, std::memory_order_relaxed) + 1;
   return number;
 }
 
-/// What is known of a lease, for its views to look at. Never freed, only used again for another
-/// lease, so a view may look at any time; atomic throughout, since one that is stale looks at any
-/// time.
+/// The state of a lease, as its views read it. Records are never freed, only reused for other
+/// leases, so that a stale view may read one at any time; hence all members are atomic.
 class lease_record {
  public:
-  /// A lease with this number, new in the process, of the batch with these numbers.
+  /// Begins lease `serial`, a number new in the process, of this batch.
   void begin(std::uint64_t serial, std::uint64_t epoch, std::uint64_t index) noexcept {
     named_.store(0, std::memory_order_relaxed);
     epoch_.store(epoch, std::memory_order_relaxed);
@@ -62,8 +61,8 @@ class lease_record {
     alive_.store(serial, std::memory_order_release);
   }
 
-  /// The data of the lease with this number is complete: at once, or after its copy. A late call
-  /// for a lease of long ago changes nothing.
+  /// Marks the data of lease `serial` as complete: at once, or after its copy. A late call for an
+  /// earlier lease has no effect.
   void arrive(std::uint64_t serial) noexcept {
     std::uint64_t last = arrived_.load(std::memory_order_relaxed);
     while (last < serial && !arrived_.compare_exchange_weak(last, serial, std::memory_order_release,
@@ -76,7 +75,7 @@ class lease_record {
     return seen_in_body_.load(std::memory_order_relaxed);
   }
 
-  /// A view of the lease with this number is used.
+  /// Called when a view of lease `serial` is used.
   void require_alive(std::uint64_t serial) const noexcept {
     if (alive_.load(std::memory_order_acquire) == serial &&
         ended_by_.load(std::memory_order_relaxed) != this_thread()) {
@@ -87,7 +86,7 @@ class lease_record {
          "(move it out of the loop), or copy the data out");
   }
 
-  /// An element of it is: its copy has to be complete.
+  /// Called when an element is accessed: the copy must be complete.
   void require_data(std::uint64_t serial) const noexcept {
     note_address(serial);
     if (arrived_.load(std::memory_order_acquire) >= serial) return;
@@ -97,7 +96,7 @@ class lease_record {
          "feed{loader}) where the loop's body is the step");
   }
 
-  /// The address of its data is taken, perhaps for work on a stream.
+  /// Called when the address of its data is taken, perhaps for work on a stream.
   void note_address(std::uint64_t serial) const noexcept {
     require_alive(serial);
     if (!runs_a_stream() && !was_seen_in_body()) {
@@ -105,7 +104,7 @@ class lease_record {
     }
   }
 
-  /// The lease is used by the calling thread.
+  /// Called when the calling thread uses the lease.
   void require_one_user(std::uint64_t serial) noexcept {
     std::uint64_t user = 0;
     if (user_.compare_exchange_strong(user, this_thread(), std::memory_order_relaxed) ||
@@ -120,25 +119,26 @@ class lease_record {
          "thread that goes on with it");
   }
 
-  /// The lease was moved: whoever uses it next is its user.
+  /// Called when the lease is moved: the next thread that uses it is its user.
   void pass_on() noexcept { user_.store(0, std::memory_order_relaxed); }
 
-  /// The lease ends, and nothing may use a view any more.
+  /// Ends the lease; no view may be used any more.
   void end() noexcept { alive_.store(0, std::memory_order_release); }
 
-  /// The lease ends here, and the work of so many streams may still use its views.
+  /// Ends the lease on the host; queued work of `streams` streams may still use its views.
   void end_behind(std::size_t streams) noexcept {
     streams_.store(streams, std::memory_order_relaxed);
     ended_by_.store(this_thread(), std::memory_order_relaxed);
   }
-  /// One of them is past it; true for the last one, which sees what all of them have done.
+  /// Called when one of them has passed the end of the lease. True for the last one, which sees the
+  /// effects of all.
   [[nodiscard]] bool is_behind_last_stream() noexcept {
     return streams_.fetch_sub(1, std::memory_order_acq_rel) == 1;
   }
 
-  /// Reports what was done wrong with the lease with this number.
+  /// Reports a misuse of lease `serial`.
   [[noreturn]] void fail(std::uint64_t serial, const char* what) const noexcept {
-    // Acquire: whose they are is read after these.
+    // Acquire: the serial number that these belong to is read after them.
     const std::uint64_t epoch = epoch_.load(std::memory_order_acquire);
     const std::uint64_t index = index_.load(std::memory_order_acquire);
     std::string message = "a batch of long ago: ";
@@ -163,19 +163,19 @@ class lease_record {
   lease_record* next_at_rest_ = nullptr;  // of `lease_records`, under its lock
 };
 
-/// All records of the process. A record rests for a thousand leases, so that a stale view can tell
-/// the name of its batch.
+/// All records of the process. A record is reused only after a thousand other leases, so that a
+/// stale view can still name its batch.
 class lease_records {
  public:
-  /// One for all shared libraries of the program, as `this_thread`. Never destroyed: views may be
-  /// looked at until the process ends.
+  /// Shared by all libraries of the program, as `this_thread`. Never destroyed, since views may be
+  /// used until the process ends.
   [[nodiscard, gnu::visibility("default")]] static lease_records& all() {
     static auto* const records = new lease_records;
     return *records;
   }
 
-  /// A record for a lease of the batch with these numbers, and the lease's number. May throw
-  /// std::bad_alloc; giving back takes no memory.
+  /// Begins a lease of this batch: its record and its number. May throw std::bad_alloc; `give_back`
+  /// never allocates.
   [[nodiscard]] std::pair<lease_record*, std::uint64_t> take(std::uint64_t epoch,
                                                              std::uint64_t index) {
     const std::lock_guard lock{mutex_};
@@ -190,7 +190,7 @@ class lease_records {
     return {record, serial_};
   }
 
-  /// The lease is over.
+  /// Returns the record of a lease that is over.
   void give_back(lease_record* record) noexcept {
     const std::lock_guard lock{mutex_};
     record->next_at_rest_ = nullptr;
@@ -203,8 +203,8 @@ class lease_records {
 
   std::mutex mutex_;  // guards the rest
   std::deque<lease_record> records_;
-  lease_record* first_ = nullptr;  // of those at rest, in a list: the longest at rest
-  lease_record* last_ = nullptr;   // and the shortest; means nothing while there is none
+  lease_record* first_ = nullptr;  // list of idle records: the one idle for longest,
+  lease_record* last_ = nullptr;   // and for shortest; unspecified while the list is empty
   std::size_t resting_ = 0;
   std::uint64_t serial_ = 0;
 };

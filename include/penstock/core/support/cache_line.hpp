@@ -10,16 +10,16 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The distance that keeps variables of different threads out of one cache line. A constant of our
-/// own: the standard's changes with compiler flags, and our layouts would change with it.
+/// The distance that keeps variables of different threads in different cache lines. Not the
+/// standard's constant, which changes with compiler flags and would change layouts with it.
 #if defined(__aarch64__)
 inline constexpr std::size_t cache_line = 128;
 #else
 inline constexpr std::size_t cache_line = 64;
 #endif
 
-/// A value alone in its cache line: one that many threads read while its neighbours are written, or
-/// the reverse.
+/// A value with a cache line to itself, for a value that many threads read while its neighbours are
+/// written, or the reverse.
 template <class T>
 struct alignas(cache_line) own_line {
   T value;

@@ -15,7 +15,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The first number of a file; nothing when there is none ("max", no such file).
+/// The first number in a file; `std::nullopt` if there is none ("max", or no such file).
 inline std::optional<std::uint64_t> number_in(const std::string& path) {
   std::ifstream file{path};
   std::uint64_t value = 0;
@@ -39,8 +39,8 @@ struct cgroup {
   bool is_unified = false;  ///< whether its hierarchy is that of cgroup v2
 };
 
-/// The cgroups that this process is in and that `controller` may limit, each followed by all above
-/// it. `root` is "" or, for tests, the files of another machine.
+/// The cgroups of this process that `controller` may limit, each followed by its ancestors. `root`
+/// is "" or, in tests, a copy of another machine's files.
 [[nodiscard]] inline std::vector<cgroup> cgroups_of_process(const std::string& root,
                                                             std::string_view controller) {
   std::vector<cgroup> all;

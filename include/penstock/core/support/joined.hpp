@@ -14,7 +14,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A piece of a message: characters, which have to outlive it, or a whole number in decimal.
+/// A piece of a message: a string, which must outlive it, or an integer in decimal.
 class text_piece {
  public:
   text_piece(const char* text) noexcept : text_(text), kind_(kind::to_zero) {}
@@ -51,12 +51,12 @@ class text_piece {
   enum class kind : unsigned char { text, to_zero, number, negative };
 
   const char* text_ = nullptr;
-  std::uint64_t value_ = 0;  // the number, or how many characters
+  std::uint64_t value_ = 0;  // the number, or the length of the string
   kind kind_ = kind::text;
 };
 
-/// The pieces, one after the other, by one call: a chain of `+` would put all its strings, and
-/// their ends when memory is short, into the caller, to be compiled there.
+/// Concatenates the pieces in one call. A chain of `+` would compile all temporaries and their
+/// cleanup into every caller.
 [[nodiscard, gnu::noinline]] inline std::string joined(std::initializer_list<text_piece> pieces) {
   std::string all;
   for (const text_piece& piece : pieces) piece.append_to(all);

@@ -23,36 +23,36 @@ namespace detail {
                          " of this range is gone: keep it as long as its ranges");
 }
 
-/// The range over a loader or a transfer that is live: at most one, named by its serial number. For
-/// the consumer's thread.
+/// Tracks the active range over a loader or a transfer: at most one, identified by its serial
+/// number. For the consumer's thread only.
 class live_range {
  public:
-  /// `what` the ranges are over: "loader" or "transfer". Must be a literal.
+  /// `what` names the owner of the ranges in messages: "loader" or "transfer". Must be a literal.
   explicit live_range(std::string_view what) noexcept : what_(what) {}
 
-  /// Throws `std::logic_error` while a range is live, and after `close`.
+  /// Throws `std::logic_error` while a range is active, and after `close`.
   void require_none() const {
     if (is_live_) throw_range_is_live(what_);
     if (is_closed_) throw_range_outlives(what_);
   }
-  /// A range starts; its serial number, which is never 0.
+  /// Starts a range and returns its serial number, which is never 0.
   std::uint64_t start() noexcept {
     is_live_ = true;
     return ++serial_;
   }
-  /// Whether a range is live.
+  /// Whether a range is active.
   [[nodiscard]] bool is_live() const noexcept { return is_live_; }
-  /// Whether `serial` names the range that was started last, live or not.
+  /// Whether `serial` is the range that was started last, active or not.
   [[nodiscard]] bool is_last(std::uint64_t serial) const noexcept {
     return serial != 0 && serial == serial_;
   }
-  /// Ends the live range; false when there is none.
+  /// Ends the active range; false if there is none.
   bool end() noexcept {
     const bool was_live = is_live_;
     is_live_ = false;
     return was_live;
   }
-  /// No range starts any more. One that is live has to be ended before.
+  /// Allows no further ranges. An active range must be ended before.
   void close() noexcept { is_closed_ = true; }
 
  private:

@@ -14,17 +14,17 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The process that started some threads. A child made by fork() has a copy of what they work on,
-/// but not the threads.
+/// Remembers the process in which threads were started. A child made by fork() has a copy of their
+/// data, but not the threads.
 class own_process {
  public:
-  /// Without threads nothing is missing in a child.
+  /// Without threads, a child made by fork() is no different.
   explicit own_process(bool has_threads) noexcept : id_(has_threads ? ::getpid() : 0) {}
 
-  /// Whether the calling process is a child of that one.
+  /// Whether the calling process is a fork of that process.
   [[nodiscard]] bool is_in_child() const noexcept { return id_ != 0 && ::getpid() != id_; }
 
-  /// Throws `std::logic_error` in a child.
+  /// Throws `std::logic_error` in a fork.
   void require() const {
     if (is_in_child()) throw_in_child();
   }

@@ -11,20 +11,19 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// What is known of the ragged fields of a record, one number a field each; nothing, and no byte,
-/// for a record without any.
+/// One number for each ragged field of a record; empty for a record without ragged fields.
 template <std::size_t Count>
 struct ragged_lengths {
-  std::array<std::uint64_t, Count> of{};  ///< the values of a sample
+  std::array<std::uint64_t, Count> of{};  ///< the number of values of a sample
 };
 template <>
 struct ragged_lengths<0> {};
 
-/// What a layout knows of its ragged fields, one number a field each.
+/// The layout of the ragged fields, one number per field.
 template <std::size_t Count>
 struct ragged_places {
-  std::array<std::size_t, Count> offsets_at{};  ///< where in the slab the offsets begin
-  std::array<std::size_t, Count> capacity{};    ///< the values that there is room for
+  std::array<std::size_t, Count> offsets_at{};  ///< the offset of the offsets in the slab
+  std::array<std::size_t, Count> capacity{};    ///< the capacity in values
   friend constexpr bool operator==(const ragged_places&, const ragged_places&) = default;
 };
 template <>
@@ -32,7 +31,7 @@ struct ragged_places<0> {
   friend constexpr bool operator==(const ragged_places&, const ragged_places&) = default;
 };
 
-/// What is counted of the values of a batch without ragged fields.
+/// The value count of a batch without ragged fields.
 struct no_values {};
 
 }  // namespace detail

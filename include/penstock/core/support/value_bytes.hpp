@@ -28,7 +28,7 @@ template <record_type Record>
   return bytes;
 }
 
-/// The bytes of the ragged values in a batch, which lies where the caller can read.
+/// The bytes of the ragged values in a batch, which the caller must be able to read.
 template <record_type Record, class Byte>
 [[nodiscard]] std::uint64_t value_bytes(const basic_batch_view<Record, Byte>& part) noexcept {
   std::uint64_t bytes = 0;

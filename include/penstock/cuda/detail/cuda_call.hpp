@@ -14,7 +14,7 @@
 
 #include <penstock/cuda/cuda_error.hpp>
 
-struct CUctx_st;  // what a CUcontext of the driver points to
+struct CUctx_st;  // the driver's CUcontext is a pointer to it
 
 #include <penstock/core/version.hpp>
 
@@ -23,8 +23,8 @@ inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
-/// The error that waits in the thread's last-error slot. Not one: "not ready", which a program that
-/// polls a stream leaves there.
+/// The pending error in the thread's last-error slot. "Not ready", which polling a stream leaves
+/// there, does not count.
 [[nodiscard]] inline cudaError_t pending_error() noexcept {
   const cudaError_t pending = cudaPeekAtLastError();
   return pending == cudaErrorNotReady ? cudaSuccess : pending;
@@ -35,9 +35,9 @@ inline void require_nothing_pending(const cuda_site& site) {
   if (pending != cudaSuccess) throw_pending(pending, site);
 }
 
-/// Makes a call and returns its code. An error that it leaves in the last-error slot is cleared: it
-/// is told by the code. An error that waited there already is the program's, and is not cleared; but
-/// a call that fails puts its own code in its place, as the runtime has one slot for both.
+/// Makes a call and returns its code. An error that the call leaves in the last-error slot is
+/// cleared, as the code reports it. An error that was already pending belongs to the program and is
+/// not cleared; but a failing call overwrites it, as the runtime has one slot for both.
 template <class Call>
 [[nodiscard]] cudaError_t cuda_try(const Call& call) {
   const bool theirs = pending_error() != cudaSuccess;
@@ -46,42 +46,42 @@ template <class Call>
   return code;
 }
 
-/// Makes a call of the CUDA runtime; throws when it fails. When an error of the program's own
-/// waits, it throws that and makes no call.
+/// Makes a call of the CUDA runtime; throws if it fails. If an error of the program is pending,
+/// throws that instead of calling.
 template <class Call>
 void cuda_call(cuda_site site, const Call& call) {
   require_nothing_pending(site);
   const cudaError_t code = call();
   if (code == cudaSuccess) return;
-  static_cast<void>(cudaGetLastError());  // ours: nothing waited there
+  static_cast<void>(cudaGetLastError());  // ours, since none was pending
   throw_cuda_error(code, site);
 }
 
-/// Makes a call that waits: it is made in any case, because memory may be freed after it. It
-/// throws its own error; nothing has been waited for then.
+/// Makes a call that waits. It is made even if an error is pending, because memory may be freed
+/// after it. Throws the call's own error, in which case nothing was waited for.
 template <class Call>
 void cuda_wait(cuda_site site, const Call& call) {
   const cudaError_t code = cuda_try(call);
   if (code != cudaSuccess) throw_cuda_error(code, site);
 }
 
-/// Makes a call in a destructor, once, whatever its result: a driver that is being unloaded and a
-/// context that is lost have freed everything already.
+/// Makes a call in a destructor, ignoring its result: a driver that is being unloaded or a lost
+/// context has freed everything already.
 template <class Call>
 void cuda_release(const Call& call) noexcept {
   static_cast<void>(cuda_try(call));
 }
 
-/// Whether the calling thread's capture mode is relaxed for good, by `cuda_device::make_current`.
+/// Whether the calling thread's capture mode is permanently relaxed, by
+/// `cuda_device::make_current`.
 [[nodiscard]] inline bool& is_relaxed_for_good() noexcept {
   thread_local bool is_relaxed = false;
   return is_relaxed;
 }
 
-/// Lets the calling thread allocate and wait for a scope while another thread captures a graph: it
-/// takes no part in that capture, and without this its calls would end it. Makes no call where the
-/// thread is relaxed for good. Never throws: where the mode can't be set, the calls in the scope
-/// say why.
+/// Lets the calling thread allocate and wait in a scope while another thread captures a graph,
+/// without invalidating that capture. Does nothing if the thread is permanently relaxed. Never
+/// throws: if the mode can't be set, the calls in the scope report why.
 class scoped_relaxed_capture {
  public:
   scoped_relaxed_capture() noexcept {
@@ -101,9 +101,9 @@ class scoped_relaxed_capture {
   bool changed_ = false;
 };
 
-/// The functions of the CUDA driver that make a context current, found by name: a program links the
-/// runtime alone. Their types are those of `cuda.h`, but for the result, an enumeration there. Its
-/// numbers are those of `cudaError_t`.
+/// The functions of the CUDA driver that make a context current, looked up by name, since a program
+/// links only the runtime. The types are those of `cuda.h`, except for the result, an enumeration
+/// with the values of `cudaError_t`.
 struct cuda_driver {
   int (*device_get)(int* device, int ordinal) = nullptr;
   int (*current_device)(int* device) = nullptr;
@@ -113,7 +113,7 @@ struct cuda_driver {
   int (*pop)(CUctx_st** context) = nullptr;
   int (*context_of)(cudaStream_t stream, CUctx_st** context) = nullptr;
 
-  /// Throws what `cuda_error` and its children say; asks anew the next time then.
+  /// Throws `cuda_error` or a derived type, and looks up again the next time.
   [[nodiscard]] static const cuda_driver& get() {
     static const cuda_driver all = found();
     return all;
@@ -137,7 +137,7 @@ struct cuda_driver {
     void* address = nullptr;
     const cudaError_t code = cuda_try([&] {
 #if CUDART_VERSION >= 12050
-      constexpr unsigned version = 12000;  // of the driver's interface, whatever the toolkit's
+      constexpr unsigned version = 12000;  // of the driver's interface, independent of the toolkit
       return cudaGetDriverEntryPointByVersion(name, &address, version, cudaEnableDefault, nullptr);
 #else
       return cudaGetDriverEntryPoint(name, &address, cudaEnableDefault, nullptr);
@@ -149,13 +149,12 @@ struct cuda_driver {
   }
 };
 
-/// A device's primary context on the calling thread's stack of contexts, until this object goes; or
-/// nothing. The thread has then what it had before, a context or none.
+/// Pushes a device's primary context on the calling thread's context stack for the lifetime of this
+/// object, or does nothing. Afterwards the thread has its previous context, or none.
 ///
-/// Not `cudaSetDevice` there and back: it makes a context on its device (since CUDA 12.0), so to go
-/// back to device 0, which a thread has that chose none, would cost a process hundreds of megabytes
-/// of a GPU that it does not use. To stay on the new device would move the program's next
-/// allocation.
+/// `cudaSetDevice` back and forth would not do: since CUDA 12.0 it creates a context, so going back
+/// to device 0, the default of a thread, would cost a process hundreds of megabytes on a GPU that
+/// it does not use. Staying on the new device would redirect the program's next allocation.
 class context_push {
  public:
   context_push() = default;
@@ -166,8 +165,8 @@ class context_push {
     static_cast<void>(pop_(&ours));
   }
 
-  /// Makes the device the calling thread's, where it is not. Once at most. Throws what `cuda_error`
-  /// and its children say.
+  /// Makes the device current on the calling thread, unless it is. At most once per object. Throws
+  /// `cuda_error` or a derived type.
   void make_current(int ordinal) {
     require_nothing_pending("cuCtxGetDevice");
     const cuda_driver& driver = cuda_driver::get();
@@ -177,9 +176,9 @@ class context_push {
     if (!has_one || current != device) push(driver, ordinal, device);
   }
 
-  /// Gives a thread that has no context that of this device: else the next call of the runtime
-  /// would make one on device 0. So nothing is to be done for that one. Once at most. Never throws:
-  /// what keeps a context from becoming current, the calls in the scope tell.
+  /// Gives a thread without a context that of this device; otherwise the next runtime call would
+  /// create one on device 0. Not needed for device 0 itself. At most once per object. Never throws:
+  /// if the context can't be made current, the calls in the scope report why.
   void require_one(int ordinal) noexcept {
     if (ordinal == 0) return;
     try {
@@ -200,8 +199,8 @@ class context_push {
     }
   }
 
-  /// Makes the context of a stream current, which is none of the default streams. Once at most.
-  /// Throws what `cuda_error` and its children say.
+  /// Makes the context of a stream current, which must not be a default stream. At most once per
+  /// object. Throws what `cuda_error` and its children say.
   void make_current_of(cudaStream_t stream) {
     require_nothing_pending("cuStreamGetCtx");
     push_of(cuda_driver::get(), stream);
@@ -212,18 +211,18 @@ class context_push {
     if (result != 0) throw_cuda_error(static_cast<cudaError_t>(result), site);
   }
 
-  /// Whether the calling thread has a context, and if so of which device.
+  /// Whether the calling thread has a context; sets `device` to its device.
   [[nodiscard]] static bool has_context(const cuda_driver& driver, int& device) {
     const int result = driver.current_device(&device);
     if (result == cudaErrorDeviceUninitialized || result == cudaErrorInitializationError) {
-      return false;  // there is none; or nobody in the process has used CUDA yet
+      return false;  // none, or the process has not used CUDA yet
     }
     require(result, "cuCtxGetDevice");
     return true;
   }
 
   [[nodiscard]] static int handle_of(const cuda_driver& driver, int ordinal) {
-    thread_local int known = -1;  // for good: a device keeps its handle
+    thread_local int known = -1;  // permanent, as a device keeps its handle
     thread_local int handle = 0;
     if (known != ordinal) {
       int device = 0;
@@ -236,14 +235,14 @@ class context_push {
 
   void push(const cuda_driver& driver, int ordinal, int device) {
     // From here on the runtime holds the context, until `cudaDeviceReset` or the end of the
-    // process: if we were the only ones to retain it, memory that is allocated in the scope would
-    // go with it.
+    // process: if only this scope retained it, memory allocated in the scope would be freed with
+    // it.
     const cudaError_t made = cuda_try([&] { return cudaInitDevice(ordinal, 0, 0); });
     if (made != cudaSuccess) throw_cuda_error(made, "cudaInitDevice");
     CUctx_st* context = nullptr;
     require(driver.retain(&context, device), "cuDevicePrimaryCtxRetain");
     const int pushed = driver.push(context);
-    static_cast<void>(driver.release(device));  // retained for the handle's sake alone
+    static_cast<void>(driver.release(device));  // was retained only to get the handle
     require(pushed, "cuCtxPushCurrent");
     pop_ = driver.pop;
   }
@@ -255,10 +254,10 @@ class context_push {
     pop_ = driver.pop;
   }
 
-  int (*pop_)(CUctx_st**) = nullptr;  // null: there is nothing to pop
+  int (*pop_)(CUctx_st**) = nullptr;  // null: nothing to pop
 };
 
-/// Makes a device the calling thread's for a scope. Does nothing where it is already.
+/// Makes a device current on the calling thread for a scope. Does nothing if it already is.
 class scoped_device {
  public:
   explicit scoped_device(int ordinal) { pushed_.make_current(ordinal); }
@@ -267,7 +266,7 @@ class scoped_device {
   context_push pushed_;
 };
 
-/// A scope for calls of the runtime to which any context will do: they make none on device 0 for
+/// A scope for runtime calls that work in any context: keeps them from creating one on device 0 for
 /// work on the device `ordinal`.
 class scoped_context {
  public:
@@ -277,7 +276,7 @@ class scoped_context {
   context_push pushed_;
 };
 
-/// The calling thread's device; 0 where it has no context. Makes none.
+/// The calling thread's device; 0 if it has no context. Creates none.
 [[nodiscard]] inline int current_ordinal() noexcept {
   int ordinal = 0;
   try {
@@ -290,9 +289,8 @@ class scoped_context {
   return code == cudaSuccess ? ordinal : 0;
 }
 
-/// The NUMA node of the device on the bus at `id`, out of `root`/bus/pci/devices; -1 where the
-/// system does not say, or there is none. CUDA writes the id in capitals, the kernel does not.
-/// Reads a file.
+/// The NUMA node of the device on the bus at `id`, from `root`/bus/pci/devices; -1 if there is none
+/// or it is unknown. CUDA writes the id in upper case, the kernel in lower case. Reads a file.
 [[nodiscard]] inline int node_of_pci_device(const std::string& root, std::string_view id) {
   std::string name{id};
   for (char& letter : name) {
@@ -312,14 +310,14 @@ class scoped_context {
   return is_node ? node : -1;
 }
 
-/// The host's NUMA node next to the device `ordinal`; -1 where there is none, or neither the driver
-/// nor the system knows. `root` is "/sys" but for tests.
+/// The host's NUMA node next to the device `ordinal`; -1 if there is none, or neither the driver
+/// nor the system knows it. `root` is "/sys", except in tests.
 [[nodiscard]] inline int nearest_node(int ordinal, const std::string& root = "/sys") {
   require_nothing_pending("cudaDeviceGetAttribute");
   int node = -1;
   cudaError_t code =
       cuda_try([&] { return cudaDeviceGetAttribute(&node, cudaDevAttrHostNumaId, ordinal); });
-  // A driver older than the question says that the value is invalid.
+  // A driver that does not know the attribute returns "invalid value".
   if (code != cudaSuccess && code != cudaErrorInvalidValue)
     throw_cuda_error(code, "cudaDeviceGetAttribute");
   if (code == cudaSuccess && node >= 0) return node;
@@ -339,16 +337,16 @@ class scoped_context {
   return stream == cudaStreamPerThread;
 }
 
-/// Whether a handle means a default stream: that of the calling thread's device.
+/// Whether a handle denotes a default stream, of the calling thread's device.
 [[nodiscard]] inline bool is_default(cudaStream_t stream) noexcept {
   return stream == nullptr || stream == cudaStreamLegacy || is_per_thread(stream);
 }
 
-/// What a call for a stream is made in.
+/// The scope of a call for a stream.
 class stream_scope {
  public:
-  /// For a stream of the device `ordinal`. For a default stream the thread's device has to be this
-  /// one; for another stream any context will do.
+  /// For a stream of the device `ordinal`. For a default stream, makes this device current; for
+  /// other streams any context works.
   stream_scope(int ordinal, cudaStream_t stream) {
     if (is_default(stream)) {
       pushed_.make_current(ordinal);
@@ -356,7 +354,7 @@ class stream_scope {
       pushed_.require_one(ordinal);
     }
   }
-  /// For a stream of a device that is not known. A default stream is that of the thread's device.
+  /// For a stream of an unknown device. A default stream is that of the thread's device.
   explicit stream_scope(cudaStream_t stream) noexcept {
     if (!is_default(stream)) pushed_.require_one_of(stream);
   }
@@ -365,7 +363,7 @@ class stream_scope {
   context_push pushed_;
 };
 
-/// Throws `capture_in_progress` for a stream that is being captured.
+/// Throws `capture_in_progress` if the stream is being captured.
 inline void require_not_captured(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   const cudaError_t code = cuda_try([&] { return cudaStreamIsCapturing(stream, &status); });
@@ -375,15 +373,15 @@ inline void require_not_captured(cudaStream_t stream) {
   }
 }
 
-/// The ordinal of a stream's device; to be asked in a `stream_scope` of the stream. Throws what
-/// `cuda_error` and its children say.
+/// The ordinal of a stream's device; call it in a `stream_scope` of the stream. Throws `cuda_error`
+/// or a derived type.
 [[nodiscard]] inline int ordinal_of(cudaStream_t stream) {
   int ordinal = 0;
 #if CUDART_VERSION >= 12080
   require_nothing_pending("cudaStreamGetDevice");
   const cudaError_t told = cuda_try([&] { return cudaStreamGetDevice(stream, &ordinal); });
   if (told == cudaSuccess) return ordinal;
-  // The driver may be older than the toolkit, by the rules of minor version compatibility.
+  // The driver may be older than the toolkit (minor version compatibility).
   if (told != cudaErrorCallRequiresNewerDriver) throw_cuda_error(told, "cudaStreamGetDevice");
 #endif
   context_push of_stream;
@@ -394,7 +392,8 @@ inline void require_not_captured(cudaStream_t stream) {
 
 /// Owns an object of the CUDA runtime, move-only: the base of streams, events and graphs. `Traits`
 /// has the type `native_type` and `destroy(handle)`, which is called once and must not throw.
-/// Another thread's capture survives that, and no other device gets a context by it.
+/// Destruction does not invalidate another thread's capture, and creates no context on another
+/// device.
 template <class Traits>
 class unique_handle {
  public:
@@ -404,17 +403,16 @@ class unique_handle {
   unique_handle(unique_handle&& other) noexcept
       : handle_(std::exchange(other.handle_, nullptr)), ordinal_(other.ordinal_) {}
   unique_handle& operator=(unique_handle&& other) noexcept {
-    const native_type next = std::exchange(other.handle_, nullptr);  // before ours: they may be one
+    const native_type next = std::exchange(other.handle_, nullptr);  // first: self-assignment
     const unique_handle old{std::exchange(handle_, next), std::exchange(ordinal_, other.ordinal_)};
     return *this;
   }
 
-  /// The native handle; null after `release`, for a moved-from and for a default-made object.
+  /// The native handle; null after `release`, and for moved-from and default-constructed objects.
   [[nodiscard]] native_type get() const noexcept { return handle_; }
-  /// Gives the object away: the caller destroys it.
+  /// Releases ownership to the caller.
   [[nodiscard]] native_type release() noexcept { return std::exchange(handle_, nullptr); }
-  /// The device that the object belongs to; of one that was taken over the one that was current
-  /// then.
+  /// The device of the object; for an adopted handle, the device that was current then.
   [[nodiscard]] int ordinal() const noexcept { return ordinal_; }
 
  protected:

@@ -16,7 +16,7 @@ namespace detail {
 template <name... Names>
 struct name_list {
   static constexpr std::size_t size = sizeof...(Names);
-  /// The place of `key` in the list, `size` if it is not there.
+  /// The index of `key` in the list, `size` if it is not there.
   static consteval std::size_t index_of(const name& key) {
     constexpr name keys[] = {Names...};
     for (std::size_t i = 0; i < size; ++i) {
@@ -52,7 +52,7 @@ struct made_by {
   using type = std::remove_cvref_t<std::invoke_result_t<callable, const In&>>;
 };
 
-/// The name is written anew, because of nvcc; see `on_device`.
+/// The name is rebuilt because of nvcc, see `on_device`.
 template <class Field, class T, class Lengths = typename Field::extents_type>
 struct field_with;
 template <class Field, class T, std::size_t... Extents>
@@ -61,7 +61,7 @@ struct field_with<Field, T, extents<Extents...>> {
                      T, Extents...>;
 };
 
-/// What becomes of `Field` under the functions of the fields called `Names`.
+/// The result of `Field` under the functions for the fields called `Names`.
 template <class Field, class Names, class Functions,
           bool = Names::index_of(Field::key) < Names::size>
 struct made_field {

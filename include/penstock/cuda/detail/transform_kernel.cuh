@@ -18,7 +18,7 @@ namespace detail {
 
 inline constexpr unsigned transform_threads = 256;
 
-/// What one instruction loads or stores.
+/// The word of one load or store instruction.
 template <std::size_t Bytes>
 struct machine_word;
 template <>
@@ -62,8 +62,8 @@ struct element_pack {
   }
 };
 
-/// How many elements go into one access: 16 bytes on the wider side, which an instruction moves at
-/// most. Neighbouring threads then touch neighbouring bytes on both sides.
+/// The number of elements per access: 16 bytes on the wider side, the maximum of one instruction.
+/// Neighbouring threads then access neighbouring bytes on both sides.
 template <class In, class Out>
 [[nodiscard]] consteval unsigned pack_size() {
   const auto is_power_of_two = [](std::size_t bytes) { return (bytes & (bytes - 1)) == 0; };
@@ -72,8 +72,8 @@ template <class In, class Out>
   return static_cast<unsigned>(16 / wider);
 }
 
-/// Whether a function takes the place of an element in its field after the element: one that says
-/// `using takes_place = void`.
+/// Whether a function takes the index of an element in its field as second argument: it has `using
+/// takes_place = void`.
 template <class F>
 inline constexpr bool takes_place = false;
 template <class F>
@@ -93,7 +93,7 @@ struct field_task {
   unsigned first_block = 0;
   unsigned blocks = 0;
 
-  /// Takes its blocks after those of the earlier tasks; says where they end.
+  /// Assigns its blocks after those of the earlier tasks; returns their end.
   template <unsigned PerThread>
   [[nodiscard]] unsigned place(unsigned begin) {
     constexpr std::size_t of_block = std::size_t{transform_threads} * PerThread * pack;
@@ -102,7 +102,7 @@ struct field_task {
     return begin + blocks;
   }
 
-  /// What the calling thread does of the launch, if its block belongs to this field.
+  /// Does the calling thread's part of the launch, if its block belongs to this field.
   template <unsigned PerThread>
   __device__ void run() const {
     if (blockIdx.x < first_block || blockIdx.x - first_block >= blocks) return;
@@ -145,7 +145,7 @@ struct field_task {
     }
   }
 
-  /// All loads of a thread are under way before its first store.
+  /// All loads of a thread are in flight before its first store.
   template <unsigned PerThread>
   __device__ void run_whole_block(std::size_t at) const {
     element_pack<In, pack> loaded[PerThread];
@@ -174,7 +174,7 @@ struct task_list<std::index_sequence<Is...>, Tasks...> : task_at<Is, Tasks>... {
   [[nodiscard]] std::size_t packs() const {
     return ((task_at<Is, Tasks>::count / Tasks::pack) + ...);
   }
-  /// Gives every task its blocks; returns how many these are.
+  /// Assigns blocks to all tasks; returns their number.
   template <unsigned PerThread>
   [[nodiscard]] unsigned place() {
     unsigned end = 0;

@@ -27,29 +27,28 @@ struct same_value {
   }
 };
 
-/// What `on_device` makes: a `device_transform` of any record that has the fields called `Names`.
+/// The result of `on_device`: a `device_transform` of any record with the fields called `Names`.
 template <class Names, class... Fs>
 class field_transform {
   using functions = std::tuple<Fs...>;
 
  public:
-  /// The record of what comes out, when `In` comes in.
+  /// The resulting record for batches of `In`.
   template <record_type In>
   using record_for = typename made_record<In, Names, functions>::type;
 
   /// One function for each field in `Names`.
   explicit field_transform(Fs... made) : functions_(std::move(made)...) {}
 
-  /// As they are: an element becomes an element.
+  /// Unchanged extents.
   template <record_type In>
   [[nodiscard]] record_extents<record_for<In>> extents(const record_extents<In>& lengths) const {
     return [&]<std::size_t... Is>(std::index_sequence<Is...>) {
       return record_extents<record_for<In>>{lengths.template at<Is>()...};
-    }
-    (std::make_index_sequence<In::size>{});
+    }(std::make_index_sequence<In::size>{});
   }
 
-  /// Loads the kernels, which would make the first batch wait for the device.
+  /// Loads the kernels, since loading at the first launch would wait for the device.
   template <record_type In>
   void prepare(const cuda_device& device, const batch_layout<In>&) const {
     using list = decltype(tasks<In>(std::declval<const const_batch_view<In>&>(),

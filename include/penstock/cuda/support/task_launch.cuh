@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// What puts the tasks of all fields of a batch on a stream. Needs nvcc.
+/// Launches the tasks of all fields of a batch. Needs nvcc.
 
 #include <cuda_runtime.h>
 
@@ -23,7 +23,7 @@ template <std::size_t... Is, class... Tasks>
   return task_list<std::index_sequence<Is...>, Tasks...>{{tasks}...};
 }
 
-/// Loads the kernels, which would make the first batch wait for the device.
+/// Loads the kernels, since loading at the first launch would wait for the device.
 template <class Tasks>
 void load_tasks(const cuda_device& device) {
   const scoped_device current{device.ordinal()};
@@ -43,7 +43,7 @@ template <unsigned PerThread, class Tasks>
 void launch_tasks_by(Tasks& tasks, cuda_stream_ref stream) {
   cudaLaunchConfig_t config{};
   config.gridDim = tasks.template place<PerThread>();
-  if (config.gridDim.x == 0) return;  // all samples skipped; CUDA refuses a grid without blocks
+  if (config.gridDim.x == 0) return;  // all samples skipped; CUDA refuses an empty grid
   config.blockDim = transform_threads;
   config.stream = stream.get();
   cuda_call("cudaLaunchKernelEx", [&] {
@@ -54,8 +54,8 @@ void launch_tasks_by(Tasks& tasks, cuda_stream_ref stream) {
 /// One launch on the thread's current device. Throws what `cuda_error` and its children say.
 template <class Tasks>
 void launch_tasks(Tasks& tasks, cuda_stream_ref stream) {
-  // From here on every thread does four packs: one each fills the largest GPUs (2^18 threads), and
-  // more loads under way hide more of the memory's latency.
+  // From this size on every thread does four packs: one pack per thread fills the largest GPUs
+  // (2^18 threads), and more loads in flight hide more latency.
   constexpr std::size_t many_packs = std::size_t{1} << 20;
   if (tasks.packs() < many_packs) {
     launch_tasks_by<1>(tasks, stream);

@@ -20,7 +20,7 @@ namespace detail {
 
 struct adaptor_tag {};
 
-/// For a dataset that is to be adapted sample by sample: what it does to whole batches would be
+/// Refuses to adapt, sample by sample, a dataset that changes whole batches: those changes would be
 /// lost.
 template <class D>
 constexpr void refuse_batch_maps() {
@@ -29,17 +29,17 @@ constexpr void refuse_batch_maps() {
                 "batches on");
 }
 
-/// Whether an adaptor passes on what is done to whole batches below it.
+/// Whether an adaptor passes on changes to whole batches from below.
 template <class Adaptor>
 inline constexpr bool is_last = false;
 
 }  // namespace detail
 
-/// What stands on the right of `data | map(f)`: a callable that takes a dataset and returns one. A
-/// class derives from it as `struct my_adaptor : adaptor<my_adaptor>` and has
-/// `template <class Data> auto operator()(Data&& data) &&`, which keeps the dataset as
-/// `stored_dataset_t<Data>`: an lvalue is referred to and must outlive the result, an rvalue is
-/// moved in. An rvalue adaptor is moved from, so it may hold what can't be copied.
+/// The right-hand side of `data | map(f)`: a callable that takes a dataset and returns one. Derive
+/// a class from it as `struct my_adaptor : adaptor<my_adaptor>` and has `template <class Data> auto
+/// operator()(Data&& data) &&`, which keeps the dataset as `stored_dataset_t<Data>`: an lvalue is
+/// referred to and must outlive the result, an rvalue is moved in. An rvalue adaptor is moved from,
+/// so it may hold what can't be copied.
 template <class Derived>
 class adaptor : detail::adaptor_tag {
   template <class Data>
@@ -49,7 +49,7 @@ class adaptor : detail::adaptor_tag {
     if constexpr (!detail::is_last<Derived>) {
       detail::refuse_batch_maps<std::remove_cvref_t<Data>>();
     }
-    // One sentence, and no page of unmet constraints after it.
+    // One readable sentence instead of a page of unmet constraints.
     if constexpr (dataset<std::remove_cvref_t<Data>>) {
       return std::move(self)(std::forward<Data>(data));
     }

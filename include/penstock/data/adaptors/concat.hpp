@@ -26,13 +26,13 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Datasets that can't be joined: their extents differ, or together they have more samples than 64
-/// bits count. `part()` is the first one that does not fit, counted from 0.
+/// Datasets can't be concatenated: their extents differ, or their total size does not fit into 64
+/// bits. `part()` is the first dataset that does not fit, counted from 0.
 class [[gnu::visibility("default")]] concat_mismatch : public error {
  public:
   concat_mismatch(std::size_t part, const std::string& problem)
       : error("concat: part " + std::to_string(part) + ": " + problem), part_(part) {}
-  /// Which part does not fit; numbers count from 0.
+  /// The dataset that does not fit, counted from 0.
   [[nodiscard]] std::size_t part() const noexcept { return part_; }
 
  private:
@@ -59,7 +59,7 @@ void require_same_field(std::size_t part, const record_extents<Record>& first,
   }
 }
 
-/// The extents of field `Field` in all parts: of a ragged one the largest bounds.
+/// The common extents of field `Field`; for a ragged field the largest bounds.
 template <std::size_t Field, record_type Record>
 [[nodiscard]] auto joint_field(std::span<const record_extents<Record>> parts) {
   auto joint = parts.front().template at<Field>();
@@ -78,7 +78,7 @@ template <std::size_t Field, record_type Record>
   return joint;
 }
 
-/// The extents of datasets of one record that are joined. Throws `concat_mismatch`.
+/// The common extents of the datasets. Throws `concat_mismatch`.
 template <record_type Record, dataset... Parts>
 [[nodiscard]] record_extents<Record> joint_extents(const std::tuple<Parts...>& parts) {
   const auto all = std::apply(
@@ -95,7 +95,7 @@ template <record_type Record, dataset... Parts>
   }(std::make_index_sequence<Record::size>{});
 }
 
-/// Several datasets, one after another; see `concat`.
+/// The concatenation of several datasets, see `concat`.
 template <dataset... Parts>
   requires(sizeof...(Parts) > 0)
 class concat_dataset {
@@ -152,8 +152,8 @@ class concat_dataset {
     return is_chosen ? hash.value() : 0;
   }
 
-  /// Reads stretches of the run that lie in one part. Throws `index_error`, and what the parts
-  /// throw.
+  /// Reads maximal stretches of the chunk from one part each. Throws `index_error`, and what the
+  /// parts throw.
   void read_run(std::span<const std::uint64_t> indices, batch_view<record_type> out,
                 const run_context& context) const {
     std::size_t prefetched = 0;
@@ -161,7 +161,7 @@ class concat_dataset {
     each_stretch(indices, begins,
                  [&](const auto& data, std::span<const std::uint64_t> local, std::size_t begin) {
                    if constexpr ((prefetches<Parts> && ...)) {
-                     // Shuffled indices make stretches too short for the parts to prefetch in.
+                     // Shuffled indices give stretches too short for the parts to prefetch within.
                      const std::size_t end = begin + local.size();
                      const std::size_t until = (std::min)(end + prefetch_distance, indices.size());
                      for (prefetched = (std::max)(prefetched, end); prefetched < until;
@@ -269,8 +269,8 @@ class concat_dataset {
     });
   }
 
-  // Calls `begins(begin)`, then `use(data, local, begin)`, for each stretch of `indices` that lies
-  // in one part: it begins at `begin`, and `local` are its indices in that part.
+  // For each maximal stretch of `indices` within one part, calls `begins(begin)`, then `use(data,
+  // local, begin)`: the stretch begins at `begin`, and `local` are its indices in that part.
   template <class Begins, class Use>
   void each_stretch(std::span<const std::uint64_t> indices, const Begins& begins,
                     const Use& use) const {
@@ -320,13 +320,13 @@ class concat_dataset {
 
 }  // namespace detail
 
-/// The samples of several datasets, one after another: `concat(train, extra) | map(f)`. All have
-/// the same record; throws `concat_mismatch` if their dynamic extents differ. Of a ragged field the
-/// longest sample of all counts. Lvalues are referred to and must outlive the result, rvalues are
-/// moved in.
+/// Concatenates datasets: `concat(train, extra) | map(f)`. All must have the same record; throws
+/// `concat_mismatch` if their dynamic extents differ. The bounds of a ragged field are the largest
+/// of all parts. Lvalues are referred to and must outlive the result, rvalues are moved in.
 ///
-/// At least one of them has a record: libraries that bind C++ to Python call a `concat` of their
-/// own without its namespace, with our types in its arguments' types.
+/// Constrained to arguments of which at least one has a record: libraries that bind C++ to Python
+/// make unqualified calls to a `concat` of their own, and argument-dependent lookup would find this
+/// one.
 template <class... Parts>
   requires(detail::has_record<std::remove_cvref_t<Parts>> || ...)
 [[nodiscard]] auto concat(Parts&&... parts) {

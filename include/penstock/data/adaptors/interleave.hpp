@@ -22,17 +22,17 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Which sample of which part comes at each place where parts take turns by their weights: a
-/// selection of the parts one after another. Turns repeat after as many places as the weights sum
-/// to; within them a part comes as evenly as its weight allows (the part that
-/// lags its share most takes the next turn; of several, the first).
+/// The order in which parts take turns by their weights, as a selection from their concatenation.
+/// The pattern repeats after sum(weights) positions. Within it each part is spread as evenly as its
+/// weight allows: the part that is farthest behind its share takes the next turn, the first of
+/// several.
 class weighted_turns {
  public:
-  /// The most places after which turns repeat.
+  /// The maximum period of the pattern.
   static constexpr std::uint64_t most_places = 65'536;
 
-  /// For parts of these sizes; where `repeats`, a part that is through begins anew until each has
-  /// been through once, else the first one that is through ends all. Throws `option_error`.
+  /// For parts of these sizes. If `repeats`, an exhausted part starts again until every part has
+  /// been read once; otherwise the first exhausted part ends the mixture. Throws `option_error`.
   weighted_turns(const std::vector<std::uint32_t>& weights, const std::vector<std::uint64_t>& sizes,
                  bool repeats)
       : sizes_(sizes), weights_(weights), repeats_(repeats) {
@@ -44,22 +44,22 @@ class weighted_turns {
     size_ = places();
   }
 
-  /// How many samples are in.
+  /// The number of samples.
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
-  /// The index of sample `i` in the parts one after another.
+  /// The index of sample `i` in the concatenation of the parts.
   [[nodiscard]] std::uint64_t operator[](std::uint64_t i) const noexcept {
     const turn& at = turns_[static_cast<std::size_t>(i % turns_.size())];
     const std::uint64_t nth = i / turns_.size() * weights_[at.part] + at.before;
     return begins_[at.part] + (nth < sizes_[at.part] ? nth : nth % sizes_[at.part]);
   }
-  /// Hashes what makes this selection differ from others.
+  /// Hashes the pattern.
   void add_to(word_hash& hash) const noexcept {
     hash.add(4);  // of turns
     hash.add(repeats_ ? 1 : 0);
     for (const std::uint32_t weight : weights_) hash.add(weight);
     for (const std::uint64_t size : sizes_) hash.add(size);
   }
-  /// It is made for the parts that it is given.
+  /// Nothing to check: the pattern was made for these parts.
   void check(std::uint64_t) const noexcept {}
 
  private:
@@ -108,7 +108,7 @@ class weighted_turns {
     }
   }
 
-  /// The place of the `nth` sample of a part, counted from 0.
+  /// The position of the `nth` sample of a part, counted from 0.
   [[nodiscard]] std::uint64_t place_of(std::size_t part, std::uint64_t nth) const {
     const std::uint64_t rounds = nth / weights_[part];
     const auto in_round = static_cast<std::uint32_t>(nth % weights_[part]);
@@ -140,39 +140,38 @@ class weighted_turns {
   std::vector<std::uint32_t> weights_;  // without a common divisor
   bool repeats_;
   std::vector<turn> turns_;
-  std::vector<std::uint64_t> begins_;  // of the parts, and the end of the last
+  std::vector<std::uint64_t> begins_;  // of the parts; then the end of the last
   std::uint64_t size_ = 0;
 };
 
 }  // namespace detail
 
-/// What `interleave` does once the samples of one of its datasets are through.
+/// What `interleave` does when one of its datasets is exhausted.
 enum class through_action {
-  end,     ///< the mixture ends before that dataset would come again
-  repeat,  ///< it begins anew; the mixture ends once each dataset has been through
+  end,     ///< the mixture ends where that dataset's next turn would be
+  repeat,  ///< it starts again; the mixture ends when every dataset has been read once
 };
 
 /// How datasets are mixed.
 struct interleave_options {
-  /// How often each dataset comes in a round, in their order: {3, 1} is three samples of the first
-  /// for one of the second. None is 0; their sum, without a common divisor, at most 65536. Empty:
-  /// equal ones.
+  /// How often each dataset comes in a round, in their order: {3, 1} takes three samples of the
+  /// first for one of the second. Each is at least 1; their sum, after division by a common
+  /// divisor, is at most 65536. Empty: equal weights.
   std::vector<std::uint32_t> weights = {};
   /// What ends the mixture.
   through_action when_through = through_action::end;
 };
 
-/// The samples of several datasets in turns, by weights: `interleave({.weights = {3, 1}}, large,
-/// small) | map(f)`. A dataset like any other, whose sample i is a pure function of i, so that any
-/// sampler goes over it and a resume takes constant time. Every round of as many samples as the
-/// weights sum to has exactly as many of each dataset as its weight says, spread evenly; each
-/// dataset's own samples come in their order. A sampler that shuffles the mixture keeps its shares
-/// over the epoch, `sequential` in every round.
+/// Mixes datasets by weights: `interleave({.weights = {3, 1}}, large, small) | map(f)`. The result
+/// is a dataset whose sample i is a pure function of i, so that any sampler works on it and a
+/// resume takes constant time. Every round of sum(weights) samples has exactly as many of each
+/// dataset as its weight says, spread evenly; each dataset keeps its own order. With a shuffling
+/// sampler the shares hold over the epoch, with `sequential` in every round.
 ///
-/// Takes 8 bytes for each place of a round. All datasets have the same record; throws
-/// `concat_mismatch` if their dynamic extents differ, and `option_error` for weights that can't be,
-/// or an empty dataset that is to be repeated. Lvalues are referred to and must outlive the result,
-/// rvalues are moved in.
+/// Takes 8 bytes for each sample of a round. All datasets must have the same record; throws
+/// `concat_mismatch` if their dynamic extents differ, and `option_error` for invalid weights, or
+/// for an empty dataset that would have to repeat. Lvalues are referred to and must outlive the
+/// result, rvalues are moved in.
 template <class... Parts>
   requires(sizeof...(Parts) > 0)
 [[nodiscard]] auto interleave(const interleave_options& options, Parts&&... parts) {

@@ -54,10 +54,10 @@ class map_into_adaptor : public adaptor<map_into_adaptor<Out, F>> {
 
 }  // namespace detail
 
-/// Changes every sample in place after it was read: `data | map(f)` with `f(sample<R> s)`, where R
-/// is the dataset's record. The function may take more, in this order: the sample's index in `data`
-/// (`std::uint64_t`), and a generator (`sample_generator&`). The generator is keyed by (seed,
-/// epoch, sample index, place of this map among the random ones), so that the result depends
+/// Transforms every sample in place after it is read: `data | map(f)` with `f(sample<R> s)`, where
+/// R is the dataset's record. The function may take more, in this order: the sample's index in
+/// `data` (`std::uint64_t`), and a generator (`sample_generator&`). The generator is keyed by
+/// (seed, epoch, sample index, place of this map among the random ones), so that the result depends
 /// neither on the number of threads nor on other maps' use of random bits.
 ///
 /// The function is moved in and called as const from many threads at once; what it throws reaches
@@ -68,10 +68,10 @@ template <class F>
 }
 
 /// Makes samples of record `Out` from those of the dataset: `data | map<Out>(f)` with
-/// `f(const_sample<In> in, sample<Out> out)`, and index and generator after them as above. It must
-/// write every element of `out`. `in` is the sample where it lies when the dataset has `view`,
-/// else a copy of it in the thread's own memory; valid during the call. Threads and exceptions as
-/// with the other `map`.
+/// `f(const_sample<In> in, sample<Out> out)`, and optionally index and generator as above. It must
+/// write every element of `out`. `in` refers to the dataset's own memory if the dataset has `view`,
+/// otherwise to a copy in the thread's memory. It is valid during the call. Threads and exceptions
+/// as with the other `map`.
 ///
 /// A loop over `get<"image">(in).flat()` that fills `get<"x">(out).flat()` is vectorised at -O3; at
 /// -O2 GCC 12 leaves it scalar, because it would have to check that the two do not overlap.

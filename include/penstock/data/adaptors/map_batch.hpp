@@ -22,7 +22,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A dataset whose batches are changed in place once they are complete, see `map_batch`.
+/// A dataset whose complete batches are transformed in place, see `map_batch`.
 template <dataset Base, class F>
 class map_batch_dataset : public over_dataset<Base> {
   using below = over_dataset<Base>;
@@ -48,7 +48,7 @@ class map_batch_dataset : public over_dataset<Base> {
     penstock::read_run(base_, indices, out, context);
   }
 
-  /// Passes the batch through the function, after those below.
+  /// Applies the function to the batch, after those below.
   void finish_batch(batch_view<record_type> all, sample_generator& rng) const {
     if constexpr (finishes_batches<Base>) base_.finish_batch(all, rng);
     if constexpr (is_random) {
@@ -85,23 +85,23 @@ inline constexpr bool is_last<map_batch_adaptor<F>> = true;
 
 }  // namespace detail
 
-/// Changes every batch in place once all its samples are read, before it is handed out or copied to
-/// a device: `data | map_batch(f)` with `f(batch_view<R> all)` or `f(batch_view<R> all,
-/// sample_generator& rng)`, where R is the dataset's record. For what needs several samples at
-/// once, as mixup does; what it needs besides, such as a label of floats, is a field that a `map`
-/// has made. It comes last in a pipeline, or before another `map_batch`.
+/// Transforms every batch in place after all its samples are read, before it is handed out or
+/// copied to a device: `data | map_batch(f)` with `f(batch_view<R> all)` or `f(batch_view<R> all,
+/// sample_generator& rng)`, where R is the dataset's record. For operations across samples, such as
+/// mixup. Additional fields that it needs, such as a float label, are made by a `map` before it. It
+/// must be last in a pipeline, or followed only by another `map_batch`.
 ///
-/// The worker that has read the last sample of the batch calls the function, the consumer's thread
-/// where there are no workers: so batches are mapped in parallel, and the loop waits for none of
-/// it. `rng` is keyed by (seed, epoch, batch), and shared by the functions of one pipeline in their
-/// order: a batch is the same for any number of workers, and not for another batch size or, with
+/// The worker that reads the last sample of the batch calls the function; without workers, the
+/// consumer's thread does. So batches are transformed in parallel and off the consumer's thread.
+/// `rng` is keyed by (seed, epoch, batch) and shared by the pipeline's batch functions in their
+/// order. A batch is the same for any number of workers, but not for another batch size or, with
 /// `sharded`, another number of ranks.
 ///
-/// `all` has the samples of the batch: those that `partial_batch::pad` adds too, and not those that
-/// were skipped. The function is moved in and called as const from several threads at once. What it
-/// throws reaches the consumer at that batch's turn, and no `error_policy` applies to it;
-/// `last_failure()` has the stage "batch". It is not called for a batch that could not be read, nor
-/// for one without samples, and `stall_warning` and `timeout` do not watch it.
+/// `all` has the samples of the batch, including those that `partial_batch::pad` adds, without
+/// those that were skipped. The function is moved in and called as const from several threads at
+/// once. What it throws reaches the consumer at that batch's turn, and no `error_policy` applies to
+/// it; `last_failure()` has the stage "batch". It is not called for batches that failed or are
+/// empty, and not covered by `stall_warning` and `timeout`.
 template <class F>
 [[nodiscard]] detail::map_batch_adaptor<std::decay_t<F>> map_batch(F&& function) {
   return detail::map_batch_adaptor<std::decay_t<F>>{std::forward<F>(function)};

@@ -32,17 +32,17 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A label of each sample, by which `random_split` stratifies; see `stratified`.
+/// The labels by which `random_split` stratifies, see `stratified`.
 template <class Labels>
 struct stratification {
   Labels labels;
 };
 
-/// Labels that are a field of each sample.
+/// Labels taken from a field of each sample.
 template <name Field>
 struct field_labels {};
 
-/// `whole * part / total`, with what is left over; neither is rounded.
+/// `whole * part / total` as quotient and remainder, exactly.
 struct share {
   share(std::uint64_t whole, std::uint64_t part, std::uint64_t total) noexcept {
     __extension__ using wide = unsigned __int128;
@@ -54,9 +54,8 @@ struct share {
   std::uint64_t rest;
 };
 
-/// How many of `samples` samples each part gets, by largest remainders; of equal ones the first
-/// counts. In integers of 10^-15, so that decimal fractions are what they are written as. Throws
-/// `option_error`.
+/// The sizes of the parts by largest remainders, ties to the first. Fractions are rounded to
+/// multiples of 10^-15, so that decimal fractions are exact. Throws `option_error`.
 [[nodiscard]] inline std::vector<std::uint64_t> split_sizes(std::uint64_t samples,
                                                             std::span<const double> fractions) {
   constexpr double units = 1e15;
@@ -94,27 +93,27 @@ struct share {
   return sizes;
 }
 
-/// The samples at the places [first, first + size) of a random order of all. No list of them.
+/// The samples at positions [first, first + size) of a random order, computed without a list.
 class drawn_range {
  public:
   drawn_range(const permutation& order, std::uint64_t seed, std::uint64_t first,
               std::uint64_t size) noexcept
       : order_(order), seed_(seed), first_(first), size_(size) {}
 
-  /// How many samples are in.
+  /// The number of samples.
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
-  /// The index in the whole of sample `i` of the part.
+  /// The index of sample `i` in the whole dataset.
   [[nodiscard]] std::uint64_t operator[](std::uint64_t i) const noexcept {
     return order_(first_ + i);
   }
-  /// Hashes what makes this selection differ from others.
+  /// Hashes the selection.
   void add_to(word_hash& hash) const noexcept {
     hash.add(4);  // of a random order
     hash.add(seed_);
     hash.add(order_.size());
     hash.add(first_);
   }
-  /// It is made for the dataset that it is given.
+  /// Nothing to check: the range was made for this dataset.
   void check(std::uint64_t) const noexcept {}
 
  private:
@@ -124,7 +123,7 @@ class drawn_range {
   std::uint64_t size_;
 };
 
-/// Parts of these sizes, each a stretch of one random order.
+/// Parts of these sizes: consecutive ranges of one random order.
 [[nodiscard]] inline std::vector<drawn_range> drawn_parts(std::span<const std::uint64_t> sizes,
                                                           std::uint64_t seed) {
   const auto all = std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{0});
@@ -138,17 +137,17 @@ class drawn_range {
   return parts;
 }
 
-/// Parts of these sizes, each with its share of the samples of each label. `labelled` are pairs of
+/// Parts of these sizes, each with its share of the samples of every label. `labelled` has pairs of
 /// label and index.
 ///
-/// Class after class gets, of all up to it, the rounded share for the first part, less what the
-/// part has already: so a class has its share rounded up or down, and the part its size exactly.
-/// Then the same for the next part, with what is left.
+/// For the first part, each class in turn contributes the rounded cumulative share of all classes
+/// so far, minus what the part already has. So each class contributes its share rounded up or down,
+/// and the part gets its exact size. Then the same for the next part, with the samples that remain.
 [[nodiscard]] inline std::vector<index_list> stratified_parts(
     std::vector<std::pair<std::int64_t, std::uint64_t>> labelled,
     std::span<const std::uint64_t> sizes, std::uint64_t seed) {
   struct progress {
-    std::uint64_t rest;      // what this part and those after it get of all classes
+    std::uint64_t rest;      // what this part and the later ones get of all classes
     std::uint64_t seen = 0;  // what they got of the classes so far
     std::uint64_t dealt = 0;
   };
@@ -181,7 +180,7 @@ class drawn_range {
     }
     begin = end;
   }
-  // They lie class by class: a part of a part would be a few classes.
+  // They are grouped by class: a subset of a part would have only a few classes.
   for (std::size_t part = 0; part < sizes.size(); ++part) {
     const std::vector<std::uint64_t> sorted = std::move(parts[part].indices);
     auto& indices = parts[part].indices;
@@ -203,7 +202,7 @@ void each_label(const D& data, const Labels& labels, const Use& use) {
   }
 }
 
-/// The labels of a field: where the samples lie, or read 64 at a time.
+/// Labels from a field: through `view`, or by reading 64 samples at a time.
 template <dataset D, name Field, class Use>
 void each_label(const D& data, const field_labels<Field>&, const Use& use) {
   using record = typename D::record_type;
@@ -231,7 +230,7 @@ void each_label(const D& data, const field_labels<Field>&, const Use& use) {
   }
 }
 
-/// One readable sentence for labels that a dataset does not have.
+/// One readable sentence if the dataset has no such labels.
 template <class D, class Labels>
 inline constexpr bool has_labels = std::invocable<const Labels&, std::uint64_t>;
 template <class D, name Field>
@@ -252,7 +251,7 @@ inline constexpr bool has_labels<D, field_labels<Field>> = [] {
   return false;
 }();
 
-/// What the parts of a split have in common: an lvalue is referred to, an rvalue is shared.
+/// The dataset below the parts of a split: an lvalue is referred to, an rvalue is shared.
 template <class Data>
 [[nodiscard]] auto split_base(Data&& data) {
   if constexpr (std::is_lvalue_reference_v<Data>) {
@@ -264,7 +263,7 @@ template <class Data>
   }
 }
 
-/// The parts of `base` that `chosen` says.
+/// The parts of `base` that `chosen` selects.
 template <std::size_t Parts, class Base, class Selection>
 [[nodiscard]] auto split_into(const Base& base, std::vector<Selection> chosen) {
   using part = subset_dataset<Base, Selection>;
@@ -280,7 +279,7 @@ template <std::size_t Parts, class Base, class Selection>
   }
 }
 
-/// An array of `Parts` parts, or of 0 a vector of as many as there are fractions.
+/// The parts, as an array of `Parts`, or as a vector if `Parts` is 0.
 template <std::size_t Parts, class Data>
 [[nodiscard]] auto split(Data&& data, std::span<const double> fractions, std::uint64_t seed) {
   require_dataset<std::remove_cvref_t<Data>>();
@@ -312,9 +311,9 @@ template <std::size_t Parts, class Data, class Labels>
 
 }  // namespace detail
 
-/// For `random_split`: each part gets its share of the samples of each label, which is the field
-/// `Field`, one whole number. Each sample is read once, by the thread that splits, unless the
-/// dataset has `view`: over pictures give a function instead, which decodes none.
+/// For `random_split`: each part gets its share of the samples of each label. The label is the
+/// field `Field`, one integer. The splitting thread reads each sample once, unless the dataset has
+/// `view`; for images give a function instead, which need not decode them.
 template <name Field>
 [[nodiscard]] constexpr detail::stratification<detail::field_labels<Field>> stratified() {
   return {};
@@ -328,44 +327,45 @@ template <std::invocable<std::uint64_t> F>
   return {std::forward<F>(label_of)};
 }
 
-/// Splits a dataset at random into parts of these fractions:
+/// Splits a dataset randomly into parts of these fractions:
 ///
 ///     auto [train, test] = ps::random_split(photos, {0.8, 0.2}, 1);
 ///     auto [fit, check, test] = ps::random_split(photos, {0.7, 0.1, 0.2}, 1,
 ///                                                ps::stratified<"label">());
 ///
-/// Each sample is in one part. The sizes are the fractions of the whole by largest remainders; a
-/// part may have no sample. A part's samples come in random order: if storage is much faster at
-/// sequential reads, split its files instead. Equal sizes, fractions and seeds give equal parts on
-/// every machine; a `loader_state` taken with other values is refused.
+/// Each sample is in exactly one part. Sizes follow from the fractions by largest remainders; a
+/// part may be empty. A part's samples are in random order: if storage is much faster at sequential
+/// reads, split its files instead. Equal sizes, fractions and seeds give equal parts on every
+/// machine; a `loader_state` taken with other values is refused.
 ///
-/// A part is a dataset as `subset` makes it, of some 250 bytes and without a list. A stratified part
-/// has a list, 8 bytes a sample, and 16 for each of the whole while it is made. Of two such parts
-/// each has its share of a class, rounded up or down; of three it is off by less than 2.
+/// A part is a dataset like that of `subset`, of about 250 bytes and without an index list. A
+/// stratified part has a list of 8 bytes a sample, and needs 16 bytes for each sample of the whole
+/// while it is made. With two parts, each class is split to its share rounded up or down; with
+/// three, the count is off by less than 2.
 ///
-/// An lvalue is referred to and must outlive the parts. An rvalue is moved in, and goes with the
-/// last part. Throws `option_error` "fractions" where one is not in [0, 1] or their sum is not 1 to
-/// 10^-6, and what the dataset or the function throws.
+/// An lvalue is referred to and must outlive the parts. An rvalue is moved in and lives as long as
+/// the last part. Throws `option_error` "fractions" if a fraction is not in [0, 1] or their sum
+/// differs from 1 by more than 10^-6, and what the dataset or the function throws.
 template <class Data, std::size_t Parts>
 [[nodiscard]] auto random_split(Data&& data, const double (&fractions)[Parts], std::uint64_t seed) {
   return detail::split<Parts>(std::forward<Data>(data), fractions, seed);
 }
 
-/// Stratified by labels, see `stratified`.
+/// As above, stratified by labels, see `stratified`.
 template <class Data, std::size_t Parts, class Labels>
 [[nodiscard]] auto random_split(Data&& data, const double (&fractions)[Parts], std::uint64_t seed,
                                 const detail::stratification<Labels>& by) {
   return detail::split<Parts>(std::forward<Data>(data), fractions, seed, by);
 }
 
-/// As many parts as there are fractions, in a vector.
+/// As above, for a run-time number of fractions; returns a vector.
 template <class Data>
 [[nodiscard]] auto random_split(Data&& data, std::span<const double> fractions,
                                 std::uint64_t seed) {
   return detail::split<0>(std::forward<Data>(data), fractions, seed);
 }
 
-/// As many parts as there are fractions, stratified by labels.
+/// As above, for a run-time number of fractions, stratified by labels.
 template <class Data, class Labels>
 [[nodiscard]] auto random_split(Data&& data, std::span<const double> fractions, std::uint64_t seed,
                                 const detail::stratification<Labels>& by) {

@@ -33,15 +33,15 @@ class subset_adaptor : public adaptor<subset_adaptor<Selection>> {
 
 }  // namespace detail
 
-/// The samples of a dataset that `indices` names, in that order: `data | subset({3, 1, 3})`. The
-/// list is moved in. Applied to a dataset it throws `index_error` if an index is out of range.
+/// Selects samples by index, in that order: `data | subset({3, 1, 3})`. The list is moved in.
+/// Applying it to a dataset throws `index_error` if an index is out of range.
 [[nodiscard]] inline detail::subset_adaptor<detail::index_list> subset(
     std::vector<std::uint64_t> indices) {
   return detail::subset_adaptor<detail::index_list>{detail::index_list{std::move(indices)}};
 }
 
-/// The samples [first, last) of a dataset: `data | subset(0, 50'000)`. Applied to a dataset it
-/// throws `index_error` if the range does not lie in it.
+/// Selects the samples [first, last): `data | subset(0, 50'000)`. Applying it to a dataset throws
+/// `index_error` if the range exceeds the dataset.
 [[nodiscard]] inline detail::subset_adaptor<detail::index_range> subset(std::uint64_t first,
                                                                         std::uint64_t last) {
   return detail::subset_adaptor<detail::index_range>{

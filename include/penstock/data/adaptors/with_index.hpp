@@ -44,7 +44,7 @@ class indexed_dataset : public over_dataset<Base> {
     return joined_extents(lengths_, record_extents<index_record>{});
   }
 
-  /// Reads the run from below straight into its place, and writes the indices beside it.
+  /// Reads the chunk from below in place, and fills in the index field.
   void read_run(std::span<const std::uint64_t> indices, batch_view<record_type> out,
                 const run_context& context) const {
     const fields_in_place<base_record, 0> others{out, lengths_};
@@ -77,8 +77,8 @@ class index_adaptor : public adaptor<index_adaptor<Name>> {
 
 /// Adds to every sample its index in the dataset on the left, as the last field: `data |
 /// with_index()` has a field "index" of one `std::uint64_t`, `data | with_index<"row">()` one
-/// called "row". It travels to the device with the batch; where the host alone needs the indices,
-/// take `loader_options::indices`. Nothing is copied for it.
+/// called "row". The field travels to the device with the batch; if only the host needs the
+/// indices, use `loader_options::indices` instead. No data is copied for it.
 template <name Name = "index">
 [[nodiscard]] detail::index_adaptor<Name> with_index() {
   return {};

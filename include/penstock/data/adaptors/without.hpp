@@ -18,30 +18,30 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// All samples of a dataset but some. Takes 8 bytes for each that is left out.
+/// The complement of a list of indices. Takes 8 bytes for each excluded sample.
 class index_complement {
  public:
-  /// Leaves `out`, which is sorted and has each index once, out of `whole` samples.
+  /// Excludes `out`, a sorted list without repetitions, from `whole` samples.
   index_complement(std::vector<std::uint64_t> out, std::uint64_t whole)
       : gaps_(std::move(out)), size_(whole - gaps_.size()) {
-    // How many samples stay below each one that is left out: what `operator[]` looks for.
+    // The number of samples kept below each excluded one, which `operator[]` searches.
     for (std::size_t i = 0; i < gaps_.size(); ++i) gaps_[i] -= i;
   }
 
-  /// How many samples are in.
+  /// The number of samples.
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
-  /// The index in the whole of sample `i` of the part; its time grows with the logarithm of the
-  /// number of those left out.
+  /// The index of sample `i` in the whole dataset, in time logarithmic in the number of excluded
+  /// samples.
   [[nodiscard]] std::uint64_t operator[](std::uint64_t i) const noexcept {
     const auto after = std::upper_bound(gaps_.begin(), gaps_.end(), i);
     return i + static_cast<std::uint64_t>(after - gaps_.begin());
   }
-  /// Hashes what makes this selection differ from others.
+  /// Hashes the selection.
   void add_to(word_hash& hash) const noexcept {
     hash.add(3);  // of a complement
     for (const std::uint64_t gap : gaps_) hash.add(gap);
   }
-  /// It is made for the dataset that it is given.
+  /// Nothing to check: the complement was made for this dataset.
   void check(std::uint64_t) const noexcept {}
 
  private:
@@ -49,8 +49,8 @@ class index_complement {
   std::uint64_t size_;
 };
 
-/// The indices in `data` of the samples that its dataset `part` at the bottom calls by an index of
-/// `out`, which is sorted. Throws `index_error`.
+/// The indices in `data` of those samples whose index in the bottom dataset `part` is in `out`,
+/// which is sorted. Throws `index_error`.
 template <dataset D>
 [[nodiscard]] std::vector<std::uint64_t> indices_from(const D& data,
                                                       const std::vector<std::uint64_t>& out,
@@ -90,7 +90,7 @@ class without_adaptor : public adaptor<without_adaptor> {
     out_.erase(std::unique(out_.begin(), out_.end()), out_.end());
   }
 
-  /// The rest of the dataset `data`.
+  /// The dataset `data` without the listed samples.
   template <class Data>
   [[nodiscard]] auto operator()(Data&& data) && {
     using base = stored_dataset_t<Data>;
@@ -106,22 +106,21 @@ class without_adaptor : public adaptor<without_adaptor> {
 
 }  // namespace detail
 
-/// The samples of a dataset but those of a list, in their order: `data | without(bad)`, where `bad`
-/// is what `read_quarantine` reads.
+/// Excludes the samples of a list, keeping the order of the others: `data | without(bad)`, where
+/// `bad` comes from `read_quarantine`.
 ///
-/// The list names samples as the dataset at the bottom of the pipeline does, below `subset`, `map`
-/// and `concat`, as a quarantine list has them; where `concat` joins several, as dataset `part` of
-/// them does, counted from 0. So one list serves a whole dataset and any part of it; what a part
-/// does not have is passed over. In any order, also twice. Over a dataset that adapts nothing, the
-/// list counts; else each sample is asked once for where it comes from.
+/// The list has the indices of the dataset at the bottom of the pipeline, below `subset`, `map` and
+/// `concat`, as a quarantine list does; if `concat` joins several, those of dataset `part`, counted
+/// from 0. So one list serves a whole dataset and any part of it; indices that a part does not have
+/// are ignored. Order and repetitions do not matter. Over an adapted dataset, each sample is asked
+/// once for its origin.
 ///
-/// Access takes a search in the list, and nothing is held for samples that stay. Sizes, orders and
-/// the fingerprint in a `loader_state` are others without than with these samples: a state is
-/// refused where the lists differ. To leave samples out of a run that is under way, see
-/// `error_policy::known_bad`.
+/// Access is a binary search in the list; samples that are kept take no memory. Size, order and the
+/// fingerprint in a `loader_state` change with the list: a state taken with another list is
+/// refused. To exclude samples in the middle of a training, see `error_policy::known_bad`.
 ///
-/// Applied to a dataset it throws `index_error` where an index is not below that dataset's size, or
-/// there is no such part.
+/// Applying it to a dataset throws `index_error` if an index is not less than that dataset's size,
+/// or there is no such part.
 [[nodiscard]] inline detail::without_adaptor without(std::vector<std::uint64_t> indices,
                                                      std::uint64_t part = 0) {
   return {std::move(indices), part};

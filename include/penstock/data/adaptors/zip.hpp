@@ -24,8 +24,7 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Datasets of different sizes can't be zipped: which sample of one belongs to which of the other
-/// is not known.
+/// Datasets of different sizes can't be zipped.
 class [[gnu::visibility("default")]] zip_mismatch : public error {
  public:
   zip_mismatch(std::uint64_t first, std::uint64_t second)
@@ -33,9 +32,9 @@ class [[gnu::visibility("default")]] zip_mismatch : public error {
               std::to_string(second) + ": cut one of them by subset"),
         first_(first),
         second_(second) {}
-  /// The samples of the first dataset.
+  /// The size of the first dataset.
   [[nodiscard]] std::uint64_t first() const noexcept { return first_; }
-  /// The samples of the second dataset.
+  /// The size of the second dataset.
   [[nodiscard]] std::uint64_t second() const noexcept { return second_; }
 
  private:
@@ -85,7 +84,7 @@ class zip_dataset {
     return hash.value();
   }
 
-  /// Reads the run from both, each straight into its fields.
+  /// Reads the chunk from both, each into its fields in place.
   void read_run(std::span<const std::uint64_t> indices, batch_view<record_type> out,
                 const run_context& context) const {
     const fields_in_place<first_record, 0> first{out, first_lengths_};
@@ -106,7 +105,7 @@ class zip_dataset {
     tell_reads(first_, indices);
     tell_reads(second_, indices);
   }
-  /// Of those that want to know what comes; 0 where one of them does not say it.
+  /// The total of the datasets that accept hints; 0 if one of them does not know.
   [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const {
     const std::uint64_t first = stored_bytes_of(first_, index);
     const std::uint64_t second = stored_bytes_of(second_, index);
@@ -145,14 +144,13 @@ class zip_dataset {
 
 }  // namespace detail
 
-/// Two datasets of one size side by side: sample i of `zip(images, labels)` has the fields of both
-/// samples i, those of `first` before those of `second`. Throws `zip_mismatch` where the sizes
-/// differ; two fields of one name do not compile. Lvalues are referred to and must outlive the
-/// result, rvalues are moved in.
+/// Zips two datasets of equal size: sample i of `zip(images, labels)` has the fields of both
+/// samples i, those of `first` before those of `second`. Throws `zip_mismatch` if the sizes differ;
+/// equal field names do not compile. Lvalues are referred to and must outlive the result, rvalues
+/// are moved in.
 ///
-/// Each is read as by itself, straight into its place in the batch, and draws random bits of its
-/// own: those of `first` are the same as without `second`. Where a sample can't be read it is named
-/// as in `first`.
+/// Each dataset is read in place, as if it were alone, and has its own random bits: those of
+/// `first` are the same as without `second`. Failures name the sample's origin in `first`.
 template <class First, class Second>
 [[nodiscard]] auto zip(First&& first, Second&& second) {
   detail::require_dataset<std::remove_cvref_t<First>>();

@@ -19,7 +19,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-// What a dataset may have, member by member; `dataset` says what each means.
+// The optional members of a dataset; `dataset` documents each.
 
 template <class D>
 concept has_record = requires { requires record_type<typename D::record_type>; };
@@ -44,7 +44,7 @@ concept has_lengths = requires(const D& d, std::uint64_t i) {
   { d.lengths(i) } -> std::convertible_to<sample_lengths<typename D::record_type>>;
 };
 
-/// Says how long the ragged fields of a sample are, before it is read.
+/// Knows the lengths of a sample's ragged fields before the sample is read.
 template <class D>
 concept tells_lengths =
     has_record<D> && D::record_type::ragged_fields != 0 && (has_lengths<D> || has_length<D>);
@@ -83,12 +83,12 @@ concept has_origins = requires(const D& d, std::uint64_t i) {
   { d.base_sizes() } -> std::convertible_to<std::vector<std::uint64_t>>;
 };
 
-/// Wants to know which samples come.
+/// Accepts prefetch hints.
 template <class D>
 concept wants_plans =
     requires(const D& d, std::span<const std::uint64_t> indices) { d.will_read(indices); };
 
-/// Has the size of what lies in a file or a store; of a blob source too, as the next.
+/// Knows the sizes of its samples in storage. Also for blob sources, as are the next ones.
 template <class D>
 concept tells_stored_bytes = requires(const D& d, std::uint64_t i) {
   { d.stored_bytes(i) } -> std::convertible_to<std::uint64_t>;
@@ -99,7 +99,7 @@ concept bounds_plans = requires(const D& d) {
   { d.most_ahead() } -> std::convertible_to<std::uint64_t>;
 };
 
-/// Wants to know what is read far ahead, of which nothing is to be fetched; a blob source too.
+/// Accepts a plan of later reads, of which nothing is fetched.
 template <class D>
 concept foresees =
     requires(const D& d, std::span<const std::uint64_t> indices) { d.foresee(indices); };
@@ -113,7 +113,7 @@ concept bounds_foresight = requires(const D& d) {
   { d.most_foreseen() } -> std::convertible_to<std::uint64_t>;
 };
 
-/// Has something to say to people; a blob source too.
+/// Has warnings.
 template <class D>
 concept warns = requires(const D& d) {
   { d.warnings() } -> std::convertible_to<std::vector<std::string>>;
@@ -124,8 +124,8 @@ concept has_fingerprint = requires(const D& d) {
   { d.fingerprint() } -> std::convertible_to<std::uint64_t>;
 };
 
-/// Has more to do with each batch once all its samples are read, see `map_batch`. Called once a
-/// batch, on one thread; several batches may be finished at once.
+/// Transforms each batch after all its samples are read, see `map_batch`. Called once per batch, on
+/// one thread; several batches may be finished at once.
 template <class D>
 concept finishes_batches = requires(const D& d, batch_view<typename D::record_type> all,
                                     sample_generator& rng) { d.finish_batch(all, rng); };
@@ -135,7 +135,7 @@ concept has_scratch = requires(const D& d) {
   { d.scratch_bytes() } -> std::convertible_to<std::size_t>;
 };
 
-/// How many samples ahead rows are prefetched; four gained most on rows of 784 bytes.
+/// How many samples ahead rows are prefetched; four was fastest for rows of 784 bytes.
 inline constexpr std::size_t prefetch_distance = 4;
 
 template <class D>
@@ -148,8 +148,8 @@ concept names_stages = requires {
   { D::stages } -> std::convertible_to<std::uint32_t>;
 };
 
-/// How many random stages a dataset has, those below it counted: keeps their random bits apart.
-/// `stages` is a constant, or a function where the type alone does not say it.
+/// The number of random stages of a dataset, including those below it; keeps their random bits
+/// apart. `stages` is a constant, or a function if the type does not determine it.
 template <class D>
 [[nodiscard]] constexpr std::uint32_t stages_of([[maybe_unused]] const D& data) {
   if constexpr (counts_stages<D>) {
@@ -161,16 +161,16 @@ template <class D>
   }
 }
 
-/// Whether reading needs memory of another owner, so that nothing may read once that owner is gone.
-/// A dataset of your own that holds pointers says `static constexpr bool borrows = true`.
+/// Whether reading needs memory of another owner, so that no read may outlive it. Your own dataset
+/// that holds pointers has `static constexpr bool borrows = true`.
 template <class D>
 inline constexpr bool borrows = false;
 template <class D>
   requires requires { D::borrows; }
 inline constexpr bool borrows<D> = D::borrows;
 
-/// Whether a function in a pipeline borrows: what it holds may be references, so a function that
-/// holds anything counts as borrowing unless it says `static constexpr bool borrows = false`.
+/// Whether a function in a pipeline borrows. Its captures may be references, so a function with any
+/// state counts as borrowing unless it has `static constexpr bool borrows = false`.
 template <class F>
 inline constexpr bool function_borrows = !std::is_empty_v<F>;
 template <class F>

@@ -22,7 +22,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A dataset that is not owned and outlives this one: what an lvalue becomes in a pipeline, as with
+/// A reference to a dataset, which must outlive it: how a pipeline holds an lvalue, like
 /// `std::ranges::ref_view`.
 template <dataset D>
 class dataset_ref {
@@ -87,7 +87,7 @@ class dataset_ref {
   const D* data_;
 };
 
-/// A dataset that several have in common, and that goes with the last of them.
+/// A dataset with shared ownership.
 template <dataset D>
 class shared_dataset : public dataset_ref<D> {
  public:

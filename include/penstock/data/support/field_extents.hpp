@@ -13,7 +13,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The d-th extent as the type `Lengths` says it: a length or `dyn`.
+/// The d-th extent in the type `Lengths`: a length or `dyn`.
 template <class Lengths>
 [[nodiscard]] constexpr std::size_t fixed_extent(std::size_t d) noexcept {
   return [d]<std::size_t... Extents>(std::type_identity<penstock::extents<Extents...>>) {
@@ -22,7 +22,7 @@ template <class Lengths>
   }(std::type_identity<Lengths>{});
 }
 
-/// The extents of a field whose dimensions a file says in `found`: the dynamic ones are taken from
+/// The extents of a field whose dimensions in a file are `found`: the dynamic ones are taken from
 /// there.
 template <class Lengths, class Length>
 [[nodiscard]] Lengths extents_in(std::span<const Length> found) {

@@ -25,7 +25,7 @@ struct joined_record<record<First...>, record<Second...>> {
 template <record_type First, record_type Second>
 using joined_record_t = typename joined_record<First, Second>::type;
 
-/// Whether no field of one record is called as a field of the other.
+/// Whether the records have no field name in common.
 template <record_type First, record_type Second>
 inline constexpr bool can_be_joined = joined_record<First, Second>::names_differ;
 
@@ -40,13 +40,12 @@ template <record_type First, record_type Second>
   }(std::make_index_sequence<First::size>{}, std::make_index_sequence<Second::size>{});
 }
 
-/// The fields of a batch's record from field `Begin` on, as a batch of record `Part`: each field of
-/// a slab starts at a multiple of the same alignment, so those in a row lie as in a slab of their
-/// own.
+/// The fields of a batch from field `Begin` on, as a batch of record `Part`. This works in place
+/// because consecutive fields of a slab are laid out exactly as in a slab of their own.
 template <record_type Part, std::size_t Begin>
 class fields_in_place {
  public:
-  /// For runs of `whole`, which have a part of these extents.
+  /// For views of `whole`, whose part has these extents.
   template <record_type Whole>
   fields_in_place(const batch_view<Whole>& whole, const record_extents<Part>& lengths)
       : layout_(lengths, whole.layout().batch_size()),
@@ -54,7 +53,7 @@ class fields_in_place {
         first_(whole.first()),
         size_(whole.size()) {}
 
-  /// The run; refers to this object.
+  /// The view; refers to this object.
   [[nodiscard]] batch_view<Part> view() const noexcept { return {slab_, layout_, first_, size_}; }
 
  private:

@@ -23,17 +23,17 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// What the function of a `map` takes after its samples.
+/// The arguments of a `map` function after its samples.
 enum class map_form {
-  none,            ///< it can't be called with the samples
+  none,            ///< not callable with the samples
   plain,           ///< nothing
   random,          ///< a generator
   indexed,         ///< the sample's index
   indexed_random,  ///< the index, then a generator
 };
 
-/// The first form in which an `F`, as it is qualified, can be called with `Args`. A form is tried
-/// only where those before it do not fit: trying one may look into the function's body.
+/// The first form in which an `F`, with its qualifiers, is callable with `Args`. A form is tried
+/// only if the earlier ones do not fit, since trying may instantiate the function's body.
 template <class F, class... Args>
 consteval map_form form_of() {
   if constexpr (std::invocable<F, Args..., sample_generator&>) {
@@ -49,10 +49,10 @@ consteval map_form form_of() {
   }
 }
 
-/// The form in which `F` is called by a map, from many threads at once: as const.
+/// The form in which a map calls `F`: as const, since many threads call it at once.
 template <class F, class... Args>
 inline constexpr map_form map_form_of = form_of<const F&, Args...>();
-/// Whether `F` could be called if it were not const.
+/// Whether `F` would be callable if it were not const.
 template <class F, class... Args>
 inline constexpr bool maps_mutably = form_of<F&, Args...>() != map_form::none;
 
@@ -61,13 +61,14 @@ constexpr bool draws(map_form form) noexcept {
   return form == map_form::random || form == map_form::indexed_random;
 }
 
-/// The run that a map reads: the place of a sample gives its index and its random bits.
+/// The chunk that a map reads: gives the index and the random bits of each sample by position.
 struct mapped_run {
   std::span<const std::uint64_t> indices;
   const run_context& context;
   std::uint32_t stage;  ///< of the random bits
 
-  /// Calls `function` with `args`, the samples at place `i`, and what its form asks for.
+  /// Calls `function` with `args`, the samples at position `i`, and the further arguments of its
+  /// form.
   template <map_form Form, class F, class... Args>
   void call(const F& function, std::size_t i, Args... args) const {
     if constexpr (draws(Form)) {
@@ -85,8 +86,8 @@ struct mapped_run {
   }
 };
 
-/// The place among `In`'s ragged fields of the one that is called as field `Index` of `Out`, which
-/// is ragged; `In::ragged_fields` if there is none.
+/// The index among the ragged fields of `In` of the one with the name of the ragged field `Index`
+/// of `Out`; `In::ragged_fields` if there is none.
 template <class Out, class In, std::size_t Index>
 consteval std::size_t ragged_namesake() {
   constexpr name key = Out::template field_at<Index>::key;
@@ -99,7 +100,7 @@ consteval std::size_t ragged_namesake() {
   return In::ragged_fields;
 }
 
-/// Whether each ragged field of `Out` has a namesake in `In`, which is as long.
+/// Whether each ragged field of `Out` has a namesake of equal length in `In`.
 template <class Out, class In>
 inline constexpr bool lengths_are_known = []<std::size_t... Is>(std::index_sequence<Is...>) {
   const auto is_known = [&]<std::size_t Index>() {
@@ -111,7 +112,7 @@ inline constexpr bool lengths_are_known = []<std::size_t... Is>(std::index_seque
   return (is_known.template operator()<Is>() && ...);
 }(std::make_index_sequence<Out::size>{});
 
-/// The lengths of a sample of `Out` that is made of one of `In` with the lengths `below`.
+/// The lengths of a sample of `Out` made from one of `In` with the lengths `below`.
 template <record_type Out, record_type In>
 [[nodiscard]] constexpr sample_lengths<Out> same_lengths(const sample_lengths<In>& below) noexcept {
   sample_lengths<Out> found{};
@@ -126,8 +127,8 @@ template <record_type Out, record_type In>
   return found;
 }
 
-/// Gives the only sample of a batch its place. Throws `layout_error` where it is longer than the
-/// longest: a loader has not asked for lengths that its own record does not have.
+/// Places the only sample of a batch. Throws `layout_error` if it is longer than the longest that
+/// was announced: the loader has not checked lengths that are not in its own record.
 template <record_type Record>
 void place_alone(const batch_view<Record>& one, const sample_lengths<Record>& lengths) {
   if (place_sample(one, 0, lengths) == Record::size) return;
@@ -136,7 +137,7 @@ void place_alone(const batch_view<Record>& one, const sample_lengths<Record>& le
       "longest has: raise longest there");
 }
 
-/// A dataset whose samples are changed in place after reading, see `map`.
+/// A dataset whose samples are transformed in place after reading, see `map`.
 template <dataset Base, class F>
 class map_dataset : public over_dataset<Base> {
   using below = over_dataset<Base>;
@@ -144,7 +145,7 @@ class map_dataset : public over_dataset<Base> {
 
  public:
   using typename below::record_type;
-  /// What the function takes.
+  /// The form of the function.
   static constexpr map_form form = map_form_of<F, sample<record_type>>;
   static constexpr bool borrows = detail::borrows<Base> || function_borrows<F>;
 
@@ -161,7 +162,7 @@ class map_dataset : public over_dataset<Base> {
 
   [[nodiscard]] std::uint32_t stages() const { return stages_of(base_) + (draws(form) ? 1 : 0); }
 
-  /// Reads the run from below, then calls the function sample by sample.
+  /// Reads the chunk from below, then calls the function for each sample.
   void read_run(std::span<const std::uint64_t> indices, batch_view<record_type> out,
                 const run_context& context) const {
     penstock::read_run(base_, indices, out, context);
@@ -177,7 +178,7 @@ class map_dataset : public over_dataset<Base> {
   F function_;
 };
 
-/// A dataset whose samples are made from another one's, see `map`.
+/// A dataset whose samples are made from those of another, see `map`.
 template <dataset Base, penstock::record_type Out, class F>
 class map_into_dataset : public over_dataset<Base> {
   using below = over_dataset<Base>;
@@ -185,9 +186,9 @@ class map_into_dataset : public over_dataset<Base> {
 
  public:
   using record_type = Out;
-  /// The record of what is read.
+  /// The record of the dataset below.
   using base_record_type = typename Base::record_type;
-  /// What the function takes.
+  /// The form of the function.
   static constexpr map_form form = map_form_of<F, const_sample<base_record_type>, sample<Out>>;
   static constexpr bool borrows = detail::borrows<Base> || function_borrows<F>;
 
@@ -219,7 +220,7 @@ class map_into_dataset : public over_dataset<Base> {
   }
   [[nodiscard]] std::uint32_t stages() const { return stages_of(base_) + (draws(form) ? 1 : 0); }
 
-  /// One sample of the dataset below, where that can't be looked at in place.
+  /// Room for one sample of the dataset below, unless it offers `view`.
   [[nodiscard]] std::size_t scratch_bytes() const {
     if constexpr (views_samples<Base>) {
       return 0;

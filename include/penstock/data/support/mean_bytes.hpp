@@ -11,16 +11,16 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The mean bytes of the samples that were read so far: an estimate for those whose bytes nobody
-/// knows. From any thread.
+/// The mean size of the samples read so far: an estimate for samples of unknown size. From any
+/// thread.
 class mean_bytes {
  public:
-  /// So many samples were read, of so many bytes together.
+  /// Adds `samples` samples of `bytes` bytes in total.
   void add(std::uint64_t bytes, std::uint64_t samples = 1) noexcept {
     bytes_.fetch_add(bytes, std::memory_order_relaxed);
     samples_.fetch_add(samples, std::memory_order_release);
   }
-  /// At least 1, so that no sample is free; 0 where none was read.
+  /// The mean, at least 1 so that no sample is free; 0 before the first sample.
   [[nodiscard]] std::uint64_t value() const noexcept {
     const std::uint64_t samples = samples_.load(std::memory_order_acquire);
     if (samples == 0) return 0;
@@ -28,8 +28,8 @@ class mean_bytes {
   }
 
  private:
-  // Invariant: `bytes_` has those of all samples that `samples_` counts, so that the first mean is
-  // not too small. The release pairs with the acquire.
+  // Invariant: `bytes_` includes all samples that `samples_` counts, so that the first mean is not
+  // too small. The release pairs with the acquire.
   std::atomic<std::uint64_t> bytes_{0};
   std::atomic<std::uint64_t> samples_{0};
 };

@@ -17,21 +17,21 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-// Behind the first kilobyte of a row the hardware has recognised the stream.
+// After the first kilobyte of a row the hardware prefetcher has recognised the stream.
 inline constexpr std::size_t prefetch_bytes = 1024;
 
 inline void prefetch_row(const std::byte* row, std::size_t bytes) noexcept {
   constexpr std::size_t line = 64;
   const std::size_t count = (std::min)(bytes, prefetch_bytes);
   for (std::size_t b = 0; b < count; b += line) __builtin_prefetch(row + b);
-  // A row need not start with a cache line: its last byte may lie one line further.
+  // A row need not be aligned to cache lines: its last byte may lie in one more line.
   if (count > 0) __builtin_prefetch(row + count - 1);
-  // GCC takes a function that only prefetches for one without effect and removes the call to it.
+  // GCC would remove the call of a function that only prefetches as having no effect.
   asm volatile("");
 }
 
-/// Copies the samples `indices` of `data`, which has `view` and `prefetch`, to their places in
-/// `out`; the rows of the next ones are prefetched. Throws what `view` throws.
+/// Copies the samples `indices` of `data`, which has `view` and `prefetch`, to `out`, prefetching
+/// the next rows. Throws what `view` throws.
 template <class Dataset, class Record>
 void copy_rows(const Dataset& data, const batch_layout<Record>& layout,
                std::span<const std::uint64_t> indices, batch_view<Record> out,

@@ -7,7 +7,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Waits for the work of a stream, or for an event; whether it is over then.
+/// Waits for the work of a stream, or for an event. Returns whether the wait succeeded.
 template <class Device, class StreamOrEvent>
 bool settle(const Device& device, const StreamOrEvent& work) noexcept {
   try {

@@ -17,9 +17,9 @@ namespace detail {
 
 enum class marked_stage : std::uint8_t;
 
-/// The domain `penstock` of NVTX, with the stages' names registered. Made with the first mark, and
-/// never destroyed: threads may still mark while static objects are. Without a profiler a call is a
-/// test of a pointer.
+/// The NVTX domain `penstock` with the registered names of the stages. Made with the first mark and
+/// never destroyed, since threads may still use it while static objects are destroyed. Without a
+/// profiler a call only tests a pointer.
 class nvtx_domain {
  public:
   static void push(marked_stage stage, std::optional<std::uint64_t> batch) noexcept {

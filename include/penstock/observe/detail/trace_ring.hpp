@@ -12,11 +12,12 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The latest events of one thread, in a ring whose oldest event each new one overwrites. One
-/// thread at a time adds, without a lock and without a locked instruction; any thread takes a copy
-/// meanwhile, and stops nobody. Memory is taken at construction.
+/// A ring buffer of a thread's latest events; each new event overwrites the oldest. One thread at a
+/// time adds events, without locks or locked instructions; any thread may copy them concurrently
+/// without stopping the writer. Memory is taken at construction.
 ///
-/// `Event` is trivially copyable and has a `number`, which the ring sets: how many came before it.
+/// `Event` is trivially copyable and has a `number`, which the ring sets: the count of earlier
+/// events.
 template <class Event, class Atomics = std_atomics>
 class trace_ring {
  public:
@@ -24,7 +25,7 @@ class trace_ring {
   explicit trace_ring(std::size_t capacity) : mask_(capacity - 1), events_(capacity) {}
   trace_ring(trace_ring&&) = delete;
 
-  /// One thread at a time.
+  /// Adds an event. One thread at a time.
   void add(Event event) noexcept {
     const std::uint64_t number = count_.load(std::memory_order_relaxed);
     event.number = number;
@@ -32,9 +33,9 @@ class trace_ring {
     count_.store(number + 1, std::memory_order_release);
   }
 
-  /// Replaces `all` by the latest events, oldest first and without a gap: what is overwritten
-  /// meanwhile is left out, with all before it. Returns the number of the first one, or of the next
-  /// event where there is none. From any thread.
+  /// Replaces `all` by the latest events, oldest first and without gaps: events that are
+  /// overwritten meanwhile are left out, with all earlier ones. Returns the number of the first
+  /// event, or of the next one if there are none. From any thread.
   std::uint64_t copy_to(std::vector<Event>& all) const {
     const std::uint64_t end = count_.load(std::memory_order_acquire);
     std::uint64_t first = end > events_.size() ? end - events_.size() : 0;
@@ -61,8 +62,8 @@ class trace_ring {
 
   std::size_t mask_;
   std::vector<place> events_;  // event n at n modulo capacity
-  // Invariant: events below it were stored before it was: with release, and acquired by readers. So
-  // a place that does not hold its event has been given to a later one, or is being so.
+  // Invariant: events below the count were stored before it (release; readers acquire). So a place
+  // that does not hold its event has been, or is being, overwritten by a later one.
   typename Atomics::template atomic<std::uint64_t> count_{0};
 };
 

@@ -21,15 +21,15 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// This machine's clocks: one that is read in a few nanoseconds, if there is one that is constant,
-/// and the standard's.
+/// This machine's clocks: the processor's counter, read in a few nanoseconds, if its rate is
+/// constant; and the steady clock.
 class machine_clocks {
  public:
   machine_clocks() noexcept : source_(best()) {}
 
   [[nodiscard]] stats_clock source() const noexcept { return source_; }
 
-  /// The ticks of the source now; nanoseconds where it is `steady`.
+  /// The current ticks of the source; nanoseconds if it is `steady`.
   [[nodiscard]] std::uint64_t ticks() const noexcept {
 #if defined(__x86_64__)
     if (source_ == stats_clock::tsc) [[likely]]
@@ -45,8 +45,8 @@ class machine_clocks {
     return std::chrono::steady_clock::now().time_since_epoch();
   }
 
-  /// About the ticks of ten milliseconds: of a time stamp counter at 3 GHz, and as many as three
-  /// times that of a slower one.
+  /// The approximate ticks of ten milliseconds: for a time stamp counter, assuming 3 GHz, up to
+  /// three times too many for a slower one.
   [[nodiscard]] std::uint64_t ticks_of_ten_milliseconds() const noexcept {
 #if defined(__aarch64__)
     std::uint64_t frequency = 0;
@@ -79,14 +79,14 @@ class machine_clocks {
   stats_clock source_;
 };
 
-/// The ticks between two readings; 0 where the clock went back, as it may between two cores.
+/// The ticks between two readings; 0 if the clock went back, as it may between two cores.
 [[nodiscard]] constexpr std::uint64_t ticks_between(std::uint64_t begin,
                                                     std::uint64_t end) noexcept {
   return end > begin ? end - begin : 0;
 }
 
-/// A clock that counts ticks, and tells later how long a tick was: by the steady clock's time since
-/// its construction. `Clocks` is a parameter so that tests can play clocks that step.
+/// A tick counter that is calibrated against the steady clock over the time since its construction.
+/// `Clocks` is a parameter so that tests can simulate clocks that step.
 template <class Clocks = machine_clocks>
 class basic_tick_clock {
  public:
@@ -94,26 +94,26 @@ class basic_tick_clock {
       : clocks_(clocks), first_(read()), last_(first_) {}
   basic_tick_clock(basic_tick_clock&&) = delete;
 
-  /// The ticks by now. From any thread.
+  /// The current ticks. From any thread.
   [[nodiscard]] std::uint64_t now() const noexcept { return clocks_.ticks(); }
-  /// What the ticks are of.
+  /// The source of the ticks.
   [[nodiscard]] stats_clock source() const noexcept { return clocks_.source(); }
-  /// About as many as ten milliseconds have.
+  /// The approximate ticks of ten milliseconds.
   [[nodiscard]] std::uint64_t ten_milliseconds() const noexcept {
     return clocks_.ticks_of_ten_milliseconds();
   }
 
-  /// What both clocks say, and what follows from it.
+  /// A reading of both clocks, and the resulting calibration.
   struct reading {
     std::uint64_t ticks = 0;             ///< now
     std::chrono::nanoseconds steady{0};  ///< now
     std::chrono::nanoseconds since{0};   ///< construction
-    double nanoseconds_per_tick = 1;     ///< of the first second, or of what there is of it
-    bool has_stepped = false;            ///< by now, as far as the steady clock can tell
+    double nanoseconds_per_tick = 1;     ///< measured over the first second, or less before its end
+    bool has_stepped = false;            ///< so far, judged by the steady clock
   };
 
-  /// Looks at both clocks, and whether they have run at one ratio since the last look. From any
-  /// thread.
+  /// Reads both clocks, and checks that their ratio has been constant since the last reading. From
+  /// any thread.
   [[nodiscard]] reading look() noexcept {
     const std::lock_guard lock{mutex_};
     const pair now = read();
@@ -122,17 +122,17 @@ class basic_tick_clock {
     last_ = now;
     if (source() == stats_clock::steady) return {now.ticks, now.steady, since, 1.0, has_stepped_};
     const double rate = rate_ != 0 ? rate_ : ratio(first_, now);
-    // A rate that went on changing would let sums fall that stand still.
+    // If the rate kept changing, converted sums could decrease.
     if (since >= std::chrono::seconds{1}) rate_ = rate;
     return {now.ticks, now.steady, since, rate, has_stepped_};
   }
 
-  /// What names this clock among all of a process: its place and its time of construction.
+  /// A name for this clock, unique in the process: made of its address and time of construction.
   [[nodiscard]] std::uint64_t name() const noexcept {
     const auto place = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(this));
     const std::uint64_t mixed =
         (place ^ static_cast<std::uint64_t>(first_.steady.count())) * 0x9E3779B97F4A7C15U;
-    return mixed | 1;  // 0 is no name
+    return mixed | 1;  // 0 means no name
   }
 
  private:
@@ -141,7 +141,7 @@ class basic_tick_clock {
     std::chrono::nanoseconds steady;
   };
 
-  /// Both clocks at one moment: a thread that loses its core between the two reads again.
+  /// Both clocks at the same moment: retries if the thread was preempted in between.
   [[nodiscard]] pair read() const noexcept {
     constexpr std::chrono::nanoseconds apart{20'000};
     pair both{};
@@ -159,10 +159,10 @@ class basic_tick_clock {
     return ticks == 0 || time <= 0 ? 1.0 : time / static_cast<double>(ticks);
   }
 
-  /// Whether the ticks since the last look fit no rate that the looks before it have seen.
+  /// Whether the ticks since the last reading contradict the rate of the earlier readings.
   [[nodiscard]] bool is_step(const pair& now) const noexcept {
     if (now.ticks < last_.ticks) return true;
-    constexpr double least = 1e6;  // nanoseconds: below it a lost core could be to blame
+    constexpr double least = 1e6;  // nanoseconds; below it, preemption could be the cause
     const auto before = static_cast<double>((last_.steady - first_.steady).count());
     const auto since = static_cast<double>((now.steady - last_.steady).count());
     if (before < least) return false;  // no rate is known yet
@@ -172,26 +172,26 @@ class basic_tick_clock {
 
   Clocks clocks_;
   pair first_;
-  double rate_ = 0;   // nanoseconds a tick, once that is known for good
-  std::mutex mutex_;  // guards all but the clocks and the first look
+  double rate_ = 0;   // nanoseconds per tick, once it is final
+  std::mutex mutex_;  // guards all but the clocks and the first reading
   pair last_;
   bool has_stepped_ = false;
 };
 
-/// The clock of the library's own statistics.
+/// The clock of the library's statistics.
 using tick_clock = basic_tick_clock<>;
 
-/// Times the samples of a run while it is read: a dataset says which one it works on, and the time
-/// up to the next such word is that sample's. Where a dataset reads several at once, they share
-/// their time evenly. For one thread.
+/// Times the samples of a chunk while it is read: the dataset notes which sample it is reading, and
+/// the time until the next note counts for that sample. Samples that are read together share their
+/// time evenly. Not thread-safe.
 template <class Clock>
 class basic_sample_clock {
  public:
-  /// For runs of at most `most` samples, by `clock`, which must outlive this.
+  /// For chunks of at most `most` samples, by `clock`, which must outlive this.
   basic_sample_clock(const Clock& clock, std::size_t most)
       : clock_(&clock), spent_(std::max<std::size_t>(1, most)) {}
 
-  /// A run of `samples` samples begins, whichever it works on.
+  /// Begins a chunk of `samples` samples, with no sample noted yet.
   void begin(std::size_t samples) noexcept {
     samples_ = (std::min)(samples, spent_.size());
     std::fill_n(spent_.begin(), samples_, std::uint64_t{0});
@@ -202,7 +202,7 @@ class basic_sample_clock {
     transform_ticks_ = 0;
     began_ = last_ = clock_->now();
   }
-  /// The sample at place `i` of the run is worked on from now on.
+  /// Notes that the sample at position `i` is being read from now on.
   void at(std::size_t i) noexcept {
     if (count_ == 1 && i == first_) return;
     credit(clock_->now());
@@ -210,22 +210,22 @@ class basic_sample_clock {
     count_ = 1;
     are_told_apart_ = true;
   }
-  /// The `count` samples from place `i` on are read at once from now on.
+  /// Notes that the `count` samples from position `i` on are being read together from now on.
   void at_all(std::size_t i, std::size_t count) noexcept {
     credit(clock_->now());
     first_ = possible(i);
     count_ = std::clamp<std::size_t>(count, 1, std::max<std::size_t>(1, samples_ - first_));
   }
-  /// What was read is made into samples from now on, by a `map` or a decoder,
+  /// Begins a transform of what was read, by a `map` or a decoder,
   void begin_transform() noexcept { transform_began_ = clock_->now(); }
-  /// until now. In pairs, and none within another one.
+  /// and ends it. In pairs, not nested.
   void end_transform() noexcept {
     transform_ticks_ += ticks_between(transform_began_, clock_->now());
   }
-  /// The run has failed somewhere: its times say nothing.
+  /// Discards the chunk's times, because it has failed.
   void abandon() noexcept { is_whole_ = false; }
 
-  /// The run is over. Whether its times are of use.
+  /// Ends the chunk. Returns whether its times are valid.
   bool end() noexcept {
     const std::uint64_t now = clock_->now();
     credit(now);
@@ -233,9 +233,9 @@ class basic_sample_clock {
     return is_whole_ && samples_ != 0;
   }
 
-  /// After `end`: the ticks of the whole run.
+  /// After `end`: the ticks of the whole chunk.
   [[nodiscard]] std::uint64_t run_ticks() const noexcept { return run_ticks_; }
-  /// Those of them in which samples were made of what was read.
+  /// The part of them spent in transforms.
   [[nodiscard]] std::uint64_t transform_ticks() const noexcept {
     return (std::min)(transform_ticks_, run_ticks_);
   }
@@ -243,14 +243,14 @@ class basic_sample_clock {
   [[nodiscard]] std::span<const std::uint64_t> ticks() const noexcept {
     return {spent_.data(), samples_};
   }
-  /// Whether the dataset has told samples apart; else `ticks` are all the same.
+  /// Whether the dataset has noted samples individually; otherwise all `ticks` are equal.
   [[nodiscard]] bool are_told_apart() const noexcept { return are_told_apart_; }
 
  private:
-  /// A dataset may note any number.
+  /// Clamps the position, as a dataset may note any number.
   [[nodiscard]] std::size_t possible(std::size_t i) const noexcept { return i < samples_ ? i : 0; }
 
-  /// What was worked on has taken until `now`.
+  /// Credits the time until `now` to the samples being read.
   void credit(std::uint64_t now) noexcept {
     const std::uint64_t ticks = ticks_between(last_, now);
     last_ = now;
@@ -262,9 +262,9 @@ class basic_sample_clock {
   }
 
   const Clock* clock_;
-  std::vector<std::uint64_t> spent_;  // ticks, by place in the run
+  std::vector<std::uint64_t> spent_;  // ticks, by position in the chunk
   std::size_t samples_ = 0;
-  std::size_t first_ = 0;  // what is worked on, and how many from there on
+  std::size_t first_ = 0;  // the samples being read: first and count
   std::size_t count_ = 1;
   std::uint64_t began_ = 0;
   std::uint64_t last_ = 0;
@@ -275,10 +275,10 @@ class basic_sample_clock {
   bool is_whole_ = true;
 };
 
-/// That of the library's readers.
+/// The type that the library's readers use.
 using sample_clock = basic_sample_clock<tick_clock>;
 
-/// While it lives samples are made of what was read, by the clock of their run; null: not timed.
+/// Marks a transform for its lifetime, timed by the clock of the chunk; null: not timed.
 class transform_scope {
  public:
   explicit transform_scope(sample_clock* times) noexcept : times_(times) {

@@ -23,25 +23,25 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// What is known of a stopwatch.
+/// The state of a stopwatch.
 struct stopwatch_state {
-  std::uint64_t count = 0;     ///< how often it was started
-  std::uint64_t ticks = 0;     ///< from each start to its stop
-  std::uint64_t is_going = 0;  ///< 1: it was started last
+  std::uint64_t count = 0;     ///< number of starts
+  std::uint64_t ticks = 0;     ///< total from start to stop
+  std::uint64_t is_going = 0;  ///< 1: running
   std::uint64_t since = 0;     ///< when
 };
 
-/// How often a thread has done one thing, such as wait for a slot, and for how long. One thread
-/// starts and stops it; any thread reads it, and sees what is going on too.
+/// Counts and times one activity of a thread, such as waiting for a slot. One thread starts and
+/// stops it; any thread reads it, including an activity in progress.
 class stopwatch {
  public:
-  /// What a stopwatch shows.
+  /// A reading of a stopwatch.
   struct reading {
-    std::uint64_t count = 0;  ///< how often it was started
-    std::uint64_t ticks = 0;  ///< in all, up to the moment of reading
+    std::uint64_t count = 0;  ///< number of starts
+    std::uint64_t ticks = 0;  ///< total, up to the time of the reading
   };
 
-  /// The timing thread: it goes from `now` on. One that goes, goes on.
+  /// Timing thread: starts it at `now`. No effect while it is running.
   void start(std::uint64_t now) noexcept {
     if (kept_.is_going != 0) return;
     ++kept_.count;
@@ -49,7 +49,7 @@ class stopwatch {
     kept_.since = now;
     shown_.store(kept_);
   }
-  /// The timing thread: it stands from `now` on.
+  /// Timing thread: stops it at `now`.
   void stop(std::uint64_t now) noexcept {
     if (kept_.is_going == 0) return;
     kept_.is_going = 0;
@@ -57,11 +57,11 @@ class stopwatch {
     shown_.store(kept_);
   }
 
-  /// What it shows at `now`. From any thread.
+  /// The reading at `now`. From any thread.
   [[nodiscard]] reading read(std::uint64_t now) const noexcept {
     return reading_of(shown_.load(), now);
   }
-  /// `read` without a wait: false, and no reading, while the timing thread writes.
+  /// Non-blocking `read`: returns false while the timing thread writes.
   [[nodiscard]] bool try_read(std::uint64_t now, reading& shows) const noexcept {
     stopwatch_state seen;
     if (!shown_.try_load(seen)) return false;
@@ -79,8 +79,7 @@ class stopwatch {
   shared_value<stopwatch_state> shown_;
 };
 
-/// Has a stopwatch go for as long as this lives; null: times nothing. What it times goes into a
-/// trace too, where there is one.
+/// Runs a stopwatch for its lifetime, and adds the time to a trace, if any; null: times nothing.
 template <class Clock>
 class timed_scope {
  public:
@@ -108,7 +107,7 @@ class timed_scope {
   std::uint64_t began_ = 0;
 };
 
-/// Stands for the stopwatches of a thread whose waits are not timed.
+/// Replaces the stopwatches of a thread whose waits are not timed.
 struct unobserved {
   struct nothing {
     ~nothing() {}  // NOLINT(modernize-use-equals-default): a variable of it counts as used
@@ -118,8 +117,8 @@ struct unobserved {
   [[nodiscard]] static nothing for_demand() noexcept { return {}; }
 };
 
-/// What is counted and timed of the thread that takes batches, from a loader or from a transfer: it
-/// alone writes, any thread reads. On cache lines of its own.
+/// Counters and timers of the thread that takes batches from a loader or a transfer. Only that
+/// thread writes; any thread reads. Occupies separate cache lines.
 template <class Clock>
 class alignas(cache_line) consumer_meters {
  public:
@@ -128,7 +127,7 @@ class alignas(cache_line) consumer_meters {
   /// By `clock`, which must outlive this.
   explicit consumer_meters(const Clock& clock) noexcept : clock_(&clock) {}
 
-  /// What it waits for is recorded by `trace` from now on; null: by none.
+  /// Records waits in `trace` from now on; null: nowhere.
   void trace_to(std::shared_ptr<trace_writer> trace) noexcept {
     kept_trace_ = std::move(trace);
     trace_ = kept_trace_.get();
@@ -136,7 +135,7 @@ class alignas(cache_line) consumer_meters {
   [[nodiscard]] const std::shared_ptr<trace_writer>& kept_trace() const noexcept {
     return kept_trace_;
   }
-  /// What records it; or null.
+  /// The trace writer, or null.
   [[nodiscard]] trace_writer* trace() const noexcept { return trace_; }
 
   /// @name The consumer's thread
@@ -146,33 +145,33 @@ class alignas(cache_line) consumer_meters {
     range_.stop(clock_->now());
     if (trace_ != nullptr) trace_->leave();
   }
-  /// Around a wait for the batch that is next, unless it is there.
+  /// Times a wait for the next batch, if it is missing.
   [[nodiscard]] scope for_batch(bool is_missing = true) noexcept {
     return {is_missing ? &batch_ : nullptr, *clock_, trace_, trace_stage::wait_for_batch};
   }
-  /// Around a wait for the end of a lease.
+  /// Times a wait for the end of a lease.
   [[nodiscard]] scope for_lease() noexcept {
     return {&lease_, *clock_, trace_, trace_stage::wait_for_lease};
   }
-  /// Around a wait for the end of a copy, if it is one.
+  /// Times a wait for the end of a copy, if there is one.
   [[nodiscard]] scope for_copy(bool is_waited_for) noexcept {
     return {is_waited_for ? &copy_ : nullptr, *clock_, trace_, trace_stage::wait_for_copy};
   }
-  /// It gets a batch.
+  /// Notes a batch.
   void note_batch(std::uint64_t samples) noexcept {
     batches_.add(1);
     samples_.add(samples);
   }
-  /// The ragged fields of that batch have so many bytes.
+  /// Notes the bytes of the batch's ragged fields.
   void note_values(std::uint64_t bytes) noexcept { values_.add(bytes); }
-  /// It has looked how many batches come after.
+  /// Notes the number of batches that are ready behind it.
   void note_depth(std::uint64_t batches) noexcept {
     looks_.add(1);
     depths_.add(batches);
   }
   /// @}
 
-  /// How long ranges were live. From any thread, as all that follows.
+  /// The time of active ranges. From any thread, as are all members below.
   [[nodiscard]] const stopwatch& range() const noexcept { return range_; }
   [[nodiscard]] const stopwatch& batch() const noexcept { return batch_; }
   [[nodiscard]] const stopwatch& lease() const noexcept { return lease_; }
@@ -181,7 +180,7 @@ class alignas(cache_line) consumer_meters {
   [[nodiscard]] std::uint64_t samples() const noexcept { return samples_.value(); }
   /// The bytes of their ragged fields.
   [[nodiscard]] std::uint64_t value_bytes() const noexcept { return values_.value(); }
-  /// How often it has looked for what comes after, and the sum of what it saw.
+  /// The number of `note_depth` calls, and the sum of their values.
   [[nodiscard]] std::uint64_t looks() const noexcept { return looks_.value(); }
   [[nodiscard]] std::uint64_t depths() const noexcept { return depths_.value(); }
 
@@ -200,17 +199,17 @@ class alignas(cache_line) consumer_meters {
   stopwatch copy_;
 };
 
-/// A histogram of times that one thread fills and any thread reads.
+/// A histogram of durations with one writer and any number of readers.
 class histogram {
  public:
-  /// The filling thread: `count` times took `ticks` each.
+  /// Writer: adds `count` durations of `ticks` each.
   void add(std::uint64_t ticks, std::uint64_t count = 1) noexcept {
     counts_[log_buckets::of(ticks)].add(count);
     total_.add(ticks * count);
     if (ticks > longest_.value()) longest_.set(ticks);
   }
 
-  /// The filling thread: each of these was the ticks of one time.
+  /// Writer: adds these durations.
   void add_all(std::span<const std::uint64_t> ticks) noexcept {
     std::uint64_t total = 0;
     std::uint64_t longest = longest_.value();
@@ -223,7 +222,7 @@ class histogram {
     longest_.set(longest);
   }
 
-  /// Adds all that is in here to `all`. From any thread.
+  /// Adds the counts to `all`. From any thread.
   void add_to(duration_stats& all) const noexcept {
     for (std::size_t bucket = 0; bucket < counts_.size(); ++bucket)
       all.counts[bucket] += counts_[bucket].value();
@@ -237,17 +236,17 @@ class histogram {
   std::array<tally, log_buckets::count> counts_;
 };
 
-/// A sample by its index in the loader's dataset, and how long reading it took. Of 0 ticks: none.
+/// A sample and its read time; 0 ticks: none.
 struct timed_sample {
   std::uint64_t index = 0;
   std::uint64_t ticks = 0;
 };
 
-/// The ten samples that took longest, each once, the longest first.
+/// The ten slowest samples, each once, slowest first.
 struct slowest_list {
   std::array<timed_sample, 10> samples{};
 
-  /// Takes a sample in, if it is among the ten; whether it was.
+  /// Inserts a sample if it is among the ten slowest; returns whether it was.
   bool offer(const timed_sample& sample) noexcept {
     if (sample.ticks <= samples.back().ticks) return false;
     auto place = std::find_if(samples.begin(), samples.end(), [&](const timed_sample& one) {
@@ -262,7 +261,7 @@ struct slowest_list {
   }
 };
 
-/// The slowest samples of a reader: one thread offers them, any thread reads them.
+/// The slowest samples of a reader, with one writer and any number of readers.
 class slowest_samples {
  public:
   /// The reading thread.
@@ -280,17 +279,17 @@ class slowest_samples {
   shared_value<slowest_list> shown_;
 };
 
-/// Counts what one thread reads, and times it sample by sample: always where a clock for each
-/// sample costs next to nothing beside reading it, else in every eighth batch or every 128th.
+/// Counts what a thread reads, and times single samples: always if the clock is cheap relative to
+/// reading a sample, otherwise in every eighth or every 128th batch.
 template <class Clock>
 class read_meter {
  public:
-  /// For runs of at most `most_run` samples, by `clock`, which must outlive this.
+  /// For chunks of at most `most_run` samples, by `clock`, which must outlive this.
   read_meter(const Clock& clock, std::size_t most_run)
       : slow_(clock.ten_milliseconds() / 200), samples_clock_(clock, most_run) {}
 
-  /// The reading thread begins a run of `samples` samples of batch `batch`. What times it; null
-  /// where nothing does.
+  /// Reading thread: begins a chunk of `samples` samples of batch `batch`. Returns the clock that
+  /// times it, or null.
   [[nodiscard]] basic_sample_clock<Clock>* begin(std::uint64_t batch,
                                                  std::size_t samples) noexcept {
     is_timed_ = batch % every_ == 0;
@@ -298,31 +297,30 @@ class read_meter {
     samples_clock_.begin(samples);
     return &samples_clock_;
   }
-  /// The reading thread has read that run, of these samples.
+  /// Reading thread: ends the chunk, which had these samples.
   void end(std::span<const std::uint64_t> samples) noexcept {
     runs_.add(1);
     samples_.add(samples.size());
     if (is_timed_ && samples_clock_.end()) note_times(samples);
   }
 
-  /// A thread has completed a batch whose ragged fields have so many bytes.
+  /// Notes the bytes of the ragged fields of a completed batch.
   void note_values(std::uint64_t bytes) noexcept { values_.add(bytes); }
 
-  /// Runs that were read. From any thread, as all that follows.
+  /// The number of chunks read. From any thread, as are all members below.
   [[nodiscard]] std::uint64_t runs() const noexcept { return runs_.value(); }
   /// Their samples.
   [[nodiscard]] std::uint64_t samples() const noexcept { return samples_.value(); }
   /// The bytes of their ragged fields, counted once their batch is complete.
   [[nodiscard]] std::uint64_t value_bytes() const noexcept { return values_.value(); }
-  /// How many of these were timed.
+  /// The number of timed samples.
   [[nodiscard]] std::uint64_t timed() const noexcept { return timed_.value(); }
-  /// The ticks of the runs that were timed, and those of them in which samples were made of what
-  /// was read.
+  /// The ticks of the timed chunks, and the part of them spent in transforms.
   [[nodiscard]] std::uint64_t timed_ticks() const noexcept { return timed_ticks_.value(); }
   [[nodiscard]] std::uint64_t transform_ticks() const noexcept { return transform_ticks_.value(); }
   /// The times of single samples.
   [[nodiscard]] const histogram& times() const noexcept { return times_; }
-  /// The samples that took longest.
+  /// The slowest samples.
   [[nodiscard]] const slowest_samples& slowest() const noexcept { return slowest_; }
 
  private:
@@ -344,8 +342,8 @@ class read_meter {
 
   // Of the reading thread.
   std::uint64_t slow_;       // 50 us: a thousand times what timing a sample takes
-  std::uint64_t every_ = 1;  // which batches are timed, as the last timed run says
-  bool is_timed_ = false;    // the run under way
+  std::uint64_t every_ = 1;  // which batches are timed, from the last timed chunk
+  bool is_timed_ = false;    // the current chunk
   basic_sample_clock<Clock> samples_clock_;
 
   // For any thread.
@@ -359,22 +357,22 @@ class read_meter {
   histogram times_;
 };
 
-/// What is counted and timed of one thread that reads: it alone writes, any thread reads. On cache
-/// lines of its own.
+/// Counters and timers of a reading thread. Only that thread writes; any thread reads. Occupies
+/// separate cache lines.
 template <class Clock>
 class alignas(cache_line) worker_meters {
  public:
   using scope = timed_scope<Clock>;
 
-  /// For runs of at most `most_run` samples, by `clock`, which must outlive this. Where the thread
-  /// is the loader's own, what it uses of the machine is noted too.
+  /// For chunks of at most `most_run` samples, by `clock`, which must outlive this. Where the
+  /// thread is the loader's own, what it uses of the machine is noted too.
   worker_meters(const Clock& clock, std::size_t most_run, bool is_own_thread)
       : clock_(&clock),
         is_own_thread_(is_own_thread),
         usage_apart_(clock.ten_milliseconds()),
         reads_(clock, most_run) {}
 
-  /// What it does and waits for is recorded by `trace` from now on; null: by none.
+  /// Records work and waits in `trace` from now on; null: nowhere.
   void trace_to(std::shared_ptr<trace_writer> trace) noexcept {
     kept_trace_ = std::move(trace);
     trace_ = kept_trace_.get();
@@ -382,7 +380,7 @@ class alignas(cache_line) worker_meters {
   [[nodiscard]] const std::shared_ptr<trace_writer>& kept_trace() const noexcept {
     return kept_trace_;
   }
-  /// What records it; or null.
+  /// The trace writer, or null.
   [[nodiscard]] trace_writer* trace() const noexcept { return trace_; }
 
   /// @name The reading thread, around all that it does, and around what it waits for
@@ -392,7 +390,7 @@ class alignas(cache_line) worker_meters {
     return {&opener_, *clock_, trace_, trace_stage::wait_for_opener};
   }
   [[nodiscard]] scope for_seat() noexcept {
-    if (trace_ != nullptr) trace_->leave();  // it may sleep for long: what was before is seen
+    if (trace_ != nullptr) trace_->leave();  // flushes earlier waits, as it may sleep for long
     return {&seat_, *clock_, trace_, trace_stage::wait_for_seat};
   }
   [[nodiscard]] scope for_demand() noexcept {
@@ -410,10 +408,10 @@ class alignas(cache_line) worker_meters {
   [[nodiscard]] read_meter<Clock>& reads() noexcept { return reads_; }
   [[nodiscard]] const read_meter<Clock>& reads() const noexcept { return reads_; }
 
-  /// The reading thread has opened a batch: when, for `close`.
+  /// Reading thread: opens a batch; returns the time, for `close`.
   [[nodiscard]] std::uint64_t open() const noexcept { return clock_->now(); }
-  /// The reading thread has completed the batch that was opened then. To be called before the
-  /// batch is announced.
+  /// Reading thread: completes the batch that was opened then. Must be called before the batch is
+  /// announced.
   void close(std::uint64_t opened) noexcept {
     const std::uint64_t now = clock_->now();
     complete_.add(1);
@@ -421,18 +419,18 @@ class alignas(cache_line) worker_meters {
     if (is_own_thread_) usage_.look(now, usage_apart_);
   }
 
-  /// How many batches it has completed. From any thread, as all that follows.
+  /// The number of completed batches. From any thread, as are all members below.
   [[nodiscard]] std::uint64_t complete() const noexcept { return complete_.value(); }
-  /// From opening to completing them.
+  /// Their times from opening to completion.
   [[nodiscard]] const histogram& batches() const noexcept { return batches_; }
-  /// The ticks by `now` in which it worked and did not wait.
+  /// The ticks up to `now` in which it worked and did not wait.
   [[nodiscard]] std::uint64_t busy(std::uint64_t now) const noexcept {
     std::uint64_t waits = 0;
     for (const stopwatch* wait : {&opener_, &seat_, &demand_, &slot_, &copy_})
       waits += wait->read(now).ticks;
     return ticks_between(waits, work_.read(now).ticks);
   }
-  /// Adds the busy ticks to `busy` without a wait: false, and nothing added, while the thread
+  /// Non-blocking: adds the busy ticks to `busy`; returns false, and adds nothing, while the thread
   /// writes.
   [[nodiscard]] bool try_add_busy(std::uint64_t now, std::uint64_t& busy) const noexcept {
     std::uint64_t waits = 0;

@@ -11,10 +11,10 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// What a thread does with a batch, or waits for.
+/// The stage of a batch that a thread works on or waits for.
 enum class marked_stage : std::uint8_t {
-  read,             ///< a worker reads a run
-  wait_for_demand,  ///< a worker waits until one more batch is wanted
+  read,             ///< a worker reads a chunk
+  wait_for_demand,  ///< a worker waits until another batch is wanted
   wait_for_slot,    ///< a worker waits for a free host slot
   wait_for_batch,   ///< the consumer waits for a batch to be complete
   copy,             ///< the consumer's thread queues the copy of a batch, and its transform
@@ -23,8 +23,8 @@ enum class marked_stage : std::uint8_t {
 
 #if PENSTOCK_NVTX
 
-/// While it lives, a profiler that reads NVTX shows the stage as a range of the calling thread, in
-/// the domain `penstock`, with the batch's number as payload. Marks of a thread nest.
+/// Shows the stage in NVTX profilers as a range of the calling thread for its lifetime, in the
+/// domain `penstock`, with the batch's number as payload. Marks of a thread nest.
 class stage_mark {
  public:
   stage_mark(marked_stage stage, std::uint64_t batch) noexcept { nvtx_domain::push(stage, batch); }
@@ -35,8 +35,8 @@ class stage_mark {
   ~stage_mark() { nvtx_domain::pop(); }
 };
 
-/// The step of a loop whose body is the user's, with ranges of its own perhaps: a range that need
-/// not nest, from `begin` to the next one, or to `end`.
+/// Marks the step of a loop, from `begin` to the next `begin` or to `end`. The range need not nest
+/// with those of the user's body.
 class step_mark {
  public:
   step_mark() = default;

@@ -19,13 +19,13 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The tracks of a ring of slots: one for each, with the leases of it. A lease may end on any
-/// thread. Its slot is given to no other before that, and what orders the slot's uses orders the
-/// writing too: so each track has one writer at a time.
+/// The tracks of a ring of slots: one per slot, with its leases. A lease may end on any thread, but
+/// a slot has one lease at a time, and the synchronisation between its leases also orders the
+/// writes: so each track has one writer at a time.
 class lease_tracks {
  public:
-  /// From now on leases are recorded, in tracks of the name `name` and a number. To be called
-  /// before there are any.
+  /// Records leases from now on, in tracks named `name` and a number. Must be called before the
+  /// first lease.
   void trace_to(trace_recorder* recorder, std::uint64_t flow, const std::string& name,
                 std::size_t count) {
     if (recorder == nullptr) return;
@@ -37,13 +37,13 @@ class lease_tracks {
     }
   }
 
-  /// The lease of a slot begins.
+  /// Begins the lease of a slot.
   void begin(std::size_t slot) noexcept {
     if (tracks_.empty()) [[likely]]
       return;
     tracks_[slot].begin = tracks_[slot].writer->now();
   }
-  /// It ends, on any thread, before the slot is given back.
+  /// Ends it, on any thread, before the slot is returned.
   void end(std::size_t slot, const batch_info& batch) noexcept {
     if (tracks_.empty()) [[likely]]
       return;
@@ -73,7 +73,7 @@ class noted_copy {
   trace_scope traced_;
 };
 
-/// The step of a loop, the same way: from `begin` to `end`, or to the next `begin`.
+/// The step of a loop, marked and traced likewise, from `begin` to `end` or to the next `begin`.
 class noted_step {
  public:
   void begin(trace_writer* writer, const batch_info& batch) noexcept {

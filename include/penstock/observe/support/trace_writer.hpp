@@ -19,7 +19,7 @@ enum class trace_stage : std::uint8_t;
 
 namespace detail {
 
-/// An event as it stands in a ring: a cache line, with the turn of its place.
+/// An event in a ring: one cache line, including its sequence number.
 struct traced_event {
   static constexpr std::uint64_t none = ~std::uint64_t{0};
 
@@ -27,18 +27,18 @@ struct traced_event {
   std::uint64_t begin = 0;      ///< in ticks
   std::uint64_t end = 0;        ///< in ticks
   std::uint64_t epoch = 0;      ///< of the batch; of a setting: its workers
-  std::uint64_t batch = none;   ///< within its epoch; `none`: of no batch
-  std::uint64_t samples = 0;    ///< of the batch, or of the run that was read; of a setting: its
+  std::uint64_t batch = none;   ///< within its epoch; `none`: no batch
+  std::uint64_t samples = 0;    ///< of the batch or the chunk; of a setting: its
                                 ///< prefetch; of a depth: its slots; 0 for waits
   std::uint64_t stage = 0;      ///< a `trace_stage`
 };
 
-/// What one thread writes into a trace, or those that hold a slot's leases one after the other.
-/// Waits are kept until it is known for which batch they were.
+/// The trace writer of one thread, or of the successive holders of a slot's leases. Waits are
+/// buffered until their batch is known.
 class alignas(cache_line) trace_writer {
  public:
-  /// A track of the name `name`, of batches that `flow` tells from those of other loaders. The
-  /// clock must outlive it.
+  /// A track named `name`. `flow` distinguishes its batches from those of other loaders. The clock
+  /// must outlive it.
   trace_writer(std::string name, std::uint64_t flow, std::size_t capacity, const tick_clock& clock)
       : name_(std::move(name)), flow_(flow), clock_(&clock), ring_(capacity) {}
 
@@ -49,23 +49,23 @@ class alignas(cache_line) trace_writer {
   /// @name One thread at a time
   /// @{
   [[nodiscard]] std::uint64_t now() const noexcept { return clock_->now(); }
-  /// A stage of a batch is over.
+  /// Adds a finished stage of a batch.
   void add(trace_stage stage, std::uint64_t begin, std::uint64_t end, const batch_info& batch,
            std::uint64_t samples) noexcept {
     ring_.add({0, begin, end, batch.epoch, batch.batch, samples, number_of(stage)});
   }
-  /// A loader has run with this setting.
+  /// Adds a setting with which a loader has run.
   void add_setting(trace_stage stage, std::uint64_t begin, std::uint64_t end, std::uint64_t workers,
                    std::uint64_t prefetch) noexcept {
     ring_.add({0, begin, end, workers, traced_event::none, prefetch, number_of(stage)});
   }
-  /// A transfer has run with so many device slots.
+  /// Adds a number of device slots with which a transfer has run.
   void add_depth(trace_stage stage, std::uint64_t begin, std::uint64_t end,
                  std::uint64_t device_slots) noexcept {
     ring_.add({0, begin, end, 0, traced_event::none, device_slots, number_of(stage)});
   }
-  /// A wait is over, for the batch that `work_on` names next. Several of one stage in a row are one
-  /// wait, which was looked up from.
+  /// Adds a finished wait for the batch that `work_on` will name. Consecutive waits of one stage
+  /// are merged, since they are one wait that was interrupted to look.
   void note_wait(trace_stage stage, std::uint64_t begin, std::uint64_t end) noexcept {
     if (count_ != 0 && waits_[count_ - 1].stage == number_of(stage)) {
       waits_[count_ - 1].end = end;
@@ -74,7 +74,7 @@ class alignas(cache_line) trace_writer {
     if (count_ == waits_.size()) leave();
     waits_[count_++] = {0, begin, end, 0, traced_event::none, 0, number_of(stage)};
   }
-  /// What comes now is of this batch, and so were the waits before it.
+  /// Names the batch of the next events and of the waits before.
   void work_on(const batch_info& batch) noexcept {
     for (std::size_t i = 0; i < count_; ++i) {
       waits_[i].epoch = batch.epoch;
@@ -82,7 +82,7 @@ class alignas(cache_line) trace_writer {
     }
     leave();
   }
-  /// No batch comes: the waits before it were for none.
+  /// Ends the buffered waits without a batch.
   void leave() noexcept {
     for (std::size_t i = 0; i < count_; ++i) ring_.add(waits_[i]);
     count_ = 0;
@@ -102,7 +102,7 @@ class alignas(cache_line) trace_writer {
   trace_ring<traced_event> ring_;
 };
 
-/// A stage of a batch on the thread of `writer`, for as long as this lives; null: nothing. `batch`
+/// Traces a stage of a batch on the thread of `writer` for its lifetime; null: nothing. `batch`
 /// must outlive it.
 class trace_scope {
  public:
@@ -138,7 +138,7 @@ class traced_step {
   traced_step() = default;
   traced_step(traced_step&&) = delete;
 
-  /// The consumer gets a batch; null: nothing.
+  /// Called when the consumer gets a batch; null: traces nothing.
   void begin(trace_writer* writer, trace_stage stage, const batch_info& batch) noexcept {
     end();
     if (writer == nullptr) [[likely]]

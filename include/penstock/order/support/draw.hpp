@@ -15,9 +15,9 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A generator that the distributions below accept: every call gives 32 equally likely bits
-/// (`sample_generator`, `std::mt19937`, ...). Says what `std::uniform_random_bit_generator` does,
-/// without all of <random>, which costs each program a tenth of a second to compile.
+/// A generator that the distributions below accept: every call gives 32 uniform bits
+/// (`sample_generator`, `std::mt19937`, ...). Equivalent to `std::uniform_random_bit_generator`
+/// without <random>, which would cost each program a tenth of a second of compile time.
 template <class Generator>
 concept random_bits32 = requires(Generator& gen) {
   { gen() } -> std::unsigned_integral;

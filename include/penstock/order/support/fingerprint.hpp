@@ -16,9 +16,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A hash of a sampler's order: of the first and the middle indices of two epochs. Samplers of
-/// different kind or seed have equal hashes with a probability of 2^-64, if their orders differ
-/// there.
+/// A hash of a sampler's order, made of the first and the middle indices of two epochs. Samplers
+/// whose orders differ there collide with a probability of 2^-64.
 template <sampler Sampler>
 [[nodiscard]] std::uint64_t order_fingerprint(const Sampler& order, std::uint64_t dataset_size) {
   word_hash hash;
@@ -36,15 +35,14 @@ template <sampler Sampler>
   return hash.value();
 }
 
-/// A sampler that deals a global order out to `world()` ranks; `global()` is the sampler of that
-/// order.
+/// A sampler that distributes the order of `global()` over `world()` ranks.
 template <class S>
 concept dealing_sampler = sampler<S> && requires(const S& deals) {
   requires sampler<std::remove_cvref_t<decltype(deals.global())>>;
   { deals.world() } -> std::convertible_to<std::uint64_t>;
 };
 
-/// The sampler itself, or what it deals out.
+/// The sampler of the global order: the sampler itself if it does not distribute one.
 template <sampler Sampler>
 [[nodiscard]] const auto& global_sampler(const Sampler& of) noexcept {
   if constexpr (dealing_sampler<Sampler>) {
@@ -54,7 +52,7 @@ template <sampler Sampler>
   }
 }
 
-/// The ranks that a sampler deals out to: 1 for most.
+/// The number of ranks that a sampler distributes over: 1 for most.
 template <sampler Sampler>
 [[nodiscard]] std::uint64_t world_size(const Sampler& of) noexcept {
   if constexpr (dealing_sampler<Sampler>) {

@@ -25,22 +25,23 @@ namespace detail {
 
 /// A keyed bijection on [0, n): the shuffled order of an epoch without a list of it.
 ///
-/// O(1) memory (192 bytes, trivially copyable), O(1) to make, and position k costs the same
-/// wherever it is, so a loop may be resumed anywhere. Equal (n, seed, epoch) give the equal order
-/// on every machine; a change in seed or epoch gives an unrelated one. Immutable: any number of
-/// threads may share one.
+/// O(1) memory (192 bytes, trivially copyable), constructed in O(1), and every position costs the
+/// same, so a loop may resume anywhere. Equal (n, seed, epoch) give equal orders on every machine;
+/// a change in seed or epoch gives an unrelated one. Immutable: any number of threads may share
+/// one.
 ///
 /// From 65 elements on: six rounds of x = (a x + c) mod 2^b, x ^= x >> ceil(b / 2), each of them a
-/// bijection on b = ceil(log2 n) bits with a and c from the key; a result outside [0, n) goes in
-/// again until it lies inside. Up to 64 elements: a table drawn by Fisher-Yates, so that each of
+/// bijection on b = ceil(log2 n) bits with a and c from the key; results outside [0, n) are fed
+/// back until they lie inside. Up to 64 elements: a table drawn by Fisher-Yates, so that each of
 /// the n! orders comes equally often (as far as the stream's 96 bits reach: to about n = 27).
 ///
 /// Sources: the rounds after Kensler, "Correlated multi-jittered sampling", Pixar memo 13-01, 2013;
-/// going in again (cycle walking) Black, Rogaway, "Ciphers with arbitrary finite domains", 2002.
-/// Chosen by measurement: chi-squares of positions, pairs, triples, distances and related keys fail
-/// with five rounds and pass with six. VariablePhilox (Mitchell et al., "Bandwidth-optimal random
-/// shuffling for GPUs", 2022) is as even with 24 rounds and six times slower; a Feistel network on
-/// Z_m x 2^j needs eight half rounds and is faster only with AVX-512 and a cycle that walks much.
+/// feeding back (cycle walking) after Black, Rogaway, "Ciphers with arbitrary finite domains",
+/// 2002. Chosen by measurement: chi-squares of positions, pairs, triples, distances and related
+/// keys fail with five rounds and pass with six. VariablePhilox (Mitchell et al.,
+/// "Bandwidth-optimal random shuffling for GPUs", 2022) is as even with 24 rounds and six times
+/// slower; a Feistel network on Z_m x 2^j needs eight half rounds and is faster only with AVX-512
+/// and a cycle that walks much.
 class permutation {
  public:
   /// The order of `n` elements in `epoch`. Throws std::invalid_argument unless 1 <= n <= 2^63.
@@ -71,8 +72,8 @@ class permutation {
     }
   }
 
-  /// The index that comes at position `k` < size(). (The table is masked, so that GCC 12 sees no
-  /// way out of its bounds.)
+  /// The index that comes at position `k` < size(). (The index into the table is masked to avoid a
+  /// bounds warning of GCC 12.)
   [[nodiscard]] std::uint64_t operator()(std::uint64_t k) const noexcept {
     assert(k < size_);
     if (size_ <= table_size) return table_[k & (table_size - 1)];
@@ -81,8 +82,8 @@ class permutation {
     return k;
   }
 
-  /// out[i] = (*this)(first + i), for first + out.size() <= size(). The fast way: a few nanoseconds
-  /// an index, because many are in flight at once.
+  /// out[i] = (*this)(first + i), for first + out.size() <= size(). The fast path: a few
+  /// nanoseconds per index, because many are in flight at once.
   void fill(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
     assert(first <= size_ && out.size() <= size_ - first);
     if (size_ <= table_size) {
@@ -94,7 +95,7 @@ class permutation {
     }
   }
 
-  /// How many elements are ordered.
+  /// The number of elements.
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
 
  private:
@@ -127,8 +128,8 @@ class permutation {
     const std::uint64_t size = size_;
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = mix(first + i);
 
-    // Walking one index at a time would mispredict a branch for most of them where n is a little
-    // above a power of two. Here whole passes walk, over the places whose bits are set.
+    // Cycle walking one index at a time would mispredict a branch for most indices if n is a little
+    // above a power of two. So whole passes walk, over the positions whose bits are set.
     static_assert(chunk <= std::numeric_limits<std::uint64_t>::digits);
     std::uint64_t outside = 0;
     for (std::size_t i = 0; i < out.size(); ++i) outside |= std::uint64_t{out[i] >= size} << i;

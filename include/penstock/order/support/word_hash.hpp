@@ -9,11 +9,11 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A hash over words of 64 bits, in their order: FNV-1a by words. Every machine makes the same
-/// of them, since states hold it.
+/// A hash of a sequence of 64-bit words: FNV-1a by words. The same on every machine, since states
+/// contain it.
 class word_hash {
  public:
-  /// A hash of nothing, or one that goes on where another has ended.
+  /// Starts an empty hash, or continues another one.
   constexpr explicit word_hash(std::uint64_t begun = 0xcbf29ce484222325) noexcept : hash_(begun) {}
 
   constexpr void add(std::uint64_t word) noexcept {

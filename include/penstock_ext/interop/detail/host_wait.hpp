@@ -10,7 +10,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Whether the calling thread runs the work of this stream.
+/// Whether the calling thread is running work of this stream.
 template <class StreamRef>
 [[nodiscard]] bool runs_work_of([[maybe_unused]] StreamRef stream) noexcept {
   if constexpr (requires {
@@ -22,7 +22,7 @@ template <class StreamRef>
   }
 }
 
-/// Returns after the copy of a batch that lies in host memory, for a reader on this thread.
+/// Blocks until the copy of a batch in host memory is complete, for a reader on this thread.
 template <class Batch>
 void wait_on_host([[maybe_unused]] const shared_batch<Batch>& batch) {
   if constexpr (requires { batch.stream().synchronize(); }) {

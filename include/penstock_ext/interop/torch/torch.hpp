@@ -18,8 +18,8 @@
 #include <penstock_ext/interop/torch/detail/torch_side.hpp>
 
 /// @file
-/// Tensors of libtorch over batches in host memory; `penstock_ext/interop/torch/torch_cuda.hpp` has those on GPUs.
-/// Needs libtorch, 1.13 or newer: the CMake target `penstock::torch`.
+/// Tensors of libtorch over batches in host memory; `penstock_ext/interop/torch/torch_cuda.hpp` has
+/// those on GPUs. Needs libtorch, 1.13 or newer: the CMake target `penstock::torch`.
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -39,10 +39,9 @@ template <class T>
 
 }  // namespace detail
 
-/// What libtorch calls an element of type `T`: `bool`, the integers, `float`, `double`,
-/// `c10::Half`, `c10::BFloat16` and what else `c10::CppTypeToScalarType` knows; unsigned integers
-/// of more than a byte from libtorch 2.3 on. `Undefined` where it has no name for it. To be
-/// specialised for a type of the same bits:
+/// The libtorch type of `T`: defined for `bool`, the integers, `float`, `double`, `c10::Half`,
+/// `c10::BFloat16` and all other types of `c10::CppTypeToScalarType`; wider unsigned integers from
+/// libtorch 2.3 on. `Undefined` otherwise. Specialise it for a type with the same representation:
 ///
 ///     template <> inline constexpr auto penstock::torch_type<__half> = at::ScalarType::Half;
 template <class T>
@@ -50,8 +49,8 @@ inline constexpr at::ScalarType torch_type = detail::torch_type_of<T>();
 
 namespace detail {
 
-/// The field as a tensor that holds a handle of the batch, which is ordered already. Throws what
-/// libtorch throws, and `std::bad_alloc`; no handle is kept then.
+/// The field as a tensor that holds a handle of the batch, whose stream order is already
+/// established. Throws what libtorch throws, and `std::bad_alloc`; then no handle is kept.
 template <name Field, class Batch>
 [[nodiscard]] at::Tensor tensor_of(const shared_batch<Batch>& batch, const at::Device& where) {
   using handle = shared_batch<Batch>;
@@ -79,7 +78,8 @@ template <name Field, class Batch>
       .make_tensor();
 }
 
-/// A handle of a batch that is passed to `torch_tensors`: its copy, or what a lease becomes.
+/// The handle for a batch passed to `torch_tensors`: a copy of a shared batch, or a lease made
+/// shared.
 template <class Batch>
 [[nodiscard]] auto handle_for_torch(Batch&& batch) {
   if constexpr (is_shared_batch<std::remove_cvref_t<Batch>>) {
@@ -102,19 +102,18 @@ template <class Batch>
 ///       torch::cross_entropy_loss(net(image), label).backward();
 ///     }
 ///
-/// `batch` is a lease, which is moved in, or a `shared_batch`, which is copied. The tensors own the
-/// lease together: it ends, and the slot is refilled, when the last of them, of their views and of
-/// what autograd has saved of them is gone, on whichever thread. A variable that is saved for
-/// `backward` is one of them. A program that keeps more batches than there are slots gets
-/// `leases_exhausted`, or waits, as `when_held` says; `tensor.clone()` keeps no slot. They may
-/// outlive feed and loader.
+/// `batch` is a lease, which is moved in, or a `shared_batch`, which is copied. The tensors share
+/// the lease: it ends, and the slot is refilled, when the last tensor, view or variable saved by
+/// autograd is gone, on whichever thread. A program that keeps more batches than there are slots
+/// gets `leases_exhausted` or waits, depending on `when_held`; `tensor.clone()` keeps no slot.
+/// Tensors may outlive feed and loader.
 ///
-/// Shape and element type are those of the record, strides are contiguous. The memory is the
-/// slot's, and may be written. On the CPU device a batch whose feed was given a stream is waited
-/// for here; a GPU's are ordered by `penstock_ext/interop/torch/torch_cuda.hpp`.
+/// Shape and element type are those of the record, strides are contiguous. The memory is that of
+/// the slot, and writable. On the CPU device the call waits for the copy if the feed has a stream;
+/// for GPUs stream order is established by `penstock_ext/interop/torch/torch_cuda.hpp`.
 ///
-/// One allocation a batch and one a field besides libtorch's own. Throws `std::bad_alloc`, what
-/// libtorch throws, and what the stream's work has thrown.
+/// One allocation per batch and one per field in addition to libtorch's own. Throws
+/// `std::bad_alloc`, what libtorch throws, and exceptions of the stream's work.
 template <name... Fields, class Batch>
   requires(sizeof...(Fields) > 0)
 [[nodiscard]] auto torch_tensors(Batch&& batch) {

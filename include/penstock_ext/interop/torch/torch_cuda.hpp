@@ -14,15 +14,15 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// On a GPU libtorch's current stream, of this thread and the batch's device, is the consumer: it
-/// waits for the batch's copy, and the end of the lease is recorded on it. Work that another stream
-/// does with the tensors is announced by `shared_batch::also_used_on`, not by `record_stream`,
-/// which knows memory of libtorch's own alone. That stream must outlive the tensors; libtorch's do.
+/// On a GPU the consumer is libtorch's current stream of this thread and the batch's device: it
+/// waits for the batch's copy, and the end of the lease is recorded on it. For work on other
+/// streams call `shared_batch::also_used_on`, not `record_stream`, which only works for libtorch's
+/// own memory. That stream must outlive the tensors, as libtorch's streams do.
 template <class Batch>
   requires gpu_lease<Batch>
 struct torch_side<Batch> {
-  /// Orders the current stream after the batch's copy, and the slot's reuse after the stream.
-  /// Blocks nothing; allocates an event the first time in each slot. Throws `cuda_error`.
+  /// Orders the current stream after the batch's copy, and the slot's reuse after the stream. Does
+  /// not block; allocates an event at the first use of each slot. Throws `cuda_error`.
   static at::Device order(const shared_batch<Batch>& batch) {
     const auto index = static_cast<c10::DeviceIndex>(batch.device().ordinal());
     batch.also_used_on(typename Batch::stream_ref{c10::cuda::getCurrentCUDAStream(index).stream()});

@@ -32,7 +32,7 @@ template <name Name, class T, record_type Record, class Byte>
           of.extents().template at<place>().size()};
 }
 
-/// Copies all fields but the one called `Name`, which have the same places in both records.
+/// Copies all fields except `Name`; their indices are equal in both records.
 template <name Name, record_type In, record_type Out>
 void copy_others(const const_sample<In>& in, const sample<Out>& out) {
   const auto copy = [&]<std::size_t Index>() {
@@ -47,7 +47,7 @@ void copy_others(const const_sample<In>& in, const sample<Out>& out) {
   }(std::make_index_sequence<In::size>{});
 }
 
-/// Throws `not_finite` for the first number of `values` that is not.
+/// Throws `not_finite` for the first value that is not finite.
 template <name Name>
 void require_finite(std::span<const float> values, std::uint64_t sample) {
   constexpr std::uint32_t not_one = 0x7f800000U;
@@ -62,8 +62,8 @@ void require_finite(std::span<const float> values, std::uint64_t sample) {
   }
 }
 
-/// Writes for each value the byte that stands for the nearest number; beyond the last ones, those.
-/// In double, so that it is the nearest one indeed.
+/// Writes the nearest byte for each value, clamped to the range. Computed in double, so that it is
+/// really the nearest.
 inline void write_bytes(std::span<const float> values, const affine_scale& by,
                         std::span<std::int8_t> to) {
   const double zero = static_cast<double>(by.zero);
@@ -71,16 +71,16 @@ inline void write_bytes(std::span<const float> values, const affine_scale& by,
   for (std::size_t i = 0; i < values.size(); ++i) {
     const double place = (static_cast<double>(values[i]) - zero) * steps;
     const double within = place < -128.0 ? -128.0 : place > 127.0 ? 127.0 : place;
-    // The truncation of what is not negative, for it is one instruction.
+    // Truncation of a non-negative number is one instruction.
     to[i] = static_cast<std::int8_t>(static_cast<int>(within + 128.5) - 128);
   }
 }
 
-/// Writes what each byte stands for.
+/// Writes the value of each byte.
 inline void read_bytes(std::span<const std::int8_t> bytes, const affine_scale& by,
                        std::span<float> to) {
-  // With 16 significant bits the product is exact, so that the sum is what fma gives: a call of it
-  // for each value would cost many times as much.
+  // With 16 significant bits the product is exact, so the sum equals that of fma, whose call for
+  // each value would be many times slower.
   const bool is_exact = (__builtin_bit_cast(std::uint32_t, by.scale) & 0xffU) == 0;
   if (is_exact) {
     for (std::size_t i = 0; i < bytes.size(); ++i) {
@@ -104,7 +104,7 @@ struct nearest_values {
   }
 };
 
-/// For a `map`: stores the field called `Name` as bytes of one scale.
+/// For a `map`: stores the field called `Name` as bytes with one scale.
 template <name Name>
 struct bytes_of_field {
   static constexpr bool borrows = false;
@@ -118,8 +118,8 @@ struct bytes_of_field {
   }
 };
 
-/// For a `map`: stores the field called `Name` as bytes of a scale for each sample, which goes into
-/// the two last fields.
+/// For a `map`: stores the field called `Name` as bytes with a scale per sample, in the last two
+/// fields.
 template <name Name>
 struct bytes_of_sample {
   static constexpr bool borrows = false;
@@ -141,7 +141,7 @@ struct bytes_of_sample {
   }
 };
 
-/// Whether a float may be stored as one.
+/// Whether a float may be stored as this type.
 template <class T>
 inline constexpr bool is_narrow =
     std::is_same_v<T, half> || std::is_same_v<T, bfloat16> || std::is_same_v<T, std::int8_t>;
@@ -158,13 +158,13 @@ template <std::size_t Size>
   return {words[0], words[1], words[2], words[3]};
 }
 
-/// Whether the fields beside one of this name can be named after it.
+/// Whether the names of the scale fields of this field fit into `name`.
 [[nodiscard]] constexpr bool has_room_for_suffix(const name& of) {
   return of.size() + 6 <= name::max_size;
 }
-/// The name of the field with the steps of the samples of field `of`.
+/// The name of the field with the scales of field `of`.
 [[nodiscard]] constexpr name scale_of(const name& of) { return with_suffix(of, "_scale"); }
-/// The name of the field with what their zeros stand for.
+/// The name of the field with its zeros.
 [[nodiscard]] constexpr name zero_of(const name& of) { return with_suffix(of, "_zero"); }
 
 /// `Field` with elements of type T.
@@ -172,7 +172,7 @@ template <class Field, class T, class Lengths = typename Field::extents_type>
 struct retyped_field;
 template <class Field, class T, std::size_t... Extents>
 struct retyped_field<Field, T, extents<Extents...>> {
-  // The name is written anew: nvcc 13.0 hands one out of a type on as one that is not known.
+  // The name is rebuilt, because nvcc 13.0 does not recognise one taken from a type.
   using type = field<name{Field::key.word0, Field::key.word1, Field::key.word2, Field::key.word3},
                      T, Extents...>;
 };
@@ -188,7 +188,7 @@ struct retyped_record<record<Fields...>, Name, T> {
   using type = record<field_of<Fields>...>;
 };
 
-/// The extents of a record with the same fields but for the types of their elements.
+/// The extents of a record that differs only in element types.
 template <record_type Out, record_type In>
 [[nodiscard]] record_extents<Out> same_extents(const record_extents<In>& lengths) {
   return [&]<std::size_t... Is>(std::index_sequence<Is...>) {
@@ -196,11 +196,11 @@ template <record_type Out, record_type In>
   }(std::make_index_sequence<In::size>{});
 }
 
-/// What a batch has beside bytes with a scale for each sample.
+/// The additional fields of bytes with a scale per sample.
 template <name Name>
 using scale_record = record<field<scale_of(Name), float>, field<zero_of(Name), float>>;
 
-/// What becomes of `In` when its field called `Name` is stored as T.
+/// The record `In` with its field called `Name` stored as T.
 template <record_type In, name Name, class T, bool IsScaled>
 struct narrow_record {
   using type = typename retyped_record<In, Name, T>::type;
@@ -218,15 +218,15 @@ struct narrow_record<In, Name, T, true> {
   }
 };
 
-/// How a field gets from a narrow batch into the wide one.
+/// How a field of a narrow batch is widened.
 enum class widening {
-  none,       ///< as it is
+  none,       ///< copied
   values,     ///< each element becomes a float
   by_field,   ///< bytes of one scale
-  by_sample,  ///< bytes of a scale for each sample
+  by_sample,  ///< bytes with a scale per sample
 };
 
-/// The batches that become of those of record `In` when the fields called `Names` are floats again.
+/// The batches of record `In` with the fields called `Names` widened to floats.
 template <record_type In, name... Names>
 class widened_batch {
   static constexpr std::size_t names = sizeof...(Names);
@@ -269,7 +269,7 @@ class widened_batch {
   static_assert((is_narrow_field<Names>() && ...),
                 "penstock::widen: a field's elements must be half, bfloat16 or std::int8_t");
 
-  /// Whether the field called `key` is the scale, or the zero, of a field that is widened.
+  /// Whether the field called `key` is the scale or zero of a widened field.
   static consteval bool is_scale(const name& key) {
     const auto is_of = [&]<name Name>() {
       if constexpr (In::template has_field<Name>) {
@@ -311,23 +311,23 @@ class widened_batch {
   using places = std::make_index_sequence<kept.size()>;
 
  public:
-  /// The record of what comes out.
+  /// The resulting record.
   using type = typename record_of<places>::type;
 
-  /// The place in `In` of the field that becomes the one at place `Index`.
+  /// The index in `In` of the field at index `Index` of the result.
   template <std::size_t Index>
   static constexpr std::size_t place = kept[Index];
-  /// How the field at place `Index` of the result is made.
+  /// The widening of the field at index `Index` of the result.
   template <std::size_t Index>
   static constexpr widening way = way_of<typename In::template field_at<kept[Index]>>();
-  /// How many fields are bytes of one scale each.
+  /// The number of fields of bytes with one scale.
   static constexpr std::size_t fixed =
       (std::size_t{0} + ... +
        (way_of<typename In::template field_at<In::template index_of<Names>()>>() ==
                 widening::by_field
             ? 1U
             : 0U));
-  /// Which of those scales, in the order of `Names`, is that of the field at place `Index`.
+  /// The index among those scales, in the order of `Names`, of that of the field at index `Index`.
   template <std::size_t Index>
   [[nodiscard]] static consteval std::size_t fixed_place() {
     constexpr bool is_fixed[] = {
@@ -340,7 +340,7 @@ class widened_batch {
     return before;
   }
 
-  /// The extents of what comes out.
+  /// The resulting extents.
   [[nodiscard]] static record_extents<type> extents(const record_extents<In>& lengths) {
     return [&]<std::size_t... Is>(std::index_sequence<Is...>) {
       return record_extents<type>{lengths.template at<kept[Is]>()...};

@@ -14,24 +14,24 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// What the consumers of a `batcher` wait on: asleep, until they are notified or a moment has come.
-/// A sleep ends late, by how long a core takes to wake up. So one of them is awake for the last
-/// `spin` before the moment, and looks at the clock.
+/// The consumers of a `batcher` sleep on this until they are notified or a time point has come.
+/// Since a sleeping thread wakes up late, one of them spins on the clock for the last `spin` before
+/// that time.
 ///
-/// All members are called under one mutex of the caller's, which a wait gives up. A wait may end
-/// without a reason: the caller looks again at what it waits for.
+/// All members are called under one mutex of the caller, which a wait releases. Wake-ups may be
+/// spurious: the caller checks its condition again.
 template <class Clock = std::chrono::steady_clock>
 class consumer_signal {
  public:
   using moment = typename Clock::time_point;
   using lock_type = std::unique_lock<std::mutex>;
 
-  /// One consumer at a time spins so long; 0: all of them sleep.
+  /// One consumer at a time spins for this long; 0: all sleep.
   explicit consumer_signal(std::chrono::nanoseconds spin) noexcept : spin_(spin) {}
 
   void notify_one() noexcept {
     note();
-    changed_.notify_one();  // whether a thread spins or not: it may be on its way to another batch
+    changed_.notify_one();  // even if a thread spins, as it may be about to take another batch
   }
   void notify_all() noexcept {
     note();
@@ -69,8 +69,8 @@ class consumer_signal {
   std::condition_variable changed_;
   const std::chrono::nanoseconds spin_;
   bool spins_ = false;  // a thread does
-  // Counts notifications. Written under the mutex alone. A thread that spins reads it as a hint to
-  // look again: it looks under the mutex, and at `due` in any case, so that no order is needed.
+  // Counts notifications. Written only under the mutex. A spinning thread reads it as a hint to
+  // check again, under the mutex, and checks at `due` in any case, so relaxed order suffices.
   std::atomic<std::uint32_t> notified_{0};
 };
 

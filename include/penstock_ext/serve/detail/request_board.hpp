@@ -22,9 +22,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The free slots of a `batcher`, in the order in which they came back. One that comes back with a
-/// copy out of it under way is free at the end of that, which the memory knows. No thread-safety of
-/// its own.
+/// The free slots of a `batcher`, in order of return. A slot that is returned with a copy in flight
+/// becomes free at the end of the copy, which the memory tracks. Not thread-safe.
 class free_requests {
  public:
   /// All of `count` slots are free.
@@ -33,14 +32,14 @@ class free_requests {
     for (std::uint32_t slot = 0; slot < count; ++slot) free_.push_back(slot);
   }
 
-  /// Whether none has come back.
+  /// Whether it has no slots.
   [[nodiscard]] bool is_empty() const noexcept { return free_.empty(); }
-  /// A slot comes back.
+  /// Returns a slot.
   void give(std::uint32_t slot, bool behind_copy) noexcept {
     is_copied_[slot] = behind_copy ? 1 : 0;
     free_.push_back(slot);
   }
-  /// Takes the first slot that nothing reads any more. Throws what the device throws.
+  /// Takes the first slot that no copy is reading. Throws what the device throws.
   template <class Memory>
   [[nodiscard]] std::optional<std::uint32_t> take(Memory& memory) {
     for (auto at = free_.begin(); at != free_.end(); ++at) {
@@ -58,27 +57,27 @@ class free_requests {
   std::vector<std::uint8_t> is_copied_;  // by slot
 };
 
-/// What is known of the batch in a slot of a `batcher`: its requests' tags, and how far they are.
-/// No thread-safety of its own.
+/// The batch in a slot of a `batcher`: the tags of its requests, and their progress. Not
+/// thread-safe.
 class request_slot {
  public:
   /// Room for `most` requests.
   explicit request_slot(std::size_t most) : tags_(most), is_hole_(most) {}
 
-  deadline due;  ///< when the batch goes out even if it is not full
+  deadline due;  ///< when the batch is handed out even if it is not full
 
-  /// An empty batch, which goes out at `end` at the latest.
+  /// Begins an empty batch, which is due at `end`.
   void begin(deadline end) noexcept {
     count_ = 0;
     due = end;
   }
-  /// A place for a request, whose writing begins.
+  /// Adds a request that is about to be written; returns its position.
   [[nodiscard]] std::size_t add(std::uint64_t tag) noexcept {
     tags_[count_] = tag;
     ++writing_;
     return count_++;
   }
-  /// Its writing ends, by an exception or not.
+  /// Notes that a request was written, or that its write has thrown.
   void note_end(std::size_t position, bool is_written) noexcept {
     is_hole_[position] = is_written ? 0 : 1;
     holes_ += is_written ? 0 : 1;
@@ -89,12 +88,12 @@ class request_slot {
   [[nodiscard]] bool is_empty() const noexcept { return count_ == 0; }
   [[nodiscard]] bool is_being_written() const noexcept { return writing_ != 0; }
   [[nodiscard]] bool has_holes() const noexcept { return holes_ != 0; }
-  /// One for each request.
+  /// The tags, one per request.
   [[nodiscard]] std::span<const std::uint64_t> tags() const noexcept {
     return {tags_.data(), count_};
   }
 
-  /// Puts the last requests into the places of those that are not there: `move(from, to)`.
+  /// Fills the holes of failed writes with the last requests: `move(from, to)`.
   template <class Move>
   void close_up(Move move) noexcept {
     std::size_t end = count_;
@@ -113,32 +112,32 @@ class request_slot {
 
  private:
   std::vector<std::uint64_t> tags_;
-  std::vector<std::uint8_t> is_hole_;  // by place: its writer has thrown
-  std::size_t count_ = 0;              // places given
-  std::size_t writing_ = 0;            // of them, still being written
+  std::vector<std::uint8_t> is_hole_;  // by position: its writer has thrown
+  std::size_t count_ = 0;              // positions taken
+  std::size_t writing_ = 0;            // of these, still being written
   std::size_t holes_ = 0;
 };
 
-/// Which threads may use which slot of the memory of a `batcher`, and what they wait for.
+/// Manages the slots of a `batcher`: which threads may use which slot, and when.
 ///
-/// A slot is free, open (requests get places in it), sealed (no more of them; some are still being
-/// written), ready, or out, and free again once the copy out of it has ended. One is open at most.
+/// A slot is free, open (accepts requests), sealed (accepts no more; some are still being written),
+/// ready, or out, and free again after the copy out of it. At most one is open.
 ///
-/// One mutex guards all of it; nobody holds it while a request is written, a batch is closed up, a
-/// copy is waited for or the program is called. No wake-up is lost: a thread looks at what it waits
-/// for under the mutex that the wait gives up, and each change is made under it, before those are
-/// notified that may wait for it. A batch that gets ready wakes one consumer, since it is for one:
-/// the others know the moment of the open slot, because its opening has woken all.
+/// One mutex guards everything. It is not held while a request is written, holes are filled, a copy
+/// is waited for, or user code runs. No wake-up is lost: conditions are checked and changed under
+/// the mutex, and notifications follow the change. A batch that becomes ready wakes one consumer,
+/// as it is for one; the others know the due time of the open slot, since its opening has woken all
+/// of them.
 template <class Memory>
 class request_board {
  public:
-  /// A request's place.
+  /// The place of a request.
   struct place {
     std::uint32_t slot;
     std::size_t position;
   };
 
-  /// The rest of the arguments goes to the memory.
+  /// Passes the remaining arguments to the memory.
   template <class... Arguments>
   explicit request_board(const batcher_options& options, const Arguments&... arguments)
       : memory_(arguments..., options.depth),
@@ -152,11 +151,11 @@ class request_board {
 
   [[nodiscard]] Memory& memory() noexcept { return memory_; }
   [[nodiscard]] const Memory& memory() const noexcept { return memory_; }
-  // As a lease asks for them.
+  // For leases.
   [[nodiscard]] std::byte* data(std::uint32_t slot) const noexcept { return memory_.data(slot); }
   [[nodiscard]] const auto& layout() const noexcept { return memory_.layout(); }
 
-  /// A place for a request, once there is one; nothing if there is none by `end`. Throws
+  /// Waits for a place for a request; `std::nullopt` if there is none by `end`. Throws
   /// `batcher_closed`, and what the device throws.
   [[nodiscard]] std::optional<place> reserve(std::uint64_t tag, deadline end) {
     std::unique_lock lock{mutex_};
@@ -169,13 +168,13 @@ class request_board {
       } else if (const auto now = clock::now(); now >= end) {
         return std::nullopt;
       } else {
-        // The end of a copy wakes nobody: where it is all that is missing, look again.
+        // The end of a copy wakes no one, so poll if only that is missing.
         room_.wait_until(lock, free_.is_empty() ? end : (std::min)(end, now + look_again));
       }
     }
   }
 
-  /// The request at `at` is written, or its writer has thrown.
+  /// Notes that the request at `at` was written, or that its write has thrown.
   void commit(const place& at, bool is_written) noexcept {
     std::unique_lock lock{mutex_};
     request_slot& in = slots_[at.slot];
@@ -185,8 +184,8 @@ class request_board {
     if (!in.is_being_written() && open_ != at.slot) publish(lock, at.slot);
   }
 
-  /// The next batch: its slot, and what is known of it. Nothing at the end, and, unless it `waits`,
-  /// while none is ready.
+  /// The slot and info of the next batch. `std::nullopt` at the end and, unless `waits`, while none
+  /// is ready.
   [[nodiscard]] std::optional<std::pair<std::uint32_t, batch_info>> next(bool waits) noexcept {
     std::unique_lock lock{mutex_};
     for (;;) {
@@ -203,16 +202,16 @@ class request_board {
     }
   }
 
-  /// The tags of a batch that is out, for whoever has it.
+  /// The tags of a batch that is out, for its holder.
   [[nodiscard]] auto tags(std::uint32_t number) const noexcept { return slots_[number].tags(); }
 
-  /// A batch that was out is over: its slot is free, or will be after the copy that is marked.
+  /// Returns a batch that was out: its slot is free now, or after the recorded copy.
   void give_back(std::uint32_t number, bool behind_copy) noexcept {
     const std::lock_guard lock{mutex_};
     if (!behind_copy) memory_.renew(number);
     add_free(number, behind_copy);
   }
-  /// A batch with these tags, which was handed out, has reached no consumer.
+  /// Reports that a batch with these tags, which was handed out, has reached no consumer.
   void take_back(std::span<const std::uint64_t> tags) noexcept {
     {
       const std::lock_guard lock{mutex_};
@@ -222,8 +221,8 @@ class request_board {
     if (options_.on_unserved) options_.on_unserved(tags, unserved::not_handed_out);
   }
 
-  /// No more requests. Those that are there go out, or back, where the batcher is abandoned: those
-  /// that are still being written as soon as they are.
+  /// Accepts no further requests. Existing ones are served, or returned if the batcher is
+  /// abandoned; those being written as soon as they are complete.
   void close(bool abandons) noexcept {
     std::unique_lock lock{mutex_};
     is_closed_ = true;
@@ -269,14 +268,14 @@ class request_board {
     if (to.is_full()) seal(lock);
     return mine;
   }
-  /// The open slot gets no more requests.
+  /// Seals the open slot.
   void seal(std::unique_lock<std::mutex>& lock) noexcept {
     const std::uint32_t number = *open_;
     open_.reset();
     ++busy_;
     if (!slots_[number].is_being_written()) publish(lock, number);
   }
-  /// All of a sealed slot's requests are written; the caller has it alone.
+  /// Publishes a sealed slot whose requests are all written; the caller has exclusive access.
   void publish(std::unique_lock<std::mutex>& lock, std::uint32_t number) noexcept {
     request_slot& full = slots_[number];
     if (full.has_holes()) {
@@ -293,9 +292,9 @@ class request_board {
       ready_.push_back(number);
     }
     --busy_;
-    is_closed_ ? changed_.notify_all() : changed_.notify_one();  // all: it may be the last one
+    is_closed_ ? changed_.notify_all() : changed_.notify_one();  // all: maybe the last one
   }
-  /// A batch that nobody will get; the caller has it alone.
+  /// Returns the requests of an abandoned batch; the caller has exclusive access.
   void return_unserved(std::unique_lock<std::mutex>& lock, std::uint32_t number) noexcept {
     stats_.returned += tags(number).size();
     stats_.waiting -= tags(number).size();
@@ -327,14 +326,14 @@ class request_board {
 
   Memory memory_;
   batcher_options options_;
-  mutable std::mutex mutex_;      // guards all below, but for slots that one thread has alone
+  mutable std::mutex mutex_;      // guards all below, except slots owned by one thread
   std::condition_variable room_;  // for submitters
   consumer_signal<> changed_;     // for consumers
   std::vector<request_slot> slots_;
   free_requests free_;
-  std::vector<std::uint32_t> ready_;  // in the order in which they got so
+  std::vector<std::uint32_t> ready_;  // in order of completion
   std::optional<std::uint32_t> open_;
-  std::size_t busy_ = 0;  // sealed ones that are not ready yet
+  std::size_t busy_ = 0;  // sealed slots that are not ready yet
   bool is_closed_ = false;
   bool is_abandoned_ = false;
   batcher_stats stats_;

@@ -21,30 +21,30 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A set of numbers in [0, bound), in which the next member above a number is found fast.
+/// A set of numbers in [0, bound) with fast successor queries.
 class number_set {
  public:
   /// The empty set of numbers below `bound`.
   explicit number_set(std::size_t bound)
       : words_(bound / 64 + 1), summary_(words_.size() / 64 + 1), bound_(bound) {}
 
-  /// Puts `number` < bound in.
+  /// Inserts `number` < bound.
   void insert(std::size_t number) noexcept {
     words_[number / 64] |= std::uint64_t{1} << number % 64;
     summary_[number / 64 / 64] |= std::uint64_t{1} << number / 64 % 64;
   }
-  /// Takes `number` < bound out.
+  /// Removes `number` < bound.
   void erase(std::size_t number) noexcept {
     words_[number / 64] &= ~(std::uint64_t{1} << number % 64);
     if (words_[number / 64] != 0) return;
     summary_[number / 64 / 64] &= ~(std::uint64_t{1} << number / 64 % 64);
   }
-  /// The least member that is at least `number` < bound; bound if there is none.
+  /// The smallest member >= `number` < bound; bound if there is none.
   [[nodiscard]] std::size_t at_least(std::size_t number) const noexcept {
     const std::size_t first = number / 64;
     const std::uint64_t in_word = words_[first] >> number % 64;
     if (in_word != 0) return number + lowest(in_word);
-    // The words after the first one, by the bits of the summary.
+    // The following words, by the bits of the summary.
     std::size_t at = (first + 1) / 64;
     if (at == summary_.size()) return bound_;
     std::uint64_t bits = summary_[at] >> (first + 1) % 64 << (first + 1) % 64;
@@ -66,10 +66,9 @@ class number_set {
   std::size_t bound_;
 };
 
-/// Packs lengths into rows of one capacity by best-fit decreasing: the longest first, equal ones in
-/// their order, each into the row with the least room that is enough, and where rows have equally
-/// much, into the one that has had it for the shortest time. Integers only, so every machine packs
-/// alike.
+/// Packs lengths into rows of equal capacity by best-fit decreasing: longest first, equal ones in
+/// order, each into the row with the least sufficient room; ties go to the most recently changed
+/// row. In integers only, so that every machine packs alike.
 ///
 /// O(n log n) time for n lengths. Source: Johnson, Demers, Ullman, Garey, Graham, "Worst-case
 /// performance bounds for simple one-dimensional packing algorithms", 1974. Not thread-safe.
@@ -79,8 +78,8 @@ class best_fit {
   best_fit(std::size_t capacity, std::size_t most)
       : capacity_(capacity), most_(most), rooms_(capacity + 1), last_(capacity + 1, none) {}
 
-  /// Sets `row_of[i]` to the row of `lengths[i]`, each in [1, capacity], and returns how many rows
-  /// there are.
+  /// Sets `row_of[i]` to the row of `lengths[i]`, each in [1, capacity]. Returns the number of
+  /// rows.
   std::uint32_t pack(std::span<const std::uint32_t> lengths, std::vector<std::uint32_t>& row_of) {
     row_of.resize(lengths.size());
     sort(lengths);
@@ -102,7 +101,7 @@ class best_fit {
  private:
   static constexpr std::uint32_t none = ~std::uint32_t{0};
 
-  // A row that may take more is in the list of those with as much room.
+  // A row that may take more is in a list of rows with equal room.
   struct row {
     std::uint32_t before = none;  // the next one of its list
     std::uint32_t lengths = 0;
@@ -111,7 +110,7 @@ class best_fit {
   // Lists the lengths in `sorted_`: the longest first, equal ones in their order.
   void sort(std::span<const std::uint32_t> lengths) {
     sorted_.resize(lengths.size());
-    if (capacity_ / 4 > lengths.size()) {  // counting all that there may be would take longer
+    if (capacity_ / 4 > lengths.size()) {  // counting sort would take longer
       keys_.clear();
       for (std::size_t i = 0; i < lengths.size(); ++i) {
         assert(lengths[i] >= 1 && lengths[i] <= capacity_);
@@ -146,7 +145,7 @@ class best_fit {
     return number;
   }
 
-  // One more length is in the row, which has `room` left.
+  // Adds a length to the row, which has `room` left.
   void put(std::uint32_t number, std::size_t room) noexcept {
     row& one = rows_[number];
     if (++one.lengths == most_ || room == 0) return;
@@ -162,11 +161,10 @@ class best_fit {
   std::vector<row> rows_;
   std::vector<std::uint32_t> sorted_;  // which lengths, the longest first
   std::vector<std::uint64_t> keys_;    // that they are sorted by
-  std::vector<std::uint32_t>
-      places_;  // by how much shorter than a row: the next one's in `sorted_`
+  std::vector<std::uint32_t> places_;  // by room left in a row of one: next position in `sorted_`
 };
 
-/// A part of a document that is in a row.
+/// A part of a document in a row.
 struct packed_piece {
   std::uint64_t document = 0;  ///< its index
   std::uint64_t length = 0;    ///< tokens of the document
@@ -174,13 +172,13 @@ struct packed_piece {
   std::size_t tokens = 0;      ///< tokens of the piece
 };
 
-/// The rows of one window of documents, in a random order. Takes memory for each document of the
-/// window, and none for a row that one document fills. Reading is thread-safe.
+/// The rows of one window of documents, in random order. Takes memory per document of the window,
+/// but none for rows that one document fills. Reading is thread-safe.
 class packed_window {
  public:
-  /// How many rows there are.
+  /// The number of rows.
   [[nodiscard]] std::uint64_t rows() const noexcept { return full_rows() + shared_rows_; }
-  /// How many tokens they have.
+  /// The number of tokens.
   [[nodiscard]] std::uint64_t tokens() const noexcept { return tokens_; }
 
   /// Calls `use(piece)` for the pieces of row `row` < rows(), in their order.
@@ -221,16 +219,16 @@ class packed_window {
   std::uint64_t tokens_ = 0;
   std::uint32_t shared_rows_ = 0;
   std::vector<document> documents_;
-  std::vector<std::uint32_t> full_;       // documents that fill rows of their own
-  std::vector<std::uint64_t> full_ends_;  // after each of them, how many rows are filled
+  std::vector<std::uint32_t> full_;       // documents that fill whole rows
+  std::vector<std::uint64_t> full_ends_;  // the number of rows filled up to each of them
   std::vector<std::uint32_t> begins_;     // of each shared row in `rests_`, and the end
-  std::vector<std::uint32_t> rests_;      // documents whose rests are in shared rows, row by row
+  std::vector<std::uint32_t> rests_;      // documents with remainders, by shared row
   std::optional<permutation> order_;      // none without rows
 };
 
 /// Packs windows of documents: a pure function of their lengths, the options and the window's
-/// number. Window w has the documents that a shuffle by the seed puts at the places from
-/// w * window on. Refers to the documents. Not thread-safe; make one for each thread.
+/// number. Window w has the documents at positions w * window and following of a shuffle by the
+/// seed. Refers to the documents. Not thread-safe; make one for each thread.
 template <token_documents Documents>
 class window_packer {
  public:
@@ -243,13 +241,13 @@ class window_packer {
     if (size_ > 0) order_.emplace(size_, seed_of(documents_order), 0);
   }
 
-  /// How many windows there are for `size` documents: none is smaller than asked for, unless there
-  /// are no more documents.
+  /// The number of windows for `size` documents: no window is smaller than requested, unless there
+  /// are too few documents.
   [[nodiscard]] static std::uint64_t windows(std::uint64_t size, std::size_t window) noexcept {
     return size == 0 ? 0 : (std::max)(size / window, std::uint64_t{1});
   }
 
-  /// Packs window `number`. Throws `document_error` for a document that is too long, and what the
+  /// Packs window `number`. Throws `document_error` if a document is too long, and what the
   /// documents throw.
   [[nodiscard]] packed_window pack(std::uint64_t number) {
     packed_window made;
@@ -264,10 +262,10 @@ class window_packer {
  private:
   static constexpr std::uint64_t documents_order = 1;
   static constexpr std::uint64_t rows_order = 2;
-  // Far from what any file holds, and small enough for sums over a window.
+  // Beyond any file, and small enough for sums over a window.
   static constexpr std::uint64_t most_tokens = std::uint64_t{1} << 38U;
 
-  // The orders have keys of their own, apart from that of a sampler with the same seed.
+  // The orders use other keys than a sampler with the same seed.
   [[nodiscard]] std::uint64_t seed_of(std::uint64_t order) const noexcept {
     word_hash hash;
     hash.add(options_.seed);
@@ -309,7 +307,7 @@ class window_packer {
     }
   }
 
-  // Of the window's document `i`.
+  // The length of the window's document `i`.
   [[nodiscard]] std::uint64_t length_of(std::size_t i) const {
     if constexpr (tells_document_lengths<Documents>) {
       return told_[i];
@@ -331,7 +329,7 @@ class window_packer {
     }
   }
 
-  // Lists the rests row by row; those of a row stay in the documents' order.
+  // Lists the remainders row by row, within a row in the documents' order.
   void sort_by_row(packed_window& made) const {
     made.begins_.assign(std::size_t{made.shared_rows_} + 1, 0);
     for (const std::uint32_t row : row_of_) ++made.begins_[row + 1];
@@ -349,10 +347,10 @@ class window_packer {
   std::optional<permutation> order_;  // of all documents; none without any
   best_fit fit_;
   std::vector<std::uint64_t> indices_;  // of the window's documents
-  std::vector<std::uint64_t> told_;     // their lengths, where they are told at once
-  std::vector<std::uint32_t> lengths_;  // of the rests
-  std::vector<std::uint32_t> rests_;    // whose they are
-  std::vector<std::uint32_t> row_of_;   // where they are
+  std::vector<std::uint64_t> told_;     // their lengths, if queried together
+  std::vector<std::uint32_t> lengths_;  // of the remainders
+  std::vector<std::uint32_t> rests_;    // their documents
+  std::vector<std::uint32_t> row_of_;   // their rows
 };
 
 }  // namespace detail

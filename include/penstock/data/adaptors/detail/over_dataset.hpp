@@ -16,8 +16,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// What an adaptor whose sample i is made of sample i below says of itself: what is below says it.
-/// An adaptor derives from it, reads, and hides those members that it changes.
+/// Base of adaptors whose sample i comes from sample i of the dataset below. It forwards all
+/// members to that dataset; a derived adaptor reads, and hides the members that it changes.
 template <class Base>
 class over_dataset {
  public:

@@ -24,24 +24,24 @@ namespace detail {
 
 /// The samples [first, last) of a dataset.
 struct index_range {
-  /// The first sample that is in.
+  /// The first index of the subset.
   std::uint64_t first = 0;
-  /// The first index after those of the subset.
+  /// One past the last index.
   std::uint64_t last = 0;
 
-  /// How many samples are in.
+  /// The number of samples.
   [[nodiscard]] std::uint64_t size() const noexcept { return last - first; }
-  /// The index in the whole of sample `i` of the part.
+  /// The index of sample `i` in the whole dataset.
   [[nodiscard]] std::uint64_t operator[](std::uint64_t i) const noexcept { return first + i; }
 
-  /// Hashes what makes this selection differ from others.
+  /// Hashes the selection.
   void add_to(word_hash& hash) const noexcept {
     hash.add(1);  // of a range
     hash.add(first);
     hash.add(last);
   }
 
-  /// Throws `index_error` if it does not lie in a dataset of `size` samples.
+  /// Throws `index_error` if the range exceeds a dataset of `size` samples.
   void check(std::uint64_t size) const {
     if (first > last) {
       throw index_error(first, last,
@@ -52,23 +52,23 @@ struct index_range {
   }
 };
 
-/// Samples of a dataset by their indices, in any order and as often as wanted.
+/// Samples selected by index, in any order, with repetitions allowed.
 struct index_list {
-  /// The samples that are in, in this order.
+  /// The selected indices, in order.
   std::vector<std::uint64_t> indices;
 
-  /// How many samples are in.
+  /// The number of samples.
   [[nodiscard]] std::uint64_t size() const noexcept { return indices.size(); }
-  /// The index in the whole of sample `i` of the part.
+  /// The index of sample `i` in the whole dataset.
   [[nodiscard]] std::uint64_t operator[](std::uint64_t i) const noexcept { return indices[i]; }
 
-  /// Hashes what makes this selection differ from others.
+  /// Hashes the selection.
   void add_to(word_hash& hash) const noexcept {
     hash.add(2);  // of a list
     for (const std::uint64_t index : indices) hash.add(index);
   }
 
-  /// Throws `index_error` if one does not lie in a dataset of `size` samples.
+  /// Throws `index_error` if an index is out of range for a dataset of `size` samples.
   void check(std::uint64_t size) const {
     for (std::size_t i = 0; i < indices.size(); ++i) {
       if (indices[i] < size) continue;
@@ -84,7 +84,7 @@ class subset_dataset {
   using record_type = typename Base::record_type;
   static constexpr bool borrows = detail::borrows<Base>;
 
-  /// Throws `index_error` where the selection does not lie in the dataset.
+  /// Throws `index_error` if the selection exceeds the dataset.
   subset_dataset(Base base, Selection selection)
       : base_(std::move(base)), selection_(std::move(selection)) {
     selection_.check(base_.size());
@@ -102,14 +102,14 @@ class subset_dataset {
   [[nodiscard]] std::uint64_t fingerprint() const {
     word_hash hash{fingerprint_of(base_)};
     selection_.add_to(hash);
-    hash.add(selection_.size());  // or two lists of one length after another would be one of both
+    hash.add(selection_.size());  // so that two nested lists differ from one list of both
     return hash.value();
   }
 
   /// Throws `index_error`, and what the dataset below throws.
   void read_run(std::span<const std::uint64_t> indices, batch_view<record_type> out,
                 const run_context& context) const {
-    // In pieces of a fixed size: nothing is allocated while reading.
+    // In pieces of a fixed size, so that reading allocates nothing.
     std::array<std::uint64_t, 64> below;
     for (std::size_t begin = 0; begin < indices.size(); begin += below.size()) {
       const std::size_t count = (std::min)(below.size(), indices.size() - begin);
@@ -161,7 +161,7 @@ class subset_dataset {
   [[nodiscard]] std::vector<std::string> warnings() const { return warnings_of(base_); }
 
  private:
-  // Calls `below(some)` with what is below of those that are in range, some at a time.
+  // Translates the indices that are in range and calls `below(some)` with a few at a time.
   template <class Below>
   void tell(std::span<const std::uint64_t> indices, const Below& below) const {
     std::array<std::uint64_t, 64> selected;

@@ -23,7 +23,8 @@ concept gpu_lease = requires(const Batch& batch) {
 };
 
 /// Where tensors over a batch lie, and what orders the work on them: here in host memory, where
-/// libtorch computes on the calling thread. `penstock_ext/interop/torch/torch_cuda.hpp` specialises it for GPUs.
+/// libtorch computes on the calling thread. `penstock_ext/interop/torch/torch_cuda.hpp` specialises
+/// it for GPUs.
 template <class Batch>
 struct torch_side {
   /// Returns after the batch's copy, with the device of its tensors. The end of the lease needs no
