@@ -222,7 +222,8 @@ int run_once(fake_cuda::policy policy, std::uint64_t seed) {
   std::atomic<int> wrong{0};
   {
     const stuck_watch watch{was_stuck};
-    for (std::size_t round = 0; round < rounds && wrong.load() == 0; ++round) run_flow(round, wrong);
+    for (std::size_t round = 0; round < rounds && wrong.load() == 0; ++round)
+      run_flow(round, wrong);
   }
   if (wrong.load() != 0) return saw_wrong_data;
   return fake_cuda::expect_clean() ? is_right : ledger_objects;

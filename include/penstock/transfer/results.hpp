@@ -194,8 +194,8 @@ class result_ring {
   batch_layout<Record> layout_;
   slab<Device> host_memory_;
   slab<Device> device_memory_;
-  std::vector<event_type> computed_;     // by device slot: the step is past it
-  std::vector<event_type> arrived_;      // by host slot: the copy into it is complete
+  std::vector<event_type> computed_;  // by device slot: the step is past it
+  std::vector<event_type> arrived_;   // by host slot: the copy into it is complete
   typename Device::stream_type copies_;
 };
 
