@@ -377,8 +377,8 @@ class issued_slots {
     --count_;
   }
   /// Adds the youngest.
-  void push(const entry& youngest) noexcept {
-    ring_[place(first_ + count_)] = youngest;
+  void push(std::size_t slot, std::size_t waits_for) noexcept {
+    ring_[place(first_ + count_)] = {slot, waits_for};
     ++count_;
   }
 
@@ -661,7 +661,7 @@ class feed {
     }
     std::size_t waits_for = group_.back().slot;
     for (const auto& one : group_) {
-      issued_.push({one.slot, std::exchange(waits_for, issued_slots::none)});
+      issued_.push(one.slot, std::exchange(waits_for, issued_slots::none));
     }
     group_.clear();
   }
