@@ -16,6 +16,7 @@
 #include <penstock_ext/narrow/widen.hpp>
 
 #include "kernels.hpp"
+#include "results.hpp"
 #include "shape.hpp"
 
 namespace mlp {
