@@ -180,10 +180,10 @@ class result_ring {
   std::atomic<std::uint64_t> handed_in{0};  // likewise
 
  private:
-  void prepare(side& to, slab<Device>& memory, std::size_t slots) {
+  void prepare(side& to, slab<Device>& memory, std::size_t count) {
     to.ring = this;
     to.memory = &memory;
-    to.entries.resize(slots);
+    to.entries.resize(count);
     for (entry& one : to.entries) {
       one.tags.reserve(layout_.batch_size());
       one.indices.reserve(layout_.batch_size());

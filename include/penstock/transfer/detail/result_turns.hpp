@@ -183,14 +183,14 @@ class result_turns {
   }
 
  private:
-  static void fill(std::vector<std::uint32_t>& slots, std::size_t count) {
-    slots.resize(count);
-    for (std::size_t i = 0; i < count; ++i) slots[i] = static_cast<std::uint32_t>(i);
+  static void fill(std::vector<std::uint32_t>& list, std::size_t count) {
+    list.resize(count);
+    for (std::size_t i = 0; i < count; ++i) list[i] = static_cast<std::uint32_t>(i);
   }
   // The oldest. There are a handful.
-  static std::uint32_t pop(std::vector<std::uint32_t>& slots) noexcept {
-    const std::uint32_t first = slots.front();
-    slots.erase(slots.begin());
+  static std::uint32_t pop(std::vector<std::uint32_t>& list) noexcept {
+    const std::uint32_t first = list.front();
+    list.erase(list.begin());
     return first;
   }
   [[nodiscard]] bool is_idle_but_consuming() const noexcept {
