@@ -92,8 +92,8 @@ template <record_type Record, device Device>
 
 /// What a loader of `Dataset` runs on: checks the options, takes all memory and starts the workers.
 template <dataset Dataset, class Data, sampler Sampler, device Device>
-[[nodiscard, gnu::cold]] std::shared_ptr<loader_flow<typename Dataset::record_type, Device>>
-make_flow(Data&& data, const Sampler& order, const Device& device, const loader_options& asked) {
+[[nodiscard]] std::shared_ptr<loader_flow<typename Dataset::record_type, Device>> make_flow(
+    Data&& data, const Sampler& order, const Device& device, const loader_options& asked) {
   require_valid(asked);
   require_batches_of(order, asked);
   const loader_options options = resolved(asked);

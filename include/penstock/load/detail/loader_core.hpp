@@ -67,9 +67,9 @@ class loader_core {
 
   /// Starts all threads. Batches of `layout` by `plan`, in the slots of `ring`; `asked` is what the
   /// user wrote, `options` that with numbers in place of `automatic`.
-  [[gnu::cold]] loader_core(std::unique_ptr<source_ops> source, const epoch_plan& plan,
-                            const slot_layout& layout, std::shared_ptr<ring_type> ring,
-                            const loader_options& asked, const loader_options& options)
+  loader_core(std::unique_ptr<source_ops> source, const epoch_plan& plan, const slot_layout& layout,
+              std::shared_ptr<ring_type> ring, const loader_options& asked,
+              const loader_options& options)
       : asked_(asked),
         options_(options),
         source_(std::move(source)),
@@ -111,14 +111,14 @@ class loader_core {
     });
   }
   loader_core(loader_core&&) = delete;
-  [[gnu::cold]] ~loader_core() { shut_down(); }
+  ~loader_core() { shut_down(); }
 
   /// `state` is what holds this object: the thread of a reader that is abandoned keeps it alive.
   void kept_alive_by(const std::shared_ptr<void>& state) noexcept { state_ = state; }
 
   /// Ends the range and all threads, permanently. Waits for reads, except those beyond the timeout
   /// of a dataset that the loader owns.
-  [[gnu::cold]] void shut_down() noexcept {
+  void shut_down() noexcept {
     if (process_.is_in_child()) {
       // The threads are not here to be waited for, and may have held any lock when the process was
       // copied: nothing is touched, and from now on this keeps itself.
@@ -330,8 +330,7 @@ class loader_core {
     guard_.begin_batch(slot);
     return true;
   }
-  [[gnu::cold]] void make_order(const schedule::place& next,
-                                const guarded_reader& reader) noexcept {
+  void make_order(const schedule::place& next, const guarded_reader& reader) noexcept {
     order_error_ = nullptr;
     ordered_for_ = next;
     const auto shown = reader.shows_order(next.at.epoch, next.at.batch);
@@ -438,13 +437,13 @@ class loader_core {
   /// Ends the workers, and waits for all whose read was not given up. The threads of the others are
   /// detached, and keep what holds this alive until their read returns, where the loader owns all
   /// that they use; else they wait for `end_others`.
-  [[gnu::cold]] void end_workers() noexcept {
+  void end_workers() noexcept {
     const auto is_lost = [this](std::size_t worker) { return guard_.is_given_up(worker); };
     abandoned_ += pool_->stop(is_lost, facts_.borrows ? nullptr : state_.lock());
   }
   /// After `end_workers`: ends all other threads, and waits for them; for the call that the one
   /// that tells is in, with a timeout no longer than that. It is detached then, as a worker.
-  [[gnu::cold]] void end_others() noexcept {
+  void end_others() noexcept {
     guard_.stop(facts_.borrows);
     pool_->stop();
     if (!telling_) return;

@@ -197,7 +197,7 @@ class alignas(cache_line) guarded_reader {
   }
 
   /// Reads the stretches between the samples that are known to be bad.
-  [[gnu::cold]] bool read_good(const chunk& all, const over_ref& is_over) noexcept {
+  [[gnu::noinline]] bool read_good(const chunk& all, const over_ref& is_over) noexcept {
     const std::size_t count = all.samples.size();
     for (std::size_t begin = 0; begin < count && !is_over();) {
       if (is_known_bad(all.samples[begin])) {

@@ -295,8 +295,8 @@ class read_guard {
   }
 
  private:
-  [[gnu::cold]] void judge_closely(std::uint32_t slot, const batch_info& info,
-                                   failed_batch& failed) noexcept {
+  [[gnu::noinline]] void judge_closely(std::uint32_t slot, const batch_info& info,
+                                       failed_batch& failed) noexcept {
     if (!failed) {
       failure where;
       failed.error = recovery_.check_limits(slot, info, where);

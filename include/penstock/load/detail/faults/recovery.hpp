@@ -74,9 +74,8 @@ class over_ref {
 class recovery {
  public:
   /// `base_sizes`: of the datasets at the bottom of the pipeline, see `base_sizes_of`.
-  [[gnu::cold]] recovery(const error_policy& policy, std::uint64_t dataset_size,
-                         std::size_t slot_count, std::size_t batch_size,
-                         std::vector<std::uint64_t> base_sizes)
+  recovery(const error_policy& policy, std::uint64_t dataset_size, std::size_t slot_count,
+           std::size_t batch_size, std::vector<std::uint64_t> base_sizes)
       : policy_(policy), dataset_size_(dataset_size), losses_(is_plain(policy) ? 0 : slot_count) {
     require_known(base_sizes);
     std::sort(policy_.known_bad.begin(), policy_.known_bad.end());
@@ -170,9 +169,8 @@ class recovery {
 
   /// Consumer: it gets the batch in `slot`. Null, unless the policy's limits are passed with it:
   /// then the exception of its first lost sample, and in `where` its place and the limit.
-  [[nodiscard, gnu::cold]] std::exception_ptr check_limits(std::uint32_t slot,
-                                                           const batch_info& info,
-                                                           failure& where) noexcept {
+  [[nodiscard]] std::exception_ptr check_limits(std::uint32_t slot, const batch_info& info,
+                                                failure& where) noexcept {
     if (!is_on()) return nullptr;
     constexpr std::uint64_t least_judged = 100;
     const losses& of_batch = losses_[slot];
