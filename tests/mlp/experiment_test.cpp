@@ -58,7 +58,7 @@ TEST_CASE("the experiment is tested on fewer samples, and without the stages' co
   CHECK(found.test_samples == 20);
   CHECK_FALSE(found.costs);
   CHECK_FALSE(found.modes[0].limit.empty());  // which verdict that is depends on the machine
-  CHECK(found.one_batch.empty());  // there is no resident set
+  CHECK(found.one_batch.empty());             // there is no resident set
 }
 
 TEST_CASE("the wide workload learns what the plain one does", "[mlp]") {
