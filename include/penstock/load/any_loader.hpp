@@ -129,7 +129,7 @@ class loader_flow {
     try {
       lease_guard guard{info.epoch, info.batch};
       core_.note_leased(info);
-      return {ring_, slot, info, std::move(guard)};
+      return {ring_, slot, info, std::move(guard)};  // NOLINT: trivial, but in a checked build
     } catch (...) {  // a checked build without memory for what it keeps of a lease
       failed = {std::current_exception()};
       core_.give_up(slot, failed);

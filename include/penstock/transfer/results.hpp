@@ -419,8 +419,10 @@ class results {
   using record_type = Record;
   using device_type = Device;
   using stream_ref = typename Device::stream_ref;
+  /// What `take` gives the loop.
   using slot_type = result_slot<Record, Device>;
   using batch_type = result_batch<Record, Device>;
+  /// Called on a worker for each batch.
   using consumer_type = std::function<void(batch_type&)>;
 
   /// For batches of `layout.batch_size()` samples at most, which steps on `stream` compute.
@@ -664,8 +666,8 @@ class joined_range {
  public:
   /// A batch, and the slot for its results.
   struct step {
-    typename Range::batch_type& batch;
-    typename Results::slot_type out;
+    typename Range::batch_type& batch;  ///< the range's lease
+    typename Results::slot_type out;    ///< sent by `++`, unless the body has done so
   };
 
   /// An input iterator.
