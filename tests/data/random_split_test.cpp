@@ -120,6 +120,9 @@ TEST_CASE("the parts of a random split have the sizes of largest remainders", "[
   constexpr std::uint64_t many = 1'000'000'000'000'000'000;
   CHECK(ps::detail::split_sizes(many, std::array{0.7, 0.3}) ==
         indices{many / 10 * 7, many / 10 * 3});
+  // 0.2683 * 10^15 is a little less than the number that it stands for: it is rounded.
+  CHECK(ps::detail::split_sizes(many, std::array{0.2683, 0.7317}) ==
+        indices{many / 10'000 * 2683, many / 10'000 * 7317});
 }
 
 TEST_CASE("a random split is the same on every machine", "[data]") {

@@ -9,6 +9,7 @@ Every text below, with the run's figures put in, has to be in the page.
 
 import json
 import re
+import statistics
 import sys
 from pathlib import Path
 
@@ -76,31 +77,43 @@ def loop_row(run, name, technique):
     )
 
 
+def example_texts():
+    """The rows of the main example, of the newest file of its runs: the medians of each part."""
+    newest = max((Path(sys.argv[1]) / "bench/results").glob("*-mnist-example.txt"))
+    parts = {"plain": [], "augment": []}
+    for line in newest.read_text(encoding="utf-8").splitlines():
+        if line.startswith(("== plain", "== --augment")):
+            part = parts["plain" if "plain" in line else "augment"]
+        elif line.startswith(("serial", "overlapped")):
+            part.append((line.split()[0], float(line.split()[1])))
+        elif line.startswith("A batch alone"):
+            part += [(name, float(us)) for name, us in re.findall(r"(read|step) (\d+) us", line)]
+
+    def median(part, name):
+        return statistics.median(value for key, value in parts[part] if key == name)
+
+    serial, fed = (median("augment", name) for name in ("serial", "overlapped"))
+    yield f"| {serial:.3f} | **{fed:.3f}** | {serial / fed:.2f}x |"
+    serial, fed = (median("plain", name) for name in ("serial", "overlapped"))
+    yield (
+        f"| {serial:.3f} | {fed:.3f} | no gain: a read {median('plain', 'read'):.0f} us, a step "
+        f"{median('plain', 'step'):.0f} us |"
+    )
+
+
 def readme_texts(run):
     ours = run.speed("penstock")
-    serial, fed, floor = (
-        run.loop("mlp_augment", name) for name in ("serial", "overlapped", "resident")
-    )
-    plain = [run.loop("mlp", name)["seconds_per_epoch"] for name in ("serial", "overlapped")]
     trained = run.speed("train_penstock_overlapped")
     peers = [run.speed(f"train_{name}") for name in ("DataLoader", "DataLoader_batched")]
     resident = run.speed("train_PyTorch_resident")
     single, batched = run.speed("DataLoader"), run.speed("DataLoader_batched")
+    yield from example_texts()
     yield (
         f"a plain C++ loop {short(run.speed('plain_loop'))}, penstock {short(ours)}, libtorch "
         f"batched {short(run.speed('libtorch_batched'))}"
     )
     yield f"DataLoader {short(batched)} batched and {short(single)} per sample"
     yield f"DALI on the CPU {short(run.speed('DALI_cpu'))}"
-    yield (
-        f"| {serial['seconds_per_epoch']:.3f} | **{fed['seconds_per_epoch']:.3f}** "
-        f"| {fed['speedup_over_serial']:.2f}x; {floor['seconds_per_epoch']:.3f} if all data is"
-    )
-    yield (
-        f"| {plain[0]:.3f} | {plain[1]:.3f} | no gain: a read "
-        f"{run.microseconds('mlp', 'load'):.0f} us, a step "
-        f"{run.microseconds('mlp', 'compute'):.0f} us |"
-    )
     yield (
         f"| {short(single)}; {short(batched)} | **{short(ours)}** "
         f"| {ours / single:.0f}x per sample, {ours / batched:.0f}x batched |"

@@ -15,9 +15,10 @@ struct way_back {
   turns_type turns{DeviceSlots, HostSlots};
   model::plain<int> device_memory[DeviceSlots];
   model::plain<int> host_memory[HostSlots];
-  model::plain<int> consumed;  // of one worker; of several each counts
-  model::plain<int> last;
+  model::plain<int> last;    // consumed
+  model::plain<int> copied;  // on the copy stream, whose order this stands for
   model::plain<int> by_worker[2];
+  model::plain<int> stopped_at;  // the step that ended `keep`
 
   /// False where nothing is taken any more.
   bool step(int number) {
@@ -33,7 +34,10 @@ struct way_back {
       if (next.what == turns_type::step::end) return;
       model::require(next.what != turns_type::step::stuck, "no lease is kept");
       if (next.what == turns_type::step::copy) {
-        host_memory[next.host_slot].set(device_memory[next.device_slot].get());
+        const int number = device_memory[next.device_slot].get();
+        model::require(number == copied.get() + 1, "copies are queued one at a time, in order");
+        copied.set(number);
+        host_memory[next.host_slot].set(number);
         turns.note_copy(next);
         continue;
       }
@@ -53,6 +57,22 @@ struct way_back {
       turns.note_consumed();
     }
   }
+  /// A worker whose consumer is `delivered`, which ends leases or keeps them.
+  template <class Delivered>
+  void keep(const Delivered& delivered) {
+    for (;;) {
+      const auto next = turns.next();
+      if (next.what == turns_type::step::copy) {
+        turns.note_copy(next);
+        continue;
+      }
+      if (next.what != turns_type::step::deliver)
+        return stopped_at.set(static_cast<int>(next.what));
+      turns.note_arrival(next.device_slot);
+      delivered(next);
+      turns.note_consumed();
+    }
+  }
   void require_all() const {
     model::require(by_worker[0].get() + by_worker[1].get() == Batches, "each batch is consumed");
   }
@@ -69,7 +89,7 @@ struct one_worker : model::scenario<one_worker, 2>, way_back<3, 1, 1> {
 };
 
 /// Two workers.
-struct two_workers : model::scenario<two_workers, 3>, way_back<2, 1, 2> {
+struct two_workers : model::scenario<two_workers, 3>, way_back<2, 2, 2> {
   void thread(unsigned index) {
     if (index != 0) return work(static_cast<int>(index) - 1, false);
     for (int i = 1; i <= 2; ++i) model::require(step(i), "taken");
@@ -89,18 +109,10 @@ struct taken_meanwhile : model::scenario<taken_meanwhile, 2>, way_back<2, 1, 2> 
       turns.close();
       return;
     }
-    for (;;) {
-      const auto next = turns.next();
-      if (next.what == turns_type::step::end) return;
-      if (next.what == turns_type::step::copy) {
-        turns.note_copy(next);
-        continue;
-      }
-      turns.note_arrival(next.device_slot);
+    keep([&](const turns_type::job& delivered) {
       is_taken.wait([](std::uint32_t now) { return now != 0; });
-      turns.note_release(next.host_slot);
-      turns.note_consumed();
-    }
+      turns.note_release(delivered.host_slot);
+    });
   }
 };
 
@@ -131,7 +143,6 @@ struct failing : model::scenario<failing, 3>, way_back<3, 1, 1> {
 
 /// A consumer keeps its lease, which another thread ends; the loop waits for that.
 struct kept : model::scenario<kept, 3>, way_back<2, 1, 1> {
-  model::plain<int> none;
   penstock::detail::waitable_counter is_kept;
 
   void thread(unsigned index) {
@@ -140,17 +151,7 @@ struct kept : model::scenario<kept, 3>, way_back<2, 1, 1> {
       turns.finish(true);
       turns.close();
     } else if (index == 1) {
-      for (;;) {
-        const auto next = turns.next();
-        if (next.what == turns_type::step::end) return;
-        if (next.what == turns_type::step::copy) {
-          turns.note_copy(next);
-          continue;
-        }
-        turns.note_arrival(next.device_slot);
-        turns.note_consumed();
-        is_kept.advance();
-      }
+      keep([&](const turns_type::job&) { is_kept.advance(); });
     } else {
       for (std::uint32_t i = 1; i <= 2; ++i) {
         is_kept.wait([&](std::uint32_t now) { return now >= i; });
@@ -171,17 +172,11 @@ struct held : model::scenario<held, 2>, way_back<2, 1, 1> {
       turns.close();
       return;
     }
-    for (bool is_first = true;;) {
-      const auto next = turns.next();
-      if (next.what == turns_type::step::stuck) return;
-      if (next.what == turns_type::step::copy) {
-        turns.note_copy(next);
-        continue;
-      }
+    bool is_first = true;
+    keep([&](const turns_type::job&) {
       model::require(std::exchange(is_first, false), "one batch is delivered");
-      turns.note_arrival(next.device_slot);
-      turns.note_consumed();
-    }
+    });
+    model::require(stopped_at.get() == static_cast<int>(turns_type::step::stuck), "stuck is told");
   }
 };
 

@@ -20,11 +20,12 @@
 #include <utility>
 #include <vector>
 
+#include "mutation/stuck.hpp"  // first: an edge in a header calls let_others_sleep
+
 #include <penstock/cuda.hpp>
 #include <penstock/transfer/results.hpp>
 
 #include "fake_cuda/fake_cuda.hpp"
-#include "mutation/stuck.hpp"
 #include "support/numbered.hpp"
 
 namespace ps = penstock;

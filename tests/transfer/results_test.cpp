@@ -378,6 +378,7 @@ TEST_CASE("what can't be taken says why", "[transfer][results][fault:consumers-1
   CHECK(refuses({.depth = 0}, {"depth", "0"}));
   CHECK(refuses({.workers = 0}, {"workers", "0"}));
   CHECK(refuses({.host_slots = 2000}, {"host_slots", "2000"}));
+  CHECK(says<ps::option_error>([&] { gated_results{device, stream, 10, nullptr}; }, {"consume"}));
 }
 
 TEST_CASE("a stop ends a take that waits", "[transfer][results][promise:bounded-7]") {

@@ -479,7 +479,7 @@ template <class Stats>
   return detail::judged(times, cores);
 }
 
-/// The reasoning behind a verdict, one line per question: loader, copy, step, processor; the device
+/// Explains a verdict, one line per question: loader, copy, step, processor; the device
 /// if it was timed, and the distance to the floor after a replay. The verdict comes last.
 [[nodiscard]] inline std::string explain(const verdict& said) {
   using detail::percent;

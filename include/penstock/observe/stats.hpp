@@ -388,7 +388,7 @@ struct loader_stats {
 
   wait_stats wait_for_ready;  ///< the consumer: no batch is complete
   wait_stats wait_for_lease;  ///< the consumer, without workers: every slot is leased
-  depth_stats ready;          ///< complete batches behind the one that the consumer took, sampled
+  depth_stats ready;          ///< complete batches left when the consumer took one, sampled
   step_stats step;            ///< batches handed to the consumer
 
   ahead_stats ahead;  ///< prefetch hints
@@ -485,7 +485,7 @@ struct transfer_stats {
   wait_stats wait_for_batch;  ///< no batch was ready; a loader without workers reads it
   wait_stats wait_for_slot;   ///< every device slot was leased, see `transfer_options::when_held`
   wait_stats wait_for_copy;   ///< if the loop's body is the step: the copy was not complete
-  depth_stats ahead;          ///< copies in flight behind the batch that was handed out
+  depth_stats ahead;          ///< copies in flight when a batch was handed out
   step_stats step;            ///< batches handed to the consumer, and the loop's body
   replay_stats replay;        ///< the step alone, on resident batches
   device_stats device;        ///< times by the device's clock

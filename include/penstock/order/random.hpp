@@ -150,8 +150,8 @@ struct random_key {
 ///
 /// Equal (seed, epoch, stage, index) give equal bits, on every machine and from every thread; a
 /// change in any of the four gives an unrelated stream. The period is 2^34 words. Models
-/// `std::uniform_random_bit_generator`; 44 bytes, trivially copyable, without allocation, so that
-/// one can be made for every sample. Not thread-safe.
+/// `std::uniform_random_bit_generator`; 44 bytes, trivially copyable, no allocation: cheap enough
+/// to construct per sample. Not thread-safe.
 ///
 ///     penstock::sample_generator gen{{.seed = 1, .epoch = 3}, 41};
 ///     float angle = penstock::uniform(gen, -15.0f, 15.0f);

@@ -82,11 +82,11 @@ class shard_order {
 ///     ps::loader loader{digits, order, {.batch_size = order.batch_size()}};
 ///
 /// Step s of rank r has the positions [s G + r G/w, s G + (r + 1) G/w) of the global order, where G
-/// is the global batch and w the world size. Concatenated over the ranks, step s is the same global
-/// batch for every w that divides G: training that stops at step s on 8 ranks resumes at step s on
-/// 4 without skipping or repeating a sample. Every rank has the same number of batches, all of them
+/// is the global batch and w the world size. The ranks of any world size w that divides G read the
+/// same global batch in step s: training that stops at step s on 8 ranks resumes at step s on 4
+/// without skipping or repeating a sample. Every rank has the same number of batches, all of them
 /// full, so that no rank is left waiting in a collective. `wrap` repeats up to G - 1 samples per
-/// epoch, the same ones for every w; `drop` omits as many.
+/// epoch, which do not depend on w; `drop` omits up to G - 1.
 ///
 /// PyTorch: `DistributedSampler`, without `set_epoch`; it distributes sample by sample, and its
 /// padding depends on the world size. O(1) memory beyond the sampler's own. Copyable; any number of

@@ -430,7 +430,7 @@ class results {
           consumer_type consume, results_options options = {})
       : options_(checked(std::move(options))),
         stream_(usable(device, stream)),
-        consume_(std::move(consume)),
+        consume_(callable(std::move(consume))),
         ring_(detail::shared_by_leases<ring_type, stream_ref>(device, layout, options_.depth,
                                                               options_.host_slots)),
         pool_(
@@ -528,6 +528,10 @@ class results {
     if (options.host_slots == automatic) options.host_slots = options.depth + options.workers;
     require("host_slots", options.host_slots, 1);
     return options;
+  }
+  static consumer_type callable(consumer_type consume) {
+    if (!consume) throw option_error("consume", "is an empty function: pass one to call per batch");
+    return consume;
   }
   static stream_ref usable(const Device& device, stream_ref stream) {
     device.require_usable(stream);

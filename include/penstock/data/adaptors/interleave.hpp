@@ -24,8 +24,7 @@ namespace detail {
 
 /// The order in which parts take turns by their weights, as a selection from their concatenation.
 /// The pattern repeats after sum(weights) positions. Within it each part is spread as evenly as its
-/// weight allows: the part that is farthest behind its share takes the next turn, the first of
-/// several.
+/// weight allows: the part with the largest deficit takes the next turn; a tie goes to the first.
 class weighted_turns {
  public:
   /// The maximum period of the pattern.

@@ -61,7 +61,7 @@ class delivery {
     return has_failed_.value.load(std::memory_order_acquire);
   }
 
-  /// What stands for every batch after `fail`.
+  /// The error that ended the range; set by `fail`.
   [[nodiscard]] failed_batch failed() const {
     const std::lock_guard lock{failed_mutex_};
     return failed_;

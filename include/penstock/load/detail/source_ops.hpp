@@ -44,8 +44,8 @@ struct source_facts {
 };
 
 /// All that a loader's core asks of its dataset and sampler, whose types it does not know. A chunk
-/// costs two calls of these tables, `fill` and `chunk_reader::read`; the loops over its samples are
-/// behind them, and inlined there. A batch costs `bind_order`.
+/// costs two virtual calls, `fill` and `chunk_reader::read`, and a batch one more, `bind_order`. The
+/// loops over samples run inside these calls and are inlined there.
 class source_ops {
  public:
   source_ops() = default;

@@ -164,7 +164,7 @@ class alignas(cache_line) consumer_meters {
   }
   /// Notes the bytes of the batch's ragged fields.
   void note_values(std::uint64_t bytes) noexcept { values_.add(bytes); }
-  /// Notes the number of batches that are ready behind it.
+  /// Notes how many more batches were ready.
   void note_depth(std::uint64_t batches) noexcept {
     looks_.add(1);
     depths_.add(batches);
