@@ -375,3 +375,21 @@ TEST_CASE("the end of a failed range does not end a later transfer", "[load]") {
   }
   CHECK(batches == 40);
 }
+
+namespace {
+
+/// A device that no thread can work on.
+struct unusable_device : ps::cpu_device {
+  void make_current() const { throw device_fault("no thread may use this device"); }
+};
+
+}  // namespace
+
+TEST_CASE("workers that fail while others still start end the first step",
+          "[load][fault:devices-3]") {
+  for (int turn = 0; turn < 20; ++turn) {
+    ps::loader loader{
+        numbered{100}, ps::sequential{}, unusable_device{}, {.batch_size = 10, .workers = 8}};
+    CHECK_THROWS_AS(loader.epoch(0).begin(), device_fault);
+  }
+}

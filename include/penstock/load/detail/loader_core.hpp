@@ -89,22 +89,11 @@ class loader_core {
         ahead_(source_->make_teller(schedule_, options_, observer_)),
         process_(options_.workers != 0 || guard_.has_thread()),
         cancellation_(cancellation_of(options_.stop)),
-        binding_(slots_->device(), options_) {
-    source_->take_slots(slots_->count());
-    do {
-      readers_.emplace_back(source_->make_reader(), guard_, readers_.size(), run_.most());
-    } while (readers_.size() < options_.workers);
-    guard_.list_to(slots_->lists);
-    observer_.trace_to(options_.trace);
-    slots_->leases().trace_to(options_.trace, observer_.trace_flow(), "host slot", slots_->count());
-    if (has_automatic(options_)) {
-      tuner_.emplace(options_, slots_->count(), layout_.bytes(), schedule_, seats_, observer_);
-    }
-    pool_.emplace(options_.workers, body{this, duty::read}, waker{this, duty::read});
-    if (ahead_ != nullptr && has_workers()) {
-      telling_.emplace(1U, body{this, duty::tell}, waker{this, duty::tell});
-    }
-    on_stop_.emplace(options_.stop, cancel_all{this});
+        binding_(slots_->device(), options_),
+        pool_((prepare(), options_.workers), body{this, duty::read}, waker{this, duty::read}),
+        telling_(ahead_ != nullptr && has_workers() ? 1 : 0, body{this, duty::tell},
+                 waker{this, duty::tell}),
+        on_stop_(options_.stop, cancel_all{this}) {
     binding_.wait_until_taken();
     guard_.start([this](std::exception_ptr error, const failure& read) noexcept {
       fail_all({std::move(error), read});
@@ -392,6 +381,20 @@ class loader_core {
 
   // ---- Threads
 
+  /// What has to be there before the first thread. Throws what readers throw.
+  void prepare() {
+    source_->take_slots(slots_->count());
+    do {
+      readers_.emplace_back(source_->make_reader(), guard_, readers_.size(), run_.most());
+    } while (readers_.size() < options_.workers);
+    guard_.list_to(slots_->lists);
+    observer_.trace_to(options_.trace);
+    slots_->leases().trace_to(options_.trace, observer_.trace_flow(), "host slot", slots_->count());
+    if (has_automatic(options_)) {
+      tuner_.emplace(options_, slots_->count(), layout_.bytes(), schedule_, seats_, observer_);
+    }
+  }
+
   /// What the threads of a pool do. Both pools are of one type: compiled once.
   enum class duty : unsigned char { read, tell };
   struct body {  // what they run
@@ -412,16 +415,16 @@ class loader_core {
     loader_core* self;
     duty what;
     void operator()() const noexcept {
-      if (what == duty::tell) return self->ahead_->end();
-      self->wake();
+      if (what == duty::read) return self->wake();
+      if (self->ahead_ != nullptr) self->ahead_->end();
     }
   };
   struct cancel_all {
     loader_core* self;
     void operator()() const noexcept {
       self->fail_all({self->cancellation_});
-      self->pool_->request_stop();
-      if (self->telling_) self->telling_->request_stop();
+      self->pool_.request_stop();
+      self->telling_.request_stop();
     }
   };
 
@@ -431,7 +434,7 @@ class loader_core {
   [[gnu::cold]] void fail_all(failed_batch error) noexcept {
     delivery_.fail(std::move(error));
     guard_.interrupt();
-    pool_->look_again();
+    pool_.look_again();
   }
 
   /// Ends the workers, and waits for all whose read was not given up. The threads of the others are
@@ -439,21 +442,21 @@ class loader_core {
   /// that they use; else they wait for `end_others`.
   void end_workers() noexcept {
     const auto is_lost = [this](std::size_t worker) { return guard_.is_given_up(worker); };
-    abandoned_ += pool_->stop(is_lost, facts_.borrows ? nullptr : state_.lock());
+    abandoned_ += pool_.stop(is_lost, facts_.borrows ? nullptr : state_.lock());
   }
   /// After `end_workers`: ends all other threads, and waits for them; for the call that the one
   /// that tells is in, with a timeout no longer than that. It is detached then, as a worker.
   void end_others() noexcept {
     guard_.stop(facts_.borrows);
-    pool_->stop();
-    if (!telling_) return;
+    pool_.stop();
+    if (telling_.size() == 0) return;
     const auto state = state_.lock();
     if (state != nullptr && !facts_.borrows && options_.timeout.count() > 0) {
-      telling_->request_stop();
+      telling_.request_stop();
       const bool is_silent = ahead_->wait_until_silent(options_.timeout);
-      telling_->stop([&](std::size_t) { return !is_silent; }, state);
+      telling_.stop([&](std::size_t) { return !is_silent; }, state);
     }
-    telling_->stop();
+    telling_.stop();
   }
 
   // ---- The consumer's thread
@@ -567,9 +570,10 @@ class loader_core {
 
   const std::exception_ptr cancellation_;  // made before it is needed: a stop must not want memory
   worker_binding binding_;
-  std::optional<worker_pool<body, waker>> pool_;     // its threads use all of the above
-  std::optional<worker_pool<body, waker>> telling_;  // one thread, which tells the dataset, or none
-  std::optional<std::stop_callback<cancel_all>> on_stop_;  // last: it uses the pools
+  // Members, and no optionals: a worker that fails while the pool still starts calls it.
+  worker_pool<body, waker> pool_;           // its threads use all of the above
+  worker_pool<body, waker> telling_;        // one thread, which tells the dataset, or none
+  std::stop_callback<cancel_all> on_stop_;  // last: it uses the pools
 };
 
 }  // namespace detail
