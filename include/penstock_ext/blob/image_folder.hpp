@@ -107,7 +107,7 @@ class folder_listing {
   std::string names_;
 };
 
-/// Lists the files below a folder by class, as `image_folder` says. Single-use.
+/// Lists the files below a folder by class, in the order of `image_folder`. Single-use.
 class folder_walk {
  public:
   /// Of the open folder `root`, whose path is `path`. `endings` are in small letters.
@@ -181,7 +181,7 @@ class folder_walk {
   [[nodiscard]] static bool is_folder(int base, const ::dirent& entry) noexcept {
     if (entry.d_type != DT_LNK && entry.d_type != DT_UNKNOWN) return entry.d_type == DT_DIR;
     struct ::stat status {};
-    // A link to nothing is a file, whose reading says what is wrong with it.
+    // A link to nothing counts as a file; reading it throws the reason.
     return ::fstatat(base, entry.d_name, &status, 0) == 0 && S_ISDIR(status.st_mode);
   }
 

@@ -334,7 +334,7 @@ class decode_dataset {
     std::memcpy(out.address(1), &label, sizeof label);
   }
 
-  // What the geometry says of a picture of `size`; what it throws names the picture.
+  // The geometry's plan for a picture of `size`; its exceptions name the picture.
   image_plan plan_of(const image_size& size, sample_generator& random,
                      const std::string& key) const {
     try {

@@ -25,7 +25,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 
 /// The values that an `option_search` chooses from, for each option of a loop; without values an
-/// option stays as it is. Where 0 has a meaning of its own (`workers`, `run`, `prefetch`) it may be
+/// option stays as it is. Where 0 has a special meaning (`workers`, `run`, `prefetch`) it may be
 /// among them. At most 65,536 combinations.
 struct search_space {
   /// `loader_options::workers`.
