@@ -136,8 +136,8 @@ class [[gnu::visibility("default")]] pinned_budget_exceeded : public error {
 /// take: a handle whose copies share one account. Thread-safe.
 ///
 ///     const auto budget = ps::memory_budget::share(0.5);
-///     ps::loader train{digits, ps::shuffled{}, {.batch_size = 64, .budget = budget}};
-///     ps::loader test{others, ps::sequential{}, {.batch_size = 64, .budget = budget}};
+///     ps::loader train{digits, ps::shuffled{}, {.batch_size = 64, .memory = {.budget = budget}}};
+///     ps::loader test{others, ps::sequential{}, {.batch_size = 64, .memory = {.budget = budget}}};
 ///
 /// The limit is fixed when the budget is made. What a loader takes comes back when its slots go:
 /// with the loader, or with the last lease, range or abandoned reader that outlives it.
@@ -215,9 +215,9 @@ inline pinned_budget_exceeded::pinned_budget_exceeded(const detail::slot_demand&
   if (used != 0) {
     what += detail::joined({", of which ", detail::readable_bytes(used), " are taken already"});
   }
-  what += is_least
-              ? ": lower batch_size, or raise budget"
-              : ": lower prefetch or batch_size, raise budget, or say budget_action::fewer_slots";
+  what += is_least ? ": lower batch_size, or raise memory.budget"
+                   : ": lower prefetch or batch_size, raise memory.budget, or say "
+                     "budget_action::fewer_slots";
   return what;
 }
 

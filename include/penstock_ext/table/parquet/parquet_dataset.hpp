@@ -119,7 +119,7 @@ class parquet_dataset {
   }
 
   /// Has the system read the row groups of the rows `indices`, their columns that are read, as
-  /// `loader_options::read_ahead` has it. They are decoded when they are needed.
+  /// `loader_options::ahead.bytes` has it. They are decoded when they are needed.
   void will_read(std::span<const std::uint64_t> indices) const noexcept {
     shared_->ahead->will_read(indices);
   }
