@@ -33,7 +33,7 @@ struct ahead_advice {
   if (ahead.most_bytes == 0) {
     const std::uint64_t bytes = std::min<std::uint64_t>(ahead.source_bytes, 64U << 20U);
     return {bytes, "Or .ahead = {.bytes = " + std::to_string(bytes) +
-                       ": the source can fetch before workers ask; the gain is not known."};
+                       "}: the source can fetch before workers ask; the gain is not known."};
   }
   if (ahead.samples == 0 && ahead.failed != 0) {
     return {0, "The source throws when it is told what comes: see stats().ahead.failed."};

@@ -20,7 +20,7 @@ TEST_CASE("options as text stand in a program as they are", "[tune]") {
   CHECK(ps::to_text(ps::tuned_options{}).empty());
   // In the order in which the aggregate takes them.
   const ps::loader_options load{
-      .batch_size = 1, .workers = 2, .prefetch = 3, .pinned = true, .chunk = 4};
+      .batch_size = 1, .workers = 2, .prefetch = 3, .pinned = true, .tuning = {.chunk = 4}};
   CHECK(load.tuning.chunk == 4);
   CHECK(ps::to_text(ps::tuned_options{
             .workers = 2, .chunk = 4, .prefetch = 3, .pinned = 1, .batch_size = 1}) ==
