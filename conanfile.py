@@ -45,10 +45,13 @@ class PenstockRecipe(ConanFile):
             self.requires("zlib/[>=1.2.11 <2]", transitive_headers=True, transitive_libs=True)
         if self.options.with_http:
             self.requires("libcurl/[>=7.85 <9]", transitive_headers=True, transitive_libs=True)
+            self.requires("pugixml/[>=1.11 <2]", transitive_headers=True, transitive_libs=True)
         if self.options.with_jpeg:
             self.requires("libjpeg-turbo/[>=2.1 <4]", transitive_headers=True, transitive_libs=True)
         if self.options.with_mds:
             self.requires("nlohmann_json/[>=3.10 <4]", transitive_headers=True)
+        if self.options.with_http or self.options.with_mds:
+            self.requires("openssl/[>=3 <4]", transitive_headers=True, transitive_libs=True)
         if self.options.with_png:
             self.requires("libpng/[>=1.6.37 <2]", transitive_headers=True, transitive_libs=True)
         if self.options.with_zstd:

@@ -35,6 +35,7 @@ install(
         "${CMAKE_CURRENT_LIST_DIR}/penstock_arrow.cmake"
         "${CMAKE_CURRENT_LIST_DIR}/penstock_boost.cmake"
         "${CMAKE_CURRENT_LIST_DIR}/penstock_cuda.cmake"
+        "${CMAKE_CURRENT_LIST_DIR}/penstock_libraries.cmake"
         "${CMAKE_CURRENT_LIST_DIR}/penstock_nvimgcodec.cmake"
         "${CMAKE_CURRENT_LIST_DIR}/penstock_nvtx.cmake"
         "${CMAKE_CURRENT_LIST_DIR}/penstock_torch.cmake"

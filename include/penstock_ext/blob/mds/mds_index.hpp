@@ -20,6 +20,7 @@
 #include <vector>
 
 #include <penstock_ext/blob/support/shard_file.hpp>
+#include <penstock_ext/files/crypto/digest.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/json/parsed_json.hpp>
 #include <penstock_ext/files/support/sums.hpp>
@@ -196,8 +197,8 @@ class mds_summer {
   /// A summer of this name; nothing for one that is not known.
   [[nodiscard]] static std::optional<mds_summer> of(std::string_view name) {
     if (name == known_mds_sums[0]) return mds_summer{xxh64{}};
-    if (name == known_mds_sums[1]) return mds_summer{sha1{}};
-    if (name == known_mds_sums[2]) return mds_summer{sha256{}};
+    if (name == known_mds_sums[1]) return mds_summer{digest::sha1()};
+    if (name == known_mds_sums[2]) return mds_summer{digest::sha256()};
     return std::nullopt;
   }
 
@@ -216,13 +217,12 @@ class mds_summer {
       }
       return hex_digits(bytes);
     }
-    if (sha1* const sum = std::get_if<sha1>(&sum_)) return hex_digits(sum->sum());
-    return hex_digits(std::get<sha256>(sum_).sum());
+    return hex_digits(std::get<digest>(sum_).sum());
   }
 
  private:
-  using sums = std::variant<xxh64, sha1, sha256>;
-  explicit mds_summer(const sums& sum) : sum_(sum) {}
+  using sums = std::variant<xxh64, digest>;
+  explicit mds_summer(sums sum) : sum_(std::move(sum)) {}
 
   sums sum_;
 };

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <openssl/evp.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -11,6 +13,7 @@
 #include <variant>
 
 #include <penstock/core/version.hpp>
+#include <penstock_ext/files/crypto/digest.hpp>
 #include <penstock_ext/files/support/sums.hpp>
 
 namespace penstock {
@@ -78,19 +81,12 @@ struct said_sum {
   }
 };
 
-/// Bytes as base64, with padding. Source: RFC 4648.
+/// Bytes as base64, with padding, by libcrypto. Source: RFC 4648.
 [[nodiscard]] inline std::string base64_of(std::span<const std::uint8_t> bytes) {
-  constexpr std::string_view digits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string text;
-  for (std::size_t i = 0; i < bytes.size(); i += 3) {
-    std::uint32_t three = 0;
-    for (std::size_t k = 0; k < 3; ++k)
-      three = three << 8U | (i + k < bytes.size() ? bytes[i + k] : 0U);
-    for (std::size_t k = 0; k < 4; ++k) {
-      text += i + k > bytes.size() ? '=' : digits[three >> (18 - 6 * k) & 63U];
-    }
-  }
+  std::string text((bytes.size() + 2) / 3 * 4 + 1, '\0');  // a zero at the end too
+  const int size = ::EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()), bytes.data(),
+                                     static_cast<int>(bytes.size()));
+  text.resize(static_cast<std::size_t>(size));
   return text;
 }
 
@@ -109,13 +105,13 @@ class body_sum {
         counted_.emplace<crc32_sum>();
         break;
       case sum_kind::sha_256:
-        counted_.emplace<sha256>();
+        counted_ = digest::sha256();
         break;
     }
   }
 
   /// Adds a piece of the body at the end.
-  void add(std::span<const std::byte> bytes) noexcept {
+  void add(std::span<const std::byte> bytes) {
     std::visit([&](auto& counted) { counted.add(bytes); }, counted_);
   }
 
@@ -130,7 +126,7 @@ class body_sum {
 
  private:
   said_sum said_;
-  std::variant<crc64nvme_sum, crc32c_sum, crc32_sum, sha256> counted_;
+  std::variant<crc64nvme_sum, crc32c_sum, crc32_sum, digest> counted_;
 };
 
 }  // namespace detail

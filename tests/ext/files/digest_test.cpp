@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // Sums of files beside those that Python's hashlib and xxhash give.
-#include <penstock_ext/files/support/sums.hpp>
+#include <penstock_ext/files/crypto/digest.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -8,20 +8,22 @@
 #include <string>
 #include <string_view>
 
+#include <penstock_ext/files/support/sums.hpp>
+
 #include "support/catch.hpp"
 
 namespace {
 
-using penstock::detail::sha1;
+using penstock::detail::digest;
 using penstock::detail::xxh64;
 
-std::string sha1_bytes(sha1& sum) {
+std::string sha1_bytes(digest& sum) {
   const auto bytes = sum.sum();
   return {bytes.begin(), bytes.end()};
 }
 
 std::string sha1_text(std::string_view text) {
-  return penstock::detail::hex_digits(sha1{}.add(text).sum());
+  return penstock::detail::hex_digits(digest::sha1().add(text).sum());
 }
 
 std::string xxh64_bytes(std::uint64_t sum) {
@@ -55,7 +57,7 @@ TEST_CASE("SHA-1 and XXH64 give the sums that others give", "[files]") {
   std::string of_sha1;
   std::string of_xxh64;
   for (std::size_t size = 0; size <= 140; ++size) {
-    sha1 sum;
+    digest sum = digest::sha1();
     of_sha1 += sha1_bytes(sum.add(sum_input(size)));
     of_xxh64 += xxh64_bytes(xxh64{}.add(sum_input(size)).sum());
   }
@@ -66,14 +68,14 @@ TEST_CASE("SHA-1 and XXH64 give the sums that others give", "[files]") {
 TEST_CASE("a sum does not depend on how the bytes are cut", "[files]") {
   const std::string text = sum_input(200);
   for (std::size_t piece = 1; piece < 80; ++piece) {
-    sha1 one;
+    digest one = digest::sha1();
     xxh64 other;
     for (std::size_t at = 0; at < text.size(); at += piece) {
       const auto part = std::string_view{text}.substr(at, piece);
       one.add(part);
       other.add(part);
     }
-    sha1 whole;
+    digest whole = digest::sha1();
     CHECK(sha1_bytes(one) == sha1_bytes(whole.add(text)));
     CHECK(other.sum() == xxh64{}.add(text).sum());
   }
