@@ -2,12 +2,15 @@
 # The components that need libraries, and how these are found: this project and those that use it
 # look in the same way. Installed beside penstock-config.cmake.
 
-set(penstock_components_with_libraries gzip http jpeg lockfree mds nvimgcodec parquet png search torch zstd)
+set(penstock_components_with_libraries
+    cache gzip http jpeg lockfree mds nvimgcodec parquet png search torch zstd
+)
+set(penstock_cache_libraries penstock::libxxhash)
 set(penstock_gzip_libraries ZLIB::ZLIB)
 set(penstock_http_libraries CURL::libcurl OpenSSL::Crypto pugixml::pugixml)
 set(penstock_jpeg_libraries JPEG::JPEG)
 set(penstock_lockfree_libraries Boost::headers)
-set(penstock_mds_libraries nlohmann_json::nlohmann_json OpenSSL::Crypto)
+set(penstock_mds_libraries nlohmann_json::nlohmann_json OpenSSL::Crypto penstock::libxxhash)
 set(penstock_nvimgcodec_libraries penstock::libnvimgcodec)
 set(penstock_parquet_libraries penstock::arrow)
 set(penstock_png_libraries PNG::PNG)
@@ -29,6 +32,7 @@ set(penstock_libraries
     "penstock::libnvimgcodec|penstock_nvimgcodec.cmake|nvImageCodec 0.9|PyPI: nvidia-nvimgcodec-cu13"
     "penstock::arrow|penstock_arrow.cmake|Arrow C++ with Parquet|pip: pyarrow"
     "penstock::libtorch|penstock_torch.cmake|libtorch 1.13|Debian: libtorch-dev"
+    "penstock::libxxhash|penstock_xxhash.cmake|libxxhash 0.8|Debian: libxxhash-dev"
     "penstock::libzstd|penstock_zstd.cmake|libzstd 1.4|Debian: libzstd-dev"
 )
 set(penstock_libraries_dir "${CMAKE_CURRENT_LIST_DIR}")

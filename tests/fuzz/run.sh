@@ -35,8 +35,9 @@ for target in "${targets[@]}"; do
   mkdir -p "$work/corpus"
   libraries=()
   case $target in
+    cache_block) libraries=(-lxxhash) ;;
     gzip) libraries=(-lz) ;;
-    mds | mds_index) libraries=(-lcrypto) ;;
+    mds | mds_index) libraries=(-lcrypto -lxxhash) ;;
     s3_list) libraries=(-lpugixml) ;;
     jpeg) libraries=(-ljpeg) ;;
     png) libraries=(-lpng -lz) ;;

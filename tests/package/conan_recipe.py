@@ -81,10 +81,10 @@ class Anything:
 
 
 # CMake's name for what switches a part off, and what the part requires.
-parts = {"gzip": ("ZLIB", "zlib"), "http": ("CURL", "libcurl pugixml openssl"),
-         "jpeg": ("JPEG", "libjpeg-turbo"), "mds": ("nlohmann_json", "nlohmann_json openssl"),
+parts = {"cache": ("xxHash", "xxhash"), "gzip": ("ZLIB", "zlib"), "http": ("CURL", "libcurl pugixml openssl"),
+         "jpeg": ("JPEG", "libjpeg-turbo"), "mds": ("nlohmann_json", "nlohmann_json openssl xxhash"),
          "png": ("PNG", "libpng"), "zstd": ("zstd", "zstd")}
-for wanted in ({*parts, "lockfree"}, {"gzip"}, {"http"}, {"jpeg"}, {"lockfree"}, {"mds"}, {"png"}, {"zstd"}, set()):
+for wanted in ({*parts, "lockfree"}, {"cache"}, {"gzip"}, {"http"}, {"jpeg"}, {"lockfree"}, {"mds"}, {"png"}, {"zstd"}, set()):
     recipe = conanfile.PenstockRecipe()
     recipe.recipe_folder = recipe.source_folder = root
     recipe.package_folder = os.path.join(root, "none")
@@ -107,8 +107,9 @@ for wanted in ({*parts, "lockfree"}, {"gzip"}, {"http"}, {"jpeg"}, {"lockfree"},
     expected = ["C++20", "deps", "toolchain", "configure", "install", "copy LICENSE"]
     assert steps == expected, steps
     assert variables["PENSTOCK_LOCKFREE"] is ("lockfree" in wanted)
+    kept = wanted | ({"cache"} if "mds" in wanted else set())  # MDS needs what the cache does
     for part in parts:
-        assert variables[f"CMAKE_DISABLE_FIND_PACKAGE_{parts[part][0]}"] is (part not in wanted)
+        assert variables[f"CMAKE_DISABLE_FIND_PACKAGE_{parts[part][0]}"] is (part not in kept)
 
 cmake = load(None, os.path.join(root, "CMakeLists.txt"))
 for name in variables:
