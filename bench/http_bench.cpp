@@ -40,7 +40,7 @@
 
 #include <penstock/penstock.hpp>
 #include <penstock_ext/blob/stored_blobs.hpp>
-#include <penstock_ext/store/cached_store.hpp>
+#include <penstock_ext/store/cache/cached_store.hpp>
 #include <penstock_ext/store/http/http_store.hpp>
 #include <penstock_ext/store/local_store.hpp>
 

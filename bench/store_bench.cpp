@@ -39,7 +39,7 @@
 
 #include <penstock/penstock.hpp>
 #include <penstock_ext/blob/stored_blobs.hpp>
-#include <penstock_ext/store/cached_store.hpp>
+#include <penstock_ext/store/cache/cached_store.hpp>
 #include <penstock_ext/store/local_store.hpp>
 
 #include "support/blob_samples.hpp"

@@ -18,7 +18,7 @@
 #include <penstock/load/loader.hpp>
 #include <penstock/order/sampler.hpp>
 #include <penstock_ext/blob/stored_blobs.hpp>
-#include <penstock_ext/store/cached_store.hpp>
+#include <penstock_ext/store/cache/cached_store.hpp>
 
 #include "ext/store/belady.hpp"
 #include "ext/store/counting_store.hpp"

@@ -7,8 +7,8 @@
 # Environment: RUNS ends a target after so many executions, BYTES after so many bytes of input, if
 # its seconds last. LEN_CONTROL=0 tries long inputs from the start, which slow targets need to see
 # many bytes.
-# Needs clang++ with its runtime (Debian: clang libclang-rt-14-dev) with zlib,
-# libjpeg-turbo, libpng and libzstd. What it finds stays in
+# Needs clang++ with its runtime (Debian: clang libclang-rt-14-dev) and the libraries that
+# `bash tests/run.sh --all` installs. What it finds stays in
 # build/fuzz/<target>/, with the corpus grown on the way. Exit status 1 on a finding.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -35,7 +35,10 @@ for target in "${targets[@]}"; do
   mkdir -p "$work/corpus"
   libraries=()
   case $target in
+    cache_block) libraries=(-lxxhash) ;;
     gzip) libraries=(-lz) ;;
+    mds | mds_index) libraries=(-lcrypto -lxxhash) ;;
+    s3_list) libraries=(-lpugixml) ;;
     jpeg) libraries=(-ljpeg) ;;
     png) libraries=(-lpng -lz) ;;
     zstd) libraries=(-lzstd) ;;

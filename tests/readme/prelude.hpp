@@ -48,7 +48,7 @@
 #include <penstock_ext/search/option_search.hpp>
 #include <penstock_ext/search/tuned_text.hpp>
 #include <penstock_ext/serve/batcher.hpp>
-#include <penstock_ext/store/cached_store.hpp>
+#include <penstock_ext/store/cache/cached_store.hpp>
 #include <penstock_ext/store/local_store.hpp>
 
 #ifdef PENSTOCK_PAGES_JPEG

@@ -19,7 +19,7 @@
 #include <penstock/penstock.hpp>
 #include <penstock_ext/blob/stored_blobs.hpp>
 #include <penstock_ext/image/crop.hpp>
-#include <penstock_ext/store/cached_store.hpp>
+#include <penstock_ext/store/cache/cached_store.hpp>
 
 #include "data/read_batch.hpp"
 #include "ext/image/blobs.hpp"

@@ -13,8 +13,8 @@
 
 #include <penstock/core/error.hpp>
 #include <penstock_ext/store/byte_store.hpp>
-#include <penstock_ext/store/cached_store_options.hpp>
-#include <penstock_ext/store/detail/cache/block_cache.hpp>
+#include <penstock_ext/store/cache/cached_store_options.hpp>
+#include <penstock_ext/store/cache/detail/block_cache.hpp>
 #include <penstock_ext/store/support/store_ref.hpp>
 
 namespace penstock {
