@@ -144,8 +144,8 @@ class new_file {
     }
   }
 
-  /// Gives the file its name, and the mode of the one that it replaces, when the disk has all of it.
-  /// Throws `file_unwritable`: the old file is as it was.
+  /// Gives the file its name, and the mode of the one that it replaces, when the disk has all of
+  /// it. Throws `file_unwritable`: the old file is as it was.
   void finish() {
     if (mode_) static_cast<void>(::fchmod(file_.get(), *mode_));
     if (const int problem = sync_descriptor(file_.get()); problem != 0) {
@@ -226,7 +226,8 @@ class bulk_file_source {
 
   /// How many bytes it reads.
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
-  /// Fills `out` with those from `offset` on. Thread-safe. Throws `file_truncated`, `file_unreadable`.
+  /// Fills `out` with those from `offset` on. Thread-safe. Throws `file_truncated` and
+  /// `file_unreadable`.
   void read(std::uint64_t offset, std::span<std::byte> out) const {
     for (std::size_t filled = 0; filled < out.size();) {
       const std::uint64_t at = offset_ + offset + filled;
@@ -281,8 +282,8 @@ class bulk_file_source {
 
 /// A `bulk_sink` that makes a file of the bytes as they are, whole or not at all: it is written
 /// beside the one that it replaces and named NAME.part-PROCESS-NUMBER until the disk has all of it.
-/// A failed download leaves the old file as it was and removes the new one; a process that is killed
-/// leaves the new one under that name.
+/// A failed download leaves the old file as it was and removes the new one; a process that is
+/// killed leaves the new one under that name.
 class bulk_file_sink {
  public:
   /// Called on a thread of the download when the file has its name, with its CRC-64/NVME.

@@ -74,9 +74,9 @@ namespace detail {
 ///
 ///     u64 n, little-endian; n bytes of JSON; the tensors' bytes
 ///
-/// The member "__metadata__" of the JSON has texts; each other one is a tensor: "dtype", "shape" and
-/// "data_offsets", its first byte and its end, both counted from the end of the JSON. The tensors
-/// cover all bytes, without holes.
+/// The member "__metadata__" of the JSON has texts; each other one is a tensor: "dtype", "shape"
+/// and "data_offsets", its first byte and its end, both counted from the end of the JSON. The
+/// tensors cover all bytes, without holes.
 struct safetensors_header {
   std::vector<safetensor> tensors;  ///< by `offset`
   std::map<std::string, std::string> metadata;
@@ -93,7 +93,8 @@ class safetensors_parser {
   safetensors_parser(std::string_view text, std::string path, std::uint64_t data)
       : text_(text), path_(std::move(path)), data_(data) {}
 
-  /// Throws `file_format_error` and its children, `file_truncated` where tensors lie beyond the end.
+  /// Throws `file_format_error` and its children, and `file_truncated` where tensors lie beyond the
+  /// end.
   [[nodiscard]] safetensors_header read() {
     if (text_.empty() || text_.front() != '{') refuse(0, "{, with which JSON begins", "no {");
     const auto left = parsed_json(
@@ -319,8 +320,8 @@ class safetensors_file {
 };
 
 /// A `bulk_sink` that makes a safetensors file, whole or not at all: as `bulk_file_sink`. The
-/// header's metadata has as "penstock.crc64nvme" the CRC-64/NVME of the file with zeros for those 16
-/// digits; other readers pass over it.
+/// header's metadata has as "penstock.crc64nvme" the CRC-64/NVME of the file with zeros for those
+/// 16 digits; other readers pass over it.
 class safetensors_sink {
  public:
   /// Makes the file `path` of these tensors, one after the other; their `offset` and `bytes` are not
