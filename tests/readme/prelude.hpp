@@ -30,6 +30,7 @@
 #include <penstock/order/block_shuffled.hpp>
 #include <penstock/order/bucketed.hpp>
 #include <penstock/penstock.hpp>
+#include <penstock/transfer/bulk.hpp>
 #include <penstock/transfer/results.hpp>
 #include <penstock_ext/blob/image_folder.hpp>
 #include <penstock_ext/blob/stored_blobs.hpp>

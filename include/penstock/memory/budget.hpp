@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <penstock/core/error.hpp>
@@ -41,9 +42,11 @@ namespace detail {
 
 /// A demand for slots of host memory, made to a `memory_budget`.
 struct slot_demand {
-  std::uint64_t slot_count = 0;  ///< as many as are asked for
-  std::uint64_t least = 0;       ///< fewer than these are of no use
-  std::uint64_t slot_bytes = 0;  ///< bytes of each
+  std::uint64_t slot_count = 0;              ///< as many as are asked for
+  std::uint64_t least = 0;                   ///< fewer than these are of no use
+  std::uint64_t slot_bytes = 0;              ///< bytes of each
+  std::string_view lower = "batch_size";     ///< the option that makes them smaller
+  std::string_view raise = "memory.budget";  ///< the option that is the budget
 };
 
 /// What the copies of a budget share with the reservations out of it.
@@ -215,7 +218,7 @@ inline pinned_budget_exceeded::pinned_budget_exceeded(const detail::slot_demand&
   if (used != 0) {
     what += detail::joined({", of which ", detail::readable_bytes(used), " are taken already"});
   }
-  what += is_least ? ": lower batch_size, or raise memory.budget"
+  what += is_least ? detail::joined({": lower ", demand.lower, ", or raise ", demand.raise})
                    : ": lower prefetch or batch_size, raise memory.budget, or say "
                      "budget_action::fewer_slots";
   return what;

@@ -46,6 +46,12 @@ class [[gnu::visibility("default")]] file_unreadable : public file_error {
   using file_error::file_error;
 };
 
+/// The file can't be written; `found()` is the system's reason, such as a full disk.
+class [[gnu::visibility("default")]] file_unwritable : public file_error {
+ public:
+  using file_error::file_error;
+};
+
 /// The file ends too early.
 class [[gnu::visibility("default")]] file_truncated : public file_error {
  public:
