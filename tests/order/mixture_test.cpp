@@ -79,7 +79,7 @@ std::string problem_of(std::span<const std::uint64_t> amounts, double temperatur
 
 }  // namespace
 
-TEST_CASE("every window of one round has the exact shares", "[order][promise:exact-22]") {
+TEST_CASE("every window of one round has the exact shares", "[order][promise:exact-23]") {
   const sizes of_parts{70, 50, 30};
   const ps::mixture mixture =
       mixed({.schedule = {{{}, {6, 3, 1}}, {{.step = 12}, {4, 4, 2}}}, .batch_size = 10}, of_parts);
@@ -94,7 +94,7 @@ TEST_CASE("every window of one round has the exact shares", "[order][promise:exa
 }
 
 TEST_CASE("a part has each sample once an epoch, in another order each time",
-          "[order][promise:exact-22]") {
+          "[order][promise:exact-23]") {
   const sizes of_parts{100, 7};
   // Its epochs go on over those of the mixture.
   const ps::mixture mixture =
@@ -116,7 +116,7 @@ TEST_CASE("a part has each sample once an epoch, in another order each time",
 }
 
 TEST_CASE("with drop_out an epoch has every sample once, and the others keep their shares",
-          "[order][promise:exact-22]") {
+          "[order][promise:exact-23]") {
   const sizes of_parts{40, 6, 20};
   const ps::mixture mixture =
       mixed({.schedule = {{{}, {1, 1, 2}}}, .when_through = drop_out}, of_parts);
@@ -170,7 +170,7 @@ TEST_CASE("steps of a mixture are the same global batches for every world",
 }
 
 TEST_CASE("a change of weights that a state does not know is refused, and allowed when said so",
-          "[order][resume][promise:exact-7][promise:exact-23]") {
+          "[order][resume][promise:exact-7][promise:exact-24]") {
   const numbered web{.count = 50};
   const numbered code{.count = 30};
   const auto both = ps::concat(web, code);
@@ -179,12 +179,12 @@ TEST_CASE("a change of weights that a state does not know is refused, and allowe
   const ps::loader_state state = old.state_at({0, 6});
 
   const ps::mixture after = before.continued({state.epoch, state.batch}, {1, 2});
-  CHECK(after.fingerprint() != before.fingerprint());
-  CHECK(after.fingerprint() ==
+  CHECK(after.order_fingerprint() != before.order_fingerprint());
+  CHECK(after.order_fingerprint() ==
         ps::mixture{{.seed = 1, .schedule = {{{}, {6, 2}}, {{.step = 6}, {1, 2}}}, .batch_size = 4},
                     web,
                     code}
-            .fingerprint());
+            .order_fingerprint());
   ps::loader fresh{both, after, {.batch_size = 4, .workers = 3}};
   CHECK_THROWS_AS(fresh.resume(state, 1), ps::state_mismatch);
   const ps::loader_state said = with_order_of(state, fresh.state_at({}));
@@ -220,9 +220,9 @@ TEST_CASE("a change far beyond the first samples of an epoch is in the fingerpri
     return mixed({.schedule = {{{}, {1, 1}}, {{.step = step}, {1, 2}}}, .batch_size = 8},
                  {1'000'000, 1'000'000});
   };
-  CHECK(at(200'001).fingerprint() != at(200'000).fingerprint());
-  CHECK(mixed({}, {5, 5}).fingerprint() != mixed({}, {5, 6}).fingerprint());
-  CHECK(mixed({.seed = 1}, {5, 5}).fingerprint() != mixed({.seed = 2}, {5, 5}).fingerprint());
+  CHECK(at(200'001).order_fingerprint() != at(200'000).order_fingerprint());
+  CHECK(mixed({}, {5, 5}).order_fingerprint() != mixed({}, {5, 6}).order_fingerprint());
+  CHECK(mixed({.seed = 1}, {5, 5}).order_fingerprint() != mixed({.seed = 2}, {5, 5}).order_fingerprint());
 }
 
 TEST_CASE("bad options of a mixture are refused by name", "[order][promise:honest-7]") {
@@ -349,7 +349,7 @@ ps::mixture killed_mixture() {
 }  // namespace
 
 TEST_CASE("a training that is killed a hundred times has the samples of one that is not",
-          "[order][resume][promise:exact-23]") {
+          "[order][resume][promise:exact-24]") {
   const test::temp_dir folder;
   ps::sample_generator gen{{.seed = 1}, 0};
   constexpr std::array worlds{1, 2, 3, 4};

@@ -109,7 +109,7 @@ std::string problem_of(Call call) {
 
 }  // namespace
 
-TEST_CASE("a weight counts from the step it is set in plus lag", "[order][promise:exact-24]") {
+TEST_CASE("a weight counts from the step it is set in plus lag", "[order][promise:exact-25]") {
   const auto expected = slow_training(100);
   CHECK(expected[0] != expected[1]);
   for (const std::uint64_t ahead : {0U, 1U, 3U, 5U}) {
@@ -129,7 +129,7 @@ TEST_CASE("a weight counts from the step it is set in plus lag", "[order][promis
   }
 }
 
-TEST_CASE("no batch depends on how far a loader reads ahead", "[order][promise:exact-24]") {
+TEST_CASE("no batch depends on how far a loader reads ahead", "[order][promise:exact-25]") {
   const auto expected = slow_training(40);
   for (const std::size_t workers : {std::size_t{1}, std::size_t{3}}) {
     for (const std::size_t prefetch : {std::size_t{1}, std::size_t{2}, std::size_t{4}}) {
@@ -149,7 +149,7 @@ TEST_CASE("no batch depends on how far a loader reads ahead", "[order][promise:e
 }
 
 TEST_CASE("a lag that is too short for what was read ahead is refused",
-          "[order][promise:exact-24]") {
+          "[order][promise:exact-25]") {
   const ps::prioritized order{ramp(), options};
   static_cast<void>(step_of(order, 7));
   CHECK(problem_of([&] { train(order, 1, {1}); }) ==
@@ -159,7 +159,7 @@ TEST_CASE("a lag that is too short for what was read ahead is refused",
   CHECK(problem_of([&] { train(order, 1, {1}); }) != "none");
 }
 
-TEST_CASE("a training goes on from its state, with any world", "[order][promise:exact-24]") {
+TEST_CASE("a training goes on from its state, with any world", "[order][promise:exact-25]") {
   const auto expected = slow_training(60);
   bytes state;
   ps::sample_generator gen{{.seed = 2}, 0};
@@ -190,7 +190,7 @@ TEST_CASE("a training goes on from its state, with any world", "[order][promise:
   }
 }
 
-TEST_CASE("the state of a step that has passed is that of then", "[order][promise:exact-24]") {
+TEST_CASE("the state of a step that has passed is that of then", "[order][promise:exact-25]") {
   const auto expected = slow_training(30);
   const ps::prioritized order{ramp(), options};
   bytes then;
@@ -269,6 +269,6 @@ TEST_CASE("bad arguments of prioritized are refused by name", "[order][promise:h
   CHECK_THROWS_AS(order.set({}, indices{1}, floats{65'537}), ps::option_error);
   CHECK_THROWS_AS(order.set({.epoch = 0, .step = 11}, indices{1}, floats{1}), ps::option_error);
   CHECK_THROWS_AS((ps::loader{numbered{.count = n}, order, {.batch_size = 4}}), ps::option_error);
-  CHECK(order.fingerprint() !=
-        ps::prioritized{ramp(), {.seed = 5, .batch_size = 8, .lag = 6}}.fingerprint());
+  CHECK(order.order_fingerprint() !=
+        ps::prioritized{ramp(), {.seed = 5, .batch_size = 8, .lag = 6}}.order_fingerprint());
 }
