@@ -35,9 +35,11 @@ install(
         "${CMAKE_CURRENT_LIST_DIR}/penstock_arrow.cmake"
         "${CMAKE_CURRENT_LIST_DIR}/penstock_boost.cmake"
         "${CMAKE_CURRENT_LIST_DIR}/penstock_cuda.cmake"
+        "${CMAKE_CURRENT_LIST_DIR}/penstock_libraries.cmake"
         "${CMAKE_CURRENT_LIST_DIR}/penstock_nvimgcodec.cmake"
         "${CMAKE_CURRENT_LIST_DIR}/penstock_nvtx.cmake"
         "${CMAKE_CURRENT_LIST_DIR}/penstock_torch.cmake"
+        "${CMAKE_CURRENT_LIST_DIR}/penstock_xxhash.cmake"
         "${CMAKE_CURRENT_LIST_DIR}/penstock_zstd.cmake"
   DESTINATION "${penstock_package_dir}"
 )

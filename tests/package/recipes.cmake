@@ -3,7 +3,7 @@
 # stand-ins of vcpkg's functions, the conanfile (where there is Python) on stand-ins of Conan's
 # classes.
 #   cmake -Droot=<the repository> -Dwork=<scratch> -Dgenerator=... -Dmake=... -Dboost=<the headers'
-#   folder> -Dcompiler=... -Dversion=... -Dcomponents=<gzip,http,jpeg,lockfree,mds,png,zstd> -P recipes.cmake
+#   folder> -Dcompiler=... -Dversion=... -Dcomponents=<cache,gzip,http,jpeg,lockfree,mds,png,zstd> -P recipes.cmake
 cmake_policy(VERSION 3.25)
 file(REMOVE_RECURSE "${work}")
 
@@ -100,7 +100,7 @@ function(check_port features)
   if(NOT left STREQUAL "include;share")
     message(FATAL_ERROR "the port leaves ${left}, not just include and share")
   endif()
-  foreach(component IN ITEMS gzip http jpeg lockfree mds png zstd)
+  foreach(component IN ITEMS cache gzip http jpeg lockfree mds png zstd)
     set(has FALSE)
     if(EXISTS "${package}/penstock-${component}-targets.cmake")
       set(has TRUE)

@@ -32,6 +32,7 @@
 #include <penstock/order/mixture.hpp>
 #include <penstock/order/prioritized.hpp>
 #include <penstock/penstock.hpp>
+#include <penstock/transfer/bulk.hpp>
 #include <penstock/transfer/results.hpp>
 #include <penstock_ext/blob/image_folder.hpp>
 #include <penstock_ext/blob/stored_blobs.hpp>
@@ -50,7 +51,7 @@
 #include <penstock_ext/search/option_search.hpp>
 #include <penstock_ext/search/tuned_text.hpp>
 #include <penstock_ext/serve/batcher.hpp>
-#include <penstock_ext/store/cached_store.hpp>
+#include <penstock_ext/store/cache/cached_store.hpp>
 #include <penstock_ext/store/local_store.hpp>
 
 #ifdef PENSTOCK_PAGES_JPEG

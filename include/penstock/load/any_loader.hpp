@@ -186,8 +186,8 @@ class any_loader {
     return *this;
   }
 
-  /// Ends all threads as soon as the reads under way return, see also `loader_options::timeout`.
-  /// Leases stay valid, ranges end.
+  /// Ends all threads as soon as the reads under way return, see also
+  /// `loader_options::faults.timeout`. Leases stay valid, ranges end.
   ~any_loader() { shut_down(); }
 
   /// The batches of the epochs `first` to `last`, the latter not included, without a pause between
@@ -256,7 +256,7 @@ class any_loader {
     return core().last_failure();
   }
 
-  /// What could not be read so far and what was done about it by `loader_options::on_error`,
+  /// What could not be read so far and what was done about it by `loader_options::faults.on_error`,
   /// including batches that are only read ahead; empty where every exception simply propagates.
   /// From any thread.
   [[nodiscard]] failure_report failures() const { return core().failures(); }
@@ -269,8 +269,8 @@ class any_loader {
   /// From any thread, also while a loop runs; allocates a list of at most 32.
   [[nodiscard]] tuning_history tuning() const { return core().tuning(); }
 
-  /// How many threads were detached because their read hung beyond `loader_options::timeout`.
-  /// From any thread.
+  /// How many threads were detached because their read hung beyond
+  /// `loader_options::faults.timeout`. From any thread.
   [[nodiscard]] std::size_t abandoned_readers() const noexcept {
     return core().abandoned_readers();
   }
@@ -307,7 +307,7 @@ class any_loader {
   [[nodiscard]] std::stop_token stop_token() const noexcept { return options().stop; }
   /// What the batches are called in a trace of `recorder`; 0 where they are not recorded there.
   [[nodiscard]] std::uint64_t trace_flow(const trace_recorder* recorder) const noexcept {
-    return recorder == options().trace ? core().observer().trace_flow() : 0;
+    return recorder == options().observe.trace ? core().observer().trace_flow() : 0;
   }
   /// @}
 

@@ -355,7 +355,7 @@ class prioritized_order {
 /// Draws with replacement, by weights that the training sets: losses, pass rates.
 ///
 ///     ps::prioritized order{weights, {.seed = 1, .batch_size = 64, .lag = 8}};
-///     ps::loader loader{data, order, {.batch_size = 64, .prefetch = 4, .indices = true}};
+///     ps::loader loader{data, order, {.batch_size = 64, .prefetch = 4, .observe = {.indices = true}}};
 ///     for (auto& batch : loader.epoch(0)) {
 ///       ...                                                          // losses: one for each sample
 ///       order.set({batch.epoch(), batch.number()}, batch.indices(), losses);

@@ -46,7 +46,7 @@ concept epoch_order =
 /// `torch.utils.data.Sampler`.
 ///
 /// An exception from `order` is rethrown at the turn of the first batch that needs the order. A
-/// slow `order` is covered by `loader_options::stall_warning` and `timeout`. A sampler whose
+/// slow `order` is covered by `loader_options::faults.stall_warning` and `timeout`. A sampler whose
 /// `order` refers to another owner's memory has `static constexpr bool borrows = true`; then a
 /// loader's destructor waits for it.
 template <class Sampler>

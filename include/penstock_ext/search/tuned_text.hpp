@@ -26,7 +26,7 @@ namespace detail {
   throw text_error("tuned options", offset, expected, found);
 }
 
-/// The options, and where `has_cost` says so the cost, of an object that begins at byte `begin`.
+/// The options, and with `has_cost` the cost, of an object that begins at byte `begin`.
 [[nodiscard]] inline trial trial_of(const nlohmann::ordered_json& object, std::size_t begin,
                                     bool has_cost) {
   trial read;

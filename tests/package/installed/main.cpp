@@ -4,6 +4,10 @@
 #include <penstock_ext/files.hpp>
 #include <penstock_ext/image.hpp>
 #endif
+#ifdef WITH_CACHE
+#include <penstock_ext/store/cache/cached_store.hpp>  // needs xxhash.h, of penstock::cache
+#include <penstock_ext/store/local_store.hpp>
+#endif
 #ifdef WITH_LOCKFREE
 #include <penstock_ext/lockfree.hpp>  // needs Boost, which comes with penstock::lockfree
 #endif
@@ -28,6 +32,9 @@
 #ifdef WITH_PNG
 #include <penstock_ext/image/png/png.hpp>  // needs png.h, which comes with penstock::png
 #endif
+#ifdef WITH_SAFETENSORS
+#include <penstock_ext/files/safetensors/safetensors.hpp>  // needs nlohmann-json
+#endif
 #ifdef WITH_SEARCH
 #include <penstock_ext/search.hpp>  // needs nlohmann-json, which comes with penstock::search
 #endif
@@ -41,6 +48,9 @@
 #include <cstdio>
 
 int main() {
+#ifdef WITH_CACHE
+  std::printf("sum: %llx\n", static_cast<unsigned long long>(penstock::detail::checksum({})));
+#endif
 #ifdef WITH_GZIP
   std::printf("zlib %s\n", zlibVersion());
 #endif
@@ -63,6 +73,9 @@ int main() {
 #endif
 #ifdef WITH_PNG
   std::printf("PNG: %d\n", penstock::png_decoder{}.matches({}));
+#endif
+#ifdef WITH_SAFETENSORS
+  static_assert(penstock::bulk_sink<penstock::safetensors_sink>);
 #endif
 #ifdef WITH_SEARCH
   std::printf("trials: %zu\n", penstock::read_trials("[]").size());

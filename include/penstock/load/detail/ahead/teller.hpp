@@ -190,7 +190,7 @@ class plan_follower {
         sample_bytes_(std::max<std::size_t>(1, layout.sample_bytes())),
         read_(&read),
         seen_(&observer.of_teller()),
-        ledger_(options.read_ahead == 0 ? 0 : (std::min)(options.read_ahead, Told::most(data))) {
+        ledger_(options.ahead.bytes == 0 ? 0 : (std::min)(options.ahead.bytes, Told::most(data))) {
     if (!Told::is_counted) return;
     seen_->most_bytes.set(ledger_.most());
     seen_->source_bytes.set(Told::most(data));
@@ -333,7 +333,7 @@ class plan_follower {
 };
 
 /// Tells a dataset what is read, ahead of the workers: what it is to fetch, and further ahead what
-/// it had better keep; see `loader_options::read_ahead`. One thread tells, the consumer's where
+/// it had better keep; see `loader_options::ahead.bytes`. One thread tells, the consumer's where
 /// there are no workers. Nobody waits for the dataset or the sampler: what is told too late, or not
 /// at all, is read all the same.
 class look_ahead {

@@ -134,7 +134,7 @@ inline std::size_t run_share(const loader_options& options) noexcept {
   return (options.batch_size + 2 * options.workers - 1) / (2 * options.workers);
 }
 
-/// `run`, within the limits of a batch and of a claim.
+/// `run` samples, within the limits of a batch and of a claim.
 inline std::size_t possible_run(std::size_t run, std::size_t batch) noexcept {
   constexpr std::size_t runs = most_runs;
   run = (std::max)(run, (batch + runs - 1) / runs);
@@ -146,7 +146,8 @@ inline std::size_t possible_run(std::size_t run, std::size_t batch) noexcept {
 inline std::size_t run_size(const loader_options& options, std::size_t sample_bytes) noexcept {
   constexpr std::size_t least_bytes = 4096;
   const std::size_t page = (least_bytes + sample_bytes - 1) / sample_bytes;
-  const std::size_t run = options.run == 0 ? (std::max)(run_share(options), page) : options.run;
+  const std::size_t run =
+      options.tuning.chunk == 0 ? (std::max)(run_share(options), page) : options.tuning.chunk;
   return possible_run(run, options.batch_size);
 }
 
@@ -154,7 +155,7 @@ inline std::size_t run_size(const loader_options& options, std::size_t sample_by
 /// longer than its bytes say.
 inline std::size_t least_run_size(const loader_options& options,
                                   std::size_t sample_bytes) noexcept {
-  if (options.run != 0) return run_size(options, sample_bytes);
+  if (options.tuning.chunk != 0) return run_size(options, sample_bytes);
   return possible_run(run_share(options), options.batch_size);
 }
 
@@ -234,11 +235,12 @@ class run_length {
 
 /// Whether anything is chosen while the loop runs; for resolved options, see `resolved`.
 inline bool has_automatic(const loader_options& options) noexcept {
-  return options.workers != 0 && (options.cpus != automatic || options.prefetch == automatic);
+  return options.workers != 0 &&
+         (options.tuning.cpus != automatic || options.prefetch == automatic);
 }
 /// How many workers take part at first; for resolved options.
 inline std::size_t first_workers(const loader_options& options) noexcept {
-  return options.cpus != automatic ? 1 : options.workers;
+  return options.tuning.cpus != automatic ? 1 : options.workers;
 }
 
 /// The batches that are read ahead where the options name no number.
@@ -263,7 +265,7 @@ inline std::size_t wanted_slots(const loader_options& options, std::size_t slot_
 /// What the host slots are made of.
 inline memory_kind slot_memory(const loader_options& options) noexcept {
   if (!options.pinned) return memory_kind::pageable;
-  return options.pageable_fallback ? memory_kind::pinned_or_pageable : memory_kind::pinned;
+  return options.memory.pageable_fallback ? memory_kind::pinned_or_pageable : memory_kind::pinned;
 }
 
 }  // namespace detail
