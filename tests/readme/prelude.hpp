@@ -29,6 +29,8 @@
 #include <penstock/observe.hpp>
 #include <penstock/order/block_shuffled.hpp>
 #include <penstock/order/bucketed.hpp>
+#include <penstock/order/mixture.hpp>
+#include <penstock/order/prioritized.hpp>
 #include <penstock/penstock.hpp>
 #include <penstock/transfer/bulk.hpp>
 #include <penstock/transfer/results.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <compare>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -55,12 +56,29 @@ concept sampler = std::copyable<Sampler> &&
                     { sampler.order(n, epoch) } -> epoch_order;
                   };
 
+/// A place in a training: step `step` of epoch `epoch`, both counted from 0. A step is a batch, over
+/// all ranks. The place {e, steps of an epoch} is that of {e + 1, 0}.
+struct training_place {
+  /// The epoch.
+  std::uint64_t epoch = 0;
+  /// The step within it.
+  std::uint64_t step = 0;
+  friend auto operator<=>(const training_place&, const training_place&) = default;
+};
+
 namespace detail {
 
 /// A sampler for one batch size, such as `sharded`; a loader with another batch size refuses it.
 template <class Sampler>
 concept sampler_of_batches = sampler<Sampler> && requires(const Sampler& sampler) {
   { sampler.batch_size() } -> std::same_as<std::size_t>;
+};
+
+/// A sampler that counts steps of so many samples over all ranks; 0: it counts none. A loader and a
+/// `sharded` with another number refuse it.
+template <class Sampler>
+concept sampler_of_steps = sampler<Sampler> && requires(const Sampler& sampler) {
+  { sampler.step_size() } -> std::same_as<std::size_t>;
 };
 
 /// The order of one epoch of a sampler.

@@ -107,7 +107,7 @@ class sharded {
   }();
 
   /// Distributes the order of `all`. Throws `option_error` unless 0 <= rank < world and `world`
-  /// divides `global_batch`, which is at least 1.
+  /// divides `global_batch`, which is at least 1, and that of a sampler that counts steps.
   sharded(Sampler all, const shard_options& options) : all_(std::move(all)), options_(options) {
     const auto [rank, world, global_batch, tail] = options;
     if (world < 1) throw option_error("world", "must be at least 1, is " + std::to_string(world));
@@ -124,6 +124,13 @@ class sharded {
           "must be a multiple of the world of " + std::to_string(world) + ", is " +
               std::to_string(global_batch) + ", which leaves " + std::to_string(rest) + ": take " +
               (below == 0 ? "" : std::to_string(below) + " or ") + std::to_string(below + ranks));
+    }
+    if constexpr (detail::sampler_of_steps<Sampler>) {
+      const std::size_t step = all_.step_size();
+      if (step == 0 || step == global_batch) return;
+      throw option_error("global_batch", "must be the sampler's batch_size of " +
+                                             std::to_string(step) + ", is " +
+                                             std::to_string(global_batch));
     }
   }
 

@@ -66,6 +66,16 @@ struct loader_state {
   friend void require_same_order(const loader_state& state, const loader_state& own) {
     detail::require_same_order(state, own);
   }
+
+  /// `state` for a loader with another order, whose own state is `own`: the caller says that the
+  /// batches from there on may be other ones, as those of a `mixture` that is `continued`:
+  /// `loader.resume(with_order_of(state, loader.state_at({})), last_epoch)`. Throws
+  /// `state_mismatch` where anything but the order differs.
+  [[nodiscard]] friend loader_state with_order_of(loader_state state, const loader_state& own) {
+    state.order = own.order;
+    detail::require_same_order(state, own);
+    return state;
+  }
 };
 
 static_assert(std::is_trivially_copyable_v<loader_state> && sizeof(loader_state) == 64,

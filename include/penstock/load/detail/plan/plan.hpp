@@ -27,6 +27,11 @@ void require_batches_of(const Sampler& order, const loader_options& options) {
     if (order.batch_size() == options.batch_size) return;
     refuse_option("batch_size", {"must be the sampler's ", order.batch_size(),
                                  " (sharded: global_batch / world), is ", options.batch_size});
+  } else if constexpr (sampler_of_steps<Sampler>) {
+    const std::size_t step = order.step_size();
+    if (step == 0 || step == options.batch_size) return;
+    refuse_option("batch_size",
+                  {"must be that of the sampler's options, ", step, ", is ", options.batch_size});
   }
 }
 
