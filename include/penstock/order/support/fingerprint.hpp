@@ -16,11 +16,13 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A hash of a sampler's order, made of the first and the middle indices of two epochs. Samplers
-/// whose orders differ there collide with a probability of 2^-64.
+/// A hash of a sampler's order, made of the first and the middle indices of two epochs, and of the
+/// sampler's own `fingerprint()` where it has one. Samplers whose orders differ there collide with a
+/// probability of 2^-64.
 template <sampler Sampler>
 [[nodiscard]] std::uint64_t order_fingerprint(const Sampler& order, std::uint64_t dataset_size) {
   word_hash hash;
+  if constexpr (requires { order.fingerprint(); }) hash.add(order.fingerprint());
   const std::uint64_t samples = order.size(dataset_size);
   std::array<std::uint64_t, 16> indices{};
   for (std::uint64_t epoch = 0; epoch < 2; ++epoch) {

@@ -26,7 +26,8 @@ void require_batches_of(const Sampler& order, const loader_options& options) {
   if constexpr (sampler_of_batches<Sampler>) {
     if (order.batch_size() == options.batch_size) return;
     refuse_option("batch_size", {"must be the sampler's ", order.batch_size(),
-                                 " (sharded: global_batch / world), is ", options.batch_size});
+                                 " (sharded: global_batch / world), is ", options.batch_size,
+                                 ": take {.batch_size = order.batch_size()}"});
   }
 }
 
@@ -103,6 +104,14 @@ class epoch_plan {
   std::size_t batch_size_;
   partial_batch last_;
 };
+
+/// Gives a batch of the plan the number of samples that its order says, where it says one.
+template <epoch_order Order>
+void cut_batch([[maybe_unused]] const Order& order, [[maybe_unused]] batch_info& batch) noexcept {
+  if constexpr (order_of_batches<Order>) {
+    batch.size = batch.valid_size = order.batch_extent(batch.batch);
+  }
+}
 
 /// The dataset indices of the samples of `batch` from its place `begin` on, in the `order` of its
 /// epoch. After the end of the epoch (`partial_batch::pad`) come those of its start.
