@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <map>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <numeric>
 #include <set>
 #include <span>
@@ -16,7 +18,6 @@
 
 #include "order/epoch_of.hpp"
 #include "support/catch.hpp"
-#include "support/statistics.hpp"
 
 namespace ps = penstock;
 
@@ -315,4 +316,27 @@ TEST_CASE("classes of lengths are exact below 512 and within 1/256 above", "[ord
     before = which;
   }
   CHECK(ps::detail::longest_of_class(ps::detail::length_class(0xffffffffU)) == 0xffffffffU);
+}
+
+// Run by by_tokens_model.py.
+TEST_CASE("batches by tokens are written for a comparison with a model", "[.][by_tokens_cases]") {
+  const char* const folder = std::getenv("PENSTOCK_BY_TOKENS_CASES");
+  REQUIRE(folder != nullptr);
+  std::ifstream cases{std::string{folder} + "/cases"};
+  std::ofstream found{std::string{folder} + "/found"};
+  ps::by_tokens_options options;
+  std::uint64_t epoch = 0;
+  std::size_t n = 0;
+  while (cases >> options.seed >> options.most >> options.window >> options.batches_per_step >>
+         options.most_samples >> options.padded >> epoch >> n) {
+    lengths_of_samples lengths(n);
+    for (auto& length : lengths) cases >> length;
+    const ps::by_tokens order{lengths, options};
+    found << order.batches() << ' ' << order.batch_size() << '\n';
+    for (const indices& batch : batches_of(order, n, epoch)) {
+      std::copy(batch.begin(), batch.end(), std::ostream_iterator<std::uint64_t>{found, " "});
+      found << '\n';
+    }
+  }
+  REQUIRE(found.flush());
 }

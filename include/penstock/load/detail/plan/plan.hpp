@@ -26,8 +26,7 @@ void require_batches_of(const Sampler& order, const loader_options& options) {
   if constexpr (sampler_of_batches<Sampler>) {
     if (order.batch_size() == options.batch_size) return;
     refuse_option("batch_size", {"must be the sampler's ", order.batch_size(),
-                                 " (sharded: global_batch / world), is ", options.batch_size,
-                                 ": take {.batch_size = order.batch_size()}"});
+                                 " (sharded: global_batch / world), is ", options.batch_size});
   }
 }
 
