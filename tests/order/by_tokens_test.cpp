@@ -128,6 +128,18 @@ TEST_CASE("batches by tokens have each sample once and keep the budget",
   }
 }
 
+TEST_CASE("samples of more than half the budget come alone", "[order][promise:exact-22]") {
+  const bool padded = GENERATE(false, true);
+  const lengths_of_samples lengths(100, 600);
+  for (const std::uint64_t window : {1000U, 30U}) {
+    const ps::by_tokens order{lengths,
+                              {.seed = 1, .most = 1000, .window = window, .padded = padded}};
+    CHECK(order.batches() == 100);
+    CHECK(order.batch_size() == 1);
+    CHECK(counts_of(batches_of(order, 100, 0), 100) == std::vector<std::size_t>(100, 1));
+  }
+}
+
 TEST_CASE("where samples are few a short one comes again", "[order][promise:exact-22]") {
   const bool padded = GENERATE(false, true);
   for (const std::size_t n : {1U, 3U, 7U, 8U, 9U, 17U}) {

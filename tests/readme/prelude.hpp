@@ -29,6 +29,7 @@
 #include <penstock/observe.hpp>
 #include <penstock/order/block_shuffled.hpp>
 #include <penstock/order/bucketed.hpp>
+#include <penstock/order/by_tokens.hpp>
 #include <penstock/penstock.hpp>
 #include <penstock/transfer/results.hpp>
 #include <penstock_ext/blob/image_folder.hpp>
@@ -50,6 +51,7 @@
 #include <penstock_ext/serve/batcher.hpp>
 #include <penstock_ext/store/cached_store.hpp>
 #include <penstock_ext/store/local_store.hpp>
+#include <penstock_ext/text/kept_lengths.hpp>
 
 #ifdef PENSTOCK_PAGES_JPEG
 #include <penstock_ext/image/jpeg/jpeg.hpp>
