@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <map>
-#include <numeric>
+#include <random>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -158,6 +158,40 @@ TEST_CASE("batches by tokens resume at any batch, and in other worlds after a st
   CHECK(ps::from_text<ps::loader_state>(saved).batch == expected.size());
 }
 
+TEST_CASE("a hundred restarts in random worlds read each sample once an epoch",
+          "[flow][promise:exact-22][promise:exact-6]") {
+  constexpr std::uint64_t step = 12;
+  const std::vector<int> worlds{1, 2, 3, 4, 6, 12};
+  std::mt19937 draw{5};
+  std::vector<std::size_t> read(samples);
+  std::string saved = to_text(loader_of(0, 1, 0).state_at({0, 0}));
+  for (int restart = 0; restart < 100; ++restart) {
+    const auto state = ps::from_text<ps::loader_state>(saved);
+    const int world = worlds[draw() % worlds.size()];
+    const auto ranks = static_cast<std::size_t>(world);
+    const std::uint64_t done =
+        step * (1 + draw() % 4);                     // batches of all ranks until the checkpoint,
+    const std::uint64_t lost = step * (draw() % 2);  // and those after it, which are lost
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      auto loader = loader_of(static_cast<int>(rank), world, rank % 2);
+      std::uint64_t at = 0;
+      for (auto& batch : loader.resume(state, ~std::uint32_t{0})) {
+        if (at == (done + lost) / ranks) break;
+        if (at++ >= done / ranks) continue;
+        for (const std::uint64_t index : ps::get<"label">(batch).flat()) ++read[index];
+        if (at == done / ranks) saved = to_text(loader.state());
+      }
+    }
+  }
+  const auto end = ps::from_text<ps::loader_state>(saved);
+  auto rest = loader_of(0, 1, 2);  // the epoch that is not complete yet
+  for (auto& batch : rest.resume(end, end.epoch + 1)) {
+    for (const std::uint64_t index : ps::get<"label">(batch).flat()) ++read[index];
+  }
+  CHECK(end.epoch > 5);
+  CHECK(read == std::vector<std::size_t>(samples, end.epoch + 1));
+}
+
 TEST_CASE("a state between steps goes on in worlds that divide it, others refuse it",
           "[flow][promise:exact-7]") {
   const auto state = loader_of(1, 3, 0).state_at({0, 5});  // 15 batches of all ranks
@@ -218,7 +252,7 @@ TEST_CASE("a dataset is told of the samples of batches by tokens, and of no othe
     CHECK(read.size() == 203);
     const auto told = data.seen->told();
     CAPTURE(workers, told.size());
-    CHECK(!told.empty());
+    if (workers == 0) CHECK(!told.empty());  // else the samples may all be read before
     // In order, each once, none that is not read.
     auto at = read.begin();
     for (const std::uint64_t index : told) {

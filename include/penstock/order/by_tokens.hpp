@@ -31,9 +31,8 @@ struct by_tokens_options {
   /// The budget: the most values of a batch, at most 2^32 - 1. Fairseq: `max_tokens`.
   std::uint64_t most = 0;
 
-  /// Samples per window, at most 2^24. The batches of a window have the lengths of the whole data
-  /// set. A larger window leaves less of the budget unused, and a sample fewer others to be batched
-  /// with.
+  /// Samples per window, at most 2^24. Every window has the lengths of the whole dataset. A larger one
+  /// leaves less of the budget unused, and fewer samples to choose from for each place of a batch.
   std::uint64_t window = 65'536;
 
   /// Batches that all ranks together take in one step, at most 2^16; their costs are equal. The
@@ -43,8 +42,8 @@ struct by_tokens_options {
   /// The most samples of a batch; 0: as many as fit the budget. Fairseq: `max_sentences`.
   std::uint64_t most_samples = 0;
 
-  /// Whether a batch is padded to its longest sample, and costs samples times that length. Then a
-  /// batch has samples of similar lengths, and so have the batches of a step.
+  /// Whether a batch is padded to its longest sample, and costs samples times that length. Then its
+  /// samples have similar lengths.
   bool padded = false;
 };
 
@@ -69,17 +68,17 @@ inline constexpr std::uint32_t length_classes = length_class(0xffffffffU) + 1;
 /// What all epochs of `by_tokens` share. Immutable.
 ///
 /// The samples are ranked by class, the longest first. With K windows, place j of every window holds
-/// one of the K samples of the ranks [j K, (j + 1) K), so all windows have the same lengths, but for
-/// less than those of one sample each class, and the same batches of places. Neighbouring places
-/// whose ranks begin in one class, or in a few, are a stratum: its samples change places, at random
-/// in each epoch.
-/// The n mod K last ranks share one more place, which some windows leave empty.
+/// one of the K samples of the ranks [j K, (j + 1) K): all windows have nearly the same lengths, and
+/// the same batches of places. The sums of two windows differ by less than the longest sample, and
+/// what classes hide. Neighbouring places whose ranks begin in one class, or in a few, are a stratum:
+/// its samples change places at random in each epoch. The n mod K last ranks share one more place,
+/// which some windows leave empty.
 class token_plan {
  public:
   /// A run of places that exchange their samples.
   struct stratum {
-    std::uint32_t first;
-    std::uint32_t places;
+    std::uint32_t first;   ///< the first place
+    std::uint32_t places;  ///< how many
   };
 
   /// For `count` samples of `length(index)` values. Throws `option_error`, and what `length` throws.
@@ -87,18 +86,25 @@ class token_plan {
   token_plan(std::uint64_t count, const Length& length, const by_tokens_options& options)
       : token_plan(classes_of(count, length, options), options) {}
 
+  /// The number of samples.
   [[nodiscard]] std::uint64_t samples() const noexcept { return ranked_.size(); }
+  /// The number of windows.
   [[nodiscard]] std::uint64_t windows() const noexcept { return windows_; }
+  /// The batches of every window.
   [[nodiscard]] const window_batches& batches() const noexcept { return batches_; }
+  /// The samples of the largest batch.
   [[nodiscard]] std::size_t batch_size() const noexcept { return batch_size_; }
+  /// The values of all samples.
   [[nodiscard]] std::uint64_t values() const noexcept { return values_; }
+  /// A hash of all lengths and options.
   [[nodiscard]] std::uint64_t fingerprint() const noexcept { return fingerprint_; }
   /// The places of a window that always hold a sample.
   [[nodiscard]] std::uint64_t places() const noexcept { return stratum_of_.size(); }
-  /// The number and the bounds of the stratum of a place.
+  /// The number of the stratum of a place.
   [[nodiscard]] std::uint32_t stratum_of(std::uint32_t place) const noexcept {
     return stratum_of_[place];
   }
+  /// A stratum by its number.
   [[nodiscard]] const stratum& at(std::uint32_t which) const noexcept { return strata_[which]; }
   /// The sample of a rank.
   [[nodiscard]] std::uint32_t sample(std::uint64_t rank) const noexcept {
@@ -356,8 +362,9 @@ concept length_list = requires(const Container& list) {
 ///
 /// With other worlds: `sharded` gives rank r of w the batches r, r + w, ... A state counts batches
 /// of all ranks. One that is taken after a whole step, `batches_per_step() / w` batches of each rank,
-/// goes on with any world that divides `batches_per_step()`. Rarely, where a step has no samples
-/// left, a batch has one short sample again: fewer than `batches_per_step` in a window.
+/// goes on with any world that divides `batches_per_step()`. Where a window has fewer samples than
+/// its batches need, some batches have a short sample again, fewer than `batches_per_step()` in a
+/// window, rather than none.
 ///
 /// Lengths come from an array, or a function of the index with the number of samples. They are
 /// asked for once, at construction, which takes O(n) time, and are not referred to later. Memory: 4
