@@ -53,10 +53,11 @@ int main() {
     ps::loader_state next;
     for (int rank = 0; rank < world; ++rank) {  // processes of their own, elsewhere
       const ps::sharded share{order, {.rank = rank, .world = world}};
-      ps::loader loader{
-          data,
-          share,
-          {.batch_size = order.batch_size(), .workers = 2, .values_per_batch = order.most()}};
+      ps::loader loader{data,
+                        share,
+                        {.batch_size = order.batch_size(),
+                         .workers = 2,
+                         .memory = {.values_per_batch = order.most()}}};
       if (saved.batch == 0) saved = loader.state_at({0, 0});
       const auto ranks = static_cast<std::uint64_t>(world);
       for (auto& batch : loader.resume(saved, 1)) {

@@ -57,8 +57,8 @@ ps::loader<texts, ps::sharded<ps::by_tokens>> loader_of(int rank, int world, std
   return {texts{}, share,
           ps::loader_options{.batch_size = share.batch_size(),
                              .workers = workers,
-                             .values_per_batch = 160,
-                             .run = run}};
+                             .memory = {.values_per_batch = 160},
+                             .tuning = {.chunk = run}}};
 }
 
 /// The samples of each batch, which are whole.
@@ -221,7 +221,7 @@ TEST_CASE("skipped samples leave batches by tokens shorter", "[flow][promise:exa
   };
   const auto order = budget();
   ps::loader_options options{.batch_size = order.batch_size(), .workers = 2};
-  options.on_error = {.action = ps::error_action::skip, .largest_share = 1};
+  options.faults.on_error = {.action = ps::error_action::skip, .largest_share = 1};
   ps::loader loader{some_bad{}, order, options};
   std::vector<batch_labels> expected = planned_batches(0);
   for (auto& batch : expected) {
@@ -240,10 +240,11 @@ TEST_CASE("a dataset is told of the samples of batches by tokens, and of no othe
   const ps::by_tokens order{lengths, {.seed = 1, .most = 60}};
   for (const std::size_t workers : {0U, 2U}) {
     const planned data{203};
-    ps::loader loader{
-        data,
-        order,
-        {.batch_size = order.batch_size(), .workers = workers, .read_ahead = ~std::uint64_t{0}}};
+    ps::loader loader{data,
+                      order,
+                      {.batch_size = order.batch_size(),
+                       .workers = workers,
+                       .ahead = {.bytes = ~std::uint64_t{0}}}};
     std::vector<std::uint64_t> read;
     for (auto& batch : loader.epoch(0)) {
       const auto labels = ps::get<"label">(batch).flat();
