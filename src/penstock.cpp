@@ -13,6 +13,9 @@ namespace detail {
 
 template class host_ring<cpu_device>;
 template class loader_core<cpu_device>;
+template class device_ring<cpu_device>;
+template class feed_watch<cpu_device>;
+template class feed_core<cpu_device>;
 
 }  // namespace detail
 }  // namespace PENSTOCK_ABI
