@@ -34,6 +34,7 @@ install(
         "${CMAKE_CURRENT_BINARY_DIR}/penstock-config-version.cmake"
         "${CMAKE_CURRENT_LIST_DIR}/penstock_arrow.cmake"
         "${CMAKE_CURRENT_LIST_DIR}/penstock_boost.cmake"
+        "${CMAKE_CURRENT_LIST_DIR}/penstock_compiled.cmake"
         "${CMAKE_CURRENT_LIST_DIR}/penstock_cuda.cmake"
         "${CMAKE_CURRENT_LIST_DIR}/penstock_libraries.cmake"
         "${CMAKE_CURRENT_LIST_DIR}/penstock_nvimgcodec.cmake"
@@ -41,5 +42,6 @@ install(
         "${CMAKE_CURRENT_LIST_DIR}/penstock_torch.cmake"
         "${CMAKE_CURRENT_LIST_DIR}/penstock_xxhash.cmake"
         "${CMAKE_CURRENT_LIST_DIR}/penstock_zstd.cmake"
+        "${PROJECT_SOURCE_DIR}/cmake/penstock.cpp"
   DESTINATION "${penstock_package_dir}"
 )

@@ -38,6 +38,11 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
+#if PENSTOCK_COMPILED
+extern template class host_ring<cpu_device>;
+extern template class loader_core<cpu_device>;
+#endif
+
 /// What a loader shares with its ranges: the core, the slots with the type of their record, and the
 /// batch that a loop is at.
 template <record_type Record, device Device>

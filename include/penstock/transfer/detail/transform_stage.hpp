@@ -174,17 +174,6 @@ class feed_slots<no_transform, In, Device> {
   device_slots<In, Device> ring;
 };
 
-/// Has `recorder` record all that a feed does, as of the batches of its source; null: nothing.
-template <class Source, class Observer, class Memory>
-void trace_feed(trace_recorder* recorder, const Source& source, Observer& seen, Memory& memory) {
-  if (recorder == nullptr) return;
-  const std::uint64_t of_source = source.trace_flow(recorder);
-  const std::uint64_t flow = of_source != 0 ? of_source : recorder->new_flow();
-  seen.trace_to(recorder->add_track("penstock transfer", flow, recorder->capacity()));
-  memory.trace_to(seen.trace());
-  memory.ring.leases.trace_to(recorder, flow, "device slot", memory.ring.most());
-}
-
 }  // namespace detail
 
 }  // namespace PENSTOCK_ABI
