@@ -29,7 +29,7 @@ class PenstockRecipe(ConanFile):
         "with_zstd": True,
         "boost/*:header_only": True,
     }
-    exports_sources = "CMakeLists.txt", "LICENSE", "cmake/*", "docs/*", "include/*", "src/*"
+    exports_sources = "CMakeLists.txt", "LICENSE", "cmake/*", "docs/*", "include/*"
 
     def set_version(self):
         # The headers say which version they are.
