@@ -24,7 +24,7 @@ class PenstockRecipe(ConanFile):
         "with_http": True,
         "with_jpeg": True,
         "with_lockfree": False,
-        "with_mds": True,  # and penstock::search
+        "with_mds": True,  # and penstock::safetensors, penstock::search
         "with_png": True,
         "with_zstd": True,
         "boost/*:header_only": True,
@@ -99,7 +99,7 @@ class PenstockRecipe(ConanFile):
         self.info.requires.clear()
 
     def package_info(self):
-        # Our own CMake package knows the components (cache, gzip, http, jpeg, lockfree, mds, png, search, zstd, cuda), so CMakeDeps writes none.
+        # Our own CMake package knows the components (cache, gzip, http, jpeg, lockfree, mds, png, safetensors, search, zstd, cuda), so CMakeDeps writes none.
         self.cpp_info.set_property("cmake_find_mode", "none")
         self.cpp_info.builddirs = [os.path.join("lib", "cmake", "penstock")]
         self.cpp_info.bindirs = []

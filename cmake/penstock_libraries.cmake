@@ -3,7 +3,7 @@
 # look in the same way. Installed beside penstock-config.cmake.
 
 set(penstock_components_with_libraries
-    cache gzip http jpeg lockfree mds nvimgcodec parquet png search torch zstd
+    cache gzip http jpeg lockfree mds nvimgcodec parquet png safetensors search torch zstd
 )
 set(penstock_cache_libraries penstock::libxxhash)
 set(penstock_gzip_libraries ZLIB::ZLIB)
@@ -14,6 +14,7 @@ set(penstock_mds_libraries nlohmann_json::nlohmann_json OpenSSL::Crypto penstock
 set(penstock_nvimgcodec_libraries penstock::libnvimgcodec)
 set(penstock_parquet_libraries penstock::arrow)
 set(penstock_png_libraries PNG::PNG)
+set(penstock_safetensors_libraries nlohmann_json::nlohmann_json)
 set(penstock_search_libraries nlohmann_json::nlohmann_json)
 set(penstock_torch_libraries penstock::libtorch)
 set(penstock_zstd_libraries penstock::libzstd)

@@ -100,7 +100,7 @@ auto loader_over(const any_blobs& blobs, const std::vector<std::uint64_t>& chose
   return ps::loader{first_bytes{&blobs} | ps::subset(chosen), ps::shuffled{.seed = 3}, options};
 }
 ps::loader_options one_by_one(std::size_t workers) {
-  return {.batch_size = 1, .workers = workers, .read_ahead = as_far_as_known};
+  return {.batch_size = 1, .workers = workers, .ahead = {.bytes = as_far_as_known}};
 }
 
 template <class Range>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 // One flow on the CUDA runtime's double, from which the ordering edges are left out by number; with
 // PENSTOCK_EDGES_TRANSFORM, one whose batches are transformed on the device; with
-// PENSTOCK_EDGES_RESULTS, steps whose results go back. `edges clean 0` passes
-// when no run sees anything wrong, `edges caught NUMBER` when at least 36 of 40 seeds do under the
+// PENSTOCK_EDGES_RESULTS, steps whose results go back; with PENSTOCK_EDGES_BULK, weights that are
+// uploaded and saved. `edges clean 0` passes when no run sees anything wrong, `edges caught NUMBER` when at least 36 of 40 seeds do under the
 // latest policy, and 32 under the random one.
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,6 +16,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <stdexcept>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -23,6 +24,7 @@
 #include "mutation/stuck.hpp"  // first: an edge in a header calls let_others_sleep
 
 #include <penstock/cuda.hpp>
+#include <penstock/transfer/bulk.hpp>
 #include <penstock/transfer/results.hpp>
 
 #include "fake_cuda/fake_cuda.hpp"
@@ -163,6 +165,80 @@ void run_flow(std::size_t round, std::atomic<int>& wrong) {
   fake_cuda::launch(stream.get(), [sum = ps::get<"sum">(slot).flat()] { sum[0] = 1; },
                     {slot.data()});
 }
+#elif defined(PENSTOCK_EDGES_BULK)
+constexpr std::size_t words = 5 * 512 + 64;
+
+/// Words that count up from `first`, as a source that may break down at the end.
+struct counted_words {
+  std::uint64_t first = 0;
+  bool breaks = false;
+  [[nodiscard]] std::uint64_t size() const { return 8 * words; }
+  void read(std::uint64_t offset, std::span<std::byte> out) const {
+    if (breaks && offset != 0) throw std::runtime_error("broken");
+    for (std::size_t i = 0; i < out.size() / 8; ++i) {
+      const std::uint64_t word = first + offset / 8 + i;
+      std::memcpy(out.data() + 8 * i, &word, 8);
+    }
+  }
+};
+/// A sink that looks whether they do.
+struct counting_sink {
+  std::uint64_t first = 0;
+  std::atomic<int>* wrong = nullptr;
+  void write(std::uint64_t offset, std::span<const std::byte> from) const {
+    for (std::size_t i = 0; i < from.size() / 8; ++i) {
+      std::uint64_t word = 0;
+      std::memcpy(&word, from.data() + 8 * i, 8);
+      if (word != first + offset / 8 + i) wrong->fetch_add(1);
+    }
+  }
+  void finish() const {}
+};
+
+/// Weights that are uploaded anew while the step before may still use them, looked at and changed by
+/// steps, and saved by snapshots or without; then uploads that nobody waits for, one of which fails.
+void run_flow(std::size_t round, std::atomic<int>& wrong) {
+  const ps::cuda_device device{0};
+  const auto stream = device.make_stream();
+  const auto make = [&] { return static_cast<std::uint64_t*>(device.allocate(8 * words)); };
+  const auto bytes = [](std::uint64_t* at) { return std::as_writable_bytes(std::span{at, words}); };
+  auto* const weights = make();
+  // Looks at all words, and adds 1 to each.
+  const auto step = [&](std::uint64_t first) {
+    const auto work = [weights, first, &wrong] {
+      for (std::size_t i = 0; i < words; ++i) {
+        if (weights[i] != first + i) wrong.fetch_add(1);
+        ++weights[i];
+      }
+    };
+    fake_cuda::launch(stream.get(), work, {weights});
+  };
+  ps::bulk_copier copier{device,
+                         {.workers = 1 + round % 2, .piece_bytes = 4096, .snapshot = round < 2}};
+  for (std::uint64_t turn = 0; turn < 3; ++turn) {
+    const std::uint64_t first = 10000 * (3 * round + turn + 1);
+    auto loading = copier.upload(stream, bytes(weights), counted_words{first});
+    loading.wait(stream);
+    step(first);
+    step(first + 1);
+    if (turn == 1) device.synchronize(ps::cuda_stream_ref{stream});
+    auto saving = copier.download(stream, counting_sink{first + 2, &wrong}, bytes(weights));
+    if (round >= 2) saving.wait();
+    step(first + 2);
+    step(first + 3);
+  }
+  device.synchronize(ps::cuda_stream_ref{stream});
+  device.deallocate(weights, 8 * words);
+  for (const bool breaks : {false, true}) {
+    auto* const unused = make();
+    try {
+      auto loading = copier.upload(stream, bytes(unused), counted_words{1, breaks});
+      if (breaks) loading.wait(stream);
+    } catch (const std::runtime_error&) {
+    }
+    device.deallocate(unused, 8 * words);
+  }
+}
 #else
 /// Some epochs with two consumer streams, occasional waits, mostly a lease that is kept for many
 /// turns, a break before the end, and a lease that outlives feed and loader.
@@ -178,9 +254,9 @@ void run_flow(std::size_t round, std::atomic<int>& wrong) {
       ps::loader_options{.batch_size = 8, .workers = 1 + round % 2, .prefetch = 1 + round % 4});
   // By turns alone and two together, and three; on one copy stream, and on two.
   const ps::transfer_options options{.depth = 4 + round % 2,
-                                     .group = 1 + round / 2 % 3,
-                                     .copy_streams = 1 + round / 3 % 2,
-                                     .batched_copies = round % 3 == 0};
+                                     .tuning = {.group = 1 + round / 2 % 3,
+                                                .copy_streams = 1 + round / 3 % 2,
+                                                .batched_copies = round % 3 == 0}};
 #if defined(PENSTOCK_EDGES_TRANSFORM)
   std::optional feed{ps::transfer{source(*loader), stream, transform(), options}};
 #else
@@ -212,7 +288,7 @@ void run_flow(std::size_t round, std::atomic<int>& wrong) {
 }
 #endif
 
-#if defined(PENSTOCK_EDGES_RESULTS)
+#if defined(PENSTOCK_EDGES_RESULTS) || defined(PENSTOCK_EDGES_BULK)
 constexpr std::size_t rounds = 4;
 #else
 constexpr std::size_t rounds = 10;

@@ -29,7 +29,11 @@
 #include <penstock/observe.hpp>
 #include <penstock/order/block_shuffled.hpp>
 #include <penstock/order/bucketed.hpp>
+#include <penstock/order/mixture.hpp>
+#include <penstock/order/prioritized.hpp>
+#include <penstock/order/by_tokens.hpp>
 #include <penstock/penstock.hpp>
+#include <penstock/transfer/bulk.hpp>
 #include <penstock/transfer/results.hpp>
 #include <penstock_ext/blob/image_folder.hpp>
 #include <penstock_ext/blob/stored_blobs.hpp>
@@ -50,6 +54,7 @@
 #include <penstock_ext/serve/batcher.hpp>
 #include <penstock_ext/store/cache/cached_store.hpp>
 #include <penstock_ext/store/local_store.hpp>
+#include <penstock_ext/text/kept_lengths.hpp>
 
 #ifdef PENSTOCK_PAGES_JPEG
 #include <penstock_ext/image/jpeg/jpeg.hpp>

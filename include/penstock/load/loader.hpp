@@ -86,7 +86,7 @@ template <record_type Record, device Device>
   const auto count = static_cast<std::size_t>(granted.slot_count());
   auto ring = shared_by_leases<host_slots<Record, Device>, typename Device::stream_ref>(
       device, layout, count, slot_memory(options), std::move(granted));
-  if (options.indices) ring->lists = sample_lists{count, options.batch_size};
+  if (options.observe.indices) ring->lists = sample_lists{count, options.batch_size};
   return ring;
 }
 

@@ -46,6 +46,12 @@ class [[gnu::visibility("default")]] file_unreadable : public file_error {
   using file_error::file_error;
 };
 
+/// The file can't be written; `found()` is the system's reason, such as a full disk.
+class [[gnu::visibility("default")]] file_unwritable : public file_error {
+ public:
+  using file_error::file_error;
+};
+
 /// The file ends too early.
 class [[gnu::visibility("default")]] file_truncated : public file_error {
  public:
@@ -77,7 +83,7 @@ class [[gnu::visibility("default")]] length_mismatch : public file_format_error 
   using file_format_error::file_format_error;
 };
 
-/// The content is damaged: a checksum or the compressed stream says so.
+/// The content is damaged: a checksum or the compressed stream does not match.
 class [[gnu::visibility("default")]] file_corrupt : public file_error {
  public:
   using file_error::file_error;

@@ -32,6 +32,9 @@
 #ifdef WITH_PNG
 #include <penstock_ext/image/png/png.hpp>  // needs png.h, which comes with penstock::png
 #endif
+#ifdef WITH_SAFETENSORS
+#include <penstock_ext/files/safetensors/safetensors.hpp>  // needs nlohmann-json
+#endif
 #ifdef WITH_SEARCH
 #include <penstock_ext/search.hpp>  // needs nlohmann-json, which comes with penstock::search
 #endif
@@ -70,6 +73,9 @@ int main() {
 #endif
 #ifdef WITH_PNG
   std::printf("PNG: %d\n", penstock::png_decoder{}.matches({}));
+#endif
+#ifdef WITH_SAFETENSORS
+  static_assert(penstock::bulk_sink<penstock::safetensors_sink>);
 #endif
 #ifdef WITH_SEARCH
   std::printf("trials: %zu\n", penstock::read_trials("[]").size());

@@ -81,7 +81,8 @@ class loader_core {
         cursor_(run_.runs()),
         work_(slots_->count()),
         delivery_(slots_->count(), options_.in_order),
-        guard_(options_.on_error, {options_.stall_warning, options_.timeout, options_.on_stall},
+        guard_(options_.faults.on_error,
+               {options_.faults.stall_warning, options_.faults.timeout, options_.faults.on_stall},
                source_->guarded(),
                {std::max<std::size_t>(1, options_.workers), slots_->count(), options_.batch_size}),
         observer_(options_.workers, run_.most(), layout_.fixed_bytes()),
@@ -308,7 +309,8 @@ class loader_core {
     const auto number = schedule_.bind(*next);
     if (!number) return false;
     batch_work& batch = work_[slot];
-    batch.bind(plan().at(next->at), *number, source_->bind_order(slot));
+    batch.bind(plan().at(next->at), *number);
+    batch.has_order = source_->bind_order(slot, batch.info);
     if (order_error_) [[unlikely]]
       batch.note_failed({order_error_, failure{"order", next->at.epoch, next->at.batch}});
     if (ahead_ != nullptr) ahead_->note_opened(batch.sequence);
@@ -388,8 +390,9 @@ class loader_core {
       readers_.emplace_back(source_->make_reader(), guard_, readers_.size(), run_.most());
     } while (readers_.size() < options_.workers);
     guard_.list_to(slots_->lists);
-    observer_.trace_to(options_.trace);
-    slots_->leases().trace_to(options_.trace, observer_.trace_flow(), "host slot", slots_->count());
+    observer_.trace_to(options_.observe.trace);
+    slots_->leases().trace_to(options_.observe.trace, observer_.trace_flow(), "host slot",
+                              slots_->count());
     if (has_automatic(options_)) {
       tuner_.emplace(options_, slots_->count(), layout_.bytes(), schedule_, seats_, observer_);
     }
@@ -451,9 +454,9 @@ class loader_core {
     pool_.stop();
     if (telling_.size() == 0) return;
     const auto state = state_.lock();
-    if (state != nullptr && !facts_.borrows && options_.timeout.count() > 0) {
+    if (state != nullptr && !facts_.borrows && options_.faults.timeout.count() > 0) {
       telling_.request_stop();
-      const bool is_silent = ahead_->wait_until_silent(options_.timeout);
+      const bool is_silent = ahead_->wait_until_silent(options_.faults.timeout);
       telling_.stop([&](std::size_t) { return !is_silent; }, state);
     }
     telling_.stop();

@@ -34,10 +34,10 @@ namespace detail {
 /// `asked`.
 [[noreturn, gnu::cold]] inline void throw_slots_exhausted(std::size_t count, std::uint64_t granted,
                                                           std::uint64_t asked) {
-  const std::string remedy =
-      granted < asked
-          ? joined({"raise budget, which had no room for the ", asked, " that were asked for"})
-          : "raise prefetch";
+  const std::string remedy = granted < asked
+                                 ? joined({"raise memory.budget, which had no room for the ", asked,
+                                           " that were asked for"})
+                                 : "raise prefetch";
   throw leases_exhausted(
       joined({"loader: all ", count, " host slots are held as leases: release one, or ", remedy}));
 }

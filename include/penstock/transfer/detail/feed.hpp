@@ -204,10 +204,10 @@ class feed_watch {
   feed_watch(const Source& source, stream_ref consumer, const transfer_options& options,
              feed_observer& seen, Memory& memory)
       : device_(source.get().device()), stream_(consumer), seen_(&seen) {
-    trace_feed(options.trace, source, seen, memory);
+    trace_feed(options.observe.trace, source, seen, memory);
     seen.set_body(is_body(device_, consumer));
     if (options.depth == automatic) tuner_ = std::make_unique<depth_tuner>(options, seen);
-    if (options.time_device) memory.time_by(&timer_.emplace(device_));
+    if (options.observe.time_device) memory.time_by(&timer_.emplace(device_));
   }
 
   /// Has `queue` queue the copy of this batch. Throws what that throws.
@@ -274,9 +274,9 @@ concept batch_of_listed_samples = requires(const Batch& batch) {
 template <class Source, class Slots>
 void list_samples_of([[maybe_unused]] const Source& source, [[maybe_unused]] Slots& ring) {
   if constexpr (batch_of_listed_samples<typename Source::batch_type> && requires {
-                  { source.options().indices } -> std::convertible_to<bool>;
+                  { source.options().observe.indices } -> std::convertible_to<bool>;
                 }) {
-    if (source.options().indices) {
+    if (source.options().observe.indices) {
       ring.lists = sample_lists{ring.most(), source.layout().batch_size()};
     }
   }

@@ -133,7 +133,7 @@ class feed_slots {
 
   feed_slots(const Device& device, const batch_layout<In>& layout, const depth_range& depth,
              Transform transform, const transfer_options& options)
-      : stage_(device, layout, std::move(transform), options.transform_priority),
+      : stage_(device, layout, std::move(transform), options.tuning.transform_priority),
         ring(device, stage_.out_layout(), depth.first, depth.most, options) {}
 
   template <class HostBatch, class Around>

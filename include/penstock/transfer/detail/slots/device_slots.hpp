@@ -295,13 +295,13 @@ class device_slots {
       : device_(device),
         layout_(layout),
         memory_(device, layout, depth, most),
-        batched_(device, options.batched_copies, most),
+        batched_(device, options.tuning.batched_copies, most),
         ended_together_(device.make_event(event_wait::by_streams)),
         slots_(most),
         open_(depth) {
     ended_.reserve(most);
     for (std::size_t left = checked_copy_streams(options); left != 0; --left) {
-      fillers_.push_back({make_stream(device, options.copy_priority)});
+      fillers_.push_back({make_stream(device, options.tuning.copy_priority)});
     }
     for (std::size_t slot = 0; slot < depth; ++slot) slots_[slot].make_events(device);
   }

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <penstock/transfer/bulk.hpp>
+#include <penstock_ext/files/file_error.hpp>
+#include <penstock_ext/files/support/sums.hpp>
+#include <penstock_ext/files/support/system_file.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// The CRC-64/NVME of bytes that come in pieces, in any order. Thread-safe.
+class pieces_sum {
+ public:
+  /// Takes the sum of `bytes`, which lie at `offset`.
+  void add(std::uint64_t offset, std::span<const std::byte> bytes) {
+    crc64nvme_sum one;
+    one.add(bytes);
+    const piece added{offset, bytes.size(), number_of(one)};
+    const std::lock_guard lock{mutex_};
+    pieces_.push_back(added);
+  }
+  /// The sum of all pieces, which have to follow each other.
+  [[nodiscard]] std::uint64_t sum() {
+    const std::lock_guard lock{mutex_};
+    std::ranges::sort(pieces_, {}, &piece::offset);
+    std::uint64_t all = number_of(crc64nvme_sum{});
+    for (const piece& one : pieces_) all = product(power_of_x(8 * one.bytes), all) ^ one.sum;
+    return all;
+  }
+
+ private:
+  struct piece {
+    std::uint64_t offset;
+    std::uint64_t bytes;
+    std::uint64_t sum;
+  };
+
+  static std::uint64_t number_of(const crc64nvme_sum& of) noexcept {
+    std::uint64_t number = 0;
+    for (const std::uint8_t byte : of.sum()) number = number << 8U | byte;
+    return number;
+  }
+  // Polynomials over GF(2) modulo that of the sum; the highest bit is the lowest power.
+  static constexpr std::uint64_t one_ = std::uint64_t{1} << 63U;
+  static std::uint64_t product(std::uint64_t a, std::uint64_t b) noexcept {
+    constexpr std::uint64_t polynomial = 0x9a6c9329ac4bc9b5U;
+    std::uint64_t result = 0;
+    for (std::uint64_t bit = one_; bit != 0; bit >>= 1U) {
+      if ((a & bit) != 0) result ^= b;
+      b = b >> 1U ^ ((b & 1U) != 0 ? polynomial : 0);
+    }
+    return result;
+  }
+  static std::uint64_t power_of_x(std::uint64_t exponent) noexcept {
+    std::uint64_t result = one_;
+    for (std::uint64_t square = one_ >> 1U; exponent != 0; exponent >>= 1U) {
+      if ((exponent & 1U) != 0) result = product(square, result);
+      square = product(square, square);
+    }
+    return result;
+  }
+
+  std::mutex mutex_;
+  std::vector<piece> pieces_;  // guarded
+};
+
+/// A file that is written at any offset beside the one that it becomes, and removed unless it does.
+/// Where a link leads to a file, that one is replaced. Movable. `write` is thread-safe.
+class new_file {
+ public:
+  /// Becomes `path`. Throws `file_unwritable`.
+  explicit new_file(std::string path) : path_(std::move(path)), target_(path_) {
+    struct ::stat before {};
+    if (::lstat(path_.c_str(), &before) == 0 && S_ISLNK(before.st_mode)) {
+      char* const led_to = ::realpath(path_.c_str(), nullptr);  // null: to nothing; it is replaced
+      if (led_to != nullptr) target_ = led_to;
+      std::free(led_to);
+    }
+    if (::stat(target_.c_str(), &before) == 0) {
+      if (!S_ISREG(before.st_mode)) {
+        throw file_unwritable(path_, 0, "a regular file", "what is none");
+      }
+      mode_ = before.st_mode & 07777U;
+    }
+    // Relaxed: it only counts, so that no two threads take one name.
+    static std::atomic<unsigned> files{0};
+    for (int tries = 0; tries < 1000;
+         ++tries) {  // a dead process of this number may have left some
+      part_ = target_ + ".part-" + std::to_string(::getpid()) + '-' +
+              std::to_string(files.fetch_add(1, std::memory_order_relaxed));
+      file_ = descriptor{::open(part_.c_str(), O_WRONLY | O_CLOEXEC | O_CREAT | O_EXCL, 0666)};
+      if (file_.get() >= 0) return;
+      if (errno != EEXIST) break;
+    }
+    part_.clear();
+    fail(0, "a folder that a file can be made in");
+  }
+  new_file(new_file&& other) noexcept
+      : path_(std::move(other.path_)),
+        target_(std::move(other.target_)),
+        part_(std::exchange(other.part_, {})),
+        mode_(other.mode_),
+        file_(std::move(other.file_)) {}
+  new_file& operator=(new_file&&) = delete;
+  ~new_file() {
+    if (!part_.empty()) ::unlink(part_.c_str());
+  }
+
+  /// Writes `bytes` at `offset`. Throws `file_unwritable`, also where the disk is full.
+  void write(std::uint64_t offset, std::span<const std::byte> bytes) const {
+    while (!bytes.empty()) {
+      const ssize_t count =
+          ::pwrite(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+      if (count < 0 && errno == EINTR) continue;
+      if (count <= 0) {
+        if (count == 0) errno = EIO;
+        fail(offset, "room for " + std::to_string(bytes.size()) + " bytes");
+      }
+      bytes = bytes.subspan(static_cast<std::size_t>(count));
+      offset += static_cast<std::uint64_t>(count);
+    }
+  }
+
+  /// Gives the file its name, and the mode of the one that it replaces, when the disk has all of
+  /// it. Throws `file_unwritable`: the old file is as it was.
+  void finish() {
+    if (mode_) static_cast<void>(::fchmod(file_.get(), *mode_));
+    if (const int problem = sync_descriptor(file_.get()); problem != 0) {
+      errno = problem;
+      fail(0, "a disk that takes what was written");
+    }
+    if (std::rename(part_.c_str(), target_.c_str()) != 0) fail(0, "a name for the file");
+    part_.clear();
+    // The name is on the disk with the folder; a file system without such a call has it at once.
+    const std::size_t slash = target_.rfind('/');
+    const std::string folder = slash == std::string::npos ? "." : target_.substr(0, slash + 1);
+    const descriptor in = open_at(AT_FDCWD, folder.c_str(), O_DIRECTORY);
+    if (in.get() >= 0) static_cast<void>(sync_descriptor(in.get()));
+  }
+
+ private:
+  [[noreturn]] void fail(std::uint64_t offset, const char* expected) const {
+    fail(offset, std::string{expected});
+  }
+  [[noreturn]] void fail(std::uint64_t offset, std::string expected) const {
+    const std::string reason = system_reason();
+    throw file_unwritable(path_, offset, std::move(expected), reason);
+  }
+
+  std::string path_;
+  std::string target_;
+  std::string part_;  // "" once it has its name
+  std::optional<::mode_t> mode_;
+  descriptor file_{-1};
+};
+
+}  // namespace detail
+
+/// Which part of a file a `bulk_file_source` reads.
+struct bulk_file_options {
+  /// Where it begins, in bytes.
+  std::uint64_t offset = 0;
+  /// Its bytes; none: up to the end of the file.
+  std::optional<std::uint64_t> size = {};
+  /// The CRC-64/NVME that it has to have, compared at the end of an upload. Computing it takes a
+  /// thread about as long as reading from memory does.
+  std::optional<std::uint64_t> sum = {};
+};
+
+/// A `bulk_source` of a file, read by `pread`. Movable.
+class bulk_file_source {
+ public:
+  /// Opens the regular file `path`. Throws `file_unreadable`, and `file_truncated` where it is
+  /// shorter than the options say.
+  explicit bulk_file_source(std::string path, const bulk_file_options& options = {})
+      : bulk_file_source(std::move(path), options, nullptr) {}
+  /// As above, for `safetensors_file`: `before` has the sum of the bytes before `offset`.
+  bulk_file_source(std::string path, const bulk_file_options& options,
+                   std::unique_ptr<detail::pieces_sum> before)
+      : path_(std::move(path)),
+        offset_(options.offset),
+        expected_(options.sum),
+        sum_(std::move(before)),
+        // O_NONBLOCK: a pipe without a writer does not block.
+        file_(detail::open_at(AT_FDCWD, path_.c_str(), O_NONBLOCK | O_NOCTTY)) {
+    if (file_.get() < 0) fail(0);
+    struct ::stat status {};
+    if (::fstat(file_.get(), &status) != 0) fail(0);
+    if (!S_ISREG(status.st_mode)) {
+      throw file_unreadable(path_, 0, "a readable file", "what is no regular file");
+    }
+    stamp_ = detail::file_stamp_of(status);
+    const std::uint64_t rest = stamp_.size - (std::min)(offset_, stamp_.size);
+    size_ = options.size.value_or(rest);
+    if (offset_ > stamp_.size || size_ > rest) {
+      throw file_truncated(
+          path_, stamp_.size,
+          std::to_string(size_) + " bytes from byte " + std::to_string(offset_) + " on",
+          "the end of the file");
+    }
+    if (expected_ && sum_ == nullptr) sum_ = std::make_unique<detail::pieces_sum>();
+  }
+
+  /// How many bytes it reads.
+  [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
+  /// Fills `out` with those from `offset` on. Thread-safe. Throws `file_truncated` and
+  /// `file_unreadable`.
+  void read(std::uint64_t offset, std::span<std::byte> out) const {
+    for (std::size_t filled = 0; filled < out.size();) {
+      const std::uint64_t at = offset_ + offset + filled;
+      const ssize_t count =
+          ::pread(file_.get(), out.data() + filled, out.size() - filled, static_cast<off_t>(at));
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0) fail(at);
+      if (count == 0) {
+        throw file_truncated(path_, at, std::to_string(out.size() - filled) + " bytes more",
+                             "the end of the file");
+      }
+      filled += static_cast<std::size_t>(count);
+    }
+    if (sum_ != nullptr) sum_->add(offset_ + offset, out);
+  }
+  /// Throws `file_changed` where the file was written to since it was opened, and `file_corrupt`
+  /// where it has another sum.
+  void finish() {
+    struct ::stat status {};
+    if (::fstat(file_.get(), &status) != 0) fail(0);
+    if (detail::file_stamp_of(status) != stamp_) {
+      throw file_changed(path_, offset_, "a file that nobody writes to while it is read",
+                         "another size or time of its last change");
+    }
+    if (!expected_) return;
+    const std::uint64_t found = sum_->sum();
+    if (found == *expected_) return;
+    throw file_corrupt(path_, offset_, "the CRC-64/NVME " + text_of(*expected_), text_of(found));
+  }
+
+  /// A sum as 16 hexadecimal digits.
+  [[nodiscard]] static std::string text_of(std::uint64_t sum) {
+    char text[17];
+    std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(sum));
+    return text;
+  }
+
+ private:
+  [[noreturn]] void fail(std::uint64_t offset) const {
+    const std::string reason = detail::system_reason();
+    throw file_unreadable(path_, offset, "a readable file", reason);
+  }
+
+  std::string path_;
+  std::uint64_t offset_;
+  std::uint64_t size_ = 0;
+  std::optional<std::uint64_t> expected_;
+  std::unique_ptr<detail::pieces_sum> sum_;  // none: nobody asks for it
+  detail::descriptor file_;
+  detail::file_stamp stamp_;
+};
+
+/// A `bulk_sink` that makes a file of the bytes as they are, whole or not at all: it is written
+/// beside the one that it replaces and named NAME.part-PROCESS-NUMBER until the disk has all of it.
+/// A failed download leaves the old file as it was and removes the new one; a process that is
+/// killed leaves the new one under that name.
+class bulk_file_sink {
+ public:
+  /// Called on a thread of the download when the file has its name, with its CRC-64/NVME.
+  using finished_function = std::function<void(std::uint64_t)>;
+
+  /// Makes the file `path`. Without `finished` no sum is computed. Throws `file_unwritable`.
+  explicit bulk_file_sink(std::string path, finished_function finished = {})
+      : file_(std::move(path)), finished_(std::move(finished)) {
+    if (finished_) sum_ = std::make_unique<detail::pieces_sum>();
+  }
+
+  /// Writes `bytes` at `offset`. Thread-safe. Throws `file_unwritable`.
+  void write(std::uint64_t offset, std::span<const std::byte> bytes) {
+    if (sum_ != nullptr) sum_->add(offset, bytes);
+    file_.write(offset, bytes);
+  }
+  /// Gives the file its name. Throws `file_unwritable`, and what `finished` throws.
+  void finish() {
+    file_.finish();
+    if (finished_) finished_(sum_->sum());
+  }
+
+ private:
+  detail::new_file file_;
+  finished_function finished_;
+  std::unique_ptr<detail::pieces_sum> sum_;
+};
+
+static_assert(bulk_source<bulk_file_source> && bulk_sink<bulk_file_sink>);
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include <penstock/core/version.hpp>
+#include <penstock_ext/files/bulk_file.hpp>
+#include <penstock_ext/files/file_error.hpp>
+#include <penstock_ext/files/file_source.hpp>
+#include <penstock_ext/files/json/parsed_json.hpp>
+#include <penstock_ext/files/support/system_file.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+/// A tensor of a safetensors file: elements of one type in C order, little-endian.
+struct safetensor {
+  std::string name = {};                  ///< unique in its file
+  std::string dtype = {};                 ///< "F32", "BF16", "I64" and so on
+  std::vector<std::uint64_t> shape = {};  ///< of no dimension: one element
+  std::uint64_t offset = 0;               ///< its first byte, among those of all tensors
+  std::uint64_t bytes = 0;                ///< how many it has
+};
+
+namespace detail {
+
+/// The bits of an element of that type; 0 for a type that is not known.
+[[nodiscard]] inline std::uint64_t safetensors_bits(std::string_view dtype) noexcept {
+  struct known {
+    std::string_view name;
+    std::uint64_t bits;
+  };
+  static constexpr std::array<known, 20> all{
+      {{"F32", 32},    {"F16", 16}, {"BF16", 16},   {"F64", 64},    {"I64", 64},
+       {"I32", 32},    {"I16", 16}, {"I8", 8},      {"U64", 64},    {"U32", 32},
+       {"U16", 16},    {"U8", 8},   {"BOOL", 8},    {"F8_E4M3", 8}, {"F8_E5M2", 8},
+       {"F8_E8M0", 8}, {"C64", 64}, {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4}}};
+  for (const known& one : all) {
+    if (one.name == dtype) return one.bits;
+  }
+  return 0;
+}
+
+/// The bytes of a tensor of this type and shape; nothing where they have no room in 64 bits, or end
+/// within a byte. The type is known.
+[[nodiscard]] inline std::optional<std::uint64_t> safetensors_bytes(
+    std::string_view dtype, std::span<const std::uint64_t> shape) noexcept {
+  // A length of 0 makes 0 of any product, also of one that would have no room.
+  if (std::ranges::find(shape, 0U) != shape.end()) return 0;
+  std::uint64_t bits = safetensors_bits(dtype);
+  for (const std::uint64_t length : shape) {
+    if (__builtin_mul_overflow(bits, length, &bits)) return {};
+  }
+  if (bits % 8 != 0) return {};
+  return bits / 8;
+}
+
+/// The header of a safetensors file:
+///
+///     u64 n, little-endian; n bytes of JSON; the tensors' bytes
+///
+/// The member "__metadata__" of the JSON has texts; each other one is a tensor: "dtype", "shape"
+/// and "data_offsets", its first byte and its end, both counted from the end of the JSON. The
+/// tensors cover all bytes, without holes.
+struct safetensors_header {
+  std::vector<safetensor> tensors;  ///< by `offset`
+  std::map<std::string, std::string> metadata;
+};
+
+/// Where a header that has a sum of its file has it, and how it begins.
+inline constexpr std::string_view safetensors_sum_begin =
+    R"({"__metadata__":{"penstock.crc64nvme":")";
+inline constexpr std::size_t safetensors_sum_digits = 16;
+
+/// Parses the JSON `text` of the file `path`, whose tensors have `data` bytes in all.
+class safetensors_parser {
+ public:
+  safetensors_parser(std::string_view text, std::string path, std::uint64_t data)
+      : text_(text), path_(std::move(path)), data_(data) {}
+
+  /// Throws `file_format_error` and its children, and `file_truncated` where tensors lie beyond the
+  /// end.
+  [[nodiscard]] safetensors_header read() {
+    if (text_.empty() || text_.front() != '{') refuse(0, "{, with which JSON begins", "no {");
+    const auto left = parsed_json(
+        text_,
+        [this](std::size_t at, const std::string& expected, const std::string& found) {
+          refuse(at, expected, found);
+        },
+        [this](const json& value, std::size_t begin, const std::vector<open_json>& around) {
+          if (around.size() != 1) return true;
+          if (around.front().key == "__metadata__") {
+            read_metadata(value, begin);
+          } else {
+            read_tensor(around.front().key, value, begin);
+          }
+          return false;
+        });
+    for (const auto& member : left.items()) {  // those that were no objects
+      if (!member.value().is_discarded()) {
+        refuse(0, "an object for each tensor", "another value for \"" + member.key() + '"');
+      }
+    }
+    require_no_holes();
+    for (auto& one : found_) header_.tensors.push_back(std::move(one.tensor));
+    return std::move(header_);
+  }
+
+ private:
+  using json = nlohmann::ordered_json;
+  struct found_tensor {
+    safetensor tensor;
+    std::size_t at;
+  };
+
+  [[noreturn]] void refuse(std::size_t at, const std::string& expected,
+                           const std::string& found) const {
+    throw file_format_error(path_, 8 + at, expected, found);
+  }
+
+  void read_metadata(const json& value, std::size_t at) {
+    for (const auto& member : value.items()) {
+      if (!member.value().is_string()) refuse(at, "metadata of texts", member.value().type_name());
+      header_.metadata[member.key()] = member.value().get<std::string>();
+    }
+  }
+
+  void read_tensor(const std::string& name, const json& value, std::size_t at) {
+    const auto member = [&](const char* key) -> const json& {
+      const auto found = value.find(key);
+      if (found == value.end()) {
+        refuse(at, '"' + std::string{key} + "\" of the tensor \"" + name + '"', "none");
+      }
+      return *found;
+    };
+    safetensor made;
+    made.name = name;
+    const json& dtype = member("dtype");
+    if (dtype.is_string()) made.dtype = dtype.get<std::string>();
+    if (safetensors_bits(made.dtype) == 0) {
+      refuse(at, "a type of safetensors for \"" + name + '"',
+             dtype.dump(-1, ' ', true, json::error_handler_t::replace));
+    }
+    made.shape = numbers(name, "shape", member("shape"), at);
+    const auto ends = numbers(name, "data_offsets", member("data_offsets"), at);
+    if (ends.size() != 2 || ends[0] > ends[1]) {
+      refuse(at, "data_offsets of \"" + name + "\": a begin and an end after it",
+             member("data_offsets").dump());
+    }
+    made.offset = ends[0];
+    made.bytes = ends[1] - ends[0];
+    const auto bytes = safetensors_bytes(made.dtype, made.shape);
+    if (!bytes) {
+      throw dimension_mismatch(path_, 8 + at, "a shape of \"" + name + "\" that makes whole bytes",
+                               member("shape").dump());
+    }
+    if (*bytes != made.bytes) {
+      throw dimension_mismatch(path_, 8 + at,
+                               std::to_string(*bytes) + " bytes for \"" + name +
+                                   "\", as its type "
+                                   "and shape say",
+                               std::to_string(made.bytes));
+    }
+    found_.push_back({std::move(made), at});
+  }
+
+  [[nodiscard]] std::vector<std::uint64_t> numbers(const std::string& name, const char* key,
+                                                   const json& list, std::size_t at) const {
+    std::vector<std::uint64_t> all;
+    const bool is_list = list.is_array();
+    for (const auto& one : is_list ? list : json::array()) {
+      if (one.is_number_unsigned()) all.push_back(one.get<std::uint64_t>());
+    }
+    if (!is_list || all.size() != list.size()) {
+      refuse(at, std::string{key} + " of \"" + name + "\": whole numbers from 0 on",
+             std::string{is_list ? "a list of others" : "a value that is no list"});
+    }
+    return all;
+  }
+
+  void require_no_holes() {
+    std::ranges::stable_sort(found_, [](const found_tensor& a, const found_tensor& b) {
+      return std::pair{a.tensor.offset, a.tensor.bytes} <
+             std::pair{b.tensor.offset, b.tensor.bytes};
+    });
+    std::uint64_t end = 0;
+    for (const found_tensor& one : found_) {
+      if (one.tensor.offset != end) {
+        refuse(one.at,
+               "tensors without holes: \"" + one.tensor.name + "\" at " + std::to_string(end),
+               std::to_string(one.tensor.offset));
+      }
+      end += one.tensor.bytes;
+    }
+    const std::uint64_t begin = 8 + text_.size();
+    if (end > data_) {
+      throw file_truncated(path_, begin + data_, std::to_string(end) + " bytes of tensors",
+                           "the end of the file after " + std::to_string(data_));
+    }
+    if (end < data_) {
+      throw file_format_error(path_, begin + end, "the end of the file",
+                              std::to_string(data_ - end) + " bytes more");
+    }
+  }
+
+  std::string_view text_;
+  std::string path_;
+  std::uint64_t data_;
+  std::vector<found_tensor> found_;
+  safetensors_header header_;
+};
+
+}  // namespace detail
+
+/// The tensors of a safetensors file, for uploads. The header is read and checked, and no tensor.
+///
+///     const ps::safetensors_file file{"model.safetensors"};
+///     auto loading = ps::upload(device, stream, weights, file.all());
+///
+/// Movable. Thread-safe.
+class safetensors_file {
+ public:
+  /// Opens `path`. Throws `file_unreadable`, `file_truncated`, and `file_format_error` with its
+  /// children for a header that can't be.
+  explicit safetensors_file(std::string path) : path_(std::move(path)) {
+    const bulk_file_source file{path_};
+    std::array<std::byte, 8> start{};
+    if (file.size() < start.size()) {
+      throw file_truncated(path_, file.size(), "the length of the header, 8 bytes",
+                           "the end of the file");
+    }
+    file.read(0, start);
+    const std::uint64_t length = detail::little_endian<8>(start.data());
+    constexpr std::uint64_t most = 100'000'000;  // as the format says; before memory is taken
+    if (length > most) {
+      throw file_format_error(path_, 0, "a header of at most " + std::to_string(most) + " bytes",
+                              std::to_string(length));
+    }
+    begin_ = start.size() + length;
+    if (begin_ > file.size()) {
+      throw file_truncated(path_, file.size(), "a header of " + std::to_string(length) + " bytes",
+                           "the end of the file");
+    }
+    head_.resize(static_cast<std::size_t>(begin_));
+    file.read(0, std::as_writable_bytes(std::span{head_}));
+    header_ = detail::safetensors_parser{std::string_view{head_}.substr(start.size()), path_,
+                                         file.size() - begin_}
+                  .read();
+    const auto sum = header_.metadata.find("penstock.crc64nvme");
+    if (sum != header_.metadata.end() &&
+        std::string_view{head_}.substr(start.size()).starts_with(detail::safetensors_sum_begin)) {
+      const std::size_t at = start.size() + detail::safetensors_sum_begin.size();
+      const std::string& digits = sum->second;
+      if (digits.size() != detail::safetensors_sum_digits ||
+          digits.find_first_not_of("0123456789abcdef") != std::string::npos) {
+        throw file_corrupt(path_, at, "a sum of 16 hexadecimal digits", digits);
+      }
+      sum_ = std::stoull(digits, nullptr, 16);
+      head_.replace(at, digits.size(), digits.size(), '0');
+    }
+  }
+
+  /// The tensors, by their place in the file.
+  [[nodiscard]] const std::vector<safetensor>& tensors() const noexcept { return header_.tensors; }
+  /// The texts that go along.
+  [[nodiscard]] const std::map<std::string, std::string>& metadata() const noexcept {
+    return header_.metadata;
+  }
+  /// The bytes of all tensors.
+  [[nodiscard]] std::uint64_t bytes() const noexcept {
+    return tensors().empty() ? 0 : tensors().back().offset + tensors().back().bytes;
+  }
+  /// Whether the file has a sum, as those of `safetensors_sink` have.
+  [[nodiscard]] bool has_sum() const noexcept { return sum_.has_value(); }
+  /// The tensor of that name. Throws `file_format_error` if there is none.
+  [[nodiscard]] const safetensor& at(std::string_view name) const {
+    const auto found = std::ranges::find(tensors(), name, &safetensor::name);
+    if (found != tensors().end()) return *found;
+    throw file_format_error(path_, 8, "a tensor \"" + std::string{name} + '"',
+                            "none of that name among " + std::to_string(tensors().size()));
+  }
+
+  /// All tensors, in the order of `tensors`, for an upload to a range for each. `verify` compares
+  /// the file with its sum, if it has one: the upload throws `file_corrupt` at its end.
+  [[nodiscard]] bulk_file_source all(bool verify = true) const {
+    bulk_file_options options{.offset = begin_, .size = bytes()};
+    if (!verify || !sum_) return bulk_file_source{path_, options};
+    options.sum = sum_;
+    auto head = std::make_unique<detail::pieces_sum>();
+    head->add(0, std::as_bytes(std::span{head_}));
+    return bulk_file_source{path_, options, std::move(head)};
+  }
+  /// One tensor, which is not compared with a sum. Throws as `at`.
+  [[nodiscard]] bulk_file_source only(std::string_view name) const {
+    const safetensor& one = at(name);
+    return bulk_file_source{path_, {.offset = begin_ + one.offset, .size = one.bytes}};
+  }
+
+ private:
+  std::string path_;
+  std::string head_;  // all before the tensors; with zeros for the digits of the sum
+  std::uint64_t begin_ = 0;
+  detail::safetensors_header header_;
+  std::optional<std::uint64_t> sum_;
+};
+
+/// A `bulk_sink` that makes a safetensors file, whole or not at all: as `bulk_file_sink`. The
+/// header's metadata has as "penstock.crc64nvme" the CRC-64/NVME of the file with zeros for those
+/// 16 digits; other readers pass over it.
+class safetensors_sink {
+ public:
+  /// Makes the file `path` of these tensors, one after the other; their `offset` and `bytes` are not
+  /// looked at. Throws `file_unwritable`, and `option_error` for a name that is there twice, a type
+  /// that is not known, or a shape that does not make whole bytes.
+  safetensors_sink(std::string path, std::vector<safetensor> tensors,
+                   const std::map<std::string, std::string>& metadata = {})
+      : safetensors_sink(std::move(path), header_of(std::move(tensors), metadata)) {}
+
+  /// The bytes of all tensors.
+  [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
+  /// Writes `bytes`, which lie at `offset` among those of all tensors. Thread-safe. Throws
+  /// `file_unwritable`.
+  void write(std::uint64_t offset, std::span<const std::byte> bytes) {
+    sum_->add(begin_ + offset, bytes);
+    file_.write(begin_ + offset, bytes);
+  }
+  /// Notes the sum, and gives the file its name. Throws `file_unwritable`.
+  void finish() {
+    const std::string digits = bulk_file_source::text_of(sum_->sum());
+    file_.write(8 + detail::safetensors_sum_begin.size(), std::as_bytes(std::span{digits}));
+    file_.finish();
+  }
+
+ private:
+  struct made_header {
+    std::string head;
+    std::uint64_t size = 0;
+  };
+
+  safetensors_sink(std::string path, const made_header& made)
+      : begin_(made.head.size()),
+        size_(made.size),
+        sum_(std::make_unique<detail::pieces_sum>()),
+        file_(std::move(path)) {
+    const auto head = std::as_bytes(std::span{made.head});
+    sum_->add(0, head);
+    file_.write(0, head);
+  }
+
+  [[nodiscard]] static made_header header_of(std::vector<safetensor> tensors,
+                                             const std::map<std::string, std::string>& metadata) {
+    using json = nlohmann::ordered_json;
+    made_header made;
+    json all;
+    all["__metadata__"]["penstock.crc64nvme"] = std::string(detail::safetensors_sum_digits, '0');
+    for (const auto& [key, text] : metadata) {
+      if (key != "penstock.crc64nvme") all["__metadata__"][key] = text;
+    }
+    std::set<std::string_view> names{"__metadata__"};
+    for (const safetensor& one : tensors) {
+      const auto refuse = [&](const std::string& problem) {
+        throw option_error("tensors", '"' + one.name + "\" " + problem);
+      };
+      if (!names.insert(one.name).second) refuse("is there twice");
+      if (detail::safetensors_bits(one.dtype) == 0) {
+        refuse("is of the type \"" + one.dtype + "\", which safetensors do not have");
+      }
+      const auto bytes = detail::safetensors_bytes(one.dtype, one.shape);
+      std::uint64_t end = 0;
+      if (!bytes || __builtin_add_overflow(made.size, *bytes, &end)) {
+        refuse("has a shape that makes no whole bytes, or too many");
+      }
+      all[one.name] = {
+          {"dtype", one.dtype}, {"shape", one.shape}, {"data_offsets", {made.size, end}}};
+      made.size = end;
+    }
+    std::string text;
+    try {
+      text = all.dump();
+    } catch (const json::exception& problem) {
+      throw option_error("tensors", std::string{"a name or text is no UTF-8: "} + problem.what());
+    }
+    text.resize((text.size() + 7) / 8 * 8, ' ');
+    for (unsigned i = 0; i < 8; ++i) {
+      made.head += static_cast<char>(std::uint64_t{text.size()} >> (8 * i) & 0xffU);
+    }
+    made.head += text;
+    return made;
+  }
+
+  std::uint64_t begin_;
+  std::uint64_t size_;
+  std::unique_ptr<detail::pieces_sum> sum_;
+  detail::new_file file_;
+};
+
+static_assert(bulk_sink<safetensors_sink>);
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

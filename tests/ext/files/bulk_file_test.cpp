@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock_ext/files/bulk_file.hpp>
+
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/catch.hpp"
+#include "support/error_of.hpp"
+#include "support/has.hpp"
+#include "support/temp_dir.hpp"
+
+namespace ps = penstock;
+using test::error_of;
+
+namespace {
+
+constexpr std::size_t page = 4096;
+
+std::string text_of(std::size_t count) {
+  std::string text(count, '\0');
+  for (std::size_t i = 0; i < count; ++i) text[i] = static_cast<char>(i * 7 + i / 251);
+  return text;
+}
+std::span<const std::byte> bytes_of(const std::string& text) {
+  return std::as_bytes(std::span{text});
+}
+std::string content_of(const std::string& path) {
+  std::ifstream file{path, std::ios::binary};
+  return {std::istreambuf_iterator<char>{file}, {}};
+}
+void put(const std::string& path, const std::string& text) {
+  std::ofstream{path, std::ios::binary} << text;
+}
+std::size_t files_in(const test::temp_dir& dir) {
+  const std::filesystem::directory_iterator all{dir.path("")};
+  return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+}
+
+/// Files of this process may have so many bytes: a write beyond them fails, as on a full disk.
+class file_limit {
+ public:
+  explicit file_limit(rlim_t bytes) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const ::rlimit lower{bytes, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &lower);
+  }
+  file_limit(const file_limit&) = delete;
+  ~file_limit() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  ::rlimit before_{};
+  void (*handler_)(int) = std::signal(SIGXFSZ, SIG_IGN);
+};
+
+const ps::cpu_device device;
+const ps::bulk_options small{.workers = 3, .piece_bytes = page};
+
+void save(ps::bulk_file_sink sink, const std::string& text) {
+  ps::download(device, device.inline_stream(), std::move(sink), bytes_of(text), small).wait();
+}
+std::string load(ps::bulk_file_source source) {
+  std::string text(source.size(), '\0');
+  ps::upload(device, device.inline_stream(), std::as_writable_bytes(std::span{text}),
+             std::move(source), small)
+      .wait();
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("a download makes a file, and an upload reads it, whole and with its sum",
+          "[files][bulk][promise:honest-21]") {
+  const auto size = GENERATE(std::size_t{0}, std::size_t{1}, 9 * page + 77);
+  const test::temp_dir dir;
+  const std::string path = dir.path("weights");
+  const std::string text = text_of(size);
+  std::optional<std::uint64_t> sum;
+  save(ps::bulk_file_sink{path, [&](std::uint64_t found) { sum = found; }}, text);
+  CHECK(content_of(path) == text);
+  CHECK(files_in(dir) == 1);
+  REQUIRE(sum);
+  CHECK(load(ps::bulk_file_source{path, {.sum = sum}}) == text);
+  if (size > 100) {
+    CHECK(load(ps::bulk_file_source{path, {.offset = 50, .size = 2 * page}}) ==
+          text.substr(50, 2 * page));
+    CHECK(load(ps::bulk_file_source{path, {.offset = size}}).empty());
+  }
+}
+
+TEST_CASE("the sum of pieces in any order is that of the bytes", "[files][bulk]") {
+  const std::string text = "123456789";
+  const auto part = [&](ps::detail::pieces_sum& to, std::size_t at, std::size_t count) {
+    to.add(at, bytes_of(text).subspan(at, count));
+  };
+  ps::detail::pieces_sum sum;
+  part(sum, 4, 4);
+  part(sum, 8, 1);
+  part(sum, 0, 4);
+  CHECK(sum.sum() == 0xae8b14860a799888U);  // the check value of CRC-64/NVME
+  CHECK(ps::detail::pieces_sum{}.sum() == 0);
+}
+
+TEST_CASE("a file is written whole or not at all", "[files][bulk][fault:files-18]") {
+  const test::temp_dir dir;
+  const std::string path = dir.path("weights");
+  put(path, "what was there");
+  ::chmod(path.c_str(), 0640);
+  SECTION("a full disk") {
+    const file_limit limit{3 * page};
+    const auto problem =
+        error_of<ps::file_unwritable>([&] { save(ps::bulk_file_sink{path}, text_of(9 * page)); });
+    CHECK(problem.path() == path);
+    CHECK(problem.offset() >= 3 * page);
+    CHECK(test::has(problem.expected(), "room for 4096 bytes"));
+    CHECK(test::has(problem.found(), "File too large"));
+  }
+  SECTION("a download that is cancelled") {
+    const std::string text = text_of(9 * page);
+    auto saving = ps::download(device, device.inline_stream(), ps::bulk_file_sink{path},
+                               bytes_of(text), {.stop = [] {
+                                 std::stop_source stop;
+                                 stop.request_stop();
+                                 return stop.get_token();
+                               }()});
+    CHECK_THROWS_AS(saving.wait(), ps::cancelled);
+  }
+  SECTION("a sink that nobody uses") { const ps::bulk_file_sink unused{path}; }
+  CHECK(content_of(path) == "what was there");
+  CHECK(files_in(dir) == 1);
+  save(ps::bulk_file_sink{path}, "new");
+  CHECK(content_of(path) == "new");
+  struct ::stat status {};
+  REQUIRE(::stat(path.c_str(), &status) == 0);
+  CHECK((status.st_mode & 0777U) == 0640U);
+}
+
+TEST_CASE("a link is followed, and what is no file is refused", "[files][bulk][fault:files-18]") {
+  const test::temp_dir dir;
+  put(dir.path("real"), "old");
+  std::filesystem::create_symlink("real", dir.path("link"));
+  save(ps::bulk_file_sink{dir.path("link")}, "new");
+  CHECK(content_of(dir.path("real")) == "new");
+  CHECK(std::filesystem::is_symlink(dir.path("link")));
+  CHECK_THROWS_AS(ps::bulk_file_sink{"/dev/null"}, ps::file_unwritable);
+  const auto problem =
+      error_of<ps::file_unwritable>([&] { ps::bulk_file_sink{dir.path("none/weights")}; });
+  CHECK(test::has(problem.found(), "No such file"));
+}
+
+TEST_CASE("a bad file ends its upload with what was found", "[files][bulk][fault:files-18]") {
+  const test::temp_dir dir;
+  const std::string path = dir.path("weights");
+  put(path, text_of(6 * page));
+  CHECK_THROWS_AS(ps::bulk_file_source{dir.path("none")}, ps::file_unreadable);
+  CHECK_THROWS_AS(ps::bulk_file_source{dir.path("")}, ps::file_unreadable);
+  const auto cut = error_of<ps::file_truncated>(
+      [&] { ps::bulk_file_source{path, {.offset = page, .size = 6 * page}}; });
+  CHECK(cut.offset() == 6 * page);
+  CHECK_THROWS_AS((ps::bulk_file_source{path, {.offset = 6 * page + 1}}), ps::file_truncated);
+
+  const auto damaged = error_of<ps::file_corrupt>(
+      [&] { load(ps::bulk_file_source{path, {.sum = std::uint64_t{17}}}); });
+  CHECK(test::has(damaged.expected(), "0000000000000011"));
+
+  ps::bulk_file_source shortened{path};
+  std::filesystem::resize_file(path, 2 * page + 5);
+  const auto gone = error_of<ps::file_truncated>([&] { load(std::move(shortened)); });
+  CHECK((gone.path() == path && gone.offset() >= 2 * page + 5));
+
+  ps::bulk_file_source changed{path};
+  put(path, text_of(2 * page + 5) + "more");
+  CHECK_THROWS_AS(load(std::move(changed)), ps::file_changed);
+}

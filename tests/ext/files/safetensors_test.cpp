@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock_ext/files/safetensors/safetensors.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/catch.hpp"
+#include "support/error_of.hpp"
+#include "support/has.hpp"
+#include "support/temp_dir.hpp"
+
+namespace ps = penstock;
+using test::error_of;
+
+namespace {
+
+const ps::cpu_device device;
+
+/// A file of this header, and so many bytes of tensors.
+std::string file_of(const std::string& json, std::size_t data) {
+  std::string text;
+  for (unsigned i = 0; i < 8; ++i) text += static_cast<char>(json.size() >> (8 * i) & 0xffU);
+  text += json;
+  for (std::size_t i = 0; i < data; ++i) text += static_cast<char>(i);
+  return text;
+}
+void put(const std::string& path, const std::string& text) {
+  std::ofstream{path, std::ios::binary} << text;
+}
+std::string content_of(const std::string& path) {
+  std::ifstream file{path, std::ios::binary};
+  return {std::istreambuf_iterator<char>{file}, {}};
+}
+std::string load(ps::bulk_file_source source) {
+  std::string text(source.size(), '\0');
+  ps::upload(device, device.inline_stream(), std::as_writable_bytes(std::span{text}),
+             std::move(source), {.piece_bytes = 4096})
+      .wait();
+  return text;
+}
+void save(const std::string& path, const std::vector<ps::safetensor>& tensors,
+          const std::string& text, const std::map<std::string, std::string>& metadata = {}) {
+  ps::download(device, device.inline_stream(), ps::safetensors_sink{path, tensors, metadata},
+               std::as_bytes(std::span{text}), {.piece_bytes = 4096})
+      .wait();
+}
+
+template <class Error>
+Error refused(const std::string& bytes) {
+  const test::temp_dir dir;
+  put(dir.path("x"), bytes);
+  auto problem = error_of<Error>([&] { ps::safetensors_file{dir.path("x")}; });
+  CHECK(problem.path() == dir.path("x"));
+  CHECK(problem.offset() <= bytes.size());
+  return problem;
+}
+
+}  // namespace
+
+TEST_CASE("the tensors of a safetensors file are found and uploaded",
+          "[files][bulk][promise:honest-21]") {
+  const test::temp_dir dir;
+  const std::string path = dir.path("model.safetensors");
+  // Not in the order of their places, padded, with metadata, without a sum: as others write them.
+  put(path, file_of(R"({"b":{"dtype":"F16","shape":[2,3],"data_offsets":[8,20]},)"
+                    R"("__metadata__":{"format":"pt"},)"
+                    R"("none":{"dtype":"F32","shape":[0,7],"data_offsets":[20,20]},)"
+                    R"("a":{"dtype":"I64","shape":[],"data_offsets":[0,8]}}   )",
+                    20));
+  const ps::safetensors_file file{path};
+  REQUIRE(file.tensors().size() == 3);
+  CHECK(file.tensors()[0].name == "a");
+  CHECK(file.tensors()[1].shape == std::vector<std::uint64_t>{2, 3});
+  CHECK(file.tensors()[2].bytes == 0);
+  CHECK(file.at("b").dtype == "F16");
+  CHECK(file.metadata().at("format") == "pt");
+  CHECK(file.bytes() == 20);
+  CHECK_FALSE(file.has_sum());
+  const std::string all = load(file.all());
+  CHECK((all.size() == 20 && all[19] == 19));
+  CHECK(load(file.only("b")) == all.substr(8, 12));
+  const auto problem = error_of<ps::file_format_error>([&] { static_cast<void>(file.at("c")); });
+  CHECK(test::has(problem.what(), "a tensor \"c\""));
+  put(path, file_of("{}", 0));
+  CHECK(ps::safetensors_file{path}.tensors().empty());
+  CHECK(load(ps::safetensors_file{path}.all()).empty());
+}
+
+TEST_CASE("a checkpoint is a safetensors file with a sum of all its bytes",
+          "[files][bulk][promise:honest-21][fault:files-18]") {
+  const test::temp_dir dir;
+  const std::string path = dir.path("model.safetensors");
+  const std::vector<ps::safetensor> tensors{
+      {.name = "w\"1\u00e9", .dtype = "BF16", .shape = {100, 60}},
+      {.name = "step", .dtype = "I64", .shape = {}},
+      {.name = "four", .dtype = "F4", .shape = {2, 3}}};
+  std::string text(12000 + 8 + 3, '\0');
+  for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(i * 31);
+  save(path, tensors, text, {{"epoch", "7"}});
+  const ps::safetensors_file file{path};
+  CHECK(file.has_sum());
+  CHECK(file.metadata().at("epoch") == "7");
+  REQUIRE(file.tensors().size() == 3);
+  CHECK(file.at("step").offset == 12000);
+  CHECK(file.tensors()[0].name == tensors[0].name);
+  CHECK(load(file.all()) == text);
+  // Any byte that changes is seen, in the header as well, where the header can still be read.
+  const std::string whole = content_of(path);
+  const std::size_t shape = whole.find("[100,60]");
+  std::vector<std::size_t> places{whole.size() - 1, whole.size() - 6000, whole.size() - 12011};
+  for (const std::size_t at : places) {
+    std::string damaged = whole;
+    damaged[at] = static_cast<char>(damaged[at] ^ 1);
+    put(path, damaged);
+    const auto problem =
+        error_of<ps::file_corrupt>([&] { load(ps::safetensors_file{path}.all()); });
+    CHECK(test::has(problem.expected(), "CRC-64/NVME"));
+    CHECK(load(ps::safetensors_file{path}.all(false)).size() == text.size());
+  }
+  std::string turned = whole;
+  turned.replace(shape, 8, "[60,100]");
+  put(path, turned);
+  CHECK_THROWS_AS(load(ps::safetensors_file{path}.all()), ps::file_corrupt);
+}
+
+TEST_CASE("a safetensors header that can't be is refused where it is wrong",
+          "[files][bulk][fault:files-18]") {
+  const std::string one = R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})";
+  const std::string whole = file_of(one, 4);
+  for (std::size_t length = 0; length < whole.size(); ++length) {
+    INFO("cut after " << length);
+    refused<ps::file_truncated>(whole.substr(0, length));
+  }
+  CHECK(refused<ps::file_format_error>(whole + "x").offset() == whole.size());
+  CHECK(refused<ps::file_format_error>(file_of("[1]", 0)).offset() == 8);
+  std::string huge = whole;
+  huge[7] = '\x7f';
+  CHECK(test::has(refused<ps::file_format_error>(huge).expected(), "at most 100000000 bytes"));
+
+  const auto says = [](const std::string& json, std::size_t data, const char* part) {
+    CHECK(test::has(refused<ps::file_format_error>(file_of(json, data)).what(), part));
+  };
+  says("{\"a\":", 0, "JSON");
+  says(R"({"a":5})", 0, "an object for each tensor");
+  says(R"({"a":[{"dtype":"U8","shape":[4],"data_offsets":[0,4]}]})", 4,
+       "an object for each tensor");
+  says(R"({"a":{"shape":[4],"data_offsets":[0,4]}})", 4, "\"dtype\" of the tensor \"a\"");
+  says(R"({"a":{"dtype":"U9","shape":[4],"data_offsets":[0,4]}})", 4, "a type of safetensors");
+  says(R"({"a":{"dtype":4,"shape":[4],"data_offsets":[0,4]}})", 4, "found 4");
+  says(R"({"a":{"dtype":"U8","shape":[-4],"data_offsets":[0,4]}})", 4, "whole numbers");
+  says(R"({"a":{"dtype":"U8","shape":4,"data_offsets":[0,4]}})", 4, "no list");
+  says(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[4,0]}})", 4, "a begin and an end");
+  says(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4,8]}})", 4, "a begin and an end");
+  says(R"({"a":{"dtype":"U8","shape":[3],"data_offsets":[1,4]}})", 4, "without holes");
+  says(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
+       R"("b":{"dtype":"U8","shape":[4],"data_offsets":[2,6]}})",
+       6, "without holes");
+  says(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
+       R"("a":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})",
+       8, "every member once");
+  says(R"({"__metadata__":{"x":5}})", 0, "metadata of texts");
+  const auto shape = [](const std::string& dtype, const std::string& lengths) {
+    return refused<ps::dimension_mismatch>(file_of(
+        R"({"a":{"dtype":")" + dtype + R"(","shape":)" + lengths + R"(,"data_offsets":[0,4]}})",
+        4));
+  };
+  CHECK(test::has(shape("U8", "[5]").what(), "5 bytes for \"a\""));
+  CHECK(test::has(shape("F4", "[9]").what(), "whole bytes"));
+  shape("F64", "[4294967296,4294967296,4294967296]");
+  const auto sum = refused<ps::file_corrupt>(
+      file_of(R"({"__metadata__":{"penstock.crc64nvme":"0x34567890123456"}})", 0));
+  CHECK(sum.offset() == 8 + ps::detail::safetensors_sum_begin.size());
+}
+
+TEST_CASE("a safetensors file that can't be is not begun", "[files][bulk][fault:files-18]") {
+  const test::temp_dir dir;
+  const auto refuses = [&](std::vector<ps::safetensor> tensors, const char* part) {
+    const auto problem = error_of<ps::option_error>(
+        [&] { ps::safetensors_sink{dir.path("x"), std::move(tensors)}; });
+    CHECK(test::has(problem.what(), part));
+  };
+  refuses({{.name = "a", .dtype = "U8"}, {.name = "a", .dtype = "U8"}}, "is there twice");
+  refuses({{.name = "__metadata__", .dtype = "U8"}}, "is there twice");
+  refuses({{.name = "a", .dtype = "float"}}, "of the type \"float\"");
+  refuses({{.name = "a", .dtype = "F4", .shape = {3}}}, "no whole bytes");
+  refuses({{.name = "\xff", .dtype = "U8"}}, "no UTF-8");
+  CHECK(content_of(dir.path("x")).empty());
+  ps::safetensors_sink sink{dir.path("x"), {{.name = "a", .dtype = "F32", .shape = {5}}}};
+  const std::vector<std::byte> wrong(19);
+  CHECK_THROWS_AS(ps::download(device, device.inline_stream(), std::move(sink), wrong),
+                  ps::bulk_error);
+}

@@ -1,0 +1,451 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/transfer/bulk.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <stop_token>
+#include <utility>
+#include <vector>
+
+#include "support/asleep.hpp"
+#include "support/catch.hpp"
+#include "support/error_of.hpp"
+#include "support/gated_device.hpp"
+#include "support/has.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+using transfer_type = ps::bulk_transfer<gated_device>;
+static_assert(!std::copyable<transfer_type> && std::movable<transfer_type>);
+using bytes_type = std::vector<std::byte>;
+constexpr std::size_t page = 4096;
+
+bytes_type pattern(std::size_t count, std::uint32_t seed = 1) {
+  bytes_type bytes(count);
+  std::uint32_t state = seed * 2654435761U + 1;
+  for (std::byte& one : bytes) {
+    state = state * 1664525U + 1013904223U;
+    one = static_cast<std::byte>(state >> 24U);
+  }
+  return bytes;
+}
+
+/// What a source or sink of a test has seen, and does.
+struct watched {
+  std::atomic<std::uint64_t> calls{0};  // of `read` or `write`
+  std::atomic<int> finished{0};
+  std::atomic<int> alive{1};
+  std::uint64_t fails_at = std::numeric_limits<std::uint64_t>::max();  // the call that throws
+  bool finish_fails = false;
+  bool holds = false;  // each call waits for `open`
+  ps::detail::waitable_counter open;
+  ps::detail::waitable_counter arrived;
+
+  void call() {
+    arrived.advance();
+    if (holds) open.wait([](std::uint32_t now) { return now != 0; });
+    if (calls.fetch_add(1) == fails_at) throw std::domain_error("the medium is worn");
+  }
+  void finish() {
+    if (finish_fails) throw std::domain_error("no room for the end");
+    ++finished;
+  }
+};
+
+struct watched_end {
+  watched* of;
+  explicit watched_end(watched& seen) : of(&seen) {}
+  watched_end(watched_end&& other) noexcept : of(std::exchange(other.of, nullptr)) {}
+  ~watched_end() {
+    if (of != nullptr) of->alive = 0;
+  }
+};
+
+struct watched_source {
+  ps::memory_source bytes;
+  watched_end seen;
+  [[nodiscard]] std::uint64_t size() const { return bytes.size(); }
+  void read(std::uint64_t offset, std::span<std::byte> out) const {
+    seen.of->call();
+    bytes.read(offset, out);
+  }
+  void finish() { seen.of->finish(); }
+};
+
+struct watched_sink {
+  ps::memory_sink bytes;
+  watched_end seen;
+  void write(std::uint64_t offset, std::span<const std::byte> from) {
+    seen.of->call();
+    bytes.write(offset, from);
+  }
+  void finish() { seen.of->finish(); }
+};
+static_assert(ps::bulk_source<watched_source> && ps::bulk_sink<watched_sink>);
+
+/// Three ranges of `all`, with an empty one, that follow each other.
+template <class Byte>
+std::vector<std::span<Byte>> in_parts(std::span<Byte> all) {
+  const std::size_t first = all.size() / 3;
+  const std::size_t second = all.size() / 2;
+  return {all.first(first), {}, all.subspan(first, second - first), all.subspan(second)};
+}
+
+}  // namespace
+
+TEST_CASE("an upload and a download carry every byte, in any pieces",
+          "[transfer][bulk][promise:honest-21]") {
+  const auto size = GENERATE(std::size_t{0}, std::size_t{1}, page - 1, 3 * page, 7 * page + 5);
+  const auto workers = GENERATE(std::size_t{1}, std::size_t{3});
+  const auto pieces = GENERATE(std::size_t{1}, std::size_t{4}, ps::automatic);
+  const bool snapshot = GENERATE(false, true);
+  const gated_device device;
+  auto stream = device.make_stream();
+  const ps::bulk_options options{
+      .workers = workers, .piece_bytes = page, .pieces = pieces, .snapshot = snapshot};
+  const bytes_type from = pattern(size);
+  bytes_type there(size);
+  watched read;
+  auto loading = ps::upload(device, stream, in_parts(std::span{there}),
+                            watched_source{ps::memory_source{from}, watched_end{read}}, options);
+  loading.wait();
+  CHECK(loading.done());
+  CHECK((loading.progress().done == size && loading.progress().total == size));
+  CHECK(there == from);
+  CHECK(read.calls == (size + page - 1) / page);
+  CHECK((read.finished == 1 && read.alive == 0));
+
+  bytes_type back(size);
+  watched written;
+  auto saving =
+      ps::download(device, stream, watched_sink{ps::memory_sink{back}, watched_end{written}},
+                   in_parts(std::span<const std::byte>{there}), options);
+  saving.wait();
+  CHECK(back == from);
+  CHECK(saving.progress().done == size);
+  CHECK((written.finished == 1 && written.alive == 0));
+}
+
+TEST_CASE("copies of an upload come after the stream's work, and its later work after them",
+          "[transfer][bulk][promise:race-free-15]") {
+  const gated_device device;
+  auto stream = device.make_stream();
+  const bytes_type from = pattern(5 * page);
+  bytes_type there(from.size());
+  ps::detail::waitable_counter go;
+  std::atomic<bool> was_untouched{false};
+  std::atomic<bool> is_there{false};
+  watched read;
+  stream.launch([&] {
+    go.wait([](std::uint32_t now) { return now != 0; });
+    was_untouched = std::ranges::all_of(there, [](std::byte one) { return one == std::byte{}; });
+  });
+  auto loading = ps::upload(device, stream, std::span{there},
+                            watched_source{ps::memory_source{from}, watched_end{read}},
+                            {.workers = 1, .piece_bytes = page, .pieces = 5});
+  loading.wait(stream);  // all is read and queued, and nothing copied
+  CHECK(read.calls == 5);
+  CHECK_FALSE(loading.done());
+  stream.launch([&] { is_there = there == from; });
+  CHECK(device.copies() == 0);
+  go.store(1);
+  stream.synchronize();
+  CHECK(was_untouched);
+  CHECK(is_there);
+}
+
+TEST_CASE("a piece of the ring is filled again after the copy out of it",
+          "[transfer][bulk][promise:race-free-15][promise:bounded-15]") {
+  const gated_device device;
+  auto stream = device.make_stream();
+  const bytes_type from = pattern(12 * page);
+  bytes_type there(from.size());
+  watched read;
+  device.hold_copies();
+  auto loading = ps::upload(device, stream, std::span{there},
+                            watched_source{ps::memory_source{from}, watched_end{read}},
+                            {.workers = 1, .piece_bytes = page, .pieces = 3});
+  std::atomic<long> waiter{0};
+  std::jthread other{[&] {
+    waiter = this_thread_number();
+    loading.wait();
+  }};
+  while (waiter == 0 || read.calls < 3) std::this_thread::yield();
+  wait_until_asleep(waiter);
+  CHECK(read.calls == 3);
+  device.open_copies();
+  other.join();
+  CHECK(there == from);
+}
+
+TEST_CASE("with a snapshot the step goes on while a download is written",
+          "[transfer][bulk][promise:race-free-15]") {
+  const gated_device device;
+  auto stream = device.make_stream();
+  const bytes_type first = pattern(6 * page, 3);
+  bytes_type weights = first;
+  bytes_type out(weights.size());
+  watched written;
+  written.holds = true;
+  ps::bulk_copier copier{device, {.workers = 2, .piece_bytes = page, .snapshot = true}};
+  CHECK(copier.host_bytes() == 4 * page);
+  CHECK(copier.device_bytes() == 0);
+  auto saving =
+      copier.download(stream, watched_sink{ps::memory_sink{out}, watched_end{written}}, weights);
+  CHECK(copier.device_bytes() == weights.size());
+  stream.launch([&] { std::ranges::fill(weights, std::byte{9}); });
+  stream.synchronize();  // the step is over, and nothing is written yet
+  CHECK(written.calls == 0);
+  CHECK_FALSE(saving.done());
+  written.open.store(1);
+  saving.wait();
+  CHECK(out == first);
+  CHECK(written.finished == 1);
+}
+
+TEST_CASE("a download without a snapshot comes after the stream's work",
+          "[transfer][bulk][promise:race-free-15]") {
+  const gated_device device;
+  auto stream = device.make_stream();
+  bytes_type weights(3 * page);
+  bytes_type out(weights.size());
+  ps::detail::waitable_counter go;
+  stream.launch([&] {
+    go.wait([](std::uint32_t now) { return now != 0; });
+    std::ranges::fill(weights, std::byte{5});
+  });
+  auto saving = ps::download(device, stream, ps::memory_sink{out}, weights, {.piece_bytes = page});
+  CHECK(device.copies() == 0);
+  go.store(1);
+  saving.wait();
+  CHECK(out == weights);
+}
+
+TEST_CASE("transfers of one copier follow each other in its memory",
+          "[transfer][bulk][promise:bounded-15]") {
+  const gated_device device;
+  auto stream = device.make_stream();
+  ps::bulk_copier copier{device, {.workers = 2, .piece_bytes = page, .snapshot = true}};
+  std::vector<bytes_type> out(5);
+  std::vector<transfer_type> saving;
+  bytes_type weights;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const bytes_type now = pattern((i == 2 ? 9 : 5) * page, static_cast<std::uint32_t>(i));
+    weights.resize(now.size());
+    auto loading = copier.upload(stream, std::span{weights}, ps::memory_source{now});
+    loading.wait(stream);
+    out[i].resize(now.size());
+    saving.push_back(copier.download(stream, ps::memory_sink{out[i]}, weights));
+    stream.synchronize();
+  }
+  for (auto& one : saving) one.wait();
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    CHECK(out[i] == pattern(out[i].size(), static_cast<std::uint32_t>(i)));
+  }
+  CHECK(copier.host_bytes() == 4 * page);
+  CHECK(copier.device_bytes() == 9 * page);
+}
+
+TEST_CASE("what a source or a sink throws ends the transfer, and is thrown by wait",
+          "[transfer][bulk][fault:consumers-11]") {
+  const auto at = GENERATE(std::uint64_t{0}, std::uint64_t{3}, std::uint64_t{19});
+  const gated_device device;
+  auto stream = device.make_stream();
+  bytes_type here = pattern(20 * page);
+  bytes_type there(here.size());
+  const ps::bulk_options options{.workers = 2, .piece_bytes = page, .pieces = 4};
+  watched read;
+  read.fails_at = at;
+  auto loading = ps::upload(device, stream, std::span{there},
+                            watched_source{ps::memory_source{here}, watched_end{read}}, options);
+  CHECK_THROWS_AS(loading.wait(stream), std::domain_error);
+  CHECK(loading.done());
+  CHECK((read.finished == 0 && read.alive == 0));
+  CHECK(read.calls <= at + 2);  // nobody goes on
+  CHECK_THROWS_AS(loading.wait(), std::domain_error);
+
+  watched written;
+  written.fails_at = at;
+  auto saving = ps::download(
+      device, stream, watched_sink{ps::memory_sink{there}, watched_end{written}}, here, options);
+  CHECK_THROWS_AS(saving.wait(), std::domain_error);
+  CHECK((written.finished == 0 && written.alive == 0));
+}
+
+TEST_CASE("a sink that can't be finished fails the download",
+          "[transfer][bulk][fault:consumers-11]") {
+  const gated_device device;
+  auto stream = device.make_stream();
+  const bytes_type there(3 * page);
+  bytes_type out(there.size());
+  watched written;
+  written.finish_fails = true;
+  auto saving =
+      ps::download(device, stream, watched_sink{ps::memory_sink{out}, watched_end{written}}, there);
+  CHECK_THROWS_AS(saving.wait(), std::domain_error);
+  CHECK(written.alive == 0);
+}
+
+TEST_CASE("a bulk transfer is cancelled between pieces", "[transfer][bulk][fault:hangs-4]") {
+  const bool by_token = GENERATE(false, true);
+  const gated_device device;
+  auto stream = device.make_stream();
+  const bytes_type there(20 * page);
+  bytes_type out(there.size());
+  watched written;
+  written.holds = true;
+  std::stop_source stop;
+  auto saving =
+      ps::download(device, stream, watched_sink{ps::memory_sink{out}, watched_end{written}}, there,
+                   {.workers = 1, .piece_bytes = page, .pieces = 2, .stop = stop.get_token()});
+  written.arrived.wait([](std::uint32_t now) { return now != 0; });
+  if (by_token) {
+    stop.request_stop();
+  } else {
+    saving.cancel();
+  }
+  written.open.store(1);
+  const auto problem = test::error_of<ps::cancelled>([&] { saving.wait(); });
+  CHECK(test::has(problem.what(), "4096 of 81920 bytes"));
+  CHECK(written.calls == 1);
+  CHECK((written.finished == 0 && written.alive == 0));
+}
+
+TEST_CASE("each call of the device that fails ends a bulk transfer",
+          "[transfer][bulk][fault:devices-4]") {
+  const auto which = GENERATE(0, 1, 2);
+  const auto k = GENERATE(range(std::uint64_t{0}, std::uint64_t{9}));
+  const gated_device device;
+  auto stream = device.make_stream();
+  const bytes_type here = pattern(6 * page);
+  bytes_type there(here.size());
+  bytes_type back(here.size());
+  ps::bulk_copier copier{device,
+                         {.workers = 2, .piece_bytes = page, .pieces = 4, .snapshot = true}};
+  if (which == 0) device.fail_copy(k);
+  if (which == 1) device.fail_record(k);
+  if (which == 2) device.fail_synchronize(k);
+  int failures = 0;
+  const auto attempt = [&](const auto& call) {
+    try {
+      call();
+      return true;
+    } catch (const device_fault&) {
+      ++failures;
+      return false;
+    }
+  };
+  const bool is_up = attempt([&] {
+    auto loading = copier.upload(stream, std::span{there}, ps::memory_source{here});
+    loading.wait();
+  });
+  if (is_up) CHECK(there == here);
+  watched written;
+  const bool is_down = attempt([&] {
+    auto saving =
+        copier.download(stream, watched_sink{ps::memory_sink{back}, watched_end{written}}, there);
+    saving.wait();
+  });
+  CHECK(written.finished == (is_down ? 1 : 0));
+  CHECK(written.alive == 0);
+  if (is_down) CHECK(back == there);
+  CHECK(failures <= 1);
+  CHECK((failures == 1 || (which == 2 && k >= 6)));  // the end of a handle tells of none
+  // The copier is as good as before.
+  copier.upload(stream, std::span{there}, ps::memory_source{here}).wait();
+  CHECK(there == here);
+}
+
+TEST_CASE("the end of a handle is the end of its transfer", "[transfer][bulk][promise:honest-21]") {
+  const gated_device device;
+  auto stream = device.make_stream();
+  const bytes_type here = pattern(9 * page);
+  bytes_type back(here.size());
+  watched written;
+  {
+    transfer_type saving;
+    CHECK(saving.done());
+    saving = ps::download(device, stream, watched_sink{ps::memory_sink{back}, watched_end{written}},
+                          here, {.piece_bytes = page});
+  }
+  CHECK(written.finished == 1);
+  CHECK(back == here);
+  watched failing;  // said on stderr, and nothing is thrown
+  failing.fails_at = 2;
+  transfer_type lost =
+      ps::download(device, stream, watched_sink{ps::memory_sink{back}, watched_end{failing}}, here,
+                   {.piece_bytes = page});
+  lost = {};
+  CHECK(failing.alive == 0);
+}
+
+TEST_CASE("bulk transfers refuse what does not fit", "[transfer][bulk][fault:consumers-11]") {
+  const ps::cpu_device device;
+  const auto stream = device.inline_stream();
+  const bytes_type here(100);
+  bytes_type there(101);
+  const auto problem = test::error_of<ps::bulk_error>([&] {
+    static_cast<void>(ps::upload(device, stream, std::span{there}, ps::memory_source{here}));
+  });
+  CHECK(test::has(problem.what(), "the source has 100 bytes, and the device memory 101"));
+  CHECK_THROWS_AS(ps::download(device, stream, ps::memory_sink{there}, here), ps::bulk_error);
+  const auto refused = [&](ps::bulk_options options, const char* option) {
+    const auto found = test::error_of<ps::option_error>(
+        [&] { static_cast<void>(ps::bulk_copier{device, std::move(options)}); });
+    CHECK(found.option() == option);
+  };
+  refused({.workers = 0}, "workers");
+  refused({.workers = 1025}, "workers");
+  refused({.pieces = 0}, "pieces");
+  refused({.piece_bytes = 0}, "piece_bytes");
+  refused({.piece_bytes = 4097}, "piece_bytes");
+  CHECK_THROWS_AS(ps::download(device, stream, ps::memory_sink{there}, there, {.piece_bytes = 5}),
+                  ps::option_error);
+}
+
+TEST_CASE("pieces of bulk transfers stay within a budget",
+          "[transfer][bulk][promise:bounded-3][promise:bounded-15]") {
+  const gated_device device;
+  auto stream = device.make_stream();
+  const auto budget = ps::memory_budget::bytes(3 * page);
+  const bytes_type here = pattern(10 * page);
+  bytes_type there(here.size());
+  {
+    ps::bulk_copier copier{device, {.workers = 8, .piece_bytes = page, .budget = budget}};
+    CHECK(copier.host_bytes() == 3 * page);
+    CHECK(budget.used() == 3 * page);
+    copier.upload(stream, std::span{there}, ps::memory_source{here}).wait();
+    CHECK(there == here);
+    const auto problem = test::error_of<ps::pinned_budget_exceeded>([&] {
+      static_cast<void>(ps::bulk_copier{device, {.piece_bytes = page, .budget = budget}});
+    });
+    CHECK(test::has(problem.what(), "lower piece_bytes, or raise budget"));
+  }
+  CHECK(budget.used() == 0);
+  // A small transfer takes no more than it needs.
+  ps::upload(device, stream, std::span{there}.first(100),
+             ps::memory_source{std::span{here}.first(100)},
+             {.budget = ps::memory_budget::bytes(page)})
+      .wait();
+}
+
+TEST_CASE("the loop's body may be the step that a bulk transfer follows", "[transfer][bulk]") {
+  const ps::cpu_device device;
+  std::vector<float> weights(5000);
+  const std::vector<float> values(5000, 0.5F);
+  auto loading =
+      ps::upload(device, device.inline_stream(), std::as_writable_bytes(std::span{weights}),
+                 ps::memory_source{std::as_bytes(std::span{values})});
+  loading.wait(device.inline_stream());
+  CHECK(weights == values);
+}
