@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -44,7 +45,9 @@ inline constexpr std::string_view lengths_magic{"psLENGTH", 8};
 
 [[nodiscard]] inline std::uint64_t sum_of(const lengths_header& head,
                                           std::span<const std::byte> lengths) noexcept {
-  word_hash hash{checksum(lengths)};
+  crc64nvme_sum sum;
+  sum.add(lengths);
+  word_hash hash{std::bit_cast<std::uint64_t>(sum.sum())};
   for (const std::uint64_t word : {head.version, head.count, head.fingerprint}) hash.add(word);
   return hash.value();
 }

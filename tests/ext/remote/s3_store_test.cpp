@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock_ext/store/http/s3_store.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdlib>
@@ -307,6 +308,28 @@ TEST_CASE("a bucket's objects are listed page by page", "[remote][promise:honest
   CHECK(requests[0].path == "/b?encoding-type=url&list-type=2&prefix=tr%20ain%2F");
   CHECK(requests[1].path ==
         "/b?continuation-token=1%2F%2B%3D&encoding-type=url&list-type=2&prefix=tr%20ain%2F");
+}
+
+TEST_CASE("a page of a listing that was cut is read anew, from its start",
+          "[remote][fault:stores-5]") {
+  const aws_variables none{{}};
+  std::atomic<int> asked{0};
+  test::range_server server{[&](const http_request&) {
+    const std::string page =
+        "<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>k</Key>"
+        "<Size>1</Size></Contents></ListBucketResult>";
+    const auto whole = test::answer(200, {}, page);
+    return asked++ == 0 ? whole.cut(whole.bytes.size() - 20) : whole;
+  }};
+  const ps::s3_store store{"b",
+                           {.endpoint = server.url(),
+                            .credentials = somebody,
+                            .http = {.first_delay = std::chrono::milliseconds{1},
+                                     .longest_delay = std::chrono::milliseconds{1}}}};
+  const auto objects = store.list();
+  REQUIRE(objects.size() == 1);
+  CHECK(objects[0].key == "k");
+  CHECK(asked == 2);
 }
 
 TEST_CASE("a listing that goes in circles is refused", "[remote][fault:stores-7]") {
