@@ -222,7 +222,8 @@ TEST_CASE("a change far beyond the first samples of an epoch is in the fingerpri
   };
   CHECK(at(200'001).order_fingerprint() != at(200'000).order_fingerprint());
   CHECK(mixed({}, {5, 5}).order_fingerprint() != mixed({}, {5, 6}).order_fingerprint());
-  CHECK(mixed({.seed = 1}, {5, 5}).order_fingerprint() != mixed({.seed = 2}, {5, 5}).order_fingerprint());
+  CHECK(mixed({.seed = 1}, {5, 5}).order_fingerprint() !=
+        mixed({.seed = 2}, {5, 5}).order_fingerprint());
 }
 
 TEST_CASE("bad options of a mixture are refused by name", "[order][promise:honest-7]") {

@@ -56,13 +56,14 @@ concept sampler = std::copyable<Sampler> &&
                     { sampler.order(n, epoch) } -> epoch_order;
                   };
 
-/// A place in a training: step `step` of epoch `epoch`, both counted from 0. A step is a batch, over
-/// all ranks. The place {e, steps of an epoch} is that of {e + 1, 0}.
+/// A place in a training: step `step` of epoch `epoch`, both counted from 0. A step is a batch,
+/// over all ranks. The place {e, steps of an epoch} is that of {e + 1, 0}.
 struct training_place {
   /// The epoch.
   std::uint64_t epoch = 0;
   /// The step within it.
   std::uint64_t step = 0;
+  friend bool operator==(const training_place&, const training_place&) = default;
   friend auto operator<=>(const training_place&, const training_place&) = default;
 };
 
