@@ -31,7 +31,7 @@ struct prioritized_options {
   /// Samples of a step: the loader's `batch_size`, or the `global_batch` of a `sharded` over it.
   std::size_t batch_size = 0;
   /// Weights that are set in step s count from step s + lag on. At least 1, and more than the steps
-  /// that are drawn ahead: prefetch + 2, with a transfer prefetch + depth + 2.
+  /// that are drawn ahead: prefetch + 1, with a transfer prefetch + depth + 1.
   std::uint64_t lag = 0;
   /// Samples of an epoch, rounded up to whole steps; 0: as many as there are weights.
   std::uint64_t draws = 0;
