@@ -179,12 +179,12 @@ TEST_CASE("a change of weights that a state does not know is refused, and allowe
   const ps::loader_state state = old.state_at({0, 6});
 
   const ps::mixture after = before.continued({state.epoch, state.batch}, {1, 2});
-  CHECK(after.order_fingerprint() != before.order_fingerprint());
-  CHECK(after.order_fingerprint() ==
+  CHECK(after.fingerprint() != before.fingerprint());
+  CHECK(after.fingerprint() ==
         ps::mixture{{.seed = 1, .schedule = {{{}, {6, 2}}, {{.step = 6}, {1, 2}}}, .batch_size = 4},
                     web,
                     code}
-            .order_fingerprint());
+            .fingerprint());
   ps::loader fresh{both, after, {.batch_size = 4, .workers = 3}};
   CHECK_THROWS_AS(fresh.resume(state, 1), ps::state_mismatch);
   const ps::loader_state said = with_order_of(state, fresh.state_at({}));
@@ -220,10 +220,9 @@ TEST_CASE("a change far beyond the first samples of an epoch is in the fingerpri
     return mixed({.schedule = {{{}, {1, 1}}, {{.step = step}, {1, 2}}}, .batch_size = 8},
                  {1'000'000, 1'000'000});
   };
-  CHECK(at(200'001).order_fingerprint() != at(200'000).order_fingerprint());
-  CHECK(mixed({}, {5, 5}).order_fingerprint() != mixed({}, {5, 6}).order_fingerprint());
-  CHECK(mixed({.seed = 1}, {5, 5}).order_fingerprint() !=
-        mixed({.seed = 2}, {5, 5}).order_fingerprint());
+  CHECK(at(200'001).fingerprint() != at(200'000).fingerprint());
+  CHECK(mixed({}, {5, 5}).fingerprint() != mixed({}, {5, 6}).fingerprint());
+  CHECK(mixed({.seed = 1}, {5, 5}).fingerprint() != mixed({.seed = 2}, {5, 5}).fingerprint());
 }
 
 TEST_CASE("bad options of a mixture are refused by name", "[order][promise:honest-7]") {

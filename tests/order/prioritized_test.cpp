@@ -270,6 +270,6 @@ TEST_CASE("bad arguments of prioritized are refused by name", "[order][promise:h
   CHECK_THROWS_AS(order.set({}, indices{1}, floats{65'537}), ps::option_error);
   CHECK_THROWS_AS(order.set({.epoch = 0, .step = 11}, indices{1}, floats{1}), ps::option_error);
   CHECK_THROWS_AS((ps::loader{numbered{.count = n}, order, {.batch_size = 4}}), ps::option_error);
-  CHECK(order.order_fingerprint() !=
-        ps::prioritized{ramp(), {.seed = 5, .batch_size = 8, .lag = 6}}.order_fingerprint());
+  CHECK(order.fingerprint() !=
+        ps::prioritized{ramp(), {.seed = 5, .batch_size = 8, .lag = 6}}.fingerprint());
 }

@@ -31,6 +31,7 @@
 #include <penstock/order/bucketed.hpp>
 #include <penstock/order/mixture.hpp>
 #include <penstock/order/prioritized.hpp>
+#include <penstock/order/by_tokens.hpp>
 #include <penstock/penstock.hpp>
 #include <penstock/transfer/bulk.hpp>
 #include <penstock/transfer/results.hpp>
@@ -53,6 +54,7 @@
 #include <penstock_ext/serve/batcher.hpp>
 #include <penstock_ext/store/cache/cached_store.hpp>
 #include <penstock_ext/store/local_store.hpp>
+#include <penstock_ext/text/kept_lengths.hpp>
 
 #ifdef PENSTOCK_PAGES_JPEG
 #include <penstock_ext/image/jpeg/jpeg.hpp>

@@ -16,6 +16,7 @@
 #include <penstock/core/error.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/core/record.hpp>
+#include <penstock/core/support/joined.hpp>
 #include <penstock/device/cpu_device.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/faults/failure_ledger.hpp>
@@ -106,15 +107,30 @@ class loader_flow {
       fingerprint_ = source.fingerprint();
     });
     const std::uint64_t world = source.world();
+    const std::uint64_t step = source.batches_per_step();
     return {.version = loader_state{}.version,
             .last = static_cast<std::uint32_t>(options.last_batch),
             .epoch = next.epoch,
-            .batch = next.batch,
+            .batch = step == 0 ? next.batch : next.batch * world,
             .dataset = source.size(),
             .samples = core_.plan().samples() * world,
-            .batch_size = options.batch_size * world,
+            .batch_size = options.batch_size * (step == 0 ? world : step),
             .seed = options.seed,
             .order = fingerprint_};
+  }
+
+  /// Where a loop goes on from `state`. Throws `state_mismatch`.
+  [[nodiscard]] batch_position position_of(const loader_state& state) {
+    detail::require_same_order(state, state_at({}));
+    const source_ops& source = core_.source();
+    if (source.batches_per_step() == 0) return {state.epoch, state.batch};
+    const std::uint64_t world = source.world();
+    if (state.batch % world != 0) {
+      throw state_mismatch(joined({"resume: the state is at batch ", state.batch,
+                                   " of all ranks, which is no multiple of this world of ", world,
+                                   ": take states after whole steps"}));
+    }
+    return {state.epoch, state.batch / world};
   }
 
   /// What was taken. From any thread.
@@ -222,8 +238,13 @@ class any_loader {
   /// no batch: the loop does nothing, and what follows the epoch comes next. Throws
   /// `state_mismatch`, naming every difference, where the batches could not be the same.
   [[nodiscard]] range_type resume(const loader_state& state, std::uint64_t last_epoch) & {
-    require_same_order(state, state_at({}));
-    return batches({state.epoch, state.batch}, last_epoch);
+    return batches(position_of(state), last_epoch);
+  }
+
+  /// The position of the batch with which `resume` goes on: what `state_at` was given, unless the
+  /// world is another one. Throws `state_mismatch`, as `resume`. From any thread.
+  [[nodiscard]] batch_position position_of(const loader_state& state) const {
+    return flow_->position_of(state);
   }
 
   /// @cond misuse
@@ -238,7 +259,14 @@ class any_loader {
 
   /// How many batches an epoch has.
   [[nodiscard]] std::uint64_t batches_per_epoch() const noexcept { return core().plan().batches(); }
-  /// How many samples an epoch has.
+  /// How many batches of this loader are its part of a step over all ranks: 1, or with a sampler
+  /// whose batches have each its own number of samples its `batches_per_step()` divided by the world.
+  [[nodiscard]] std::uint64_t batches_per_step() const noexcept {
+    const std::uint64_t all = core().source().batches_per_step();
+    return all == 0 ? 1 : all / core().source().world();
+  }
+  /// How many samples an epoch has; with a sampler whose batches have each its own number of samples
+  /// how many an epoch of full batches would have.
   [[nodiscard]] std::uint64_t samples_per_epoch() const noexcept { return core().plan().samples(); }
   /// What the loader was made with; `automatic` as it was written.
   [[nodiscard]] const loader_options& options() const noexcept { return core().asked(); }

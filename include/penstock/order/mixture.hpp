@@ -517,7 +517,7 @@ class mixture {
   detail::mixture_order order(std::uint64_t n, std::uint64_t epoch) && = delete;
 
   /// A hash of the seed, the sizes and the whole schedule, for the states of loaders.
-  [[nodiscard]] std::uint64_t order_fingerprint() const noexcept { return plan_->fingerprint(); }
+  [[nodiscard]] std::uint64_t fingerprint() const noexcept { return plan_->fingerprint(); }
 
   /// Samples of a step over all ranks: `batch_size` of the options. A loader or a `sharded` with
   /// another one refuses the mixture, unless it is 0.

@@ -392,7 +392,7 @@ class prioritized {
   detail::prioritized_order order(std::uint64_t n, std::uint64_t epoch) && = delete;
 
   /// A hash of the options, for the states of loaders. The weights are not in it.
-  [[nodiscard]] std::uint64_t order_fingerprint() const noexcept {
+  [[nodiscard]] std::uint64_t fingerprint() const noexcept {
     detail::word_hash hash;
     const auto& [seed, batch, lag, draws] = log_->options();
     for (const std::uint64_t one : {log_->weights(), seed, std::uint64_t{batch}, lag, draws}) {

@@ -67,6 +67,17 @@ struct training_place {
   friend auto operator<=>(const training_place&, const training_place&) = default;
 };
 
+/// An order whose batches have each its own number of samples, as `by_tokens` has. Its places come
+/// in rows of the sampler's `batch_size()`, a row a batch, of which a batch has the first
+/// `order.batch_extent(batch)`, from 1 to `batch_size()`. `size(n)` counts all places, whole rows,
+/// and `fill` writes an index below n for those without a sample too. Called from several threads
+/// at once. Its sampler says how many batches the ranks take in one step: `batches_per_step()`, of
+/// which the batches of an epoch are a multiple.
+template <class Order>
+concept order_of_batches = epoch_order<Order> && requires(const Order& order, std::uint64_t batch) {
+  { order.batch_extent(batch) } noexcept -> std::same_as<std::size_t>;
+};
+
 namespace detail {
 
 /// A sampler for one batch size, such as `sharded`; a loader with another batch size refuses it.
@@ -86,6 +97,13 @@ concept sampler_of_steps = sampler<Sampler> && requires(const Sampler& sampler) 
 template <sampler Sampler>
 using order_of = std::remove_cvref_t<decltype(std::declval<const Sampler&>().order(
     std::uint64_t{}, std::uint64_t{}))>;
+
+/// A sampler whose batches have each its own number of samples.
+template <class Sampler>
+concept cuts_batches = sampler_of_batches<Sampler> && order_of_batches<order_of<Sampler>> &&
+                       requires(const Sampler& sampler) {
+                         { sampler.batches_per_step() } -> std::same_as<std::uint64_t>;
+                       };
 
 /// The order 0, 1, 2, ... of `sequential`.
 struct identity_order {

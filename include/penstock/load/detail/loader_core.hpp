@@ -309,7 +309,8 @@ class loader_core {
     const auto number = schedule_.bind(*next);
     if (!number) return false;
     batch_work& batch = work_[slot];
-    batch.bind(plan().at(next->at), *number, source_->bind_order(slot));
+    batch.bind(plan().at(next->at), *number);
+    batch.has_order = source_->bind_order(slot, batch.info);
     if (order_error_) [[unlikely]]
       batch.note_failed({order_error_, failure{"order", next->at.epoch, next->at.batch}});
     if (ahead_ != nullptr) ahead_->note_opened(batch.sequence);

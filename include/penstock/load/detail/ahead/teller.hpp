@@ -210,7 +210,7 @@ class plan_follower {
     follow(*coming);
     const std::uint64_t room = ledger_.room();
     if (room == 0 || number_ >= coming->end || !has_order()) return false;
-    const batch_info batch = schedule_->plan().at(at_);
+    const batch_info batch = batch_now();
     const auto [number, place] = std::pair{number_, place_};
     const auto some = std::span{indices_}.first((std::min)(indices_.size(), batch.size - place_));
     try {
@@ -256,7 +256,7 @@ class plan_follower {
     } else {
       for (; number_ < now.number; skip_batch()) {
         if (Told::is_of_use_late && has_order()) return;
-        if (Told::is_counted) seen_->late.add(schedule_->plan().at(at_).size - place_);
+        if (Told::is_counted) seen_->late.add(batch_now().size - place_);
       }
     }
     go_to(now.next.at, now.number);
@@ -283,6 +283,11 @@ class plan_follower {
     return order_.has_value();
   }
 
+  [[nodiscard]] batch_info batch_now() const noexcept {
+    batch_info batch = schedule_->plan().at(at_);
+    if (order_ && order_epoch_ == at_.epoch) cut_batch(*order_, batch);
+    return batch;
+  }
   [[nodiscard]] std::uint64_t bytes_of(std::uint64_t index) const {
     const std::uint64_t known = stored_bytes_of(*data_, index);
     if (known != 0) return known;

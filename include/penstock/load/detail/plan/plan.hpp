@@ -109,6 +109,14 @@ class epoch_plan {
   partial_batch last_;
 };
 
+/// Gives a batch of the plan the number of samples that its order says, where it says one.
+template <epoch_order Order>
+void cut_batch([[maybe_unused]] const Order& order, [[maybe_unused]] batch_info& batch) noexcept {
+  if constexpr (order_of_batches<Order>) {
+    batch.size = batch.valid_size = order.batch_extent(batch.batch);
+  }
+}
+
 /// The dataset indices of the samples of `batch` from its place `begin` on, in the `order` of its
 /// epoch. After the end of the epoch (`partial_batch::pad`) come those of its start.
 template <epoch_order Order>
