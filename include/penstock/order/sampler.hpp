@@ -49,6 +49,9 @@ concept epoch_order =
 /// slow `order` is covered by `loader_options::faults.stall_warning` and `timeout`. A sampler whose
 /// `order` refers to another owner's memory has `static constexpr bool borrows = true`; then a
 /// loader's destructor waits for it.
+///
+/// States compare some indices of two orders; of a sampler with `std::uint64_t fingerprint()
+/// const`, a hash of all that its orders depend on, they compare that.
 template <class Sampler>
 concept sampler = std::copyable<Sampler> &&
                   requires(const Sampler& sampler, std::uint64_t n, std::uint64_t epoch) {
