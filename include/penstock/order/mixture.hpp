@@ -126,7 +126,8 @@ class mixture_plan {
     return {at.epoch + at.step / steps, at.step % steps};
   }
 
-  /// The position of step `step` within its epoch. Throws `option_error` where steps aren't counted.
+  /// The position of step `step` within its epoch. Throws `option_error` where steps aren't
+  /// counted.
   [[nodiscard]] std::uint64_t position_of(std::uint64_t step) const {
     if (step == 0) return 0;
     if (options_.batch_size == 0) {
@@ -477,14 +478,14 @@ concept part_length = requires(const Length& length, std::size_t part, std::uint
 ///     ps::sharded order{mixed, {.rank = 3, .world = 8, .global_batch = 1024}};
 ///     ps::loader loader{ps::concat(web, code, books), order, {.batch_size = order.batch_size()}};
 ///
-/// Between two changes, every window of sum(weights) samples has exactly as many of each part as its
-/// weight says, spread evenly. Each part is shuffled by itself, anew in each of its epochs, and none
-/// of its samples is repeated or omitted before its epoch ends, whatever the weights do.
+/// Between two changes, every window of sum(weights) samples has exactly as many of each part as
+/// its weight says, spread evenly. Each part is shuffled by itself, anew in each of its epochs, and
+/// none of its samples is repeated or omitted before its epoch ends, whatever the weights do.
 ///
 /// The sample at a position is a pure function of options and sizes, found in O(log changes), so
 /// that a loop resumes anywhere, with any workers and ranks. With `sharded`, whole steps only:
-/// `repeat` has no others. Memory: 4 bytes for each turn of a round of different weights, at most 256
-/// KiB; 8 bytes for each part and change; with `drop_out` each part that drops out is a change.
+/// `repeat` has no others. Memory: 4 bytes for each turn of a round of different weights, at most
+/// 256 KiB; 8 bytes for each part and change; with `drop_out` each part that drops out is a change.
 /// Copies share it; any number of threads may share a mixture. An order refers to the mixture: keep
 /// it or a copy alive as long as its orders, as a loader does; `order` of a temporary does not
 /// compile.
@@ -525,8 +526,8 @@ class mixture {
   /// The options; the places of the schedule have steps below those of an epoch.
   [[nodiscard]] const mixture_options& options() const noexcept { return plan_->options(); }
 
-  /// The same mixture up to `from`, with other weights from there on: the parts go on where they are.
-  /// States have another fingerprint then: see `with_order_of`. Throws `option_error`.
+  /// The same mixture up to `from`, with other weights from there on: the parts go on where they
+  /// are. States have another fingerprint then: see `with_order_of`. Throws `option_error`.
   [[nodiscard]] mixture continued(training_place from, std::vector<std::uint32_t> weights) const {
     mixture_options options = plan_->options();
     from = plan_->normal(from);
@@ -553,8 +554,8 @@ class mixture {
 
   /// The sum of `length(part, index)` over the samples that have come of each part before the place
   /// `at`: their tokens, if it returns those of sample `index` of part `part`. It is called once a
-  /// sample of the parts, and with `part_through::end` once a sample and epoch. Where all samples of
-  /// a part have the same length, `progress` has the answer at once.
+  /// sample of the parts, and with `part_through::end` once a sample and epoch. Where all samples
+  /// of a part have the same length, `progress` has the answer at once.
   template <detail::part_length Length>
   [[nodiscard]] std::vector<std::uint64_t> total(training_place at, const Length& length) const {
     std::vector<std::uint64_t> all(plan_->sizes().size());
@@ -593,12 +594,12 @@ class mixture {
   std::shared_ptr<const detail::mixture_plan> plan_;
 };
 
-/// Weights of a round of `round` turns whose shares are proportional to amounts[i]^(1 / temperature)
-/// : 1 keeps the proportions of the amounts (sizes of the parts, say), a higher temperature makes
-/// them more equal. Each share is exact to 1 / round, except that a part with an amount has at least
-/// one turn, which the largest weight gives. The same on every machine. Throws `option_error` unless
-/// the temperature is at least 0.01, one amount is above 0, and `round` is at most 65536 and at least
-/// the number of parts.
+/// Weights of a round of `round` turns whose shares are proportional to amounts[i]^(1 /
+/// temperature) : 1 keeps the proportions of the amounts (sizes of the parts, say), a higher
+/// temperature makes them more equal. Each share is exact to 1 / round, except that a part with an
+/// amount has at least one turn, which the largest weight gives. The same on every machine. Throws
+/// `option_error` unless the temperature is at least 0.01, one amount is above 0, and `round` is at
+/// most 65536 and at least the number of parts.
 [[nodiscard]] inline std::vector<std::uint32_t> tempered(std::span<const std::uint64_t> amounts,
                                                          double temperature,
                                                          std::uint32_t round = 1000) {

@@ -31,7 +31,7 @@ struct prioritized_options {
   /// Samples of a step: the loader's `batch_size`, or the `global_batch` of a `sharded` over it.
   std::size_t batch_size = 0;
   /// Weights that are set in step s count from step s + lag on. At least 1, and more than the steps
-  /// that are drawn ahead: prefetch + 2, with a transfer prefetch + depth + 2.
+  /// that are drawn ahead: prefetch + 1, with a transfer prefetch + depth + 1.
   std::uint64_t lag = 0;
   /// Samples of an epoch, rounded up to whole steps; 0: as many as there are weights.
   std::uint64_t draws = 0;
@@ -355,9 +355,9 @@ class prioritized_order {
 /// Draws with replacement, by weights that the training sets: losses, pass rates.
 ///
 ///     ps::prioritized order{weights, {.seed = 1, .batch_size = 64, .lag = 8}};
-///     ps::loader loader{data, order, {.batch_size = 64, .prefetch = 4, .observe = {.indices = true}}};
+///     ps::loader loader{data, order, {.batch_size = 64, .observe = {.indices = true}}};
 ///     for (auto& batch : loader.epoch(0)) {
-///       ...                                                          // losses: one for each sample
+///       ...                                                 // losses: one for each sample
 ///       order.set({batch.epoch(), batch.number()}, batch.indices(), losses);
 ///     }
 ///
@@ -372,8 +372,9 @@ class prioritized_order {
 ///
 /// The weights are a part of the training's state: `save` with the loader's state, `load` before it
 /// resumes. Copies share the weights. Any thread may call `set` and `save`; a lock is taken for
-/// each chunk of samples, and held while a step is drawn. An order refers to the sampler: keep it or
-/// a copy alive as long as its orders, as a loader does; `order` of a temporary does not compile.
+/// each chunk of samples, and held while a step is drawn. An order refers to the sampler: keep it
+/// or a copy alive as long as its orders, as a loader does; `order` of a temporary does not
+/// compile.
 class prioritized {
  public:
   /// Begins with `weights`, one for each sample. Throws `option_error`.
@@ -405,8 +406,8 @@ class prioritized {
   [[nodiscard]] const prioritized_options& options() const noexcept { return log_->options(); }
 
   /// Gives the samples `indices` the weights `weights` from the step `at` + lag on. Steps come in
-  /// order; a step may be set several times. Throws `option_error` for other weights, for an earlier
-  /// step than that of the last call, and where the lag is too short; `index_error`;
+  /// order; a step may be set several times. Throws `option_error` for other weights, for an
+  /// earlier step than that of the last call, and where the lag is too short; `index_error`;
   /// std::logic_error after a loop went back to a step whose weights are not kept any more.
   void set(const training_place& at, std::span<const std::uint64_t> indices,
            std::span<const float> weights) const {

@@ -145,8 +145,8 @@ double draw_normal(Generator& gen) {
 
 /// The key of an epoch's random bits; the sample's index, the fourth part, is given to
 /// `sample_generator`. `stage` keeps two random stages of one pipeline from sharing a stream; the
-/// values from 2^32 - 16 on are reserved for samplers, substitutes of bad samples, whole batches and
-/// `random_split`.
+/// values from 2^32 - 16 on are reserved for samplers, substitutes of bad samples, whole batches
+/// and `random_split`.
 struct random_key {
   /// Determines, with epoch, sample and stage, all random bits of a training.
   std::uint64_t seed = 0;

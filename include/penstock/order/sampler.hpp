@@ -49,6 +49,9 @@ concept epoch_order =
 /// slow `order` is covered by `loader_options::faults.stall_warning` and `timeout`. A sampler whose
 /// `order` refers to another owner's memory has `static constexpr bool borrows = true`; then a
 /// loader's destructor waits for it.
+///
+/// States compare some indices of two orders; of a sampler with `std::uint64_t fingerprint()
+/// const`, a hash of all that its orders depend on, they compare that.
 template <class Sampler>
 concept sampler = std::copyable<Sampler> &&
                   requires(const Sampler& sampler, std::uint64_t n, std::uint64_t epoch) {
@@ -56,13 +59,14 @@ concept sampler = std::copyable<Sampler> &&
                     { sampler.order(n, epoch) } -> epoch_order;
                   };
 
-/// A place in a training: step `step` of epoch `epoch`, both counted from 0. A step is a batch, over
-/// all ranks. The place {e, steps of an epoch} is that of {e + 1, 0}.
+/// A place in a training: step `step` of epoch `epoch`, both counted from 0. A step is a batch,
+/// over all ranks. The place {e, steps of an epoch} is that of {e + 1, 0}.
 struct training_place {
   /// The epoch.
   std::uint64_t epoch = 0;
   /// The step within it.
   std::uint64_t step = 0;
+  friend bool operator==(const training_place&, const training_place&) = default;
   friend auto operator<=>(const training_place&, const training_place&) = default;
 };
 

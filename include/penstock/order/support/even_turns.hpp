@@ -19,8 +19,8 @@ namespace detail {
 inline constexpr std::uint64_t most_turns = 65'536;
 
 /// A round in which part p has weights[p] turns: the part of each turn. Each part is spread as
-/// evenly as its weight allows: the part with the largest deficit takes the next turn; a tie goes to
-/// the first. The sum of the weights is at most `most_turns`.
+/// evenly as its weight allows: the part with the largest deficit takes the next turn; a tie goes
+/// to the first. The sum of the weights is at most `most_turns`.
 [[nodiscard]] inline std::vector<std::uint32_t> even_turns(std::span<const std::uint32_t> weights) {
   const auto sum = std::accumulate(weights.begin(), weights.end(), std::uint64_t{0});
   std::vector<std::uint32_t> turns(static_cast<std::size_t>(sum));

@@ -22,8 +22,8 @@ concept hashed_sampler = sampler<Sampler> && requires(const Sampler& sampler) {
   { sampler.fingerprint() } -> std::same_as<std::uint64_t>;
 };
 
-/// A hash of a sampler's order: its own if it has one, else made of the first and the middle indices
-/// of two epochs. Samplers whose orders differ there collide with a probability of 2^-64.
+/// A hash of a sampler's order: its own if it has one, else made of the first and the middle
+/// indices of two epochs. Samplers whose orders differ there collide with a probability of 2^-64.
 template <sampler Sampler>
 [[nodiscard]] std::uint64_t order_fingerprint(const Sampler& order, std::uint64_t dataset_size) {
   if constexpr (hashed_sampler<Sampler>) return order.fingerprint();
