@@ -477,10 +477,11 @@ struct transfer_stats {
   std::uint64_t depth = 0;  ///< device slots in use, at the snapshot
   bool is_body = false;     ///< whether the loop's body is the step (no stream was given)
 
-  std::uint64_t copies = 0;      ///< batches whose copy was queued
-  std::uint64_t samples = 0;     ///< of those batches
-  std::uint64_t bytes = 0;       ///< bytes of those samples, as copied
-  std::uint64_t transforms = 0;  ///< batches whose transform on the device was queued
+  std::uint64_t copies = 0;       ///< batches whose copy was queued
+  std::uint64_t samples = 0;      ///< of those batches
+  std::uint64_t bytes = 0;        ///< bytes of those samples, as copied
+  std::uint64_t zero_copies = 0;  ///< batches that the device gets in their host slots instead
+  std::uint64_t transforms = 0;   ///< batches whose transform on the device was queued
 
   wait_stats wait_for_batch;  ///< no batch was ready; a loader without workers reads it
   wait_stats wait_for_slot;   ///< every device slot was leased, see `transfer_options::when_held`
@@ -506,6 +507,7 @@ struct transfer_stats {
   between.copies = grown(later.copies, earlier.copies);
   between.samples = grown(later.samples, earlier.samples);
   between.bytes = grown(later.bytes, earlier.bytes);
+  between.zero_copies = grown(later.zero_copies, earlier.zero_copies);
   between.transforms = grown(later.transforms, earlier.transforms);
   between.wait_for_batch = difference(later.wait_for_batch, earlier.wait_for_batch);
   between.wait_for_slot = difference(later.wait_for_slot, earlier.wait_for_slot);
@@ -531,6 +533,7 @@ struct transfer_stats {
   both.copies += b.copies;
   both.samples += b.samples;
   both.bytes += b.bytes;
+  both.zero_copies += b.zero_copies;
   both.transforms += b.transforms;
   both.wait_for_batch = sum(a.wait_for_batch, b.wait_for_batch);
   both.wait_for_slot = sum(a.wait_for_slot, b.wait_for_slot);

@@ -10,6 +10,7 @@
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -26,6 +27,7 @@
 #include <penstock/core/support/value_bytes.hpp>
 #include <penstock/core/version.hpp>
 #include <penstock/device/device.hpp>
+#include <penstock/load/host_batch.hpp>
 #include <penstock/memory/support/fresh_addresses.hpp>
 #include <penstock/memory/support/sample_lists.hpp>
 #include <penstock/memory/support/slab.hpp>
@@ -178,29 +180,33 @@ class refused_releases {
 };
 
 /// The device memory of slots, at addresses that stay, but for `fresh_addresses`: one piece for
-/// those that are there from the start, a piece of its own for each later one.
+/// those that are there from the start, a piece of its own for each later one. Or none, and a slot
+/// lies where its batch does.
 template <device Device>
 class slot_places {
  public:
   /// `count` slots for batches of this layout, which may become `most`. Throws `out_of_memory`.
   template <record_type Record>
   slot_places(const Device& device, const batch_layout<Record>& layout, std::size_t count,
-              std::size_t most)
+              std::size_t most, bool has_memory)
       : device_(device),
         slot_bytes_(layout.bytes()),
-        first_(device, bytes_of(slot_bytes_, count), memory_kind::device, slot_bytes_),
         places_(std::make_unique<place[]>(most)),
         count_(count) {
+    if (!has_memory) return;
+    first_.emplace(device, bytes_of(slot_bytes_, count), memory_kind::device, slot_bytes_);
     more_.reserve(most - count);
-    first_.addresses().name_fields(layout);
+    first_->addresses().name_fields(layout);
     for (std::size_t slot = 0; slot < count; ++slot) {
-      places_[slot] = {first_.slot(slot, slot_bytes_), {first_.addresses(), slot}};
+      places_[slot] = {first_->slot(slot, slot_bytes_), {first_->addresses(), slot}};
     }
   }
 
   /// The first byte of a slot. From any thread that was given the slot.
   [[nodiscard]] std::byte* data(std::size_t slot) const noexcept { return places_[slot].data; }
-  /// In a checked build: a lease of this batch begins, in `slot`.
+  /// Without memory: `slot` is where its batch lies.
+  void lay(std::size_t slot, std::byte* data) const noexcept { places_[slot].data = data; }
+  /// In a checked build: a lease of this batch begins, in `slot`, which has memory, as for `leave`.
   void name_batch(std::size_t slot, const batch_info& batch) const noexcept {
     places_[slot].address.name_batch(batch);
   }
@@ -218,13 +224,17 @@ class slot_places {
     return count_.load(std::memory_order_relaxed);
   }
   /// How many bytes they take.
-  [[nodiscard]] std::size_t bytes() const noexcept { return count() * slot_bytes_; }
+  [[nodiscard]] std::size_t bytes() const noexcept { return first_ ? count() * slot_bytes_ : 0; }
 
   /// Takes one more of this layout, of the `most`; false where the device has no room for it. One
   /// thread at a time. Throws what the device throws.
   template <record_type Record>
   [[nodiscard]] bool add(const batch_layout<Record>& layout) {
     const std::size_t slot = count();
+    if (!first_) {
+      count_.store(slot + 1, std::memory_order_relaxed);
+      return true;
+    }
     try {
       slab<Device> made{device_, slot_bytes_, memory_kind::device, slot_bytes_};
       made.addresses().name_fields(layout);
@@ -254,7 +264,7 @@ class slot_places {
 
   Device device_;
   std::size_t slot_bytes_;
-  slab<Device> first_;
+  std::optional<slab<Device>> first_;
   std::vector<slab<Device>> more_;   // never moved: there is room for all
   std::unique_ptr<place[]> places_;  // by slot
   // Relaxed: it is a figure for statistics. A thread that uses a slot was handed it by the thread
@@ -271,6 +281,11 @@ struct slot_filling {
 
 /// The ring of device slots: memory at fixed addresses, with the events that order their use, and
 /// the copy streams. Lives until the last lease is gone.
+///
+/// Or the slots have no memory, and each is the host slot of its batch (`holds_host`): it keeps the
+/// batch until the lease ends, and gives it back after the work that the lease's streams have been
+/// given. Invariant: the feed's thread puts the batch there while `is_released` is false, and who
+/// ends the lease takes it out before that is true.
 ///
 /// Copies run on one stream, or on several by turns: all that are queued together on one of them.
 /// No stream counts on what another one has waited for.
@@ -289,12 +304,14 @@ class device_slots {
   sample_lists lists;   ///< which samples the slots hold, where that is asked for
 
   /// `depth` slots for batches of this layout, on `device`, of which there may be `most`
-  /// later. Throws `out_of_memory`, and what the device throws.
+  /// later; with `holds_host` they are the host's. Throws `out_of_memory`, and what the device
+  /// throws.
   device_slots(const Device& device, const batch_layout<Record>& layout, std::size_t depth,
-               std::size_t most, const transfer_options& options = {})
+               std::size_t most, const transfer_options& options = {}, bool holds_host = false)
       : device_(device),
         layout_(layout),
-        memory_(device, layout, depth, most),
+        memory_(device, layout, depth, most, !holds_host),
+        hosts_(holds_host ? most : 0),
         batched_(device, options.batched_copies, most),
         ended_together_(device.make_event(event_wait::by_streams)),
         slots_(most),
@@ -335,6 +352,13 @@ class device_slots {
     open_.store((std::min)(count, memory_.count()), std::memory_order_relaxed);
   }
 
+  /// Whether each slot is the host slot of its batch.
+  [[nodiscard]] bool holds_host() const noexcept { return !hosts_.empty(); }
+  /// The number of the memory that `slot` has: the same number, the same address.
+  [[nodiscard]] std::size_t number(std::size_t slot) const noexcept {
+    return holds_host() ? hosts_[slot].slot() : slot;
+  }
+
   /// What times copies; null: nothing does.
   void time_by(device_timer<Device>* timer) noexcept { timer_ = timer; }
 
@@ -362,6 +386,9 @@ class device_slots {
   /// the device throws; slots and batches are free again then, after whatever was queued.
   template <class HostBatch, class Around>
   void copy_in(std::span<slot_filling<HostBatch>> batches, const Around& around) {
+    if constexpr (std::same_as<HostBatch, host_batch<Record, Device>>) {
+      if (holds_host()) return hold(batches, around);
+    }
     filler& copies = next_filler();
     const stream_ref stream = copies.stream;
     const bool is_one_call = are_batched(batches);
@@ -394,8 +421,10 @@ class device_slots {
   /// Queues the copies by way of `stage`, which takes them, and on a stream of its own makes of each
   /// what its slot gets. A copy does not wait for the slot's release but for the transform that has
   /// read its place in the stage, and it gives the host memory back before the transform has run.
+  /// Where the transform reads the host's memory there is no copy, and it is given back afterwards.
   template <class HostBatch, class Stage, class Around>
   void copy_in(std::span<slot_filling<HostBatch>> batches, Stage& stage, const Around& around) {
+    if (stage.reads_host()) return transform_in(batches, stage, around);
     const stream_ref copies = next_filler().stream;
     const stream_ref transforms = stage.stream();
     std::size_t queued = 0;
@@ -408,7 +437,7 @@ class device_slots {
       is_copying = true;
       stage.wait_for_copy(from, copies);
       wait_for_release(to, transforms, transforms_know_ended_);
-      stage.enqueue(made, to.info);
+      stage.enqueue(stage.data(), made, to.info);
       to.note_arrival(to.info, transforms);
       device_.record(to.copied, transforms);
     };
@@ -447,7 +476,7 @@ class device_slots {
   /// Makes `stream`, which is new to the feed, wait for what fills `slot`.
   void wait_for_copy_anew(std::size_t slot, stream_ref stream) {
     device_.require_usable(stream);
-    device_.wait(stream, slots_[slot].arrival());
+    if (!holds_host()) device_.wait(stream, slots_[slot].arrival());
   }
 
   /// Which batch the slot holds.
@@ -461,8 +490,10 @@ class device_slots {
   [[nodiscard]] lease_guard hand_out(std::size_t slot,
                                      [[maybe_unused]] stream_ref stream) noexcept {
     leases.begin(slot);
-    memory_.name_batch(slot, slots_[slot].info);
-    if constexpr (checked) slots_[slot].uses = uses_of(stream);
+    if constexpr (checked) {
+      if (!holds_host()) memory_.name_batch(slot, slots_[slot].info);
+      slots_[slot].uses = uses_of(stream);
+    }
     return std::move(slots_[slot].lease);
   }
 
@@ -471,7 +502,10 @@ class device_slots {
   void end([[maybe_unused]] lease_guard& lease, [[maybe_unused]] std::size_t slot,
            [[maybe_unused]] stream_ref stream) noexcept {
     leases.end(slot, slots_[slot].info);
-    if constexpr (checked) slots_[slot].end(lease, stream, memory_.leave(slot));
+    if constexpr (checked) {
+      if (holds_host()) return slots_[slot].end(lease, stream, []() noexcept {});
+      slots_[slot].end(lease, stream, memory_.leave(slot));
+    }
   }
 
   /// Whether the release of `slot` waits for `stream` beside the lease's own.
@@ -485,9 +519,14 @@ class device_slots {
   void release(std::size_t slot, stream_ref stream) noexcept {
     slot_type& from = slots_[slot];
     try {
-      from.record_release(device_, stream);
+      if (holds_host()) {
+        give_back(slot, stream);
+      } else {
+        from.record_release(device_, stream);
+      }
     } catch (...) {
       if (!settle_refused(from, stream)) return;
+      if (holds_host()) hosts_[slot] = {};
     }
     set_released(from);
   }
@@ -535,7 +574,9 @@ class device_slots {
   /// Gives a slot back that was filled and never handed out.
   void discard(std::size_t slot) noexcept {
     slots_[slot].lease.end();
-    release(slot, *slots_[slot].filled_by);
+    if (!holds_host()) return release(slot, *slots_[slot].filled_by);
+    hosts_[slot] = {};  // nothing has used it
+    set_released(slots_[slot]);
   }
 
   /// The release of `slot` shall wait for `stream` too. Allocates an event the first time.
@@ -559,6 +600,54 @@ class device_slots {
   [[nodiscard]] filler& next_filler() noexcept {
     if (++turn_ >= fillers_.size()) turn_ = 0;
     return fillers_[turn_];
+  }
+
+  /// The batches stay in their host slots.
+  template <class HostBatch, class Around>
+  void hold(std::span<slot_filling<HostBatch>> batches, const Around& around) {
+    std::size_t held = 0;
+    for (auto& [slot, from] : batches) {
+      around(held++, [&to = slots_[slot]] { to.note_arrival(to.info); });
+      memory_.lay(slot, from.data());
+    }
+    for (auto& [slot, from] : batches) hosts_[slot] = std::move(from);
+  }
+  /// Gives the host slot of `slot` back after all work that `stream`, and those that the slot was
+  /// also used on, have been given. Throws what the device throws.
+  void give_back(std::size_t slot, stream_ref stream) {
+    slot_type& from = slots_[slot];
+    if (from.extras_used == 0) {
+      require_still_usable(device_, stream);
+      return hosts_[slot].release_after(stream);
+    }
+    from.record_release(device_, stream);
+    const stream_ref after_all = fillers_.front().stream;
+    from.wait_for_release(device_, after_all);
+    hosts_[slot].release_after(after_all);
+  }
+
+  /// Queues transforms of the batches in their host slots.
+  template <class HostBatch, class Stage, class Around>
+  void transform_in(std::span<slot_filling<HostBatch>> batches, Stage& stage,
+                    const Around& around) {
+    const stream_ref transforms = stage.stream();
+    std::size_t queued = 0;
+    try {
+      for (auto& [slot, from] : batches) {
+        slot_type& to = slots_[slot];
+        around(queued++, [&, &batch = from, made = data(slot)] {
+          wait_for_release(to, transforms, transforms_know_ended_);
+          stage.enqueue(batch.data(), made, to.info);
+          to.note_arrival(to.info, transforms);
+        });
+        to.filled_by = transforms;
+      }
+      mark_arrivals(batches, transforms);
+    } catch (...) {
+      settle(device_, transforms);  // nothing else marks the end of what was queued
+      for (const auto& one : batches) put_back(one.slot);
+      throw;
+    }
   }
 
   /// Whether these copies are one call. Not where copies are timed one by one.
@@ -630,6 +719,7 @@ class device_slots {
   Device device_;
   batch_layout<Record> layout_;
   slot_places<Device> memory_;
+  std::vector<host_batch<Record, Device>> hosts_;  // by slot, where that is the host's
   std::vector<filler> fillers_;
   std::size_t turn_ = 0;
   batched_copies<Device> batched_;
