@@ -463,6 +463,34 @@ struct loader_stats {
   return both;
 }
 
+/// What `results` have been through, by `results::stats()`: since their construction, or between two
+/// snapshots. Put into `transfer_stats::results` they are part of the verdict of `diagnose`.
+struct results_stats {
+  std::uint64_t workers = 0;    ///< threads that consume
+  std::uint64_t taken = 0;      ///< slots that the loop has got
+  std::uint64_t handed_in = 0;  ///< by `send`
+  std::uint64_t discarded = 0;  ///< slots that were dropped without a `send`
+  std::uint64_t consumed = 0;   ///< whose consumer has returned
+  /// How long the loop has waited for a slot: consumers, or the copies, are slower than the steps.
+  std::chrono::nanoseconds waited{0};
+  std::chrono::nanoseconds copying{0};    ///< how long workers have waited for copies, in all
+  std::chrono::nanoseconds consuming{0};  ///< how long consumers have run, in all
+};
+
+/// The difference of two snapshots of the same results.
+[[nodiscard]] inline results_stats operator-(const results_stats& later,
+                                             const results_stats& earlier) noexcept {
+  using detail::grown;
+  return {later.workers,
+          grown(later.taken, earlier.taken),
+          grown(later.handed_in, earlier.handed_in),
+          grown(later.discarded, earlier.discarded),
+          grown(later.consumed, earlier.consumed),
+          grown(later.waited, earlier.waited),
+          grown(later.copying, earlier.copying),
+          grown(later.consuming, earlier.consuming)};
+}
+
 /// Statistics of a transfer, from its construction to the snapshot, or between two snapshots. Made
 /// by `transfer::stats()`; see `loader_stats`, also for the texts.
 ///
@@ -493,6 +521,9 @@ struct transfer_stats {
 
   /// Statistics of the source, if it is a loader.
   std::optional<loader_stats> loader;
+  /// Those of the results of its steps, where the program puts them here:
+  /// `auto now = feed.stats(); now.results = out.stats();`. A sum has none.
+  std::optional<results_stats> results = {};
 };
 
 /// The difference of two snapshots of one transfer, or of the same sum of transfers. Throws
@@ -518,6 +549,8 @@ struct transfer_stats {
   between.device = difference(later.device, earlier.device);
   between.loader.reset();
   if (later.loader && earlier.loader) between.loader = *later.loader - *earlier.loader;
+  between.results.reset();
+  if (later.results && earlier.results) between.results = *later.results - *earlier.results;
   return between;
 }
 
@@ -542,6 +575,7 @@ struct transfer_stats {
   both.step = sum(a.step, b.step);
   both.replay = sum(a.replay, b.replay);
   both.device = sum(a.device, b.device);
+  both.results.reset();
   both.loader.reset();
   if (a.loader && b.loader) both.loader = *a.loader + *b.loader;
   return both;

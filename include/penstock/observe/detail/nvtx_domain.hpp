@@ -35,8 +35,8 @@ class nvtx_domain {
   static void end(std::uint64_t range) noexcept { ::nvtxDomainRangeEnd(the().domain_, range); }
 
  private:
-  static constexpr std::array<const char*, 6> names{
-      "read", "wait for demand", "wait for slot", "wait for batch", "copy", "step"};
+  static constexpr std::array<const char*, 7> names{
+      "read", "wait for demand", "wait for slot", "wait for batch", "copy", "step", "consume"};
 
   nvtx_domain() noexcept : domain_(::nvtxDomainCreateA("penstock")) {
     for (std::size_t i = 0; i < names.size(); ++i) {

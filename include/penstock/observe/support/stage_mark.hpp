@@ -17,8 +17,10 @@ enum class marked_stage : std::uint8_t {
   wait_for_demand,  ///< a worker waits until another batch is wanted
   wait_for_slot,    ///< a worker waits for a free host slot
   wait_for_batch,   ///< the consumer waits for a batch to be complete
-  copy,             ///< the consumer's thread queues the copy of a batch, and its transform
+  copy,             ///< the consumer's thread queues the copy of a batch, and its transform; a
+                    ///< worker of `results` that of its results
   step,             ///< from a batch's hand-out to the next one, on the consumer's thread
+  consume,          ///< a worker of `results` calls the consumer of a batch's results
 };
 
 #if PENSTOCK_NVTX
