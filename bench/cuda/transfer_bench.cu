@@ -456,6 +456,7 @@ struct loaded_feed {
 /// Steps that read each byte of their batch once: of a copy, and in the host slot.
 void zero_copy(const ps::cuda_device& device, bench::rows& out, bool quick) {
   const auto stream = device.make_stream();
+  const std::uint64_t count = quick ? 2 : 58;
   constexpr unsigned blocks = 64;
   constexpr unsigned threads = 256;
   const slab sums{device, blocks * threads * sizeof(unsigned), ps::detail::memory_kind::device};
@@ -465,19 +466,19 @@ void zero_copy(const ps::cuda_device& device, bench::rows& out, bool quick) {
       const auto begin = clock_type::now();
       for (const auto& batch : one->feed.epoch(0)) {
         const auto images = ps::get<"image">(batch);
-        add_up<<<blocks, threads, 0, stream.get()>>>(images.data(), images.size() * 784,
+        add_up<<<blocks, threads, 0, stream.get()>>>(images.data(), images.size(),
                                                      reinterpret_cast<unsigned*>(sums.data()));
         must(cudaGetLastError());
+        if (batch.number() + 1 == count) break;
       }
       must(cudaStreamSynchronize(stream.get()));
       return bench::seconds_since(begin);
     }};
   };
-  const auto batches = static_cast<double>(small_digits{}.size()) / loaded_feed::batch_size;
   out.compare("zero copy", 785.0 * loaded_feed::batch_size, quick ? 1 : 9, "us/batch",
               {{"copied", [&] { return fed(ps::zero_copy_use::never); }},
                {"in the host slots", [&] { return fed(ps::zero_copy_use::always); }}},
-              [&](double seconds) { return seconds / batches * 1e6; });
+              [&](double seconds) { return seconds / static_cast<double>(count) * 1e6; });
 }
 
 /// Steps that fill the GPU several times over, fed through a transform of the highest priority, or
