@@ -32,6 +32,7 @@
 #include <penstock/cuda.hpp>
 #include <penstock/cuda/on_device.cuh>
 #include <penstock/memory/registered_memory.hpp>
+#include <penstock/transfer/results.hpp>
 
 #include "program.hpp"
 #include "ready_source.hpp"
@@ -197,7 +198,9 @@ void bandwidth(const ps::cuda_device& device, bench::rows& out, bool quick) {
   }
 }
 
-/// The way back, which nothing of the library takes yet.
+using result_bytes = ps::record<ps::field<"bytes", std::uint8_t, ps::dyn>>;
+
+/// The way back: plain copies both ways, and `results` with nothing to consume.
 void download(const ps::cuda_device& device, bench::rows& out, bool quick) {
   const auto stream = device.make_stream();
   for (const std::size_t bytes :
@@ -223,7 +226,22 @@ void download(const ps::cuda_device& device, bench::rows& out, bool quick) {
         {{"host to device",
           [&] { return copies(there.data(), here.data(), cudaMemcpyHostToDevice); }},
          {"device to host",
-          [&] { return copies(here.data(), there.data(), cudaMemcpyDeviceToHost); }}},
+          [&] { return copies(here.data(), there.data(), cudaMemcpyDeviceToHost); }},
+         {"results",
+          [&] {
+            const ps::batch_layout<result_bytes> layout{{{bytes}}, 1};
+            auto way = std::make_shared<ps::results<result_bytes, ps::cuda_device>>(
+                device, stream, layout, [](const auto&) {});
+            return std::function<double()>{[&, way] {
+              const auto begin = clock_type::now();
+              for (int i = 0; i < count; ++i) {
+                const auto number = static_cast<std::uint64_t>(i);
+                way->take(ps::batch_info{.batch = number, .size = 1, .valid_size = 1}).send();
+              }
+              way->finish();
+              return bench::seconds_since(begin);
+            }};
+          }}},
         [&](double seconds) { return static_cast<double>(bytes) * count * 1e-9 / seconds; });
   }
 }
@@ -413,6 +431,54 @@ void options(const ps::cuda_device& device, bench::rows& out, bool quick) {
     out.compare("options", static_cast<double>(bytes), quick ? 1 : 21, "us/batch", ways,
                 [](double seconds) { return seconds / burst * 1e6; });
   }
+}
+
+/// Adds up the bytes at `from`, a part by each thread.
+__global__ void add_up(const std::uint8_t* from, std::size_t bytes, unsigned* sums) {
+  const std::size_t threads = std::size_t{gridDim.x} * blockDim.x;
+  const std::size_t thread = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  unsigned sum = 0;
+  for (std::size_t i = thread; i < bytes; i += threads) sum += from[i];
+  sums[thread] = sum;
+}
+
+/// A loader of digits, and a feed over it.
+struct loaded_feed {
+  static constexpr std::size_t batch_size = 1024;
+
+  loaded_feed(const ps::cuda_device& device, const ps::cuda_stream& stream, ps::zero_copy_use how)
+      : loader(small_digits{}, ps::sequential{}, device, {.batch_size = batch_size, .workers = 4}),
+        feed(loader, stream, {.tuning = {.zero_copy = how}}) {}
+  ps::loader<small_digits, ps::sequential, ps::cuda_device> loader;
+  ps::transfer<ps::loader<small_digits, ps::sequential, ps::cuda_device>&> feed;
+};
+
+/// Steps that read each byte of their batch once: of a copy, and in the host slot.
+void zero_copy(const ps::cuda_device& device, bench::rows& out, bool quick) {
+  const auto stream = device.make_stream();
+  const std::uint64_t count = quick ? 2 : 58;
+  constexpr unsigned blocks = 64;
+  constexpr unsigned threads = 256;
+  const slab sums{device, blocks * threads * sizeof(unsigned), ps::detail::memory_kind::device};
+  const auto fed = [&](ps::zero_copy_use how) {
+    auto one = std::make_shared<loaded_feed>(device, stream, how);
+    return std::function<double()>{[&, one] {
+      const auto begin = clock_type::now();
+      for (const auto& batch : one->feed.epoch(0)) {
+        const auto images = ps::get<"image">(batch);
+        add_up<<<blocks, threads, 0, stream.get()>>>(images.data(), images.size(),
+                                                     reinterpret_cast<unsigned*>(sums.data()));
+        must(cudaGetLastError());
+        if (batch.number() + 1 == count) break;
+      }
+      must(cudaStreamSynchronize(stream.get()));
+      return bench::seconds_since(begin);
+    }};
+  };
+  out.compare("zero copy", 785.0 * loaded_feed::batch_size, quick ? 1 : 9, "us/batch",
+              {{"copied", [&] { return fed(ps::zero_copy_use::never); }},
+               {"in the host slots", [&] { return fed(ps::zero_copy_use::always); }}},
+              [&](double seconds) { return seconds / static_cast<double>(count) * 1e6; });
 }
 
 /// Steps that fill the GPU several times over, fed through a transform of the highest priority, or
@@ -731,6 +797,7 @@ int main(int argc, char** argv) {
     out.group("loaders", [&] { loaders(device, out, quick); });
     out.group("options", [&] { options(device, out, quick); });
     out.group("transforms", [&] { transforms_under_steps(device, out, quick); });
+    out.group("zero copy", [&] { zero_copy(device, out, quick); });
     out.group("overlap", [&] { overlap(device, out, quick); });
     out.group("fed", [&] { fed_steps(device, out, quick); });
     out.group("bandwidth", [&] { bandwidth(device, out, quick); });

@@ -62,6 +62,7 @@ struct settings {
   std::size_t depth = 3;
   std::uint64_t epochs = 1;
   std::uint64_t stop_after = ~std::uint64_t{0};  ///< batches
+  ps::zero_copy_use zero_copy = ps::zero_copy_use::by_device;
 };
 
 struct outcome {
@@ -79,7 +80,7 @@ inline void run(const ps::cuda_device& device, const settings& how, outcome& fou
       order,
       device,
       {.batch_size = how.batch_size, .workers = how.workers, .prefetch = how.prefetch}};
-  ps::transfer feed{loader, stream, {.depth = how.depth}};
+  ps::transfer feed{loader, stream, {.depth = how.depth, .tuning = {.zero_copy = how.zero_copy}}};
   std::uint64_t count = 0;
   for (auto& batch : feed.epochs(0, how.epochs)) {
     std::vector<std::uint64_t> samples(batch.size());

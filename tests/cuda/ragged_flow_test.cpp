@@ -92,7 +92,8 @@ TEST_CASE("ragged samples arrive whole in any random order of the device's work"
         order,
         device,
         {.batch_size = 8, .workers = seed % 3, .prefetch = 1 + seed % 2, .tuning = {.chunk = 1}}};
-    ps::transfer feed{loader, stream, {.depth = 2}};
+    const auto zero_copy = seed % 2 == 1 ? ps::zero_copy_use::always : ps::zero_copy_use::never;
+    ps::transfer feed{loader, stream, {.depth = 2, .tuning = {.zero_copy = zero_copy}}};
     std::size_t right = 0;
     std::size_t wrong = 0;
     for (auto& batch : feed.epochs(0, 2)) {

@@ -235,10 +235,31 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
   api_call call{"cudaDeviceGetAttribute", needs::nothing};
   if (call.failed()) return call.result();
   if (!is_device(call, device)) return call.done(cudaErrorInvalidDevice);
-  *value = 0;
-  if (attribute == cudaDevAttrHostNumaId) *value = call.now().how.host_numa_id;
-  if (attribute == cudaDevAttrHostRegisterReadOnlySupported) {
-    *value = call.now().how.read_only_registration ? 1 : 0;
+  const fake_cuda::config& how = call.now().how;
+  switch (attribute) {
+    case cudaDevAttrHostNumaId:
+      *value = how.host_numa_id;
+      break;
+    case cudaDevAttrHostRegisterReadOnlySupported:
+      *value = how.read_only_registration ? 1 : 0;
+      break;
+    case cudaDevAttrUnifiedAddressing:
+      *value = 1;
+      break;
+    case cudaDevAttrCanMapHostMemory:
+      *value = how.maps_host_memory ? 1 : 0;
+      break;
+    case cudaDevAttrCanUseHostPointerForRegisteredMem:
+      *value = how.registered_at_host_address ? 1 : 0;
+      break;
+    case cudaDevAttrPageableMemoryAccessUsesHostPageTables:
+      *value = how.host_page_tables ? 1 : 0;
+      break;
+    case cudaDevAttrIntegrated:
+      *value = how.integrated ? 1 : 0;
+      break;
+    default:
+      *value = 0;
   }
   return cudaSuccess;
 }

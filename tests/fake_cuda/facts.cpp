@@ -95,6 +95,11 @@ int main() {
   FACT(cudaStreamCaptureModeGlobal);
   FACT(cudaStreamCaptureModeThreadLocal);
   FACT(cudaStreamCaptureModeRelaxed);
+  FACT(cudaDevAttrIntegrated);
+  FACT(cudaDevAttrCanMapHostMemory);
+  FACT(cudaDevAttrUnifiedAddressing);
+  FACT(cudaDevAttrCanUseHostPointerForRegisteredMem);
+  FACT(cudaDevAttrPageableMemoryAccessUsesHostPageTables);
   FACT(cudaDevAttrHostRegisterReadOnlySupported);
   FACT(cudaDevAttrHostNumaId);
   FACT(cudaDevAttrMultiProcessorCount);

@@ -78,6 +78,9 @@ struct config {
   bool absurd_sizes_are_invalid = false;
   bool read_only_registration = true;
   bool registered_at_host_address = true;  ///< false: kernels reach it at another address
+  bool maps_host_memory = true;            ///< what the attributes of these names say
+  bool host_page_tables = false;           ///< as GH200, GB200 and GB10
+  bool integrated = false;                 ///< as GB10 and Jetson
   fake_cuda::order kernels = order::forwards;
 };
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -7,6 +8,7 @@
 
 #include <penstock/cuda.hpp>
 #include <penstock/cuda/step_graphs.hpp>
+#include <penstock/transfer/results.hpp>
 #include <penstock_ext/interop/dlpack.hpp>
 #include <penstock_ext/interop/shared_batch.hpp>
 
@@ -45,6 +47,68 @@ TEST_CASE("every byte of every batch arrives on a GPU, under slow steps", "[gpu]
   const auto found = checker.found();
   CHECK(found.position == 3 * samples);
   CHECK(found.wrong == 0);
+}
+
+TEST_CASE("batches that stay in their host slots are right under a GPU's kernels", "[gpu]") {
+  const ps::cuda_device device;
+  if (!device.reads_host().pinned) return;  // at no address of the host's
+  const std::size_t prefetch = GENERATE(1U, 4U);
+  CAPTURE(prefetch);
+  const auto stream = device.make_stream();
+  const auto second = device.make_stream();
+  const ps::shuffled order{.seed = 5};
+  constexpr std::uint64_t samples = 2000;
+  const auto in_order = gpu::order_of(order, samples, 3);
+  const gpu::checker checker{device, stream, in_order};
+  const gpu::checker other{device, second, in_order};
+  ps::loader loader{
+      gpu::digits{samples}, order, device, {.batch_size = 64, .workers = 4, .prefetch = prefetch}};
+  ps::transfer feed{loader, stream, {.tuning = {.zero_copy = ps::zero_copy_use::always}}};
+  CHECK(feed.device_bytes() == 0);
+  for (auto& batch : feed.epochs(0, 3)) {
+    batch.also_used_on(second);
+    gpu::delay(stream.get(), long_enough);
+    checker.check(batch, stream);
+    gpu::delay(second.get(), 2 * long_enough);
+    other.check(batch, second);
+  }
+  for (const auto& found : {checker.found(), other.found()}) {
+    CHECK(found.position == 3 * samples);
+    CHECK(found.wrong == 0);
+  }
+}
+
+TEST_CASE("results come back whole from slow steps on a GPU", "[gpu]") {
+  using next_label = ps::record<ps::field<"next", std::uint8_t>>;
+  const std::size_t depth = GENERATE(1U, 3U);
+  const std::size_t workers = GENERATE(1U, 2U);
+  CAPTURE(depth, workers);
+  const ps::cuda_device device;
+  const auto stream = device.make_stream();
+  constexpr std::uint64_t samples = 2000;
+  ps::loader loader{gpu::digits{samples},
+                    ps::shuffled{.seed = 5},
+                    device,
+                    {.batch_size = 64, .workers = 2, .observe = {.indices = true}}};
+  ps::transfer feed{loader, stream};
+  std::atomic<std::uint64_t> right{0};
+  const auto consume = [&](const auto& done) {
+    const auto next = ps::get<"next">(done).flat();
+    for (std::size_t i = 0; i < done.size(); ++i) {
+      right += next[i] == static_cast<std::uint8_t>(done.indices()[i] + 1);
+    }
+  };
+  ps::results<next_label, ps::cuda_device> out{
+      device, stream, 64, consume, {.depth = depth, .workers = workers}};
+  for (auto& [batch, slot] : ps::joined(feed.epochs(0, 3), out)) {
+    auto* const next = ps::get<"next">(slot).data();
+    gpu::delay(stream.get(), long_enough);
+    device.copy_async(next, ps::get<"label">(batch).data(), batch.size(), stream);
+    gpu::add_one(stream.get(), next, batch.size(), 1);
+  }
+  out.finish();
+  CHECK(out.stats().consumed == 3 * loader.batches_per_epoch());
+  CHECK(right == 3 * samples);
 }
 
 TEST_CASE("large batches arrive complete from registered memory", "[gpu]") {

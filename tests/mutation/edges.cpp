@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 // One flow on the CUDA runtime's double, from which the ordering edges are left out by number; with
 // PENSTOCK_EDGES_TRANSFORM, one whose batches are transformed on the device; with
+// PENSTOCK_EDGES_ZERO_COPY, one whose batches stay in their host slots; with
 // PENSTOCK_EDGES_RESULTS, steps whose results go back; with PENSTOCK_EDGES_BULK, weights that are
-// uploaded and saved. `edges clean 0` passes when no run sees anything wrong, `edges caught NUMBER` when at least 36 of 40 seeds do under the
+// uploaded and saved. `edges clean 0` passes when no run sees anything wrong,
+// `edges caught NUMBER` when at least 36 of 40 seeds do under the
 // latest policy, and 32 under the random one.
 #include <sys/wait.h>
 #include <unistd.h>
@@ -103,6 +105,12 @@ auto transform() {
 constexpr int offset = 1;
 #else
 constexpr int offset = 0;
+#endif
+
+#if defined(PENSTOCK_EDGES_ZERO_COPY)
+constexpr auto zero_copy = ps::zero_copy_use::always;
+#elif !defined(PENSTOCK_EDGES_RESULTS)
+constexpr auto zero_copy = ps::zero_copy_use::never;
 #endif
 
 /// Puts work on `stream` that looks whether the batch's memory holds the batch, whenever it runs.
@@ -256,7 +264,8 @@ void run_flow(std::size_t round, std::atomic<int>& wrong) {
   const ps::transfer_options options{.depth = 4 + round % 2,
                                      .tuning = {.group = 1 + round / 2 % 3,
                                                 .copy_streams = 1 + round / 3 % 2,
-                                                .batched_copies = round % 3 == 0}};
+                                                .batched_copies = round % 3 == 0,
+                                                .zero_copy = zero_copy}};
 #if defined(PENSTOCK_EDGES_TRANSFORM)
   std::optional feed{ps::transfer{source(*loader), stream, transform(), options}};
 #else

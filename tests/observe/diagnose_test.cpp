@@ -386,6 +386,44 @@ TEST_CASE("a device that idles is told from a step that takes all of its time", 
         "copy takes the device 900.0 us, a step 600.0 us");
 }
 
+TEST_CASE("a loop that waits for slots for its results is told so", "[observe]") {
+  using std::chrono::milliseconds;
+  ps::transfer_stats none;
+  none.results.emplace();
+  ps::transfer_stats all;
+  all.age = std::chrono::seconds{1};
+  all.step = {1000, 1000, 1000, std::chrono::seconds{1}};       // of which 600 ms in `take`
+  CHECK(ps::diagnose(none, all, 4).limit == loop_limit::step);  // nobody has said so
+
+  all.results = {.workers = 1, .waited = milliseconds{600}, .consuming = milliseconds{950}};
+  auto said = ps::diagnose(none, all, 4);
+  CHECK(said.limit == loop_limit::results);
+  CHECK(said.for_results == Approx(0.6));
+  CHECK(said.sentence ==
+        "results-bound: for 60 % of the time the loop waits for a slot for its results, whose "
+        "consumers are busy for 95 % of theirs");
+  CHECK(said.remedy ==
+        "Consume in more threads (.workers = 3 of the results), or do less for each batch: "
+        "expected +150 %.");
+  CHECK_THAT(ps::explain(said), Catch::Matchers::Contains("results:   a slot for them waited for "
+                                                          "during 60 %"));
+
+  all.results->consuming = milliseconds{100};
+  said = ps::diagnose(none, all, 4);
+  CHECK(said.limit == loop_limit::results);
+  CHECK_THAT(said.remedy, Catch::Matchers::StartsWith("Let fewer bytes go back"));
+
+  // What waits longer is named: here the loop waits for batches.
+  all.wait_for_batch = {1000, std::chrono::seconds{2}};
+  said = ps::diagnose(none, all, 4);
+  CHECK(said.limit != loop_limit::results);
+  CHECK(said.for_results == Approx(0.2));
+
+  all.wait_for_batch = {};
+  all.results->waited = milliseconds{20};
+  CHECK(ps::diagnose(none, all, 4).limit == loop_limit::step);
+}
+
 TEST_CASE("snapshots of two loaders are refused, and one that is later", "[observe]") {
   ps::loader_stats one;
   one.loader = 1;

@@ -34,6 +34,7 @@ class ledger_device {
     return host_.make_event(waits);
   }
   [[nodiscard]] stream_ref inline_stream() const { return host_.inline_stream(); }
+  [[nodiscard]] penstock::host_access reads_host() const { return host_.reads_host(); }
   void require_usable(stream_ref stream) const { host_.require_usable(stream); }
   void record(event_type& event, stream_ref stream) const { host_.record(event, stream); }
   void wait(stream_ref stream, const event_type& event) const { host_.wait(stream, event); }

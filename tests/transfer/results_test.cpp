@@ -237,6 +237,70 @@ TEST_CASE("one worker has the next copies run while it consumes", "[transfer][re
   out.finish();
 }
 
+TEST_CASE("a footprint says what results take before they take it",
+          "[transfer][results][promise:bounded-14]") {
+  const ps::batch_layout<twice> layout{{}, 10};
+  for (const std::size_t host_slots : {std::size_t{2}, ps::automatic}) {
+    const ps::results_options options{.depth = 4, .workers = 2, .host_slots = host_slots};
+    const auto need = ps::footprint(layout, options);
+    const gated_device device;
+    auto stream = device.make_stream();
+    const gated_results out{device, stream, 10, [](gated_batch&) {}, options};
+    CHECK(need.device_bytes == out.device_bytes());
+    CHECK(need.host_bytes == out.host_bytes());
+    CHECK(need.device_bytes == 4 * need.slot_bytes);
+    CHECK(need.host_slots == (host_slots == 2 ? 2 : 6));
+  }
+  CHECK_THROWS_AS(ps::footprint(layout, {.depth = 0}), ps::option_error);
+}
+
+TEST_CASE("a trace has the way of each batch's results, and the loop's waits for a slot",
+          "[transfer][results][promise:honest-19]") {
+  ps::trace_recorder recorder;
+  ps::detail::waitable_counter gate;  // 1 lets the consumer go on
+  {
+    ps::cpu_device device;
+    ps::cpu_stream stream;
+    ps::results<twice> out{
+        device,
+        stream,
+        10,
+        [&](const auto&) { gate.wait([](std::uint32_t open) { return open != 0; }); },
+        {.depth = 1, .host_slots = 1, .trace = &recorder}};
+    out.take(batch_of(0)).send();
+    out.take(batch_of(1)).send();  // its results have no host slot while batch 0 is consumed
+    const std::jthread later{[&, loop = this_thread_number()] {
+      wait_until_asleep(loop);
+      gate.advance();
+    }};
+    out.take(batch_of(2)).send();
+    out.finish();
+    const auto stats = out.stats();
+    CHECK(stats.workers == 1);
+    CHECK(stats.consuming.count() > 0);
+    CHECK(stats.waited.count() > 0);
+    CHECK((stats - stats).consumed == 0);
+    CHECK((stats - stats).consuming.count() == 0);
+  }
+  const auto all = recorder.snapshot();
+  REQUIRE(all.tracks.size() == 2);
+  CHECK(all.tracks[0].name == "penstock results");
+  CHECK(all.tracks[1].name == "penstock results worker 0");
+  const auto of = [&](std::size_t track, ps::trace_stage stage) {
+    std::vector<std::uint64_t> batches;
+    for (const auto& event : all.tracks[track].events) {
+      if (event.stage == stage) batches.push_back(event.batch.value().batch);
+    }
+    return batches;
+  };
+  const std::vector<std::uint64_t> each{0, 1, 2};
+  const auto waits = of(0, ps::trace_stage::wait_for_slot);
+  CHECK(std::find(waits.begin(), waits.end(), 2) != waits.end());
+  CHECK(of(1, ps::trace_stage::copy) == each);
+  CHECK(of(1, ps::trace_stage::wait_for_copy) == each);
+  CHECK(of(1, ps::trace_stage::consume) == each);
+}
+
 TEST_CASE("tags and indices go along", "[transfer][results][promise:honest-20]") {
   const gated_device device;
   auto stream = device.make_stream();

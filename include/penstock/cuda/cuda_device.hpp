@@ -77,6 +77,26 @@ class cuda_device {
     return node < 0 ? std::nullopt : std::optional<int>{node};
   }
 
+  /// Which memory of the host kernels may use by its own address. Pinned memory: where the device
+  /// has the host's addresses, that of registered memory too. All memory: where it has the host's
+  /// page tables, as GH200, GB200 and GB10. As its own: where it also is part of the host's memory
+  /// (integrated), as GB10. Of a GH200 it is not, whose own memory is several times as fast; nor of
+  /// a Jetson without the host's page tables, which does not cache pinned memory. Throws
+  /// `cuda_error`.
+  [[nodiscard]] host_access reads_host() const {
+    const auto has = [this](cudaDeviceAttr attribute) {
+      int value = 0;
+      detail::cuda_call("cudaDeviceGetAttribute",
+                        [&] { return cudaDeviceGetAttribute(&value, attribute, ordinal_); });
+      return value != 0;
+    };
+    const bool has_page_tables = has(cudaDevAttrPageableMemoryAccessUsesHostPageTables);
+    const bool is_mapped = has(cudaDevAttrUnifiedAddressing) && has(cudaDevAttrCanMapHostMemory) &&
+                           has(cudaDevAttrCanUseHostPointerForRegisteredMem);
+    return {has_page_tables || is_mapped, has_page_tables,
+            has_page_tables && has(cudaDevAttrIntegrated)};
+  }
+
   [[nodiscard]] stream_type make_stream(stream_priority how = stream_priority::normal) const {
     return cuda_stream{ordinal_, how};
   }

@@ -53,6 +53,9 @@ class cpu_device {
   /// Waiting for a copy blocks the thread, and a release is complete at once.
   [[nodiscard]] stream_ref inline_stream() const noexcept { return stream_ref::calling_thread(); }
 
+  /// All of it. Not as its own: it stands for a GPU, whose copies are to be seen.
+  [[nodiscard]] host_access reads_host() const noexcept { return {true, true, false}; }
+
   /// Accepts any CPU stream.
   void require_usable(stream_ref) const noexcept {}
 

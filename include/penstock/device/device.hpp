@@ -46,6 +46,15 @@ enum class event_wait {
   timed,       ///< as `by_streams`, and `elapsed` measures the time between two such events
 };
 
+/// Which memory of the host a device's kernels may use, at the address that it has there, and what
+/// the host writes is there for work that is queued later.
+struct host_access {
+  bool pinned = false;    ///< page-locked memory
+  bool pageable = false;  ///< any other
+  /// Whether it is as near as the device's own memory, caches included: then a copy gains nothing.
+  bool as_own = false;
+};
+
 /// The order in which a device schedules streams that have work waiting.
 enum class stream_priority {
   normal,   ///< the priority of the program's own streams
@@ -80,6 +89,7 @@ enum class stream_priority {
 /// - `copy_all_to_device(to, from, bytes, stream)` for spans of equal length: several
 ///   `copy_to_device` in any order by one call; and `copies_batches()`, whether it is supported;
 /// - `elapsed(begin, end)`, see `times_work`;
+/// - `reads_host()`, a `host_access`: for `transfer_options::zero_copy`; none without it;
 /// - `host_node`, a `std::optional<int>`: the host's NUMA node next to the device, to which a
 ///   loader binds its workers, see `loader_options::tuning.placement`. The node's cores are looked
 ///   up below "/sys", or below `sysfs_root()`, which a test's device may have;
@@ -130,6 +140,18 @@ void require_still_usable(const Device& device, typename Device::stream_ref stre
     device.require_still_usable(stream);
   } else {
     device.require_usable(stream);
+  }
+}
+
+/// Which memory of the host the device's kernels may use. Throws what the device throws.
+template <class Device>
+[[nodiscard]] host_access host_access_of([[maybe_unused]] const Device& device) {
+  if constexpr (requires {
+                  { device.reads_host() } -> std::same_as<host_access>;
+                }) {
+    return device.reads_host();
+  } else {
+    return {};
   }
 }
 

@@ -73,6 +73,9 @@ struct loop_times {
   double for_batches = 0;
   double for_copies = 0;
   double for_leases = 0;
+  double for_results = 0;
+  double consuming = 0;  // seconds of consumers of results
+  std::size_t consumers = 0;
   double throttled = 0;
   double behind_device = 0;  // share of the workers' idle time: copies out of slots
   double tail = 1;           // time of a slow read relative to the median
@@ -138,6 +141,12 @@ inline void add_reads(loop_times& times, const loader_stats& loader) {
   times.for_copies = seconds(stats.wait_for_copy.time) / times.batches;
   times.for_leases = seconds(stats.wait_for_slot.time) / times.batches;
   times.all = times.body + times.for_batches + times.for_copies + times.for_leases;
+  if (stats.results) {  // the loop has waited within its body
+    times.for_results = (std::min)(times.body, seconds(stats.results->waited) / times.batches);
+    times.body -= times.for_results;
+    times.consuming = seconds(stats.results->consuming) / times.batches;
+    times.consumers = stats.results->workers;
+  }
   times.ahead = stats.ahead.mean();
   times.is_fed = true;
   times.depth = stats.depth;
@@ -194,6 +203,7 @@ enum class loop_limit {
   depth,         ///< too few device slots: a copy does not overlap with the step before
   slow_samples,  ///< stragglers: single slow reads delay their batch while workers are idle
   leases,        ///< the program holds the leases that it waits for
+  results,       ///< the way of results back to the host: their consumers, or the copies
   mixed,         ///< several parts that are about equally slow
   nothing,       ///< unknown: no batch was delivered
 };
@@ -205,6 +215,7 @@ struct verdict {
   double for_batches = 0;                  ///< for a batch (without workers: for reading it)
   double for_copies = 0;                   ///< for a copy
   double for_leases = 0;                   ///< for a lease to end
+  double for_results = 0;                  ///< for a slot for the results of a step
   double throttled = 0;                    ///< share in which the container was throttled
   double busy_workers = 0;                 ///< the mean number of workers that read
   double busy_cores = 0;                   ///< the mean number of cores that read or run the body
@@ -247,6 +258,9 @@ class judge {
       throttled();
     } else if (said_.waiting < noticeable) {
       says_step();
+    } else if (said_.for_results >
+               (std::max)({said_.for_batches, said_.for_copies, said_.for_leases})) {
+      results();
     } else if (said_.for_leases > (std::max)(said_.for_batches, said_.for_copies)) {
       leases();
     } else if (said_.for_copies > said_.for_batches &&
@@ -265,7 +279,8 @@ class judge {
     said_.for_batches = times_.for_batches / times_.all;
     said_.for_copies = times_.for_copies / times_.all;
     said_.for_leases = times_.for_leases / times_.all;
-    said_.waiting = said_.for_batches + said_.for_copies + said_.for_leases;
+    said_.for_results = times_.for_results / times_.all;
+    said_.waiting = said_.for_batches + said_.for_copies + said_.for_leases + said_.for_results;
     said_.throttled = (std::min)(1.0, times_.throttled / times_.all);  // the sum over all cores
     said_.busy_workers = times_.reading / times_.all;
     said_.busy_cores = (times_.computing + times_.body) / times_.all;
@@ -350,6 +365,27 @@ class judge {
         times_.is_fed ? "End leases sooner, or raise .depth"
                       : "End leases sooner, or raise .prefetch",
         times_.all - times_.for_leases);
+  }
+
+  void results() {
+    const std::string waits = "results-bound: for " + percent(said_.for_results) +
+                              " of the time the loop waits for a slot for its results";
+    const double others = times_.all - times_.for_results;
+    const double busy = times_.consuming / times_.all / static_cast<double>(times_.consumers);
+    if (busy < 0.5) {
+      return say(loop_limit::results,
+                 waits + ", and consumers are busy for " + percent(busy) + " of theirs",
+                 "Let fewer bytes go back, or raise .depth and .host_slots of the results");
+    }
+    constexpr double most = 256;
+    const double wanted = (std::min)(most, others > 0 ? std::ceil(times_.consuming / others)
+                                                      : static_cast<double>(2 * times_.consumers));
+    const double time = (std::max)(others, times_.consuming / wanted);
+    say(loop_limit::results,
+        waits + ", whose consumers are busy for " + percent(busy) + " of theirs",
+        "Consume in more threads (.workers = " + std::to_string(std::llround(wanted)) +
+            " of the results), or do less for each batch",
+        time);
   }
 
   void copies() {
@@ -491,6 +527,9 @@ template <class Stats>
                      std::to_string(said.workers) + " workers busy\n";
   text += "copy:      waited for during " + percent(said.for_copies) + "; leases " +
           percent(said.for_leases) + '\n';
+  if (said.for_results > 0) {
+    text += "results:   a slot for them waited for during " + percent(said.for_results) + '\n';
+  }
   text += "step:      " + percent(1 - said.waiting) + " in the loop's body\n";
   text += "processor: " + tenths(said.busy_cores) + " of " + std::to_string(said.cores) +
           " cores busy, throttled " + percent(said.throttled) + '\n';

@@ -463,6 +463,34 @@ struct loader_stats {
   return both;
 }
 
+/// What `results` have been through, by `results::stats()`: since their construction, or between two
+/// snapshots. Put into `transfer_stats::results` they are part of the verdict of `diagnose`.
+struct results_stats {
+  std::uint64_t workers = 0;    ///< threads that consume
+  std::uint64_t taken = 0;      ///< slots that the loop has got
+  std::uint64_t handed_in = 0;  ///< by `send`
+  std::uint64_t discarded = 0;  ///< slots that were dropped without a `send`
+  std::uint64_t consumed = 0;   ///< whose consumer has returned
+  /// How long the loop has waited for a slot: consumers, or the copies, are slower than the steps.
+  std::chrono::nanoseconds waited{0};
+  std::chrono::nanoseconds copying{0};    ///< how long workers have waited for copies, in all
+  std::chrono::nanoseconds consuming{0};  ///< how long consumers have run, in all
+};
+
+/// The difference of two snapshots of the same results.
+[[nodiscard]] inline results_stats operator-(const results_stats& later,
+                                             const results_stats& earlier) noexcept {
+  using detail::grown;
+  return {later.workers,
+          grown(later.taken, earlier.taken),
+          grown(later.handed_in, earlier.handed_in),
+          grown(later.discarded, earlier.discarded),
+          grown(later.consumed, earlier.consumed),
+          grown(later.waited, earlier.waited),
+          grown(later.copying, earlier.copying),
+          grown(later.consuming, earlier.consuming)};
+}
+
 /// Statistics of a transfer, from its construction to the snapshot, or between two snapshots. Made
 /// by `transfer::stats()`; see `loader_stats`, also for the texts.
 ///
@@ -477,10 +505,11 @@ struct transfer_stats {
   std::uint64_t depth = 0;  ///< device slots in use, at the snapshot
   bool is_body = false;     ///< whether the loop's body is the step (no stream was given)
 
-  std::uint64_t copies = 0;      ///< batches whose copy was queued
-  std::uint64_t samples = 0;     ///< of those batches
-  std::uint64_t bytes = 0;       ///< bytes of those samples, as copied
-  std::uint64_t transforms = 0;  ///< batches whose transform on the device was queued
+  std::uint64_t copies = 0;       ///< batches whose copy was queued
+  std::uint64_t samples = 0;      ///< of those batches
+  std::uint64_t bytes = 0;        ///< bytes of those samples, as copied
+  std::uint64_t zero_copies = 0;  ///< batches that the device gets in their host slots instead
+  std::uint64_t transforms = 0;   ///< batches whose transform on the device was queued
 
   wait_stats wait_for_batch;  ///< no batch was ready; a loader without workers reads it
   wait_stats wait_for_slot;   ///< every device slot was leased, see `transfer_options::when_held`
@@ -492,6 +521,9 @@ struct transfer_stats {
 
   /// Statistics of the source, if it is a loader.
   std::optional<loader_stats> loader;
+  /// Those of the results of its steps, where the program puts them here:
+  /// `auto now = feed.stats(); now.results = out.stats();`. A sum has none.
+  std::optional<results_stats> results = {};
 };
 
 /// The difference of two snapshots of one transfer, or of the same sum of transfers. Throws
@@ -506,6 +538,7 @@ struct transfer_stats {
   between.copies = grown(later.copies, earlier.copies);
   between.samples = grown(later.samples, earlier.samples);
   between.bytes = grown(later.bytes, earlier.bytes);
+  between.zero_copies = grown(later.zero_copies, earlier.zero_copies);
   between.transforms = grown(later.transforms, earlier.transforms);
   between.wait_for_batch = difference(later.wait_for_batch, earlier.wait_for_batch);
   between.wait_for_slot = difference(later.wait_for_slot, earlier.wait_for_slot);
@@ -516,6 +549,8 @@ struct transfer_stats {
   between.device = difference(later.device, earlier.device);
   between.loader.reset();
   if (later.loader && earlier.loader) between.loader = *later.loader - *earlier.loader;
+  between.results.reset();
+  if (later.results && earlier.results) between.results = *later.results - *earlier.results;
   return between;
 }
 
@@ -531,6 +566,7 @@ struct transfer_stats {
   both.copies += b.copies;
   both.samples += b.samples;
   both.bytes += b.bytes;
+  both.zero_copies += b.zero_copies;
   both.transforms += b.transforms;
   both.wait_for_batch = sum(a.wait_for_batch, b.wait_for_batch);
   both.wait_for_slot = sum(a.wait_for_slot, b.wait_for_slot);
@@ -539,6 +575,7 @@ struct transfer_stats {
   both.step = sum(a.step, b.step);
   both.replay = sum(a.replay, b.replay);
   both.device = sum(a.device, b.device);
+  both.results.reset();
   both.loader.reset();
   if (a.loader && b.loader) both.loader = *a.loader + *b.loader;
   return both;

@@ -29,18 +29,21 @@ inline namespace PENSTOCK_ABI {
 enum class trace_stage : std::uint8_t {
   read,             ///< a worker (without workers, the consumer) reads a chunk
   wait_for_demand,  ///< a worker waits until another batch is wanted
-  wait_for_slot,    ///< a worker waits for a free host slot
-  wait_for_copy,    ///< a worker: for the copy out of a slot; the consumer: for the batch's copy
+  wait_for_slot,    ///< a worker waits for a free host slot; the loop: for a slot for its results
+  wait_for_copy,    ///< a worker: for the copy out of a slot; the consumer: for the batch's copy; a
+                    ///< worker of `results`: for the copy of what it consumes next
   wait_for_opener,  ///< a worker waits until another one has opened the batch
   wait_for_seat,    ///< an inactive worker sleeps, see `automatic`
   wait_for_batch,   ///< the consumer waits for the batch to be complete
   wait_for_lease,   ///< the consumer waits for a lease to end
-  copy,             ///< the consumer's thread queues the copy, and the transform
+  copy,             ///< the consumer's thread queues the copy, and the transform; a worker of
+                    ///< `results` that of a batch's results
   transform,        ///< the consumer's thread queues the transform, within `copy`
   step,             ///< the loop's body: from the batch's hand-out to the next `++`
   lease,            ///< a slot is leased, from hand-out to release
   setting,          ///< the loader runs with these workers and this prefetch, see `automatic`
   depth,            ///< the transfer runs with so many device slots, see `automatic`
+  consume,          ///< a worker of `results` consumes a batch's results
 };
 
 /// The stage in words, such as "wait for slot"; empty for an invalid value.
@@ -74,6 +77,8 @@ enum class trace_stage : std::uint8_t {
       return "setting";
     case trace_stage::depth:
       return "depth";
+    case trace_stage::consume:
+      return "consume";
   }
   return "";
 }
@@ -94,8 +99,8 @@ struct trace_event {
 /// The events of one thread, or the leases of one slot.
 struct trace_track {
   std::string name;  ///< "penstock worker 0", "penstock consumer", "penstock transfer",
-      ///< "penstock tuning", "penstock depth", "host slot 0", "device slot 0"; with " (2)" for a
-      ///< second loader
+      ///< "penstock tuning", "penstock depth", "penstock results", "penstock results worker 0",
+      ///< "host slot 0", "device slot 0"; with " (2)" for a second loader, and so for `results`
   std::uint64_t flow = 0;           ///< equal for a loader and the transfer over it: same batches
   std::uint64_t lost = 0;           ///< older events that were overwritten
   std::vector<trace_event> events;  ///< the latest ones, without gaps, by end

@@ -75,6 +75,12 @@ class device_batch : public lease<Record, detail::device_slots<Record, Device>, 
     slots_.reset();
   }
 
+  /// The slot that holds the batch, as `lease::slot`; the host slot where the device works on the
+  /// batch there (`transfer_options::zero_copy`).
+  [[nodiscard]] std::size_t slot() const noexcept {
+    return slots_ == nullptr ? slot_ : slots_->number(slot_);
+  }
+
   /// The device whose memory holds the batch.
   [[nodiscard]] const Device& device() const noexcept {
     use();

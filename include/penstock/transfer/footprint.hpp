@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 
 #include <penstock/core/extents.hpp>
@@ -12,10 +13,12 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The memory of a loader and of a transfer over it.
+/// The memory of a loader and of a transfer over it. With `zero_copy_use::always` there is none on
+/// the device, but what a transform fills; `by_device` counts as if batches were copied, the most
+/// that is taken: `transfer::zero_copy` and `device_bytes` say what it has come to.
 struct feed_footprint {
   loader_footprint host;              ///< of the loader
-  std::size_t device_slots = 0;       ///< `transfer_options::depth`; of `automatic` the most
+  std::size_t device_slots = 0;       ///< what `transfer::depth` says then; of `automatic` the most
   std::size_t device_slot_bytes = 0;  ///< bytes of each: a batch as the consumer gets it
   std::size_t staging_bytes = 0;      ///< two batches as they travel, where there is a transform
   std::size_t device_bytes = 0;  ///< device memory in all: what `transfer::device_bytes` says then
@@ -31,12 +34,11 @@ struct feed_footprint {
 
 namespace detail {
 
-/// A feed of batches of `out_bytes` bytes, with `staging` bytes on their way.
-inline feed_footprint feed_of(const loader_footprint& host, std::size_t out_bytes,
-                              std::size_t staging, const loader_options& load,
-                              const transfer_options& feed) {
+/// A feed of `depth` batches of `out_bytes` bytes, with `staging` bytes on their way.
+inline feed_footprint feed_of(const loader_footprint& host, std::size_t depth,
+                              std::size_t out_bytes, std::size_t staging,
+                              const loader_options& load, const transfer_options& feed) {
   constexpr std::size_t kib = 1024;
-  const std::size_t depth = checked_depth(feed).most;
   const std::size_t fixed = (feed.depth == automatic ? 20 : 4) * kib;
   return {.host = host,
           .device_slots = depth,
@@ -55,7 +57,11 @@ template <record_type Record>
 [[nodiscard]] feed_footprint footprint(const record_extents<Record>& extents,
                                        const loader_options& load, const transfer_options& feed) {
   const loader_footprint host = footprint<Record>(extents, load);
-  return detail::feed_of(host, host.slot_bytes, 0, load, feed);
+  const std::size_t depth = detail::checked_depth(feed).most;
+  if (feed.tuning.zero_copy != zero_copy_use::always) {
+    return detail::feed_of(host, depth, host.slot_bytes, 0, load, feed);
+  }
+  return detail::feed_of(host, (std::min)(depth, host.slot_count), 0, 0, load, feed);
 }
 
 /// The memory of a loader and a transfer with a transform on the device.
@@ -66,8 +72,9 @@ template <record_type Record, class Transform>
   const loader_footprint host = footprint<Record>(extents, load);
   const batch_layout<detail::transformed_record_t<Transform, Record>> out{
       detail::transformed_extents<Record>(transform, extents), load.batch_size};
-  const std::size_t staging = detail::saturating_sum(2, host.slot_bytes, 0);
-  return detail::feed_of(host, out.bytes(), staging, load, feed);
+  const bool is_copied = feed.tuning.zero_copy != zero_copy_use::always;
+  const std::size_t staging = is_copied ? detail::saturating_sum(2, host.slot_bytes, 0) : 0;
+  return detail::feed_of(host, detail::checked_depth(feed).most, out.bytes(), staging, load, feed);
 }
 
 }  // namespace PENSTOCK_ABI

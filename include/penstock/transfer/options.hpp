@@ -13,6 +13,13 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
+/// Whether the device works on a batch in its host slot.
+enum class zero_copy_use {
+  by_device,  ///< where the host's memory is as near as the device's own (`host_access::as_own`)
+  never,      ///< each batch is copied
+  always,     ///< wherever the device can; `option_error` where it can't
+};
+
 /// `transfer_options::observe`: what is measured and recorded about the batches.
 struct transfer_observe_options {
   /// Whether the device times the copy, the transform and the step of a batch now and then, of one
@@ -45,6 +52,13 @@ struct transfer_tuning_options {
   /// (`cudaMemcpyBatchAsync`, CUDA 12.8) and the memory is page-locked. Off until a GPU has shown
   /// that it helps.
   bool batched_copies = false;
+
+  /// Whether a device slot is the host slot of its batch, which is not copied then, for a source
+  /// that is a loader. The host slot is refilled after the work on the batch, so the `prefetch` + 1
+  /// host slots bound what is read and in use together, and `depth`; no device memory is taken, and
+  /// a batch costs its stream one record. A transform reads the host slot, and fills a device slot.
+  /// Kernels, and what else is given a batch's addresses, have to accept memory of the host.
+  zero_copy_use zero_copy = zero_copy_use::by_device;
 
   /// How soon the device turns to copies, beside the program's own streams. Copies have engines of
   /// their own.

@@ -29,6 +29,11 @@
 #include <penstock/device/support/settle.hpp>
 #include <penstock/memory/support/last_owner.hpp>
 #include <penstock/memory/support/slab.hpp>
+#include <penstock/observe/stats.hpp>
+#include <penstock/observe/support/stage_mark.hpp>
+#include <penstock/observe/support/trace.hpp>
+#include <penstock/observe/support/trace_writer.hpp>
+#include <penstock/observe/trace_recorder.hpp>
 #include <penstock/threads/support/shared_value.hpp>
 #include <penstock/threads/worker_pool.hpp>
 #include <penstock/transfer/detail/result_turns.hpp>
@@ -53,16 +58,21 @@ struct results_options {
   held_action when_held = held_action::wait;
   /// A request ends a wait for a slot with `cancelled`.
   std::stop_token stop{};
+  /// Records the loop's waits for a slot, the copies and the consumers, see `trace_recorder`; that
+  /// of the transfer makes one picture of both. Null: nothing is recorded. As
+  /// `transfer_options::observe.trace`.
+  trace_recorder* trace = nullptr;
 };
 
-/// What `results` have been through. Numbers of batches, since construction.
-struct results_stats {
-  std::uint64_t taken = 0;      ///< slots that the loop has got
-  std::uint64_t handed_in = 0;  ///< by `send`
-  std::uint64_t discarded = 0;  ///< slots that were dropped without a `send`
-  std::uint64_t consumed = 0;   ///< whose consumer has returned
-  /// How long the loop has waited for a slot: consumers, or the copies, are slower than the steps.
-  std::chrono::nanoseconds waited{0};
+/// The memory of `results`, in bytes.
+struct results_footprint {
+  std::size_t slot_bytes = 0;    ///< of a batch of results
+  std::size_t device_slots = 0;  ///< `results_options::depth`
+  std::size_t device_bytes = 0;  ///< of those, what `results::device_bytes` says then
+  std::size_t host_slots = 0;    ///< page-locked ones
+  std::size_t host_bytes = 0;    ///< of those, what `results::host_bytes` says then
+
+  friend bool operator==(const results_footprint&, const results_footprint&) = default;
 };
 
 /// A batch of results that can't be taken, or does not hold what its record says.
@@ -72,6 +82,20 @@ class [[gnu::visibility("default")]] results_error : public error {
 };
 
 namespace detail {
+
+/// The options, with `host_slots` as a number. Throws `option_error`.
+[[nodiscard]] inline results_options checked_results(results_options options) {
+  constexpr std::size_t most = 1024;
+  const auto require = [](const char* name, std::size_t value, std::size_t least) {
+    if (value >= least && value <= most) return;
+    refuse_option(name, {value, " is not in ", least, "..", most});
+  };
+  require("depth", options.depth, 1);
+  require("workers", options.workers, 1);
+  if (options.host_slots == automatic) options.host_slots = options.depth + options.workers;
+  require("host_slots", options.host_slots, 1);
+  return options;
+}
 
 /// The memory of `results`, on both sides, and how batches get from one to the other. Lives until
 /// the last lease is gone.
@@ -428,13 +452,15 @@ class results {
   /// For batches of `layout.batch_size()` samples at most, which steps on `stream` compute.
   results(const Device& device, stream_ref stream, const batch_layout<Record>& layout,
           consumer_type consume, results_options options = {})
-      : options_(checked(std::move(options))),
+      : options_(detail::checked_results(std::move(options))),
         stream_(usable(device, stream)),
         consume_(callable(std::move(consume))),
         ring_(detail::shared_by_leases<ring_type, stream_ref>(device, layout, options_.depth,
                                                               options_.host_slots)),
+        traces_(tracks(options_)),
         pool_(
-            options_.workers, [this](const std::stop_token&, std::size_t) { work(); },
+            options_.workers,
+            [this](const std::stop_token&, std::size_t worker) { work(traces_[worker + 1].get()); },
             [this]() noexcept { ring_->turns.close(); }) {}
   /// For records whose extents are all known.
   results(const Device& device, stream_ref stream, std::size_t batch_size, consumer_type consume,
@@ -478,9 +504,15 @@ class results {
                                std::span<const std::uint64_t> indices) {
     require_fit(info, tags.size(), indices.size());
     const std::stop_callback on_stop{options_.stop, [this]() noexcept { ring_->turns.wake(); }};
+    detail::trace_writer* const trace = traces_.front().get();
+    const std::uint64_t begin = trace != nullptr ? trace->now() : 0;
     const auto got =
         ring_->turns.take([this] { return options_.stop.stop_requested(); }, may_wait());
     waited_.fetch_add(got.waited.count(), std::memory_order_relaxed);
+    if (trace != nullptr && got.waited.count() != 0) {
+      trace->note_wait(trace_stage::wait_for_slot, begin, trace->now());
+      trace->work_on(info);
+    }
     if (got.what != detail::result_turns::outcome::slot) refuse(got.what);
     taken_.fetch_add(1, std::memory_order_relaxed);
     last_ = {{info.epoch, info.batch}, ring_->discarded.load(std::memory_order_relaxed)};
@@ -504,10 +536,17 @@ class results {
   [[nodiscard]] std::optional<failure> last_failure() const noexcept { return failure_.load(); }
   /// What has happened so far.
   [[nodiscard]] results_stats stats() const noexcept {
-    return {
-        taken_.load(std::memory_order_relaxed), ring_->handed_in.load(std::memory_order_relaxed),
-        ring_->discarded.load(std::memory_order_relaxed), consumed_.load(std::memory_order_relaxed),
-        std::chrono::nanoseconds{waited_.load(std::memory_order_relaxed)}};
+    const auto time = [](const std::atomic<std::int64_t>& of) {
+      return std::chrono::nanoseconds{of.load(std::memory_order_relaxed)};
+    };
+    return {options_.workers,
+            taken_.load(std::memory_order_relaxed),
+            ring_->handed_in.load(std::memory_order_relaxed),
+            ring_->discarded.load(std::memory_order_relaxed),
+            consumed_.load(std::memory_order_relaxed),
+            time(waited_),
+            time(copying_),
+            time(consuming_)};
   }
   /// The bytes of device memory that the slots take.
   [[nodiscard]] std::size_t device_bytes() const noexcept { return ring_->device_bytes(); }
@@ -517,17 +556,17 @@ class results {
   [[nodiscard]] bool pinned() const noexcept { return ring_->pinned(); }
 
  private:
-  static results_options checked(results_options options) {
-    constexpr std::size_t most = 1024;
-    const auto require = [](const char* name, std::size_t value, std::size_t least) {
-      if (value >= least && value <= most) return;
-      detail::refuse_option(name, {value, " is not in ", least, "..", most});
-    };
-    require("depth", options.depth, 1);
-    require("workers", options.workers, 1);
-    if (options.host_slots == automatic) options.host_slots = options.depth + options.workers;
-    require("host_slots", options.host_slots, 1);
-    return options;
+  /// What records the loop, and each worker; null: not recorded.
+  static std::vector<std::shared_ptr<detail::trace_writer>> tracks(const results_options& options) {
+    std::vector<std::shared_ptr<detail::trace_writer>> all(1 + options.workers);
+    if (options.trace == nullptr) return all;
+    const std::uint64_t flow = options.trace->new_flow();
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      all[i] = options.trace->add_track(
+          i == 0 ? "penstock results" : detail::joined({"penstock results worker ", i - 1}), flow,
+          options.trace->capacity());
+    }
+    return all;
   }
   static consumer_type callable(consumer_type consume) {
     if (!consume) throw option_error("consume", "is an empty function: pass one to call per batch");
@@ -604,7 +643,7 @@ class results {
     ring_->turns.fail();
   }
 
-  void work() noexcept {
+  void work(detail::trace_writer* trace) noexcept {
     ring_type& ring = *ring_;
     batch_position at;
     try {
@@ -618,30 +657,47 @@ class results {
         at = {entry.info.epoch, entry.info.batch};
         if (next.what == detail::result_turns::step::stuck) throw_held();
         if (next.what == detail::result_turns::step::copy) {
-          ring.queue_copy(next);
+          {
+            const detail::noted_copy noted{trace, entry.info};
+            ring.queue_copy(next);
+          }
           ring.turns.note_copy(next);
         } else {
-          deliver(next);
+          deliver(next, trace);
         }
       }
     } catch (...) {
       fail(at.epoch, at.batch);
     }
   }
-  void deliver(const job& next) {
+  void deliver(const job& next, detail::trace_writer* trace) {
     ring_type& ring = *ring_;
+    const batch_info info = ring.on_host.entries[next.host_slot].info;
+    const auto begun = std::chrono::steady_clock::now();
+    const std::uint64_t begin = trace != nullptr ? trace->now() : 0;
     ring.wait_for_copy(next);
     ring.turns.note_arrival(next.device_slot);
+    const auto arrived = std::chrono::steady_clock::now();
+    if (trace != nullptr) trace->note_wait(trace_stage::wait_for_copy, begin, trace->now());
     {
       batch_type done{std::shared_ptr<typename ring_type::side>{ring_, &ring.on_host},
-                      next.host_slot, ring.on_host.entries[next.host_slot].info};
+                      next.host_slot, info};
       if constexpr (Record::ragged_fields != 0) {
         detail::require_offsets(ring.layout(), std::as_const(done).data(), done.size());
       }
+      [[maybe_unused]] const detail::stage_mark mark{detail::marked_stage::consume, info.batch};
+      const detail::trace_scope traced{trace, trace_stage::consume, info, info.size};
       consume_(done);
     }
+    add(copying_, arrived - begun);
+    add(consuming_, std::chrono::steady_clock::now() - arrived);
     consumed_.fetch_add(1, std::memory_order_relaxed);
     ring.turns.note_consumed();
+  }
+
+  static void add(std::atomic<std::int64_t>& to,
+                  std::chrono::steady_clock::duration time) noexcept {
+    to.fetch_add(std::chrono::nanoseconds{time}.count(), std::memory_order_relaxed);
   }
 
   struct last_taken {
@@ -657,12 +713,25 @@ class results {
   bool is_told_ = false;            // likewise
   std::atomic<std::uint64_t> taken_{0};
   std::atomic<std::uint64_t> consumed_{0};
-  std::atomic<std::int64_t> waited_{0};
+  std::atomic<std::int64_t> waited_{0};  // nanoseconds, as the next two
+  std::atomic<std::int64_t> copying_{0};
+  std::atomic<std::int64_t> consuming_{0};
   std::atomic<bool> has_failed_{false};  // who sets it writes `error_`
   std::exception_ptr error_;             // written before `failure_`, read after it
   detail::shared_value<std::optional<failure>> failure_;
+  std::vector<std::shared_ptr<detail::trace_writer>> traces_;  // of the loop, and of each worker
   worker_pool<std::function<void(std::stop_token, std::size_t)>, std::function<void()>> pool_;
 };
+
+/// The memory that `results` of this layout take with these options, before anything is taken.
+/// Throws `option_error`.
+template <record_type Record>
+[[nodiscard]] results_footprint footprint(const batch_layout<Record>& layout,
+                                          const results_options& options) {
+  const results_options all = detail::checked_results(options);
+  return {layout.bytes(), all.depth, all.depth * layout.bytes(), all.host_slots,
+          all.host_slots * layout.bytes()};
+}
 
 /// The batches of a range together with slots for their results: `joined(feed.epoch(0), out)`.
 template <class Range, class Results>

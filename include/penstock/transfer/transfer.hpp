@@ -220,6 +220,9 @@ class transfer {
   /// How many batches are on the device or on their way at most; with `depth = automatic` at the
   /// moment. From any thread, as `device_bytes`.
   [[nodiscard]] std::size_t depth() const noexcept { return flow_->depth(); }
+  /// Whether batches are not copied: the device works on them in their host slots, see
+  /// `transfer_options::zero_copy`.
+  [[nodiscard]] bool zero_copy() const noexcept { return flow_->zero_copy(); }
   /// The device memory in bytes that the slots take, and the two places of arrival before a
   /// transform.
   [[nodiscard]] std::size_t device_bytes() const noexcept { return flow_->device_bytes(); }

@@ -150,6 +150,11 @@ enum cudaStreamCaptureMode {
   cudaStreamCaptureModeRelaxed = 2,
 };
 enum cudaDeviceAttr {
+  cudaDevAttrIntegrated = 18,
+  cudaDevAttrCanMapHostMemory = 19,
+  cudaDevAttrUnifiedAddressing = 41,
+  cudaDevAttrCanUseHostPointerForRegisteredMem = 91,
+  cudaDevAttrPageableMemoryAccessUsesHostPageTables = 100,
   cudaDevAttrHostRegisterReadOnlySupported = 113,
   cudaDevAttrHostNumaId = 134,
   cudaDevAttrMultiProcessorCount = 16,

@@ -23,8 +23,10 @@ enum class marked_stage : std::uint8_t {
   wait_for_demand,  ///< a worker waits until another batch is wanted
   wait_for_slot,    ///< a worker waits for a free host slot
   wait_for_batch,   ///< the consumer waits for a batch to be complete
-  copy,             ///< the consumer's thread queues the copy of a batch, and its transform
+  copy,             ///< the consumer's thread queues the copy of a batch, and its transform; a
+                    ///< worker of `results` that of its results
   step,             ///< from a batch's hand-out to the next one, on the consumer's thread
+  consume,          ///< a worker of `results` calls the consumer of a batch's results
 };
 
 #if PENSTOCK_NVTX
@@ -47,8 +49,8 @@ class nvtx_domain {
   static void end(std::uint64_t range) noexcept { ::nvtxDomainRangeEnd(the().domain_, range); }
 
  private:
-  static constexpr std::array<const char*, 6> names{
-      "read", "wait for demand", "wait for slot", "wait for batch", "copy", "step"};
+  static constexpr std::array<const char*, 7> names{
+      "read", "wait for demand", "wait for slot", "wait for batch", "copy", "step", "consume"};
 
   nvtx_domain() noexcept : domain_(::nvtxDomainCreateA("penstock")) {
     for (std::size_t i = 0; i < names.size(); ++i) {

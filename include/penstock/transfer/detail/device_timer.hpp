@@ -47,7 +47,10 @@ class device_timer {
     batch_ = batch;
   }
   void begin_copy(stream_ref stream) noexcept { mark(phase::copy, copy_begun_, stream); }
-  void end_copy(stream_ref stream) noexcept { mark(phase::copy, copied_, stream); }
+  void end_copy(stream_ref stream) noexcept {
+    mark(phase::copy, copied_, stream);
+    copies_ = true;
+  }
   void begin_transform(stream_ref stream) noexcept { mark(phase::copy, transform_begun_, stream); }
   void end_transform(stream_ref stream) noexcept {
     mark(phase::copy, transformed_, stream);
@@ -102,9 +105,9 @@ class device_timer {
       try {
         if (!device_.is_complete(stepped_)) return std::nullopt;
         device_stats times{.batches = 1,
-                           .copy = device_.elapsed(copy_begun_, copied_),
                            .idle = device_.elapsed(left_, step_begun_),
                            .step = device_.elapsed(step_begun_, stepped_)};
+        if (copies_) times.copy = device_.elapsed(copy_begun_, copied_);
         if (transforms_) times.transform = device_.elapsed(transform_begun_, transformed_);
         now_ = phase::pause;
         paused_ = 0;
@@ -121,7 +124,8 @@ class device_timer {
   phase now_ = phase::pause;
   unsigned paused_ = 0;
   batch_info batch_;         // that is timed
-  bool transforms_ = false;  // batches have a transform
+  bool copies_ = false;      // batches are copied
+  bool transforms_ = false;  // they have a transform
   bool has_left_ = false;    // a body has ended before it
   bool in_body_ = false;     // from a batch's hand-out to the body's end
   event_type copy_begun_;

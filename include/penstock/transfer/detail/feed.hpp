@@ -22,6 +22,8 @@
 #include <penstock/core/support/live_range.hpp>
 #include <penstock/device/cpu_device.hpp>
 #include <penstock/device/device.hpp>
+#include <penstock/load/footprint.hpp>
+#include <penstock/load/host_batch.hpp>
 #include <penstock/load/support/failed_batch.hpp>
 #include <penstock/load/tuning_history.hpp>
 #include <penstock/memory/support/last_owner.hpp>
@@ -208,10 +210,11 @@ class feed_watch {
   /// What times the device's work; or null.
   [[nodiscard]] device_timer<Device>* timer() noexcept { return timer_ ? &*timer_ : nullptr; }
 
-  /// Has `queue` queue the copy of this batch. Throws what that throws.
+  /// Has `queue` queue the copy of this batch, or what it gets instead of one. Throws what that
+  /// throws.
   template <class Queue>
-  void copy_of(const batch_info& batch, const Queue& queue) {
-    const noted_copy noted{seen_->trace(), batch};
+  void fill_of(const batch_info& batch, bool is_copied, const Queue& queue) {
+    const noted_copy noted{is_copied ? seen_->trace() : nullptr, batch};
     if (timer_) timer_->choose(batch);
     queue();
     if (timer_) timer_->end_choice();
@@ -301,6 +304,54 @@ void list_samples([[maybe_unused]] Slots& ring, [[maybe_unused]] std::size_t slo
   if constexpr (batch_of_listed_samples<Batch>) {
     if (ring.lists.is_on()) [[unlikely]]
       ring.lists.take(slot, batch.indices(), batch.substituted());
+  }
+}
+
+/// What the options come to for a source and its device.
+struct slot_plan {
+  transfer_options options;
+  bool zero_copy = false;  ///< batches stay in their host slots
+};
+
+/// Whether batches of `source` stay in their host slots, as the options say, which have no more
+/// slots than the source then, unless there is a transform. Throws `option_error`, and what the
+/// device throws.
+template <class Transform, class Source>
+[[nodiscard]] slot_plan planned_slots(const Source& source, const transfer_options& options) {
+  using record = typename Source::record_type;
+  using device = typename Source::device_type;
+  const depth_range depth = checked_depth(options);
+  slot_plan plan{options, false};
+  const auto without = [&](const detail::text_piece& why) {
+    if (options.tuning.zero_copy == zero_copy_use::always) refuse_option("tuning.zero_copy", {why});
+    return plan;
+  };
+  if (options.tuning.zero_copy == zero_copy_use::never) return plan;
+  if constexpr (!std::same_as<typename Source::batch_type, host_batch<record, device>> ||
+                !requires {
+                  { source.footprint() } -> std::convertible_to<loader_footprint>;
+                }) {
+    return without("needs a source that is a loader, whose batches may outlive it");
+  } else {
+    const host_access access = host_access_of(source.device());
+    if (options.tuning.zero_copy == zero_copy_use::by_device && !access.as_own) return plan;
+    const loader_footprint host = source.footprint();
+    if (!access.pageable && !(access.pinned && host.pinned)) {
+      return without(access.pinned
+                         ? "needs page-locked slots, which the loader has not (pinned = false)"
+                         : "needs a device whose kernels may use the host's memory by its "
+                           "addresses: leave it out, and batches are copied");
+    }
+    plan.zero_copy = true;
+    if (!std::same_as<Transform, no_transform>) return plan;
+    // A batch is asked for only where the source has a slot for it.
+    if (host.slot_count < depth.first) {
+      plan.options.depth = host.slot_count;
+      plan.options.tuning.most_depth = automatic;
+    } else if (host.slot_count < depth.most) {
+      plan.options.tuning.most_depth = host.slot_count;
+    }
+    return plan;
   }
 }
 
@@ -639,14 +690,19 @@ class feed final : feed_ops {
 
   /// Takes the device slots.
   feed(Source&& source, stream_ref stream, Transform transform, const transfer_options& options)
+      : feed(std::forward<Source>(source), stream, std::move(transform),
+             planned_slots<Transform>(source, options)) {}
+  feed(Source&& source, stream_ref stream, Transform transform, const slot_plan& plan)
       : source_(std::forward<Source>(source)),
         memory_(shared_by_leases<memory_type, stream_ref>(
-            usable(source_.get().device(), stream), source_.get().layout(), checked_depth(options),
-            std::move(transform), options)),
+            usable(source_.get().device(), stream), source_.get().layout(),
+            checked_depth(plan.options), std::move(transform), plan.options, plan.zero_copy)),
         slots_(memory_, &memory_->ring),
-        core_(*this, *slots_, stream, most_in_group(options, stream), options,
+        zero_copy_(plan.zero_copy),
+        core_(*this, *slots_, stream, most_in_group(plan.options, stream), plan.options,
               fixed_bytes(source_.get().layout()), fixed_bytes(slots_->layout()),
-              !std::same_as<Transform, no_transform>, source_.trace_flow(options.observe.trace)) {
+              !std::same_as<Transform, no_transform>,
+              source_.trace_flow(plan.options.observe.trace)) {
     memory_->trace_to(core_.seen().trace());
     memory_->time_by(core_.watch().timer());
     reserve_tags<typename source_type::batch_type>(*slots_, source_.get().layout().batch_size());
@@ -756,6 +812,8 @@ class feed final : feed_ops {
   [[nodiscard]] tuning_history tuning() const { return core_.watch().tuning(depth()); }
   /// How many device slots are filled by turns.
   [[nodiscard]] std::size_t depth() const noexcept { return slots_->count(); }
+  /// Whether batches stay in their host slots.
+  [[nodiscard]] bool zero_copy() const noexcept { return zero_copy_; }
   /// How many bytes of device memory are taken.
   [[nodiscard]] std::size_t device_bytes() const noexcept { return memory_->bytes(); }
 
@@ -770,6 +828,7 @@ class feed final : feed_ops {
                                           stream_ref stream) const {
     const std::size_t asked = checked_group<device_type>(options, source_.get().layout().bytes());
     if (!shares_mark<typename source_type::batch_type, device_type>) return 1;
+    if (slots_->holds_host()) return 1;  // there is no call to share
     return is_body(source_.get().device(), stream) ? 1 : asked;
   }
 
@@ -817,7 +876,8 @@ class feed final : feed_ops {
         const batch_info& info = slots_->info(slot);
         list_samples(*slots_, slot, from);
         const auto values = values_to_copy(source_.get().layout(), from, info.size);
-        core_.watch().copy_of(info, queue);
+        core_.watch().fill_of(info, !zero_copy_, queue);
+        if (zero_copy_) return core_.seen().note_zero_copy();
         core_.seen().note_copy(info.size, values);
       });
     } catch (...) {
@@ -830,7 +890,7 @@ class feed final : feed_ops {
       group_.clear();
       throw;
     }
-    std::size_t waits_for = group_.back().slot;
+    std::size_t waits_for = slots_->holds_host() ? issued_slots::none : group_.back().slot;
     for (const auto& one : group_) {
       core_.issued().push(one.slot, std::exchange(waits_for, issued_slots::none));
     }
@@ -841,6 +901,7 @@ class feed final : feed_ops {
   feed_source<Source> source_;
   std::shared_ptr<memory_type> memory_;
   std::shared_ptr<device_slots<record_type, device_type>> slots_;  // of the memory, for leases
+  bool zero_copy_;
   std::vector<slot_filling<typename source_type::batch_type>>
       group_;  // whose copies are queued next
   feed_core<device_type> core_;

@@ -41,6 +41,8 @@ class basic_feed_observer : public consumer_meters<Clock> {
     note_copy(samples);
     values_.add(value_bytes);
   }
+  /// A batch stays in its host slot, for the device to work on it there.
+  void note_zero_copy() noexcept { zero_copies_.add(1); }
   /// It gets a batch, with `ahead` copies queued after it.
   void note_handed_out(std::uint64_t samples, std::uint64_t ahead) noexcept {
     this->note_batch(samples);
@@ -95,7 +97,8 @@ class basic_feed_observer : public consumer_meters<Clock> {
     all.copies = copies_.value();
     all.samples = copied_.value();
     all.bytes = all.samples * sample_bytes_ + values_.value();
-    all.transforms = transforms_ ? all.copies : 0;
+    all.zero_copies = zero_copies_.value();
+    all.transforms = transforms_ ? all.copies + all.zero_copies : 0;
     all.wait_for_batch = times.of(this->batch().read(at.ticks));
     all.wait_for_slot = times.of(this->lease().read(at.ticks));
     all.wait_for_copy = times.of(this->copy().read(at.ticks));
@@ -122,6 +125,7 @@ class basic_feed_observer : public consumer_meters<Clock> {
   mutable Clock clock_;
   tally copies_;
   tally copied_;
+  tally zero_copies_;
   tally values_;
   tally replayed_;
   tally replay_time_;  // nanoseconds, as those of the device

@@ -35,22 +35,24 @@ class transform_stage {
   using out_record = transformed_record_t<Transform, In>;
   using stream_ref = typename Device::stream_ref;
 
+  /// Without that memory where the transform reads the host's (`reads_host`).
   transform_stage(const Device& device, const batch_layout<In>& layout, Transform transform,
-                  stream_priority priority)
+                  stream_priority priority, bool reads_host)
       : device_(device),
         transform_(std::move(transform)),
         in_(layout),
         out_(transformed_extents<In>(transform_, layout.extents()), layout.batch_size()),
-        places_{place{slab<Device>{device, layout.bytes(), memory_kind::device}, std::nullopt},
-                place{slab<Device>{device, layout.bytes(), memory_kind::device}, std::nullopt}},
         arrived_(device.make_event(event_wait::by_streams)),
         stream_(make_stream(device, priority)) {
+    for (place& one : places_) {
+      if (!reads_host) one.memory.emplace(device, layout.bytes(), memory_kind::device);
+    }
     if constexpr (requires { transform_.prepare(device, in_); }) transform_.prepare(device, in_);
   }
 
   [[nodiscard]] const batch_layout<out_record>& out_layout() const noexcept { return out_; }
   [[nodiscard]] std::size_t bytes() const noexcept {
-    return places_[0].memory.bytes() + places_[1].memory.bytes();
+    return reads_host() ? 0 : places_[0].memory->bytes() + places_[1].memory->bytes();
   }
   /// Of the batches as they travel.
   [[nodiscard]] const batch_layout<In>& in_layout() const noexcept { return in_; }
@@ -63,8 +65,10 @@ class transform_stage {
 
   /// What transforms run on.
   [[nodiscard]] stream_ref stream() noexcept { return stream_; }
+  /// Whether the transform reads host slots, and nothing is copied.
+  [[nodiscard]] bool reads_host() const noexcept { return !places_[0].memory; }
   /// Where the next batch is copied to.
-  [[nodiscard]] std::byte* data() const noexcept { return places_[next_].memory.data(); }
+  [[nodiscard]] std::byte* data() const noexcept { return places_[next_].memory->data(); }
   /// The device slot that was made of the last batch there; nothing before the first.
   [[nodiscard]] std::optional<std::size_t> reader() const noexcept { return places_[next_].reader; }
 
@@ -83,12 +87,12 @@ class transform_stage {
     device_.wait(stream(), arrived_);
   }
 
-  /// Queues the transform of the batch that is copied there, into `slab`.
-  void enqueue(std::byte* slab, const batch_info& batch) {
+  /// Queues the transform of the batch at `arrived` into `slab`.
+  void enqueue(const std::byte* arrived, std::byte* slab, const batch_info& batch) {
     const trace_scope traced{trace_, trace_stage::transform, batch, batch.size};
     [[maybe_unused]] const auto current = enter();
     if (timer_ != nullptr) timer_->begin_transform(stream());
-    transform_.enqueue(const_batch_view<In>{data(), in_, 0, batch.size},
+    transform_.enqueue(const_batch_view<In>{arrived, in_, 0, batch.size},
                        batch_view<out_record>{slab, out_, 0, batch.size}, stream());
     if (timer_ != nullptr) timer_->end_transform(stream());
   }
@@ -100,8 +104,8 @@ class transform_stage {
 
  private:
   struct place {
-    slab<Device> memory;
-    std::optional<std::size_t> reader;
+    std::optional<slab<Device>> memory;
+    std::optional<std::size_t> reader{};
   };
 
   /// Makes the device the thread's current one for a scope, where a device has such a notion.
@@ -132,8 +136,8 @@ class feed_slots {
   using record_type = transformed_record_t<Transform, In>;
 
   feed_slots(const Device& device, const batch_layout<In>& layout, const depth_range& depth,
-             Transform transform, const transfer_options& options)
-      : stage_(device, layout, std::move(transform), options.tuning.transform_priority),
+             Transform transform, const transfer_options& options, bool zero_copy)
+      : stage_(device, layout, std::move(transform), options.tuning.transform_priority, zero_copy),
         ring(device, stage_.out_layout(), depth.first, depth.most, options) {}
 
   template <class HostBatch, class Around>
@@ -160,8 +164,8 @@ class feed_slots<no_transform, In, Device> {
   using record_type = In;
 
   feed_slots(const Device& device, const batch_layout<In>& layout, const depth_range& depth,
-             no_transform, const transfer_options& options)
-      : ring(device, layout, depth.first, depth.most, options) {}
+             no_transform, const transfer_options& options, bool zero_copy)
+      : ring(device, layout, depth.first, depth.most, options, zero_copy) {}
 
   template <class HostBatch, class Around>
   void copy_in(std::span<slot_filling<HostBatch>> batches, const Around& around) {

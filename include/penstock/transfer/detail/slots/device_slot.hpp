@@ -152,6 +152,11 @@ struct device_slot {
     }
   }
 
+  /// As above, of what is there already.
+  void note_arrival([[maybe_unused]] const batch_info& arriving) {
+    if constexpr (checked) lease = lease_guard{arriving.epoch, arriving.batch};
+  }
+
   /// In a checked build: `ended` is over for the host, and for each stream after the work that it
   /// has been given by now; the last one does `then` to the slot's memory.
   template <class Guard, class Then>

@@ -10,6 +10,7 @@
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -26,6 +27,7 @@
 #include <penstock/core/support/value_bytes.hpp>
 #include <penstock/core/version.hpp>
 #include <penstock/device/device.hpp>
+#include <penstock/load/host_batch.hpp>
 #include <penstock/memory/support/fresh_addresses.hpp>
 #include <penstock/memory/support/sample_lists.hpp>
 #include <penstock/memory/support/slab.hpp>
@@ -178,32 +180,37 @@ class refused_releases {
 };
 
 /// The device memory of slots, at addresses that stay, but for `fresh_addresses`: one piece for
-/// those that are there from the start, a piece of its own for each later one.
+/// those that are there from the start, a piece of its own for each later one. Or none, and a slot
+/// lies where its batch does.
 template <device Device>
 class slot_places {
  public:
   /// `count` slots of so many bytes, which may become `most`. Throws `out_of_memory`.
-  slot_places(const Device& device, std::size_t slot_bytes, std::size_t count, std::size_t most)
+  slot_places(const Device& device, std::size_t slot_bytes, std::size_t count, std::size_t most,
+              bool has_memory)
       : device_(device),
         slot_bytes_(slot_bytes),
-        first_(device, bytes_of(slot_bytes_, count), memory_kind::device, slot_bytes_),
         places_(std::make_unique<place[]>(most)),
         count_(count) {
+    if (!has_memory) return;
+    first_.emplace(device, bytes_of(slot_bytes_, count), memory_kind::device, slot_bytes_);
     more_.reserve(most - count);
     for (std::size_t slot = 0; slot < count; ++slot) {
-      places_[slot] = {first_.slot(slot, slot_bytes_), {first_.addresses(), slot}};
+      places_[slot] = {first_->slot(slot, slot_bytes_), {first_->addresses(), slot}};
     }
   }
 
   /// In a checked build: batches are laid out like this. Before there is one.
   template <record_type Record>
   void name_fields(const batch_layout<Record>& layout) {
-    first_.addresses().name_fields(layout);
+    if (first_) first_->addresses().name_fields(layout);
   }
 
   /// The first byte of a slot. From any thread that was given the slot.
   [[nodiscard]] std::byte* data(std::size_t slot) const noexcept { return places_[slot].data; }
-  /// In a checked build: a lease of this batch begins, in `slot`.
+  /// Without memory: `slot` is where its batch lies.
+  void lay(std::size_t slot, std::byte* data) const noexcept { places_[slot].data = data; }
+  /// In a checked build: a lease of this batch begins, in `slot`, which has memory, as for `leave`.
   void name_batch(std::size_t slot, const batch_info& batch) const noexcept {
     places_[slot].address.name_batch(batch);
   }
@@ -221,15 +228,19 @@ class slot_places {
     return count_.load(std::memory_order_relaxed);
   }
   /// How many bytes they take.
-  [[nodiscard]] std::size_t bytes() const noexcept { return count() * slot_bytes_; }
+  [[nodiscard]] std::size_t bytes() const noexcept { return first_ ? count() * slot_bytes_ : 0; }
 
   /// Takes one more, of the `most`; false where the device has no room for it. One thread at a
   /// time. Throws what the device throws.
   [[nodiscard]] bool add() {
     const std::size_t slot = count();
+    if (!first_) {
+      count_.store(slot + 1, std::memory_order_relaxed);
+      return true;
+    }
     try {
       slab<Device> made{device_, slot_bytes_, memory_kind::device, slot_bytes_};
-      made.addresses().name_fields_as(first_.addresses());
+      made.addresses().name_fields_as(first_->addresses());
       more_.push_back(std::move(made));
     } catch (const out_of_memory&) {
       return false;
@@ -256,7 +267,7 @@ class slot_places {
 
   Device device_;
   std::size_t slot_bytes_;
-  slab<Device> first_;
+  std::optional<slab<Device>> first_;
   std::vector<slab<Device>> more_;   // never moved: there is room for all
   std::unique_ptr<place[]> places_;  // by slot
   // Relaxed: it is a figure for statistics. A thread that uses a slot was handed it by the thread
@@ -273,6 +284,11 @@ struct slot_filling {
 
 /// The ring of device slots of so many bytes, whatever lies in them: memory at fixed addresses, with
 /// the events that order their use, and the copy streams. Lives until the last lease is gone.
+///
+/// Or the slots have no memory, and each is the host slot of its batch (`holds_host`): it keeps the
+/// batch until the lease ends, and gives it back after the work that the lease's streams have been
+/// given. Invariant: the feed's thread puts the batch there while `is_released` is false, and who
+/// ends the lease takes it out before that is true.
 ///
 /// Copies run on one stream, or on several by turns: all that are queued together on one of them.
 /// No stream counts on what another one has waited for.
@@ -291,10 +307,10 @@ class device_ring {
   lease_tracks leases;  ///< what records them, one at a time of each slot
   sample_lists lists;   ///< which samples the slots hold, where that is asked for
 
-  /// `depth` slots of so many bytes, on `device`, of which there may be `most` later. Throws
-  /// `out_of_memory`, and what the device throws.
+  /// `depth` slots of so many bytes, on `device`, of which there may be `most` later; with
+  /// `in_host` they are the host's. Throws `out_of_memory`, and what the device throws.
   device_ring(const Device& device, std::size_t slot_bytes, std::size_t depth, std::size_t most,
-              const transfer_options& options);
+              const transfer_options& options, bool in_host);
   device_ring(device_ring&&) = delete;
 
   /// The memory goes: no copy may still write it, no kernel still read it.
@@ -313,6 +329,9 @@ class device_ring {
   /// Fills `count` slots by turns from now on, of the `most`, or as many as the device has room
   /// for. For the thread that fills them. Throws what the device throws.
   void open(std::size_t count);
+
+  /// Whether each slot is the host slot of its batch.
+  [[nodiscard]] bool holds_host() const noexcept { return holds_host_; }
 
   /// What times copies; null: nothing does.
   void time_by(device_timer<Device>* timer) noexcept { timer_ = timer; }
@@ -357,8 +376,10 @@ class device_ring {
   [[nodiscard]] lease_guard hand_out(std::size_t slot,
                                      [[maybe_unused]] stream_ref stream) noexcept {
     leases.begin(slot);
-    memory_.name_batch(slot, slots_[slot].info);
-    if constexpr (checked) slots_[slot].uses = uses_of(stream);
+    if constexpr (checked) {
+      if (!holds_host_) memory_.name_batch(slot, slots_[slot].info);
+      slots_[slot].uses = uses_of(stream);
+    }
     return std::move(slots_[slot].lease);
   }
 
@@ -367,7 +388,10 @@ class device_ring {
   void end([[maybe_unused]] lease_guard& lease, [[maybe_unused]] std::size_t slot,
            [[maybe_unused]] stream_ref stream) noexcept {
     leases.end(slot, slots_[slot].info);
-    if constexpr (checked) slots_[slot].end(lease, stream, memory_.leave(slot));
+    if constexpr (checked) {
+      if (holds_host_) return slots_[slot].end(lease, stream, []() noexcept {});
+      slots_[slot].end(lease, stream, memory_.leave(slot));
+    }
   }
 
   /// Whether the release of `slot` waits for `stream` beside the lease's own.
@@ -402,6 +426,12 @@ class device_ring {
   void rethrow_poison() { refused_.rethrow(); }
 
  protected:
+  /// With `holds_host`: gives the host slot that `slot` is back, after all work that `stream`, and
+  /// those that it was also used on, have been given. Throws what the device throws.
+  virtual void give_back_host(std::size_t slot, stream_ref stream) = 0;
+  /// With `holds_host`: gives it back at once.
+  virtual void drop_host(std::size_t slot) noexcept = 0;
+
   /// A stream that copies run on.
   struct filler {
     typename Device::stream_type stream;
@@ -431,6 +461,7 @@ class device_ring {
 
  protected:
   Device device_;
+  bool holds_host_;
   slot_places<Device> memory_;
   std::vector<filler> fillers_;
   std::size_t turn_ = 0;
@@ -447,9 +478,10 @@ class device_ring {
 
 template <device Device>
 device_ring<Device>::device_ring(const Device& device, std::size_t slot_bytes, std::size_t depth,
-                                 std::size_t most, const transfer_options& options)
+                                 std::size_t most, const transfer_options& options, bool in_host)
     : device_(device),
-      memory_(device, slot_bytes, depth, most),
+      holds_host_(in_host),
+      memory_(device, slot_bytes, depth, most, !in_host),
       batched_(device, options.tuning.batched_copies, most),
       ended_together_(device.make_event(event_wait::by_streams)),
       slots_(most),
@@ -479,16 +511,21 @@ void device_ring<Device>::open(std::size_t count) {
 template <device Device>
 void device_ring<Device>::wait_for_copy_anew(std::size_t slot, stream_ref stream) {
   device_.require_usable(stream);
-  device_.wait(stream, slots_[slot].arrival());
+  if (!holds_host_) device_.wait(stream, slots_[slot].arrival());
 }
 
 template <device Device>
 void device_ring<Device>::release(std::size_t slot, stream_ref stream) noexcept {
   slot_type& from = slots_[slot];
   try {
-    from.record_release(device_, stream);
+    if (holds_host_) {
+      give_back_host(slot, stream);
+    } else {
+      from.record_release(device_, stream);
+    }
   } catch (...) {
     if (!settle_refused(from, stream)) return;
+    if (holds_host_) drop_host(slot);
   }
   set_released(from);
 }
@@ -533,7 +570,9 @@ void device_ring<Device>::release_ended(stream_ref stream, bool is_asked) noexce
 template <device Device>
 void device_ring<Device>::discard(std::size_t slot) noexcept {
   slots_[slot].lease.end();
-  release(slot, *slots_[slot].filled_by);
+  if (!holds_host_) return release(slot, *slots_[slot].filled_by);
+  drop_host(slot);  // nothing has used it
+  set_released(slots_[slot]);
 }
 
 template <device Device>
@@ -572,15 +611,22 @@ class device_slots : public device_ring<Device> {
 
   /// See `device_ring`.
   device_slots(const Device& device, const batch_layout<Record>& layout, std::size_t depth,
-               std::size_t most, const transfer_options& options = {})
-      : base(device, layout.bytes(), depth, most, options), layout_(layout) {
+               std::size_t most, const transfer_options& options = {}, bool in_host = false)
+      : base(device, layout.bytes(), depth, most, options, in_host),
+        layout_(layout),
+        hosts_(in_host ? most : 0) {
     memory_.name_fields(layout_);
   }
 
   using base::data;
+  using base::holds_host;
   using base::info;
   using base::put_back;
   using base::take;
+  /// The number of the memory that `slot` has: the same number, the same address.
+  [[nodiscard]] std::size_t number(std::size_t slot) const noexcept {
+    return holds_host() ? hosts_[slot].slot() : slot;
+  }
   /// Where a batch's fields lie in a slot.
   [[nodiscard]] const batch_layout<Record>& layout() const noexcept { return layout_; }
 
@@ -590,6 +636,9 @@ class device_slots : public device_ring<Device> {
   /// the device throws; slots and batches are free again then, after whatever was queued.
   template <class HostBatch, class Around>
   void copy_in(std::span<slot_filling<HostBatch>> batches, const Around& around) {
+    if constexpr (std::same_as<HostBatch, host_batch<Record, Device>>) {
+      if (holds_host()) return hold(batches, around);
+    }
     filler& copies = next_filler();
     const stream_ref stream = copies.stream;
     const bool is_one_call = are_batched(batches);
@@ -622,8 +671,10 @@ class device_slots : public device_ring<Device> {
   /// Queues the copies by way of `stage`, which takes them, and on a stream of its own makes of each
   /// what its slot gets. A copy does not wait for the slot's release but for the transform that has
   /// read its place in the stage, and it gives the host memory back before the transform has run.
+  /// Where the transform reads the host's memory there is no copy, and it is given back afterwards.
   template <class HostBatch, class Stage, class Around>
   void copy_in(std::span<slot_filling<HostBatch>> batches, Stage& stage, const Around& around) {
+    if (stage.reads_host()) return transform_in(batches, stage, around);
     const stream_ref copies = next_filler().stream;
     const stream_ref transforms = stage.stream();
     std::size_t queued = 0;
@@ -636,7 +687,7 @@ class device_slots : public device_ring<Device> {
       is_copying = true;
       stage.wait_for_copy(from, copies);
       this->wait_for_release(to, transforms, transforms_know_ended_);
-      stage.enqueue(made, to.info);
+      stage.enqueue(stage.data(), made, to.info);
       to.note_arrival(to.info, transforms);
       device_.record(to.copied, transforms);
     };
@@ -673,6 +724,54 @@ class device_slots : public device_ring<Device> {
   using base::slots_;
   using base::timer_;
   using base::transforms_know_ended_;
+
+  /// The batches stay in their host slots.
+  template <class HostBatch, class Around>
+  void hold(std::span<slot_filling<HostBatch>> batches, const Around& around) {
+    std::size_t held = 0;
+    for (auto& [slot, from] : batches) {
+      around(held++, [&to = slots_[slot]] { to.note_arrival(to.info); });
+      memory_.lay(slot, from.data());
+    }
+    for (auto& [slot, from] : batches) hosts_[slot] = std::move(from);
+  }
+  void give_back_host(std::size_t slot, stream_ref stream) override {
+    slot_type& from = slots_[slot];
+    if (from.extras_used == 0) {
+      require_still_usable(device_, stream);
+      return hosts_[slot].release_after(stream);
+    }
+    from.record_release(device_, stream);
+    const stream_ref after_all = fillers_.front().stream;
+    from.wait_for_release(device_, after_all);
+    hosts_[slot].release_after(after_all);
+  }
+
+  void drop_host(std::size_t slot) noexcept override { hosts_[slot] = {}; }
+
+  /// Queues transforms of the batches in their host slots.
+  template <class HostBatch, class Stage, class Around>
+  void transform_in(std::span<slot_filling<HostBatch>> batches, Stage& stage,
+                    const Around& around) {
+    const stream_ref transforms = stage.stream();
+    std::size_t queued = 0;
+    try {
+      for (auto& [slot, from] : batches) {
+        slot_type& to = slots_[slot];
+        around(queued++, [&, &batch = from, made = data(slot)] {
+          this->wait_for_release(to, transforms, transforms_know_ended_);
+          stage.enqueue(batch.data(), made, to.info);
+          to.note_arrival(to.info, transforms);
+        });
+        to.filled_by = transforms;
+      }
+      mark_arrivals(batches, transforms);
+    } catch (...) {
+      settle(device_, transforms);  // nothing else marks the end of what was queued
+      for (const auto& one : batches) put_back(one.slot);
+      throw;
+    }
+  }
 
   /// Whether these copies are one call. Not where copies are timed one by one.
   template <class HostBatch>
@@ -713,6 +812,7 @@ class device_slots : public device_ring<Device> {
   }
 
   batch_layout<Record> layout_;
+  std::vector<host_batch<Record, Device>> hosts_;  // by slot, where that is the host's
 };
 
 }  // namespace detail

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: BSL-1.0
+// Batches that stay in their host slots on the CUDA device: where the device's attributes say so,
+// right whatever the order in which the device works, and with fewer calls than a copy takes.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <penstock/cuda.hpp>
+
+#include "cuda/clean_double.hpp"
+#include "cuda/digits_flow.hpp"
+#include "cuda/seeds.hpp"
+#include "fake_cuda/fake_cuda.hpp"
+#include "support/catch.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+using use = ps::zero_copy_use;
+using digits_flow::digits;
+
+/// What a transfer does on this device: 'c' copies, 'z' does not, 'x' refuses the option.
+char way_of(const fake_cuda::config& how, use asked, bool is_pinned = true) {
+  const clean_double clean{how};
+  const ps::cuda_device device{0};
+  const auto stream = device.make_stream();
+  ps::loader loader{digits{},
+                    ps::sequential{},
+                    device,
+                    {.batch_size = 16, .workers = 1, .prefetch = 2, .pinned = is_pinned}};
+  try {
+    const ps::transfer feed{loader, stream, {.tuning = {.zero_copy = asked}}};
+    CHECK((feed.device_bytes() == 0) == feed.zero_copy());
+    return feed.zero_copy() ? 'z' : 'c';
+  } catch (const ps::option_error& refused) {
+    CHECK(std::string{refused.what()}.find("zero_copy") != std::string::npos);
+    return 'x';
+  }
+}
+
+/// The labels of a batch, as work on `stream` finds them whenever it runs: right ones are counted.
+template <class Batch>
+void look_at(const Batch& batch, ps::cuda_stream_ref stream, digits_flow::outcome& found) {
+  const auto look = [labels = ps::get<"label">(batch).flat(), first = batch.number() * 16, &found] {
+    bool same = true;
+    for (std::size_t i = 0; i < labels.size(); ++i) {
+      same = same && labels[i] == static_cast<std::uint8_t>(first + i);
+    }
+    ++(same ? found.right : found.wrong);
+  };
+  fake_cuda::launch(stream.get(), look, {batch.data()});
+}
+
+/// Calls of the consumer's thread a batch, of an epoch whose batches are one kernel each.
+std::map<std::string, double> calls_a_batch(use asked, std::size_t group) {
+  const clean_double clean{{.policy = fake_cuda::policy::early}};
+  const ps::cuda_device device{0};
+  const auto stream = device.make_stream();
+  ps::loader loader{
+      digits{1600}, ps::sequential{}, device, {.batch_size = 16, .workers = 2, .prefetch = 6}};
+  ps::transfer feed{loader, stream, {.depth = 3, .tuning = {.group = group, .zero_copy = asked}}};
+  std::map<std::string, std::uint64_t> before;
+  std::map<std::string, std::uint64_t> after;
+  for (const auto& batch : feed.epoch(0)) {
+    if (batch.number() == 19) before = fake_cuda::thread_calls();
+    if (batch.number() == 89) after = fake_cuda::thread_calls();
+  }
+  std::map<std::string, double> calls;
+  for (const auto& [name, now] : after) {
+    const auto more = static_cast<double>(now - before[name]) / 70.0;
+    // That nothing is pending is asked before each of the others.
+    if (name != "cudaPeekAtLastError") calls["all"] += more;
+    if (more != 0) calls[name] = more;
+  }
+  for (const auto& [name, number] : calls) UNSCOPED_INFO(name << ": " << number);
+  return calls;
+}
+
+}  // namespace
+
+TEST_CASE("the device's attributes decide whether batches are copied, unless the options do",
+          "[cuda][zero_copy][promise:honest-7]") {
+  const fake_cuda::config on_a_bus{};
+  const fake_cuda::config grace{.host_page_tables = true};
+  const fake_cuda::config spark{.host_page_tables = true, .integrated = true};
+  const fake_cuda::config jetson{.integrated = true};
+  const fake_cuda::config other_addresses{.registered_at_host_address = false};
+  const fake_cuda::config unmapped{.maps_host_memory = false};
+
+  CHECK(way_of(on_a_bus, use::by_device) == 'c');
+  CHECK(way_of(grace, use::by_device) == 'c');
+  CHECK(way_of(spark, use::by_device) == 'z');
+  CHECK(way_of(jetson, use::by_device) == 'c');
+  for (const auto& how : {on_a_bus, grace, spark, jetson}) {
+    CHECK(way_of(how, use::always) == 'z');
+    CHECK(way_of(how, use::never) == 'c');
+  }
+  // Kernels would need other addresses than the host's, or have none.
+  for (const auto& how : {other_addresses, unmapped}) {
+    CHECK(way_of(how, use::by_device) == 'c');
+    CHECK(way_of(how, use::always) == 'x');
+  }
+  // With the host's page tables any memory does.
+  CHECK(way_of(on_a_bus, use::always, false) == 'x');
+  CHECK(way_of(spark, use::by_device, false) == 'z');
+  CHECK(way_of({.registered_at_host_address = false, .host_page_tables = true}, use::always) ==
+        'z');
+}
+
+TEST_CASE("without a copy an epoch arrives unchanged, in any order of the device's work",
+          "[cuda][zero_copy][promise:race-free-11][promise:race-free-1]") {
+  for (std::uint64_t seed = 0; seed < 3 * seed_count(); ++seed) {
+    INFO("seed " << seed);
+    const auto policy = seed % 4 == 0   ? fake_cuda::policy::late
+                        : seed % 4 == 1 ? fake_cuda::policy::early
+                                        : fake_cuda::policy::random;
+    fake_cuda::reset({.policy = policy, .seed = seed});
+    digits_flow::outcome found;
+    digits_flow::run(ps::cuda_device{0},
+                     {.samples = 100,
+                      .workers = seed % 3,
+                      .prefetch = seed / 3 % 4,
+                      .depth = 1 + seed % 4,
+                      .epochs = 2,
+                      .zero_copy = use::always},
+                     found);
+    CHECK(found.right == 14);
+    CHECK(found.wrong == 0);
+    CHECK(fake_cuda::calls_of("cudaMemcpyAsync") == 0);
+    CHECK(fake_cuda::expect_clean());
+  }
+}
+
+TEST_CASE("a host slot is refilled after the work of every stream that its lease names",
+          "[cuda][zero_copy][promise:race-free-1]") {
+  for (std::uint64_t seed = 0; seed < seed_count(); ++seed) {
+    INFO("seed " << seed);
+    const clean_double clean{{.policy = fake_cuda::policy::random, .seed = seed}};
+    digits_flow::outcome found;
+    const ps::cuda_device device{0};
+    const auto stream = device.make_stream();
+    const auto second = device.make_stream();
+    std::optional loader{ps::loader{
+        digits{320}, ps::sequential{}, device, {.batch_size = 16, .workers = 2, .prefetch = 3}}};
+    std::optional feed{
+        ps::transfer{*loader, stream, {.depth = 4, .tuning = {.zero_copy = use::always}}}};
+    std::vector<decltype(feed)::value_type::batch_type> kept;
+    for (auto& batch : feed->epoch(0)) {
+      look_at(batch, stream, found);
+      const std::uint64_t number = batch.number();
+      if (number % 2 == 1) {
+        batch.also_used_on(second);
+        look_at(batch, second, found);
+      }
+      if (number % 3 != 0) continue;
+      kept.push_back(std::move(batch));
+      if (kept.size() < 3) continue;
+      look_at(kept.front(), stream, found);
+      kept.erase(kept.begin());
+    }
+    feed.reset();
+    loader.reset();
+    for (const auto& batch : kept) look_at(batch, stream, found);
+    kept.clear();  // the pinned memory goes with the last one
+    device.synchronize(ps::cuda_stream_ref{stream});
+    device.synchronize(ps::cuda_stream_ref{second});
+    CHECK(found.right == 20 + 10 + 5 + 2);
+    CHECK(found.wrong == 0);
+  }
+}
+
+TEST_CASE("without a copy a batch costs its stream one record and one question",
+          "[cuda][zero_copy][promise:bounded-2]") {
+  auto copied = calls_a_batch(use::never, 1);
+  auto grouped = calls_a_batch(use::never, ps::automatic);
+  auto held = calls_a_batch(use::always, ps::automatic);
+  CHECK(held["cudaEventRecord"] == 1);
+  CHECK(held["cudaStreamIsCapturing"] == 1);
+  CHECK(held["all"] == 2);
+  CHECK(copied["all"] == Approx(6).margin(0.1));
+  CHECK(grouped["all"] >= 3.9);
+}
+
+TEST_CASE("a slot's number tells its address, also where it is a host slot", "[cuda][zero_copy]") {
+  const clean_double clean{{.policy = fake_cuda::policy::late}};
+  const ps::cuda_device device{0};
+  const auto stream = device.make_stream();
+  ps::loader loader{
+      digits{960}, ps::sequential{}, device, {.batch_size = 16, .workers = 2, .prefetch = 4}};
+  ps::transfer feed{loader, stream, {.depth = 2, .tuning = {.zero_copy = use::always}}};
+  std::map<std::size_t, const std::byte*> address;
+  std::set<const std::byte*> all;
+  for (const auto& batch : feed.epoch(0)) {
+    CHECK(batch.slot() < loader.footprint().slot_count);
+    const auto* const data = batch.data();
+    CHECK(address.emplace(batch.slot(), data).first->second == data);
+    all.insert(data);
+  }
+  CHECK(all.size() == address.size());
+  CHECK(all.size() > feed.depth());  // more than the slots that are filled by turns
+}
+
+TEST_CASE("a call that fails at the end of a lease is told, and no batch is wrong or lost",
+          "[cuda][zero_copy][fault:devices-3]") {
+  const std::string name =
+      GENERATE("cudaEventRecord", "cudaStreamIsCapturing", "cudaStreamWaitEvent");
+  for (std::uint64_t k = 0; k < 12; ++k) {
+    INFO(name << " " << k);
+    fake_cuda::reset({.policy = fake_cuda::policy::random, .seed = k});
+    digits_flow::outcome found;
+    {
+      const ps::cuda_device device{0};
+      const auto stream = device.make_stream();
+      const auto second = device.make_stream();
+      ps::loader loader{
+          digits{800}, ps::sequential{}, device, {.batch_size = 16, .workers = 1, .prefetch = 2}};
+      ps::transfer feed{loader, stream, {.depth = 3, .tuning = {.zero_copy = use::always}}};
+      fake_cuda::fail_call_of(name, k, cudaErrorUnknown);
+      const auto consume = [&] {
+        for (auto& batch : feed.epoch(0)) {
+          if (batch.number() % 2 == 1) batch.also_used_on(second);
+          look_at(batch, stream, found);
+          if (batch.number() % 2 == 1) look_at(batch, second, found);
+        }
+      };
+      CHECK_THROWS_AS(consume(), ps::cuda_error);
+      const std::uint64_t before = found.right;
+      consume();  // slots and leases are all there again
+      device.synchronize(ps::cuda_stream_ref{stream});
+      device.synchronize(ps::cuda_stream_ref{second});
+      CHECK(found.right >= before + 75);
+    }
+    CHECK(found.wrong == 0);
+    CHECK(fake_cuda::expect_clean());
+  }
+}
