@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // How near bulk transfers come to the slowest of bus, storage and worker threads: the time of an
-// upload and of a download of 128 MiB over what that one takes alone.
+// upload and of a download of 256 MiB over what that one takes alone.
 //
 //   build/bench/bench/penstock_bulk_bench [--json FILE]
 //
@@ -34,7 +34,7 @@ namespace {
 namespace ps = penstock;
 using clock_type = std::chrono::steady_clock;
 
-constexpr std::size_t bytes = std::size_t{128} << 20;
+constexpr std::size_t bytes = std::size_t{256} << 20;
 constexpr std::size_t piece = std::size_t{1} << 20;
 
 /// Waits as long as a medium of so many bytes a second takes; a late return makes the next one
