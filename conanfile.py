@@ -17,8 +17,9 @@ class PenstockRecipe(ConanFile):
     topics = ("gpu", "cuda", "data-loader", "training", "header-only")
     package_type = "header-library"
     settings = "os", "arch", "compiler", "build_type"
-    options = {f"with_{part}": [True, False] for part in ("gzip", "http", "jpeg", "lockfree", "mds", "png", "zstd")}
+    options = {f"with_{part}": [True, False] for part in ("cache", "gzip", "http", "jpeg", "lockfree", "mds", "png", "zstd")}
     default_options = {
+        "with_cache": True,
         "with_gzip": True,
         "with_http": True,
         "with_jpeg": True,
@@ -45,10 +46,15 @@ class PenstockRecipe(ConanFile):
             self.requires("zlib/[>=1.2.11 <2]", transitive_headers=True, transitive_libs=True)
         if self.options.with_http:
             self.requires("libcurl/[>=7.85 <9]", transitive_headers=True, transitive_libs=True)
+            self.requires("pugixml/[>=1.11 <2]", transitive_headers=True, transitive_libs=True)
         if self.options.with_jpeg:
             self.requires("libjpeg-turbo/[>=2.1 <4]", transitive_headers=True, transitive_libs=True)
         if self.options.with_mds:
             self.requires("nlohmann_json/[>=3.10 <4]", transitive_headers=True)
+        if self.options.with_http or self.options.with_mds:
+            self.requires("openssl/[>=3 <4]", transitive_headers=True, transitive_libs=True)
+        if self.options.with_cache or self.options.with_mds:
+            self.requires("xxhash/[>=0.8 <1]", transitive_headers=True, transitive_libs=True)
         if self.options.with_png:
             self.requires("libpng/[>=1.6.37 <2]", transitive_headers=True, transitive_libs=True)
         if self.options.with_zstd:
@@ -74,6 +80,7 @@ class PenstockRecipe(ConanFile):
             ("JPEG", self.options.with_jpeg),
             ("nlohmann_json", self.options.with_mds),
             ("PNG", self.options.with_png),
+            ("xxHash", self.options.with_cache or self.options.with_mds),
             ("zstd", self.options.with_zstd),
         ):
             toolchain.cache_variables[f"CMAKE_DISABLE_FIND_PACKAGE_{package}"] = not wanted
@@ -92,7 +99,7 @@ class PenstockRecipe(ConanFile):
         self.info.requires.clear()
 
     def package_info(self):
-        # Our own CMake package knows the components (gzip, http, jpeg, lockfree, mds, png, safetensors, search, zstd, cuda), so CMakeDeps writes none.
+        # Our own CMake package knows the components (cache, gzip, http, jpeg, lockfree, mds, png, safetensors, search, zstd, cuda), so CMakeDeps writes none.
         self.cpp_info.set_property("cmake_find_mode", "none")
         self.cpp_info.builddirs = [os.path.join("lib", "cmake", "penstock")]
         self.cpp_info.bindirs = []

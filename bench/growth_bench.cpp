@@ -109,10 +109,12 @@ double process_seconds() {
 }
 
 auto make_idle_loader(std::size_t workers) {
-  return ps::loader{
-      numbers{1'000'000},
-      ps::shuffled{.seed = 1},
-      {.batch_size = batch_size, .workers = workers, .prefetch = 8, .run = batch_size}};
+  return ps::loader{numbers{1'000'000},
+                    ps::shuffled{.seed = 1},
+                    {.batch_size = batch_size,
+                     .workers = workers,
+                     .prefetch = 8,
+                     .tuning = {.chunk = batch_size}}};
 }
 
 // The CPU time of `step`, by all threads, for each of its `batches` batches.

@@ -6,7 +6,7 @@
 // link/<rate>           the floor: the bytes of the blobs over the link's rate, in MB/s
 // read_many/<rate>      two threads read the blobs by `http_store::read_many`, 256 ranges a call
 // blobs/<rate>/<n>      a loader's epoch of two workers over `stored_blobs` over `http_store`, with
-//                       64 MiB of `read_ahead` and n `.threads`, of which each has 16 blobs under
+//                       64 MiB of `ahead.bytes` and n `.threads`, of which each has 16 blobs under
 //                       way
 // second/<tier>         eight epochs over a `cached_store` over `http_store`, after a first one has
 //                       left all blocks in memory, or on the disk, and so in the page cache
@@ -40,7 +40,7 @@
 
 #include <penstock/penstock.hpp>
 #include <penstock_ext/blob/stored_blobs.hpp>
-#include <penstock_ext/store/cached_store.hpp>
+#include <penstock_ext/store/cache/cached_store.hpp>
 #include <penstock_ext/store/http/http_store.hpp>
 #include <penstock_ext/store/local_store.hpp>
 
@@ -184,7 +184,7 @@ void read_epochs(benchmark::State& state, const ps::stored_blobs<Store&>& blobs,
   const bench::blob_samples<const ps::stored_blobs<Store&>&, blob_bytes> data{blobs};
   ps::loader loader{data,
                     ps::shuffled{.seed = 1},
-                    {.batch_size = 16, .workers = 2, .read_ahead = std::uint64_t{64} << 20}};
+                    {.batch_size = 16, .workers = 2, .ahead = {.bytes = std::uint64_t{64} << 20}}};
   std::uint64_t epoch = 0;
   const auto run = [&] {
     for (auto& batch : loader.epoch(epoch)) benchmark::DoNotOptimize(batch.size());

@@ -82,9 +82,9 @@ std::uint64_t plain(std::size_t batch_size, std::uint64_t batches) {
 }
 
 ps::loader_options guarded(ps::loader_options options) {
-  options.on_error = {.retries = 3, .action = ps::error_action::substitute};
-  options.stall_warning = std::chrono::minutes{1};
-  options.timeout = std::chrono::minutes{10};
+  options.faults.on_error = {.retries = 3, .action = ps::error_action::substitute};
+  options.faults.stall_warning = std::chrono::minutes{1};
+  options.faults.timeout = std::chrono::minutes{10};
   options.stop = std::stop_source{}.get_token();
   return options;
 }

@@ -120,11 +120,13 @@ judged run_once(const loop& how) {
   const double bytes = samples_a_batch * 64 * sizeof(float);
   const ps::cpu_device device{
       {.copy_bytes_per_second = bytes / std::chrono::duration<double>{of(how.copy)}.count()}};
-  ps::loader loader{
-      samples{how, batches + warm},
-      ps::sequential{},
-      device,
-      {.batch_size = samples_a_batch, .workers = how.workers, .prefetch = how.prefetch, .run = 1}};
+  ps::loader loader{samples{how, batches + warm},
+                    ps::sequential{},
+                    device,
+                    {.batch_size = samples_a_batch,
+                     .workers = how.workers,
+                     .prefetch = how.prefetch,
+                     .tuning = {.chunk = 1}}};
   ps::transfer feed{loader, {.depth = how.depth}};
   steady_wait waits;
   ps::transfer_stats before;

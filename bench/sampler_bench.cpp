@@ -34,6 +34,7 @@
 #include <string>
 #include <vector>
 
+#include <penstock/order/mixture.hpp>
 #include <penstock/order/random.hpp>
 #include <penstock/order/sampler.hpp>
 
@@ -154,6 +155,30 @@ void fill_blocks(benchmark::State& state) {
   count_indices(state, sizeof(order));
 }
 
+// A mixture of parts of a billion samples, with sixteen changes of weights.
+void mixture_blocks(benchmark::State& state) {
+  const auto parts = static_cast<std::size_t>(state.range(0));
+  ps::mixture_options options{.seed = 1, .schedule = {}, .batch_size = 1024};
+  for (std::uint32_t change = 0; change < 16; ++change) {
+    std::vector<std::uint32_t> weights(parts);
+    for (std::size_t part = 0; part < parts; ++part) {
+      weights[part] = static_cast<std::uint32_t>((part * 7 + change) % 10 + 1);
+    }
+    options.schedule.push_back({{.step = change * std::uint64_t{100'000}}, weights});
+  }
+  const std::uint64_t samples = parts * std::uint64_t{1'000'000'000};
+  const ps::mixture mixed =
+      ps::mixture::of_sizes(options, std::vector<std::uint64_t>(parts, 1'000'000'000));
+  const auto order = mixed.order(samples, 1);
+  std::vector<std::uint64_t> indices(static_cast<std::size_t>(state.range(1)));
+  in_order places{mixed.size(samples)};
+  for (auto _ : state) {
+    order.fill(places.next(indices.size()), indices);
+    benchmark::DoNotOptimize(sum_of(indices));
+  }
+  state.SetItemsProcessed(state.iterations() * state.range(1));
+}
+
 // The cost of an epoch's begin.
 void make_order(benchmark::State& state) {
   std::uint64_t epoch = 0;
@@ -265,6 +290,11 @@ int main(int argc, char** argv) {
             {1'000, 60'000, 1'000'000, 1'000'000'000, trillion, most});
   add_sized("shuffled_blocks", fill_blocks<ps::shuffled, anywhere>, {trillion});
   add_sized("shuffled_index", shuffled_index, {trillion});
+  for (const std::int64_t parts : {3, 16, 64}) {
+    for (const std::int64_t chunk : {64, 1024}) {
+      add("mixture", mixture_blocks)->ArgNames({"parts", "chunk"})->Args({parts, chunk});
+    }
+  }
   add_sized("make_order", make_order, {1'000, trillion});
   add("bits_philox", bits_philox);
   add("bits_mt19937_64", bits_mt19937_64);

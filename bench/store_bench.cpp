@@ -12,7 +12,7 @@
 //                           items are blocks, `below` the share of them that was not in the cache
 // far/hints, far/ahead      an epoch of 512 shuffled blobs of 4 KiB, in batches of 16 by two workers,
 //                           out of a store in memory of which each call takes 5 ms. `hints`: workers
-//                           prefetch the run that they read; `ahead`: the loader's `read_ahead`
+//                           prefetch the run that they read; `ahead`: the loader's `ahead.bytes`
 //                           tells besides what comes; items are blobs
 //
 // The file is in the folder for temporary files (TMPDIR); where that is memory, nothing is cold.
@@ -39,7 +39,7 @@
 
 #include <penstock/penstock.hpp>
 #include <penstock_ext/blob/stored_blobs.hpp>
-#include <penstock_ext/store/cached_store.hpp>
+#include <penstock_ext/store/cache/cached_store.hpp>
 #include <penstock_ext/store/local_store.hpp>
 
 #include "support/blob_samples.hpp"
@@ -169,8 +169,9 @@ struct far_away {
 
 void read_far(benchmark::State& state, std::uint64_t read_ahead) {
   const bench::blob_samples<ps::stored_blobs<far_away>, far_bytes> data{far_blobs(512)};
-  ps::loader loader{
-      data, ps::shuffled{.seed = 1}, {.batch_size = 16, .workers = 2, .read_ahead = read_ahead}};
+  ps::loader loader{data,
+                    ps::shuffled{.seed = 1},
+                    {.batch_size = 16, .workers = 2, .ahead = {.bytes = read_ahead}}};
   std::uint64_t samples = 0;
   std::uint64_t epoch = 0;
   for (auto _ : state) {

@@ -46,7 +46,7 @@ struct problem {
 
 double modelled_cost(const ps::tuned_options& options) {
   const auto workers = static_cast<double>(*options.workers);
-  const double run = *options.run == 0 ? 16 : static_cast<double>(*options.run);
+  const double run = *options.chunk == 0 ? 16 : static_cast<double>(*options.chunk);
   const double ahead = *options.prefetch == 0 ? 4 : static_cast<double>(*options.prefetch);
   const double copy = *options.pinned != 0 ? 0.8 : 1.6;
   const double step = 1.1;
@@ -61,7 +61,7 @@ double modelled_cost(const ps::tuned_options& options) {
 
 const problem& modelled() {
   static const problem all{{.workers = {0, 1, 2, 3, 4, 6, 8, 12, 16},
-                            .run = {0, 1, 4, 16, 64},
+                            .chunk = {0, 1, 4, 16, 64},
                             .prefetch = {0, 1, 2, 4, 8},
                             .depth = {1, 2, 3, 4},
                             .pinned = {0, 1}},
@@ -95,7 +95,7 @@ double seconds_with(const ps::tuned_options& tried) {
 const problem& measured() {
   static const problem all = [] {
     const ps::search_space space{
-        .workers = {0, 1, 2, 4, 8, 16}, .run = {1, 8, 32}, .prefetch = {2, 8}};
+        .workers = {0, 1, 2, 4, 8, 16}, .chunk = {1, 8, 32}, .prefetch = {2, 8}};
     const ps::detail::search_grid grid{space};
     std::vector<std::vector<double>> times(grid.size());
     for (int round = 0; round < 5; ++round) {
@@ -229,7 +229,7 @@ void add_running(const running_loop& loop) {
       [loop](benchmark::State& state) {
         for (auto _ : state) {
           state.SetIterationTime(seconds_running(
-              loop, {.batch_size = 16, .workers = ps::automatic, .cpus = loop.most}));
+              loop, {.batch_size = 16, .workers = ps::automatic, .tuning = {.cpus = loop.most}}));
         }
       })
       ->UseManualTime()

@@ -16,8 +16,8 @@ target_compile_options(penstock_native INTERFACE $<$<BOOL:${PENSTOCK_NATIVE}>:-m
 # What every program of ours links: the library, what there are libraries for, warnings.
 add_library(penstock_program INTERFACE)
 target_link_libraries(penstock_program INTERFACE penstock::penstock penstock_warnings)
-foreach(component IN ITEMS ${penstock_plain_extensions} gzip http jpeg lockfree mds png safetensors
-                           search zstd
+foreach(component IN ITEMS ${penstock_plain_extensions} cache gzip http jpeg lockfree mds png safetensors search
+                            zstd
 )
   if(TARGET penstock::${component})
     target_link_libraries(penstock_program INTERFACE penstock::${component})

@@ -57,7 +57,7 @@ struct seen {
 seen read_all(const slow_folder& files, const ps::error_policy& on_error) {
   ps::loader loader{files | ps::decode_images<images::pnm_decoder>(ps::center_crop{24}),
                     ps::shuffled{.seed = 1},
-                    {.batch_size = 32, .workers = ps::automatic, .on_error = on_error}};
+                    {.batch_size = 32, .workers = ps::automatic, .faults = {.on_error = on_error}}};
   ps::transfer feed{loader};
   seen result;
   for (auto& batch : feed.epoch(0)) {

@@ -42,8 +42,8 @@ std::string content_of(const std::string& path) {
 // `killed_after`: the batch whose rows are the last ones that are written.
 void embed(const std::string& folder, const std::string& out, std::uint64_t killed_after = ~0ULL) {
   const ps::image_folder files{folder};
-  ps::loader_options options{.batch_size = 8, .indices = true};
-  options.on_error = {.action = ps::error_action::skip, .largest_share = 1};
+  ps::loader_options options{.batch_size = 8, .observe = {.indices = true}};
+  options.faults.on_error = {.action = ps::error_action::skip, .largest_share = 1};
   ps::loader loader{files | ps::decode_images<images::pnm_decoder>(ps::center_crop{24}),
                     ps::sequential{}, options};
   ps::transfer feed{loader};

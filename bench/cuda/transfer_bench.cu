@@ -433,13 +433,13 @@ void options(const ps::cuda_device& device, bench::rows& out, bool quick) {
   const auto highest = ps::stream_priority::highest;
   const std::vector<std::pair<const char*, ps::transfer_options>> all{
       {"as it is", {}},
-      {"each batch alone", {.group = 1}},
+      {"each batch alone", {.tuning = {.group = 1}}},
       {"depth 7, groups of four", {.depth = 7}},
-      {"two copy streams by turns", {.copy_streams = 2}},
-      {"two copy streams, each batch alone", {.group = 1, .copy_streams = 2}},
-      {"a group as one call", {.batched_copies = true}},
-      {"depth 7, a group as one call", {.depth = 7, .batched_copies = true}},
-      {"copies of the highest priority", {.copy_priority = highest}}};
+      {"two copy streams by turns", {.tuning = {.copy_streams = 2}}},
+      {"two copy streams, each batch alone", {.tuning = {.group = 1, .copy_streams = 2}}},
+      {"a group as one call", {.tuning = {.batched_copies = true}}},
+      {"depth 7, a group as one call", {.depth = 7, .tuning = {.batched_copies = true}}},
+      {"copies of the highest priority", {.tuning = {.copy_priority = highest}}}};
   for (const std::size_t bytes : {std::size_t{1024}, std::size_t{64 * 785}, std::size_t{1} << 20}) {
     const slab host{device, padded(bytes) * slots, ps::detail::memory_kind::pinned};
     std::vector<bench::way> ways;
@@ -469,8 +469,8 @@ void transforms_under_steps(const ps::cuda_device& device, bench::rows& out, boo
   const auto fed = [&](ps::stream_priority priority) {
     const auto floats = ps::on_device<"image">(ps::normalised({.mean = 0.1, .deviation = 0.3}));
     using feed_type = ps::transfer<ready_digits&, std::remove_cvref_t<decltype(floats)>>;
-    auto feed = std::make_shared<feed_type>(source, stream, floats,
-                                            ps::transfer_options{.transform_priority = priority});
+    auto feed = std::make_shared<feed_type>(
+        source, stream, floats, ps::transfer_options{.tuning = {.transform_priority = priority}});
     return std::function<double()>{[&, feed] {
       const auto begin = clock_type::now();
       for (auto& batch : feed->epoch(0)) {
@@ -733,7 +733,7 @@ void fed_steps(const ps::cuda_device& device, bench::rows& out, bool quick) {
     out.add("fed", "fed, max(copy, step) as floor, " + of, size, fed, "us/batch",
             longer_of(resident, copies));
     auto source = ready(device, host.data(), bytes, count * (quick ? 16 : 4));
-    ps::transfer feed{source, stream, {.depth = slots, .time_device = true}};
+    ps::transfer feed{source, stream, {.depth = slots, .observe = {.time_device = true}}};
     for (auto& batch : feed.epoch(0)) {
       static_cast<void>(batch);
       step();

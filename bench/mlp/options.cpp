@@ -88,7 +88,8 @@ command_line parse_command_line(int argc, const char* const* argv) {
   app.add_option("--prefetch", o.prefetch, "Batches read ahead; 0: the library chooses")
       ->check(CLI::Range(0, 1000))
       ->capture_default_str();
-  app.add_option("--run", o.run, "Samples that a worker takes at a time; 0: the library chooses")
+  app.add_option("--chunk", o.chunk,
+                 "Samples that a worker claims at a time; 0: the library chooses")
       ->check(CLI::Range(0, 10'000))
       ->capture_default_str();
   app.add_option("--depth", o.depth, "Device slots of the overlapped mode")

@@ -57,7 +57,7 @@ struct options {
   std::size_t test_samples = 0;  // of the test set, 0: all
   std::size_t workers = 1;
   std::size_t prefetch = 8;
-  std::size_t run = 0;  // samples that a worker takes at a time, 0: the library chooses
+  std::size_t chunk = 0;  // samples that a worker claims at a time, 0: the library chooses
   std::size_t depth = 3;
   std::size_t repeat = 1;
   std::uint64_t seed = 1;

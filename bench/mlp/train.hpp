@@ -43,7 +43,7 @@ template <class Loop>
           .prefetch = chosen.prefetch,
           .seed = chosen.seed,
           .last_batch = penstock::partial_batch::keep,
-          .run = chosen.run};
+          .tuning = {.chunk = chosen.chunk}};
 }
 
 /// A step on a batch in device memory.

@@ -72,12 +72,14 @@ double train_serially(const Data& data, training<Backend>& trained, const loop_o
 template <class Data, class Backend>
 double train_overlapped(const Data& data, training<Backend>& trained, const loop_options& how,
                         ps::trace_recorder* trace, std::string& verdict) {
-  ps::loader loader{
-      data,
-      ps::shuffled{.seed = how.seed},
-      trained.device,
-      {.batch_size = how.batch, .workers = how.workers, .seed = how.seed, .trace = trace}};
-  ps::transfer feed{loader, trained.stream, {.trace = trace}};
+  ps::loader loader{data,
+                    ps::shuffled{.seed = how.seed},
+                    trained.device,
+                    {.batch_size = how.batch,
+                     .workers = how.workers,
+                     .seed = how.seed,
+                     .observe = {.trace = trace}}};
+  ps::transfer feed{loader, trained.stream, {.observe = {.trace = trace}}};
   trained.restart();
   const auto before = feed.stats();
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// Token files: windows, documents, packing.
+/// Token files: windows, documents, packing; lengths that are kept.
 
+#include <penstock_ext/text/kept_lengths.hpp>
 #include <penstock_ext/text/megatron_documents.hpp>
 #include <penstock_ext/text/packed_documents.hpp>
 #include <penstock_ext/text/packing_options.hpp>

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
 # An overlay port: it packages the tree that it lies in.
-#   vcpkg install "penstock[gzip,http,jpeg,lockfree,mds,png,zstd]" --overlay-ports=<this repository>/packaging/vcpkg
+#   vcpkg install "penstock[cache,gzip,http,jpeg,lockfree,mds,png,zstd]" --overlay-ports=<this repository>/packaging/vcpkg
 # For a registry, replace the next line by vcpkg_from_github or vcpkg_from_git.
 get_filename_component(SOURCE_PATH "${CURRENT_PORT_DIR}/../.." ABSOLUTE)
 
@@ -11,6 +11,7 @@ vcpkg_check_features(
   FEATURES
     lockfree PENSTOCK_LOCKFREE
   INVERTED_FEATURES
+    cache CMAKE_DISABLE_FIND_PACKAGE_xxHash
     gzip CMAKE_DISABLE_FIND_PACKAGE_ZLIB
     http CMAKE_DISABLE_FIND_PACKAGE_CURL
     jpeg CMAKE_DISABLE_FIND_PACKAGE_JPEG

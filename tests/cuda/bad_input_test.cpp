@@ -165,7 +165,7 @@ TEST_CASE("a failure to page-lock throws, or goes on pageable where the option a
   const auto stream = device.make_stream();
   auto options = sixteen_each();
   CHECK_THROWS_AS((ps::loader{digits{}, ps::sequential{}, device, options}), ps::out_of_memory);
-  options.pageable_fallback = true;
+  options.memory.pageable_fallback = true;
   ps::loader loader{digits{}, ps::sequential{}, device, options};
   CHECK_FALSE(loader.footprint().pinned);
   ps::transfer feed{loader, stream};

@@ -43,7 +43,7 @@ void serve(const ps::cuda_device& device, std::uint64_t count, ps::trace_recorde
            fates& known, std::atomic<std::uint64_t>& right) {
   const auto stream = device.make_stream();
   cuda_batcher requests{device, {.most = 4, .depth = 2, .on_unserved = known.noting()}};
-  ps::transfer feed{requests, stream, {.depth = 2, .trace = recorder}};
+  ps::transfer feed{requests, stream, {.depth = 2, .observe = {.trace = recorder}}};
   std::thread submitter{[&] {
     for (std::uint64_t tag = 0; tag < count; ++tag) requests.submit(tag, written(tag));
     requests.close();

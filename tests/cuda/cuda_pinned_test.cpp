@@ -544,15 +544,19 @@ TEST_CASE("slots that the driver refuses to pin throw, or are visibly pageable",
   CHECK_THROWS_AS((ps::loader{numbered{100}, ps::sequential{}, device, {.batch_size = 10}}),
                   ps::out_of_memory);
   fake_cuda::fail_call_of("cudaHostAlloc", 0, cudaErrorMemoryAllocation);
-  ps::loader fallen{
-      numbered{100}, ps::sequential{}, device, {.batch_size = 10, .pageable_fallback = true}};
+  ps::loader fallen{numbered{100},
+                    ps::sequential{},
+                    device,
+                    {.batch_size = 10, .memory = {.pageable_fallback = true}}};
   CHECK_FALSE(fallen.footprint().pinned);
   CHECK(fake_cuda::live().pinned_blocks == 0);
   std::size_t samples = 0;
   for (const auto& batch : fallen.epoch(0)) samples += batch.size();
   CHECK(samples == 100);
-  ps::loader pinned{
-      numbered{100}, ps::sequential{}, device, {.batch_size = 10, .pageable_fallback = true}};
+  ps::loader pinned{numbered{100},
+                    ps::sequential{},
+                    device,
+                    {.batch_size = 10, .memory = {.pageable_fallback = true}}};
   CHECK(pinned.footprint().pinned);
   CHECK(fake_cuda::live().pinned_blocks == 1);
 }

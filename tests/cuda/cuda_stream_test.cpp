@@ -72,11 +72,11 @@ TEST_CASE("transforms run at the highest priority, copies where they are told to
   };
   const auto highest = ps::stream_priority::highest;
   CHECK(with(false, {}) == std::vector<int>{0, 0});
-  CHECK(with(false, {.copy_priority = highest}) == std::vector<int>{0, -5});
+  CHECK(with(false, {.tuning = {.copy_priority = highest}}) == std::vector<int>{0, -5});
   CHECK(with(true, {}) == std::vector<int>{0, -5, 0});
-  CHECK(with(true, {.copy_priority = highest}) == std::vector<int>{0, -5, -5});
+  CHECK(with(true, {.tuning = {.copy_priority = highest}}) == std::vector<int>{0, -5, -5});
   const auto normal = ps::stream_priority::normal;
-  CHECK(with(true, {.transform_priority = normal}) == std::vector<int>{0, 0, 0});
+  CHECK(with(true, {.tuning = {.transform_priority = normal}}) == std::vector<int>{0, 0, 0});
   int priority = 0;
   const auto urgent = device.make_stream(ps::stream_priority::highest);
   CHECK(cudaStreamGetPriority(urgent.get(), &priority) == cudaSuccess);

@@ -163,10 +163,11 @@ void run_in_groups(const ps::transfer_options& options, std::size_t workers, std
 TEST_CASE("batches that share calls arrive unchanged, in any order of the device's work",
           "[cuda][promise:race-free-2]") {
   for (std::uint64_t seed = 0; seed < seed_count(); ++seed) {
-    const ps::transfer_options options{.depth = 1 + seed % 7,
-                                       .group = seed % 3 == 0 ? ps::automatic : 1 + seed / 7 % 4,
-                                       .copy_streams = 1 + seed / 2 % 2,
-                                       .batched_copies = seed / 4 % 2 == 1};
+    const ps::transfer_options options{
+        .depth = 1 + seed % 7,
+        .tuning = {.group = seed % 3 == 0 ? ps::automatic : 1 + seed / 7 % 4,
+                   .copy_streams = 1 + seed / 2 % 2,
+                   .batched_copies = seed / 4 % 2 == 1}};
     const std::uint64_t stop = seed % 5 == 4 ? 7 + seed % 11 : 19;
     INFO("seed " << seed << ", depth " << options.depth << ", stop " << stop);
     const auto policy = seed % 4 == 0   ? fake_cuda::policy::late
@@ -186,13 +187,14 @@ TEST_CASE("copies run on two streams by turns where that is asked for",
   fake_cuda::reset();
   digits_flow::outcome found;
   for (const std::size_t streams : {0U, 3U}) {
-    CHECK_THROWS_AS(run_in_groups({.copy_streams = streams}, 1, 19, found), ps::option_error);
+    CHECK_THROWS_AS(run_in_groups({.tuning = {.copy_streams = streams}}, 1, 19, found),
+                    ps::option_error);
   }
   for (const std::size_t group : {0U, 17U}) {
-    CHECK_THROWS_AS(run_in_groups({.group = group}, 1, 19, found), ps::option_error);
+    CHECK_THROWS_AS(run_in_groups({.tuning = {.group = group}}, 1, 19, found), ps::option_error);
   }
   fake_cuda::reset();
-  run_in_groups({.copy_streams = 2}, 1, 19, found);
+  run_in_groups({.tuning = {.copy_streams = 2}}, 1, 19, found);
   CHECK(fake_cuda::stream_priorities().size() == 4);  // the test's two, and two
 }
 
@@ -209,7 +211,7 @@ TEST_CASE("the copies of a group are one call where that is asked for and there 
                  ps::sequential{},
                  device,
                  {.batch_size = 16, .workers = 2, .prefetch = 4, .pinned = is_pinned}}};
-  ps::transfer feed{loader, stream, {.depth = 5, .batched_copies = is_asked}};
+  ps::transfer feed{loader, stream, {.depth = 5, .tuning = {.batched_copies = is_asked}}};
   auto calls = calls_a_batch(feed);
   const bool is_one = is_asked && is_pinned && driver >= 12080 && CUDART_VERSION >= 12080;
   CHECK(calls["cudaMemcpyBatchAsync"] == Approx(is_one ? 1 / 3.0 : 0).margin(0.05));
@@ -239,7 +241,9 @@ TEST_CASE("a call that fails within a group is told, and no batch is wrong or lo
                                      device,
                                      {.batch_size = 16, .workers = 1, .prefetch = 4}}};
       ps::transfer feed{
-          loader, stream, {.depth = 5, .copy_streams = 1 + k % 2, .batched_copies = is_one_call}};
+          loader,
+          stream,
+          {.depth = 5, .tuning = {.copy_streams = 1 + k % 2, .batched_copies = is_one_call}}};
       fake_cuda::fail_call_of(name, k, cudaErrorUnknown);
       const auto consume = [&] {
         for (auto& batch : feed.epoch(0)) look_at(batch, stream, found);
@@ -284,8 +288,8 @@ TEST_CASE("a batch that shares no calls costs the consumer six", "[cuda][promise
   const auto stream = device.make_stream();
   always_ready loader{
       ps::loader{digits_flow::digits{1600}, ps::shuffled{.seed = 1}, device, four_ahead}};
-  const auto options =
-      GENERATE(ps::transfer_options{.depth = 2}, ps::transfer_options{.depth = 4, .group = 1});
+  const auto options = GENERATE(ps::transfer_options{.depth = 2},
+                                ps::transfer_options{.depth = 4, .tuning = {.group = 1}});
   ps::transfer feed{loader, stream, options};
   auto calls = calls_a_batch(feed);
   CHECK(calls.size() == 5);
@@ -351,7 +355,7 @@ TEST_CASE("the device's times of some batches come with no wait and no error", "
     const auto stream = device.make_stream();
     ps::loader loader{
         digits_flow::digits{1600}, ps::sequential{}, device, {.batch_size = 16, .workers = 1}};
-    ps::transfer feed{loader, stream, {.depth = ps::automatic, .time_device = true}};
+    ps::transfer feed{loader, stream, {.depth = ps::automatic, .observe = {.time_device = true}}};
     if (fails) fake_cuda::fail_call_of("cudaEventElapsedTime", 0, cudaErrorInvalidValue);
     std::uint64_t batches = 0;
     for (std::uint64_t epoch = 0; epoch < 2; ++epoch) {

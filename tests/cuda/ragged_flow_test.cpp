@@ -87,10 +87,11 @@ TEST_CASE("ragged samples arrive whole in any random order of the device's work"
     const clean_double clean{{.policy = fake_cuda::policy::random, .seed = seed}};
     const ps::cuda_device device{0};
     const auto stream = device.make_stream();
-    ps::loader loader{ragged_pairs{},
-                      order,
-                      device,
-                      {.batch_size = 8, .workers = seed % 3, .prefetch = 1 + seed % 2, .run = 1}};
+    ps::loader loader{
+        ragged_pairs{},
+        order,
+        device,
+        {.batch_size = 8, .workers = seed % 3, .prefetch = 1 + seed % 2, .tuning = {.chunk = 1}}};
     ps::transfer feed{loader, stream, {.depth = 2}};
     std::size_t right = 0;
     std::size_t wrong = 0;

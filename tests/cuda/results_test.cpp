@@ -37,7 +37,7 @@ void run(const way& how, digits_flow::outcome& found) {
   ps::loader loader{digits_flow::digits{how.batches * 16},
                     ps::shuffled{.seed = 2},
                     device,
-                    {.batch_size = 16, .workers = 1, .indices = true}};
+                    {.batch_size = 16, .workers = 1, .observe = {.indices = true}}};
   ps::transfer feed{loader, stream};
   sums_of out{device,
               stream,

@@ -46,24 +46,24 @@ TEST_CASE("a default policy propagates every exception at once", "[faults]") {
 TEST_CASE("a contradictory policy is refused by the name of its option",
           "[faults][promise:honest-7]") {
   CHECK(refused({.retries = 100}) == "none");
-  CHECK(refused({.retries = 101}) == "on_error.retries");
-  CHECK(refused({.retries = static_cast<std::size_t>(-1)}) == "on_error.retries");
+  CHECK(refused({.retries = 101}) == "faults.on_error.retries");
+  CHECK(refused({.retries = static_cast<std::size_t>(-1)}) == "faults.on_error.retries");
   CHECK(refused({.first_wait = 0ms, .longest_wait = 0ms}) == "none");
-  CHECK(refused({.first_wait = -1ms}) == "on_error.first_wait");
-  CHECK(refused({.first_wait = 2ms, .longest_wait = 1ms}) == "on_error.longest_wait");
+  CHECK(refused({.first_wait = -1ms}) == "faults.on_error.first_wait");
+  CHECK(refused({.first_wait = 2ms, .longest_wait = 1ms}) == "faults.on_error.longest_wait");
   CHECK(refused({.longest_wait = 24h}) == "none");
-  CHECK(refused({.longest_wait = 24h + 1ms}) == "on_error.longest_wait");
-  CHECK(refused({.action = static_cast<ps::error_action>(3)}) == "on_error.action");
+  CHECK(refused({.longest_wait = 24h + 1ms}) == "faults.on_error.longest_wait");
+  CHECK(refused({.action = static_cast<ps::error_action>(3)}) == "faults.on_error.action");
   CHECK(refused({.largest_share = 0}) == "none");
   CHECK(refused({.largest_share = 1}) == "none");
-  CHECK(refused({.largest_share = -0.01}) == "on_error.largest_share");
-  CHECK(refused({.largest_share = 1.01}) == "on_error.largest_share");
-  CHECK(refused({.largest_share = std::nan("")}) == "on_error.largest_share");
-  CHECK_THROWS_MATCHES(ps::detail::require_valid(ps::error_policy{.first_wait = 30s}),
-                       ps::option_error,
-                       Catch::Matchers::Message(
-                           "on_error.longest_wait: must lie between first_wait, 30000 ms, and a "
-                           "day, is 10000 ms"));
+  CHECK(refused({.largest_share = -0.01}) == "faults.on_error.largest_share");
+  CHECK(refused({.largest_share = 1.01}) == "faults.on_error.largest_share");
+  CHECK(refused({.largest_share = std::nan("")}) == "faults.on_error.largest_share");
+  CHECK_THROWS_MATCHES(
+      ps::detail::require_valid(ps::error_policy{.first_wait = 30s}), ps::option_error,
+      Catch::Matchers::Message(
+          "faults.on_error.longest_wait: must lie between first_wait, 30000 ms, and a "
+          "day, is 10000 ms"));
 }
 
 TEST_CASE("the wait before a retry doubles up to the longest", "[faults]") {

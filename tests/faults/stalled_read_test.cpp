@@ -31,7 +31,7 @@ TEST_CASE("a read_timeout names the read, and what can be done", "[faults]") {
   const ps::read_timeout timeout{{{"read", 0, 1, 2, 3}, 4, milliseconds{50}}};
   CHECK(std::string{timeout.what()} ==
         "read_timeout: worker 4 has not returned after 50 ms: stage read, epoch 0, batch 1, sample "
-        "3 (position 2 of the batch); check the storage, or raise loader_options::timeout");
+        "3 (position 2 of the batch); check the storage, or raise loader_options::faults.timeout");
   CHECK(timeout.read().worker == 4);
   CHECK(timeout.read().elapsed == milliseconds{50});
 }

@@ -73,13 +73,13 @@ TEST_CASE("the path of a batch allocates nothing", "[flow][promise:bounded-2]") 
                         {.batch_size = 32,
                          .workers = workers,
                          .in_order = in_order,
-                         .indices = in_order,
-                         .run = 5,
-                         .trace = trace}};
+                         .observe = {.indices = in_order, .trace = trace},
+                         .tuning = {.chunk = 5}}};
       CHECK(allocated_in(loader.epochs(0, 2)) == 0);
-      ps::transfer feed{loader, stream, {.trace = trace}};
+      ps::transfer feed{loader, stream, {.observe = {.trace = trace}}};
       CHECK(allocated_in(feed.epochs(0, 2)) == 0);
-      ps::transfer inline_feed{loader, device.inline_stream(), {.depth = 1, .trace = trace}};
+      ps::transfer inline_feed{
+          loader, device.inline_stream(), {.depth = 1, .observe = {.trace = trace}}};
       CHECK(allocated_in(inline_feed.epochs(0, 2)) == 0);
     }
   }
@@ -88,7 +88,7 @@ TEST_CASE("the path of a batch allocates nothing", "[flow][promise:bounded-2]") 
 TEST_CASE("a loader that tunes itself allocates nothing either", "[flow][promise:bounded-4]") {
   if (ps::detail::checked) return;  // as above
   const ps::loader_options options{
-      .batch_size = 10, .workers = ps::automatic, .cpus = 4, .prefetch = ps::automatic};
+      .batch_size = 10, .workers = ps::automatic, .prefetch = ps::automatic, .tuning = {.cpus = 4}};
   ps::loader loader{numbered{1000}, ps::shuffled{.seed = 1}, options};
   CHECK(allocated_in(loader.epochs(0, 5)) == 0);
   ps::transfer feed{loader};
@@ -103,12 +103,13 @@ TEST_CASE("slabs equal the footprint, and all other allocations stay under its b
   const auto then = GENERATE(ps::error_action::propagate, ps::error_action::skip);
   INFO("workers " << workers << ", prefetch " << prefetch << ", batches of " << batch_size
                   << (then == ps::error_action::skip ? ", skips" : ""));
-  const ps::loader_options options{.batch_size = batch_size,
-                                   .workers = workers,
-                                   .cpus = workers == ps::automatic ? 16 : ps::automatic,
-                                   .prefetch = prefetch,
-                                   .indices = batch_size == 100,
-                                   .on_error = {.action = then}};
+  const ps::loader_options options{
+      .batch_size = batch_size,
+      .workers = workers,
+      .prefetch = prefetch,
+      .faults = {.on_error = {.action = then}},
+      .observe = {.indices = batch_size == 100},
+      .tuning = {.cpus = workers == ps::automatic ? 16 : ps::automatic}};
   const auto unchanged = ps::on_stream<numbered::record_type>(
       [](ps::const_batch_view<numbered::record_type>, ps::batch_view<numbered::record_type>,
          ps::cpu_stream_ref) {});

@@ -67,8 +67,11 @@ std::vector<std::uint64_t> all_of(Source& source, std::uint64_t epochs) {
   return all;
 }
 
-const ps::loader_options tuned{
-    .batch_size = 10, .workers = ps::automatic, .cpus = 4, .prefetch = ps::automatic, .seed = 5};
+const ps::loader_options tuned{.batch_size = 10,
+                               .workers = ps::automatic,
+                               .prefetch = ps::automatic,
+                               .seed = 5,
+                               .tuning = {.cpus = 4}};
 
 }  // namespace
 
@@ -141,7 +144,7 @@ TEST_CASE("a loader says what it has come to, and stays within what it was given
 TEST_CASE("a trace has every setting that a tuned loop ran with", "[flow]") {
   ps::trace_recorder recorder;
   auto options = tuned;
-  options.trace = &recorder;
+  options.observe.trace = &recorder;
   ps::loader loader{counted{20}, ps::shuffled{.seed = 1}, options};
   const auto before_all = recorder.snapshot().taken;
   for (std::uint64_t epoch = 0; epoch < 3; ++epoch) {
@@ -300,7 +303,7 @@ TEST_CASE("a consumer that only polls a tuned loader is served too", "[flow]") {
   const std::size_t slots = GENERATE(2U, 3U, 4U, 17U);
   INFO(slots << " slots");
   const std::size_t bytes = ps::footprint<numbered::record_type>({}, tuned).slot_bytes;
-  options.budget = ps::memory_budget::bytes(slots * bytes);
+  options.memory.budget = ps::memory_budget::bytes(slots * bytes);
   ps::loader loader{numbered{1000}, ps::sequential{}, options};
   loader.start({0, 0}, 1);
   for (std::uint64_t seen = 0; seen < 100;) {
@@ -318,7 +321,7 @@ TEST_CASE("automatic takes what the budget grants, and refuses what leaves nothi
           "[flow][promise:bounded-4]") {
   const std::size_t slot = ps::footprint<numbered::record_type>({}, tuned).slot_bytes;
   const auto with_room_for = [&](std::size_t slots, ps::loader_options options) {
-    options.budget = ps::memory_budget::bytes(slots * slot);
+    options.memory.budget = ps::memory_budget::bytes(slots * slot);
     return ps::loader{numbered{1000}, ps::sequential{}, options};
   };
   auto loader = with_room_for(3, tuned);
@@ -330,9 +333,10 @@ TEST_CASE("automatic takes what the budget grants, and refuses what leaves nothi
   CHECK(with_room_for(2, tuned).footprint().slot_count == 2);
   CHECK_THROWS_AS(with_room_for(1, tuned), ps::pinned_budget_exceeded);
 
-  ps::loader_options workers_only{.batch_size = 10, .workers = ps::automatic, .cpus = 2};
+  ps::loader_options workers_only{
+      .batch_size = 10, .workers = ps::automatic, .tuning = {.cpus = 2}};
   CHECK_THROWS_AS(with_room_for(2, workers_only), ps::pinned_budget_exceeded);
-  workers_only.when_over_budget = ps::budget_action::fewer_slots;
+  workers_only.memory.when_over_budget = ps::budget_action::fewer_slots;
   CHECK(with_room_for(2, workers_only).footprint().slot_count == 2);
   CHECK_THROWS_AS(with_room_for(1, workers_only), ps::pinned_budget_exceeded);
 }

@@ -20,10 +20,13 @@ TEST_CASE("workers whose slots are all full sleep until the consumer goes on",
   const bool in_order = GENERATE(true, false);
   const numbered data{10'000};
   const auto before = thread_numbers_before();
-  ps::loader loader{
-      data,
-      ps::sequential{},
-      {.batch_size = 10, .workers = 4, .prefetch = 5, .in_order = in_order, .run = 3}};
+  ps::loader loader{data,
+                    ps::sequential{},
+                    {.batch_size = 10,
+                     .workers = 4,
+                     .prefetch = 5,
+                     .in_order = in_order,
+                     .tuning = {.chunk = 3}}};
   const auto workers = new_threads(before);
   REQUIRE(workers.size() == 4);
   const auto bytes = loader.footprint().bytes;
@@ -70,8 +73,9 @@ TEST_CASE("a consumer whose batch is not ready sleeps until it is", "[flow][prom
   const numbered data{100};
   data.state->gate.store(1);
   const auto before = thread_numbers_before();
-  ps::loader loader{
-      data, ps::sequential{}, {.batch_size = 10, .workers = 2, .in_order = in_order, .run = 5}};
+  ps::loader loader{data,
+                    ps::sequential{},
+                    {.batch_size = 10, .workers = 2, .in_order = in_order, .tuning = {.chunk = 5}}};
   const auto workers = new_threads(before);
   const long consumer = this_thread_number();
   std::vector<long> all = workers;

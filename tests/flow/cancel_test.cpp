@@ -35,10 +35,13 @@ TEST_CASE("a stop request ends a consumer that waits, and all workers",
   const auto before = present_threads();
   const auto around = std::make_shared<hanging::outside>();
   std::stop_source source;
-  ps::loader loader{
-      hanging{around, 100, {0, 1, 2, 3}},
-      ps::sequential{},
-      {.batch_size = 10, .workers = 3, .in_order = in_order, .run = 1, .stop = source.get_token()}};
+  ps::loader loader{hanging{around, 100, {0, 1, 2, 3}},
+                    ps::sequential{},
+                    {.batch_size = 10,
+                     .workers = 3,
+                     .in_order = in_order,
+                     .stop = source.get_token(),
+                     .tuning = {.chunk = 1}}};
   std::atomic<long> consumer{0};
   std::thread outside{[&] {
     around->wait_until_hung(3);
@@ -84,12 +87,13 @@ TEST_CASE("a stop request ends workers although no consumer waits", "[flow][prom
 TEST_CASE("a stop request ends an inline read, and its batch is not delivered", "[flow]") {
   std::stop_source source;
   std::uint64_t read = 0;
-  ps::loader loader{numbered{100} | ps::map([&](auto&& sample) {
-                      if (++read == 25) source.request_stop();
-                      return sample;
-                    }),
-                    ps::sequential{},
-                    {.batch_size = 10, .workers = 0, .run = 2, .stop = source.get_token()}};
+  ps::loader loader{
+      numbered{100} | ps::map([&](auto&& sample) {
+        if (++read == 25) source.request_stop();
+        return sample;
+      }),
+      ps::sequential{},
+      {.batch_size = 10, .workers = 0, .stop = source.get_token(), .tuning = {.chunk = 2}}};
   std::uint64_t batches = 0;
   const auto count = [&] {
     for (auto& batch : loader.epoch(0)) {
@@ -135,10 +139,11 @@ TEST_CASE("a stop request reaches the consumer of a transfer, and its leases sta
   auto stream = device.make_stream();
   const auto around = std::make_shared<hanging::outside>();
   std::stop_source source;
-  ps::loader loader{hanging{around, 100, {50}},
-                    ps::sequential{},
-                    device,
-                    {.batch_size = 10, .workers = 2, .run = 1, .stop = source.get_token()}};
+  ps::loader loader{
+      hanging{around, 100, {50}},
+      ps::sequential{},
+      device,
+      {.batch_size = 10, .workers = 2, .stop = source.get_token(), .tuning = {.chunk = 1}}};
   ps::transfer feed{loader, stream, {.depth = 2}};
   std::optional<decltype(feed)::batch_type> kept;
   ps::detail::waitable_counter has_kept;
@@ -173,11 +178,11 @@ TEST_CASE("a stop request ends the wait for a retry", "[flow][fault:hangs-4]") {
                     ps::sequential{},
                     {.batch_size = 10,
                      .workers = 1,
-                     .on_error = {.retries = 3,
-                                  .first_wait = long_wait,
-                                  .longest_wait = long_wait,
-                                  .action = ps::error_action::skip},
-                     .stop = source.get_token()}};
+                     .stop = source.get_token(),
+                     .faults = {.on_error = {.retries = 3,
+                                             .first_wait = long_wait,
+                                             .longest_wait = long_wait,
+                                             .action = ps::error_action::skip}}}};
   loader.start({0, 0}, 1);
   data.state->arrived.wait([](std::uint32_t now) { return now >= 6; });
   source.request_stop();
@@ -193,9 +198,9 @@ TEST_CASE("a stop request waits for a hanging read up to the timeout", "[flow]")
                       ps::sequential{},
                       {.batch_size = 10,
                        .workers = 2,
-                       .run = 5,
-                       .timeout = std::chrono::milliseconds{1500},
-                       .stop = source.get_token()}};
+                       .stop = source.get_token(),
+                       .faults = {.timeout = std::chrono::milliseconds{1500}},
+                       .tuning = {.chunk = 5}}};
     loader.start({0, 0}, 1);
     around->wait_until_hung(1);
     source.request_stop();

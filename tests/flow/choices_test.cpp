@@ -77,7 +77,11 @@ std::vector<batch_seen> look_at_all(Range range) {
 }
 
 ps::loader_options listing(std::size_t workers, const ps::error_policy& policy = {}) {
-  return {.batch_size = 16, .workers = workers, .seed = 4, .indices = true, .on_error = policy};
+  return {.batch_size = 16,
+          .workers = workers,
+          .seed = 4,
+          .faults = {.on_error = policy},
+          .observe = {.indices = true}};
 }
 
 }  // namespace
@@ -124,7 +128,7 @@ TEST_CASE("a batch names substitutes, and leaves out what was skipped",
   const bool is_skipped = action == ps::error_action::skip;
   const auto seen = [&](std::size_t workers, std::size_t run) {
     auto options = listing(workers, {.action = action, .largest_share = 1});
-    options.run = run;
+    options.tuning.chunk = run;
     ps::loader loader{partly_bad{}, ps::shuffled{.seed = 3}, options};
     auto all = look_at_all(loader.epochs(0, 2));
     ps::transfer feed{loader};
@@ -217,11 +221,12 @@ TEST_CASE("a list of bad samples that is not of the dataset is refused",
   CHECK(why(partly_bad{}, {499}) == "none");
   CHECK(why(partly_bad{} | ps::subset(0, 10), {499}) == "none");
   CHECK(why(partly_bad{}, {500, 3}) ==
-        "on_error.known_bad: sample 500 does not lie in the dataset of 500 samples: is the list of "
+        "faults.on_error.known_bad: sample 500 does not lie in the dataset of 500 samples: is the "
+        "list of "
         "another one?");
-  CHECK_THAT(
-      why(ps::concat(partly_bad{}, partly_bad{}), {3}),
-      Catch::Matchers::StartsWith("on_error.known_bad: a list does not say which of the 2 "));
+  CHECK_THAT(why(ps::concat(partly_bad{}, partly_bad{}), {3}),
+             Catch::Matchers::StartsWith(
+                 "faults.on_error.known_bad: a list does not say which of the 2 "));
 }
 
 TEST_CASE("map_batch sees whole batches, and is the same for any workers",
@@ -244,7 +249,7 @@ TEST_CASE("map_batch sees whole batches, and is the same for any workers",
   const auto seen = [&](std::size_t workers, ps::partial_batch last) {
     auto options = listing(workers, {.action = ps::error_action::skip, .largest_share = 1});
     options.last_batch = last;
-    options.run = workers == 4 ? 3 : 0;
+    options.tuning.chunk = workers == 4 ? 3 : 0;
     ps::loader loader{
         partly_bad{} | ps::map<pair>(widen) | ps::map_batch(mirror) | ps::map_batch(last_label),
         ps::shuffled{.seed = 3}, options};

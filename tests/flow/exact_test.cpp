@@ -69,8 +69,11 @@ std::vector<std::byte> bytes_of(Range range) {
 template <class Data>
 void check_exact(const Data& data) {
   const auto options = [](std::size_t workers, std::size_t prefetch, std::size_t run) {
-    return ps::loader_options{
-        .batch_size = 16, .workers = workers, .prefetch = prefetch, .seed = 5, .run = run};
+    return ps::loader_options{.batch_size = 16,
+                              .workers = workers,
+                              .prefetch = prefetch,
+                              .seed = 5,
+                              .tuning = {.chunk = run}};
   };
   ps::loader one{data, ps::shuffled{.seed = 3}, options(0, 1, 0)};
   const auto expected = bytes_of(one.epochs(0, 2));

@@ -18,7 +18,7 @@
 #include <penstock/load/loader.hpp>
 #include <penstock/order/sampler.hpp>
 #include <penstock_ext/blob/stored_blobs.hpp>
-#include <penstock_ext/store/cached_store.hpp>
+#include <penstock_ext/store/cache/cached_store.hpp>
 
 #include "ext/store/belady.hpp"
 #include "ext/store/counting_store.hpp"
@@ -100,7 +100,7 @@ auto loader_over(const any_blobs& blobs, const std::vector<std::uint64_t>& chose
   return ps::loader{first_bytes{&blobs} | ps::subset(chosen), ps::shuffled{.seed = 3}, options};
 }
 ps::loader_options one_by_one(std::size_t workers) {
-  return {.batch_size = 1, .workers = workers, .read_ahead = as_far_as_known};
+  return {.batch_size = 1, .workers = workers, .ahead = {.bytes = as_far_as_known}};
 }
 
 template <class Range>

@@ -62,7 +62,7 @@ TEST_CASE("in a forked child a loader throws on use and is destroyed without a h
   const std::chrono::milliseconds timeout{GENERATE(0, 100'000)};
   auto loader = std::make_unique<ps::loader<numbered, ps::sequential>>(
       numbered{100}, ps::sequential{},
-      ps::loader_options{.batch_size = 10, .workers = workers, .timeout = timeout});
+      ps::loader_options{.batch_size = 10, .workers = workers, .faults = {.timeout = timeout}});
   SECTION("idle") {
     CHECK(in_child([&] {
             const bool is_told = is_refused([&] { (void)count_of(loader->epoch(0)); });

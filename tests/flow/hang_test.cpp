@@ -80,9 +80,8 @@ TEST_CASE("a hanging read is reported while it hangs, with its sample", "[flow][
                     ps::sequential{},
                     {.batch_size = 8,
                      .workers = workers,
-                     .run = 4,
-                     .stall_warning = soon,
-                     .on_stall = seen.sink()}};
+                     .faults = {.stall_warning = soon, .on_stall = seen.sink()},
+                     .tuning = {.chunk = 4}}};
   std::thread rescuer{[&] {
     // It is reported again and again, and another read once at most, if its thread stands still.
     std::uint32_t count = 1;
@@ -110,14 +109,14 @@ TEST_CASE("a hanging read is reported again each time its duration has doubled",
   const auto around = std::make_shared<hanging::outside>();
   reports seen;
   const auto note = seen.sink();
-  ps::loader loader{hanging{around, 1, {0}},  // no other read: what is reported hangs
-                    ps::sequential{},
-                    {.batch_size = 1,
-                     .workers = 1,
-                     .stall_warning = milliseconds{5},
-                     .on_stall = [&](const ps::stalled_read& read) {
-                       if (read.where.stage != "order") note(read);  // a thread stood still there
-                     }}};
+  ps::loader loader{
+      hanging{around, 1, {0}},  // no other read: what is reported hangs
+      ps::sequential{},
+      {.batch_size = 1,
+       .workers = 1,
+       .faults = {.stall_warning = milliseconds{5}, .on_stall = [&](const ps::stalled_read& read) {
+                    if (read.where.stage != "order") note(read);  // a thread stood still there
+                  }}}};
   loader.start({0, 0}, 1);
   const auto found = seen.wait_for(4);
   for (std::size_t i = 1; i < 4; ++i) {
@@ -139,7 +138,7 @@ TEST_CASE("without a callback, a hanging read is a line on stderr", "[flow][faul
   {
     ps::loader loader{hanging{around, 8, {3}},
                       ps::sequential{},
-                      {.batch_size = 8, .workers = 1, .stall_warning = late}};
+                      {.batch_size = 8, .workers = 1, .faults = {.stall_warning = late}}};
     loader.start({0, 0}, 1);
     for (char letter = 0; ::read(ends[0], &letter, 1) == 1 && letter != '\n';) line += letter;
     around->release();
@@ -166,11 +165,12 @@ TEST_CASE("what a map_batch does for long is no read that hangs", "[flow][fault:
                     ps::sequential{},
                     {.batch_size = 8,
                      .workers = 2,
-                     .run = 8,
-                     .stall_warning = milliseconds{20},
-                     .on_stall = [&](const ps::stalled_read& read) {
-                       if (mapping.load() != 0) note(read);
-                     }}};
+                     .faults = {.stall_warning = milliseconds{20},
+                                .on_stall =
+                                    [&](const ps::stalled_read& read) {
+                                      if (mapping.load() != 0) note(read);
+                                    }},
+                     .tuning = {.chunk = 8}}};
   loader.start({0, 0}, 1);
   mapping.wait(open);
   // The third report of the read says that it hangs for 80 ms at least.
@@ -191,11 +191,11 @@ TEST_CASE("an exception of the stall callback reaches the consumer", "[flow]") {
                     ps::sequential{},
                     {.batch_size = 8,
                      .workers = 1,
-                     .stall_warning = late,
-                     .on_stall = [&](const ps::stalled_read&) {
-                       if (++reports == 2) around->release();  // the first has ended the range
-                       throw std::domain_error("enough");
-                     }}};
+                     .faults = {.stall_warning = late, .on_stall = [&](const ps::stalled_read&) {
+                                  if (++reports == 2)
+                                    around->release();  // the first has ended the range
+                                  throw std::domain_error("enough");
+                                }}}};
   CHECK_THROWS_AS(batches_of(loader.epoch(0)), std::domain_error);
   REQUIRE(loader.last_failure());
   CHECK(loader.last_failure()->sample == 3);
@@ -208,7 +208,11 @@ TEST_CASE("beyond the timeout the consumer gets an error, and the loader ends wi
   {
     ps::loader loader{hanging{around, 40, {13}} | ps::subset(0, 40),
                       ps::sequential{},
-                      {.batch_size = 8, .workers = 2, .prefetch = 2, .run = 4, .timeout = late}};
+                      {.batch_size = 8,
+                       .workers = 2,
+                       .prefetch = 2,
+                       .faults = {.timeout = late},
+                       .tuning = {.chunk = 4}}};
     std::optional<decltype(loader)::batch_type> kept;
     try {
       for (auto& batch : loader.epoch(0)) kept = std::move(batch);
@@ -242,10 +246,13 @@ TEST_CASE("a reader that was left behind destroys what it kept, on its own threa
   {
     hanging source{around, 8, {7}};
     data = source.life;
-    ps::loader loader{
-        std::move(source),
-        ps::sequential{},
-        {.batch_size = 8, .workers = 1, .prefetch = 1, .budget = budget, .timeout = late}};
+    ps::loader loader{std::move(source),
+                      ps::sequential{},
+                      {.batch_size = 8,
+                       .workers = 1,
+                       .prefetch = 1,
+                       .faults = {.timeout = late},
+                       .memory = {.budget = budget}}};
     CHECK_THROWS_AS(batches_of(loader.epoch(0)), ps::read_timeout);
   }
   CHECK_FALSE(data.expired());
@@ -261,9 +268,10 @@ TEST_CASE("a reader that was left behind destroys what it kept, on its own threa
 TEST_CASE("all readers may hang", "[flow][fault:hangs-2]") {
   const auto around = std::make_shared<hanging::outside>();
   {
-    ps::loader loader{hanging{around, 8, {0, 1, 2, 3}},
-                      ps::sequential{},
-                      {.batch_size = 4, .workers = 3, .run = 1, .timeout = late}};
+    ps::loader loader{
+        hanging{around, 8, {0, 1, 2, 3}},
+        ps::sequential{},
+        {.batch_size = 4, .workers = 3, .faults = {.timeout = late}, .tuning = {.chunk = 1}}};
     loader.start({0, 0}, 1);
     around->wait_until_hung(3);
     CHECK_THROWS_AS(loader.next(), ps::read_timeout);
@@ -279,7 +287,7 @@ TEST_CASE("a loop that is left while a read hangs ends at the timeout",
   {
     ps::loader loader{hanging{around, 40, {13}},
                       ps::sequential{},
-                      {.batch_size = 4, .workers = 1, .prefetch = 8, .timeout = late}};
+                      {.batch_size = 4, .workers = 1, .prefetch = 8, .faults = {.timeout = late}}};
     for (auto& batch : loader.epoch(0)) {
       CHECK(batch.number() == 0);
       around->wait_until_hung(1);
@@ -296,17 +304,16 @@ TEST_CASE("a report may ask the loader where it stands and what has failed", "[f
   std::optional<ps::loader<hanging, ps::sequential>> loader;
   std::uint64_t right = 0;
   loader.emplace(hanging{around, 40, {13}}, ps::sequential{},
-                 ps::loader_options{.batch_size = 8,
-                                    .workers = 1,
-                                    .stall_warning = soon,
-                                    .on_stall = [&](const ps::stalled_read&) {
-                                      const bool is_right = loader->state().epoch == 0 &&
-                                                            loader->state().batch <= 1 &&
-                                                            !loader->last_failure() &&
-                                                            loader->abandoned_readers() == 0;
-                                      right += is_right ? 1 : 0;
-                                      around->release();
-                                    }});
+                 ps::loader_options{
+                     .batch_size = 8,
+                     .workers = 1,
+                     .faults = {.stall_warning = soon, .on_stall = [&](const ps::stalled_read&) {
+                                  const bool is_right =
+                                      loader->state().epoch == 0 && loader->state().batch <= 1 &&
+                                      !loader->last_failure() && loader->abandoned_readers() == 0;
+                                  right += is_right ? 1 : 0;
+                                  around->release();
+                                }}});
   CHECK(batches_of(loader->epoch(0)) == 40);
   loader.reset();
   CHECK(right >= 1);
@@ -320,7 +327,7 @@ TEST_CASE("a transfer's loop ends at the timeout as well", "[flow][fault:hangs-2
     ps::transfer feed{ps::loader{hanging{around, 40, {33}},
                                  ps::sequential{},
                                  device,
-                                 {.batch_size = 4, .workers = 2, .timeout = late}},
+                                 {.batch_size = 4, .workers = 2, .faults = {.timeout = late}}},
                       stream};
     CHECK_THROWS_AS(batches_of(feed.epoch(0)), ps::read_timeout);
   }
@@ -336,9 +343,10 @@ TEST_CASE("a loader over a borrowed dataset waits for the hanging read, and says
   const hanging data{around, 40, {13}};
   std::thread rescuer;
   {
-    ps::loader loader{data | ps::subset(0, 40),
-                      ps::sequential{},
-                      {.batch_size = 8, .workers = 2, .timeout = late, .on_stall = seen.sink()}};
+    ps::loader loader{
+        data | ps::subset(0, 40),
+        ps::sequential{},
+        {.batch_size = 8, .workers = 2, .faults = {.timeout = late, .on_stall = seen.sink()}}};
     CHECK_THROWS_AS(batches_of(loader.epoch(0)), ps::read_timeout);  // which does not wait for it
     CHECK(loader.abandoned_readers() == 0);
     CHECK(seen.count() == 0);
@@ -364,13 +372,13 @@ TEST_CASE("waiting for a retry is no hanging read", "[flow]") {
                     ps::sequential{},
                     {.batch_size = 10,
                      .workers = 1,
-                     .on_error = {.retries = 1,
-                                  .first_wait = 4 * soon,
-                                  .longest_wait = 4 * soon,
-                                  .action = ps::error_action::skip},
-                     .stall_warning = 2 * soon,
-                     .timeout = 3 * soon,
-                     .on_stall = seen.sink()}};
+                     .faults = {.on_error = {.retries = 1,
+                                             .first_wait = 4 * soon,
+                                             .longest_wait = 4 * soon,
+                                             .action = ps::error_action::skip},
+                                .stall_warning = 2 * soon,
+                                .timeout = 3 * soon,
+                                .on_stall = seen.sink()}}};
   CHECK(batches_of(loader.epoch(0)) == 19);
   CHECK(seen.count() == 0);
 }
@@ -378,13 +386,12 @@ TEST_CASE("waiting for a retry is no hanging read", "[flow]") {
 TEST_CASE("a watch without findings changes no batch", "[flow]") {
   reports seen;
   const std::size_t workers = GENERATE(1U, 4U);
-  ps::loader loader{numbered{1000},
-                    ps::shuffled{.seed = 3},
-                    {.batch_size = 16,
-                     .workers = workers,
-                     .stall_warning = never / 2,
-                     .timeout = never,
-                     .on_stall = seen.sink()}};
+  ps::loader loader{
+      numbered{1000},
+      ps::shuffled{.seed = 3},
+      {.batch_size = 16,
+       .workers = workers,
+       .faults = {.stall_warning = never / 2, .timeout = never, .on_stall = seen.sink()}}};
   ps::loader plain{numbered{1000}, ps::shuffled{.seed = 3}, {.batch_size = 16}};
   auto expected = plain.epoch(0);
   auto other = expected.begin();

@@ -26,7 +26,7 @@ constexpr std::uint64_t samples = 150;  // ten batches, the last one short
 constexpr std::uint64_t batches = 10;
 
 ps::loader_options options(std::size_t workers, std::size_t prefetch = 3) {
-  return {.batch_size = batch, .workers = workers, .prefetch = prefetch, .run = 3};
+  return {.batch_size = batch, .workers = workers, .prefetch = prefetch, .tuning = {.chunk = 3}};
 }
 
 // Counts the batches of a range and checks that they are the ones that come next.
@@ -182,8 +182,9 @@ TEST_CASE("a loader reads nothing before a loop and nothing after it",
 
 TEST_CASE("leaving early stops the reading at the runs under way", "[flow][promise:bounded-6]") {
   const numbered data{1000};
-  ps::loader loader{
-      data, ps::sequential{}, {.batch_size = 10, .workers = 1, .prefetch = 1, .run = 1}};
+  ps::loader loader{data,
+                    ps::sequential{},
+                    {.batch_size = 10, .workers = 1, .prefetch = 1, .tuning = {.chunk = 1}}};
   loader.start({0, 0}, 1);
   auto first = loader.next();
   data.state->arrived.wait([](std::uint32_t count) { return count >= 20; });  // the other slot too
@@ -205,8 +206,9 @@ TEST_CASE("an error in a batch that was never reached ends with its range",
           "[flow][fault:samples-1]") {
   const numbered data{samples};
   data.state->bad = 35;
-  ps::loader loader{
-      data, ps::sequential{}, {.batch_size = 10, .workers = 1, .prefetch = 5, .run = 10}};
+  ps::loader loader{data,
+                    ps::sequential{},
+                    {.batch_size = 10, .workers = 1, .prefetch = 5, .tuning = {.chunk = 10}}};
   for (auto& each : loader.epoch(0)) {
     CHECK(each.number() == 0);
     data.state->arrived.wait([](std::uint32_t count) { return count >= 50; });

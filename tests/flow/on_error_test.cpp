@@ -148,8 +148,8 @@ ps::loader_options with(const shape& how, const ps::error_policy& policy) {
           .workers = how.workers,
           .prefetch = how.prefetch,
           .seed = 9,
-          .run = how.run,
-          .on_error = policy};
+          .faults = {.on_error = policy},
+          .tuning = {.chunk = how.run}};
 }
 
 const std::set<std::uint64_t> some_bad = {0, 7, 8, 9, 41, 76, 99};
@@ -364,8 +364,8 @@ std::set<std::uint64_t> lost_of(const Data& data, std::size_t run, std::size_t w
                     ps::sequential{},
                     {.batch_size = 128,
                      .workers = workers,
-                     .run = run,
-                     .on_error = {.action = ps::error_action::skip, .largest_share = 1}}};
+                     .faults = {.on_error = {.action = ps::error_action::skip, .largest_share = 1}},
+                     .tuning = {.chunk = run}}};
   std::set<std::uint64_t> lost;
   for (std::uint64_t i = 0; i < 128; ++i) lost.insert(i);
   for (auto& batch : loader.epoch(0)) {
@@ -376,7 +376,8 @@ std::set<std::uint64_t> lost_of(const Data& data, std::size_t run, std::size_t w
 
 template <class Data>
 std::optional<ps::failure> failure_of(const Data& data, std::size_t workers) {
-  ps::loader loader{data, ps::sequential{}, {.batch_size = 64, .workers = workers, .run = 16}};
+  ps::loader loader{
+      data, ps::sequential{}, {.batch_size = 64, .workers = workers, .tuning = {.chunk = 16}}};
   try {
     for (auto& batch : loader.epoch(0)) static_cast<void>(batch);
   } catch (const std::exception&) {
@@ -429,9 +430,10 @@ TEST_CASE("what propagates after retries is the first exception", "[flow]") {
       throw std::runtime_error("attempt " + std::to_string(++*attempt));
     }
   };
-  ps::loader loader{counting{},
-                    ps::sequential{},
-                    {.batch_size = 1, .on_error = {.retries = 2, .first_wait = at_once}}};
+  ps::loader loader{
+      counting{},
+      ps::sequential{},
+      {.batch_size = 1, .faults = {.on_error = {.retries = 2, .first_wait = at_once}}}};
   std::string said;
   try {
     for (auto& batch : loader.epoch(0)) static_cast<void>(batch);
@@ -483,7 +485,7 @@ TEST_CASE("the sample that passes a limit is the same for any workers, run and p
       CHECK(batches == 4);
       CHECK(loader.last_failure()->str() ==
             "stage read, epoch 0, batch 4, sample 70 (position 6 of the batch); passed on: 6 of 80 "
-            "samples could not be read, on_error.most_failures is 4");
+            "samples could not be read, faults.on_error.most_failures is 4");
     }
     {  // over the loader's life: three an epoch
       ps::loader loader{
@@ -508,11 +510,12 @@ TEST_CASE("the sample that passes a limit is the same for any workers, run and p
 TEST_CASE("a limit given as a share applies from the hundredth sample on", "[flow]") {
   const auto workers = GENERATE(std::size_t{0}, std::size_t{2});
   const auto message_for = [&](std::uint64_t samples, std::size_t batch_size) {
-    ps::loader loader{flaky{.count = samples, .always = {91}},
-                      ps::sequential{},
-                      {.batch_size = batch_size,
-                       .workers = workers,
-                       .on_error = {.action = ps::error_action::skip, .largest_share = 0.005}}};
+    ps::loader loader{
+        flaky{.count = samples, .always = {91}},
+        ps::sequential{},
+        {.batch_size = batch_size,
+         .workers = workers,
+         .faults = {.on_error = {.action = ps::error_action::skip, .largest_share = 0.005}}}};
     std::uint64_t batches = 0;
     return message_of(loader, 1, batches);
   };
@@ -568,7 +571,8 @@ struct one_field {
 TEST_CASE("an empty batch of one field is carried to the device like any other",
           "[flow][fault:samples-4]") {
   ps::cpu_device device;
-  ps::loader loader{one_field{}, ps::sequential{}, device, {.batch_size = 4, .on_error = skips}};
+  ps::loader loader{
+      one_field{}, ps::sequential{}, device, {.batch_size = 4, .faults = {.on_error = skips}}};
   ps::transfer feed{loader, device.inline_stream(), {.depth = 1}};
   std::vector<std::vector<std::uint64_t>> all;
   for (auto& batch : feed.epoch(0)) all.push_back(labels_of(batch));
@@ -582,8 +586,8 @@ TEST_CASE("skips shorten a padded batch: valid and padding samples are counted a
                     {.batch_size = 4,
                      .workers = workers,
                      .last_batch = ps::partial_batch::pad,
-                     .run = 1,
-                     .on_error = skips}};
+                     .faults = {.on_error = skips},
+                     .tuning = {.chunk = 1}}};
   CHECK(batches_of(loader, 1) == std::vector<seen>{{0, 0, 3, 1, {0, 2, 3}},
                                                    {0, 1, 4, 0, {4, 5, 6, 7}},
                                                    {0, 2, 1, 2, {8, 0}}});
@@ -597,10 +601,10 @@ TEST_CASE("a skip beyond its limit throws, and names the limit", "[flow][fault:s
                       with({workers, 0, 2}, {.action = ps::error_action::skip})};
     CHECK(message_of(loader, 1, batches) == "sample 97 is bad");  // the first batch from 100 on
     REQUIRE(loader.last_failure()->reason);
-    CHECK(loader.last_failure()->reason->option == "on_error.largest_share");
+    CHECK(loader.last_failure()->reason->option == "faults.on_error.largest_share");
     CHECK_THAT(loader.last_failure()->str(),
                Catch::Matchers::EndsWith("; passed on: 7 of 100 samples could not be read, "
-                                         "on_error.largest_share is 0.05"));
+                                         "faults.on_error.largest_share is 0.05"));
   }
   SECTION("the number") {
     ps::loader loader{
@@ -608,7 +612,7 @@ TEST_CASE("a skip beyond its limit throws, and names the limit", "[flow][fault:s
         with({workers, 0, 2}, {.action = ps::error_action::substitute, .most_failures = 1})};
     CHECK(message_of(loader, 1, batches) == "sample 1 is bad");
     REQUIRE(loader.last_failure()->reason);
-    CHECK(loader.last_failure()->reason->option == "on_error.most_failures");
+    CHECK(loader.last_failure()->reason->option == "faults.on_error.most_failures");
     CHECK(loader.last_failure()->reason->value == 1);
     CHECK(loader.last_failure()->reason->lost == 2);
     CHECK(loader.last_failure()->reason->asked == 16);

@@ -82,7 +82,7 @@ TEST_CASE("a quarantine list of a subset fits the whole dataset, and no other",
           "[flow][promise:honest-2]") {
   ps::loader loader{mostly_good{2000} | ps::subset(1000, 1250),
                     ps::sequential{},
-                    {.batch_size = 8, .workers = 2, .on_error = skip}};
+                    {.batch_size = 8, .workers = 2, .faults = {.on_error = skip}}};
   consume(loader);
   const auto report = loader.failures();
   REQUIRE(report.samples.size() == 3);
@@ -100,7 +100,7 @@ TEST_CASE("a quarantine list of a subset fits the whole dataset, and no other",
 TEST_CASE("a quarantine list of a concat has a section for each dataset at the bottom", "[flow]") {
   ps::loader loader{ps::concat(mostly_good{150}, mostly_good{250} | ps::subset(90, 250)),
                     ps::sequential{},
-                    {.batch_size = 8, .workers = 2, .on_error = skip}};
+                    {.batch_size = 8, .workers = 2, .faults = {.on_error = skip}}};
   consume(loader);
   CHECK(loader.failures().base_sizes == std::vector<std::uint64_t>{150, 250});
   std::stringstream list;
@@ -117,7 +117,8 @@ TEST_CASE("a list names the dataset at the bottom, whatever is between it and th
                     ps::map<label>([](ps::const_sample<label> in, ps::sample<label> out) {
                       ps::get<"label">(out) = ps::get<"label">(in);
                     });
-  ps::loader loader{some, ps::sequential{}, {.batch_size = 8, .workers = 2, .on_error = skip}};
+  ps::loader loader{
+      some, ps::sequential{}, {.batch_size = 8, .workers = 2, .faults = {.on_error = skip}}};
   consume(loader);
   std::stringstream list;
   loader.failures().write_quarantine(list);
@@ -133,11 +134,11 @@ TEST_CASE("a hanging read is named at the bottom of the pipeline too", "[flow][p
                       ps::sequential{},
                       {.batch_size = 8,
                        .workers = 1,
-                       .stall_warning = std::chrono::milliseconds{300},
-                       .on_stall = [&](const ps::stalled_read& read) {
-                         seen = read;
-                         around->release();
-                       }}};
+                       .faults = {.stall_warning = std::chrono::milliseconds{300},
+                                  .on_stall = [&](const ps::stalled_read& read) {
+                                    seen = read;
+                                    around->release();
+                                  }}}};
     consume(loader);
   }
   CHECK(seen.where.origin == ps::sample_origin{13, 0});

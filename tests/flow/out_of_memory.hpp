@@ -105,11 +105,12 @@ inline std::size_t sweep_ranges() {
 inline std::size_t sweep_skipping() {
   std::size_t all = 0;
   for (const std::size_t workers : {0U, 2U}) {
-    ps::loader loader{labels{.bad_in = 8},
-                      ps::sequential{},
-                      {.batch_size = 8,
-                       .workers = workers,
-                       .on_error = {.action = ps::error_action::skip, .largest_share = 1}}};
+    ps::loader loader{
+        labels{.bad_in = 8},
+        ps::sequential{},
+        {.batch_size = 8,
+         .workers = workers,
+         .faults = {.on_error = {.action = ps::error_action::skip, .largest_share = 1}}}};
     all += sweep([&] {
       std::uint64_t samples = 0;
       for (auto& batch : loader.epoch(0)) samples += batch.size();
@@ -146,9 +147,10 @@ inline std::size_t sweep_timeout() {
       hanging::outside& around;
       ~opener() { around.release(); }
     } const at_last{*around};
-    ps::loader loader{hanging{around, 40, {13}},
-                      ps::sequential{},
-                      {.batch_size = 8, .workers = 2, .timeout = std::chrono::milliseconds{1}}};
+    ps::loader loader{
+        hanging{around, 40, {13}},
+        ps::sequential{},
+        {.batch_size = 8, .workers = 2, .faults = {.timeout = std::chrono::milliseconds{1}}}};
     try {
       walk(loader.epoch(0), 40);
     } catch (const ps::read_timeout&) {

@@ -123,9 +123,10 @@ TEST_CASE("every sample of a ragged field arrives whole and at its place",
 
 TEST_CASE("ragged batches are the same for any workers and runs", "[flow][promise:exact-12]") {
   const auto batches = [](std::size_t workers, std::size_t run, ps::partial_batch last) {
-    ps::loader loader{sentences{},
-                      ps::shuffled{.seed = 3},
-                      {.batch_size = 16, .workers = workers, .last_batch = last, .run = run}};
+    ps::loader loader{
+        sentences{},
+        ps::shuffled{.seed = 3},
+        {.batch_size = 16, .workers = workers, .last_batch = last, .tuning = {.chunk = run}}};
     return contents_of(loader.epochs(0, 2));
   };
   for (const auto last :
@@ -139,7 +140,8 @@ TEST_CASE("ragged batches are the same for any workers and runs", "[flow][promis
 }
 
 TEST_CASE("several ragged fields keep their samples apart", "[flow][promise:exact-12]") {
-  ps::loader loader{pairs{}, ps::shuffled{.seed = 1}, {.batch_size = 8, .workers = 3, .run = 1}};
+  ps::loader loader{
+      pairs{}, ps::shuffled{.seed = 1}, {.batch_size = 8, .workers = 3, .tuning = {.chunk = 1}}};
   std::size_t seen = 0;
   for (auto& batch : loader.epoch(0)) {
     for (std::size_t i = 0; i < batch.size(); ++i, ++seen) {
@@ -161,7 +163,7 @@ TEST_CASE("a ragged batch without room is refused at its turn and cuts no sample
     CAPTURE(workers);
     ps::loader loader{sentences{},
                       ps::sequential{},
-                      {.batch_size = 8, .workers = workers, .values_per_batch = 41}};
+                      {.batch_size = 8, .workers = workers, .memory = {.values_per_batch = 41}}};
     std::size_t batches = 0;
     const auto run = [&] {
       for (auto& batch : loader.epoch(0)) batches += batch.size() / 8;
@@ -182,7 +184,7 @@ TEST_CASE("a ragged batch without room is refused at its turn and cuts no sample
       CHECK(e.needed() == sum);
       CHECK(e.capacity() == 41);
       CHECK(batches == (index - 1) / 8);
-      CHECK_THAT(e.what(), Catch::Matchers::Contains("raise values_per_batch"));
+      CHECK_THAT(e.what(), Catch::Matchers::Contains("raise memory.values_per_batch"));
     }
     REQUIRE(loader.last_failure());
     CHECK(loader.last_failure()->stage == "length");
@@ -227,12 +229,13 @@ TEST_CASE("what a length throws comes at its batch's turn with its sample",
 TEST_CASE("skipped samples leave no gap in a ragged batch", "[flow][promise:exact-12]") {
   const std::set<std::uint64_t> bad = {0, 3, 9, 10, 15, 16, 24, 25, 26, 27, 28, 29, 30, 31, 102};
   for (const std::size_t workers : {0U, 3U}) {
-    ps::loader loader{sentences{.bad = bad},
-                      ps::sequential{},
-                      {.batch_size = 8,
-                       .workers = workers,
-                       .run = 1,
-                       .on_error = {.action = ps::error_action::skip, .largest_share = 1}}};
+    ps::loader loader{
+        sentences{.bad = bad},
+        ps::sequential{},
+        {.batch_size = 8,
+         .workers = workers,
+         .faults = {.on_error = {.action = ps::error_action::skip, .largest_share = 1}},
+         .tuning = {.chunk = 1}}};
     std::vector<std::vector<std::uint32_t>> all;
     std::vector<std::size_t> sizes;
     for (auto& batch : loader.epoch(0)) {
@@ -250,15 +253,17 @@ TEST_CASE("skipped samples leave no gap in a ragged batch", "[flow][promise:exac
 
 TEST_CASE("no other sample is put in the place of a ragged one", "[flow][fault:samples-5]") {
   CHECK_THROWS_WITH(
-      (ps::loader{
-          sentences{}, ps::sequential{}, {.on_error = {.action = ps::error_action::substitute}}}),
+      (ps::loader{sentences{},
+                  ps::sequential{},
+                  {.faults = {.on_error = {.action = ps::error_action::substitute}}}}),
       Catch::Matchers::Contains("take error_action::skip"));
 }
 
 TEST_CASE("room for values is refused where no field is ragged", "[flow][fault:samples-5]") {
   const std::vector<int> values(4);
   const ps::memory_dataset<ps::record<ps::field<"x", int>>> data{values};
-  CHECK_THROWS_AS((ps::loader{data, ps::sequential{}, {.values_per_batch = 4}}), ps::option_error);
+  CHECK_THROWS_AS((ps::loader{data, ps::sequential{}, {.memory = {.values_per_batch = 4}}}),
+                  ps::option_error);
 }
 
 TEST_CASE("adaptors keep the lengths of ragged samples", "[flow][promise:exact-12]") {
@@ -444,7 +449,8 @@ TEST_CASE("a device transform may read ragged fields", "[flow][promise:exact-12]
 
 TEST_CASE("the footprint counts the offsets and the room for ragged values",
           "[flow][promise:bounded-5]") {
-  const ps::loader_options options{.batch_size = 16, .workers = 1, .values_per_batch = 100};
+  const ps::loader_options options{
+      .batch_size = 16, .workers = 1, .memory = {.values_per_batch = 100}};
   const auto need = ps::footprint<ragged_text>(sentences{}.extents(), options);
   CHECK(need.slot_bytes == 256 + 256 + 256);  // offsets, labels, 200 bytes of values
   ps::loader loader{sentences{.count = 16, .longest = 10}, ps::sequential{}, options};

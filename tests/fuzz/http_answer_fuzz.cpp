@@ -31,7 +31,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     fuzz::require(range.begin < range.end || range.total, "no range, but a size");
     fuzz::require(!range.total || range.end <= *range.total, "a range lies in its object");
   }
-  if (auto said = answer.sum_of_body()) {
+  if (auto said = answer.digest_of_body()) {
     fuzz::require(answer.body || answer.object, "a sum is of a line");
     ps::detail::body_sum sum{std::move(*said)};
     sum.add(std::as_bytes(std::span{data, size}));

@@ -7,8 +7,8 @@
 # Environment: RUNS ends a target after so many executions, BYTES after so many bytes of input, if
 # its seconds last. LEN_CONTROL=0 tries long inputs from the start, which slow targets need to see
 # many bytes.
-# Needs clang++ with its runtime (Debian: clang libclang-rt-14-dev) with zlib,
-# libjpeg-turbo, libpng and libzstd. What it finds stays in
+# Needs clang++ with its runtime (Debian: clang libclang-rt-14-dev) and the libraries that
+# `bash tests/run.sh --all` installs. What it finds stays in
 # build/fuzz/<target>/, with the corpus grown on the way. Exit status 1 on a finding.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -19,7 +19,7 @@ case $seconds in
 esac
 shift || true
 targets=("$@")
-[ ${#targets[@]} -gt 0 ] || targets=(idx_file gzip loader_state quarantine budget trials cpu_list cifar decode_end dlpack tar shard_index npy megatron safetensors mds mds_index aws_config http_answer s3_list world arrow cache_block jpeg png zstd)
+[ ${#targets[@]} -gt 0 ] || targets=(idx_file gzip loader_state prioritized quarantine budget trials cpu_list cifar decode_end dlpack tar shard_index npy megatron safetensors mds mds_index aws_config http_answer s3_list world arrow cache_block jpeg png zstd)
 clang=$(command -v clang++-14 || command -v clang++) || {
   echo "run.sh: no clang++ here (Debian: clang libclang-rt-14-dev)" >&2
   exit 2
@@ -35,7 +35,10 @@ for target in "${targets[@]}"; do
   mkdir -p "$work/corpus"
   libraries=()
   case $target in
+    cache_block) libraries=(-lxxhash) ;;
     gzip) libraries=(-lz) ;;
+    mds | mds_index) libraries=(-lcrypto -lxxhash) ;;
+    s3_list) libraries=(-lpugixml) ;;
     jpeg) libraries=(-ljpeg) ;;
     png) libraries=(-lpng -lz) ;;
     zstd) libraries=(-lzstd) ;;

@@ -261,7 +261,8 @@ TEST_CASE("a GPU's own clock tells what copies, transforms and steps take", "[gp
   };
   ps::loader loader{gpu::digits{1280}, ps::sequential{}, device, {.batch_size = 64, .workers = 2}};
   const gpu::checker checker{device, stream, gpu::order_of(ps::sequential{}, 1280, 6)};
-  ps::transfer feed{loader, stream, ps::on_stream<digits>(copy), {.depth = 2, .time_device = true}};
+  ps::transfer feed{
+      loader, stream, ps::on_stream<digits>(copy), {.depth = 2, .observe = {.time_device = true}}};
   for (auto& batch : feed.epochs(0, 6)) {
     gpu::delay(stream.get(), step_time);
     checker.check(batch, stream);

@@ -159,18 +159,18 @@ TEST_CASE("a hanging sampler is reported while it hangs, with its epoch", "[load
   const std::size_t workers = GENERATE(0U, 2U);
   turnstile at_sampler;
   std::optional<ps::stalled_read> seen;
-  ps::loader loader{numbered{100},
-                    told{[&](std::uint64_t epoch) {
-                      if (epoch == 5) at_sampler.pass();
-                    }},
-                    {.batch_size = 10,
-                     .workers = workers,
-                     .stall_warning = soon,
-                     .on_stall = [&](const ps::stalled_read& order) {
-                       if (order.where.stage == "read") return;  // its thread stood still
-                       if (!seen) seen = order;
-                       at_sampler.open();
-                     }}};
+  ps::loader loader{
+      numbered{100},
+      told{[&](std::uint64_t epoch) {
+        if (epoch == 5) at_sampler.pass();
+      }},
+      {.batch_size = 10,
+       .workers = workers,
+       .faults = {.stall_warning = soon, .on_stall = [&](const ps::stalled_read& order) {
+                    if (order.where.stage == "read") return;  // its thread stood still
+                    if (!seen) seen = order;
+                    at_sampler.open();
+                  }}}};
   CHECK(count_of(loader.epochs(4, 6)) == 20);
   REQUIRE(seen);
   CHECK(seen->where.stage == "order");
@@ -189,8 +189,8 @@ TEST_CASE("a hanging size() is reported while it hangs", "[load][fault:hangs-3]"
                     ps::sequential{},
                     {.batch_size = 10,
                      .workers = 1,
-                     .stall_warning = soon,
-                     .on_stall = [&](const ps::stalled_read&) { at_size.open(); }}};
+                     .faults = {.stall_warning = soon,
+                                .on_stall = [&](const ps::stalled_read&) { at_size.open(); }}}};
   calls = 1;
   CHECK(count_of(loader.epoch(0)) == 10);
 }
@@ -204,7 +204,7 @@ TEST_CASE("beyond the timeout a sampler is given up, and a loader that owns it e
                       told{[around](std::uint64_t epoch) {
                         if (epoch == 1) around->pass();
                       }},
-                      {.batch_size = 10, .workers = 2, .timeout = soon}};
+                      {.batch_size = 10, .workers = 2, .faults = {.timeout = soon}}};
     std::uint64_t batches = 0;
     CHECK_THROWS_AS(count_of(loader.epochs(0, 2), batches), ps::read_timeout);
     CHECK(batches <= 10);
@@ -241,11 +241,10 @@ TEST_CASE("a loader waits for a sampler that borrows", "[load][fault:hangs-3]") 
         ps::sharded{borrowed_order{&at_sampler}, {.rank = 0, .world = 1, .global_batch = 10}},
         {.batch_size = 10,
          .workers = 1,
-         .timeout = soon,
-         .on_stall = [&](const ps::stalled_read& order) {
-           is_waiting = order.blocks_destruction;
-           at_sampler.open();
-         }}};
+         .faults = {.timeout = soon, .on_stall = [&](const ps::stalled_read& order) {
+                      is_waiting = order.blocks_destruction;
+                      at_sampler.open();
+                    }}}};
     CHECK_THROWS_AS(count_of(loader.epoch(0)), ps::read_timeout);
     CHECK(loader.abandoned_readers() == 0);
   }

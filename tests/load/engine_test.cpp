@@ -24,8 +24,9 @@ namespace ps = penstock;
 TEST_CASE("all workers help the oldest unfinished batch", "[load][promise:bounded-13]") {
   const numbered data{1000};
   data.state->gate.store(1);
-  ps::loader loader{
-      data, ps::sequential{}, {.batch_size = 4, .workers = 4, .prefetch = 8, .run = 1}};
+  ps::loader loader{data,
+                    ps::sequential{},
+                    {.batch_size = 4, .workers = 4, .prefetch = 8, .tuning = {.chunk = 1}}};
   std::thread opener{[&] {
     // Four workers, four runs a batch: with every read held, all four must be in batch 0.
     data.state->arrived.wait([](std::uint32_t count) { return count == 4; });
@@ -199,12 +200,13 @@ TEST_CASE("a run whose failing sample lies outside it is named by its first samp
           "[load][fault:samples-1]") {
   const std::size_t workers = GENERATE(0U, 1U);
   const std::size_t retries = GENERATE(0U, 1U);
-  ps::loader loader{past_its_end{},
-                    ps::sequential{},
-                    {.batch_size = 10,
-                     .workers = workers,
-                     .run = 5,
-                     .on_error = {.retries = retries, .first_wait = std::chrono::milliseconds{0}}}};
+  ps::loader loader{
+      past_its_end{},
+      ps::sequential{},
+      {.batch_size = 10,
+       .workers = workers,
+       .faults = {.on_error = {.retries = retries, .first_wait = std::chrono::milliseconds{0}}},
+       .tuning = {.chunk = 5}}};
   loader.start({0, 1}, 1);
   CHECK_THROWS_WITH(loader.next(), "after the last");
   REQUIRE(loader.last_failure());
@@ -243,8 +245,10 @@ TEST_CASE("when a worker fails, the range ends after the reads of the others",
   auto stream = device.make_stream();
   // Three slots: one worker reads batch 2, the other waits for a slot to come back, and its wait
   // fails.
-  ps::loader loader{
-      data, ps::sequential{}, device, {.batch_size = 8, .workers = 2, .prefetch = 2, .run = 8}};
+  ps::loader loader{data,
+                    ps::sequential{},
+                    device,
+                    {.batch_size = 8, .workers = 2, .prefetch = 2, .tuning = {.chunk = 8}}};
   ps::transfer feed{loader, stream, {.depth = 1}};
   device.fail_synchronize(0);
   std::thread releaser{[&] {

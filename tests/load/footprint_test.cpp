@@ -116,10 +116,10 @@ TEST_CASE("over its budget a loader takes the slots that fit, and reports it",
   for (const bool pinned : {true, false}) {
     const ledger_device device;
     const auto budget = ps::memory_budget::bytes(4 * slot_bytes + slot_bytes - 1);
-    const auto loader = loader_on(device, {.prefetch = 9,
-                                           .pinned = pinned,
-                                           .budget = budget,
-                                           .when_over_budget = ps::budget_action::fewer_slots});
+    const auto loader = loader_on(
+        device, {.prefetch = 9,
+                 .pinned = pinned,
+                 .memory = {.budget = budget, .when_over_budget = ps::budget_action::fewer_slots}});
     CHECK(loader.footprint().slot_count == 4);
     CHECK(loader.footprint().slots_asked == 10);
     CHECK(loader.footprint().bytes == 4 * slot_bytes);
@@ -133,8 +133,9 @@ TEST_CASE("over its budget a loader that may not take fewer slots takes nothing"
   for (const bool pinned : {true, false}) {
     const ledger_device device;
     const auto budget = ps::memory_budget::bytes(10 * slot_bytes - 1);
-    CHECK_THROWS_AS(loader_on(device, {.prefetch = 9, .pinned = pinned, .budget = budget}),
-                    ps::pinned_budget_exceeded);
+    CHECK_THROWS_AS(
+        loader_on(device, {.prefetch = 9, .pinned = pinned, .memory = {.budget = budget}}),
+        ps::pinned_budget_exceeded);
     CHECK(device.asked() == 0);
     CHECK(budget.used() == 0);
   }
@@ -145,7 +146,8 @@ TEST_CASE("where not even one slot fits, a loader is refused in any case",
   const ledger_device device;
   const auto budget = ps::memory_budget::bytes(slot_bytes - 1);
   CHECK_THROWS_AS(
-      loader_on(device, {.budget = budget, .when_over_budget = ps::budget_action::fewer_slots}),
+      loader_on(device,
+                {.memory = {.budget = budget, .when_over_budget = ps::budget_action::fewer_slots}}),
       ps::pinned_budget_exceeded);
   CHECK(device.asked() == 0);
 }
@@ -158,12 +160,13 @@ TEST_CASE("a loader with a single slot gives the same batches", "[load][fault:me
   for (const std::size_t workers : {0U, 1U, 2U, 4U}) {
     for (const bool in_order : {true, false}) {
       INFO("workers " << workers << ", in order " << in_order);
-      auto loader = loader_on(device, {.workers = workers,
-                                       .prefetch = 7,
-                                       .in_order = in_order,
-                                       .run = 3,
-                                       .budget = ps::memory_budget::bytes(slot_bytes),
-                                       .when_over_budget = ps::budget_action::fewer_slots});
+      auto loader =
+          loader_on(device, {.workers = workers,
+                             .prefetch = 7,
+                             .in_order = in_order,
+                             .memory = {.budget = ps::memory_budget::bytes(slot_bytes),
+                                        .when_over_budget = ps::budget_action::fewer_slots},
+                             .tuning = {.chunk = 3}});
       REQUIRE(loader.footprint().slot_count == 1);
       CHECK(epochs_of(loader) == expected);  // one slot leaves no other order
       for (auto& batch : loader.epoch(0)) {
@@ -178,17 +181,18 @@ TEST_CASE("leases_exhausted with a single slot names the budget that had no room
           "[load][fault:memory-1]") {
   for (const std::size_t workers : {0U, 1U}) {
     const ledger_device device;
-    auto loader = loader_on(device, {.workers = workers,
-                                     .prefetch = 7,
-                                     .budget = ps::memory_budget::bytes(slot_bytes),
-                                     .when_over_budget = ps::budget_action::fewer_slots});
+    auto loader =
+        loader_on(device, {.workers = workers,
+                           .prefetch = 7,
+                           .memory = {.budget = ps::memory_budget::bytes(slot_bytes),
+                                      .when_over_budget = ps::budget_action::fewer_slots}});
     auto range = loader.epoch(0);
     auto it = range.begin();
     const auto kept = std::move(*it);
     CHECK_THROWS_MATCHES(++it, ps::leases_exhausted,
                          Catch::Matchers::Message(
                              "loader: all 1 host slots are held as leases: release one, or raise "
-                             "budget, which had no room for the 8 that were asked for"));
+                             "memory.budget, which had no room for the 8 that were asked for"));
   }
 }
 
@@ -196,7 +200,8 @@ TEST_CASE("loaders that are given one budget share it", "[load][promise:bounded-
   const ledger_device device;
   const auto budget = ps::memory_budget::bytes(6 * slot_bytes);
   const ps::loader_options options{
-      .prefetch = 3, .budget = budget, .when_over_budget = ps::budget_action::fewer_slots};
+      .prefetch = 3,
+      .memory = {.budget = budget, .when_over_budget = ps::budget_action::fewer_slots}};
   std::optional first{loader_on(device, options)};
   const auto second = loader_on(device, options);
   CHECK(first->footprint().slot_count == 4);
@@ -220,7 +225,7 @@ TEST_CASE("without a shared budget each loader has its own", "[load]") {
   const ps::loader_options options{.prefetch = 3};
   const auto first = loader_on(device, options);
   const auto second = loader_on(device, options);
-  CHECK_FALSE(first.options().budget.has_value());
+  CHECK_FALSE(first.options().memory.budget.has_value());
   CHECK(first.footprint().slot_count + second.footprint().slot_count == 8);
 }
 
@@ -231,10 +236,11 @@ TEST_CASE("slots that the device refuses are given back to the budget", "[load]"
     }
   };
   const auto budget = ps::memory_budget::bytes(1 << 20);
-  CHECK_THROWS_AS(
-      (ps::loader{
-          numbered{100}, ps::sequential{}, never_pins{}, {.batch_size = 10, .budget = budget}}),
-      ps::out_of_memory);
+  CHECK_THROWS_AS((ps::loader{numbered{100},
+                              ps::sequential{},
+                              never_pins{},
+                              {.batch_size = 10, .memory = {.budget = budget}}}),
+                  ps::out_of_memory);
   CHECK(budget.used() == 0);
 }
 
@@ -274,10 +280,11 @@ TEST_CASE("loaders of several threads on one budget take no more than it has", "
       threads.emplace_back([&] {
         for (int turn = 0; turn < 20; ++turn) {
           try {
-            auto loader = loader_on(device, {.workers = 1,
-                                             .prefetch = 3,
-                                             .budget = budget,
-                                             .when_over_budget = ps::budget_action::fewer_slots});
+            auto loader = loader_on(
+                device,
+                {.workers = 1,
+                 .prefetch = 3,
+                 .memory = {.budget = budget, .when_over_budget = ps::budget_action::fewer_slots}});
             ++made;
             if (device.pinned_bytes() > budget.limit()) ++wrong;
             std::uint64_t sum = 0;

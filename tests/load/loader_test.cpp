@@ -86,9 +86,10 @@ TEST_CASE("the last batch is kept, dropped or padded from the epoch's start", "[
 }
 
 TEST_CASE("a batch larger than the dataset is padded by wrapping as often as it takes", "[load]") {
-  ps::loader loader{numbered{3},
-                    ps::sequential{},
-                    {.batch_size = 8, .last_batch = ps::partial_batch::pad, .run = 2}};
+  ps::loader loader{
+      numbered{3},
+      ps::sequential{},
+      {.batch_size = 8, .last_batch = ps::partial_batch::pad, .tuning = {.chunk = 2}}};
   CHECK(all_labels(loader.epoch(0)) == std::vector<std::uint64_t>{0, 1, 2, 0, 1, 2, 0, 1});
 }
 
@@ -131,7 +132,7 @@ TEST_CASE("slots beyond the budget are refused with need, limit and remedy, befo
                {.batch_size = 1024,
                 .workers = 1,
                 .prefetch = 9,
-                .budget = ps::memory_budget::bytes(100'000)}};
+                .memory = {.budget = ps::memory_budget::bytes(100'000)}}};
   });
   CHECK(error.need() == 10 * 1024 * 40);
   CHECK(error.limit() == 100'000);
@@ -173,7 +174,7 @@ TEST_CASE("memory that can't be page-locked throws, or is visibly pageable where
   ps::loader loader{numbered{100},
                     ps::sequential{},
                     never_pins{},
-                    {.batch_size = 10, .prefetch = 9, .pageable_fallback = true}};
+                    {.batch_size = 10, .prefetch = 9, .memory = {.pageable_fallback = true}}};
   CHECK_FALSE(loader.footprint().pinned);
   CHECK(loader.footprint().bytes == 7680);
   CHECK(all_labels(loader.epoch(0)).size() == 100);
@@ -289,7 +290,8 @@ TEST_CASE("the error of the lowest position counts when several samples of a bat
       if (index % 8 == 3) throw bad_sample(index);
     }
   };
-  ps::loader loader{all_bad{}, ps::sequential{}, {.batch_size = 64, .workers = 4, .run = 1}};
+  ps::loader loader{
+      all_bad{}, ps::sequential{}, {.batch_size = 64, .workers = 4, .tuning = {.chunk = 1}}};
   for (int round = 0; round < 50; ++round) {
     const auto error = error_of<bad_sample>([&] { shapes_of(loader.epoch(0)); });
     CHECK(error.index == 3);

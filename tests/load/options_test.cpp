@@ -50,12 +50,12 @@ TEST_CASE("automatic is no number, and its cap is at least one worker and has a 
   CHECK(refused({.workers = automatic}) == "none");
   CHECK(refused({.workers = automatic, .prefetch = automatic}) == "none");
   CHECK(refused({.workers = 0, .prefetch = automatic}) == "none");
-  CHECK(refused({.workers = automatic, .cpus = 1}) == "none");
-  CHECK(refused({.workers = automatic, .cpus = 4096}) == "none");
-  CHECK(refused({.workers = automatic, .cpus = 0}) == "cpus");
-  CHECK(refused({.workers = automatic, .cpus = 4097}) == "cpus");
-  CHECK(refused({.workers = 4, .cpus = 4}) == "cpus");
-  CHECK(refused({.workers = 4, .cpus = 0}) == "cpus");
+  CHECK(refused({.workers = automatic, .tuning = {.cpus = 1}}) == "none");
+  CHECK(refused({.workers = automatic, .tuning = {.cpus = 4096}}) == "none");
+  CHECK(refused({.workers = automatic, .tuning = {.cpus = 0}}) == "tuning.cpus");
+  CHECK(refused({.workers = automatic, .tuning = {.cpus = 4097}}) == "tuning.cpus");
+  CHECK(refused({.workers = 4, .tuning = {.cpus = 4}}) == "tuning.cpus");
+  CHECK(refused({.workers = 4, .tuning = {.cpus = 0}}) == "tuning.cpus");
 }
 
 TEST_CASE("automatic workers are the cores that may be used, less one for the step",
@@ -69,7 +69,7 @@ TEST_CASE("automatic workers are the cores that may be used, less one for the st
   CHECK(workers(2) == 1);
   CHECK(workers(1) == 1);
   CHECK(workers(100'000) == 4096);
-  CHECK(resolved({.workers = automatic, .cpus = 5}, 2).workers == 5);
+  CHECK(resolved({.workers = automatic, .tuning = {.cpus = 5}}, 2).workers == 5);
   CHECK(resolved({.workers = 3}, 2).workers == 3);
   CHECK(resolved({.workers = automatic}).workers >= 1);
 
@@ -93,23 +93,27 @@ TEST_CASE("automatic prefetch takes slots for twice what is usual", "[load]") {
 }
 
 TEST_CASE("the error policy is an option like the others", "[load]") {
-  CHECK(refused({.on_error = {.retries = 3, .action = ps::error_action::skip}}) == "none");
-  CHECK(refused({.on_error = {.retries = 1000}}) == "on_error.retries");
-  CHECK(refused({.on_error = {.largest_share = -1}}) == "on_error.largest_share");
+  CHECK(refused({.faults = {.on_error = {.retries = 3, .action = ps::error_action::skip}}}) ==
+        "none");
+  CHECK(refused({.faults = {.on_error = {.retries = 1000}}}) == "faults.on_error.retries");
+  CHECK(refused({.faults = {.on_error = {.largest_share = -1}}}) ==
+        "faults.on_error.largest_share");
 }
 
 TEST_CASE("a read limit is a positive time, and a timeout needs a worker thread", "[load]") {
   using std::chrono::milliseconds;
-  CHECK(refused({.workers = 0, .stall_warning = milliseconds{1}}) == "none");
-  CHECK(refused({.workers = 1, .timeout = milliseconds{1}}) == "none");
-  CHECK(refused({.stall_warning = milliseconds{-1}}) == "stall_warning");
-  CHECK(refused({.timeout = milliseconds{-1}}) == "timeout");
-  CHECK(refused({.workers = 0, .timeout = milliseconds{1}}) == "timeout");
-  CHECK(refused({.stall_warning = milliseconds{2}, .timeout = milliseconds{3}}) == "none");
-  CHECK(refused({.stall_warning = milliseconds{3}, .timeout = milliseconds{3}}) == "stall_warning");
+  CHECK(refused({.workers = 0, .faults = {.stall_warning = milliseconds{1}}}) == "none");
+  CHECK(refused({.workers = 1, .faults = {.timeout = milliseconds{1}}}) == "none");
+  CHECK(refused({.faults = {.stall_warning = milliseconds{-1}}}) == "faults.stall_warning");
+  CHECK(refused({.faults = {.timeout = milliseconds{-1}}}) == "faults.timeout");
+  CHECK(refused({.workers = 0, .faults = {.timeout = milliseconds{1}}}) == "faults.timeout");
+  CHECK(refused({.faults = {.stall_warning = milliseconds{2}, .timeout = milliseconds{3}}}) ==
+        "none");
+  CHECK(refused({.faults = {.stall_warning = milliseconds{3}, .timeout = milliseconds{3}}}) ==
+        "faults.stall_warning");
   const auto ignore = [](const ps::stalled_read&) {};
-  CHECK(refused({.timeout = milliseconds{3}, .on_stall = ignore}) == "none");
-  CHECK(refused({.on_stall = ignore}) == "on_stall");
+  CHECK(refused({.faults = {.timeout = milliseconds{3}, .on_stall = ignore}}) == "none");
+  CHECK(refused({.faults = {.on_stall = ignore}}) == "faults.on_stall");
 }
 
 TEST_CASE("an option that can't work is refused by its name", "[load][promise:honest-7]") {
@@ -130,10 +134,10 @@ TEST_CASE(
     "slots are pinned unless the option says not, and pageable after a failure only where allowed",
     "[load]") {
   CHECK(ps::detail::slot_memory({}) == ps::detail::memory_kind::pinned);
-  CHECK(ps::detail::slot_memory({.pageable_fallback = true}) ==
+  CHECK(ps::detail::slot_memory({.memory = {.pageable_fallback = true}}) ==
         ps::detail::memory_kind::pinned_or_pageable);
   CHECK(ps::detail::slot_memory({.pinned = false}) == ps::detail::memory_kind::pageable);
-  CHECK(ps::detail::slot_memory({.pinned = false, .pageable_fallback = true}) ==
+  CHECK(ps::detail::slot_memory({.pinned = false, .memory = {.pageable_fallback = true}}) ==
         ps::detail::memory_kind::pageable);
 }
 
@@ -182,14 +186,15 @@ TEST_CASE("a run of small samples is at least a page", "[load]") {
 }
 
 TEST_CASE("a requested run length is used, up to the batch size", "[load]") {
-  CHECK(ps::detail::run_size({.batch_size = 64, .workers = 4, .run = 3}, 1) == 3);
-  CHECK(ps::detail::run_size({.batch_size = 64, .workers = 0, .run = 3}, 1) == 3);
-  CHECK(ps::detail::run_size({.batch_size = 64, .workers = 4, .run = 1000}, 1) == 64);
+  CHECK(ps::detail::run_size({.batch_size = 64, .workers = 4, .tuning = {.chunk = 3}}, 1) == 3);
+  CHECK(ps::detail::run_size({.batch_size = 64, .workers = 0, .tuning = {.chunk = 3}}, 1) == 3);
+  CHECK(ps::detail::run_size({.batch_size = 64, .workers = 4, .tuning = {.chunk = 1000}}, 1) == 64);
 }
 
 TEST_CASE("no batch is cut into more runs than a claim can count", "[load]") {
   for (const std::size_t batch : {most_runs, most_runs + 1, 10 * most_runs, 10 * most_runs + 7}) {
-    const auto run = ps::detail::run_size({.batch_size = batch, .workers = 4, .run = 1}, 1);
+    const auto run =
+        ps::detail::run_size({.batch_size = batch, .workers = 4, .tuning = {.chunk = 1}}, 1);
     INFO("batch_size " << batch << ", run " << run);
     CHECK(runs(batch, run) <= most_runs);
     CHECK(run <= batch / most_runs + 1);  // and no longer than that takes

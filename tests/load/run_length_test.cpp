@@ -64,8 +64,8 @@ TEST_CASE("reads whose run length is fixed are not timed", "[load]") {
   CHECK_FALSE(run_length{{.batch_size = 64, .workers = 8}, sample}.is_timed(0));
   CHECK_FALSE(run_length{{.batch_size = 64, .workers = 1}, 4}.is_timed(0));
   CHECK_FALSE(run_length{{.batch_size = 64, .workers = 0}, 4}.is_timed(0));
-  CHECK_FALSE(run_length{{.batch_size = 64, .workers = 8, .run = 7}, 4}.is_timed(0));
-  CHECK(run_length{{.batch_size = 64, .workers = 8, .run = 7}, 4}.samples() == 7);
+  CHECK_FALSE(run_length{{.batch_size = 64, .workers = 8, .tuning = {.chunk = 7}}, 4}.is_timed(0));
+  CHECK(run_length{{.batch_size = 64, .workers = 8, .tuning = {.chunk = 7}}, 4}.samples() == 7);
 }
 
 TEST_CASE("all workers share the first batch, however small its samples are",

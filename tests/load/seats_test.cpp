@@ -96,9 +96,9 @@ TEST_CASE("the end wakes all workers, and none sleeps again", "[load]") {
 TEST_CASE("batches come in order however seats open and close under the workers",
           "[load][promise:bounded-4]") {
   constexpr std::uint64_t batches = 3000;
-  const auto flow =
-      ps::detail::make_flow<numbered>(numbered{batches * 6}, ps::sequential{}, ps::cpu_device{},
-                                      {.batch_size = 6, .workers = 4, .prefetch = 2, .run = 1});
+  const auto flow = ps::detail::make_flow<numbered>(
+      numbered{batches * 6}, ps::sequential{}, ps::cpu_device{},
+      {.batch_size = 6, .workers = 4, .prefetch = 2, .tuning = {.chunk = 1}});
   const auto [to_schedule, to_delivery, to_seats, to_slots] = members_of(parts_of_core{});
   auto& core = flow->core();
   auto& schedule = core.*to_schedule;

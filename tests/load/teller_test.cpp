@@ -35,7 +35,7 @@ struct telling {
       : batches(ps::detail::epoch_plan{10, 4, last}) {
     data.keeps = keeps;
     data.foresees = foresees;
-    options.read_ahead = read_ahead;
+    options.ahead.bytes = read_ahead;
     options.workers = 0;
     teller.emplace(data, 10, sampler, batches, layout, options, observer);
   }

@@ -72,7 +72,7 @@ outcome read_next_to(const std::string& there, ps::loader_options options) {
   device.node = 1;
   device.sysfs = files.root() + "/sys";
   options.batch_size = 4;
-  options.run = 1;
+  options.tuning.chunk = 1;
   const watched data;
   outcome found;
   {
@@ -162,7 +162,9 @@ TEST_CASE("workers run anywhere where that was asked for, or nothing else is pos
     ps::worker_cores expected;
   };
   const std::vector<way> ways{
-      {first, {.workers = 2, .placement = ps::worker_placement::anywhere}, {.binding = not_asked}},
+      {first,
+       {.workers = 2, .tuning = {.placement = ps::worker_placement::anywhere}},
+       {.binding = not_asked}},
       {first, {.workers = 0}, {.binding = no_workers, .node = 1}},
       {"65535", {.workers = 2}, {.binding = outside_mask, .node = 1}},
       {"", {.workers = 2}, {.binding = unknown_cores, .node = 1}},
@@ -185,12 +187,13 @@ TEST_CASE("a device without a node has workers anywhere, and so says the footpri
   CHECK(loader.footprint().workers == ps::worker_cores{});
   const auto need = ps::footprint<watched::record_type>({}, options);
   CHECK(need == loader.footprint());
-  const ps::loader free_to_go{watched{},
-                              ps::sequential{},
-                              device,
-                              {.workers = 1, .placement = ps::worker_placement::anywhere}};
+  const ps::loader free_to_go{
+      watched{},
+      ps::sequential{},
+      device,
+      {.workers = 1, .tuning = {.placement = ps::worker_placement::anywhere}}};
   const auto also = ps::footprint<watched::record_type>(
-      {}, {.workers = 1, .placement = ps::worker_placement::anywhere});
+      {}, {.workers = 1, .tuning = {.placement = ps::worker_placement::anywhere}});
   CHECK(also == free_to_go.footprint());
 }
 

@@ -38,7 +38,7 @@ TEST_CASE("every option is parsed into its member", "[mlp]") {
                            "7",           "--depth",    "4",        "--augment",
                            "--mode",      "overlapped", "--seed",   "18446744073709551615",
                            "--repeat",    "3",          "--json",   "out.json",
-                           "--run",       "16"})
+                           "--chunk",     "16"})
                         .line;
   REQUIRE_FALSE(line.exit_status.has_value());
   const auto& o = line.chosen;
@@ -47,7 +47,7 @@ TEST_CASE("every option is parsed into its member", "[mlp]") {
   CHECK(o.batch == 100);
   CHECK(o.workers == 0);
   CHECK(o.prefetch == 7);
-  CHECK(o.run == 16);
+  CHECK(o.chunk == 16);
   CHECK(o.depth == 4);
   CHECK(o.augment);
   CHECK(o.modes == std::vector{mlp::technique::overlapped});

@@ -164,7 +164,7 @@ void step_through(Loop& loop) {
 
 void walk(std::size_t workers, bool is_fed) {
   seen().finished.clear();
-  const ps::loader_options options{.batch_size = 10, .workers = workers, .run = 5};
+  const ps::loader_options options{.batch_size = 10, .workers = workers, .tuning = {.chunk = 5}};
   if (is_fed) {
     ps::transfer feed{ps::loader{numbers{}, ps::sequential{}, options}};
     step_through(feed);

@@ -91,14 +91,15 @@ TEST_CASE("reads that wait are told of read-ahead, where the source could use it
   const auto plain = said_of({});
   CHECK(plain.limit == loop_limit::storage);
   CHECK(plain.wanted_read_ahead == 0);
-  CHECK_THAT(plain.remedy, !Catch::Matchers::Contains("read_ahead"));
+  CHECK_THAT(plain.remedy, !Catch::Matchers::Contains(".ahead"));
   constexpr std::uint64_t most = static_cast<std::uint64_t>(-1);
   // It is told nothing: what it keeps, and no more than 64 MiB at first.
   const auto untold = said_of({.source_bytes = 1000});
   CHECK(untold.wanted_read_ahead == 1000);
-  CHECK(untold.remedy == plain.remedy +
-                             " Or .read_ahead = 1000: the source can fetch before workers ask; "
-                             "the gain is not known.");
+  CHECK(untold.remedy ==
+        plain.remedy +
+            " Or .ahead = {.bytes = 1000}: the source can fetch before workers ask; "
+            "the gain is not known.");
   CHECK(untold.gain == plain.gain);
   CHECK(said_of({.source_bytes = most}).wanted_read_ahead == 64U << 20U);
   const played_loop many{
@@ -112,9 +113,10 @@ TEST_CASE("reads that wait are told of read-ahead, where the source could use it
   // It is told too late.
   const auto late = said_of({.most_bytes = 300, .samples = 80, .late = 11, .source_bytes = 1000});
   CHECK(late.wanted_read_ahead == 600);
-  CHECK_THAT(late.remedy, Catch::Matchers::EndsWith(
-                              " 11 samples were told too late: .read_ahead = 600; the gain is not "
-                              "known."));
+  CHECK_THAT(late.remedy,
+             Catch::Matchers::EndsWith(
+                 " 11 samples were told too late: .ahead = {.bytes = 600}; the gain is not "
+                 "known."));
   CHECK(said_of({.most_bytes = 300, .samples = 80, .late = 10, .source_bytes = 1000}).remedy ==
         plain.remedy);
   CHECK(said_of({.most_bytes = 700, .samples = 8, .late = 2, .source_bytes = 1000})

@@ -147,7 +147,8 @@ TEST_CASE("a batch that fails is no step, and its failed run is not counted", "[
   const auto workers = GENERATE(std::size_t{0}, std::size_t{1});
   numbered data{30};
   data.state->bad = 12;
-  ps::loader loader{data, ps::sequential{}, {.batch_size = 10, .workers = workers, .run = 10}};
+  ps::loader loader{
+      data, ps::sequential{}, {.batch_size = 10, .workers = workers, .tuning = {.chunk = 10}}};
   const auto consume = [&] {
     for (auto& batch : loader.epoch(0)) static_cast<void>(batch);
   };
@@ -389,7 +390,7 @@ TEST_CASE("snapshots are taken from another thread while four workers run", "[ob
   ps::loader loader{numbered{1000},
                     ps::shuffled{.seed = 1},
                     device,
-                    {.batch_size = 16, .workers = 4, .prefetch = 3, .run = 2}};
+                    {.batch_size = 16, .workers = 4, .prefetch = 3, .tuning = {.chunk = 2}}};
   ps::transfer feed{loader, stream};
   std::atomic<bool> is_over{false};
   std::thread looker{[&] {

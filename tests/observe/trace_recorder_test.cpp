@@ -115,8 +115,9 @@ TEST_CASE("every batch can be followed from its reads to its release",
   ps::trace_recorder recorder;
   ps::loader loader{numbered{103},
                     ps::shuffled{.seed = 1},
-                    {.batch_size = 10, .workers = workers, .trace = &recorder}};
-  ps::transfer feed{loader, ps::cpu_device{}, unchanged, {.depth = 2, .trace = &recorder}};
+                    {.batch_size = 10, .workers = workers, .observe = {.trace = &recorder}}};
+  ps::transfer feed{
+      loader, ps::cpu_device{}, unchanged, {.depth = 2, .observe = {.trace = &recorder}}};
   for (auto& batch : feed.epochs(0, 2)) static_cast<void>(batch);
 
   const auto trace = recorder.snapshot();
@@ -144,8 +145,9 @@ TEST_CASE("every batch can be followed from its reads to its release",
 
 TEST_CASE("a loop over a loader has its steps and its leases recorded", "[observe]") {
   ps::trace_recorder recorder;
-  ps::loader loader{
-      numbered{30}, ps::sequential{}, {.batch_size = 10, .workers = 1, .trace = &recorder}};
+  ps::loader loader{numbered{30},
+                    ps::sequential{},
+                    {.batch_size = 10, .workers = 1, .observe = {.trace = &recorder}}};
   for (auto& batch : loader.epoch(0)) static_cast<void>(batch);
   auto all = by_batch(recorder.snapshot());
   REQUIRE(all.size() == 3);
@@ -166,9 +168,10 @@ TEST_CASE("without a recorder nothing is recorded", "[observe]") {
 
 TEST_CASE("a lease that another thread ends is recorded when it ends", "[observe]") {
   ps::trace_recorder recorder;
-  ps::loader loader{numbered{20},
-                    ps::sequential{},
-                    {.batch_size = 10, .workers = 1, .prefetch = 3, .trace = &recorder}};
+  ps::loader loader{
+      numbered{20},
+      ps::sequential{},
+      {.batch_size = 10, .workers = 1, .prefetch = 3, .observe = {.trace = &recorder}}};
   std::vector<decltype(loader)::batch_type> kept;
   for (auto& batch : loader.epoch(0)) kept.push_back(std::move(batch));
   const auto leases = [&] {
@@ -185,9 +188,10 @@ TEST_CASE("a lease that another thread ends is recorded when it ends", "[observe
 
 TEST_CASE("loader, feed and leases may outlive their recorder", "[observe]") {
   std::optional<ps::trace_recorder> recorder{std::in_place};
-  ps::loader loader{
-      numbered{30}, ps::sequential{}, {.batch_size = 10, .workers = 2, .trace = &*recorder}};
-  ps::transfer feed{loader, {.trace = &*recorder}};
+  ps::loader loader{numbered{30},
+                    ps::sequential{},
+                    {.batch_size = 10, .workers = 2, .observe = {.trace = &*recorder}}};
+  ps::transfer feed{loader, {.observe = {.trace = &*recorder}}};
   auto range = feed.epochs(0, 2);
   auto batch = range.begin();
   recorder.reset();
@@ -201,7 +205,9 @@ TEST_CASE("waits are recorded with the batch that they were for", "[observe][pro
   const numbered data{40};
   data.state->gate.store(1);
   ps::loader loader{
-      data, ps::sequential{}, {.batch_size = 10, .workers = 1, .prefetch = 1, .trace = &recorder}};
+      data,
+      ps::sequential{},
+      {.batch_size = 10, .workers = 1, .prefetch = 1, .observe = {.trace = &recorder}}};
   auto range = loader.epoch(0);
   std::thread opens{[&] {
     look_until([&] { return loader.stats().wait_for_ready.count == 1; });
@@ -288,8 +294,9 @@ TEST_CASE("a worker's sleep without a seat is recorded, and what was before is s
 TEST_CASE("a ring keeps the newest events, and says how many it has lost",
           "[observe][promise:honest-19]") {
   ps::trace_recorder recorder{{.capacity = 16}};
-  ps::loader loader{
-      numbered{1000}, ps::sequential{}, {.batch_size = 10, .workers = 1, .trace = &recorder}};
+  ps::loader loader{numbered{1000},
+                    ps::sequential{},
+                    {.batch_size = 10, .workers = 1, .observe = {.trace = &recorder}}};
   for (auto& batch : loader.epoch(0)) static_cast<void>(batch);
   const auto trace = recorder.snapshot();
   const auto& consumer = track_of(trace, "penstock consumer");
@@ -334,8 +341,8 @@ TEST_CASE("snapshots are taken while four workers run", "[observe][promise:hones
   ps::trace_recorder recorder{{.capacity = 16}};
   ps::loader loader{numbered{4000},
                     ps::shuffled{.seed = 1},
-                    {.batch_size = 10, .workers = 4, .trace = &recorder}};
-  ps::transfer feed{loader, {.trace = &recorder}};
+                    {.batch_size = 10, .workers = 4, .observe = {.trace = &recorder}}};
+  ps::transfer feed{loader, {.observe = {.trace = &recorder}}};
   std::atomic<bool> is_over{false};
   std::uint64_t wrong = 0;
   std::thread looks{[&] {
@@ -365,12 +372,12 @@ TEST_CASE("snapshots are taken while four workers run", "[observe][promise:hones
 
 TEST_CASE("two loaders of one recorder have tracks and batches of their own", "[observe]") {
   ps::trace_recorder recorder;
-  const ps::loader_options options{.batch_size = 10, .workers = 1, .trace = &recorder};
+  const ps::loader_options options{.batch_size = 10, .workers = 1, .observe = {.trace = &recorder}};
   ps::loader train{numbered{30}, ps::sequential{}, options};
   ps::loader test{numbered{30}, ps::sequential{}, options};
-  ps::transfer feed{test, {.depth = 1, .trace = &recorder}};
+  ps::transfer feed{test, {.depth = 1, .observe = {.trace = &recorder}}};
   ps::loader other{numbered{30}, ps::sequential{}, {.batch_size = 10}};
-  const ps::transfer alone{other, {.depth = 1, .trace = &recorder}};
+  const ps::transfer alone{other, {.depth = 1, .observe = {.trace = &recorder}}};
   const auto trace = recorder.snapshot();
   CHECK(track_of(trace, "penstock worker 0").flow == 1);
   CHECK(track_of(trace, "penstock worker 0 (2)").flow == 2);
@@ -394,7 +401,8 @@ TEST_CASE("a recorder refuses a capacity that is no power of two in its limits",
 TEST_CASE("times of a trace are those of the steady clock", "[observe]") {
   const auto before = std::chrono::steady_clock::now().time_since_epoch();
   ps::trace_recorder recorder;
-  ps::loader loader{numbered{30}, ps::sequential{}, {.batch_size = 10, .trace = &recorder}};
+  ps::loader loader{
+      numbered{30}, ps::sequential{}, {.batch_size = 10, .observe = {.trace = &recorder}}};
   look_until([&] { return std::chrono::steady_clock::now().time_since_epoch() - before > 5ms; });
   for (auto& batch : loader.epoch(0)) static_cast<void>(batch);
   const auto trace = recorder.snapshot();

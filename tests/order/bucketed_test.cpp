@@ -193,7 +193,7 @@ TEST_CASE("a loader gives the same bucketed batches for any workers", "[order][p
   const auto labels = [&](std::size_t workers) {
     ps::loader loader{numbered{.count = 200},
                       ps::bucketed{lengths, {.seed = 5, .batch_size = 8, .window = 2}},
-                      {.batch_size = 8, .workers = workers, .prefetch = 8, .run = 1}};
+                      {.batch_size = 8, .workers = workers, .prefetch = 8, .tuning = {.chunk = 1}}};
     indices all;
     for (auto& batch : loader.epochs(0, 2)) {
       const auto some = ps::get<"label">(batch).flat();

@@ -80,10 +80,11 @@ class Anything:
         return None
 
 
-parts = {"gzip": ("zlib", "ZLIB"), "http": ("libcurl", "CURL"),
-         "jpeg": ("libjpeg-turbo", "JPEG"), "mds": ("nlohmann_json", "nlohmann_json"), "png": ("libpng", "PNG"),
-         "zstd": ("zstd", "zstd")}
-for wanted in ({*parts, "lockfree"}, {"gzip"}, {"http"}, {"jpeg"}, {"lockfree"}, {"mds"}, {"png"}, {"zstd"}, set()):
+# CMake's name for what switches a part off, and what the part requires.
+parts = {"cache": ("xxHash", "xxhash"), "gzip": ("ZLIB", "zlib"), "http": ("CURL", "libcurl pugixml openssl"),
+         "jpeg": ("JPEG", "libjpeg-turbo"), "mds": ("nlohmann_json", "nlohmann_json openssl xxhash"),
+         "png": ("PNG", "libpng"), "zstd": ("zstd", "zstd")}
+for wanted in ({*parts, "lockfree"}, {"cache"}, {"gzip"}, {"http"}, {"jpeg"}, {"lockfree"}, {"mds"}, {"png"}, {"zstd"}, set()):
     recipe = conanfile.PenstockRecipe()
     recipe.recipe_folder = recipe.source_folder = root
     recipe.package_folder = os.path.join(root, "none")
@@ -97,15 +98,18 @@ for wanted in ({*parts, "lockfree"}, {"gzip"}, {"http"}, {"jpeg"}, {"lockfree"},
     recipe.set_version()
     assert recipe.version == version, f"conanfile.py gives {recipe.version}, not {version}"
     recipe.requirements()
-    boost = ["boost"] if "lockfree" in wanted else []
-    assert needed == boost + [parts[part][0] for part in parts if part in wanted], needed
+    expected = {"boost"} if "lockfree" in wanted else set()
+    for part in parts:
+        expected.update(parts[part][1].split() if part in wanted else [])
+    assert sorted(needed) == sorted(expected), needed
     for step in ("validate", "layout", "generate", "build", "package", "package_id", "package_info"):
         getattr(recipe, step)()
     expected = ["C++20", "deps", "toolchain", "configure", "install", "copy LICENSE"]
     assert steps == expected, steps
     assert variables["PENSTOCK_LOCKFREE"] is ("lockfree" in wanted)
+    kept = wanted | ({"cache"} if "mds" in wanted else set())  # MDS needs what the cache does
     for part in parts:
-        assert variables[f"CMAKE_DISABLE_FIND_PACKAGE_{parts[part][1]}"] is (part not in wanted)
+        assert variables[f"CMAKE_DISABLE_FIND_PACKAGE_{parts[part][0]}"] is (part not in kept)
 
 cmake = load(None, os.path.join(root, "CMakeLists.txt"))
 for name in variables:
@@ -115,7 +119,7 @@ assert conanfile.PenstockRecipe.name == "penstock"
 # What Conan exports has to hold everything that the configuration without tests reads.
 exported = conanfile.PenstockRecipe.exports_sources
 for path in ("CMakeLists.txt", "LICENSE", "cmake/penstock_install.cmake", "docs/Doxyfile.in",
-             "include/penstock/penstock.hpp"):
+             "include/penstock/penstock.hpp", "cmake/penstock.cpp"):
     assert os.path.exists(os.path.join(root, path)), path
     assert any(fnmatch.fnmatch(path, pattern) for pattern in exported), f"{path} is not exported"
 

@@ -3,7 +3,7 @@
 # stand-ins of vcpkg's functions, the conanfile (where there is Python) on stand-ins of Conan's
 # classes.
 #   cmake -Droot=<the repository> -Dwork=<scratch> -Dgenerator=... -Dmake=... -Dboost=<the headers'
-#   folder> -Dcompiler=... -Dversion=... -Dcomponents=<gzip,http,jpeg,lockfree,mds,png,zstd> -P recipes.cmake
+#   folder> -Dcompiler=... -Dversion=... -Dcomponents=<cache,gzip,http,jpeg,lockfree,mds,png,zstd> -P recipes.cmake
 cmake_policy(VERSION 3.25)
 file(REMOVE_RECURSE "${work}")
 
@@ -93,14 +93,14 @@ function(check_port features)
   set(package "${CURRENT_PACKAGES_DIR}/share/penstock")
   must_exist(
     "${CURRENT_PACKAGES_DIR}/include/penstock/penstock.hpp" "${package}/penstock-config.cmake"
-    "${package}/penstock-config-version.cmake" "${package}/copyright"
+    "${package}/penstock-config-version.cmake" "${package}/penstock.cpp" "${package}/copyright"
   )
   # vcpkg refuses a package with anything else beside include and share, or an empty folder.
   file(GLOB left RELATIVE "${CURRENT_PACKAGES_DIR}" "${CURRENT_PACKAGES_DIR}/*")
   if(NOT left STREQUAL "include;share")
     message(FATAL_ERROR "the port leaves ${left}, not just include and share")
   endif()
-  foreach(component IN ITEMS gzip http jpeg lockfree mds png zstd)
+  foreach(component IN ITEMS cache gzip http jpeg lockfree mds png zstd)
     set(has FALSE)
     if(EXISTS "${package}/penstock-${component}-targets.cmake")
       set(has TRUE)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSL-1.0
 # The test: cmake -Dbuild=<penstock's build tree> -Dsource=<this folder> -Dwork=<scratch>
 #   -Dgenerator=... -Dmake=... -Dboost=<the headers' folder> -Dcompiler=... -Dversion=...
-#   -Dcomponents=<gzip,http,jpeg,lockfree,mds,nvimgcodec,png,safetensors,search,torch,zstd> -Dcuda=ON|OFF -Ddouble=ON|OFF
+#   -Dcomponents=<cache,gzip,http,jpeg,lockfree,mds,nvimgcodec,png,safetensors,search,torch,zstd> -Dcuda=ON|OFF -Ddouble=ON|OFF
 #   -Dways=<find,subdirectory,fetch,plain> -Dtorch=<libtorch's folder>
 #   -Dnvimgcodec=<nvImageCodec's folder> -P run.cmake
 file(REMOVE_RECURSE "${work}")

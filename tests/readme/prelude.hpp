@@ -29,6 +29,9 @@
 #include <penstock/observe.hpp>
 #include <penstock/order/block_shuffled.hpp>
 #include <penstock/order/bucketed.hpp>
+#include <penstock/order/mixture.hpp>
+#include <penstock/order/prioritized.hpp>
+#include <penstock/order/by_tokens.hpp>
 #include <penstock/penstock.hpp>
 #include <penstock/transfer/bulk.hpp>
 #include <penstock/transfer/results.hpp>
@@ -49,8 +52,9 @@
 #include <penstock_ext/search/option_search.hpp>
 #include <penstock_ext/search/tuned_text.hpp>
 #include <penstock_ext/serve/batcher.hpp>
-#include <penstock_ext/store/cached_store.hpp>
+#include <penstock_ext/store/cache/cached_store.hpp>
 #include <penstock_ext/store/local_store.hpp>
+#include <penstock_ext/text/kept_lengths.hpp>
 
 #ifdef PENSTOCK_PAGES_JPEG
 #include <penstock_ext/image/jpeg/jpeg.hpp>

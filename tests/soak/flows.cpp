@@ -138,7 +138,8 @@ struct expected {
 /// What is read in place of a bad sample, if anything.
 std::optional<std::uint64_t> substitute_of(const config& how, std::uint64_t index,
                                            std::uint64_t epoch) {
-  if (how.options.on_error.action != ps::error_action::substitute || how.samples < 2) return {};
+  if (how.options.faults.on_error.action != ps::error_action::substitute || how.samples < 2)
+    return {};
   ps::detail::substitutes others{{.seed = how.options.seed, .epoch = epoch}, index, how.samples};
   for (int turn = 0; turn < ps::detail::substitutes::most; ++turn) {
     const std::uint64_t other = others.next();
@@ -160,7 +161,7 @@ expected expect(const config& how, const Sampler& sampler, const ps::batch_posit
     std::uint64_t index = 0;
     order.fill(k % drawn, std::span{&index, 1});
     if (is_one(how, index, 100, how.bad_in)) {
-      if (how.options.on_error.action == ps::error_action::skip) continue;
+      if (how.options.faults.on_error.action == ps::error_action::skip) continue;
       const auto other = substitute_of(how, index, at.epoch);
       if (!other) {
         batch.is_bad = true;
@@ -260,9 +261,9 @@ class flow {
       auto options = how_.options;
       if (loop > 0) {  // the rest of it under other workers and prefetch
         options.workers = below(4);
-        options.cpus = ps::automatic;
+        options.tuning.cpus = ps::automatic;
         options.prefetch = below(5);
-        if (options.workers == 0) options.timeout = {};
+        if (options.workers == 0) options.faults.timeout = {};
       }
       const std::uint64_t way = below(6);
       auto transfer = how_.transfer;
@@ -538,33 +539,34 @@ config draw(std::mt19937_64& random) {
   how.hints_throw = below(4) == 0;
   how.flaky_in = one_of(std::uint64_t{0}, std::uint64_t{3});
   how.bad_in = one_of(std::uint64_t{0}, std::uint64_t{0}, std::uint64_t{15});
-  how.options = {.batch_size = 1 + below(12),
-                 .workers = below(5),
-                 .prefetch = below(6),
-                 .read_ahead = one_of(std::uint64_t{0}, std::uint64_t{200}, ~std::uint64_t{0}),
-                 .seed = below(1000),
-                 .last_batch = one_of(ps::partial_batch::keep, ps::partial_batch::drop,
-                                      ps::partial_batch::pad),
-                 .in_order = below(4) != 0,
-                 .run = one_of(std::size_t{0}, std::size_t{1}, std::size_t{3}),
-                 .when_held = ps::held_action::wait,
-                 .on_error = {.retries = below(3),
+  how.options = {
+      .batch_size = 1 + below(12),
+      .workers = below(5),
+      .prefetch = below(6),
+      .seed = below(1000),
+      .last_batch =
+          one_of(ps::partial_batch::keep, ps::partial_batch::drop, ps::partial_batch::pad),
+      .in_order = below(4) != 0,
+      .when_held = ps::held_action::wait,
+      .ahead = {.bytes = one_of(std::uint64_t{0}, std::uint64_t{200}, ~std::uint64_t{0})},
+      .faults = {.on_error = {.retries = below(3),
                               .first_wait = std::chrono::milliseconds{0},
                               .action = one_of(ps::error_action::propagate, ps::error_action::skip),
                               .most_failures = ~std::uint64_t{0},
-                              .largest_share = 1}};
+                              .largest_share = 1}},
+      .tuning = {.chunk = one_of(std::size_t{0}, std::size_t{1}, std::size_t{3})}};
   if (below(4) == 0) {
     how.options.workers = ps::automatic;
-    how.options.cpus = 1 + below(4);
+    how.options.tuning.cpus = 1 + below(4);
   }
   if (below(5) == 0) how.options.prefetch = ps::automatic;
-  if (how.options.on_error.retries == 0) how.flaky_in = 0;
+  if (how.options.faults.on_error.retries == 0) how.flaky_in = 0;
   if (below(4) == 0) {  // long enough for a number that tunes itself to move
     how.samples = 150 + below(100);
     how.options.batch_size = 1 + below(2);
   }
   how.is_stopped = below(6) == 0;
-  if (how.options.workers != 0 && below(5) == 0) how.options.timeout = std::chrono::hours{1};
+  if (how.options.workers != 0 && below(5) == 0) how.options.faults.timeout = std::chrono::hours{1};
   if (below(2) == 0) {
     how.shelf = {.fails_in = one_of(0U, 0U, 2U, 5U),
                  .has_folder = below(6) == 0,
@@ -586,10 +588,10 @@ std::string describe(const config& how) {
   const auto& o = how.options;
   return "samples " + std::to_string(how.samples) + ", batch_size " + std::to_string(o.batch_size) +
          ", workers " + std::to_string(o.workers) + ", prefetch " + std::to_string(o.prefetch) +
-         ", run " + std::to_string(o.run) + ", read_ahead " + std::to_string(o.read_ahead) +
+         ", chunk " + std::to_string(o.tuning.chunk) + ", hints " + std::to_string(o.ahead.bytes) +
          ", depth " + std::to_string(how.transfer.depth) + ", last " +
          std::to_string(static_cast<int>(o.last_batch)) + ", then " +
-         std::to_string(static_cast<int>(o.on_error.action)) + ", bad_in " +
+         std::to_string(static_cast<int>(o.faults.on_error.action)) + ", bad_in " +
          std::to_string(how.bad_in) + ", flaky_in " + std::to_string(how.flaky_in) + ", ranks " +
          std::to_string(how.ranks) + (o.in_order ? "" : ", out of order") +
          (how.is_stopped ? ", stopped" : "") +
@@ -615,7 +617,7 @@ struct numbers {
   }
 };
 void run_substituted(config& how, std::mt19937_64& random) {
-  how.options.on_error.action = ps::error_action::substitute;
+  how.options.faults.on_error.action = ps::error_action::substitute;
   how.bad_in = 2 + random() % 12;
   how.options.in_order = true;
   how.samples = (std::max<std::uint64_t>)(how.samples, how.options.batch_size);

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include <penstock_ext/blob/stored_blobs.hpp>
-#include <penstock_ext/store/cached_store.hpp>
+#include <penstock_ext/store/cache/cached_store.hpp>
 
 #include "support/temp_dir.hpp"
 

@@ -124,11 +124,11 @@ TEST_CASE("a depth has limits, and its cap belongs to automatic", "[transfer]") 
   CHECK(refused({.depth = 1}) == "none");
   CHECK(refused({.depth = 0}) == "depth");
   CHECK(refused({.depth = 1025}) == "depth");
-  CHECK(refused({.depth = 3, .most_depth = 4}) == "most_depth");
+  CHECK(refused({.depth = 3, .tuning = {.most_depth = 4}}) == "tuning.most_depth");
   CHECK(refused(automatic_depth) == "none");
-  CHECK(refused({.depth = ps::automatic, .most_depth = 2}) == "none");
-  CHECK(refused({.depth = ps::automatic, .most_depth = 1}) == "most_depth");
-  CHECK(refused({.depth = ps::automatic, .most_depth = 1025}) == "most_depth");
+  CHECK(refused({.depth = ps::automatic, .tuning = {.most_depth = 2}}) == "none");
+  CHECK(refused({.depth = ps::automatic, .tuning = {.most_depth = 1}}) == "tuning.most_depth");
+  CHECK(refused({.depth = ps::automatic, .tuning = {.most_depth = 1025}}) == "tuning.most_depth");
 }
 
 TEST_CASE("an automatic depth grows while batches come sooner, and no further",
@@ -178,10 +178,14 @@ TEST_CASE("what leases hold is added to an automatic depth", "[transfer]") {
 TEST_CASE("with an automatic depth a new slot is taken where leases hold all, up to its cap",
           "[transfer][promise:bounded-4]") {
   const ledger_device device;
-  ps::loader loader{
-      depth_data{}, ps::sequential{}, device, {.batch_size = 10, .workers = 1, .indices = true}};
+  ps::loader loader{depth_data{},
+                    ps::sequential{},
+                    device,
+                    {.batch_size = 10, .workers = 1, .observe = {.indices = true}}};
   ps::trace_recorder recorder;
-  ps::transfer feed{loader, {.depth = ps::automatic, .most_depth = 5, .trace = &recorder}};
+  ps::transfer feed{
+      loader,
+      {.depth = ps::automatic, .observe = {.trace = &recorder}, .tuning = {.most_depth = 5}}};
   const std::size_t two = feed.device_bytes();
   CHECK(feed.depth() == 2);
   CHECK(feed.tuning().now == ps::tuning_setting{.depth = 2});
@@ -340,7 +344,7 @@ TEST_CASE("an automatic depth changes no batch, and its moves are in the trace",
     }
   };
   ps::transfer_options options = automatic_depth;
-  options.trace = &recorder;
+  options.observe.trace = &recorder;
   if (transforms) {
     const ps::cpu_device device;
     const auto same = [](auto in, auto out, ps::cpu_stream_ref stream) {
@@ -360,7 +364,8 @@ TEST_CASE("a footprint counts the most that an automatic depth may take", "[tran
   const auto extents = ps::record_extents<depth_record>{};
   const ps::loader_options load{.batch_size = 10, .workers = 1};
   CHECK(ps::footprint<depth_record>(extents, load, automatic_depth).device_slots == 8);
-  CHECK(ps::footprint<depth_record>(extents, load, {.depth = ps::automatic, .most_depth = 4})
+  CHECK(ps::footprint<depth_record>(extents, load,
+                                    {.depth = ps::automatic, .tuning = {.most_depth = 4}})
             .device_slots == 4);
   CHECK(ps::footprint<depth_record>(extents, load, {.depth = 5}).device_slots == 5);
   const auto bookkeeping = [&](const ps::transfer_options& feed) {

@@ -116,9 +116,9 @@ TEST_CASE("a transfer of a loader with a single slot delivers all batches in ord
                         {.batch_size = 10,
                          .workers = workers,
                          .prefetch = 7,
-                         .run = 3,
-                         .budget = ps::memory_budget::bytes(slot_bytes),
-                         .when_over_budget = ps::budget_action::fewer_slots}};
+                         .memory = {.budget = ps::memory_budget::bytes(slot_bytes),
+                                    .when_over_budget = ps::budget_action::fewer_slots},
+                         .tuning = {.chunk = 3}}};
       REQUIRE(loader.footprint().slot_count == 1);
       std::vector<std::uint64_t> seen;
       std::vector<std::uint64_t> expected;

@@ -89,7 +89,7 @@ TEST_CASE("results of every batch come back whole, with the batch that they belo
   const gated_device device;
   auto stream = device.make_stream();
   ps::loader_options options = ten_each(2);
-  options.indices = true;
+  options.observe.indices = true;
   ps::loader loader{numbered{95}, ps::shuffled{7}, device, options};
   ps::transfer feed{loader, stream};
   std::mutex mutex;

@@ -44,7 +44,8 @@ TEST_CASE("every batch arrives whole, in order, by one copy of its used bytes", 
   const gated_device device;
   auto stream = device.make_stream();
   ps::loader loader{numbered{95}, ps::sequential{}, device, ten_each(workers)};
-  ps::transfer feed{loader, stream, {.depth = depth, .group = group, .copy_streams = streams}};
+  ps::transfer feed{
+      loader, stream, {.depth = depth, .tuning = {.group = group, .copy_streams = streams}}};
   std::vector<std::uint64_t> seen;
   for (auto& batch : feed.epochs(0, 2)) {
     CHECK(batch.slot() < depth);
@@ -67,7 +68,7 @@ TEST_CASE("batches that share calls arrive whole where leases end on other threa
   auto stream = device.make_stream();
   ps::loader loader{numbered{400}, ps::sequential{}, device, ten_each(2)};
   ps::transfer feed{
-      loader, stream, {.depth = depth, .group = 3, .when_held = ps::held_action::wait}};
+      loader, stream, {.depth = depth, .when_held = ps::held_action::wait, .tuning = {.group = 3}}};
   std::vector<std::uint64_t> seen;
   std::vector<std::thread> others;
   for (auto& batch : feed.epoch(0)) {
@@ -302,8 +303,8 @@ TEST_CASE("a second stream waits for its own lease's copy, though the host slot 
                     device,
                     {.batch_size = 10,
                      .workers = 1,
-                     .budget = ps::memory_budget::bytes(768),
-                     .when_over_budget = ps::budget_action::fewer_slots}};
+                     .memory = {.budget = ps::memory_budget::bytes(768),
+                                .when_over_budget = ps::budget_action::fewer_slots}}};
   REQUIRE(loader.footprint().slot_count == 1);
   ps::transfer feed{loader, stream, {.depth = 3}};
   auto range = feed.epoch(0);

@@ -145,7 +145,7 @@ struct sample_origin {
 
 /// A limit of an `error_policy` that was exceeded, so that an exception was thrown after all.
 struct passed_limit {
-  /// The option: "on_error.most_failures" or "on_error.largest_share".
+  /// The option: "faults.on_error.most_failures" or "faults.on_error.largest_share".
   std::string_view option;
   /// Its value.
   double value = 0;
@@ -154,7 +154,7 @@ struct passed_limit {
   /// The number of samples requested so far.
   std::uint64_t asked = 0;
 
-  /// As text: "8 of 112 samples could not be read, on_error.largest_share is 0.05".
+  /// As text: "8 of 112 samples could not be read, faults.on_error.largest_share is 0.05".
   [[nodiscard, gnu::cold]] std::string str() const {
     std::array<char, 32> number{};
     std::snprintf(number.data(), number.size(), "%.15g", value);

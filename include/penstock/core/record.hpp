@@ -39,7 +39,7 @@ class extents<ragged> {
   /// The length of the longest sample, at least 1. A longer sample is an error.
   std::size_t longest = 0;
   /// The capacity of a batch in values, at least `longest` and less than 2^31; 0: `longest` times
-  /// the batch size. See `loader_options::values_per_batch`.
+  /// the batch size. See `loader_options::memory.values_per_batch`.
   std::size_t values_per_batch = 0;
 
   /// `longest` for dimension 0; 1 for `dimension >= rank`.

@@ -37,21 +37,40 @@
 #define PENSTOCK_NVTX 0
 #endif
 
+/// 1 where `penstock::compiled` is linked, a static library of the parts that depend on no dataset
+/// and no record; 0, headers only, unless defined before. The CMake target defines it.
+#ifndef PENSTOCK_COMPILED
+#define PENSTOCK_COMPILED 0
+#endif
+
+/// @cond the parts of the name below
+#if PENSTOCK_CHECKED > 1
+#define PENSTOCK_ABI_CHECKED _checked_handler
+#elif PENSTOCK_CHECKED
+#define PENSTOCK_ABI_CHECKED _checked
+#else
+#define PENSTOCK_ABI_CHECKED
+#endif
+#if PENSTOCK_NVTX
+#define PENSTOCK_ABI_NVTX _nvtx
+#else
+#define PENSTOCK_ABI_NVTX
+#endif
+#if PENSTOCK_COMPILED
+#define PENSTOCK_ABI_COMPILED _compiled
+#else
+#define PENSTOCK_ABI_COMPILED
+#endif
+#define PENSTOCK_ABI_PASTE(a, b, c) v0##a##b##c
+#define PENSTOCK_ABI_JOIN(a, b, c) PENSTOCK_ABI_PASTE(a, b, c)
+/// @endcond
+
 /// The name of the inline namespace. It keeps incompatible builds from being linked together: views
 /// and leases of a checked build have a different layout, and functions of an NVTX build do more.
-#if PENSTOCK_CHECKED > 1 && PENSTOCK_NVTX
-#define PENSTOCK_ABI v0_checked_handler_nvtx
-#elif PENSTOCK_CHECKED > 1
-#define PENSTOCK_ABI v0_checked_handler
-#elif PENSTOCK_CHECKED && PENSTOCK_NVTX
-#define PENSTOCK_ABI v0_checked_nvtx
-#elif PENSTOCK_CHECKED
-#define PENSTOCK_ABI v0_checked
-#elif PENSTOCK_NVTX
-#define PENSTOCK_ABI v0_nvtx
-#else
-#define PENSTOCK_ABI v0
-#endif
+/// Objects that use `penstock::compiled` and objects that use the headers alone share no symbol, so
+/// one program may have both.
+#define PENSTOCK_ABI \
+  PENSTOCK_ABI_JOIN(PENSTOCK_ABI_CHECKED, PENSTOCK_ABI_NVTX, PENSTOCK_ABI_COMPILED)
 
 /// Everything public is `penstock::name`. The inline namespace carries the ABI version, so that two
 /// versions, or a checked and an unchecked build, do not share symbols in one program.

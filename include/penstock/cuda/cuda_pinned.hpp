@@ -244,7 +244,7 @@ inline constexpr std::size_t largest_registration = std::size_t{1} << 30;
                       before + site.call + " gave " + cudaGetErrorName(code) +
                           ": raise the limits on locked memory (ulimit -l) and on the "
                           "container's memory, take fewer slots (prefetch) or a smaller "
-                          "batch_size, or go on without page-locking (pageable_fallback)");
+                          "batch_size, or go on without page-locking (memory.pageable_fallback)");
 }
 
 /// How a block planned for mapping and registration was really allocated; stored after its last

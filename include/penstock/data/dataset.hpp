@@ -29,13 +29,9 @@ inline namespace PENSTOCK_ABI {
 /// batch. It is called from several threads at once, for different positions. Exceptions reach the
 /// consumer at that batch's turn.
 ///
-/// `length` returns the number of values in the ragged field of a sample; with several ragged
-/// fields, `sample_lengths<record_type> lengths(index)` returns all of them, in the record's order.
-/// It is called for all samples of a batch before any of them is read, from several threads at
-/// once. It should take no longer than an index lookup and must always return the same value;
-/// `stall_warning` and `timeout` do not cover it. Exceptions reach the consumer in the same way.
+/// The optional members, by capability; docs/from_pytorch.md has them in a table.
 ///
-/// Instead of `read(index, out)`, or in addition, a dataset may offer, in order of preference:
+/// **Reading.** Instead of `read(index, out)`, or in addition, in order of preference:
 /// - `read_run(indices, batch_view<record_type> out)`: reads several samples at once, for vectored
 ///   or prefetched reading; `indices[i]` goes to `out[i]`;
 /// - `read(index, out, rng)`: reads with random bits; `rng` is a `sample_generator&` keyed by
@@ -44,8 +40,14 @@ inline namespace PENSTOCK_ABI {
 ///   different arrays), so that `map` needs no copy; valid until the dataset is moved or changed;
 /// - `prefetch(index) noexcept`: starts to load the sample into the processor's cache.
 ///
-/// A dataset on a disk or a network may accept hints about coming reads, see
-/// `loader_options::read_ahead`:
+/// **Lengths.** `length` returns the number of values in the ragged field of a sample; with several
+/// ragged fields, `sample_lengths<record_type> lengths(index)` returns all of them, in the record's
+/// order. It is called for all samples of a batch before any of them is read, from several threads
+/// at once. It should take no longer than an index lookup and must always return the same value;
+/// the limits of `loader_options::faults` do not cover it. Exceptions reach the consumer at that
+/// batch's turn.
+///
+/// **Hints** about coming reads, for a disk or a network, see `loader_options::ahead`:
 /// - `will_read(indices)`: a prefetch hint: these samples will be read next, in this order, after
 ///   those of earlier calls. Starts to fetch them and returns soon. Called by one thread of a
 ///   loader while others read; exceptions are counted and have no other effect;
@@ -59,20 +61,21 @@ inline namespace PENSTOCK_ABI {
 /// - `std::uint64_t most_foreseen() const`: the most planned bytes that it can make use of; 0 for
 ///   no plan at all; unbounded if absent.
 ///
-/// Your own adaptor states the origin of its samples in the datasets below, for failures and
-/// quarantine lists: `sample_origin origin(index) const noexcept` and `std::vector<std::uint64_t>
-/// base_sizes() const`, by means of `origin_of` and `base_sizes_of`. Without these members it
-/// counts as the bottom. `tell_reads`, `foresee_reads`, `stored_bytes_of`, `most_ahead_of` and
-/// `most_foreseen_of` forward hints and plans. An adaptor that selects samples by a list also has
-/// `std::uint64_t fingerprint() const`, a hash of the list and of `fingerprint_of` the dataset
-/// below, so that a state of another list is refused.
+/// **Borrowing.** A dataset that refers to memory of another owner has `static constexpr bool
+/// borrows = true`: then a loader's destructor waits for all its reads, even beyond
+/// `loader_options::faults.timeout`.
 ///
-/// A dataset may have `std::vector<std::string> warnings() const`: sentences about itself for
+/// **Origins.** Your own adaptor states the origin of its samples in the datasets below, for
+/// failures and quarantine lists: `sample_origin origin(index) const noexcept` and
+/// `std::vector<std::uint64_t> base_sizes() const`, by means of `origin_of` and `base_sizes_of`.
+/// Without these members it counts as the bottom. `tell_reads`, `foresee_reads`, `stored_bytes_of`,
+/// `most_ahead_of` and `most_foreseen_of` forward hints and plans. An adaptor that selects samples
+/// by a list also has `std::uint64_t fingerprint() const`, a hash of the list and of
+/// `fingerprint_of` the dataset below, so that a state of another list is refused.
+///
+/// **Warnings.** `std::vector<std::string> warnings() const`: sentences about itself for
 /// `loader::footprint` and a log, such as that its files have no checksums. An adaptor forwards
 /// `warnings_of` the dataset below.
-///
-/// A dataset that refers to memory of another owner has `static constexpr bool borrows = true`:
-/// then a loader's destructor waits for all its reads, even beyond `loader_options::timeout`.
 ///
 /// @see examples/02_own_dataset.cpp; data/adaptors/adaptor.hpp for adaptors
 template <class D>

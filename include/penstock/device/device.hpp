@@ -75,14 +75,14 @@ enum class stream_priority {
 /// - `copy_to_device(to, from, bytes, stream)`: a `copy_async` from host memory;
 /// - `grouped_bytes`, a `static constexpr std::size_t`, of a device whose calls cost more than
 ///   small copies: batches of up to this many bytes in total share calls
-///   (`transfer_options::group`);
+///   (`transfer_options::tuning.group`);
 /// - `make_stream(stream_priority)`;
 /// - `copy_all_to_device(to, from, bytes, stream)` for spans of equal length: several
 ///   `copy_to_device` in any order by one call; and `copies_batches()`, whether it is supported;
 /// - `elapsed(begin, end)`, see `times_work`;
 /// - `host_node`, a `std::optional<int>`: the host's NUMA node next to the device, to which a
-///   loader binds its workers, see `loader_options::placement`. The node's cores are looked up
-///   below "/sys", or below `sysfs_root()`, which a test's device may have;
+///   loader binds its workers, see `loader_options::tuning.placement`. The node's cores are looked
+///   up below "/sys", or below `sysfs_root()`, which a test's device may have;
 /// - `dlpack_kind`, a `static constexpr std::int32_t`, of a device whose batches become tensors of
 ///   other libraries (`to_dlpack`): the DLPack name of its memory; `dlpack_pinned_kind`, if
 ///   page-locked memory has a different name; and `ordinal()`, if there are several devices.

@@ -25,9 +25,9 @@ enum class error_action {
 /// What a loader does with an exception from a dataset or a `map` function. By default the
 /// exception reaches the consumer unchanged, and `last_failure()` says where it came from.
 ///
-///     {.batch_size = 256, .on_error = {.retries = 3, .action = ps::error_action::substitute}}
+///     {.faults = {.on_error = {.retries = 3, .action = ps::error_action::substitute}}}
 ///
-/// What a deterministic failure leads to does not depend on workers, run or prefetch: limits are
+/// What a deterministic failure leads to does not depend on workers, chunk or prefetch: limits are
 /// judged batch by batch as the consumer gets them (by order of completion where `in_order` is
 /// false). A dataset that reads runs is asked again sample by sample after a run has failed; a
 /// sample that is read a second time gets the same random bits. All that happened is in
@@ -80,7 +80,7 @@ class [[gnu::visibility("default")]] known_bad_sample : public error {
   /// was looked for.
   explicit known_bad_sample(std::uint64_t index, bool has_no_substitute = false)
       : error("known_bad_sample: sample " + std::to_string(index) +
-              " of the dataset is on the list on_error.known_bad and was not read" +
+              " of the dataset is on the list faults.on_error.known_bad and was not read" +
               (has_no_substitute ? ", and none of those drawn to substitute it could be: choose "
                                    "error_action::skip, or leave it out by without(list)"
                                  : ": choose error_action::skip or substitute, or leave it out by "
@@ -100,24 +100,24 @@ inline void require_valid(const error_policy& policy) {
   constexpr std::size_t most_retries = 100;
   constexpr std::chrono::milliseconds day = std::chrono::hours{24};
   if (policy.retries > most_retries) {
-    refuse_option("on_error.retries", {policy.retries, " is above ", most_retries});
+    refuse_option("faults.on_error.retries", {policy.retries, " is above ", most_retries});
   }
   if (policy.first_wait.count() < 0) {
-    refuse_option("on_error.first_wait",
+    refuse_option("faults.on_error.first_wait",
                   {"must not be negative, is ", policy.first_wait.count(), " ms"});
   }
   if (policy.longest_wait < policy.first_wait || policy.longest_wait > day) {
-    refuse_option("on_error.longest_wait",
+    refuse_option("faults.on_error.longest_wait",
                   {"must lie between first_wait, ", policy.first_wait.count(),
                    " ms, and a day, is ", policy.longest_wait.count(), " ms"});
   }
   if (policy.action != error_action::propagate && policy.action != error_action::substitute &&
       policy.action != error_action::skip) {
-    refuse_option("on_error.action",
+    refuse_option("faults.on_error.action",
                   {"must be propagate, substitute or skip, is ", static_cast<int>(policy.action)});
   }
   if (!(policy.largest_share >= 0 && policy.largest_share <= 1)) {
-    refuse_option("on_error.largest_share",
+    refuse_option("faults.on_error.largest_share",
                   {"must lie in [0, 1], is ", std::to_string(policy.largest_share)});
   }
 }

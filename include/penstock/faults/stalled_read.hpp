@@ -37,15 +37,15 @@ struct stalled_read {
   }
 };
 
-/// A read, or a sampler's `order`, took longer than `loader_options::timeout`. The loader gives no
-/// batches any more.
+/// A read, or a sampler's `order`, took longer than `loader_options::faults.timeout`. The loader
+/// gives no batches any more.
 class [[gnu::visibility("default")]] read_timeout : public error {
  public:
   /// For the read that hangs.
   [[gnu::cold]] explicit read_timeout(const stalled_read& what)
       : error(detail::joined({"read_timeout: worker ", what.worker, " has not returned after ",
                               what.elapsed.count(), " ms: ", what.where.str(),
-                              "; check the storage, or raise loader_options::timeout"})),
+                              "; check the storage, or raise loader_options::faults.timeout"})),
         read_(what) {}
   /// Which read, and how long it had taken.
   [[nodiscard]] const stalled_read& read() const noexcept { return read_; }

@@ -16,6 +16,7 @@
 #include <penstock/core/error.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/core/record.hpp>
+#include <penstock/core/support/joined.hpp>
 #include <penstock/device/cpu_device.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/faults/failure_ledger.hpp>
@@ -36,6 +37,11 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
+
+#if PENSTOCK_COMPILED
+extern template class host_ring<cpu_device>;
+extern template class loader_core<cpu_device>;
+#endif
 
 /// What a loader shares with its ranges: the core, the slots with the type of their record, and the
 /// batch that a loop is at.
@@ -106,15 +112,30 @@ class loader_flow {
       fingerprint_ = source.fingerprint();
     });
     const std::uint64_t world = source.world();
+    const std::uint64_t step = source.batches_per_step();
     return {.version = loader_state{}.version,
             .last = static_cast<std::uint32_t>(options.last_batch),
             .epoch = next.epoch,
-            .batch = next.batch,
+            .batch = step == 0 ? next.batch : next.batch * world,
             .dataset = source.size(),
             .samples = core_.plan().samples() * world,
-            .batch_size = options.batch_size * world,
+            .batch_size = options.batch_size * (step == 0 ? world : step),
             .seed = options.seed,
             .order = fingerprint_};
+  }
+
+  /// Where a loop goes on from `state`. Throws `state_mismatch`.
+  [[nodiscard]] batch_position position_of(const loader_state& state) {
+    detail::require_same_order(state, state_at({}));
+    const source_ops& source = core_.source();
+    if (source.batches_per_step() == 0) return {state.epoch, state.batch};
+    const std::uint64_t world = source.world();
+    if (state.batch % world != 0) {
+      throw state_mismatch(joined({"resume: the state is at batch ", state.batch,
+                                   " of all ranks, which is no multiple of this world of ", world,
+                                   ": take states after whole steps"}));
+    }
+    return {state.epoch, state.batch / world};
   }
 
   /// What was taken. From any thread.
@@ -186,8 +207,8 @@ class any_loader {
     return *this;
   }
 
-  /// Ends all threads as soon as the reads under way return, see also `loader_options::timeout`.
-  /// Leases stay valid, ranges end.
+  /// Ends all threads as soon as the reads under way return, see also
+  /// `loader_options::faults.timeout`. Leases stay valid, ranges end.
   ~any_loader() { shut_down(); }
 
   /// The batches of the epochs `first` to `last`, the latter not included, without a pause between
@@ -222,8 +243,13 @@ class any_loader {
   /// no batch: the loop does nothing, and what follows the epoch comes next. Throws
   /// `state_mismatch`, naming every difference, where the batches could not be the same.
   [[nodiscard]] range_type resume(const loader_state& state, std::uint64_t last_epoch) & {
-    require_same_order(state, state_at({}));
-    return batches({state.epoch, state.batch}, last_epoch);
+    return batches(position_of(state), last_epoch);
+  }
+
+  /// The position of the batch with which `resume` goes on: what `state_at` was given, unless the
+  /// world is another one. Throws `state_mismatch`, as `resume`. From any thread.
+  [[nodiscard]] batch_position position_of(const loader_state& state) const {
+    return flow_->position_of(state);
   }
 
   /// @cond misuse
@@ -238,7 +264,14 @@ class any_loader {
 
   /// How many batches an epoch has.
   [[nodiscard]] std::uint64_t batches_per_epoch() const noexcept { return core().plan().batches(); }
-  /// How many samples an epoch has.
+  /// How many batches of this loader are its part of a step over all ranks: 1, or with a sampler
+  /// whose batches have each its own number of samples its `batches_per_step()` divided by the world.
+  [[nodiscard]] std::uint64_t batches_per_step() const noexcept {
+    const std::uint64_t all = core().source().batches_per_step();
+    return all == 0 ? 1 : all / core().source().world();
+  }
+  /// How many samples an epoch has; with a sampler whose batches have each its own number of samples
+  /// how many an epoch of full batches would have.
   [[nodiscard]] std::uint64_t samples_per_epoch() const noexcept { return core().plan().samples(); }
   /// What the loader was made with; `automatic` as it was written.
   [[nodiscard]] const loader_options& options() const noexcept { return core().asked(); }
@@ -256,7 +289,7 @@ class any_loader {
     return core().last_failure();
   }
 
-  /// What could not be read so far and what was done about it by `loader_options::on_error`,
+  /// What could not be read so far and what was done about it by `loader_options::faults.on_error`,
   /// including batches that are only read ahead; empty where every exception simply propagates.
   /// From any thread.
   [[nodiscard]] failure_report failures() const { return core().failures(); }
@@ -269,8 +302,8 @@ class any_loader {
   /// From any thread, also while a loop runs; allocates a list of at most 32.
   [[nodiscard]] tuning_history tuning() const { return core().tuning(); }
 
-  /// How many threads were detached because their read hung beyond `loader_options::timeout`.
-  /// From any thread.
+  /// How many threads were detached because their read hung beyond
+  /// `loader_options::faults.timeout`. From any thread.
   [[nodiscard]] std::size_t abandoned_readers() const noexcept {
     return core().abandoned_readers();
   }
@@ -307,7 +340,7 @@ class any_loader {
   [[nodiscard]] std::stop_token stop_token() const noexcept { return options().stop; }
   /// What the batches are called in a trace of `recorder`; 0 where they are not recorded there.
   [[nodiscard]] std::uint64_t trace_flow(const trace_recorder* recorder) const noexcept {
-    return recorder == options().trace ? core().observer().trace_flow() : 0;
+    return recorder == options().observe.trace ? core().observer().trace_flow() : 0;
   }
   /// @}
 

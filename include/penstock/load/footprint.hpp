@@ -37,7 +37,7 @@ struct loader_footprint {
 
   /// The most bytes that the loader allocates besides: 32 KiB, 1 KiB a slot, 8 KiB a worker, and 16
   /// bytes for each sample of a worker's run. An error policy adds 64 KiB, and one that skips
-  /// samples a byte for each sample of a slot; `loader_options::indices` adds 16 there,
+  /// samples a byte for each sample of a slot; `loader_options::observe.indices` adds 16 there,
   /// `error_policy::known_bad` 32 for each index. Thread stacks are not counted, nor is what the
   /// dataset, the sampler and transforms allocate.
   std::size_t bookkeeping = 0;
@@ -77,11 +77,11 @@ constexpr std::size_t saturating_sum(std::size_t a, std::size_t b, std::size_t c
 inline std::size_t most_bookkeeping(const loader_options& options, std::size_t slot_count,
                                     std::size_t run) noexcept {
   constexpr std::size_t kib = 1024;
-  const bool skips = options.on_error.action == error_action::skip;
-  const std::size_t fixed =
-      (is_plain(options.on_error) ? 32 * kib : 96 * kib) + 32 * options.on_error.known_bad.size();
+  const bool skips = options.faults.on_error.action == error_action::skip;
+  const std::size_t fixed = (is_plain(options.faults.on_error) ? 32 * kib : 96 * kib) +
+                            32 * options.faults.on_error.known_bad.size();
   const std::size_t workers = std::max<std::size_t>(1, options.workers);
-  const std::size_t a_sample = (skips ? 1U : 0U) + (options.indices ? 16U : 0U);
+  const std::size_t a_sample = (skips ? 1U : 0U) + (options.observe.indices ? 16U : 0U);
   return saturating_sum(slot_count, saturating_sum(a_sample, options.batch_size, kib),
                         saturating_sum(workers, saturating_sum(16, run, 8 * kib), fixed));
 }
@@ -91,7 +91,7 @@ template <record_type Record>
 [[nodiscard]] loader_footprint footprint_of(const batch_layout<Record>& layout,
                                             const loader_options& options,
                                             std::size_t slot_count) noexcept {
-  const bool anywhere = options.placement == worker_placement::anywhere;
+  const bool anywhere = options.tuning.placement == worker_placement::anywhere;
   const std::size_t run = run_size(options, layout.sample_bytes());
   return {.slot_count = slot_count,
           .slots_asked = wanted_slots(options, layout.bytes()),
@@ -123,10 +123,11 @@ template <class Ring>
 inline memory_reservation reserve_slots(std::size_t slot_bytes, const loader_options& options) {
   constexpr double usual_share = 0.25;
   const std::size_t asked = wanted_slots(options, slot_bytes);
-  const bool may_be_fewer =
-      options.when_over_budget == budget_action::fewer_slots || options.prefetch == automatic;
+  const bool may_be_fewer = options.memory.when_over_budget == budget_action::fewer_slots ||
+                            options.prefetch == automatic;
   const std::size_t least = has_automatic(options) ? least_tuned_slots : least_slots;
-  const memory_budget budget = options.budget ? *options.budget : memory_budget::share(usual_share);
+  const memory_budget budget =
+      options.memory.budget ? *options.memory.budget : memory_budget::share(usual_share);
   return budget.reserve(
       {.slot_count = asked, .least = may_be_fewer ? least : asked, .slot_bytes = slot_bytes});
 }

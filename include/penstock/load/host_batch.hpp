@@ -73,14 +73,14 @@ class host_batch : public lease<Record, detail::host_slots<Record, Device>, std:
 
   /// Which samples the batch has: their indices in the loader's dataset, by their places, `size()`
   /// of them; what a substitute took the place of is not among them. Empty unless
-  /// `loader_options::indices` is set. Valid until the lease ends.
+  /// `loader_options::observe.indices` is set. Valid until the lease ends.
   [[nodiscard]] std::span<const std::uint64_t> indices() const noexcept {
     base::use();
     return slots_->lists.indices(slot_, base::size());
   }
   /// The places whose sample could not be read and was substituted by another
-  /// (`error_action::substitute`), ascending. Empty unless `loader_options::indices` is set. Valid
-  /// until the lease ends.
+  /// (`error_action::substitute`), ascending. Empty unless `loader_options::observe.indices` is
+  /// set. Valid until the lease ends.
   [[nodiscard]] std::span<const std::uint64_t> substituted() const noexcept {
     base::use();
     return slots_->lists.substituted(slot_);

@@ -82,11 +82,11 @@ struct loaded_with_early_options {
 template <record_type Record, device Device>
 [[nodiscard]] std::shared_ptr<host_slots<Record, Device>> make_slots(
     const Device& device, const batch_layout<Record>& layout, const loader_options& options) {
-  auto granted = reserve_slots(layout.bytes(), options);
+  auto granted = loader_core<Device>::reserve(layout.bytes(), options);
   const auto count = static_cast<std::size_t>(granted.slot_count());
   auto ring = shared_by_leases<host_slots<Record, Device>, typename Device::stream_ref>(
       device, layout, count, slot_memory(options), std::move(granted));
-  if (options.indices) ring->lists = sample_lists{count, options.batch_size};
+  if (options.observe.indices) ring->lists = sample_lists{count, options.batch_size};
   return ring;
 }
 
@@ -94,9 +94,8 @@ template <record_type Record, device Device>
 template <dataset Dataset, class Data, sampler Sampler, device Device>
 [[nodiscard]] std::shared_ptr<loader_flow<typename Dataset::record_type, Device>> make_flow(
     Data&& data, const Sampler& order, const Device& device, const loader_options& asked) {
-  require_valid(asked);
+  const loader_options options = loader_core<Device>::checked(asked);
   require_batches_of(order, asked);
-  const loader_options options = resolved(asked);
   auto source =
       std::make_unique<source_of<Dataset, Sampler>>(std::forward<Data>(data), order, options);
   auto ring = make_slots(device, source->layout(), options);

@@ -64,53 +64,113 @@ enum class worker_placement {
 };
 
 /// Of `loader_options::workers` and `prefetch`: chosen and changed while the loop runs, from what
-/// its statistics show; see `loader::tuning`. Of `cpus`: what the process may use.
+/// its statistics show; see `loader::tuning`. Of `tuning.cpus`: what the process may use.
 inline constexpr std::size_t automatic = (std::numeric_limits<std::size_t>::max)();
 
-/// The options of a `loader`. Bad values throw `option_error` at construction.
+/// `loader_options::ahead`: prefetch hints to the dataset. See docs/stores.md.
+struct loader_ahead_options {
+  /// How far ahead of the workers the dataset is told which samples come, in stored bytes; 0: it is
+  /// told nothing. A dataset without `will_read` is told nothing, one that keeps less is told less;
+  /// a cache may plan farther ahead than it fetches. Changes no batch and takes no slots. A thread
+  /// of the loader's calls the dataset; the destructor joins it, with `faults.timeout` at most so
+  /// long.
+  std::uint64_t bytes = 0;
+};
+
+/// `loader_options::faults`: what happens when a read fails or hangs. See docs/faults.md.
+struct loader_fault_options {
+  /// What to do when a sample can't be read. By default the exception ends the range.
+  error_policy on_error = {};
+
+  /// A read, or a sampler's `order`, that takes longer is reported while it still hangs, and again
+  /// each time that its time has doubled; 0: never. Costs a thread that wakes four times within
+  /// this time, at least once a second, and three uncontended locks a chunk.
+  std::chrono::milliseconds stall_warning{0};
+
+  /// A read, or a sampler's `order`, that takes longer is given up: the consumer gets a
+  /// `read_timeout`, and the loader gives no batches any more; 0: waits forever. Needs workers. The
+  /// destructor still waits for a dataset that the loader does not own; for one that it owns the
+  /// thread is detached, keeps its memory, and `abandoned_readers()` counts it.
+  std::chrono::milliseconds timeout{0};
+
+  /// Gets the reports of `stall_warning` and `timeout`, on a thread of the loader's, or on the one
+  /// that destroys the loader: it must not take a lock that is held there, nor destroy the loader.
+  /// Default: lines on stderr. What it throws ends the range.
+  std::function<void(const stalled_read&)> on_stall = {};
+};
+
+/// `loader_options::memory`: how much memory the host slots take, and of which kind. See
+/// docs/tuning.md.
+struct loader_memory_options {
+  /// The most memory that the host slots may take, pinned or not: `memory_budget::bytes(n)`, or
+  /// `memory_budget::share(s)` of what the process may still use, cgroup limits counted. Loaders
+  /// with copies of one budget share it. Default: a quarter of what the process may still use.
+  std::optional<memory_budget> budget = {};
+
+  /// What to do when the host slots exceed the budget. `footprint()` says how many there are.
+  budget_action when_over_budget = budget_action::refuse;
+
+  /// What to do when memory can't be page-locked: false throws `out_of_memory`, true continues with
+  /// ordinary memory, slower, and `footprint().pinned` is false. The CPU device always continues.
+  bool pageable_fallback = false;
+
+  /// The values that a batch has room for in each ragged field; 0: as the dataset says, else
+  /// `batch_size` times its longest sample. A batch with more is a `ragged_overflow` at its turn;
+  /// no sample is cut. Refused where the record has no ragged field. See docs/ragged.md.
+  std::size_t values_per_batch = 0;
+};
+
+/// `loader_options::observe`: what is recorded about the batches.
+struct loader_observe_options {
+  /// Whether batches say which samples they have: `batch.indices()`, `batch.substituted()`. Takes
+  /// 16 bytes for each sample of a slot.
+  bool indices = false;
+
+  /// Records what each batch goes through, see `trace_recorder`. Null: nothing is recorded. It is
+  /// the program's, and should outlive the loop.
+  trace_recorder* trace = nullptr;
+};
+
+/// `loader_options::tuning`: how the work is spread over threads. No batch depends on it. See
+/// docs/tuning.md.
+struct loader_tuning_options {
+  /// The most workers that `workers = automatic` takes, at least 1: that many threads are started.
+  /// `automatic`: the cores of the affinity mask and of the cgroup's quota, less one for the step.
+  /// For reads that wait and compute little, name more. Refused beside a number of workers.
+  std::size_t cpus = automatic;
+
+  /// Samples that a worker claims at a time; 0 chooses: few enough that all workers share a batch,
+  /// and more where samples are small and, as measured meanwhile, quickly read.
+  std::size_t chunk = 0;
+
+  /// Where the workers run: by default next to the device, within the mask of the thread that makes
+  /// the loader; what a dataset starts inherits it. A system that refuses is no error:
+  /// `footprint().workers` says where they run, and why.
+  worker_placement placement = worker_placement::near_device;
+};
+
+/// The options of a `loader`. Bad values throw `option_error` at construction, which names the
+/// option by its path: `workers`, `faults.timeout`.
+///
+///     ps::loader_options{.batch_size = 64, .workers = 4, .faults = {.timeout = 10s}}
+///
+/// What has a counterpart in PyTorch's DataLoader stands first, and after it the groups, by their
+/// names. docs/from_pytorch.md lists all of them.
 struct loader_options {
   /// Samples a batch. DataLoader(batch_size).
   std::size_t batch_size = 1;
 
-  /// Threads that read samples; 0 reads on the consumer's thread, inside `++`.
-  /// DataLoader(num_workers), but threads: they share the dataset, and all help the batch that is
-  /// needed first. `automatic`: as many as the loop needs, at most `cpus`; the others sleep.
-  /// A loop that only polls `try_next` never waits, and is taken for one that needs no more.
+  /// Threads that read samples; 0 reads on the consumer's thread, inside `++`. They share the
+  /// dataset, and all help the batch that is needed first. `automatic`: as many as the loop needs,
+  /// at most `tuning.cpus`; the others sleep. A loop that only polls `try_next` never waits, and is
+  /// taken for one that needs no more. DataLoader(num_workers).
   std::size_t workers = 1;
 
-  /// The most workers that `workers = automatic` takes, at least 1: that many threads are started.
-  /// `automatic`: the cores of the affinity mask and of the cgroup's quota, less one for the step,
-  /// also where `placement` binds the workers to some of them. For reads that wait and compute
-  /// little, name more. Refused beside a number of workers.
-  std::size_t cpus = automatic;
-
-  /// Batches that are read ahead of the consumer, in all and not for each worker; 0 chooses: at
-  /// least max(2, workers), and up to 8 while the slots take no more than half a MiB, which stays
-  /// in a core's second-level cache. DataLoader(prefetch_factor) * num_workers. Takes prefetch + 1
-  /// slots of host memory. Without workers nothing is read ahead. `automatic`: starts with that and
-  /// may go to twice as many, whose slots it takes, or those that the budget has room for.
+  /// Batches that are read ahead of the consumer, in all and not for each worker, in prefetch + 1
+  /// slots; without workers none. 0 chooses: at least max(2, workers), up to 8 small ones.
+  /// `automatic`: starts with that and may go to twice as many, whose slots it takes.
+  /// DataLoader(prefetch_factor) * num_workers.
   std::size_t prefetch = 0;
-
-  /// The bytes, as they are stored, that the dataset is told to fetch before workers ask for them;
-  /// 0: it is told nothing. For samples that come from a disk or a network: the loader knows what
-  /// comes, up to the end of the range and over the ends of epochs, and says so on a thread of its
-  /// own, or on the consumer's where there are no workers. A dataset that keeps less is told of
-  /// less, and one that needs to know nothing, as what lies in memory, of nothing; `stats().ahead`
-  /// says what was told. No batch depends on it, not even where the dataset refuses or is late:
-  /// then a worker waits for the sample as without. Takes no slots: the bytes are the system's page
-  /// cache or the source's. What keeps samples by when they are used next, as a `cached_store`, is
-  /// told further than is fetched, up to this bound and its own. The thread's calls of the dataset
-  /// and of the sampler's `order`, which runs beside that of the workers, are waited for by the
-  /// loader's destructor; with `timeout` at most so long. No counterpart.
-  std::uint64_t read_ahead = 0;
-
-  /// The values that a batch has room for in each ragged field; 0: as the dataset says, else
-  /// `batch_size` times its longest sample. Samples are given their places before they are read: a
-  /// batch that has more values is a `ragged_overflow` at its turn, and no sample is ever cut. The
-  /// room is taken in every slot. The copy to a device ends with the last value of the last ragged
-  /// field: the unused room of those before it goes along. Refused where the record has no ragged
-  /// field. No counterpart.
-  std::size_t values_per_batch = 0;
 
   /// The key of the per-sample random bits. DataLoader(generator), worker_init_fn.
   std::uint64_t seed = 0;
@@ -122,82 +182,29 @@ struct loader_options {
   /// and gives up the exact order. DataLoader(in_order).
   bool in_order = true;
 
-  /// Whether batches say which samples they have: `batch.indices()`, `batch.substituted()`. Takes
-  /// 16 bytes for each sample of a slot. No counterpart.
-  bool indices = false;
-
   /// Whether batches lie in page-locked memory. DataLoader(pin_memory).
   bool pinned = true;
 
-  /// What to do when memory can't be page-locked: false throws `out_of_memory`, true continues with
-  /// ordinary memory, slower, and `footprint().pinned` is false. The CPU device always continues
-  /// and says so in the same place.
-  bool pageable_fallback = false;
-
-  /// Where the workers run: by default next to the device, as the slots lie. Each binds itself at
-  /// its start, within the mask of the thread that makes the loader, so torchrun's and numactl's
-  /// masks count; what a dataset starts inherits it. A system that refuses is no error.
-  /// `footprint().workers` says where they run, and why. No counterpart.
-  worker_placement placement = worker_placement::near_device;
-
-  /// Samples that a worker takes at a time; 0 chooses: few enough that all workers share a batch,
-  /// and more where samples are small and, as measured meanwhile, quickly read. No batch depends on
-  /// it. No counterpart: DataLoader's unit is a batch.
-  std::size_t run = 0;
-
-  /// The most memory that the host slots may take, pinned or not: `memory_budget::bytes(n)`, or
-  /// `memory_budget::share(s)` of what the process may still use, cgroup limits counted. Loaders
-  /// that are given copies of one budget share it. Default: a budget of the loader's own, a quarter
-  /// of what the process may still use. No counterpart.
-  std::optional<memory_budget> budget = {};
-
-  /// What to do when the host slots exceed the budget. `footprint()` says how many there are.
-  budget_action when_over_budget = budget_action::refuse;
-
   /// What to do when the consumer asks for a batch while it, or threads that it has moved leases
   /// to, hold every slot. `wait` is for leases that end on other threads; a stop request ends the
-  /// wait. No counterpart.
+  /// wait.
   held_action when_held = held_action::fail;
 
-  /// What to do when a sample can't be read. By default the exception ends the range.
-  /// DataLoader: always an exception.
-  error_policy on_error = {};
-
-  /// A read that takes longer is reported while it still hangs, with its sample, and again each
-  /// time that its time has doubled; 0: never. So is a sampler's `order`, with its epoch. Costs a
-  /// thread that wakes four times within this time, at least once a second, and three uncontended
-  /// locks a run. Time in which the whole process is stopped does not count. No counterpart.
-  std::chrono::milliseconds stall_warning{0};
-
-  /// A read, or a sampler's `order`, that takes longer is given up: the consumer gets a
-  /// `read_timeout`, and the loader gives no batches any more; 0: waits forever. Needs workers.
-  ///
-  /// A loader that owns its dataset is then destroyed without waiting for the read. The thread that
-  /// hangs is detached, keeps all that it needs alive until the read returns, slots and their
-  /// budget included, and `abandoned_readers()` counts it. The thread whose read returns last
-  /// destroys dataset, sampler, functions and memory, perhaps while the program's static objects
-  /// are destroyed.
-  ///
-  /// Otherwise the destructor waits for the read and reports it: for a dataset that is referred to
-  /// or `borrows`, a sampler that `borrows`, and a `map` function that holds anything and does not
-  /// say `static constexpr bool borrows = false`. DataLoader(timeout), which gives up waiting for a
-  /// batch.
-  std::chrono::milliseconds timeout{0};
-
-  /// Gets the reports of `stall_warning` and `timeout`, on a thread of the loader's; those of reads
-  /// that the destructor waits for on the destroying thread, so it must not take a lock that is
-  /// held there. Default: the reports are lines on stderr. What it throws ends the range. It must
-  /// not destroy the loader.
-  std::function<void(const stalled_read&)> on_stall = {};
-
-  /// Once its stop is requested, from any thread, no further run of samples is started. As soon as
-  /// those under way are read, all workers end, and the consumer, also one that waits, gets
-  /// `cancelled`, then and at every later step. The shorter `run`, the sooner. No counterpart.
+  /// Once its stop is requested, from any thread, no further chunk is started. As soon as those
+  /// under way are read, all workers end, and the consumer, also one that waits, gets `cancelled`,
+  /// then and at every later step. The shorter `tuning.chunk`, the sooner.
   std::stop_token stop = {};
 
-  /// Records what each batch goes through, for a file that shows it: see `trace_recorder`. Null:
-  /// nothing is recorded. It is the program's, and should outlive the loop. No counterpart.
-  trace_recorder* trace = nullptr;
+  /// Prefetch hints to the dataset.
+  loader_ahead_options ahead = {};
+  /// Reads that fail or hang. DataLoader(timeout), which gives up waiting for a batch.
+  loader_fault_options faults = {};
+  /// How much memory the host slots take, and of which kind.
+  loader_memory_options memory = {};
+  /// What is recorded about the batches.
+  loader_observe_options observe = {};
+  /// How the work is spread over threads.
+  loader_tuning_options tuning = {};
 };
 
 namespace detail {
@@ -213,32 +220,35 @@ inline void require_valid(const loader_options& options) {
     refuse_option(name, {workers, " is above ", most_workers});
   };
   require_workers("workers", options.workers);
-  require_workers("cpus", options.cpus);
-  if (options.cpus == 0) refuse_option("cpus", {"must be at least 1, one worker, is 0"});
-  if (options.cpus != automatic && options.workers != automatic) {
-    refuse_option("cpus", {"is the cap of workers = automatic, but workers is ", options.workers,
-                           ": leave one of them out"});
+  const std::size_t cpus = options.tuning.cpus;
+  require_workers("tuning.cpus", cpus);
+  if (cpus == 0) refuse_option("tuning.cpus", {"must be at least 1, one worker, is 0"});
+  if (cpus != automatic && options.workers != automatic) {
+    refuse_option("tuning.cpus", {"is the cap of workers = automatic, but workers is ",
+                                  options.workers, ": leave one of them out"});
   }
   if (options.prefetch != automatic && options.prefetch > most_slots - 1) {
     refuse_option("prefetch", {options.prefetch, " is above ", most_slots - 1});
   }
-  require_valid(options.on_error);
+  const loader_fault_options& faults = options.faults;
+  require_valid(faults.on_error);
   const auto require_time = [](const char* name, std::chrono::milliseconds time) {
     if (time.count() >= 0) return;
     refuse_option(name, {"must not be negative, is ", time.count(), " ms"});
   };
-  require_time("stall_warning", options.stall_warning);
-  require_time("timeout", options.timeout);
-  if (options.timeout.count() > 0 && options.workers == 0) {
-    refuse_option("timeout", {"needs a worker: a read on the consumer's thread can't be left"});
+  require_time("faults.stall_warning", faults.stall_warning);
+  require_time("faults.timeout", faults.timeout);
+  if (faults.timeout.count() > 0 && options.workers == 0) {
+    refuse_option("faults.timeout",
+                  {"needs a worker: a read on the consumer's thread can't be left"});
   }
-  if (options.timeout.count() > 0 && options.stall_warning >= options.timeout) {
-    refuse_option("stall_warning",
+  if (faults.timeout.count() > 0 && faults.stall_warning >= faults.timeout) {
+    refuse_option("faults.stall_warning",
                   {"must be shorter than timeout, or there is never a warning: ",
-                   options.stall_warning.count(), " ms and ", options.timeout.count(), " ms"});
+                   faults.stall_warning.count(), " ms and ", faults.timeout.count(), " ms"});
   }
-  if (options.on_stall && options.stall_warning.count() == 0 && options.timeout.count() == 0) {
-    refuse_option("on_stall", {"is never called without stall_warning or timeout: set one"});
+  if (faults.on_stall && faults.stall_warning.count() == 0 && faults.timeout.count() == 0) {
+    refuse_option("faults.on_stall", {"is never called without stall_warning or timeout: set one"});
   }
 }
 

@@ -42,10 +42,11 @@ namespace detail {
 
 /// A demand for slots of host memory, made to a `memory_budget`.
 struct slot_demand {
-  std::uint64_t slot_count = 0;           ///< as many as are asked for
-  std::uint64_t least = 0;                ///< fewer than these are of no use
-  std::uint64_t slot_bytes = 0;           ///< bytes of each
-  std::string_view lower = "batch_size";  ///< the option that makes them smaller
+  std::uint64_t slot_count = 0;              ///< as many as are asked for
+  std::uint64_t least = 0;                   ///< fewer than these are of no use
+  std::uint64_t slot_bytes = 0;              ///< bytes of each
+  std::string_view lower = "batch_size";     ///< the option that makes them smaller
+  std::string_view raise = "memory.budget";  ///< the option that is the budget
 };
 
 /// What the copies of a budget share with the reservations out of it.
@@ -138,8 +139,8 @@ class [[gnu::visibility("default")]] pinned_budget_exceeded : public error {
 /// take: a handle whose copies share one account. Thread-safe.
 ///
 ///     const auto budget = ps::memory_budget::share(0.5);
-///     ps::loader train{digits, ps::shuffled{}, {.batch_size = 64, .budget = budget}};
-///     ps::loader test{others, ps::sequential{}, {.batch_size = 64, .budget = budget}};
+///     ps::loader train{digits, ps::shuffled{}, {.batch_size = 64, .memory = {.budget = budget}}};
+///     ps::loader test{others, ps::sequential{}, {.batch_size = 64, .memory = {.budget = budget}}};
 ///
 /// The limit is fixed when the budget is made. What a loader takes comes back when its slots go:
 /// with the loader, or with the last lease, range or abandoned reader that outlives it.
@@ -217,8 +218,8 @@ inline pinned_budget_exceeded::pinned_budget_exceeded(const detail::slot_demand&
   if (used != 0) {
     what += detail::joined({", of which ", detail::readable_bytes(used), " are taken already"});
   }
-  what += is_least ? detail::joined({": lower ", demand.lower, ", or raise budget"})
-                   : ": lower prefetch or batch_size, raise budget, or say "
+  what += is_least ? detail::joined({": lower ", demand.lower, ", or raise ", demand.raise})
+                   : ": lower prefetch or batch_size, raise memory.budget, or say "
                      "budget_action::fewer_slots";
   return what;
 }

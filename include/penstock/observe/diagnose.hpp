@@ -19,7 +19,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Advice on `loader_options::read_ahead` for a loop whose reads wait.
+/// Advice on `loader_options::ahead.bytes` for a loop whose reads wait.
 struct ahead_advice {
   std::uint64_t bytes = 0;  ///< suggested value of the option; 0: no change
   std::string sentence;     ///< empty: no advice
@@ -32,8 +32,8 @@ struct ahead_advice {
   if (ahead.source_bytes == 0) return {};  // the dataset accepts no hints
   if (ahead.most_bytes == 0) {
     const std::uint64_t bytes = std::min<std::uint64_t>(ahead.source_bytes, 64U << 20U);
-    return {bytes, "Or .read_ahead = " + std::to_string(bytes) +
-                       ": the source can fetch before workers ask; the gain is not known."};
+    return {bytes, "Or .ahead = {.bytes = " + std::to_string(bytes) +
+                       "}: the source can fetch before workers ask; the gain is not known."};
   }
   if (ahead.samples == 0 && ahead.failed != 0) {
     return {0, "The source throws when it is told what comes: see stats().ahead.failed."};
@@ -46,7 +46,8 @@ struct ahead_advice {
   }
   const std::uint64_t twice = ahead.most_bytes > most / 2 ? most : 2 * ahead.most_bytes;
   const std::uint64_t bytes = (std::min)(twice, ahead.source_bytes);
-  return {bytes, late + ": .read_ahead = " + std::to_string(bytes) + "; the gain is not known."};
+  return {bytes,
+          late + ": .ahead = {.bytes = " + std::to_string(bytes) + "}; the gain is not known."};
 }
 
 /// A share as "44 %".
@@ -210,14 +211,14 @@ struct verdict {
   std::size_t cores = 0;                   ///< cores that the process may use
   std::size_t workers = 0;                 ///< workers of the loader
   std::size_t wanted_workers = 0;          ///< workers that are expected to suffice
-  /// A value of `loader_options::read_ahead` worth trying if reads wait for a disk or a network; 0:
-  /// no change. Its gain is unknown and not part of `gain`.
+  /// A value of `loader_options::ahead.bytes` worth trying if reads wait for a disk or a network;
+  /// 0: no change. Its gain is unknown and not part of `gain`.
   std::uint64_t wanted_read_ahead = 0;
   /// The time per batch without loading, in seconds, see `transfer::replay`; 0: unknown.
   double floor = 0;
   double above_floor = 0;  ///< 0.32: a batch takes 1.32 times the floor
   /// Time of a copy by the device's clock, in seconds per batch, see
-  /// `transfer_options::time_device`; 0: unknown. So are the next two.
+  /// `transfer_options::observe.time_device`; 0: unknown. So are the next two.
   double device_copy = 0;
   double device_step = 0;  ///< the work of the body
   double device_idle = 0;  ///< time in which the step's stream was idle

@@ -184,7 +184,7 @@ struct read_stats {
   }
 };
 
-/// The prefetch hints that a loader has sent to its dataset, see `loader_options::read_ahead`.
+/// The prefetch hints that a loader has sent to its dataset, see `loader_options::ahead.bytes`.
 struct ahead_stats {
   /// The bound: the option or the dataset's capacity, whichever is less; 0: no hints are sent.
   std::uint64_t most_bytes = 0;
@@ -215,8 +215,8 @@ struct replay_stats {
   std::chrono::nanoseconds time{0};
 };
 
-/// Times of some batches by the device's clock, see `transfer_options::time_device`. Times are
-/// totals over `batches` batches.
+/// Times of some batches by the device's clock, see `transfer_options::observe.time_device`. Times
+/// are totals over `batches` batches.
 struct device_stats {
   std::uint64_t batches = 0;              ///< that were timed
   std::chrono::nanoseconds copy{0};       ///< of their copies, without waits
@@ -467,7 +467,7 @@ struct loader_stats {
 /// by `transfer::stats()`; see `loader_stats`, also for the texts.
 ///
 /// The host does not wait for copies and transforms, so their times are unknown unless
-/// `transfer_options::time_device` fills in `device`.
+/// `transfer_options::observe.time_device` fills in `device`.
 struct transfer_stats {
   std::uint64_t transfer = 0;               ///< identifies the transfer; in a sum, all of them
   std::chrono::nanoseconds age{0};          ///< the time span

@@ -121,8 +121,8 @@ struct trace_options {
 /// by the program, and given to loaders and transfers in their options:
 ///
 ///     ps::trace_recorder recorder;
-///     ps::loader loader{digits, ps::shuffled{.seed = 1}, {.batch_size = 64, .trace = &recorder}};
-///     ps::transfer feed{loader, stream, {.trace = &recorder}};
+///     ps::loader loader{digits, ps::shuffled{.seed = 1}, {.observe = {.trace = &recorder}}};
+///     ps::transfer feed{loader, stream, {.observe = {.trace = &recorder}}};
 ///     for (auto& batch : feed.epoch(0)) train_step(batch, stream);
 ///     ps::write_chrome_trace(recorder, "epoch.json");
 ///

@@ -15,7 +15,6 @@
 
 #include <penstock/core/support/joined.hpp>
 #include <penstock/core/version.hpp>
-#include <penstock/order/detail/philox.hpp>
 #include <penstock/order/support/draw.hpp>
 
 // Random bits that depend only on (seed, epoch, stage, sample index), and distributions that turn
@@ -25,6 +24,24 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
+
+/// The bijection Philox4x32-10: 128 counter bits in, 128 random bits out, for each 64-bit key.
+/// Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
+/// Pure; safe from any thread.
+[[nodiscard]] constexpr std::array<std::uint32_t, 4> philox4x32(
+    std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key) noexcept {
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t even = std::uint64_t{0xD2511F53u} * counter[0];
+    const std::uint64_t odd = std::uint64_t{0xCD9E8D57u} * counter[2];
+    counter = {static_cast<std::uint32_t>(odd >> 32) ^ counter[1] ^ key[0],
+               static_cast<std::uint32_t>(odd),
+               static_cast<std::uint32_t>(even >> 32) ^ counter[3] ^ key[1],
+               static_cast<std::uint32_t>(even)};
+    key[0] += 0x9E3779B9u;
+    key[1] += 0xBB67AE85u;
+  }
+  return counter;
+}
 
 /// The layers of the ziggurat for the normal density, with the functions that it needs.
 ///
@@ -128,7 +145,7 @@ double draw_normal(Generator& gen) {
 
 /// The key of an epoch's random bits; the sample's index, the fourth part, is given to
 /// `sample_generator`. `stage` keeps two random stages of one pipeline from sharing a stream; the
-/// values from 2^32 - 8 on are reserved for samplers, substitutes of bad samples, whole batches and
+/// values from 2^32 - 16 on are reserved for samplers, substitutes of bad samples, whole batches and
 /// `random_split`.
 struct random_key {
   /// Determines, with epoch, sample and stage, all random bits of a training.

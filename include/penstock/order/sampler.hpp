@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <compare>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -45,7 +46,7 @@ concept epoch_order =
 /// `torch.utils.data.Sampler`.
 ///
 /// An exception from `order` is rethrown at the turn of the first batch that needs the order. A
-/// slow `order` is covered by `loader_options::stall_warning` and `timeout`. A sampler whose
+/// slow `order` is covered by `loader_options::faults.stall_warning` and `timeout`. A sampler whose
 /// `order` refers to another owner's memory has `static constexpr bool borrows = true`; then a
 /// loader's destructor waits for it.
 template <class Sampler>
@@ -55,6 +56,27 @@ concept sampler = std::copyable<Sampler> &&
                     { sampler.order(n, epoch) } -> epoch_order;
                   };
 
+/// A place in a training: step `step` of epoch `epoch`, both counted from 0. A step is a batch, over
+/// all ranks. The place {e, steps of an epoch} is that of {e + 1, 0}.
+struct training_place {
+  /// The epoch.
+  std::uint64_t epoch = 0;
+  /// The step within it.
+  std::uint64_t step = 0;
+  friend auto operator<=>(const training_place&, const training_place&) = default;
+};
+
+/// An order whose batches have each its own number of samples, as `by_tokens` has. Its places come
+/// in rows of the sampler's `batch_size()`, a row a batch, of which a batch has the first
+/// `order.batch_extent(batch)`, from 1 to `batch_size()`. `size(n)` counts all places, whole rows,
+/// and `fill` writes an index below n for those without a sample too. Called from several threads
+/// at once. Its sampler says how many batches the ranks take in one step: `batches_per_step()`, of
+/// which the batches of an epoch are a multiple.
+template <class Order>
+concept order_of_batches = epoch_order<Order> && requires(const Order& order, std::uint64_t batch) {
+  { order.batch_extent(batch) } noexcept -> std::same_as<std::size_t>;
+};
+
 namespace detail {
 
 /// A sampler for one batch size, such as `sharded`; a loader with another batch size refuses it.
@@ -63,10 +85,24 @@ concept sampler_of_batches = sampler<Sampler> && requires(const Sampler& sampler
   { sampler.batch_size() } -> std::same_as<std::size_t>;
 };
 
+/// A sampler that counts steps of so many samples over all ranks; 0: it counts none. A loader and a
+/// `sharded` with another number refuse it.
+template <class Sampler>
+concept sampler_of_steps = sampler<Sampler> && requires(const Sampler& sampler) {
+  { sampler.step_size() } -> std::same_as<std::size_t>;
+};
+
 /// The order of one epoch of a sampler.
 template <sampler Sampler>
 using order_of = std::remove_cvref_t<decltype(std::declval<const Sampler&>().order(
     std::uint64_t{}, std::uint64_t{}))>;
+
+/// A sampler whose batches have each its own number of samples.
+template <class Sampler>
+concept cuts_batches = sampler_of_batches<Sampler> && order_of_batches<order_of<Sampler>> &&
+                       requires(const Sampler& sampler) {
+                         { sampler.batches_per_step() } -> std::same_as<std::uint64_t>;
+                       };
 
 /// The order 0, 1, 2, ... of `sequential`.
 struct identity_order {

@@ -30,7 +30,8 @@ struct shard_options {
   int world = 1;
 
   /// Samples of one step over all ranks: a multiple of `world`. The loader of every rank has
-  /// `batch_size = global_batch / world`.
+  /// `batch_size = global_batch / world`. Over a sampler whose batches have each its own number of
+  /// samples, such as `by_tokens`, it is left out: then a rank has every `world`-th batch.
   std::size_t global_batch = 0;
 
   /// What to do with the last samples of the epoch.
@@ -66,6 +67,13 @@ class shard_order {
     }
   }
 
+  /// The number of samples of the rank's batch `batch`.
+  [[nodiscard]] std::size_t batch_extent(std::uint64_t batch) const noexcept
+    requires order_of_batches<Order>
+  {
+    return all_.batch_extent((batch * global_batch_ + begin_) / batch_);
+  }
+
  private:
   Order all_;
   std::uint64_t drawn_;
@@ -92,6 +100,9 @@ class shard_order {
 /// padding depends on the world size. O(1) memory beyond the sampler's own. Copyable; any number of
 /// threads may share one.
 ///
+/// Over `by_tokens` a rank has batch r, r + w, r + 2w, ... of the global ones, as they are, and the
+/// world divides `batches_per_step()`: see there.
+///
 /// All ranks need the same sampler, seed, global batch and dataset. A loader of another batch size
 /// throws `option_error`.
 template <sampler Sampler>
@@ -107,7 +118,7 @@ class sharded {
   }();
 
   /// Distributes the order of `all`. Throws `option_error` unless 0 <= rank < world and `world`
-  /// divides `global_batch`, which is at least 1.
+  /// divides `global_batch`, which is at least 1, and that of a sampler that counts steps.
   sharded(Sampler all, const shard_options& options) : all_(std::move(all)), options_(options) {
     const auto [rank, world, global_batch, tail] = options;
     if (world < 1) throw option_error("world", "must be at least 1, is " + std::to_string(world));
@@ -115,8 +126,22 @@ class sharded {
       throw option_error("rank", "must be at least 0 and below the world of " +
                                      std::to_string(world) + ", is " + std::to_string(rank));
     }
-    if (global_batch == 0) throw option_error("global_batch", "must be at least 1, is 0");
     const auto ranks = static_cast<std::size_t>(world);
+    if constexpr (detail::cuts_batches<Sampler>) {
+      if (global_batch != 0) {
+        throw option_error("global_batch",
+                           "is the sampler's own, whose batches have each its own "
+                           "number of samples: leave it out");
+      }
+      if (all_.batches_per_step() % ranks != 0) {
+        throw option_error("world", "must divide the sampler's batches_per_step of " +
+                                        std::to_string(all_.batches_per_step()) + ", is " +
+                                        std::to_string(world));
+      }
+      options_.global_batch = all_.batch_size() * ranks;
+      return;
+    }
+    if (global_batch == 0) throw option_error("global_batch", "must be at least 1, is 0");
     if (const std::size_t rest = global_batch % ranks; rest != 0) {
       const std::size_t below = global_batch - rest;
       throw option_error(
@@ -124,6 +149,13 @@ class sharded {
           "must be a multiple of the world of " + std::to_string(world) + ", is " +
               std::to_string(global_batch) + ", which leaves " + std::to_string(rest) + ": take " +
               (below == 0 ? "" : std::to_string(below) + " or ") + std::to_string(below + ranks));
+    }
+    if constexpr (detail::sampler_of_steps<Sampler>) {
+      const std::size_t step = all_.step_size();
+      if (step == 0 || step == global_batch) return;
+      throw option_error("global_batch", "must be the sampler's batch_size of " +
+                                             std::to_string(step) + ", is " +
+                                             std::to_string(global_batch));
     }
   }
 
@@ -157,6 +189,12 @@ class sharded {
   /// The batch size that this rank's loader must have.
   [[nodiscard]] std::size_t batch_size() const noexcept {
     return options_.global_batch / static_cast<std::size_t>(options_.world);
+  }
+  /// The batches of one step over all ranks.
+  [[nodiscard]] std::uint64_t batches_per_step() const noexcept
+    requires detail::cuts_batches<Sampler>
+  {
+    return all_.batches_per_step();
   }
   /// The sampler of the global order.
   [[nodiscard]] const Sampler& global() const noexcept { return all_; }

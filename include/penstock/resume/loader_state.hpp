@@ -38,7 +38,8 @@ inline void require_same_order(const loader_state& state, const loader_state& ow
 ///
 /// It is independent of workers, prefetch, depth and device, which change no batch. With a sharded
 /// sampler it counts global batches and is equal on every rank, so that the loop may continue with
-/// another world size. It does not identify the data: the caller has to provide the same files.
+/// another world size; where the batches have each its own number of samples (`by_tokens`), it
+/// counts the batches of all ranks. It does not identify the data: the caller has to provide the same files.
 struct loader_state {
   /// The version of this layout.
   std::uint32_t version = 1;
@@ -50,7 +51,7 @@ struct loader_state {
   std::uint64_t batch = 0;
   /// The size of the dataset.
   std::uint64_t dataset = 0;
-  /// The number of samples that the sampler draws in an epoch, over all ranks.
+  /// The number of samples that the sampler draws in an epoch, over all ranks; `by_tokens`: places.
   std::uint64_t samples = 0;
   /// The batch size over all ranks.
   std::uint64_t batch_size = 0;
@@ -65,6 +66,16 @@ struct loader_state {
   /// The message names every difference, as "batch_size: 64 in the state, 32 here".
   friend void require_same_order(const loader_state& state, const loader_state& own) {
     detail::require_same_order(state, own);
+  }
+
+  /// `state` for a loader with another order, whose own state is `own`: the caller says that the
+  /// batches from there on may be other ones, as those of a `mixture` that is `continued`:
+  /// `loader.resume(with_order_of(state, loader.state_at({})), last_epoch)`. Throws
+  /// `state_mismatch` where anything but the order differs.
+  [[nodiscard]] friend loader_state with_order_of(loader_state state, const loader_state& own) {
+    state.order = own.order;
+    detail::require_same_order(state, own);
+    return state;
   }
 };
 

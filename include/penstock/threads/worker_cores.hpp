@@ -23,8 +23,8 @@ enum class core_binding {
   refused,        ///< the system refused to say the process's cores, or to bind to some of them
 };
 
-/// Where the workers of a loader run: see `loader_options::placement` and `loader::footprint`. A
-/// value that owns its memory.
+/// Where the workers of a loader run: see `loader_options::tuning.placement` and
+/// `loader::footprint`. A value that owns its memory.
 struct worker_cores {
   core_binding binding = core_binding::no_node;  ///< whether they are bound, or why they are not
   std::optional<int> node = {};  ///< the host's NUMA node next to the device, as Linux numbers it

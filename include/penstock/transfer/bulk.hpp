@@ -234,7 +234,8 @@ class bulk_ring {
         {.slot_count = options.pieces == automatic ? 2 * options.workers : options.pieces,
          .least = 1,
          .slot_bytes = options.piece_bytes,
-         .lower = "piece_bytes"});
+         .lower = "piece_bytes",
+         .raise = "budget"});
   }
 
   memory_reservation reserved_;

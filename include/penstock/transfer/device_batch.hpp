@@ -82,7 +82,8 @@ class device_batch : public lease<Record, detail::device_slots<Record, Device>, 
   }
 
   /// Which samples the batch has, as `host_batch::indices` says it: in host memory, valid until the
-  /// lease ends. Empty unless the source is a loader whose `loader_options::indices` is set.
+  /// lease ends. Empty unless the source is a loader whose `loader_options::observe.indices` is
+  /// set.
   [[nodiscard]] std::span<const std::uint64_t> indices() const noexcept {
     use();
     return slots_->lists.indices(slot_, base::size());

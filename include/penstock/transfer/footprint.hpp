@@ -22,8 +22,8 @@ struct feed_footprint {
 
   /// An upper bound in bytes for what the feed allocates in host memory: 4 KiB and 1 KiB a device
   /// slot, 16 KiB more where `depth` is `automatic`, 16 bytes a sample of each slot where the
-  /// loader has `indices`. Without the device's own streams and events, and what a transform
-  /// allocates itself.
+  /// loader has `observe.indices`. Without the device's own streams and events, and what a
+  /// transform allocates itself.
   std::size_t bookkeeping = 0;
 
   friend bool operator==(const feed_footprint&, const feed_footprint&) = default;
@@ -44,7 +44,7 @@ inline feed_footprint feed_of(const loader_footprint& host, std::size_t out_byte
           .staging_bytes = staging,
           .device_bytes = saturating_sum(depth, out_bytes, staging),
           .bookkeeping = saturating_sum(
-              depth, saturating_sum(load.indices ? 16 : 0, load.batch_size, kib), fixed)};
+              depth, saturating_sum(load.observe.indices ? 16 : 0, load.batch_size, kib), fixed)};
 }
 
 }  // namespace detail

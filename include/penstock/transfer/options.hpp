@@ -13,21 +13,28 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The options of a `transfer`. Bad values throw `option_error` at construction.
-struct transfer_options {
-  /// Device slots: the batch that the consumer works on, and those whose copies run ahead under it.
-  /// At least 1, which overlaps nothing. `automatic`: 2 at first; one more whenever leases hold all
-  /// of them, and as many as bring the batches sooner, at most `most_depth`. A new slot takes
-  /// device memory while the loop runs, or is done without where there is none.
-  std::size_t depth = 3;
+/// `transfer_options::observe`: what is measured and recorded about the batches.
+struct transfer_observe_options {
+  /// Whether the device times the copy, the transform and the step of a batch now and then, of one
+  /// in 32 at most, see `device_stats`: seven events more on its streams. What fails in it ends it,
+  /// and not the loop. For devices that can tell (`times_work`): the CPU device and CUDA.
+  bool time_device = false;
+
+  /// Records what each batch goes through, see `trace_recorder`; that of the source's options makes
+  /// one picture of both. Null: nothing is recorded. It is the program's, and should outlive the
+  /// loop.
+  trace_recorder* trace = nullptr;
+};
+
+/// `transfer_options::tuning`: how the copies are queued. No batch depends on it.
+struct transfer_tuning_options {
   /// The most slots that `depth = automatic` takes, at least 2. `automatic`: 8.
   std::size_t most_depth = automatic;
 
   /// How many batches at most share the calls that order them, at least 1: the copies of so many are
-  /// queued at once, where they are ready, marked by one event, waited for once, and queued when as
-  /// many slots have come free. No more than (`depth` + 1) / 2. `automatic`: as many small batches
-  /// as the device says, which on CUDA have 256 KiB together, 16 at most; on the CPU device 1. It is
-  /// 1 where the loop's body is the step, and for sources that share no mark (`batch_source`).
+  /// queued at once, where they are ready. No more than (`depth` + 1) / 2. `automatic`: small
+  /// batches, as many as the device says, 16 at most. It is 1 where the loop's body is the step,
+  /// and for sources that share no mark (`batch_source`). See docs/gpu.md.
   std::size_t group = automatic;
 
   /// How many streams the copies run on by turns, 1 or 2. With two, what orders one copy or group of
@@ -46,21 +53,26 @@ struct transfer_options {
   /// How soon the device turns to the transform. A transform whose priority is that of the step
   /// begins after all blocks of the step that runs, and the next step waits for it.
   stream_priority transform_priority = stream_priority::highest;
+};
+
+/// The options of a `transfer`. Bad values throw `option_error` at construction, which names the
+/// option by its path: `depth`, `tuning.group`.
+struct transfer_options {
+  /// Device slots: the batch that the consumer works on, and those whose copies run ahead under it.
+  /// At least 1, which overlaps nothing. `automatic`: 2 at first; one more whenever leases hold all
+  /// of them, and as many as bring the batches sooner, at most `tuning.most_depth`. A new slot
+  /// takes device memory while the loop runs, or is done without where there is none.
+  std::size_t depth = 3;
 
   /// What happens when the consumer asks for a batch while it, or threads that it has moved leases
   /// to, hold every device slot. Nothing is taken from the source before there is a slot for it.
   /// `wait` is for leases that end on other threads; a stop request of the source's ends the wait.
   held_action when_held = held_action::fail;
 
-  /// Whether the device times the copy, the transform and the step of a batch now and then, of one
-  /// in 32 at most, see `device_stats`: seven events more on its streams. What fails in it ends it,
-  /// and not the loop. For devices that can tell (`times_work`): the CPU device and CUDA.
-  bool time_device = false;
-
-  /// Records what each batch goes through, see `trace_recorder`; that of the source's options makes
-  /// one picture of both. Null: nothing is recorded. It is the program's, and should outlive the
-  /// loop.
-  trace_recorder* trace = nullptr;
+  /// What is measured and recorded about the batches.
+  transfer_observe_options observe = {};
+  /// How the copies are queued.
+  transfer_tuning_options tuning = {};
 };
 
 namespace detail {
@@ -78,25 +90,26 @@ inline depth_range checked_depth(const transfer_options& options) {
     refuse_option(name, {value, " is not in ", least, "..", most});
   };
   if (options.depth == automatic) {
-    if (options.most_depth == automatic) return {2, 8};
-    if (options.most_depth < 2 || options.most_depth > most) {
-      refuse("most_depth", options.most_depth, 2);
+    if (options.tuning.most_depth == automatic) return {2, 8};
+    if (options.tuning.most_depth < 2 || options.tuning.most_depth > most) {
+      refuse("tuning.most_depth", options.tuning.most_depth, 2);
     }
-    return {2, options.most_depth};
+    return {2, options.tuning.most_depth};
   }
   if (options.depth == 0 || options.depth > most) refuse("depth", options.depth, 1);
-  if (options.most_depth != automatic) {
-    refuse_option("most_depth", {"is the cap of depth = automatic, but depth is ", options.depth});
+  if (options.tuning.most_depth != automatic) {
+    refuse_option("tuning.most_depth",
+                  {"is the cap of depth = automatic, but depth is ", options.depth});
   }
   return {options.depth, options.depth};
 }
 
 /// How many streams the options ask for. Throws `option_error`.
 inline std::size_t checked_copy_streams(const transfer_options& options) {
-  if (options.copy_streams == 0 || options.copy_streams > 2) {
-    refuse_option("copy_streams", {options.copy_streams, " is not in 1..2"});
+  if (options.tuning.copy_streams == 0 || options.tuning.copy_streams > 2) {
+    refuse_option("tuning.copy_streams", {options.tuning.copy_streams, " is not in 1..2"});
   }
-  return options.copy_streams;
+  return options.tuning.copy_streams;
 }
 
 /// How many batches of `batch_bytes` share calls at most, as the options say it and, where they
@@ -104,11 +117,11 @@ inline std::size_t checked_copy_streams(const transfer_options& options) {
 template <class Device>
 [[nodiscard]] std::size_t checked_group(const transfer_options& options, std::size_t batch_bytes) {
   constexpr std::size_t most = 16;
-  if (options.group != automatic) {
-    if (options.group == 0 || options.group > most) {
-      refuse_option("group", {options.group, " is not in 1..", most});
+  if (options.tuning.group != automatic) {
+    if (options.tuning.group == 0 || options.tuning.group > most) {
+      refuse_option("tuning.group", {options.tuning.group, " is not in 1..", most});
     }
-    return options.group;
+    return options.tuning.group;
   }
   if constexpr (requires { Device::grouped_bytes; }) {
     return (std::max)(std::size_t{1}, (std::min)(most, Device::grouped_bytes / batch_bytes));

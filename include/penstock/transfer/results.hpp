@@ -358,7 +358,7 @@ class result_batch
   ~result_batch() { release(); }
 
   /// Which samples the batch had, as `device_batch::indices`: empty unless the loop's batches have
-  /// them (`loader_options::indices`).
+  /// them (`loader_options::observe.indices`).
   [[nodiscard]] std::span<const std::uint64_t> indices() const noexcept {
     base::use();
     return slots_->entries[slot_].indices;

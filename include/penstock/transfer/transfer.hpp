@@ -187,8 +187,12 @@ class transfer {
   [[nodiscard]] range_type resume(const State& state, std::uint64_t last_epoch) &
     requires resumable_source<source_type>
   {
-    require_same_order(state, flow_->source().state_at({}));
-    return batches({state.epoch, state.batch}, last_epoch);
+    if constexpr (requires { flow_->source().position_of(state); }) {
+      return batches(flow_->source().position_of(state), last_epoch);
+    } else {
+      require_same_order(state, flow_->source().state_at({}));
+      return batches({state.epoch, state.batch}, last_epoch);
+    }
   }
 
   /// Where the batches come from, to be asked: of a source that was moved in `failures()`,

@@ -28,7 +28,7 @@ inline namespace PENSTOCK_ABI {
 /// All members are called from several threads at once, with a buffer for each thread. What they
 /// throw reaches the consumer at that batch's turn. A source may offer `prefetch(index) noexcept`
 /// besides: a hint that the blob will be read soon; and `prefetch(std::span<const std::uint64_t>)
-/// noexcept` for several at once. `decode_images` passes them what a loader's `read_ahead` says,
+/// noexcept` for several at once. `decode_images` passes them the hints of a loader's `ahead`,
 /// far ahead, up to `std::uint64_t most_ahead() const` bytes where a source has that, counted by
 /// `std::uint64_t stored_bytes(std::uint64_t index) const`, which is 0 where it is not known.
 /// It passes on `foresee(indices)` and `most_foreseen()` too, which mean what they mean of a

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/types.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -9,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -21,10 +25,251 @@
 #include <penstock_ext/blob/blob_error.hpp>
 #include <penstock_ext/blob/blob_source.hpp>
 #include <penstock_ext/blob/detail/blob_file.hpp>
-#include <penstock_ext/blob/detail/folder_walk.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// A letter of ASCII as a small one; other bytes as they are.
+[[nodiscard]] constexpr char lowered(char c) noexcept {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c;
+}
+
+/// Whether `name` ends in one of the `endings`, which are in small letters.
+[[nodiscard]] inline bool ends_in_one_of(std::string_view name,
+                                         std::span<const std::string> endings) noexcept {
+  return std::any_of(endings.begin(), endings.end(), [&](const std::string& ending) {
+    return name.size() >= ending.size() &&
+           std::equal(ending.begin(), ending.end(), name.end() - std::ssize(ending),
+                      [](char wanted, char found) { return lowered(found) == wanted; });
+  });
+}
+
+/// A folder of a listing: what lies directly in it starts here and ends where the next one's
+/// starts.
+struct listed_folder {
+  std::uint64_t first_file = 0;
+  std::uint64_t names_begin = 0;  ///< of its files' names, among all names
+  std::uint64_t path_begin = 0;   ///< of its path, among all paths
+  std::uint64_t label = 0;        ///< the class; of the root: `no_label`
+};
+
+inline constexpr std::uint64_t no_label = ~std::uint64_t{0};
+
+/// The files below a folder, by class: 5 bytes and the name for a file, 33 and the path for a
+/// folder. The folders of a class follow its own one, in the order of the bytes of their paths; the
+/// files of a folder are in the order of the bytes of their names.
+class folder_listing {
+ public:
+  /// Adds a folder; its files follow by `add_file`, before the next folder.
+  void add_folder(std::string_view path, std::uint64_t label) {
+    folders_.push_back({name_offsets_.size(), names_.size(), paths_.size(), label});
+    paths_.append(path).push_back('\0');
+  }
+  /// Adds a file to the last folder, whose names take less than 4 GiB.
+  void add_file(std::string_view name) {
+    name_offsets_.push_back(
+        static_cast<std::uint32_t>(names_.size() - folders_.back().names_begin));
+    names_.append(name).push_back('\0');
+  }
+
+  /// How many files there are.
+  [[nodiscard]] std::uint64_t files() const noexcept { return name_offsets_.size(); }
+  /// The path of a folder, relative to the root and ended by a NUL; "" is the root.
+  [[nodiscard]] std::string_view path(const listed_folder& folder) const noexcept {
+    return paths_.data() + folder.path_begin;
+  }
+  /// The name of file `index`, ended by a NUL.
+  [[nodiscard]] const char* name(std::uint64_t index) const noexcept {
+    return names_.data() + folder_of(index).names_begin +
+           name_offsets_[static_cast<std::size_t>(index)];
+  }
+  /// The folder in which file `index` lies.
+  [[nodiscard]] const listed_folder& folder_of(std::uint64_t index) const noexcept {
+    const auto after = std::upper_bound(
+        folders_.begin(), folders_.end(), index,
+        [](std::uint64_t file, const listed_folder& folder) { return file < folder.first_file; });
+    return *(after - 1);
+  }
+  /// The names of the classes, by label.
+  [[nodiscard]] std::vector<std::string> classes() const {
+    std::vector<std::string> found;
+    for (const listed_folder& folder : folders_) {
+      if (folder.label == found.size()) found.emplace_back(path(folder));
+    }
+    return found;
+  }
+
+ private:
+  std::vector<listed_folder> folders_;       // the root first
+  std::vector<std::uint32_t> name_offsets_;  // from the folder's first name on
+  std::string paths_;
+  std::string names_;
+};
+
+/// Lists the files below a folder by class, in the order of `image_folder`. Single-use.
+class folder_walk {
+ public:
+  /// Of the open folder `root`, whose path is `path`. `endings` are in small letters.
+  folder_walk(int root, const std::string& path, std::span<const std::string> endings,
+              bool allow_empty)
+      : root_(root), root_path_(path), endings_(endings), allow_empty_(allow_empty) {}
+
+  /// The listing. Throws `folder_unreadable`, `empty_folder`, `folder_cycle`.
+  [[nodiscard]] folder_listing list() {
+    pending root{"", 0};
+    std::vector<std::string> classes;
+    read_folder(root, [&](std::string_view name, bool is_folder) {
+      if (is_folder) classes.emplace_back(name);
+    });
+    if (classes.empty()) {
+      throw empty_folder(root_path_, "a sub-directory for each class", "none",
+                         "one class is a sub-directory too");
+    }
+    std::sort(classes.begin(), classes.end());
+    listing_.add_folder("", no_label);
+    all_.push_back(std::move(root));
+    for (std::size_t label = 0; label < classes.size(); ++label) list_class(classes[label], label);
+    return std::move(listing_);
+  }
+
+ private:
+  struct identity {
+    ::dev_t device;
+    ::ino_t inode;
+    friend bool operator==(const identity&, const identity&) = default;
+  };
+  [[nodiscard]] static identity identity_of(const struct ::stat& status) noexcept {
+    return {status.st_dev, status.st_ino};
+  }
+  /// A folder that is listed, or will be.
+  struct pending {
+    std::string path;  // relative to the root
+    std::size_t parent;
+    std::vector<std::uint32_t> names = {};  // where they start in `characters`, in order
+    std::string characters = {};            // the names, each ended by a NUL
+  };
+
+  [[nodiscard]] std::string full(const pending& folder) const {
+    return joined_path(root_path_, folder.path);
+  }
+
+  // Calls use(name, is_folder) for each entry.
+  template <class Use>
+  void read_folder(const pending& folder, const Use& use) {
+    const char* const name = folder.path.empty() ? "." : folder.path.c_str();
+    descriptor opened = open_folder(root_, name, full(folder));
+    struct ::stat status {};
+    if (::fstat(opened.get(), &status) != 0) fail(folder);
+    require_no_cycle(folder, status);
+    const std::unique_ptr<::DIR, int (*)(::DIR*)> entries{::fdopendir(opened.get()), &::closedir};
+    if (entries == nullptr) fail(folder);
+    static_cast<void>(opened.release());  // closedir closes it
+    while (true) {
+      errno = 0;
+      const ::dirent* const entry = ::readdir(entries.get());
+      if (entry == nullptr) {
+        if (errno != 0) fail(folder);
+        break;
+      }
+      const std::string_view found{entry->d_name};
+      if (found == "." || found == "..") continue;
+      use(found, is_folder(::dirfd(entries.get()), *entry));
+    }
+  }
+
+  [[nodiscard]] static bool is_folder(int base, const ::dirent& entry) noexcept {
+    if (entry.d_type != DT_LNK && entry.d_type != DT_UNKNOWN) return entry.d_type == DT_DIR;
+    struct ::stat status {};
+    // A link to nothing counts as a file; reading it throws the reason.
+    return ::fstatat(base, entry.d_name, &status, 0) == 0 && S_ISDIR(status.st_mode);
+  }
+
+  void require_no_cycle(const pending& folder, const struct ::stat& status) {
+    const bool is_root = all_.empty();
+    for (std::size_t above = folder.parent; !is_root; above = all_[above].parent) {
+      if (identities_[above] == identity_of(status)) {
+        throw folder_cycle(full(folder), "a folder below the ones that it lies in",
+                           "a link to " + full(all_[above]), "remove the link");
+      }
+      if (above == 0) break;
+    }
+    identities_.push_back(identity_of(status));
+  }
+
+  void list_class(const std::string& name, std::uint64_t label) {
+    const std::size_t begin = all_.size();
+    all_.push_back({name, 0});
+    std::size_t files = 0;
+    std::size_t entries = 0;
+    for (std::size_t at = begin; at < all_.size(); ++at) {
+      pending folder = std::move(all_[at]);  // `all_` grows meanwhile
+      std::vector<std::string> below;
+      std::vector<std::uint32_t> names;
+      std::string characters;
+      read_folder(folder, [&](std::string_view entry, bool is_folder) {
+        if (is_folder) {
+          below.emplace_back(joined_path(folder.path, entry));
+          return;
+        }
+        ++entries;
+        if (!ends_in_one_of(entry, endings_)) return;
+        if (characters.size() > most_characters) {
+          throw folder_error(full(folder), "file names of less than 4 GiB in one folder", "more",
+                             "spread its files over several folders");
+        }
+        names.push_back(static_cast<std::uint32_t>(characters.size()));
+        characters.append(entry).push_back('\0');
+      });
+      std::sort(names.begin(), names.end(), [&](std::uint32_t a, std::uint32_t b) {
+        return std::strcmp(characters.c_str() + a, characters.c_str() + b) < 0;
+      });
+      files += names.size();
+      folder.names = std::move(names);
+      folder.characters = std::move(characters);
+      all_[at] = std::move(folder);
+      for (std::string& path : below) all_.push_back({std::move(path), at});
+    }
+    if (files == 0 && !allow_empty_) {
+      std::string wanted;
+      for (const std::string& ending : endings_) wanted += (wanted.empty() ? "" : ", ") + ending;
+      throw empty_folder(
+          joined_path(root_path_, name), "a file that ends in one of " + wanted,
+          entries == 0 ? "no file"
+                       : std::to_string(entries) + (entries == 1 ? " other file" : " other files"),
+          "add one, remove the folder, or say allow_empty");
+    }
+    // The class's folders by their whole paths, as Python sorts what os.walk gives: '-' is before
+    // '/', so a/b-c comes before a/b/d.
+    std::vector<const pending*> order;
+    for (std::size_t at = begin; at < all_.size(); ++at) order.push_back(&all_[at]);
+    std::sort(order.begin(), order.end(),
+              [](const pending* a, const pending* b) { return a->path < b->path; });
+    for (const pending* const folder : order) {
+      listing_.add_folder(folder->path, label);
+      for (const std::uint32_t at : folder->names)
+        listing_.add_file(folder->characters.c_str() + at);
+    }
+    all_.erase(all_.begin() + 1, all_.end());
+    identities_.erase(identities_.begin() + 1, identities_.end());
+  }
+
+  [[noreturn]] void fail(const pending& folder) const {
+    throw folder_unreadable(full(folder), "a readable folder", system_reason());
+  }
+
+  static constexpr std::size_t most_characters = 0xffff'0000U;  // a name has 255 at most
+
+  int root_;
+  std::string root_path_;
+  std::span<const std::string> endings_;
+  bool allow_empty_;
+  folder_listing listing_;
+  std::vector<pending> all_;          // the root, and the folders of the class that is listed
+  std::vector<identity> identities_;  // of those of `all_` that have been opened
+};
+
+}  // namespace detail
 
 /// What an `image_folder` lists, and how.
 struct image_folder_options {

@@ -83,7 +83,7 @@ class [[gnu::visibility("default")]] length_mismatch : public file_format_error 
   using file_format_error::file_format_error;
 };
 
-/// The content is damaged: a checksum or the compressed stream says so.
+/// The content is damaged: a checksum or the compressed stream does not match.
 class [[gnu::visibility("default")]] file_corrupt : public file_error {
  public:
   using file_error::file_error;

@@ -52,7 +52,7 @@ struct npy_header {
   std::vector<std::uint64_t> lengths;  ///< of the dimensions, outermost first
   std::uint64_t bytes = 0;             ///< of all elements
   std::uint64_t data = 0;              ///< where the elements start
-  std::uint64_t descr_at = 0;          ///< where the text says the type, and
+  std::uint64_t descr_at = 0;          ///< where the text has the type, and
   std::uint64_t shape_at = 0;          ///< the dimensions
 
   /// Whether the elements are of another byte order than this machine's.
@@ -326,8 +326,8 @@ class zip_directory {
     return found;
   }
 
-  /// Reads the bytes of the entry `name` at `entry`. Throws `file_corrupt` where their CRC-32 is not
-  /// that of the directory.
+  /// Reads the bytes of the entry `name` at `entry`. Throws `file_corrupt` where their CRC-32 is
+  /// not that of the directory.
   void require_sum(const place& entry, std::string_view name) const {
     crc32_sum summer;
     summer.add(bytes_.subspan(static_cast<std::size_t>(entry.begin),
@@ -363,7 +363,7 @@ class zip_directory {
     return {reinterpret_cast<const char*>(bytes_.data()) + at, static_cast<std::size_t>(count)};
   }
 
-  // Where the record at the end starts: a comment may follow, as long as it says.
+  // Where the record at the end starts: a comment may follow, of the length in it.
   [[nodiscard]] std::uint64_t find_end() const {
     constexpr std::uint64_t fixed = 22;
     constexpr std::uint64_t longest_comment = 0xffff;

@@ -197,7 +197,7 @@ class [[gnu::visibility("default")]] picture_too_small : public error {
               detail::to_text(found) + ": pad more, or resize before"),
         found_(found) {}
 
-  /// `of`, said of the blob `key`.
+  /// `of`, for the blob `key`.
   picture_too_small(const std::string& key, const picture_too_small& of)
       : error(key + ": " + of.what()), found_(of.found_) {}
 
@@ -314,8 +314,9 @@ class resized_crop {
 }  // namespace detail
 
 /// What comes before a crop: `resize_shorter{256} | center_crop{224}`, which validation usually
-/// does, resizes a picture so that its shorter side has 256 pixels, the longer one in proportion and cut to an integer, as
-/// torchvision's `Resize(256)` does. What the crop leaves out is not computed.
+/// does, resizes a picture so that its shorter side has 256 pixels, the longer one in proportion
+/// and cut to an integer, as torchvision's `Resize(256)` does. What the crop leaves out is not
+/// computed.
 class resize_shorter {
  public:
   /// To `shorter` pixels of the shorter side. Throws std::invalid_argument, once there is a crop,

@@ -334,7 +334,7 @@ class decode_dataset {
     std::memcpy(out.address(1), &label, sizeof label);
   }
 
-  // What the geometry says of a picture of `size`; what it throws names the picture.
+  // The geometry's plan for a picture of `size`; its exceptions name the picture.
   image_plan plan_of(const image_size& size, sample_generator& random,
                      const std::string& key) const {
     try {
@@ -458,9 +458,9 @@ class decode_adaptor {
 /// so, and resized straight into its place in the batch. By the content: names don't count.
 ///
 /// Errors of the blob source, of the decoder and of the geometry reach the consumer at that batch's
-/// turn, or go to `on_error`; a picture that no decoder knows is an `image_unsupported` with its
-/// format's name. Reading is thread-safe; the dataset keeps one set of decoders, of memory for an
-/// encoded picture and for a crop for each thread that has read at the same time as others.
+/// turn, or go to `faults.on_error`; a picture that no decoder knows is an `image_unsupported` with
+/// its format's name. Reading is thread-safe; the dataset keeps one set of decoders, of memory for
+/// an encoded picture and for a crop for each thread that has read at the same time as others.
 template <image_decoder... Decoders, image_geometry Geometry>
   requires(sizeof...(Decoders) > 0)
 [[nodiscard]] auto decode_images(Geometry geometry, const decode_options& options = {}) {

@@ -111,7 +111,7 @@ class flipped_geometry {
 
 }  // namespace detail
 
-/// Mirrors a picture with probability `p`, 1/2 unless told otherwise, as the end of a geometry:
+/// Mirrors a picture with probability `p`, 1/2 by default, as the end of a geometry:
 /// `random_resized_crop{224} | random_flip{}` is a geometry that draws the crop and then, from two
 /// words of the random bits, whether to mirror it. torchvision: `RandomHorizontalFlip`.
 class random_flip {

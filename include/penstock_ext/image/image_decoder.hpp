@@ -45,7 +45,7 @@ class [[gnu::visibility("default")]] image_too_large : public file_error {
   using file_error::file_error;
 };
 
-/// What a picture's header says.
+/// The header of a picture.
 struct image_info {
   image_size size;  ///< columns and rows of the decoded picture
   std::size_t channels =

@@ -202,7 +202,7 @@ void row_plain(const resample_table& table, const std::uint8_t* in, std::uint8_t
   }
 }
 
-/// `size` bytes of a row from `taps` rows by plain loops; `coefficient(tap)` says what one weighs.
+/// `size` bytes of a row from `taps` rows by plain loops; `coefficient(tap)` is the weight of one.
 template <class Coefficient>
 void columns_plain(Coefficient coefficient, std::size_t taps, const std::uint8_t* in,
                    std::size_t pitch, std::uint8_t* out, std::size_t size) {
@@ -220,7 +220,7 @@ void columns_plain(Coefficient coefficient, std::size_t taps, const std::uint8_t
   }
 }
 
-/// Makes each row of `out` from the columns of the same row of `in`, as `table` says. `end` is
+/// Makes each row of `out` from the columns of the same row of `in`, by `table`. `end` is
 /// where the memory that may be read ends; rows that are near it are copied to `spare` before.
 class horizontal_pass {
  public:
@@ -358,7 +358,7 @@ struct resize_options {
 /// `pass_order::by_shrink`, 9549.
 class resizer {
  public:
-  /// With bilinear weights and the passes of Pillow up to 12, unless told otherwise.
+  /// By default with bilinear weights and the passes of Pillow up to 12.
   explicit resizer(const resize_options& options = {})
       : resizer(options, detail::fastest_resample_path()) {}
 

@@ -160,10 +160,12 @@ concept has_batch_size = requires(const L& loader) {
   { loader.options().batch_size } -> std::convertible_to<std::uint64_t>;
 };
 
-/// The size of a rank's own batches; 0 if unknown.
+/// The size of a rank's part of a step; 0 if unknown.
 template <class Loader>
 [[nodiscard]] std::uint64_t share_of(const Loader& loader) {
-  if constexpr (has_batch_size<Loader>) {
+  if constexpr (requires { loader.options().batch_size* loader.batches_per_step(); }) {
+    return loader.options().batch_size * loader.batches_per_step();
+  } else if constexpr (has_batch_size<Loader>) {
     return loader.options().batch_size;
   } else if constexpr (requires { share_of(loader.source()); }) {
     return share_of(loader.source());

@@ -23,7 +23,7 @@ class [[gnu::visibility("default")]] report_error : public error {
         number_(number) {}
   /// The file.
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
-  /// What the system says, as `errno` does: ENOSPC, EACCES.
+  /// The system's reason, a value of `errno`: ENOSPC, EACCES.
   [[nodiscard]] int number() const noexcept { return number_; }
 
  private:

@@ -74,7 +74,7 @@ class prometheus_writer {
     family("wait_seconds_total", "counter", "Time waited by all threads, by what is waited for.");
     for (const auto& [name, wait] : stages) sample("", name, seconds_text(wait.time));
   }
-  /// Of one more number, told by the label `kind`.
+  /// One more number, with the label `kind`.
   void kinds(std::string_view name, std::string_view help,
              const std::array<std::pair<std::string_view, std::uint64_t>, 2>& values) {
     family(name, "counter", help);

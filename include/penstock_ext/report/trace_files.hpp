@@ -27,7 +27,7 @@ namespace detail {
 /// The number that links the events of a batch; no other batch has it.
 [[nodiscard]] inline std::uint64_t flow_of(const trace_track& track,
                                            const batch_position& batch) noexcept {
-  // Epochs and batches of 28 bits, and loaders of 8, are told apart without doubt.
+  // Epochs and batches of 28 bits, and loaders of 8, are distinguished.
   return ((track.flow << 56) ^ (batch.epoch << 28) ^ batch.batch) + 1;
 }
 
@@ -116,9 +116,9 @@ class chrome_text {
 /// each slot, a slice for each stage with epoch, batch and samples, and arrows that link the slices
 /// of a batch. About 170 bytes a slice, in memory at first.
 ///
-/// The file is written beside `path` and renamed when it is whole, so nobody sees half of it; what
-/// is no ordinary file, as a pipe, is written to as it is. Throws `report_error`, std::bad_alloc.
-/// From any thread; no loop waits for it.
+/// The file is written under another name in the folder of `path` and renamed when it is whole, so
+/// nobody sees half of it; what is no ordinary file, as a pipe, is written to as it is. Throws
+/// `report_error`, std::bad_alloc. From any thread; no loop waits for it.
 inline void write_chrome_trace(const trace_snapshot& trace, const std::string& path) {
   const detail::chrome_text made{trace};
   if (const int wrong = detail::write_whole_file(path, made.text())) {

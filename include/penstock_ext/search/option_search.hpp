@@ -25,13 +25,13 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 
 /// The values that an `option_search` chooses from, for each option of a loop; without values an
-/// option stays as it is. Where 0 has a meaning of its own (`workers`, `run`, `prefetch`) it may be
+/// option stays as it is. Where 0 has a special meaning (`workers`, `chunk`, `prefetch`) it may be
 /// among them. At most 65,536 combinations.
 struct search_space {
   /// `loader_options::workers`.
   std::vector<std::size_t> workers = {};
-  /// `loader_options::run`.
-  std::vector<std::size_t> run = {};
+  /// `loader_options::tuning.chunk`.
+  std::vector<std::size_t> chunk = {};
   /// `loader_options::prefetch`.
   std::vector<std::size_t> prefetch = {};
   /// `transfer_options::depth`, each at least 1.
@@ -53,7 +53,7 @@ class search_grid {
   /// Throws `option_error` for values that no loop can have, and for too many combinations.
   explicit search_grid(const search_space& space) {
     add("workers", &tuned_options::workers, space.workers, 0, 4096);
-    add("run", &tuned_options::run, space.run, 0, no_limit);
+    add("chunk", &tuned_options::chunk, space.chunk, 0, no_limit);
     add("prefetch", &tuned_options::prefetch, space.prefetch, 0, most_slots - 1);
     add("depth", &tuned_options::depth, space.depth, 1, 1024);
     add("pinned", &tuned_options::pinned, space.pinned, 0, 1);

@@ -17,8 +17,8 @@ inline namespace PENSTOCK_ABI {
 struct tuned_options {
   /// `loader_options::workers`.
   std::optional<std::size_t> workers = {};
-  /// `loader_options::run`.
-  std::optional<std::size_t> run = {};
+  /// `loader_options::tuning.chunk`.
+  std::optional<std::size_t> chunk = {};
   /// `loader_options::prefetch`.
   std::optional<std::size_t> prefetch = {};
   /// `transfer_options::depth`.
@@ -31,7 +31,7 @@ struct tuned_options {
   /// Sets those options that have a value here.
   void apply_to(loader_options& options) const noexcept {
     options.workers = workers.value_or(options.workers);
-    options.run = run.value_or(options.run);
+    options.tuning.chunk = chunk.value_or(options.tuning.chunk);
     options.prefetch = prefetch.value_or(options.prefetch);
     options.pinned = pinned.value_or(options.pinned ? 1U : 0U) != 0;
     options.batch_size = batch_size.value_or(options.batch_size);
@@ -60,7 +60,7 @@ inline constexpr std::array<tuned_member, 6> tuned_members{
      {"workers", &tuned_options::workers},
      {"prefetch", &tuned_options::prefetch},
      {"pinned", &tuned_options::pinned},
-     {"run", &tuned_options::run},
+     {"chunk", &tuned_options::chunk},
      {"depth", &tuned_options::depth}}};
 
 }  // namespace detail

@@ -26,7 +26,7 @@ namespace detail {
   throw text_error("tuned options", offset, expected, found);
 }
 
-/// The options, and where `has_cost` says so the cost, of an object that begins at byte `begin`.
+/// The options, and with `has_cost` the cost, of an object that begins at byte `begin`.
 [[nodiscard]] inline trial trial_of(const nlohmann::ordered_json& object, std::size_t begin,
                                     bool has_cost) {
   trial read;
@@ -70,11 +70,14 @@ namespace detail {
   for (const detail::tuned_member& one : detail::tuned_members) {
     if (!(options.*one.place)) continue;
     std::string& line = one.name == "depth" ? of_transfer : of_loader;
+    const bool is_grouped = one.name == "chunk";
     line += line.empty() ? "{." : ", .";
+    if (is_grouped) line += "tuning = {.";
     line += one.name;
     line += " = ";
     const std::size_t value = *(options.*one.place);
     line += one.name != "pinned" ? std::to_string(value) : value != 0 ? "true" : "false";
+    if (is_grouped) line += '}';
   }
   if (!of_loader.empty()) of_loader += "}  // loader_options\n";
   if (!of_transfer.empty()) of_transfer += "}  // transfer_options\n";

@@ -41,9 +41,9 @@ struct ArrowArray {
   std::int64_t length;                  ///< how many values
   std::int64_t null_count;              ///< how many of them are null; -1 where nobody counted
   std::int64_t offset;                  ///< how many values lie before the first in each buffer
-  std::int64_t n_buffers;               ///< how many buffers; the type says which
+  std::int64_t n_buffers;               ///< how many buffers; the type defines which
   std::int64_t n_children;              ///< how many arrays this one is made of
-  const void** buffers;                 ///< memory, whose size nobody says
+  const void** buffers;                 ///< memory; the ABI has no sizes
   struct ArrowArray** children;         ///< those arrays
   struct ArrowArray* dictionary;        ///< the values where indices are stored; else null
   void (*release)(struct ArrowArray*);  ///< frees; null once it was called

@@ -87,7 +87,8 @@ class arrow_dataset {
   [[nodiscard]] const std::vector<std::string>& warnings() const noexcept { return warnings_; }
 
  private:
-  // By reference: whether a value would be moved out of before its schema is looked at is not said.
+  // By reference: the order in which arguments are evaluated is unspecified, and the schema must
+  // be read before the value is moved from.
   arrow_dataset(arrow_table&& table, detail::table_columns columns)
       : table_(std::move(table)),
         rows_(look_at(table_, columns)),

@@ -97,7 +97,7 @@ enum class arrow_kind : std::uint8_t {
   other
 };
 
-/// A type as a format string says it.
+/// A type, parsed from a format string.
 struct arrow_type {
   arrow_kind kind = arrow_kind::other;
   std::uint64_t size = 0;  // bytes of a number or a fixed binary; elements of a fixed list
@@ -112,7 +112,7 @@ struct arrow_type {
   return is_all && number > 0 ? static_cast<std::uint64_t>(number) : 0;
 }
 
-/// The type that `format` says. One that is not known here is `other`, with the format as its name.
+/// The type of a format string. An unknown one is `other`, with the format as its name.
 [[nodiscard]] inline arrow_type arrow_type_of(std::string_view format) {
   using kind = arrow_kind;
   struct row {
@@ -221,7 +221,7 @@ struct arrow_type {
 class [[gnu::visibility("default")]] table_error : public error {
  public:
   /// `where` is a file or what was to be made of the table. `column` is "" where it is none's
-  /// fault. `advice` says what to do.
+  /// fault. `advice` is the remedy.
   table_error(std::string where, std::string column, std::string expected, std::string found,
               const std::string& advice = {})
       : error(where + ": " + (column.empty() ? "" : "column \"" + column + "\": ") + "expected " +
@@ -296,7 +296,7 @@ class [[gnu::visibility("default")]] arrow_invalid : public table_error {
   using table_error::table_error;
 };
 
-/// A producer of an Arrow stream said that it failed; `found()` has its words.
+/// The producer of an Arrow stream reported a failure; `found()` has its message.
 class [[gnu::visibility("default")]] arrow_stream_failed : public table_error {
  public:
   /// `code` is what the producer returned, an errno.
@@ -456,7 +456,7 @@ class arrow_check {
 
 /// What becomes of a value that is null.
 enum class null_values : std::uint8_t {
-  refuse,            ///< `null_in_column` says which column and row, when the table is opened
+  refuse,            ///< `null_in_column` names column and row, when the table is opened
   value_initialised  ///< it is 0; an empty byte string; a list of zeros
 };
 
@@ -492,7 +492,7 @@ class arrow_table {
   /// does, and `arrow_invalid` for what is no table. The stream is released in any case.
   arrow_table(arrow_stream stream)  // NOLINT: implicit, so that a dataset takes a stream
       : content_(read(std::move(stream))) {}
-  /// The batches, which are structs of the type that `schema` says. Throws `arrow_invalid`; all are
+  /// The batches, which are structs of the type `schema`. Throws `arrow_invalid`; all are
   /// released then.
   arrow_table(arrow_schema schema, std::vector<arrow_array> batches)
       : content_(std::make_shared<content>()) {

@@ -119,11 +119,12 @@ TEST_CASE("files that can't be read are skipped, and the quarantine list names t
   std::filesystem::remove(dir.path("class0/106.jpg"));
   REQUIRE(photos.key(20) == "class1/119.jpg");
   dir.add("class1/119.jpg", std::string(101, 'x'));
-  ps::loader loader{beginnings{std::move(photos)},
-                    ps::sequential{},
-                    {.batch_size = 8,
-                     .workers = 2,
-                     .on_error = {.action = ps::error_action::skip, .largest_share = 1}}};
+  ps::loader loader{
+      beginnings{std::move(photos)},
+      ps::sequential{},
+      {.batch_size = 8,
+       .workers = 2,
+       .faults = {.on_error = {.action = ps::error_action::skip, .largest_share = 1}}}};
   const auto all = two_epochs(loader);
   CHECK(all.size() == 76);
   const auto report = loader.failures();

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock_ext/blob/mds/mds_index.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,6 +36,29 @@ std::string refused_entry(const mds_entry& entry) {
 }
 
 }  // namespace
+
+TEST_CASE("sums are those that Python's hashlib and xxhash give, however the bytes are cut",
+          "[blob][fault:files-7]") {
+  const auto sum = [](std::string_view name, std::string_view text, std::size_t piece) {
+    auto summer = ps::detail::mds_summer::of(name);
+    REQUIRE(summer);
+    for (; !text.empty(); text.remove_prefix((std::min)(piece, text.size()))) {
+      summer->add(std::as_bytes(std::span{text.substr(0, piece)}));
+    }
+    return summer->digits();
+  };
+  const std::string million(1'000'000, 'a');
+  for (const std::size_t piece : {std::size_t{1000}, std::size_t{333'333}, million.size()}) {
+    CHECK(sum("xxh64", million, piece) == "dc483aaa9b4fdc40");
+    CHECK(sum("sha1", million, piece) == "34aa973cd4c4daa4f61eeb2bdbad27316534016f");
+    CHECK(sum("sha256", million, piece) ==
+          "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+  }
+  CHECK(sum("xxh64", "", 1) == "ef46db3751d8e999");
+  CHECK(sum("xxh64", "abc", 1) == "44bc2cf5ad770999");
+  CHECK(sum("sha1", "", 1) == "da39a3ee5e6b4b0d3255bfef95601890afd80709");
+  CHECK_FALSE(ps::detail::mds_summer::of("md5"));
+}
 
 TEST_CASE("an index of MDS shards says their files and columns", "[blob]") {
   const auto index = read_index(test::mds_index(

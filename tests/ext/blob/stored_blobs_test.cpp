@@ -22,7 +22,7 @@
 #include <utility>
 #include <vector>
 
-#include <penstock_ext/store/cached_store.hpp>
+#include <penstock_ext/store/cache/cached_store.hpp>
 #include <penstock_ext/store/local_store.hpp>
 
 #include "ext/blob/folders.hpp"

@@ -19,7 +19,7 @@
 #include <penstock/penstock.hpp>
 #include <penstock_ext/blob/stored_blobs.hpp>
 #include <penstock_ext/image/crop.hpp>
-#include <penstock_ext/store/cached_store.hpp>
+#include <penstock_ext/store/cache/cached_store.hpp>
 
 #include "data/read_batch.hpp"
 #include "ext/image/blobs.hpp"
@@ -344,7 +344,7 @@ TEST_CASE("a source that takes hints for a run gets those after the first sample
   CHECK(blobs.hints == std::vector<std::uint64_t>{2, 7, 1, 0, 3, 8});
   (void)test::read_batch(data, {5});
   CHECK(blobs.hints.size() == 6);
-  ps::tell_reads(data, std::vector<std::uint64_t>{6, 4});  // what a loader's read_ahead says
+  ps::tell_reads(data, std::vector<std::uint64_t>{6, 4});  // the hints of a loader
   CHECK(blobs.hints == std::vector<std::uint64_t>{2, 7, 1, 0, 3, 8, 6, 4});
   CHECK(ps::most_ahead_of(data) == ~std::uint64_t{0});
 }
@@ -365,10 +365,11 @@ TEST_CASE("pictures in a store are the same bits, read ahead or not",
     for (const std::size_t workers : {0U, 3U}) {
       const ps::stored_blobs blobs{store, list, {.read_ahead = read_ahead}};
       const auto data = blobs | ps::decode_images<toy_decoder>(test::some_crop{});
-      ps::loader loader{data,
-                        ps::shuffled{.seed = 4},
-                        ps::cpu_device{},
-                        {.batch_size = 16, .workers = workers, .read_ahead = 20 * read_ahead}};
+      ps::loader loader{
+          data,
+          ps::shuffled{.seed = 4},
+          ps::cpu_device{},
+          {.batch_size = 16, .workers = workers, .ahead = {.bytes = 20 * read_ahead}}};
       CHECK(loader.stats().ahead.most_bytes == read_ahead);  // what the source keeps
       CHECK(ps::stored_bytes_of(data, 7) == pictures.all[7].size());
       const auto all = all_bytes(loader);
@@ -409,10 +410,11 @@ TEST_CASE("a bad picture is skipped or substituted, and the quarantine names it"
     std::vector<std::uint8_t> first;
     for (const std::size_t workers : {1U, 2U, 4U}) {
       const auto data = blobs | ps::decode_images<toy_decoder>(test::some_crop{});
-      ps::loader loader{data,
-                        ps::shuffled{.seed = 4},
-                        ps::cpu_device{},
-                        {.batch_size = 16, .workers = workers, .on_error = {.action = action}}};
+      ps::loader loader{
+          data,
+          ps::shuffled{.seed = 4},
+          ps::cpu_device{},
+          {.batch_size = 16, .workers = workers, .faults = {.on_error = {.action = action}}}};
       const auto all = all_bytes(loader);
       const std::size_t samples = action == ps::error_action::skip ? 116 : 120;
       CHECK(all.size() == samples * (12 * 10 * 3 + 1));

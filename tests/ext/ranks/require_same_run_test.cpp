@@ -17,6 +17,7 @@
 #include <penstock/core/batch_info.hpp>
 #include <penstock/load/loader.hpp>
 #include <penstock/load/options.hpp>
+#include <penstock/order/by_tokens.hpp>
 #include <penstock/order/sampler.hpp>
 #include <penstock/order/sharded.hpp>
 #include <penstock/resume/loader_state.hpp>
@@ -226,4 +227,20 @@ TEST_CASE("long lists of ranks and values are cut short", "[ranks]") {
                  "seed: 1 on ranks 0-2, 4, 6, 8, 10, 12, 14, 16, ... (5001 of them), 3 on rank 3, "
                  "5 on rank 5, 7 on rank 7, and others"));
   CHECK(problem.size() < 600);
+}
+
+TEST_CASE("ranks whose batches have each its own number of samples are compared as well",
+          "[ranks][promise:honest-13]") {
+  std::vector<std::uint32_t> lengths(1000);
+  for (std::size_t i = 0; i < lengths.size(); ++i) lengths[i] = static_cast<std::uint32_t>(i % 50);
+  const ps::by_tokens order{lengths, {.seed = 1, .most = 200, .batches_per_step = 4}};
+  for (const int world : {2, 4, 1}) {
+    const auto said = said_by_ranks(2, [&](const ps::world& here, const auto& exchange) {
+      const ps::sharded share{order, {.rank = here.rank % world, .world = world}};
+      const ps::loader loader{numbered{}, share, {.batch_size = order.batch_size(), .workers = 0}};
+      ps::require_same_run(here, loader, exchange);
+    });
+    CAPTURE(world, said);
+    for (const std::string& text : said) CHECK((text == "same") == (world == 2));
+  }
 }

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-#include <penstock_ext/store/http/detail/exchange.hpp>
+#include <penstock_ext/store/http/detail/http_request.hpp>
 #include <penstock_ext/store/http/detail/http_service.hpp>
 #include <penstock_ext/store/http/detail/object_version.hpp>
 #include <penstock_ext/store/http/detail/reactor.hpp>
@@ -99,11 +99,11 @@ TEST_CASE("waits grow with a random part, up to a limit, and heed the server",
 }
 
 TEST_CASE("libcurl's words for an end show no URL and no proxy", "[remote][fault:stores-6]") {
-  ps::detail::http_exchange one;
+  ps::detail::http_request one;
   const auto words = [&](std::string_view said, ::CURLcode code) {
     one.curl_words = {};
     std::copy(said.begin(), said.end(), one.curl_words.begin());
-    return ps::detail::words_of(one, code);
+    return one.words_of(code);
   };
   CHECK(words("Could not resolve host: h", CURLE_COULDNT_RESOLVE_HOST) ==
         "Could not resolve host: h");
@@ -121,12 +121,12 @@ TEST_CASE("libcurl's words for an end show no URL and no proxy", "[remote][fault
 TEST_CASE("what to do about redirects is said where there was one", "[remote][fault:stores-6]") {
   const ps::detail::http_service service{{}};
   const auto says = [&](int status) {
-    ps::detail::http_exchange one;
+    ps::detail::http_request one;
     one.answer.status = status;
-    const auto verdict = ps::detail::judge_exchange(one, CURLE_UNSUPPORTED_PROTOCOL, service);
+    const auto result = one.judge(CURLE_UNSUPPORTED_PROTOCOL, service);
     std::string said;
     try {
-      std::rethrow_exception(verdict.error);
+      std::rethrow_exception(result.error);
     } catch (const ps::file_error& problem) {
       said = problem.what();
     }

@@ -13,8 +13,8 @@
 
 namespace ps = penstock;
 using ps::detail::body_sum;
-using ps::detail::said_sum;
-using ps::detail::sum_kind;
+using ps::detail::digest_kind;
+using ps::detail::expected_digest;
 
 namespace {
 
@@ -23,21 +23,21 @@ std::span<const std::byte> bytes_of_text(std::string_view text) {
 }
 
 // What an answer with these lines says of its body.
-std::optional<said_sum> said_by(std::initializer_list<const char*> lines) {
+std::optional<expected_digest> said_by(std::initializer_list<const char*> lines) {
   ps::detail::http_answer answer;
   for (const char* const line : lines) answer.add_line(line);
-  return answer.sum_of_body();
+  return answer.digest_of_body();
 }
 
 }  // namespace
 
 TEST_CASE("sums are those of their standards, wherever a body is cut", "[remote][fault:stores-8]") {
   // The check values of each algorithm's catalogue entry.
-  const auto [kind, text] = GENERATE(table<sum_kind, std::string>(
-      {{sum_kind::crc32, "y/Q5Jg=="},
-       {sum_kind::crc32c, "4waSgw=="},
-       {sum_kind::crc64nvme, "rosUhgp5mIg="},
-       {sum_kind::sha_256, "FeKw08M4keuw8e9gnsQZQgwg4yDOlMZfvIwzEkSOsiU="}}));
+  const auto [kind, text] = GENERATE(table<digest_kind, std::string>(
+      {{digest_kind::crc32, "y/Q5Jg=="},
+       {digest_kind::crc32c, "4waSgw=="},
+       {digest_kind::crc64nvme, "rosUhgp5mIg="},
+       {digest_kind::sha_256, "FeKw08M4keuw8e9gnsQZQgwg4yDOlMZfvIwzEkSOsiU="}}));
   const std::string_view body = "123456789";
   for (std::size_t first = 0; first <= body.size(); ++first) {
     for (std::size_t second = first; second <= body.size(); ++second) {
@@ -52,7 +52,7 @@ TEST_CASE("sums are those of their standards, wherever a body is cut", "[remote]
   other.add(bytes_of_text("123456788"));
   const auto difference = other.difference();
   REQUIRE(difference);
-  CHECK(difference->find(std::string{said_sum::name_of(kind)}) != std::string::npos);
+  CHECK(difference->find(std::string{expected_digest::name_of(kind)}) != std::string::npos);
 }
 
 TEST_CASE("bytes are written in base64 with padding", "[remote]") {
@@ -68,7 +68,7 @@ TEST_CASE("the sum of a body is the one that its answer names", "[remote][fault:
                                 "Content-Digest: sha-512=:YWJj:, sha-256=:ZGVm:"});
   REQUIRE(of_body);
   CHECK(of_body->text == "ZGVm");
-  CHECK(of_body->kind == sum_kind::sha_256);
+  CHECK(of_body->kind == digest_kind::sha_256);
   // The sum of an object is that of a body that is all of it.
   CHECK(said_by({"HTTP/1.1 200 OK", "Repr-Digest: sha-256=:ZGVm:"})->text == "ZGVm");
   CHECK(
@@ -86,7 +86,7 @@ TEST_CASE("the sum of a body is the one that its answer names", "[remote][fault:
     const auto said =
         said_by({"HTTP/1.1 200 OK", is_first ? quick : slow, is_first ? slow : quick});
     REQUIRE(said);
-    CHECK(said->kind == sum_kind::crc32c);
+    CHECK(said->kind == digest_kind::crc32c);
   }
   CHECK(said_by({"HTTP/1.1 200 OK", "x-goog-hash: crc32c=4waSgw==,md5=abc"})->text == "4waSgw==");
   CHECK(

@@ -6,17 +6,18 @@
 #include <string_view>
 #include <vector>
 
+#include <penstock_ext/files/crypto/digest.hpp>
 #include <penstock_ext/files/support/sums.hpp>
 
 #include "support/catch.hpp"
 
 namespace ps = penstock;
+using ps::detail::digest;
 using ps::detail::hex_digits;
-using ps::detail::sha256;
 
 namespace {
 
-std::string sum_text(std::string_view text) { return hex_digits(sha256{}.add(text).sum()); }
+std::string sum_text(std::string_view text) { return hex_digits(digest::sha256().add(text).sum()); }
 
 std::string signature_in(const std::string& value) { return value.substr(value.rfind('=') + 1); }
 
@@ -27,7 +28,7 @@ TEST_CASE("SHA-256 gives the published sums", "[remote][promise:honest-11]") {
   CHECK(sum_text("abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
   CHECK(sum_text("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq") ==
         "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
-  sha256 million;
+  digest million = digest::sha256();
   for (int i = 0; i < 1000; ++i) million.add(std::string(1000, 'a'));
   CHECK(hex_digits(million.sum()) ==
         "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
@@ -35,7 +36,7 @@ TEST_CASE("SHA-256 gives the published sums", "[remote][promise:honest-11]") {
   for (std::size_t size = 50; size < 140; ++size) {
     const std::string text(size, 'x');
     for (std::size_t cut = 0; cut <= size; cut += 7) {
-      CHECK(hex_digits(sha256{}.add(text.substr(0, cut)).add(text.substr(cut)).sum()) ==
+      CHECK(hex_digits(digest::sha256().add(text.substr(0, cut)).add(text.substr(cut)).sum()) ==
             sum_text(text));
     }
   }

@@ -22,7 +22,7 @@ namespace ps = penstock;
 namespace {
 
 const ps::search_space space{.workers = {0, 1, 2, 3, 4, 6, 8, 12, 16},
-                             .run = {0, 1, 4, 16, 64},
+                             .chunk = {0, 1, 4, 16, 64},
                              .prefetch = {0, 1, 2, 4, 8},
                              .depth = {1, 2, 3, 4},
                              .pinned = {0, 1}};
@@ -31,7 +31,7 @@ const ps::search_space space{.workers = {0, 1, 2, 3, 4, 6, 8, 12, 16},
 /// and gains.
 double modelled(const ps::tuned_options& options) {
   const auto workers = static_cast<double>(*options.workers);
-  const double run = *options.run == 0 ? 16 : static_cast<double>(*options.run);
+  const double run = *options.chunk == 0 ? 16 : static_cast<double>(*options.chunk);
   const double ahead = *options.prefetch == 0 ? 4 : static_cast<double>(*options.prefetch);
   const double copy = *options.pinned != 0 ? 0.8 : 1.6;
   const double step = 1.1;

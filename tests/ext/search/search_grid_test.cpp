@@ -31,7 +31,7 @@ TEST_CASE("every combination has a number, once", "[tune]") {
     seen.push_back(options);
     CHECK(grid.find(options) == point);
     CHECK(options.pinned == 1);
-    CHECK_FALSE(options.run);
+    CHECK_FALSE(options.chunk);
   }
 }
 
@@ -40,7 +40,7 @@ TEST_CASE("what a space does not have has no number", "[tune]") {
   CHECK(grid.find({.workers = 1, .depth = 2}));
   CHECK_FALSE(grid.find({.workers = 3, .depth = 2}));
   CHECK_FALSE(grid.find({.workers = 1}));
-  CHECK_FALSE(grid.find({.workers = 1, .run = 4, .depth = 2}));
+  CHECK_FALSE(grid.find({.workers = 1, .chunk = 4, .depth = 2}));
 }
 
 TEST_CASE("coordinates are logarithms, and 0 has a dimension of its own", "[tune]") {
@@ -63,10 +63,11 @@ TEST_CASE("options are set where there is a value", "[tune]") {
   CHECK(load.batch_size == 32);
   CHECK(load.prefetch == 5);
   CHECK(transfer.depth == 9);
-  const ps::tuned_options others{.run = 3, .prefetch = 1, .depth = 4, .pinned = 1, .batch_size = 8};
+  const ps::tuned_options others{
+      .chunk = 3, .prefetch = 1, .depth = 4, .pinned = 1, .batch_size = 8};
   others.apply_to(load);
   others.apply_to(transfer);
-  CHECK(load.run == 3);
+  CHECK(load.tuning.chunk == 3);
   CHECK(load.prefetch == 1);
   CHECK(load.pinned);
   CHECK(load.batch_size == 8);

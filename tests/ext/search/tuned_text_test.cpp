@@ -20,17 +20,17 @@ TEST_CASE("options as text stand in a program as they are", "[tune]") {
   CHECK(ps::to_text(ps::tuned_options{}).empty());
   // In the order in which the aggregate takes them.
   const ps::loader_options load{
-      .batch_size = 1, .workers = 2, .prefetch = 3, .pinned = true, .run = 4};
-  CHECK(load.run == 4);
+      .batch_size = 1, .workers = 2, .prefetch = 3, .pinned = true, .tuning = {.chunk = 4}};
+  CHECK(load.tuning.chunk == 4);
   CHECK(ps::to_text(ps::tuned_options{
-            .workers = 2, .run = 4, .prefetch = 3, .pinned = 1, .batch_size = 1}) ==
-        "{.batch_size = 1, .workers = 2, .prefetch = 3, .pinned = true, .run = 4}"
+            .workers = 2, .chunk = 4, .prefetch = 3, .pinned = 1, .batch_size = 1}) ==
+        "{.batch_size = 1, .workers = 2, .prefetch = 3, .pinned = true, .tuning = {.chunk = 4}}"
         "  // loader_options\n");
 }
 
 TEST_CASE("JSON gives options back", "[tune]") {
   const std::vector<ps::tuned_options> all{
-      {}, {.workers = 0}, {.workers = ~std::size_t{0}, .run = 1, .prefetch = 2}, {.depth = 3}};
+      {}, {.workers = 0}, {.workers = ~std::size_t{0}, .chunk = 1, .prefetch = 2}, {.depth = 3}};
   for (const auto& options : all) {
     CHECK(ps::read_tuned_options(ps::to_json(options)) == options);
   }
@@ -43,7 +43,7 @@ TEST_CASE("JSON gives trials back, to the last digit", "[tune]") {
   const std::vector<ps::trial> trials{{{.workers = 4}, 0.1},
                                       {{.workers = 1, .depth = 2}, 1.0 / 3},
                                       {{}, 5e-324},
-                                      {{.run = 64}, 1.7976931348623157e308}};
+                                      {{.chunk = 64}, 1.7976931348623157e308}};
   CHECK(ps::read_trials(ps::to_json(trials)) == trials);
   CHECK(ps::read_trials("[]").empty());
   CHECK(ps::read_trials(ps::to_json(std::vector<ps::trial>{})).empty());

@@ -87,7 +87,7 @@ TEST_CASE("the trace of a feed over a batcher has each batch, its copy and its l
   std::uint64_t flow = 0;
   bool has_one_flow = true;
   {
-    ps::transfer feed{requests, {.depth = 2, .trace = &recorder}};
+    ps::transfer feed{requests, {.depth = 2, .observe = {.trace = &recorder}}};
     for (auto& batch : feed.epoch(0)) CHECK(is_as_tagged(batch));
   }
   for (const auto& track : recorder.snapshot().tracks) {

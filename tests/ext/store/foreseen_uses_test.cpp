@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock_ext/store/detail/cache/uses/known_uses.hpp>
+#include <penstock_ext/store/cache/detail/uses/known_uses.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include <penstock_ext/store/detail/cache/uses/next_uses.hpp>
+#include <penstock_ext/store/cache/detail/uses/next_uses.hpp>
 
 #include "support/catch.hpp"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include <penstock_ext/store/byte_store.hpp>
-#include <penstock_ext/store/cached_store.hpp>
+#include <penstock_ext/store/cache/cached_store.hpp>
 #include <penstock_ext/store/support/store_ref.hpp>
 
 #include "ext/store/counting_store.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock_ext/store/detail/cache/disk/block_disk.hpp>
+#include <penstock_ext/store/cache/detail/disk/block_disk.hpp>
 
 #include "support/catch.hpp"
 

@@ -56,7 +56,7 @@ inline expected expect(const setup& how, const ps::batch_position& at) {
     order.fill(k % how.who.samples, std::span{&sample, 1});
     const bool fills_up = k >= how.who.samples;
     if (how.data.is_bad(sample)) {
-      const auto then = how.options.on_error.action;
+      const auto then = how.options.faults.on_error.action;
       if (then == ps::error_action::skip) {
         ++batch.skipped;
         continue;

@@ -4,6 +4,10 @@
 #include <penstock_ext/files.hpp>
 #include <penstock_ext/image.hpp>
 #endif
+#ifdef WITH_CACHE
+#include <penstock_ext/store/cache/cached_store.hpp>  // needs xxhash.h, of penstock::cache
+#include <penstock_ext/store/local_store.hpp>
+#endif
 #ifdef WITH_LOCKFREE
 #include <penstock_ext/lockfree.hpp>  // needs Boost, which comes with penstock::lockfree
 #endif
@@ -44,6 +48,9 @@
 #include <cstdio>
 
 int main() {
+#ifdef WITH_CACHE
+  std::printf("sum: %llx\n", static_cast<unsigned long long>(penstock::detail::checksum({})));
+#endif
 #ifdef WITH_GZIP
   std::printf("zlib %s\n", zlibVersion());
 #endif

@@ -16,6 +16,7 @@
 #include <penstock/data/adaptors/concat.hpp>
 #include <penstock/data/adaptors/detail/subset_dataset.hpp>
 #include <penstock/data/dataset.hpp>
+#include <penstock/order/support/even_turns.hpp>
 #include <penstock/order/support/word_hash.hpp>
 
 namespace penstock {
@@ -23,13 +24,9 @@ inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// The order in which parts take turns by their weights, as a selection from their concatenation.
-/// The pattern repeats after sum(weights) positions. Within it each part is spread as evenly as its
-/// weight allows: the part with the largest deficit takes the next turn; a tie goes to the first.
+/// The pattern, see `even_turns`, repeats after sum(weights) positions.
 class weighted_turns {
  public:
-  /// The maximum period of the pattern.
-  static constexpr std::uint64_t most_places = 65'536;
-
   /// For parts of these sizes. If `repeats`, an exhausted part starts again until every part has
   /// been read once; otherwise the first exhausted part ends the mixture. Throws `option_error`.
   weighted_turns(const std::vector<std::uint32_t>& weights, const std::vector<std::uint64_t>& sizes,
@@ -83,28 +80,16 @@ class weighted_turns {
     }
     std::uint64_t sum = 0;
     for (std::uint32_t& weight : weights_) sum += weight /= divisor;
-    if (sum > most_places) {
+    if (sum > most_turns) {
       throw option_error("weights", "their sum is " + std::to_string(sum) +
                                         " without common divisors, above " +
-                                        std::to_string(most_places) + ": take coarser ones");
+                                        std::to_string(most_turns) + ": take coarser ones");
     }
   }
 
   void take_turns() {
-    const auto sum = std::accumulate(weights_.begin(), weights_.end(), std::uint64_t{0});
-    turns_.reserve(static_cast<std::size_t>(sum));
     std::vector<std::uint32_t> had(weights_.size());
-    for (std::uint64_t place = 1; place <= sum; ++place) {
-      std::size_t next = 0;
-      std::int64_t most = (std::numeric_limits<std::int64_t>::min)();
-      for (std::size_t part = 0; part < weights_.size(); ++part) {
-        const auto due = static_cast<std::int64_t>(place * weights_[part]);
-        const std::int64_t behind = due - static_cast<std::int64_t>(sum * had[part]);
-        if (behind > most) next = part;
-        most = (std::max)(most, behind);
-      }
-      turns_.push_back({static_cast<std::uint32_t>(next), had[next]++});
-    }
+    for (const std::uint32_t part : even_turns(weights_)) turns_.push_back({part, had[part]++});
   }
 
   /// The position of the `nth` sample of a part, counted from 0.

@@ -101,7 +101,7 @@ inline constexpr bool is_last<map_batch_adaptor<F>> = true;
 /// those that were skipped. The function is moved in and called as const from several threads at
 /// once. What it throws reaches the consumer at that batch's turn, and no `error_policy` applies to
 /// it; `last_failure()` has the stage "batch". It is not called for batches that failed or are
-/// empty, and not covered by `stall_warning` and `timeout`.
+/// empty, and not watched by `loader_options::faults`.
 template <class F>
 [[nodiscard]] detail::map_batch_adaptor<std::decay_t<F>> map_batch(F&& function) {
   return detail::map_batch_adaptor<std::decay_t<F>>{std::forward<F>(function)};

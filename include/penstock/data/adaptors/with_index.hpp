@@ -35,7 +35,7 @@ class indexed_dataset : public over_dataset<Base> {
   static constexpr bool borrows = detail::borrows<Base>;
   static_assert(record_type::ragged_fields == 0,
                 "penstock::with_index: it does not take ragged fields, whose values lie after all "
-                "other fields: loader_options::indices says which samples a batch has");
+                "other fields: loader_options::observe.indices says which samples a batch has");
 
   /// Adds the index to what `base` reads.
   explicit indexed_dataset(Base base) : below(std::move(base)), lengths_(extents_of(base_)) {}
@@ -78,7 +78,7 @@ class index_adaptor : public adaptor<index_adaptor<Name>> {
 /// Adds to every sample its index in the dataset on the left, as the last field: `data |
 /// with_index()` has a field "index" of one `std::uint64_t`, `data | with_index<"row">()` one
 /// called "row". The field travels to the device with the batch; if only the host needs the
-/// indices, use `loader_options::indices` instead. No data is copied for it.
+/// indices, use `loader_options::observe.indices` instead. No data is copied for it.
 template <name Name = "index">
 [[nodiscard]] detail::index_adaptor<Name> with_index() {
   return {};

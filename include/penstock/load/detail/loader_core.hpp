@@ -28,12 +28,15 @@
 #include <penstock/load/detail/plan/schedule.hpp>
 #include <penstock/load/detail/source_ops.hpp>
 #include <penstock/load/detail/tuning/loop_tuner.hpp>
+#include <penstock/load/detail/tuning/resolved_options.hpp>
 #include <penstock/load/detail/tuning/seats.hpp>
 #include <penstock/load/detail/worker_binding.hpp>
+#include <penstock/load/footprint.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/load/support/failed_batch.hpp>
 #include <penstock/load/support/loader_observer.hpp>
 #include <penstock/load/tuning_history.hpp>
+#include <penstock/memory/budget.hpp>
 #include <penstock/memory/support/host_slots.hpp>
 #include <penstock/observe/support/stage_mark.hpp>
 #include <penstock/observe/support/trace_writer.hpp>
@@ -65,61 +68,27 @@ class loader_core {
  public:
   using ring_type = host_ring<Device>;
 
+  /// `asked` with numbers in place of `automatic`. Throws `option_error` where no loader can work
+  /// with them.
+  [[nodiscard]] static loader_options checked(const loader_options& asked);
+  /// See `reserve_slots`.
+  [[nodiscard]] static memory_reservation reserve(std::size_t slot_bytes,
+                                                  const loader_options& options);
+
   /// Starts all threads. Batches of `layout` by `plan`, in the slots of `ring`; `asked` is what the
   /// user wrote, `options` that with numbers in place of `automatic`.
   loader_core(std::unique_ptr<source_ops> source, const epoch_plan& plan, const slot_layout& layout,
               std::shared_ptr<ring_type> ring, const loader_options& asked,
-              const loader_options& options)
-      : asked_(asked),
-        options_(options),
-        source_(std::move(source)),
-        facts_(source_->facts()),
-        schedule_(plan),
-        layout_(layout),
-        slots_(std::move(ring)),
-        run_(options_, layout_.sample_bytes()),
-        cursor_(run_.runs()),
-        work_(slots_->count()),
-        delivery_(slots_->count(), options_.in_order),
-        guard_(options_.on_error, {options_.stall_warning, options_.timeout, options_.on_stall},
-               source_->guarded(),
-               {std::max<std::size_t>(1, options_.workers), slots_->count(), options_.batch_size}),
-        observer_(options_.workers, run_.most(), layout_.fixed_bytes()),
-        seats_(options_.workers, first_workers(options_)),
-        ahead_(source_->make_teller(schedule_, options_, observer_)),
-        process_(options_.workers != 0 || guard_.has_thread()),
-        cancellation_(cancellation_of(options_.stop)),
-        binding_(slots_->device(), options_),
-        pool_((prepare(), options_.workers), body{this, duty::read}, waker{this, duty::read}),
-        telling_(ahead_ != nullptr && has_workers() ? 1 : 0, body{this, duty::tell},
-                 waker{this, duty::tell}),
-        on_stop_(options_.stop, cancel_all{this}) {
-    binding_.wait_until_taken();
-    guard_.start([this](std::exception_ptr error, const failure& read) noexcept {
-      fail_all({std::move(error), read});
-    });
-  }
+              const loader_options& options);
   loader_core(loader_core&&) = delete;
-  ~loader_core() { shut_down(); }
+  ~loader_core();
 
   /// `state` is what holds this object: the thread of a reader that is abandoned keeps it alive.
   void kept_alive_by(const std::shared_ptr<void>& state) noexcept { state_ = state; }
 
   /// Ends the range and all threads, permanently. Waits for reads, except those beyond the timeout
   /// of a dataset that the loader owns.
-  void shut_down() noexcept {
-    if (process_.is_in_child()) {
-      // The threads are not here to be waited for, and may have held any lock when the process was
-      // copied: nothing is touched, and from now on this keeps itself.
-      range_.end();
-      kept_ = state_.lock();
-    } else {
-      stop();
-      end_workers();
-      end_others();
-    }
-    range_.close();
-  }
+  void shut_down() noexcept;
 
   /// @name From any thread
   /// @{
@@ -128,7 +97,7 @@ class loader_core {
   [[nodiscard]] const source_ops& source() const noexcept { return *source_; }
   [[nodiscard]] const epoch_plan& plan() const noexcept { return schedule_.plan(); }
   [[nodiscard]] const loader_observer& observer() const noexcept { return observer_; }
-  [[nodiscard]] failure_report failures() const { return guard_.report(); }
+  [[nodiscard]] failure_report failures() const;
   /// The position of the batch after the one that was taken last, in order.
   [[nodiscard]] batch_position next_position() const noexcept { return next_position_.load(); }
   /// The place of the exception that ended the last range.
@@ -136,12 +105,9 @@ class loader_core {
   /// How many threads were detached.
   [[nodiscard]] std::size_t abandoned_readers() const noexcept { return abandoned_.load(); }
   /// Where the workers run.
-  [[nodiscard]] worker_cores where() const { return binding_.where(); }
+  [[nodiscard]] worker_cores where() const;
   /// What was chosen while the loop ran.
-  [[nodiscard]] tuning_history tuning() const {
-    if (tuner_) return tuner_->history();
-    return {.now = {options_.workers, slots_->count() - 1}, .moves = {}};
-  }
+  [[nodiscard]] tuning_history tuning() const;
   /// @}
 
   // ---- The consumer's thread
@@ -157,81 +123,30 @@ class loader_core {
 
   /// Starts to read the batches from `from` to the start of epoch `last_epoch`. Returns the range's
   /// serial number.
-  std::uint64_t start(const batch_position& from, std::uint64_t last_epoch) {
-    range_.require_none();
-    process_.require();
-    const batch_position first = plan().normal(from);
-    if (tuner_) tuner_->begin(next_);
-    end_ = schedule_.begin(first, last_epoch);
-    next_position_.store(from);
-    failure_.store(std::nullopt);
-    seen().begin_range();
-    return range_.start();
-  }
+  std::uint64_t start(const batch_position& from, std::uint64_t last_epoch);
 
   /// The slot of the next batch, waiting for it; empty at the end of what was started, and where
   /// `failed` says what is in its place: what the dataset has thrown for this batch,
   /// `leases_exhausted`, `cancelled`, `read_timeout`, or what the device throws. The range is over
   /// then. The slot is the caller's: for `note_leased`, or `give_up`.
-  [[nodiscard]] std::optional<std::uint32_t> next(failed_batch& failed) noexcept {
-    if (at_end()) {
-      stop();
-      return std::nullopt;
-    }
-    try {
-      const auto slot = has_workers() ? wait_for_next() : read_inline();
-      if (slot ? take(*slot, failed) : !delivery_.has_failed()) [[likely]]
-        return slot;
-      if (!slot) failed = delivery_.failed();
-    } catch (...) {
-      failed = {std::current_exception()};
-    }
-    end_by(failed);
-    return std::nullopt;
-  }
+  [[nodiscard]] std::optional<std::uint32_t> next(failed_batch& failed) noexcept;
 
   /// As `next`, if the batch is complete already; else empty. Without workers always empty.
-  [[nodiscard]] std::optional<std::uint32_t> try_next(failed_batch& failed) noexcept {
-    if (at_end() || !has_workers()) return std::nullopt;
-    // In a child process `next` says what is wrong.
-    const bool is_due = delivery_.is_ready(next_) || delivery_.has_failed();
-    if (is_due || process_.is_in_child()) return next(failed);
-    slots_->wake_if_free();
-    return std::nullopt;
-  }
+  [[nodiscard]] std::optional<std::uint32_t> try_next(failed_batch& failed) noexcept;
 
   /// The batch that `next` gave is leased.
   void note_leased(const batch_info& batch) noexcept {
     next_position_.store(batch_position{batch.epoch, batch.batch + 1});
   }
   /// The batch that `next` gave in `slot` can't be: the range is over by `failed`.
-  void give_up(std::uint32_t slot, const failed_batch& failed) noexcept {
-    slots_->give_back(slot);
-    end_by(failed);
-  }
+  void give_up(std::uint32_t slot, const failed_batch& failed) noexcept;
 
   /// Whether `next` has no batch left to give.
   [[nodiscard]] bool at_end() const noexcept { return !range_.is_live() || next_ == end_; }
 
   /// Ends the range: nothing new is read, reads under way are waited for, their slots come back.
   /// Another one can be started. Without a range it does nothing.
-  void stop() noexcept {
-    if (!range_.end() || process_.is_in_child()) return;
-    seen().end_range();
-    if (tuner_) tuner_->end();
-    const std::uint64_t bound = schedule_.cancel();
-    guard_.interrupt();
-    if (!has_workers()) next_ = bound;
-    for (; next_ != bound; ++next_) {
-      const auto slot = delivery_.wait(next_);
-      if (!slot) return end_workers();  // nothing is delivered any more: others may still read
-      work_[*slot].failed().error = nullptr;
-      observer_.note_discarded();
-      slots_->give_back(*slot);
-    }
-    // Where nothing was under way, an opener may still hang in its sampler.
-    if (delivery_.has_failed()) end_workers();
-  }
+  void stop() noexcept;
 
  private:
   using steady_clock = std::chrono::steady_clock;
@@ -308,7 +223,8 @@ class loader_core {
     const auto number = schedule_.bind(*next);
     if (!number) return false;
     batch_work& batch = work_[slot];
-    batch.bind(plan().at(next->at), *number, source_->bind_order(slot));
+    batch.bind(plan().at(next->at), *number);
+    batch.has_order = source_->bind_order(slot, batch.info);
     if (order_error_) [[unlikely]]
       batch.note_failed({order_error_, failure{"order", next->at.epoch, next->at.batch}});
     if (ahead_ != nullptr) ahead_->note_opened(batch.sequence);
@@ -388,8 +304,9 @@ class loader_core {
       readers_.emplace_back(source_->make_reader(), guard_, readers_.size(), run_.most());
     } while (readers_.size() < options_.workers);
     guard_.list_to(slots_->lists);
-    observer_.trace_to(options_.trace);
-    slots_->leases().trace_to(options_.trace, observer_.trace_flow(), "host slot", slots_->count());
+    observer_.trace_to(options_.observe.trace);
+    slots_->leases().trace_to(options_.observe.trace, observer_.trace_flow(), "host slot",
+                              slots_->count());
     if (has_automatic(options_)) {
       tuner_.emplace(options_, slots_->count(), layout_.bytes(), schedule_, seats_, observer_);
     }
@@ -451,9 +368,9 @@ class loader_core {
     pool_.stop();
     if (telling_.size() == 0) return;
     const auto state = state_.lock();
-    if (state != nullptr && !facts_.borrows && options_.timeout.count() > 0) {
+    if (state != nullptr && !facts_.borrows && options_.faults.timeout.count() > 0) {
       telling_.request_stop();
-      const bool is_silent = ahead_->wait_until_silent(options_.timeout);
+      const bool is_silent = ahead_->wait_until_silent(options_.faults.timeout);
       telling_.stop([&](std::size_t) { return !is_silent; }, state);
     }
     telling_.stop();
@@ -575,6 +492,157 @@ class loader_core {
   worker_pool<body, waker> telling_;        // one thread, which tells the dataset, or none
   std::stop_callback<cancel_all> on_stop_;  // last: it uses the pools
 };
+
+// Not in the class: `extern template` leaves out what is not inline.
+
+template <device Device>
+loader_options loader_core<Device>::checked(const loader_options& asked) {
+  require_valid(asked);
+  return resolved(asked);
+}
+
+template <device Device>
+memory_reservation loader_core<Device>::reserve(std::size_t slot_bytes,
+                                                const loader_options& options) {
+  return reserve_slots(slot_bytes, options);
+}
+
+template <device Device>
+loader_core<Device>::loader_core(std::unique_ptr<source_ops> source, const epoch_plan& plan,
+                                 const slot_layout& layout, std::shared_ptr<ring_type> ring,
+                                 const loader_options& asked, const loader_options& options)
+    : asked_(asked),
+      options_(options),
+      source_(std::move(source)),
+      facts_(source_->facts()),
+      schedule_(plan),
+      layout_(layout),
+      slots_(std::move(ring)),
+      run_(options_, layout_.sample_bytes()),
+      cursor_(run_.runs()),
+      work_(slots_->count()),
+      delivery_(slots_->count(), options_.in_order),
+      guard_(options_.faults.on_error,
+             {options_.faults.stall_warning, options_.faults.timeout, options_.faults.on_stall},
+             source_->guarded(),
+             {std::max<std::size_t>(1, options_.workers), slots_->count(), options_.batch_size}),
+      observer_(options_.workers, run_.most(), layout_.fixed_bytes()),
+      seats_(options_.workers, first_workers(options_)),
+      ahead_(source_->make_teller(schedule_, options_, observer_)),
+      process_(options_.workers != 0 || guard_.has_thread()),
+      cancellation_(cancellation_of(options_.stop)),
+      binding_(slots_->device(), options_),
+      pool_((prepare(), options_.workers), body{this, duty::read}, waker{this, duty::read}),
+      telling_(ahead_ != nullptr && has_workers() ? 1 : 0, body{this, duty::tell},
+               waker{this, duty::tell}),
+      on_stop_(options_.stop, cancel_all{this}) {
+  binding_.wait_until_taken();
+  guard_.start([this](std::exception_ptr error, const failure& read) noexcept {
+    fail_all({std::move(error), read});
+  });
+}
+
+template <device Device>
+loader_core<Device>::~loader_core() {
+  shut_down();
+}
+
+template <device Device>
+void loader_core<Device>::shut_down() noexcept {
+  if (process_.is_in_child()) {
+    // The threads are not here to be waited for, and may have held any lock when the process was
+    // copied: nothing is touched, and from now on this keeps itself.
+    range_.end();
+    kept_ = state_.lock();
+  } else {
+    stop();
+    end_workers();
+    end_others();
+  }
+  range_.close();
+}
+
+template <device Device>
+failure_report loader_core<Device>::failures() const {
+  return guard_.report();
+}
+
+template <device Device>
+worker_cores loader_core<Device>::where() const {
+  return binding_.where();
+}
+
+template <device Device>
+tuning_history loader_core<Device>::tuning() const {
+  if (tuner_) return tuner_->history();
+  return {.now = {options_.workers, slots_->count() - 1}, .moves = {}};
+}
+
+template <device Device>
+std::uint64_t loader_core<Device>::start(const batch_position& from, std::uint64_t last_epoch) {
+  range_.require_none();
+  process_.require();
+  const batch_position first = plan().normal(from);
+  if (tuner_) tuner_->begin(next_);
+  end_ = schedule_.begin(first, last_epoch);
+  next_position_.store(from);
+  failure_.store(std::nullopt);
+  seen().begin_range();
+  return range_.start();
+}
+
+template <device Device>
+std::optional<std::uint32_t> loader_core<Device>::next(failed_batch& failed) noexcept {
+  if (at_end()) {
+    stop();
+    return std::nullopt;
+  }
+  try {
+    const auto slot = has_workers() ? wait_for_next() : read_inline();
+    if (slot ? take(*slot, failed) : !delivery_.has_failed()) [[likely]]
+      return slot;
+    if (!slot) failed = delivery_.failed();
+  } catch (...) {
+    failed = {std::current_exception()};
+  }
+  end_by(failed);
+  return std::nullopt;
+}
+
+template <device Device>
+std::optional<std::uint32_t> loader_core<Device>::try_next(failed_batch& failed) noexcept {
+  if (at_end() || !has_workers()) return std::nullopt;
+  // In a child process `next` says what is wrong.
+  const bool is_due = delivery_.is_ready(next_) || delivery_.has_failed();
+  if (is_due || process_.is_in_child()) return next(failed);
+  slots_->wake_if_free();
+  return std::nullopt;
+}
+
+template <device Device>
+void loader_core<Device>::give_up(std::uint32_t slot, const failed_batch& failed) noexcept {
+  slots_->give_back(slot);
+  end_by(failed);
+}
+
+template <device Device>
+void loader_core<Device>::stop() noexcept {
+  if (!range_.end() || process_.is_in_child()) return;
+  seen().end_range();
+  if (tuner_) tuner_->end();
+  const std::uint64_t bound = schedule_.cancel();
+  guard_.interrupt();
+  if (!has_workers()) next_ = bound;
+  for (; next_ != bound; ++next_) {
+    const auto slot = delivery_.wait(next_);
+    if (!slot) return end_workers();  // nothing is delivered any more: others may still read
+    work_[*slot].failed().error = nullptr;
+    observer_.note_discarded();
+    slots_->give_back(*slot);
+  }
+  // Where nothing was under way, an opener may still hang in its sampler.
+  if (delivery_.has_failed()) end_workers();
+}
 
 }  // namespace detail
 }  // namespace PENSTOCK_ABI

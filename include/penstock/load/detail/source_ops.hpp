@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <penstock/core/batch.hpp>
+#include <penstock/core/batch_info.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/core/support/cache_line.hpp>
@@ -64,6 +65,8 @@ class source_ops {
   [[nodiscard]] virtual std::uint64_t fingerprint() const = 0;
   /// Over how many ranks the sampler divides an epoch.
   [[nodiscard]] virtual std::uint64_t world() const noexcept = 0;
+  /// Over all ranks, of a sampler that cuts batches itself; 0: it does not.
+  [[nodiscard]] virtual std::uint64_t batches_per_step() const noexcept = 0;
   /// How many samples the dataset had when the loader was made.
   [[nodiscard]] virtual std::uint64_t size() const noexcept = 0;
   /// See `warnings_of`.
@@ -74,8 +77,9 @@ class source_ops {
   /// Opener: the batches that are bound from now on have the order of `epoch`. Throws what the
   /// sampler and the dataset do, and `dataset_changed`; there is no order then.
   virtual void make_order(std::uint64_t epoch) = 0;
-  /// Opener: the batch in `slot` has the order that was made last; false where there is none.
-  virtual bool bind_order(std::uint32_t slot) noexcept = 0;
+  /// Opener: `batch`, in `slot`, has the order that was made last, and as many samples as that says;
+  /// false where there is none.
+  virtual bool bind_order(std::uint32_t slot, batch_info& batch) noexcept = 0;
   /// The dataset indices at the positions from `first` on of the order of the batch in `slot`.
   virtual void fill(std::uint32_t slot, std::uint64_t first,
                     std::span<std::uint64_t> out) const noexcept = 0;
@@ -150,6 +154,10 @@ class source_of final : public source_ops {
     return both.value();
   }
   [[nodiscard]] std::uint64_t world() const noexcept override { return world_size(sampler_); }
+  [[nodiscard]] std::uint64_t batches_per_step() const noexcept override {
+    if constexpr (cuts_batches<Sampler>) return sampler_.batches_per_step();
+    return 0;
+  }
   [[nodiscard]] std::uint64_t size() const noexcept override { return size_; }
   [[nodiscard]] std::vector<std::string> warnings() const override { return warnings_of(data_); }
 
@@ -160,8 +168,9 @@ class source_of final : public source_ops {
     if (now != size_) throw dataset_changed(size_, now, epoch);
     order_.emplace(sampler_.order(size_, epoch));
   }
-  bool bind_order(std::uint32_t slot) noexcept override {
+  bool bind_order(std::uint32_t slot, batch_info& batch) noexcept override {
     orders_[slot].value = order_;
+    if (order_) cut_batch(*order_, batch);
     return order_.has_value();
   }
   void fill(std::uint32_t slot, std::uint64_t first,

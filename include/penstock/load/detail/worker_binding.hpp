@@ -23,7 +23,9 @@ namespace detail {
 /// start with the mask of their creator. Throws what the device does.
 template <class Device>
 [[nodiscard]] worker_cores plan_cores(const Device& device, const loader_options& options) {
-  if (options.placement == worker_placement::anywhere) return {.binding = core_binding::not_asked};
+  if (options.tuning.placement == worker_placement::anywhere) {
+    return {.binding = core_binding::not_asked};
+  }
   const std::optional<int> node = host_node_of(device);
   if (!node) return {};
   if (options.workers == 0) return {.binding = core_binding::no_workers, .node = node};

@@ -93,6 +93,10 @@ class address_lane {
     }(std::make_index_sequence<Record::size>{});
   }
 
+  /// They are laid out as those of `other`, which knows its fields. Before there is one; may throw
+  /// `std::bad_alloc`.
+  void name_fields_as(const address_lane& other) { fields_ = other.fields_; }
+
   /// Which batch lay at `address`, and is over. Safe in a signal handler.
   [[nodiscard]] std::optional<finding> find(const std::byte* address) const noexcept {
     // As numbers: the address may be any.

@@ -40,6 +40,7 @@ struct fixed_addresses {
   [[nodiscard]] constexpr std::byte* data(std::size_t) const noexcept { return nullptr; }
   template <record_type Record>
   constexpr void name_fields(const batch_layout<Record>&) const noexcept {}
+  constexpr void name_fields_as(const fixed_addresses&) const noexcept {}
   constexpr void name_batch(std::size_t, const batch_info&) const noexcept {}
   constexpr void renew(std::size_t) const noexcept {}
 
@@ -112,6 +113,10 @@ class fresh_addresses {
   template <record_type Record>
   void name_fields(const batch_layout<Record>& layout) {
     if (*this) lane_->name_fields(layout);
+  }
+  /// They are laid out as those of `other`. May throw `std::bad_alloc`.
+  void name_fields_as(const fresh_addresses& other) {
+    if (*this && other) lane_->name_fields_as(*other.lane_);
   }
   /// A lease of this batch begins, in `slot`.
   void name_batch(std::size_t slot, const batch_info& batch) noexcept {

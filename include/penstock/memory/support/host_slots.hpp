@@ -34,10 +34,10 @@ namespace detail {
 /// `asked`.
 [[noreturn, gnu::cold]] inline void throw_slots_exhausted(std::size_t count, std::uint64_t granted,
                                                           std::uint64_t asked) {
-  const std::string remedy =
-      granted < asked
-          ? joined({"raise budget, which had no room for the ", asked, " that were asked for"})
-          : "raise prefetch";
+  const std::string remedy = granted < asked
+                                 ? joined({"raise memory.budget, which had no room for the ", asked,
+                                           " that were asked for"})
+                                 : "raise prefetch";
   throw leases_exhausted(
       joined({"loader: all ", count, " host slots are held as leases: release one, or ", remedy}));
 }
@@ -65,30 +65,11 @@ class host_ring {
 
   /// Keeps `granted` as long as the memory. Throws `out_of_memory`, and what the device throws.
   host_ring(const Device& device, std::size_t slot_bytes, std::size_t count, memory_kind kind,
-            memory_reservation granted)
-      : granted_(std::move(granted)),
-        device_(device),
-        slot_bytes_(slot_bytes),
-        memory_(device, slot_bytes * count, kind, slot_bytes),
-        wake_at_(std::max<std::size_t>(1, count / 2)),
-        returned_(count) {
-    drained_.reserve(count);
-    for (std::size_t slot = 0; slot < count; ++slot) {
-      drained_.push_back({held_mark<event_type>{device.make_event(event_wait::by_host)},
-                          device.make_event(event_wait::by_host),
-                          {}});
-    }
-    // After all that may throw: a checked build forbids the memory, and the destructor allows it
-    // again.
-    for (std::uint32_t slot = 0; slot < count; ++slot) give_back(slot);
-  }
+            memory_reservation granted);
   host_ring(host_ring&&) = delete;
 
   /// The memory goes: no copy may still read it.
-  ~host_ring() {
-    for (const auto& copy : drained_) settle(device_, copy.last());
-    for (std::uint32_t slot = 0; slot < count(); ++slot) memory_.allow(slot);
-  }
+  ~host_ring();
 
   /// The device that the memory is pinned for.
   [[nodiscard]] const Device& device() const noexcept { return device_; }
@@ -257,6 +238,32 @@ class host_ring {
   alignas(cache_line) std::atomic<std::size_t> leased_{0};
   alignas(cache_line) std::atomic<bool> starving_{false};
 };
+
+template <device Device>
+host_ring<Device>::host_ring(const Device& device, std::size_t slot_bytes, std::size_t count,
+                             memory_kind kind, memory_reservation granted)
+    : granted_(std::move(granted)),
+      device_(device),
+      slot_bytes_(slot_bytes),
+      memory_(device, slot_bytes * count, kind, slot_bytes),
+      wake_at_(std::max<std::size_t>(1, count / 2)),
+      returned_(count) {
+  drained_.reserve(count);
+  for (std::size_t slot = 0; slot < count; ++slot) {
+    drained_.push_back({held_mark<event_type>{device.make_event(event_wait::by_host)},
+                        device.make_event(event_wait::by_host),
+                        {}});
+  }
+  // After all that may throw: a checked build forbids the memory, and the destructor allows it
+  // again.
+  for (std::uint32_t slot = 0; slot < count; ++slot) give_back(slot);
+}
+
+template <device Device>
+host_ring<Device>::~host_ring() {
+  for (const auto& copy : drained_) settle(device_, copy.last());
+  for (std::uint32_t slot = 0; slot < count(); ++slot) memory_.allow(slot);
+}
 
 /// The host slots of batches of `Record`.
 template <record_type Record, device Device>

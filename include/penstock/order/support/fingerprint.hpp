@@ -16,10 +16,17 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A hash of a sampler's order, made of the first and the middle indices of two epochs. Samplers
-/// whose orders differ there collide with a probability of 2^-64.
+/// A sampler that hashes all that its order depends on, such as a schedule.
+template <class Sampler>
+concept hashed_sampler = sampler<Sampler> && requires(const Sampler& sampler) {
+  { sampler.fingerprint() } -> std::same_as<std::uint64_t>;
+};
+
+/// A hash of a sampler's order: its own if it has one, else made of the first and the middle indices
+/// of two epochs. Samplers whose orders differ there collide with a probability of 2^-64.
 template <sampler Sampler>
 [[nodiscard]] std::uint64_t order_fingerprint(const Sampler& order, std::uint64_t dataset_size) {
+  if constexpr (hashed_sampler<Sampler>) return order.fingerprint();
   word_hash hash;
   const std::uint64_t samples = order.size(dataset_size);
   std::array<std::uint64_t, 16> indices{};

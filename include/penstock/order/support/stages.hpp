@@ -29,6 +29,12 @@ inline constexpr std::uint32_t bucketed_stage = shuffle_stage - 5;
 inline constexpr std::uint32_t split_stage = shuffle_stage - 6;
 /// For the order within a stratified part of `random_split`.
 inline constexpr std::uint32_t part_order_stage = shuffle_stage - 7;
+/// For the orders of the parts of a `mixture`.
+inline constexpr std::uint32_t mixture_stage = shuffle_stage - 9;
+/// For the draws of `prioritized`.
+inline constexpr std::uint32_t prioritized_stage = shuffle_stage - 10;
+/// For the batches of `by_tokens`.
+inline constexpr std::uint32_t by_tokens_stage = shuffle_stage - 12;
 
 }  // namespace detail
 }  // namespace PENSTOCK_ABI

@@ -34,9 +34,9 @@ class basic_depth_tuner {
                  true),
         used_(range_.first),
         log_({0, 0, used_}) {
-    if (options.trace == nullptr) return;
-    trace_ =
-        options.trace->add_track("penstock depth", seen.trace()->flow(), options.trace->capacity());
+    if (options.observe.trace == nullptr) return;
+    trace_ = options.observe.trace->add_track("penstock depth", seen.trace()->flow(),
+                                              options.observe.trace->capacity());
   }
 
   /// A range begins.

@@ -20,6 +20,7 @@
 #include <penstock/core/error.hpp>
 #include <penstock/core/support/joined.hpp>
 #include <penstock/core/support/live_range.hpp>
+#include <penstock/device/cpu_device.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/load/support/failed_batch.hpp>
 #include <penstock/load/tuning_history.hpp>
@@ -34,6 +35,7 @@
 #include <penstock/transfer/detail/device_timer.hpp>
 #include <penstock/transfer/detail/feed_observer.hpp>
 #include <penstock/transfer/detail/slots/device_slot.hpp>
+#include <penstock/transfer/detail/slots/device_slots.hpp>
 #include <penstock/transfer/detail/transfer_arguments.hpp>
 #include <penstock/transfer/detail/transform_stage.hpp>
 #include <penstock/transfer/device_batch.hpp>
@@ -197,18 +199,14 @@ class feed_watch {
  public:
   using stream_ref = typename Device::stream_ref;
 
-  /// As the options say: what `seen` counts of the batches of `source`, which go to `memory`, is
-  /// traced and timed too. Both must outlive it. Throws what the device throws, and `option_error`
-  /// where it can't tell times.
-  template <class Source, class Memory>
-  feed_watch(const Source& source, stream_ref consumer, const transfer_options& options,
-             feed_observer& seen, Memory& memory)
-      : device_(source.get().device()), stream_(consumer), seen_(&seen) {
-    trace_feed(options.trace, source, seen, memory);
-    seen.set_body(is_body(device_, consumer));
-    if (options.depth == automatic) tuner_ = std::make_unique<depth_tuner>(options, seen);
-    if (options.time_device) memory.time_by(&timer_.emplace(device_));
-  }
+  /// As the options say: what `seen` counts of the batches that go to `ring` is traced and timed
+  /// too; a source that is traced itself calls them `flow`, another one 0. Both must outlive it.
+  /// Throws what the device throws, and `option_error` where it can't tell times.
+  feed_watch(device_ring<Device>& ring, stream_ref consumer, const transfer_options& options,
+             feed_observer& seen, std::uint64_t flow);
+
+  /// What times the device's work; or null.
+  [[nodiscard]] device_timer<Device>* timer() noexcept { return timer_ ? &*timer_ : nullptr; }
 
   /// Has `queue` queue the copy of this batch. Throws what that throws.
   template <class Queue>
@@ -239,8 +237,7 @@ class feed_watch {
     if (const auto times = timer_->end_step(stream_)) seen_->note_device(*times);
   }
   /// It begins with a batch that `ring` has a slot of. Throws what the device throws.
-  template <class Ring>
-  void begin_step(Ring& ring, const batch_info& batch) {
+  void begin_step(device_ring<Device>& ring, const batch_info& batch) {
     step_.begin(seen_->trace(), batch);
     if (timer_) timer_->begin_step(stream_, batch);
     if (tuner_) tuner_->take(ring, seen_->batches(), is_body(device_, stream_));
@@ -263,6 +260,21 @@ class feed_watch {
   std::optional<device_timer<Device>> timer_;
 };
 
+template <device Device>
+feed_watch<Device>::feed_watch(device_ring<Device>& ring, stream_ref consumer,
+                               const transfer_options& options, feed_observer& seen,
+                               std::uint64_t flow)
+    : device_(ring.device()), stream_(consumer), seen_(&seen) {
+  if (trace_recorder* const recorder = options.observe.trace) {
+    if (flow == 0) flow = recorder->new_flow();
+    seen.trace_to(recorder->add_track("penstock transfer", flow, recorder->capacity()));
+    ring.leases.trace_to(recorder, flow, "device slot", ring.most());
+  }
+  seen.set_body(is_body(device_, consumer));
+  if (options.depth == automatic) tuner_ = std::make_unique<depth_tuner>(options, seen);
+  if (options.observe.time_device) timer_.emplace(device_);
+}
+
 /// A batch in host memory that can say which samples it has.
 template <class Batch>
 concept batch_of_listed_samples = requires(const Batch& batch) {
@@ -274,9 +286,9 @@ concept batch_of_listed_samples = requires(const Batch& batch) {
 template <class Source, class Slots>
 void list_samples_of([[maybe_unused]] const Source& source, [[maybe_unused]] Slots& ring) {
   if constexpr (batch_of_listed_samples<typename Source::batch_type> && requires {
-                  { source.options().indices } -> std::convertible_to<bool>;
+                  { source.options().observe.indices } -> std::convertible_to<bool>;
                 }) {
-    if (source.options().indices) {
+    if (source.options().observe.indices) {
       ring.lists = sample_lists{ring.most(), source.layout().batch_size()};
     }
   }
@@ -392,8 +404,33 @@ class issued_slots {
   std::size_t count_ = 0;
 };
 
-/// What the ranges of a `transfer` run on; `transfer` is its owner and its face. For the consumer's
-/// thread.
+/// What a feed's core asks of its source and of its memory, whose types it does not know. A batch
+/// costs two or three calls.
+class feed_ops {
+ public:
+  /// @name The source, see `feed_source`
+  /// @{
+  virtual void start_source(const batch_position& from, std::uint64_t last_epoch) = 0;
+  virtual void stop_source() noexcept = 0;
+  [[nodiscard]] virtual bool may_have_more() const noexcept = 0;
+  [[nodiscard]] virtual std::stop_token stop_token() const = 0;
+  /// @}
+
+  /// Takes batches that are ready, each into the slot that `find_slot` of the core gives, `most` of
+  /// them at most; whether the group has any.
+  virtual bool take_ready(std::size_t most) = 0;
+  /// Waits for the next batch, which goes into `slot`; false where there is none.
+  virtual bool take_next(std::size_t slot) = 0;
+  /// Queues the copies of the group.
+  virtual void issue() = 0;
+  /// Gives back what was copied and not handed out.
+  virtual void discard(issued_slots& issued) noexcept = 0;
+
+ protected:
+  ~feed_ops() = default;
+};
+
+/// A feed without the types of its source, its transform and its records.
 ///
 /// Copies are queued in groups. A group takes the batches that are ready, up to `group()`, and is
 /// queued when so many slots have come free, or when no more than one batch is on its way. Its end
@@ -401,9 +438,196 @@ class issued_slots {
 /// out, and so has waited for the others. Between two groups the leases that `++` ends are kept back
 /// (`end_later`): one record releases them before the next group looks for free slots, or when the
 /// range ends.
+template <device Device>
+class feed_core {
+ public:
+  using stream_ref = typename Device::stream_ref;
+
+  /// Batches go through `ops` into `ring`, at most `most_in_group` at a time; `flow` is what a trace
+  /// calls them, or 0. Both must outlive it. Throws what the device throws, and `option_error`.
+  feed_core(feed_ops& ops, device_ring<Device>& ring, stream_ref stream, std::size_t most_in_group,
+            const transfer_options& options, std::size_t sample_bytes, std::size_t out_bytes,
+            bool transforms, std::uint64_t flow);
+  feed_core(feed_core&&) = delete;
+  ~feed_core();
+
+  feed_observer& seen() noexcept { return seen_; }
+  [[nodiscard]] const feed_observer& seen() const noexcept { return seen_; }
+  feed_watch<Device>& watch() noexcept { return watch_; }
+  [[nodiscard]] const feed_watch<Device>& watch() const noexcept { return watch_; }
+  [[nodiscard]] live_range& range() noexcept { return range_; }
+  [[nodiscard]] const live_range& range() const noexcept { return range_; }
+  [[nodiscard]] issued_slots& issued() noexcept { return issued_; }
+  [[nodiscard]] const issued_slots& issued() const noexcept { return issued_; }
+  [[nodiscard]] stream_ref stream() const noexcept { return stream_; }
+
+  /// See `feed`.
+  std::uint64_t start(const batch_position& from, std::uint64_t last_epoch);
+  /// The slot of the next batch, which may be used on the consumer's stream; empty at the end.
+  [[nodiscard]] std::optional<std::size_t> next(bool is_asked);
+  /// The range is over, whose leases have ended.
+  void end() noexcept;
+  /// See `feed::rest`.
+  void rest() noexcept;
+  /// The consumer gets `batch`.
+  void note_handed_out(const batch_info& batch);
+
+  /// A free slot, if there is one.
+  [[nodiscard]] std::optional<std::size_t> find_slot() const noexcept { return free_.find(*ring_); }
+  /// The slot, which is free, is for this batch of the next group.
+  void take(std::size_t slot, const batch_info& batch) noexcept {
+    ring_->take(slot, batch);
+    free_.note_taken(slot);
+  }
+
+  /// The range ends by an exception of this place.
+  void note_failed(const std::optional<penstock::failure>& place) noexcept {
+    failure_.store(place);
+  }
+  void note_next(const batch_position& next) noexcept { next_position_.store(next); }
+
+  /// How many copies are queued together at most.
+  [[nodiscard]] std::size_t most_in_group() const noexcept { return most_in_group_; }
+  /// How many are at the moment.
+  [[nodiscard]] std::size_t group() const noexcept {
+    if (most_in_group_ == 1) return 1;
+    return (std::min)(most_in_group_, (ring_->count() + 1) / 2);
+  }
+
+  /// @name From any thread
+  /// @{
+  [[nodiscard]] std::optional<penstock::failure> last_failure() const noexcept {
+    return failure_.load();
+  }
+  [[nodiscard]] batch_position next_position() const noexcept { return next_position_.load(); }
+  /// @}
+
+ private:
+  void issue_ready();
+  bool issue_next();
+  void wait_for_copy(std::size_t slot);
+
+  feed_ops* ops_;
+  device_ring<Device>* ring_;
+  stream_ref stream_;
+  std::size_t most_in_group_;
+  issued_slots issued_;
+  feed_observer seen_;
+  free_slots free_;
+  shared_value<std::optional<penstock::failure>> failure_;
+  shared_value<batch_position> next_position_;
+  feed_watch<Device> watch_;
+  live_range range_{"transfer"};
+};
+
+template <device Device>
+feed_core<Device>::feed_core(feed_ops& ops, device_ring<Device>& ring, stream_ref stream,
+                             std::size_t most_in_group, const transfer_options& options,
+                             std::size_t sample_bytes, std::size_t out_bytes, bool transforms,
+                             std::uint64_t flow)
+    : ops_(&ops),
+      ring_(&ring),
+      stream_(stream),
+      most_in_group_(most_in_group),
+      issued_(ring.most()),
+      seen_(sample_bytes, out_bytes, transforms),
+      free_(options.when_held),
+      watch_(ring, stream, options, seen_, flow) {}
+
+template <device Device>
+feed_core<Device>::~feed_core() = default;
+
+template <device Device>
+std::uint64_t feed_core<Device>::start(const batch_position& from, std::uint64_t last_epoch) {
+  range_.require_none();
+  ops_->start_source(from, last_epoch);
+  next_position_.store(from);
+  failure_.store(std::nullopt);
+  seen_.begin_range();
+  watch_.begin_range();
+  return range_.start();
+}
+
+template <device Device>
+std::optional<std::size_t> feed_core<Device>::next(bool is_asked) {
+  ring_->rethrow_poison();
+  if (!is_asked) require_still_usable(ring_->device(), stream_);
+  issue_ready();
+  if (issued_.empty() && !issue_next()) return std::nullopt;
+  const auto [slot, waits_for] = issued_.front();
+  if (waits_for != issued_slots::none) wait_for_copy(waits_for);
+  issued_.pop();
+  return slot;
+}
+
+template <device Device>
+void feed_core<Device>::end() noexcept {
+  ring_->release_ended(stream_, false);
+  rest();
+}
+
+template <device Device>
+void feed_core<Device>::rest() noexcept {
+  seen_.end_range();
+  watch_.end_range();
+  ops_->discard(issued_);
+  ops_->stop_source();
+}
+
+template <device Device>
+void feed_core<Device>::note_handed_out(const batch_info& batch) {
+  seen_.note_handed_out(batch.size, issued_.size());
+  next_position_.store(batch_position{batch.epoch, batch.batch + 1});
+  watch_.begin_step(*ring_, batch);
+}
+
+/// Queues copies as long as a batch is ready and a slot is free, when it is time for a group.
+template <device Device>
+void feed_core<Device>::issue_ready() {
+  const std::size_t most = group();
+  if (issued_.size() > 1 && issued_.size() + most > ring_->count()) return;
+  if (most_in_group_ != 1) {
+    // Before free slots are looked for: those whose leases `++` has ended; `next` has asked whether
+    // the stream is usable.
+    ring_->release_ended(stream_, true);
+    ring_->rethrow_poison();
+  }
+  while (ops_->take_ready(most)) ops_->issue();
+}
+
+/// Waits for the next batch and queues its copy; false at the end.
+template <device Device>
+bool feed_core<Device>::issue_next() {
+  if (!ops_->may_have_more()) return false;
+  // First: what is taken from the source has a place.
+  const std::size_t slot =
+      free_.wait(*ring_, ops_->stop_token(), [this] { return seen_.for_lease(); });
+  {
+    const auto timed = seen_.for_batch();
+    if (!ops_->take_next(slot)) return false;
+  }
+  ops_->issue();
+  return true;
+}
+
+/// Where the calling thread is the stream, this waits for the copy into `slot`.
+template <device Device>
+void feed_core<Device>::wait_for_copy(std::size_t slot) {
+  const auto timed = seen_.for_copy(ring_->will_block(slot, stream_));
+  ring_->wait_for_copy(slot, stream_);
+}
+
+#if PENSTOCK_COMPILED
+extern template class device_ring<cpu_device>;
+extern template class feed_watch<cpu_device>;
+extern template class feed_core<cpu_device>;
+#endif
+
+/// What the ranges of a `transfer` run on; `transfer` is its owner and its face. For the consumer's
+/// thread. Has the core, and knows the types.
 template <class Source, class Transform>
   requires transferable<std::remove_reference_t<Source>, Transform>
-class feed {
+class feed final : feed_ops {
  public:
   using source_type = std::remove_reference_t<Source>;
   using memory_type =
@@ -416,20 +640,18 @@ class feed {
   /// Takes the device slots.
   feed(Source&& source, stream_ref stream, Transform transform, const transfer_options& options)
       : source_(std::forward<Source>(source)),
-        stream_(usable(source_.get().device(), stream)),
         memory_(shared_by_leases<memory_type, stream_ref>(
-            source_.get().device(), source_.get().layout(), checked_depth(options),
+            usable(source_.get().device(), stream), source_.get().layout(), checked_depth(options),
             std::move(transform), options)),
         slots_(memory_, &memory_->ring),
-        most_in_group_(most_in_group(options)),
-        issued_(slots_->most()),
-        seen_(fixed_bytes(source_.get().layout()), fixed_bytes(slots_->layout()),
-              !std::same_as<Transform, no_transform>),
-        free_(options.when_held),
-        watch_(source_, stream, options, seen_, *memory_) {
+        core_(*this, *slots_, stream, most_in_group(options, stream), options,
+              fixed_bytes(source_.get().layout()), fixed_bytes(slots_->layout()),
+              !std::same_as<Transform, no_transform>, source_.trace_flow(options.observe.trace)) {
+    memory_->trace_to(core_.seen().trace());
+    memory_->time_by(core_.watch().timer());
     reserve_tags<typename source_type::batch_type>(*slots_, source_.get().layout().batch_size());
     list_samples_of(source_.get(), *slots_);
-    group_.reserve((std::min)(most_in_group_, slots_->most()));
+    group_.reserve((std::min)(core_.most_in_group(), slots_->most()));
   }
   feed(feed&&) = delete;
   ~feed() { stop(); }
@@ -437,23 +659,17 @@ class feed {
   /// Ends the range, permanently: the source may be gone from now on.
   void shut_down() noexcept {
     stop();
-    range_.close();
+    core_.range().close();
   }
 
   /// Starts a range and returns its serial number, which `finish` takes.
   std::uint64_t start(const batch_position& from, std::uint64_t last_epoch) {
-    range_.require_none();
-    source_.start(from, last_epoch);
-    next_position_.store(from);
-    failure_.store(std::nullopt);
-    seen_.begin_range();
-    watch_.begin_range();
-    return range_.start();
+    return core_.start(from, last_epoch);
   }
 
   /// Release, issue, hand out. False at the end.
   bool advance() {
-    watch_.end_step();
+    core_.watch().end_step();
     // Its end asks whether the stream is usable, and `next` tells what that has refused. Not so for
     // a lease of another feed that the body has put there.
     const bool is_asked = held_.is_in(*slots_);
@@ -463,32 +679,22 @@ class feed {
       stop();
       return false;
     }
-    seen_.note_handed_out(held_.size(), issued_.size());
-    next_position_.store(batch_position{held_.epoch(), held_.number() + 1});
-    watch_.begin_step(*slots_, held_.info());
+    core_.note_handed_out(held_.info());
     return true;
   }
 
   /// The next batch as soon as it may be used on the consumer's stream; empty at the end. Whether
   /// the stream is usable has been asked just now (`is_asked`), or is asked here.
   [[nodiscard]] batch_type next(bool is_asked = false) {
-    if (!range_.is_live()) return {};
+    if (!core_.range().is_live()) return {};
     try {
-      slots_->rethrow_poison();
-      if (!is_asked) require_still_usable(source_.get().device(), stream_);
-      issue_ready();
-      if (!issued_.empty() || issue_next()) {
-        const auto [slot, waits_for] = issued_.front();
-        if (waits_for != issued_slots::none) wait_for_copy(waits_for);
-        issued_.pop();
-        return batch_type{slots_, slot, stream_};
-      }
+      if (const auto slot = core_.next(is_asked)) return {slots_, *slot, core_.stream()};
     } catch (...) {  // of the device's
       stop();
       throw;
     }
     if (const failed_batch failed = source_.take_failed()) {
-      failure_.store(failed.place);
+      core_.note_failed(failed.place);
       stop();
       std::rethrow_exception(failed.error);
     }
@@ -500,48 +706,44 @@ class feed {
 
   /// Ends the range `range`, unless another one was started since.
   void finish(std::uint64_t range) noexcept {
-    if (range_.is_last(range)) stop();
+    if (core_.range().is_last(range)) stop();
   }
   /// Ends the live range: copies under way go on, and their slots come back after them.
   void stop() noexcept {
-    if (!range_.end()) return;
-    watch_.leave_step();
+    if (!core_.range().end()) return;
+    core_.watch().leave_step();
     end_held();
-    slots_->release_ended(stream_, false);
-    rest();
+    core_.end();
   }
 
   /// Ends what is read and copied for the live range, which lives on: its leases stay.
-  void rest() noexcept {
-    seen_.end_range();
-    watch_.end_range();
-    source_.discard(issued_, *slots_);
-    source_.stop();
-  }
+  void rest() noexcept { core_.rest(); }
   /// Whether the range `range` is live.
   [[nodiscard]] bool is_live(std::uint64_t range) const noexcept {
-    return range_.is_live() && range_.is_last(range);
+    return core_.range().is_live() && core_.range().is_last(range);
   }
   /// Whether `next` needs no lease to end.
-  [[nodiscard]] bool has_room() const noexcept { return !issued_.empty() || free_.find(*slots_); }
+  [[nodiscard]] bool has_room() const noexcept {
+    return !core_.issued().empty() || core_.find_slot();
+  }
   /// Whether a stop of the source was requested.
-  [[nodiscard]] bool is_stopped() const { return source_.stop_token().stop_requested(); }
+  [[nodiscard]] bool is_stopped() const { return stop_token().stop_requested(); }
   /// From now on `next` is the position that a state has.
-  void note_next(const batch_position& next) noexcept { next_position_.store(next); }
+  void note_next(const batch_position& next) noexcept { core_.note_next(next); }
   /// Waits for all work of the consumer's stream.
-  void synchronize() const { source_.get().device().synchronize(stream_); }
+  void synchronize() const { slots_->device().synchronize(core_.stream()); }
   /// Counts so many batches that were handed out anew, in so long.
   void note_replay(std::uint64_t batches, std::chrono::nanoseconds time) noexcept {
-    seen_.note_replay(batches, time);
+    core_.seen().note_replay(batches, time);
   }
 
   /// The place of the exception that ended the last range. From any thread.
   [[nodiscard]] std::optional<penstock::failure> last_failure() const noexcept {
-    return failure_.load();
+    return core_.last_failure();
   }
   /// What has happened so far, with the source's statistics where it has some. From any thread.
   [[nodiscard]] transfer_stats stats() const {
-    transfer_stats all = seen_.snapshot();
+    transfer_stats all = core_.seen().snapshot();
     all.depth = depth();
     all.loader = source_.stats();
     return all;
@@ -549,78 +751,44 @@ class feed {
   /// Where the batches come from.
   [[nodiscard]] const source_type& source() const noexcept { return source_.get(); }
   /// The position after the batch that was handed out last. From any thread.
-  [[nodiscard]] batch_position next_position() const noexcept { return next_position_.load(); }
+  [[nodiscard]] batch_position next_position() const noexcept { return core_.next_position(); }
   /// What an automatic depth has come to. From any thread.
-  [[nodiscard]] tuning_history tuning() const { return watch_.tuning(depth()); }
+  [[nodiscard]] tuning_history tuning() const { return core_.watch().tuning(depth()); }
   /// How many device slots are filled by turns.
   [[nodiscard]] std::size_t depth() const noexcept { return slots_->count(); }
   /// How many bytes of device memory are taken.
   [[nodiscard]] std::size_t device_bytes() const noexcept { return memory_->bytes(); }
 
  private:
-  static stream_ref usable(const device_type& device, stream_ref stream) {
+  static const device_type& usable(const device_type& device, stream_ref stream) {
     device.require_usable(stream);
-    return stream;
+    return device;
   }
 
   /// How many copies are queued together at most.
-  [[nodiscard]] std::size_t most_in_group(const transfer_options& options) const {
+  [[nodiscard]] std::size_t most_in_group(const transfer_options& options,
+                                          stream_ref stream) const {
     const std::size_t asked = checked_group<device_type>(options, source_.get().layout().bytes());
     if (!shares_mark<typename source_type::batch_type, device_type>) return 1;
-    return is_body(source_.get().device(), stream_) ? 1 : asked;
-  }
-  [[nodiscard]] std::size_t group() const noexcept {
-    if (most_in_group_ == 1) return 1;
-    return (std::min)(most_in_group_, (slots_->count() + 1) / 2);
+    return is_body(source_.get().device(), stream) ? 1 : asked;
   }
 
   /// Ends the lease that the consumer holds, if there is one.
   void end_held() noexcept {
-    if (group() > 1 && held_.is_in(*slots_)) return held_.end_later();
+    if (core_.group() > 1 && held_.is_in(*slots_)) return held_.end_later();
     held_.release();
   }
-  /// Before free slots are looked for: releases those whose leases `++` has ended; `next` has asked
-  /// whether the stream is usable. Throws what the device has refused.
-  void release_ended() {
-    slots_->release_ended(stream_, true);
-    slots_->rethrow_poison();
-  }
 
-  /// Queues copies as long as a batch is ready and a slot is free, when it is time for a group.
-  void issue_ready() {
-    const std::size_t most = group();
-    if (issued_.size() > 1 && issued_.size() + most > slots_->count()) return;
-    if (most_in_group_ != 1) release_ended();
-    while (take_ready(most)) issue();
+  void start_source(const batch_position& from, std::uint64_t last_epoch) override {
+    source_.start(from, last_epoch);
   }
+  void stop_source() noexcept override { source_.stop(); }
+  [[nodiscard]] bool may_have_more() const noexcept override { return source_.may_have_more(); }
+  [[nodiscard]] std::stop_token stop_token() const override { return source_.stop_token(); }
 
-  /// Waits for the next batch and queues its copy; false at the end.
-  bool issue_next() {
-    if (!source_.may_have_more()) return false;
-    // First: what is taken from the source has a place.
-    const std::size_t slot =
-        free_.wait(*slots_, source_.stop_token(), [this] { return seen_.for_lease(); });
-    auto batch = [&] {
-      const auto timed = seen_.for_batch();
-      return source_.next();
-    }();
-    if (!batch) return false;
-    take(slot, std::move(batch));
-    issue();
-    return true;
-  }
-
-  /// Where the calling thread is the stream, this waits for the copy into `slot`.
-  void wait_for_copy(std::size_t slot) {
-    const auto timed = seen_.for_copy(slots_->will_block(slot, stream_));
-    slots_->wait_for_copy(slot, stream_);
-  }
-
-  /// Takes batches that are ready and have a free slot, `most` of them at most; whether there are
-  /// any.
-  bool take_ready(std::size_t most) {
+  bool take_ready(std::size_t most) override {
     for (std::size_t left = most; left != 0 && !source_.is_over(); --left) {
-      const auto slot = free_.find(*slots_);
+      const auto slot = core_.find_slot();
       if (!slot) break;
       auto batch = source_.try_next();
       if (!batch) break;
@@ -628,17 +796,20 @@ class feed {
     }
     return !group_.empty();
   }
-
+  bool take_next(std::size_t slot) override {
+    auto batch = source_.next();
+    if (!batch) return false;
+    take(slot, std::move(batch));
+    return true;
+  }
   /// A batch of the next group, which goes into `slot`.
   void take(std::size_t slot, typename source_type::batch_type&& batch) noexcept {
-    slots_->take(slot, batch.info());
+    core_.take(slot, batch.info());
     slots_->tags(slot).keep(batch);
-    free_.note_taken(slot);
     group_.push_back({slot, std::move(batch)});  // there is room
   }
 
-  /// Queues the copies of the group.
-  void issue() {
+  void issue() override {
     std::size_t at = 0;
     try {
       memory_->copy_in(std::span{group_}, [&](std::size_t which, const auto& queue) {
@@ -646,12 +817,12 @@ class feed {
         const batch_info& info = slots_->info(slot);
         list_samples(*slots_, slot, from);
         const auto values = values_to_copy(source_.get().layout(), from, info.size);
-        watch_.copy_of(info, queue);
-        seen_.note_copy(info.size, values);
+        core_.watch().copy_of(info, queue);
+        core_.seen().note_copy(info.size, values);
       });
     } catch (...) {
       const batch_info& info = slots_->info(group_[at].slot);
-      failure_.store(penstock::failure{"transfer", info.epoch, info.batch});
+      core_.note_failed(penstock::failure{"transfer", info.epoch, info.batch});
       for (const auto& [slot, from] : group_) {
         source_.take_back(slots_->info(slot), slots_->tags(slot).all());
         slots_->put_back(slot);
@@ -661,26 +832,19 @@ class feed {
     }
     std::size_t waits_for = group_.back().slot;
     for (const auto& one : group_) {
-      issued_.push(one.slot, std::exchange(waits_for, issued_slots::none));
+      core_.issued().push(one.slot, std::exchange(waits_for, issued_slots::none));
     }
     group_.clear();
   }
+  void discard(issued_slots& issued) noexcept override { source_.discard(issued, *slots_); }
 
-  shared_value<std::optional<penstock::failure>> failure_;
   feed_source<Source> source_;
-  stream_ref stream_;
   std::shared_ptr<memory_type> memory_;
   std::shared_ptr<device_slots<record_type, device_type>> slots_;  // of the memory, for leases
-  std::size_t most_in_group_;
   std::vector<slot_filling<typename source_type::batch_type>>
       group_;  // whose copies are queued next
-  issued_slots issued_;
-  feed_observer seen_;
-  free_slots free_;
-  shared_value<batch_position> next_position_;
+  feed_core<device_type> core_;
   batch_type held_;
-  feed_watch<device_type> watch_;
-  live_range range_{"transfer"};
 };
 
 }  // namespace detail

@@ -133,7 +133,7 @@ class feed_slots {
 
   feed_slots(const Device& device, const batch_layout<In>& layout, const depth_range& depth,
              Transform transform, const transfer_options& options)
-      : stage_(device, layout, std::move(transform), options.transform_priority),
+      : stage_(device, layout, std::move(transform), options.tuning.transform_priority),
         ring(device, stage_.out_layout(), depth.first, depth.most, options) {}
 
   template <class HostBatch, class Around>
@@ -173,17 +173,6 @@ class feed_slots<no_transform, In, Device> {
 
   device_slots<In, Device> ring;
 };
-
-/// Has `recorder` record all that a feed does, as of the batches of its source; null: nothing.
-template <class Source, class Observer, class Memory>
-void trace_feed(trace_recorder* recorder, const Source& source, Observer& seen, Memory& memory) {
-  if (recorder == nullptr) return;
-  const std::uint64_t of_source = source.trace_flow(recorder);
-  const std::uint64_t flow = of_source != 0 ? of_source : recorder->new_flow();
-  seen.trace_to(recorder->add_track("penstock transfer", flow, recorder->capacity()));
-  memory.trace_to(seen.trace());
-  memory.ring.leases.trace_to(recorder, flow, "device slot", memory.ring.most());
-}
 
 }  // namespace detail
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <xxhash.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -10,6 +12,7 @@
 #include <cstring>
 #include <initializer_list>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <string>
@@ -20,6 +23,7 @@
 #include <vector>
 
 #include <penstock_ext/blob/support/shard_file.hpp>
+#include <penstock_ext/files/crypto/digest.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/json/parsed_json.hpp>
 #include <penstock_ext/files/support/sums.hpp>
@@ -195,34 +199,44 @@ class mds_summer {
  public:
   /// A summer of this name; nothing for one that is not known.
   [[nodiscard]] static std::optional<mds_summer> of(std::string_view name) {
-    if (name == known_mds_sums[0]) return mds_summer{xxh64{}};
-    if (name == known_mds_sums[1]) return mds_summer{sha1{}};
-    if (name == known_mds_sums[2]) return mds_summer{sha256{}};
+    if (name == known_mds_sums[0]) {
+      xxh64_state state{::XXH64_createState()};
+      if (!state) throw std::bad_alloc();
+      ::XXH64_reset(state.get(), 0);
+      return mds_summer{std::move(state)};
+    }
+    if (name == known_mds_sums[1]) return mds_summer{digest::sha1()};
+    if (name == known_mds_sums[2]) return mds_summer{digest::sha256()};
     return std::nullopt;
   }
 
   /// Adds `bytes` at the end.
   void add(std::span<const std::byte> bytes) {
-    const std::string_view text{reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-    std::visit([&](auto& sum) { sum.add(text); }, sum_);
+    if (auto* const state = std::get_if<xxh64_state>(&sum_)) {
+      ::XXH64_update(state->get(), bytes.data(), bytes.size());
+    } else {
+      std::get<digest>(sum_).add(bytes);
+    }
   }
 
   /// The digits of the sum; nothing is to be added after it.
   [[nodiscard]] std::string digits() {
-    if (xxh64* const quick = std::get_if<xxh64>(&sum_)) {
-      std::array<std::uint8_t, 8> bytes{};
-      for (unsigned i = 0; i < 8; ++i) {
-        bytes[i] = static_cast<std::uint8_t>(quick->sum() >> (56 - 8 * i) & 0xffU);
-      }
-      return hex_digits(bytes);
+    if (const auto* const state = std::get_if<xxh64_state>(&sum_)) {
+      ::XXH64_canonical_t sum;
+      ::XXH64_canonicalFromHash(&sum, ::XXH64_digest(state->get()));
+      return hex_digits(sum.digest);
     }
-    if (sha1* const sum = std::get_if<sha1>(&sum_)) return hex_digits(sum->sum());
-    return hex_digits(std::get<sha256>(sum_).sum());
+    return hex_digits(std::get<digest>(sum_).sum());
   }
 
  private:
-  using sums = std::variant<xxh64, sha1, sha256>;
-  explicit mds_summer(const sums& sum) : sum_(sum) {}
+  struct free_state {
+    void operator()(::XXH64_state_t* state) const noexcept { ::XXH64_freeState(state); }
+  };
+  using xxh64_state = std::unique_ptr<::XXH64_state_t, free_state>;
+  using sums = std::variant<xxh64_state, digest>;
+
+  explicit mds_summer(sums sum) : sum_(std::move(sum)) {}
 
   sums sum_;
 };

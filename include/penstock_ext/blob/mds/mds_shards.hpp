@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <xxhash.h>
+
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -37,7 +39,6 @@
 #include <penstock_ext/blob/support/shard_file.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/file_source.hpp>
-#include <penstock_ext/files/support/sums.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
 #include <penstock_ext/report/report_error.hpp>
 
@@ -350,7 +351,7 @@ class unpacked_shards {
     add(entry.samples);
     add(zipped.stamp().seconds);
     add(zipped.stamp().nanoseconds);
-    const std::uint64_t sum = checksum(std::as_bytes(std::span{all}));
+    const std::uint64_t sum = ::XXH3_64bits(all.data(), all.size());
     std::string digits;
     for (unsigned shift = 64; shift > 0; shift -= 4) {
       digits += "0123456789abcdef"[sum >> (shift - 4) & 15U];

@@ -300,7 +300,7 @@ namespace detail {
 /// through all shards in their order, so any sampler shuffles over all of them.
 ///
 /// An archive is listed by its headers, or by an index file, which is used if it is not older than
-/// the archive, if what it says can be, and if it names the last file; else all headers are read.
+/// the archive, if its entries are possible and it names the last file; else all headers are read.
 /// Each read looks at its file's own header: a wrong index gives an error, and no bytes of another
 /// size or path. Paths that are not ASCII, or have more than 100 characters, need not stand in that
 /// header and count as right.
@@ -345,7 +345,7 @@ class tar_shards {
 
   /// The blob of sample `index`, read into `buffer`. Throws `index_error`, `file_unreadable`,
   /// `file_changed`, and `file_format_error` above `max_bytes` and where the header before the
-  /// bytes is another one than the index said.
+  /// bytes differs from the one in the index.
   [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index, blob_buffer& buffer) const {
     const place at = find(index);
     const std::uint64_t size = at.sample->blob_size;
@@ -384,7 +384,7 @@ class tar_shards {
     return at.shard->file.path() + '/' + name(at, wishes_.blob[at.sample->extension]);
   }
 
-  /// Has the system read the blob ahead, and a label beside it, by posix_fadvise; does nothing for
+  /// Has the system read the blob and its label ahead, by posix_fadvise; does nothing for
   /// an index out of range, and in shards beyond `most_open`.
   void prefetch(std::uint64_t index) const noexcept {
     if (index >= size()) return;
@@ -392,7 +392,7 @@ class tar_shards {
     const detail::shard_sample& one = *at.sample;
     std::uint64_t begin = one.blob_block - std::uint64_t{1};
     std::uint64_t end = one.blob_block + one.blob_size / detail::tar_block + 1;
-    // The label lies beside it, as a rule; if not, it is no more than a block or two.
+    // The label usually follows the blob; if not, it takes a block or two.
     constexpr std::uint64_t near_by = 128;
     if (one.label_block != detail::shard_sample::no_label && one.label_block + near_by > begin &&
         one.label_block < end + near_by) {

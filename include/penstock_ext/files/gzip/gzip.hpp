@@ -41,7 +41,7 @@ class gzip_source {
       throw file_format_error(this->path(), 0, "a gzip file, which starts with 0x1f 0x8b",
                               next_bytes() + ": a plain file is opened without penstock::gzip");
     }
-    // 15 bits of window; 16 says gzip and nothing else.
+    // 15 bits of window; 16 more: the gzip format alone.
     if (::inflateInit2(&stream_, 15 + 16) != Z_OK) throw std::bad_alloc();
   }
   gzip_source(const gzip_source&) = delete;

@@ -379,7 +379,7 @@ struct random_affine_options {
 };
 
 /// Changes a picture by a random turn, shift, scale and shear: torchvision's `RandomAffine`,
-/// with the nearest pixel and zeros outside unless told otherwise. Draws angle, shift to the right,
+/// with the nearest pixel and zeros outside by default. Draws angle, shift to the right,
 /// shift downwards, scale and shears, in this order, leaving out what the options leave alone;
 /// shifts are rounded to pixels.
 ///

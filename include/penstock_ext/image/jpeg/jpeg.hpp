@@ -88,8 +88,8 @@ class decode_orientation {
   bool top_bottom_;
 };
 
-/// The orientation that an EXIF block says (its TIFF header is the first byte), from 1 to 8; 1
-/// where it says none, or something else. Reads inside `tiff` only, whatever it holds.
+/// The orientation in an EXIF block (its TIFF header is the first byte), from 1 to 8; 1
+/// where there is none, or an invalid one. Reads inside `tiff` only, whatever it holds.
 [[nodiscard]] inline int tiff_orientation(std::span<const std::byte> tiff) noexcept {
   if (tiff.size() < 8) return 1;
   const auto byte = [tiff](std::size_t at) { return std::to_integer<std::uint32_t>(tiff[at]); };
@@ -115,7 +115,7 @@ class decode_orientation {
   return 1;
 }
 
-/// The orientation that the first EXIF block in a JPEG file's header says, from 1 to 8; 1 where
+/// The orientation in the first EXIF block of a JPEG file's header, from 1 to 8; 1 where
 /// there is none. Looks at the markers before the first scan.
 [[nodiscard]] inline int jpeg_orientation(std::span<const std::byte> bytes) noexcept {
   const auto byte = [bytes](std::size_t at) { return std::to_integer<unsigned>(bytes[at]); };
@@ -492,7 +492,7 @@ struct jpeg_options {
   /// Damage among the rows that are decoded is an error. False: filled up as libjpeg and Pillow do,
   /// so that the pixels after the damage are wrong; what ends too early is an error all the same.
   bool strict = true;
-  /// Turn pictures upright as their EXIF block says. False: as they are stored, as torchvision
+  /// Turn pictures upright by their EXIF orientation. False: as they are stored, as torchvision
   /// does.
   bool orientation = false;
   /// A picture of more pixels is refused before memory is taken. Each takes three bytes.
@@ -521,7 +521,7 @@ struct jpeg_options {
 /// tables of an earlier picture never reach a later one that lacks its own.
 class jpeg_decoder {
  public:
-  /// With the default options unless told otherwise.
+  /// With `options`.
   explicit jpeg_decoder(const jpeg_options& options = {}) : options_(options) {}
   /// Copies the options only.
   jpeg_decoder(const jpeg_decoder& other) : options_(other.options_) {}
@@ -537,7 +537,7 @@ class jpeg_decoder {
     return detail::image_format_of(bytes) == "JPEG";
   }
 
-  /// What the header says; `size` and `orientation` as `decode` will have it.
+  /// Parses the header; `size` and `orientation` as `decode` will have it.
   [[nodiscard]] image_info info(std::span<const std::byte> bytes, std::string_view key) {
     const open_session session{*this, bytes, key};
     return info_of(bytes);

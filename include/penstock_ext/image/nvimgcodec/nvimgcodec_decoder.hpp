@@ -34,7 +34,7 @@ struct nvimgcodec_options {
 /// byte where it is not known; std::invalid_argument for a box outside the picture; std::bad_alloc;
 /// `nvimgcodec_error` where the library fails. What ends early is found before it is decoded, by
 /// end marks and lengths, in JPEG, PNG, WebP and BMP; damage within a JPEG picture is filled up as
-/// libjpeg does, without a word to the program: `jpeg_decoder` tells. The libraries below write
+/// libjpeg does, and does not report it; `jpeg_decoder` does. The libraries below write
 /// remarks of their own to the standard error output.
 ///
 /// One object is for one thread at a time. Copies share what nvImageCodec has loaded and decode by
@@ -62,7 +62,7 @@ class nvimgcodec_decoder {
     return detail::nvimgcodec_reads(bytes);
   }
 
-  /// What the header says; `channels` counts alpha.
+  /// Parses the header; `channels` counts alpha.
   [[nodiscard]] image_info info(std::span<const std::byte> bytes, std::string_view key) const {
     return open(bytes, key).info;
   }

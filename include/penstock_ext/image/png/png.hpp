@@ -191,13 +191,13 @@ struct png_options {
 ///
 /// Throws `image_truncated`, `image_corrupt`, `image_unsupported`, `image_too_large`;
 /// std::invalid_argument for a box outside the picture, std::bad_alloc. A picture with more pixels
-/// than its bytes can hold is refused by its header, before memory is taken. Damage after the last row
-/// of a box goes unnoticed, and so does a wrong sum of a chunk that the pixels do not need.
+/// than its bytes can hold is refused by its header, before memory is taken. Damage after the last
+/// row of a box goes unnoticed, and so does a wrong sum of a chunk that the pixels do not need.
 ///
-/// One object is for one thread at a time; libpng's own objects are made anew for every picture.
+/// One object is for one thread at a time; libpng's own objects are created for every picture.
 class png_decoder {
  public:
-  /// With the default options unless told otherwise.
+  /// With `options`.
   explicit png_decoder(const png_options& options = {}) : options_(options) {}
   /// Copies the options only.
   png_decoder(const png_decoder& other) : options_(other.options_) {}
@@ -213,7 +213,7 @@ class png_decoder {
     return detail::image_format_of(bytes) == "PNG";
   }
 
-  /// What the header says; `channels` counts alpha, and is 3 for a palette.
+  /// Parses the header; `channels` counts alpha, and is 3 for a palette.
   [[nodiscard]] image_info info(std::span<const std::byte> bytes, std::string_view key) const {
     const std::string path{key};
     if (!matches(bytes)) {

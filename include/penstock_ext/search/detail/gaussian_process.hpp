@@ -24,7 +24,7 @@ struct expected_value {
 };
 
 /// Gaussian process regression of a function that is measured with noise, at points of the unit
-/// cube. The kernel is Matérn 5/2, with a length of its own for each dimension: how fast a process
+/// cube. The kernel is Matérn 5/2, with one length for each dimension: how fast a process
 /// takes its batches has kinks, where another stage becomes the slowest. Lengths and noise are
 /// those of the highest posterior density among a few values each.
 ///

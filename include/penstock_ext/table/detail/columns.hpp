@@ -227,8 +227,8 @@ class column_walk {
               null_values null) noexcept
       : where_(where), plan_(plan), check_(where, plan.name), first_row_(first_row), null_(null) {}
 
-  /// Follows the enclosing structs down to the column's array. Throws `null_in_column` if one of the
-  /// structs is null, and `arrow_invalid`.
+  /// Follows the enclosing structs down to the column's array. Throws `null_in_column` if one of
+  /// the structs is null, and `arrow_invalid`.
   [[nodiscard]] array_part column(const ArrowArray& batch) {
     array_part at{&batch, static_cast<std::uint64_t>(batch.offset),
                   static_cast<std::uint64_t>(batch.length)};
@@ -288,7 +288,7 @@ class column_walk {
   void note_nulls(const array_part& at, std::uint64_t per_row) {
     const auto* const bits = static_cast<const std::byte*>(at.array->buffers[0]);
     if (bits == nullptr) return;
-    // Whatever null_count says: the bitmap counts.
+    // The bitmap counts, not null_count.
     const std::uint64_t place = first_zero_bit(bits, at.begin, at.count);
     if (place == at.count) return;
     if (null_ == null_values::refuse) {
@@ -459,7 +459,7 @@ class field_column {
     const std::size_t rank = wish_.extents.size();
     const bool is_flat = plan_.lists.size() == 1 && rank > 1;
     if (!is_bytes_ && !is_flat && plan_.lists.size() != rank) refuse_shape(plan_.words);
-    // A list of variable length is as the field says, where that does.
+    // A list of variable length has the field's length, where that is fixed.
     for (std::size_t d = 0; d < plan_.lists.size(); ++d) {
       std::uint64_t& length = plan_.lists[d].length;
       if (length > 0) continue;
@@ -472,7 +472,7 @@ class field_column {
     if (is_settled()) settle();
   }
 
-  /// Whether all lengths are known. If not, the first row says the others, see `settle`.
+  /// Whether all lengths are known. If not, the first row determines the others, see `settle`.
   [[nodiscard]] bool is_settled() const noexcept { return is_bytes_ || plan_.row_elements() > 0; }
 
   /// Once all lengths are known: what the field's extents are. Throws `column_shape_mismatch`.
@@ -564,7 +564,7 @@ class table_columns {
  public:
   /// Finds the columns in the table's type. Throws `missing_column`, `column_type_mismatch`,
   /// `column_shape_mismatch`, `extra_column`, and `option_error` for another number of columns than
-  /// fields. `where` is said in messages.
+  /// fields. `where` stands in messages.
   table_columns(const ArrowSchema& table, std::vector<column_wish> wishes,
                 const table_options& options, std::string where)
       : where_(std::make_unique<std::string>(std::move(where))), null_(options.null) {
@@ -580,15 +580,15 @@ class table_columns {
     if (options.extra == extra_columns::refuse) require_no_other(table);
   }
 
-  /// Whether the type alone says the extents of all fields.
+  /// Whether the type alone determines the extents of all fields.
   [[nodiscard]] bool is_settled() const noexcept {
     return std::all_of(fields_.begin(), fields_.end(),
                        [](const field_column& one) { return one.is_settled(); });
   }
 
   /// The rows of a batch, field by field; its first row is number `first_row` of the table. The
-  /// first batch also says extents that the type does not. Throws what `column_walk::rows` throws,
-  /// and `column_shape_mismatch`.
+  /// first batch also determines the extents that the type leaves open. Throws what
+  /// `column_walk::rows` throws, and `column_shape_mismatch`.
   [[nodiscard]] std::vector<column_rows> rows(const ArrowArray& batch, std::uint64_t first_row) {
     std::vector<column_rows> all;
     all.reserve(fields_.size());

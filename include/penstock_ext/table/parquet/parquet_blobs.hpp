@@ -30,12 +30,12 @@ struct parquet_blobs_options {
   /// The columns, as `arrow_blobs` takes them.
   arrow_blobs_options columns = {};
   /// The most bytes of decoded row groups that are held, at least those of the largest one; counted
-  /// as the footer says them, before compression.
+  /// from the footer, before compression.
   std::uint64_t cache_bytes = std::uint64_t{1} << 28;
-  /// Whether the pages of a row group are compared with their sums (CRC-32) each time it is decoded:
-  /// `file_corrupt` for a damaged one. Off by default, because columns that are not compressed then
-  /// take about twice as long. A page without a sum is not checked: pyarrow writes sums only with
-  /// `write_page_checksum=True`.
+  /// Whether the pages of a row group are compared with their sums (CRC-32) each time it is
+  /// decoded: `file_corrupt` for a damaged one. Off by default, because columns that are not
+  /// compressed then take about twice as long. A page without a sum is not checked: pyarrow writes
+  /// sums only with `write_page_checksum=True`.
   bool verify = false;
 };
 

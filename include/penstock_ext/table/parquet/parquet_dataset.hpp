@@ -37,10 +37,10 @@ struct parquet_options {
   /// The most bytes of decoded row groups that are held, at least those of the largest one. What is
   /// being decoded takes its compressed pages besides.
   std::uint64_t cache_bytes = std::uint64_t{1} << 28;
-  /// Whether the pages of a row group are compared with their sums (CRC-32) each time it is decoded:
-  /// `file_corrupt` for a damaged one. Off by default, because columns that are not compressed then
-  /// take about twice as long. A page without a sum is not checked: pyarrow writes sums only with
-  /// `write_page_checksum=True`.
+  /// Whether the pages of a row group are compared with their sums (CRC-32) each time it is
+  /// decoded: `file_corrupt` for a damaged one. Off by default, because columns that are not
+  /// compressed then take about twice as long. A page without a sum is not checked: pyarrow writes
+  /// sums only with `write_page_checksum=True`.
   bool verify = false;
 };
 
@@ -119,7 +119,7 @@ class parquet_dataset {
   }
 
   /// Has the system read the row groups of the rows `indices`, their columns that are read, as
-  /// `loader_options::read_ahead` has it. They are decoded when they are needed.
+  /// `loader_options::ahead.bytes` has it. They are decoded when they are needed.
   void will_read(std::span<const std::uint64_t> indices) const noexcept {
     shared_->ahead->will_read(indices);
   }
@@ -150,7 +150,7 @@ class parquet_dataset {
     return {schema, detail::wishes_of(std::type_identity<Record>{}), shared_->options.table, path};
   }
 
-  // Looks at the types of all files, and says the extents.
+  // Checks the types of all files, and returns the extents.
   [[nodiscard]] record_extents<Record> look_at() {
     const auto& files = shared_->all.files();
     for (const detail::parquet_file& file : files) {
@@ -162,7 +162,7 @@ class parquet_dataset {
     if (columns.is_settled() || shared_->all.groups().empty()) {
       return detail::extents_of_columns<Record>(columns);
     }
-    const arrow_table table = table_of(0);  // whose first row says it
+    const arrow_table table = table_of(0);  // whose first row determines them
     auto first = columns_of(table.schema(), files[0].path());
     (void)first.rows(table.batch(0), 0);
     return detail::extents_of_columns<Record>(first);

@@ -70,12 +70,12 @@ inline std::string machine::describe() const {
   const auto number = [](auto value) { return std::to_string(value); };
   const auto& o = how_.options;
   return "samples " + number(how_.who.samples) + ", batch_size " + number(o.batch_size) +
-         ", workers " + number(o.workers) + ", prefetch " + number(o.prefetch) + ", run " +
-         number(o.run) + (o.in_order ? "" : ", out of order") + ", last " +
+         ", workers " + number(o.workers) + ", prefetch " + number(o.prefetch) + ", chunk " +
+         number(o.tuning.chunk) + (o.in_order ? "" : ", out of order") + ", last " +
          number(static_cast<int>(o.last_batch)) + ", then " +
-         number(static_cast<int>(o.on_error.action)) + ", retries " + number(o.on_error.retries) +
-         ", bad_in " + number(how_.data.bad_in) + ", flaky_in " + number(how_.data.flaky_in) +
-         ", depth " + number(how_.depth) +
+         number(static_cast<int>(o.faults.on_error.action)) + ", retries " +
+         number(o.faults.on_error.retries) + ", bad_in " + number(how_.data.bad_in) +
+         ", flaky_in " + number(how_.data.flaky_in) + ", depth " + number(how_.depth) +
          (feed_    ? ", a feed"
           : owner_ ? ", an owning feed"
                    : ", no feed") +

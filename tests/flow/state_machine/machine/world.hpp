@@ -48,19 +48,19 @@ inline void machine::make_world() {
                  .last_batch = how.who.last,
                  .in_order = !one_in(4),
                  .pinned = !one_in(3),
-                 .run = one_of<std::size_t>({0, 0, 1, 2, 5}),
-                 .on_error = {.first_wait = std::chrono::milliseconds{0},
-                              .most_failures = ~std::uint64_t{0},
-                              .largest_share = 1},
-                 .stop = stop_.get_token()};
+                 .stop = stop_.get_token(),
+                 .faults = {.on_error = {.first_wait = std::chrono::milliseconds{0},
+                                         .most_failures = ~std::uint64_t{0},
+                                         .largest_share = 1}},
+                 .tuning = {.chunk = one_of<std::size_t>({0, 0, 1, 2, 5})}};
   if (one_in(4)) {
     how.options.workers = ps::automatic;
-    how.options.cpus = 1 + below(4);
+    how.options.tuning.cpus = 1 + below(4);
   }
   if (one_in(6)) how.options.prefetch = ps::automatic;
   how.data = {.count = how.who.samples, .key = below(1000)};
   if (!one_in(3)) {
-    auto& policy = how.options.on_error;
+    auto& policy = how.options.faults.on_error;
     policy.retries = below(3);
     policy.action =
         one_of({ps::error_action::propagate, ps::error_action::substitute, ps::error_action::skip});

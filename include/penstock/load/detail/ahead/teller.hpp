@@ -190,7 +190,7 @@ class plan_follower {
         sample_bytes_(std::max<std::size_t>(1, layout.sample_bytes())),
         read_(&read),
         seen_(&observer.of_teller()),
-        ledger_(options.read_ahead == 0 ? 0 : (std::min)(options.read_ahead, Told::most(data))) {
+        ledger_(options.ahead.bytes == 0 ? 0 : (std::min)(options.ahead.bytes, Told::most(data))) {
     if (!Told::is_counted) return;
     seen_->most_bytes.set(ledger_.most());
     seen_->source_bytes.set(Told::most(data));
@@ -210,7 +210,7 @@ class plan_follower {
     follow(*coming);
     const std::uint64_t room = ledger_.room();
     if (room == 0 || number_ >= coming->end || !has_order()) return false;
-    const batch_info batch = schedule_->plan().at(at_);
+    const batch_info batch = batch_now();
     const auto [number, place] = std::pair{number_, place_};
     const auto some = std::span{indices_}.first((std::min)(indices_.size(), batch.size - place_));
     try {
@@ -256,7 +256,7 @@ class plan_follower {
     } else {
       for (; number_ < now.number; skip_batch()) {
         if (Told::is_of_use_late && has_order()) return;
-        if (Told::is_counted) seen_->late.add(schedule_->plan().at(at_).size - place_);
+        if (Told::is_counted) seen_->late.add(batch_now().size - place_);
       }
     }
     go_to(now.next.at, now.number);
@@ -283,6 +283,11 @@ class plan_follower {
     return order_.has_value();
   }
 
+  [[nodiscard]] batch_info batch_now() const noexcept {
+    batch_info batch = schedule_->plan().at(at_);
+    if (order_ && order_epoch_ == at_.epoch) cut_batch(*order_, batch);
+    return batch;
+  }
   [[nodiscard]] std::uint64_t bytes_of(std::uint64_t index) const {
     const std::uint64_t known = stored_bytes_of(*data_, index);
     if (known != 0) return known;
@@ -333,7 +338,7 @@ class plan_follower {
 };
 
 /// Tells a dataset what is read, ahead of the workers: what it is to fetch, and further ahead what
-/// it had better keep; see `loader_options::read_ahead`. One thread tells, the consumer's where
+/// it had better keep; see `loader_options::ahead.bytes`. One thread tells, the consumer's where
 /// there are no workers. Nobody waits for the dataset or the sampler: what is told too late, or not
 /// at all, is read all the same.
 class look_ahead {

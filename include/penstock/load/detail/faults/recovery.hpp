@@ -184,9 +184,10 @@ class recovery {
     where = {"read", info.epoch, info.batch, of_batch.position, of_batch.sample};
     if (are_too_many) {
       const auto most = static_cast<double>(policy_.most_failures);
-      where.reason = passed_limit{"on_error.most_failures", most, lost_, asked_};
+      where.reason = passed_limit{"faults.on_error.most_failures", most, lost_, asked_};
     } else {
-      where.reason = passed_limit{"on_error.largest_share", policy_.largest_share, lost_, asked_};
+      where.reason =
+          passed_limit{"faults.on_error.largest_share", policy_.largest_share, lost_, asked_};
     }
     return of_batch.error;
   }
@@ -224,14 +225,14 @@ class recovery {
   void require_known(const std::vector<std::uint64_t>& base_sizes) const {
     if (!knows_bad()) return;
     if (base_sizes.size() != 1) {
-      refuse_option("on_error.known_bad",
+      refuse_option("faults.on_error.known_bad",
                     {"a list does not say which of the ", base_sizes.size(),
                      " joined datasets it is of: leave the samples out of each one by "
                      "without(list)"});
     }
     const auto largest = *std::max_element(policy_.known_bad.begin(), policy_.known_bad.end());
     if (largest < base_sizes.front()) return;
-    refuse_option("on_error.known_bad",
+    refuse_option("faults.on_error.known_bad",
                   {"sample ", largest, " does not lie in the dataset of ", base_sizes.front(),
                    " samples: is the list of another one?"});
   }

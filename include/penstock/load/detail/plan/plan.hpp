@@ -27,6 +27,11 @@ void require_batches_of(const Sampler& order, const loader_options& options) {
     if (order.batch_size() == options.batch_size) return;
     refuse_option("batch_size", {"must be the sampler's ", order.batch_size(),
                                  " (sharded: global_batch / world), is ", options.batch_size});
+  } else if constexpr (sampler_of_steps<Sampler>) {
+    const std::size_t step = order.step_size();
+    if (step == 0 || step == options.batch_size) return;
+    refuse_option("batch_size",
+                  {"must be that of the sampler's options, ", step, ", is ", options.batch_size});
   }
 }
 
@@ -104,6 +109,14 @@ class epoch_plan {
   partial_batch last_;
 };
 
+/// Gives a batch of the plan the number of samples that its order says, where it says one.
+template <epoch_order Order>
+void cut_batch([[maybe_unused]] const Order& order, [[maybe_unused]] batch_info& batch) noexcept {
+  if constexpr (order_of_batches<Order>) {
+    batch.size = batch.valid_size = order.batch_extent(batch.batch);
+  }
+}
+
 /// The dataset indices of the samples of `batch` from its place `begin` on, in the `order` of its
 /// epoch. After the end of the epoch (`partial_batch::pad`) come those of its start.
 template <epoch_order Order>
@@ -129,7 +142,7 @@ inline std::size_t run_share(const loader_options& options) noexcept {
   return (options.batch_size + 2 * options.workers - 1) / (2 * options.workers);
 }
 
-/// `run`, within the limits of a batch and of a claim.
+/// `run` samples, within the limits of a batch and of a claim.
 inline std::size_t possible_run(std::size_t run, std::size_t batch) noexcept {
   constexpr std::size_t runs = most_runs;
   run = (std::max)(run, (batch + runs - 1) / runs);
@@ -141,7 +154,8 @@ inline std::size_t possible_run(std::size_t run, std::size_t batch) noexcept {
 inline std::size_t run_size(const loader_options& options, std::size_t sample_bytes) noexcept {
   constexpr std::size_t least_bytes = 4096;
   const std::size_t page = (least_bytes + sample_bytes - 1) / sample_bytes;
-  const std::size_t run = options.run == 0 ? (std::max)(run_share(options), page) : options.run;
+  const std::size_t run =
+      options.tuning.chunk == 0 ? (std::max)(run_share(options), page) : options.tuning.chunk;
   return possible_run(run, options.batch_size);
 }
 
@@ -149,7 +163,7 @@ inline std::size_t run_size(const loader_options& options, std::size_t sample_by
 /// longer than its bytes say.
 inline std::size_t least_run_size(const loader_options& options,
                                   std::size_t sample_bytes) noexcept {
-  if (options.run != 0) return run_size(options, sample_bytes);
+  if (options.tuning.chunk != 0) return run_size(options, sample_bytes);
   return possible_run(run_share(options), options.batch_size);
 }
 
@@ -229,11 +243,12 @@ class run_length {
 
 /// Whether anything is chosen while the loop runs; for resolved options, see `resolved`.
 inline bool has_automatic(const loader_options& options) noexcept {
-  return options.workers != 0 && (options.cpus != automatic || options.prefetch == automatic);
+  return options.workers != 0 &&
+         (options.tuning.cpus != automatic || options.prefetch == automatic);
 }
 /// How many workers take part at first; for resolved options.
 inline std::size_t first_workers(const loader_options& options) noexcept {
-  return options.cpus != automatic ? 1 : options.workers;
+  return options.tuning.cpus != automatic ? 1 : options.workers;
 }
 
 /// The batches that are read ahead where the options name no number.
@@ -258,7 +273,7 @@ inline std::size_t wanted_slots(const loader_options& options, std::size_t slot_
 /// What the host slots are made of.
 inline memory_kind slot_memory(const loader_options& options) noexcept {
   if (!options.pinned) return memory_kind::pageable;
-  return options.pageable_fallback ? memory_kind::pinned_or_pageable : memory_kind::pinned;
+  return options.memory.pageable_fallback ? memory_kind::pinned_or_pageable : memory_kind::pinned;
 }
 
 }  // namespace detail

@@ -31,23 +31,23 @@ template <record_type Record>
 [[nodiscard]] record_extents<Record> extents_for(const record_extents<Record>& lengths,
                                                  const loader_options& options) {
   if constexpr (Record::ragged_fields == 0) {
-    if (options.values_per_batch != 0) {
-      throw option_error("values_per_batch",
+    if (options.memory.values_per_batch != 0) {
+      throw option_error("memory.values_per_batch",
                          "is the room for the values of ragged fields, and the "
                          "dataset's record has none: leave it out");
     }
     return lengths;
   } else {
-    if (options.on_error.action == error_action::substitute) {
-      throw option_error("on_error.action",
+    if (options.faults.on_error.action == error_action::substitute) {
+      throw option_error("faults.on_error.action",
                          "error_action::substitute can't be with ragged fields: another sample has "
                          "another length, and no place in the batch; take error_action::skip");
     }
-    if (options.values_per_batch == 0) return lengths;
+    if (options.memory.values_per_batch == 0) return lengths;
     const auto bounded = [&]<std::size_t Index>() {
       auto one = lengths.template at<Index>();
       if constexpr (Record::template field_at<Index>::is_ragged) {
-        one.values_per_batch = options.values_per_batch;
+        one.values_per_batch = options.memory.values_per_batch;
       }
       return one;
     };
@@ -89,7 +89,7 @@ template <std::size_t Index, record_type Record>
           before + length,
           capacity,
           "the batch has " + std::to_string(before + length) + " values by then, and room for " +
-              std::to_string(capacity) + ": raise values_per_batch, or lower batch_size"};
+              std::to_string(capacity) + ": raise memory.values_per_batch, or lower batch_size"};
 }
 
 /// Gives the sample at `position` its place. Throws `ragged_overflow`.

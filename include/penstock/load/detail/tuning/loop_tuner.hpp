@@ -37,9 +37,9 @@ class loop_tuner {
                  {options.workers, slot_count - 1}, seen.ten_milliseconds() / 10),
         used_(climber_.now()),
         log_(used_) {
-    if (options.trace == nullptr) return;
-    trace_ =
-        options.trace->add_track("penstock tuning", seen.trace_flow(), options.trace->capacity());
+    if (options.observe.trace == nullptr) return;
+    trace_ = options.observe.trace->add_track("penstock tuning", seen.trace_flow(),
+                                              options.observe.trace->capacity());
   }
 
   /// A range begins, and its first batch is `next`.

@@ -182,20 +182,23 @@ class refused_releases {
 template <device Device>
 class slot_places {
  public:
-  /// `count` slots for batches of this layout, which may become `most`. Throws `out_of_memory`.
-  template <record_type Record>
-  slot_places(const Device& device, const batch_layout<Record>& layout, std::size_t count,
-              std::size_t most)
+  /// `count` slots of so many bytes, which may become `most`. Throws `out_of_memory`.
+  slot_places(const Device& device, std::size_t slot_bytes, std::size_t count, std::size_t most)
       : device_(device),
-        slot_bytes_(layout.bytes()),
+        slot_bytes_(slot_bytes),
         first_(device, bytes_of(slot_bytes_, count), memory_kind::device, slot_bytes_),
         places_(std::make_unique<place[]>(most)),
         count_(count) {
     more_.reserve(most - count);
-    first_.addresses().name_fields(layout);
     for (std::size_t slot = 0; slot < count; ++slot) {
       places_[slot] = {first_.slot(slot, slot_bytes_), {first_.addresses(), slot}};
     }
+  }
+
+  /// In a checked build: batches are laid out like this. Before there is one.
+  template <record_type Record>
+  void name_fields(const batch_layout<Record>& layout) {
+    first_.addresses().name_fields(layout);
   }
 
   /// The first byte of a slot. From any thread that was given the slot.
@@ -220,14 +223,13 @@ class slot_places {
   /// How many bytes they take.
   [[nodiscard]] std::size_t bytes() const noexcept { return count() * slot_bytes_; }
 
-  /// Takes one more of this layout, of the `most`; false where the device has no room for it. One
-  /// thread at a time. Throws what the device throws.
-  template <record_type Record>
-  [[nodiscard]] bool add(const batch_layout<Record>& layout) {
+  /// Takes one more, of the `most`; false where the device has no room for it. One thread at a
+  /// time. Throws what the device throws.
+  [[nodiscard]] bool add() {
     const std::size_t slot = count();
     try {
       slab<Device> made{device_, slot_bytes_, memory_kind::device, slot_bytes_};
-      made.addresses().name_fields(layout);
+      made.addresses().name_fields_as(first_.addresses());
       more_.push_back(std::move(made));
     } catch (const out_of_memory&) {
       return false;
@@ -269,8 +271,8 @@ struct slot_filling {
   HostBatch from;
 };
 
-/// The ring of device slots: memory at fixed addresses, with the events that order their use, and
-/// the copy streams. Lives until the last lease is gone.
+/// The ring of device slots of so many bytes, whatever lies in them: memory at fixed addresses, with
+/// the events that order their use, and the copy streams. Lives until the last lease is gone.
 ///
 /// Copies run on one stream, or on several by turns: all that are queued together on one of them.
 /// No stream counts on what another one has waited for.
@@ -279,8 +281,9 @@ struct slot_filling {
 /// after the last of them. Leases that end one after the other on the feed's stream (`end_later`)
 /// are released by one record, made when the next copies are queued (`release_ended`), for which the
 /// copies wait once.
-template <record_type Record, device Device>
-class device_slots {
+template <device Device>
+class device_ring {
+ protected:
   using slot_type = device_slot<Device>;
 
  public:
@@ -288,35 +291,17 @@ class device_slots {
   lease_tracks leases;  ///< what records them, one at a time of each slot
   sample_lists lists;   ///< which samples the slots hold, where that is asked for
 
-  /// `depth` slots for batches of this layout, on `device`, of which there may be `most`
-  /// later. Throws `out_of_memory`, and what the device throws.
-  device_slots(const Device& device, const batch_layout<Record>& layout, std::size_t depth,
-               std::size_t most, const transfer_options& options = {})
-      : device_(device),
-        layout_(layout),
-        memory_(device, layout, depth, most),
-        batched_(device, options.batched_copies, most),
-        ended_together_(device.make_event(event_wait::by_streams)),
-        slots_(most),
-        open_(depth) {
-    ended_.reserve(most);
-    for (std::size_t left = checked_copy_streams(options); left != 0; --left) {
-      fillers_.push_back({make_stream(device, options.copy_priority)});
-    }
-    for (std::size_t slot = 0; slot < depth; ++slot) slots_[slot].make_events(device);
-  }
-  device_slots(device_slots&&) = delete;
+  /// `depth` slots of so many bytes, on `device`, of which there may be `most` later. Throws
+  /// `out_of_memory`, and what the device throws.
+  device_ring(const Device& device, std::size_t slot_bytes, std::size_t depth, std::size_t most,
+              const transfer_options& options);
+  device_ring(device_ring&&) = delete;
 
   /// The memory goes: no copy may still write it, no kernel still read it.
-  ~device_slots() {
-    for (std::size_t slot = 0; slot < memory_.count(); ++slot) slots_[slot].settle_all(device_);
-    settle(device_, ended_together_);
-  }
+  ~device_ring();
 
   /// The device whose memory it is.
   [[nodiscard]] const Device& device() const noexcept { return device_; }
-  /// Where a batch's fields lie in a slot.
-  [[nodiscard]] const batch_layout<Record>& layout() const noexcept { return layout_; }
   /// How many slots are filled by turns, and how many there may be.
   [[nodiscard]] std::size_t count() const noexcept { return open_.load(std::memory_order_relaxed); }
   [[nodiscard]] std::size_t most() const noexcept { return slots_.size(); }
@@ -327,13 +312,7 @@ class device_slots {
 
   /// Fills `count` slots by turns from now on, of the `most`, or as many as the device has room
   /// for. For the thread that fills them. Throws what the device throws.
-  void open(std::size_t count) {
-    while (memory_.count() < count) {
-      slots_[memory_.count()].make_events(device_);
-      if (!memory_.add(layout_)) break;
-    }
-    open_.store((std::min)(count, memory_.count()), std::memory_order_relaxed);
-  }
+  void open(std::size_t count);
 
   /// What times copies; null: nothing does.
   void time_by(device_timer<Device>* timer) noexcept { timer_ = timer; }
@@ -356,6 +335,255 @@ class device_slots {
   /// It is for none, and no stream uses it.
   void put_back(std::size_t slot) noexcept { slots_[slot].put_back(); }
 
+  /// Makes `stream`, which is usable, wait for what fills `slot`.
+  void wait_for_copy(std::size_t slot, stream_ref stream) {
+    device_.wait(stream, slots_[slot].arrival());
+  }
+  /// Whether that will block the calling thread.
+  [[nodiscard]] bool will_block(std::size_t slot, stream_ref stream) const {
+    return slots_[slot].blocks(device_, stream);
+  }
+  /// Makes `stream`, which is new to the feed, wait for what fills `slot`.
+  void wait_for_copy_anew(std::size_t slot, stream_ref stream);
+
+  /// Which batch the slot holds.
+  [[nodiscard]] const batch_info& info(std::size_t slot) const noexcept {
+    return slots_[slot].info;
+  }
+  /// The words of its samples. The feed's thread keeps them, before the copy.
+  [[nodiscard]] sample_tags& tags(std::size_t slot) noexcept { return slots_[slot].tags; }
+
+  /// What a checked build watches of the lease of `slot`, which is handed to `stream` now.
+  [[nodiscard]] lease_guard hand_out(std::size_t slot,
+                                     [[maybe_unused]] stream_ref stream) noexcept {
+    leases.begin(slot);
+    memory_.name_batch(slot, slots_[slot].info);
+    if constexpr (checked) slots_[slot].uses = uses_of(stream);
+    return std::move(slots_[slot].lease);
+  }
+
+  /// Before `release`: `lease` is over for the host, which a trace records; in a checked build it
+  /// is so for each stream after the work that it has been given by now.
+  void end([[maybe_unused]] lease_guard& lease, [[maybe_unused]] std::size_t slot,
+           [[maybe_unused]] stream_ref stream) noexcept {
+    leases.end(slot, slots_[slot].info);
+    if constexpr (checked) slots_[slot].end(lease, stream, memory_.leave(slot));
+  }
+
+  /// Whether the release of `slot` waits for `stream` beside the lease's own.
+  [[nodiscard]] bool is_extra(std::size_t slot, stream_ref stream) const noexcept {
+    return slots_[slot].is_extra(stream);
+  }
+
+  /// The lease of `slot` ends: what fills it next waits for all that `stream` has been given.
+  /// Where the device refuses the record the work is waited for here, and `rethrow_poison` tells;
+  /// where it refuses that as well, nothing tells when the slot is free, and it is lost.
+  void release(std::size_t slot, stream_ref stream) noexcept;
+
+  /// As `release`, for a lease of the feed's stream, on the thread that fills the slots: what the
+  /// stream has been given is recorded later, by `release_ended`, for several such leases at once.
+  /// Whether the stream is usable is asked here.
+  void end_later(std::size_t slot, stream_ref stream) noexcept;
+
+  /// Records the release of what `end_later` has ended, all on `stream`; whether that is usable has
+  /// been asked just now (`is_asked`), or is asked here. Where the device refuses it, as `release`.
+  void release_ended(stream_ref stream, bool is_asked) noexcept;
+
+  /// Gives a slot back that was filled and never handed out.
+  void discard(std::size_t slot) noexcept;
+
+  /// The release of `slot` shall wait for `stream` too. Allocates an event the first time.
+  void also_release_after(std::size_t slot, stream_ref stream);
+
+  /// Whether `rethrow_poison` would throw.
+  [[nodiscard]] bool is_poisoned() const noexcept { return refused_.any(); }
+  /// Throws the error of a release that the device has refused, if there was one: once, or for good
+  /// when a slot is lost.
+  void rethrow_poison() { refused_.rethrow(); }
+
+ protected:
+  /// A stream that copies run on.
+  struct filler {
+    typename Device::stream_type stream;
+    bool knows_ended = true;  // it waits for the last record of `ended_together_` already
+  };
+  /// That of the next copies.
+  [[nodiscard]] filler& next_filler() noexcept {
+    if (++turn_ >= fillers_.size()) turn_ = 0;
+    return fillers_[turn_];
+  }
+
+  /// Makes `stream`, which fills the slot next, wait for all who have used it.
+  void wait_for_release(slot_type& to, stream_ref stream, bool& knows_ended);
+
+ private:
+  /// In a handler, of a release that the device has refused: waits for its work instead; whether
+  /// that is over, or else the slot is lost.
+  [[nodiscard]] bool settle_refused(slot_type& from, stream_ref stream) noexcept;
+  void set_released(slot_type& from) noexcept {
+    from.mark.let_go();
+    from.is_released_together = false;
+    // Invariant: the flag goes up after the records, because a wait binds to the record at the time
+    // of the call: an issuer that sees the flag waits for these records and not for older ones.
+    from.is_released.store(true, std::memory_order_release);
+    wake();  // after the flag: a waiter looks at it again
+  }
+
+ protected:
+  Device device_;
+  slot_places<Device> memory_;
+  std::vector<filler> fillers_;
+  std::size_t turn_ = 0;
+  batched_copies<Device> batched_;
+  typename Device::event_type ended_together_;  // records the releases of leases that end in turn
+  bool transforms_know_ended_ = true;           // as `filler::knows_ended`
+  std::vector<std::size_t> ended_;              // the slots of leases that have ended since
+  std::vector<slot_type> slots_;                // the first `memory_.count()` are in use, or were
+  std::atomic<std::size_t> open_;               // relaxed: of the filling thread; others only ask
+  refused_releases refused_;
+  device_timer<Device>* timer_ = nullptr;
+  waitable_counter releases_;  // moves after each release: a consumer may wait for one
+};
+
+template <device Device>
+device_ring<Device>::device_ring(const Device& device, std::size_t slot_bytes, std::size_t depth,
+                                 std::size_t most, const transfer_options& options)
+    : device_(device),
+      memory_(device, slot_bytes, depth, most),
+      batched_(device, options.tuning.batched_copies, most),
+      ended_together_(device.make_event(event_wait::by_streams)),
+      slots_(most),
+      open_(depth) {
+  ended_.reserve(most);
+  for (std::size_t left = checked_copy_streams(options); left != 0; --left) {
+    fillers_.push_back({make_stream(device, options.tuning.copy_priority)});
+  }
+  for (std::size_t slot = 0; slot < depth; ++slot) slots_[slot].make_events(device);
+}
+
+template <device Device>
+device_ring<Device>::~device_ring() {
+  for (std::size_t slot = 0; slot < memory_.count(); ++slot) slots_[slot].settle_all(device_);
+  settle(device_, ended_together_);
+}
+
+template <device Device>
+void device_ring<Device>::open(std::size_t count) {
+  while (memory_.count() < count) {
+    slots_[memory_.count()].make_events(device_);
+    if (!memory_.add()) break;
+  }
+  open_.store((std::min)(count, memory_.count()), std::memory_order_relaxed);
+}
+
+template <device Device>
+void device_ring<Device>::wait_for_copy_anew(std::size_t slot, stream_ref stream) {
+  device_.require_usable(stream);
+  device_.wait(stream, slots_[slot].arrival());
+}
+
+template <device Device>
+void device_ring<Device>::release(std::size_t slot, stream_ref stream) noexcept {
+  slot_type& from = slots_[slot];
+  try {
+    from.record_release(device_, stream);
+  } catch (...) {
+    if (!settle_refused(from, stream)) return;
+  }
+  set_released(from);
+}
+
+template <device Device>
+void device_ring<Device>::end_later(std::size_t slot, stream_ref stream) noexcept {
+  slot_type& from = slots_[slot];
+  if (from.extras_used != 0) return release(slot, stream);
+  try {
+    require_still_usable(device_, stream);
+  } catch (...) {
+    if (settle_refused(from, stream)) set_released(from);
+    return;
+  }
+  from.mark.let_go();
+  ended_.push_back(slot);
+}
+
+template <device Device>
+void device_ring<Device>::release_ended(stream_ref stream, bool is_asked) noexcept {
+  if (ended_.empty()) return;
+  bool is_idle = true;
+  try {
+    if (!is_asked) require_still_usable(device_, stream);
+    device_.record(ended_together_, stream);
+    for (filler& one : fillers_) one.knows_ended = false;
+    transforms_know_ended_ = false;
+  } catch (...) {
+    const auto refusal = std::current_exception();
+    is_idle = settle(device_, stream);
+    refused_.note(refusal, !is_idle);
+  }
+  for (const std::size_t slot : ended_) {
+    if (!is_idle) break;
+    // Invariant: as in `release`, the flag goes up after the record.
+    slots_[slot].is_released_together = true;
+    slots_[slot].is_released.store(true, std::memory_order_relaxed);  // this thread reads it
+  }
+  ended_.clear();
+}
+
+template <device Device>
+void device_ring<Device>::discard(std::size_t slot) noexcept {
+  slots_[slot].lease.end();
+  release(slot, *slots_[slot].filled_by);
+}
+
+template <device Device>
+void device_ring<Device>::also_release_after(std::size_t slot, stream_ref stream) {
+  slots_[slot].also_release_after(device_, stream);
+}
+
+template <device Device>
+bool device_ring<Device>::settle_refused(slot_type& from, stream_ref stream) noexcept {
+  const auto refusal = std::current_exception();
+  // No event tells when this work is done, and the memory may go with this lease.
+  const bool is_idle = from.settle_users(device_, stream);
+  refused_.note(refusal, !is_idle);
+  if (!is_idle) wake();
+  return is_idle;
+}
+
+template <device Device>
+void device_ring<Device>::wait_for_release(slot_type& to, stream_ref stream, bool& knows_ended) {
+  if (!to.is_released_together) return to.wait_for_release(device_, stream);
+  // Invariant: the event is recorded on one stream, by this thread, which alone waits for it. So
+  // its last record, which this waits for, comes after that which released the slot.
+  if (!knows_ended) device_.wait(stream, ended_together_);
+  knows_ended = true;
+}
+
+/// The device slots of batches of `Record`, and the copies into them.
+template <record_type Record, device Device>
+class device_slots : public device_ring<Device> {
+  using base = device_ring<Device>;
+  using typename base::filler;
+  using typename base::slot_type;
+
+ public:
+  using typename base::stream_ref;
+
+  /// See `device_ring`.
+  device_slots(const Device& device, const batch_layout<Record>& layout, std::size_t depth,
+               std::size_t most, const transfer_options& options = {})
+      : base(device, layout.bytes(), depth, most, options), layout_(layout) {
+    memory_.name_fields(layout_);
+  }
+
+  using base::data;
+  using base::info;
+  using base::put_back;
+  using base::take;
+  /// Where a batch's fields lie in a slot.
+  [[nodiscard]] const batch_layout<Record>& layout() const noexcept { return layout_; }
+
   /// Queues the copies of some batches into their slots, each after the release of the slot's
   /// previous batch, and gives the host memory back after them. Does so within `around`, which is
   /// given the number of a batch among them and what queues its copy. Blocks nothing. Throws what
@@ -370,7 +598,7 @@ class device_slots {
       for (auto& [slot, from] : batches) {
         slot_type& to = slots_[slot];
         around(queued, [&, &batch = from, place = data(slot)] {
-          wait_for_release(to, stream, copies.knows_ended);
+          this->wait_for_release(to, stream, copies.knows_ended);
           const std::size_t bytes = bytes_to_copy(layout_, batch, to.info.size);
           if (!is_one_call) return copy(place, batch, bytes, stream);
           batched_.add(place, batch.data(), bytes);
@@ -407,7 +635,7 @@ class device_slots {
       copy(stage.data(), from, bytes_to_copy(stage.in_layout(), from, to.info.size), copies);
       is_copying = true;
       stage.wait_for_copy(from, copies);
-      wait_for_release(to, transforms, transforms_know_ended_);
+      this->wait_for_release(to, transforms, transforms_know_ended_);
       stage.enqueue(made, to.info);
       to.note_arrival(to.info, transforms);
       device_.record(to.copied, transforms);
@@ -436,130 +664,15 @@ class device_slots {
     copy_in(std::span{&one, 1}, stage..., [](std::size_t, const auto& queue) { queue(); });
   }
 
-  /// Makes `stream`, which is usable, wait for what fills `slot`.
-  void wait_for_copy(std::size_t slot, stream_ref stream) {
-    device_.wait(stream, slots_[slot].arrival());
-  }
-  /// Whether that will block the calling thread.
-  [[nodiscard]] bool will_block(std::size_t slot, stream_ref stream) const {
-    return slots_[slot].blocks(device_, stream);
-  }
-  /// Makes `stream`, which is new to the feed, wait for what fills `slot`.
-  void wait_for_copy_anew(std::size_t slot, stream_ref stream) {
-    device_.require_usable(stream);
-    device_.wait(stream, slots_[slot].arrival());
-  }
-
-  /// Which batch the slot holds.
-  [[nodiscard]] const batch_info& info(std::size_t slot) const noexcept {
-    return slots_[slot].info;
-  }
-  /// The words of its samples. The feed's thread keeps them, before the copy.
-  [[nodiscard]] sample_tags& tags(std::size_t slot) noexcept { return slots_[slot].tags; }
-
-  /// What a checked build watches of the lease of `slot`, which is handed to `stream` now.
-  [[nodiscard]] lease_guard hand_out(std::size_t slot,
-                                     [[maybe_unused]] stream_ref stream) noexcept {
-    leases.begin(slot);
-    memory_.name_batch(slot, slots_[slot].info);
-    if constexpr (checked) slots_[slot].uses = uses_of(stream);
-    return std::move(slots_[slot].lease);
-  }
-
-  /// Before `release`: `lease` is over for the host, which a trace records; in a checked build it
-  /// is so for each stream after the work that it has been given by now.
-  void end([[maybe_unused]] lease_guard& lease, [[maybe_unused]] std::size_t slot,
-           [[maybe_unused]] stream_ref stream) noexcept {
-    leases.end(slot, slots_[slot].info);
-    if constexpr (checked) slots_[slot].end(lease, stream, memory_.leave(slot));
-  }
-
-  /// Whether the release of `slot` waits for `stream` beside the lease's own.
-  [[nodiscard]] bool is_extra(std::size_t slot, stream_ref stream) const noexcept {
-    return slots_[slot].is_extra(stream);
-  }
-
-  /// The lease of `slot` ends: what fills it next waits for all that `stream` has been given.
-  /// Where the device refuses the record the work is waited for here, and `rethrow_poison` tells;
-  /// where it refuses that as well, nothing tells when the slot is free, and it is lost.
-  void release(std::size_t slot, stream_ref stream) noexcept {
-    slot_type& from = slots_[slot];
-    try {
-      from.record_release(device_, stream);
-    } catch (...) {
-      if (!settle_refused(from, stream)) return;
-    }
-    set_released(from);
-  }
-
-  /// As `release`, for a lease of the feed's stream, on the thread that fills the slots: what the
-  /// stream has been given is recorded later, by `release_ended`, for several such leases at once.
-  /// Whether the stream is usable is asked here.
-  void end_later(std::size_t slot, stream_ref stream) noexcept {
-    slot_type& from = slots_[slot];
-    if (from.extras_used != 0) return release(slot, stream);
-    try {
-      require_still_usable(device_, stream);
-    } catch (...) {
-      if (settle_refused(from, stream)) set_released(from);
-      return;
-    }
-    from.mark.let_go();
-    ended_.push_back(slot);
-  }
-
-  /// Records the release of what `end_later` has ended, all on `stream`; whether that is usable has
-  /// been asked just now (`is_asked`), or is asked here. Where the device refuses it, as `release`.
-  void release_ended(stream_ref stream, bool is_asked) noexcept {
-    if (ended_.empty()) return;
-    bool is_idle = true;
-    try {
-      if (!is_asked) require_still_usable(device_, stream);
-      device_.record(ended_together_, stream);
-      for (filler& one : fillers_) one.knows_ended = false;
-      transforms_know_ended_ = false;
-    } catch (...) {
-      const auto refusal = std::current_exception();
-      is_idle = settle(device_, stream);
-      refused_.note(refusal, !is_idle);
-    }
-    for (const std::size_t slot : ended_) {
-      if (!is_idle) break;
-      // Invariant: as in `release`, the flag goes up after the record.
-      slots_[slot].is_released_together = true;
-      slots_[slot].is_released.store(true, std::memory_order_relaxed);  // this thread reads it
-    }
-    ended_.clear();
-  }
-
-  /// Gives a slot back that was filled and never handed out.
-  void discard(std::size_t slot) noexcept {
-    slots_[slot].lease.end();
-    release(slot, *slots_[slot].filled_by);
-  }
-
-  /// The release of `slot` shall wait for `stream` too. Allocates an event the first time.
-  void also_release_after(std::size_t slot, stream_ref stream) {
-    slots_[slot].also_release_after(device_, stream);
-  }
-
-  /// Whether `rethrow_poison` would throw.
-  [[nodiscard]] bool is_poisoned() const noexcept { return refused_.any(); }
-  /// Throws the error of a release that the device has refused, if there was one: once, or for good
-  /// when a slot is lost.
-  void rethrow_poison() { refused_.rethrow(); }
-
  private:
-  /// A stream that copies run on.
-  struct filler {
-    typename Device::stream_type stream;
-    bool knows_ended = true;  // it waits for the last record of `ended_together_` already
-  };
-  /// That of the next copies.
-  [[nodiscard]] filler& next_filler() noexcept {
-    if (++turn_ >= fillers_.size()) turn_ = 0;
-    return fillers_[turn_];
-  }
+  using base::batched_;
+  using base::device_;
+  using base::fillers_;
+  using base::memory_;
+  using base::next_filler;
+  using base::slots_;
+  using base::timer_;
+  using base::transforms_know_ended_;
 
   /// Whether these copies are one call. Not where copies are timed one by one.
   template <class HostBatch>
@@ -567,34 +680,6 @@ class device_slots {
     return batched_.is_on() && batches.size() > 1 && timer_ == nullptr &&
            std::all_of(batches.begin(), batches.end(),
                        [](const auto& one) { return is_pinned(one.from); });
-  }
-
-  /// Makes `stream`, which fills the slot next, wait for all who have used it.
-  void wait_for_release(slot_type& to, stream_ref stream, bool& knows_ended) {
-    if (!to.is_released_together) return to.wait_for_release(device_, stream);
-    // Invariant: the event is recorded on one stream, by this thread, which alone waits for it. So
-    // its last record, which this waits for, comes after that which released the slot.
-    if (!knows_ended) device_.wait(stream, ended_together_);
-    knows_ended = true;
-  }
-
-  /// In a handler, of a release that the device has refused: waits for its work instead; whether
-  /// that is over, or else the slot is lost.
-  [[nodiscard]] bool settle_refused(slot_type& from, stream_ref stream) noexcept {
-    const auto refusal = std::current_exception();
-    // No event tells when this work is done, and the memory may go with this lease.
-    const bool is_idle = from.settle_users(device_, stream);
-    refused_.note(refusal, !is_idle);
-    if (!is_idle) wake();
-    return is_idle;
-  }
-  void set_released(slot_type& from) noexcept {
-    from.mark.let_go();
-    from.is_released_together = false;
-    // Invariant: the flag goes up after the records, because a wait binds to the record at the time
-    // of the call: an issuer that sees the flag waits for these records and not for older ones.
-    from.is_released.store(true, std::memory_order_release);
-    wake();  // after the flag: a waiter looks at it again
   }
 
   /// Marks the end of the copies that `stream` was given last, for slots and host memory, which is
@@ -627,20 +712,7 @@ class device_slots {
     if (timer_ != nullptr) timer_->end_copy(stream);
   }
 
-  Device device_;
   batch_layout<Record> layout_;
-  slot_places<Device> memory_;
-  std::vector<filler> fillers_;
-  std::size_t turn_ = 0;
-  batched_copies<Device> batched_;
-  typename Device::event_type ended_together_;  // records the releases of leases that end in turn
-  bool transforms_know_ended_ = true;           // as `filler::knows_ended`
-  std::vector<std::size_t> ended_;              // the slots of leases that have ended since
-  std::vector<slot_type> slots_;                // the first `memory_.count()` are in use, or were
-  std::atomic<std::size_t> open_;               // relaxed: of the filling thread; others only ask
-  refused_releases refused_;
-  device_timer<Device>* timer_ = nullptr;
-  waitable_counter releases_;  // moves after each release: a consumer may wait for one
 };
 
 }  // namespace detail

@@ -230,8 +230,8 @@ class shard_listing {
   std::uint64_t left_out_ = 0;
 };
 
-/// Where the index of the shard `path` lies: beside it, or in `folder`; named as wds2idx does, up
-/// to the first dot of the name, then ".idx".
+/// The path of the index of the shard `path`: in its folder, or in `folder`; named as wds2idx does,
+/// up to the first dot of the name, then ".idx".
 [[nodiscard]] inline std::string shard_index_path(const std::string& path,
                                                   const std::string& folder) {
   const std::size_t slash = path.rfind('/');

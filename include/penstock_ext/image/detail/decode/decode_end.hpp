@@ -31,7 +31,7 @@ namespace detail {
   constexpr std::byte end{0xd9};
   constexpr std::byte scan{0xda};
   std::size_t at = 2;
-  // Segments first: an EXIF block may hold a small picture with an end mark of its own.
+  // Segments first: an EXIF block may hold a small picture with its own end mark.
   while (true) {
     while (at + 1 < bytes.size() && bytes[at] == mark && bytes[at + 1] == mark) ++at;  // fill bytes
     if (at + 1 >= bytes.size()) return true;

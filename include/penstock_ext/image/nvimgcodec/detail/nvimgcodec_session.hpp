@@ -84,10 +84,10 @@ inline void nvimgcodec_check(nvimgcodecStatus_t status, std::string_view call) {
   return nvimgcodec_instance{made};
 }
 
-/// Memory of one kind for nvImageCodec. What it frees is kept, and given again to the stream that it
-/// was freed on, which may still use it: so a loop over pictures of some sizes takes no more after
-/// the first batches. Sizes are powers of two, for pictures that differ to share it. Any thread may
-/// use it at the same time as others.
+/// Memory of one kind for nvImageCodec. What it frees is kept, and given again to the stream that
+/// it was freed on, which may still use it: so a loop over pictures of some sizes takes no more
+/// after the first batches. Sizes are powers of two, for pictures that differ to share it. Any
+/// thread may use it at the same time as others.
 class nvimgcodec_pool {
  public:
   /// Takes memory by `take(bytes)`, which may throw, at most `most` bytes, and gives it back by
@@ -139,7 +139,7 @@ class nvimgcodec_pool {
         pieces_.emplace_back();
         pieces_.back().data = take_(bytes);
         pieces_.back().bytes = bytes;
-      } catch (...) {  // nvImageCodec tells it by a status
+      } catch (...) {  // nvImageCodec reports it by a status
         if (!pieces_.empty() && pieces_.back().data == nullptr) pieces_.pop_back();
         return false;
       }
@@ -213,7 +213,7 @@ class nvimgcodec_pass {
   /// `device` is a GPU's ordinal or NVIMGCODEC_DEVICE_CPU_ONLY, `threads` how many threads decode
   /// on the CPU: 1 for the calling one, 0 for as many as there are cores. `instance` must outlive
   /// it, and so must `memory`, which it works with; null: its own. If no back end is available,
-  /// `status()` says so, and nothing else may be called.
+  /// `status()` has the reason, and nothing else may be called.
   nvimgcodec_pass(nvimgcodecInstance_t instance, int device,
                   std::span<const nvimgcodecBackendKind_t> kinds, int threads,
                   nvimgcodec_memory* memory = nullptr) {
@@ -239,7 +239,7 @@ class nvimgcodec_pass {
     decoder_.reset(made);
   }
 
-  /// What nvImageCodec said to its making.
+  /// The status of its creation.
   [[nodiscard]] nvimgcodecStatus_t status() const noexcept { return status_; }
 
   /// Decodes each of `streams` into the image at the same place, and returns when that is done, or
@@ -332,7 +332,7 @@ struct nvimgcodec_opened {
     if (bytes.size() < 3) throw image_truncated(std::string{key}, 0, expected, found_image(bytes));
     throw image_unsupported(std::string{key}, 0, expected, found_image(bytes));
   }
-  // Some back ends make up what is missing at a picture's end, without a word.
+  // Some back ends fill in the missing end of a picture without an error.
   if (picture_ends_early(bytes)) throw_unsound(bytes, key, {});
 
   nvimgcodecCodeStream_t made = nullptr;

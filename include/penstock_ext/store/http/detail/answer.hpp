@@ -63,12 +63,12 @@ struct http_answer {
   bool has_range = false;                              ///< there was a Content-Range line ...
   std::optional<content_range> range = std::nullopt;   ///< ... and this is what it says
   std::string etag = {};
-  std::string modified = {};                      ///< Last-Modified
-  std::string retry_after = {};                   ///< seconds or a date
-  std::string bucket_region = {};                 ///< where S3 says that the bucket lies
-  bool is_chunked = false;                        ///< the body says itself where it ends
-  std::optional<said_sum> body = std::nullopt;    ///< what sum the body has
-  std::optional<said_sum> object = std::nullopt;  ///< what sum all of the object has
+  std::string modified = {};                             ///< Last-Modified
+  std::string retry_after = {};                          ///< seconds or a date
+  std::string bucket_region = {};                        ///< where S3 says that the bucket lies
+  bool is_chunked = false;                               ///< the body says itself where it ends
+  std::optional<expected_digest> body = std::nullopt;    ///< what sum the body has
+  std::optional<expected_digest> object = std::nullopt;  ///< what sum all of the object has
 
   /// Takes one line, its end included.
   void add_line(std::string_view line) {
@@ -101,16 +101,16 @@ struct http_answer {
       bucket_region = value;
     } else if (name == "transfer-encoding") {
       is_chunked = in_lower_case(value) == "chunked";
-    } else if (auto of_body = said_sum::of_body(name, value)) {
+    } else if (auto of_body = expected_digest::of_body(name, value)) {
       body = std::move(of_body);
-    } else if (auto of_object = said_sum::of_object(name, value)) {
+    } else if (auto of_object = expected_digest::of_object(name, value)) {
       if (!object || of_object->kind < object->kind) object = std::move(of_object);
     }
   }
 
   /// The sum that the body has to have; nothing where the server has not said it. A sum of the
   /// object counts where the body is all of it.
-  [[nodiscard]] std::optional<said_sum> sum_of_body() const {
+  [[nodiscard]] std::optional<expected_digest> digest_of_body() const {
     if (body) return body;
     const bool is_whole =
         status == 200 || (range && range->begin == 0 && range->end == range->total);

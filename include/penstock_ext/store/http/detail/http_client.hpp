@@ -16,10 +16,9 @@
 
 #include <penstock/threads/support/deadline.hpp>
 #include <penstock_ext/store/byte_store.hpp>
-#include <penstock_ext/store/http/detail/attempts.hpp>
 #include <penstock_ext/store/http/detail/curl_handles.hpp>
-#include <penstock_ext/store/http/detail/exchange.hpp>
 #include <penstock_ext/store/http/detail/http_call.hpp>
+#include <penstock_ext/store/http/detail/http_request.hpp>
 #include <penstock_ext/store/http/detail/http_service.hpp>
 #include <penstock_ext/store/http/detail/object_url.hpp>
 #include <penstock_ext/store/http/detail/reactor.hpp>
@@ -59,37 +58,37 @@ class http_client {
     for (const std::string& object : plan.objects) targets.push_back(target_of(object));
     const std::size_t count = plan.requests.size();
     const auto call = std::make_shared<http_call>(std::move(plan), count);
-    std::vector<exchange_ptr> exchanges;
-    exchanges.reserve(count);
+    std::vector<request_ptr> requests;
+    requests.reserve(count);
     for (const planned_request& range : call->plan().requests) {
-      exchanges.push_back(new_exchange(call, targets[range.object], range.object));
-      exchanges.back()->range = range;
+      requests.push_back(new_request(call, targets[range.object], range.object));
+      requests.back()->range = range;
     }
-    run(*call, exchanges, targets.front(), call->plan().requests.front().begin);
+    run(*call, requests, targets.front(), call->plan().requests.front().begin);
   }
 
   /// The size of the object `object`, which is at `target`, and its version.
   [[nodiscard]] object_state state_of(std::string_view object, const http_target& target) const {
     const auto call = single_call(object);
-    std::vector<exchange_ptr> exchanges;
-    exchanges.push_back(new_exchange(call, target, 0));
+    std::vector<request_ptr> requests;
+    requests.push_back(new_request(call, target, 0));
     const auto found = std::make_shared<object_version>();
-    exchanges.back()->wish = http_wish::header;
-    exchanges.back()->range = {0, 0, 1, 0, 0};
-    exchanges.back()->version_found = found;
-    run(*call, exchanges, target, 0);
+    requests.back()->kind = request_kind::header;
+    requests.back()->range = {0, 0, 1, 0, 0};
+    requests.back()->version_found = found;
+    run(*call, requests, target, 0);
     return {found->size.value_or(0), found->name()};
   }
 
   /// The whole body at `target`, at most 64 MiB.
   [[nodiscard]] std::string page(const http_target& target) const {
     const auto call = single_call("");
-    std::vector<exchange_ptr> exchanges;
-    exchanges.push_back(new_exchange(call, target, 0));
+    std::vector<request_ptr> requests;
+    requests.push_back(new_request(call, target, 0));
     const auto found = std::make_shared<std::string>();
-    exchanges.back()->wish = http_wish::page;
-    exchanges.back()->page = found;
-    run(*call, exchanges, target, 0);
+    requests.back()->kind = request_kind::page;
+    requests.back()->page = found;
+    run(*call, requests, target, 0);
     return std::move(*found);
   }
 
@@ -105,9 +104,9 @@ class http_client {
     return std::make_shared<http_call>(std::move(plan), 1);
   }
 
-  [[nodiscard]] exchange_ptr new_exchange(const std::shared_ptr<http_call>& call,
-                                          const http_target& target, std::size_t object) const {
-    auto one = std::make_unique<http_exchange>();
+  [[nodiscard]] request_ptr new_request(const std::shared_ptr<http_call>& call,
+                                        const http_target& target, std::size_t object) const {
+    auto one = std::make_unique<http_request>();
     one->call = call;
     one->target = target;
     one->object = call->plan().objects[object];
@@ -117,7 +116,7 @@ class http_client {
     return one;
   }
 
-  void run(http_call& call, std::vector<exchange_ptr>& exchanges, const http_target& first,
+  void run(http_call& call, std::vector<request_ptr>& requests, const http_target& first,
            std::uint64_t offset) const {
     if (is_in_child()) {
       throw std::logic_error("penstock: the thread of a store over HTTP is in process " +
@@ -125,7 +124,7 @@ class http_client {
                              ", which made this one by fork(): make a store of its own here");
     }
     const deadline limit = deadline_in(options_.deadline);
-    reactor_->submit(exchanges);
+    reactor_->submit(requests);
     bool is_done = false;
     try {
       is_done = call.wait_until(limit);

@@ -15,12 +15,12 @@ inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// What an error's body means to a service.
-struct http_complaint {
-  std::string words = {};   ///< what it says, for messages; never what is secret
-  std::string remedy = {};  ///< what to do
-  bool is_passing = false;  ///< a repeated request may succeed, whatever the status
-  bool is_refusal = false;  ///< it is about the credentials
-  bool is_absence = false;  ///< there is no such object
+struct service_error {
+  std::string code = {};      ///< what it says, for messages; never what is secret
+  std::string remedy = {};    ///< what to do
+  bool is_transient = false;  ///< a repeated request may succeed, whatever the status
+  bool is_denied = false;     ///< it is about the credentials
+  bool is_missing = false;    ///< there is no such object
 };
 
 /// How one kind of server wants to be asked, and what its errors mean. Called on the thread of the
@@ -39,8 +39,8 @@ class http_service {
   }
 
   /// What an answer that is no success means; `body` is the start of it.
-  [[nodiscard]] virtual http_complaint complaint(const http_answer& /*answer*/,
-                                                 std::string_view /*body*/) const {
+  [[nodiscard]] virtual service_error error_of(const http_answer& /*answer*/,
+                                               std::string_view /*body*/) const {
     return {};
   }
 

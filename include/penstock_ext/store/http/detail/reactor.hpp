@@ -9,7 +9,6 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
-#include <ctime>
 #include <deque>
 #include <exception>
 #include <memory>
@@ -17,17 +16,17 @@
 #include <new>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include <penstock/core/version.hpp>
+#include <penstock/observe/support/meters.hpp>
 #include <penstock/order/random.hpp>
+#include <penstock/threads/support/tally.hpp>
 #include <penstock_ext/files/file_error.hpp>
-#include <penstock_ext/store/http/detail/attempts.hpp>
-#include <penstock_ext/store/http/detail/exchange.hpp>
-#include <penstock_ext/store/http/detail/http_meters.hpp>
+#include <penstock_ext/store/http/detail/curl_handles.hpp>
+#include <penstock_ext/store/http/detail/http_request.hpp>
 #include <penstock_ext/store/http/detail/http_service.hpp>
 #include <penstock_ext/store/http/detail/object_version.hpp>
 #include <penstock_ext/store/http/http_options.hpp>
@@ -67,206 +66,160 @@ class backoff {
   std::uint64_t draws_ = 0;
 };
 
-/// How an attempt ended: with what was wanted, with an error that no attempt will mend, or, where
-/// both are empty, with `success` false: it may be made again.
-struct http_verdict {
-  bool success = false;
-  bool asks_otherwise = false;  ///< HEAD does not tell: ask for the first byte
-  std::exception_ptr error = {};
-  std::string reason = {};  ///< of what may be made again
-  std::optional<std::chrono::milliseconds> retry_after = std::nullopt;
+/// What the reactor counts, and any thread reads.
+class http_meters {
+ public:
+  /// The reactor: so many ranges came, and so many were merged into the request of another one.
+  void ask(std::size_t ranges, std::size_t merged) noexcept {
+    ranges_.add(ranges);
+    merged_.add(merged);
+  }
+
+  /// The reactor: an attempt starts, after which so many are under way.
+  void begin(bool is_retry, std::size_t in_flight) noexcept {
+    requests_.add(1);
+    if (is_retry) retries_.add(1);
+    in_flight_.set(in_flight);
+    if (in_flight > most_in_flight_.value()) most_in_flight_.set(in_flight);
+  }
+
+  /// The reactor: a part of an object has come, of which nothing but the size tells the version.
+  void take_unversioned() noexcept { unversioned_.add(1); }
+
+  /// The reactor: an attempt ends, by itself or not, after which so many are under way.
+  void end(const http_request& one, std::size_t in_flight) noexcept {
+    in_flight_.set(in_flight);
+    long connections = 0;
+    ::curl_off_t microseconds = 0;
+    ::curl_easy_getinfo(one.easy.get(), CURLINFO_NUM_CONNECTS, &connections);
+    ::curl_easy_getinfo(one.easy.get(), CURLINFO_STARTTRANSFER_TIME_T, &microseconds);
+    connections_.add(static_cast<std::uint64_t>(connections));
+    bytes_.add(one.received);
+    if (microseconds > 0) first_byte_.add(static_cast<std::uint64_t>(microseconds));
+  }
+
+  /// All of it so far. From any thread.
+  [[nodiscard]] http_stats snapshot() const {
+    http_stats stats{.ranges = ranges_.value(),
+                     .requests = requests_.value(),
+                     .retries = retries_.value(),
+                     .merged = merged_.value(),
+                     .unversioned = unversioned_.value(),
+                     .bytes = bytes_.value(),
+                     .connections = connections_.value(),
+                     .in_flight = in_flight_.value(),
+                     .most_in_flight = most_in_flight_.value(),
+                     .first_byte = {}};
+    first_byte_.add_to(stats.first_byte);
+    stats.first_byte.nanoseconds_per_tick = 1000;
+    return stats;
+  }
+
+ private:
+  tally ranges_;
+  tally requests_;
+  tally retries_;
+  tally merged_;
+  tally unversioned_;
+  tally bytes_;
+  tally connections_;
+  tally in_flight_;
+  tally most_in_flight_;
+  histogram first_byte_;
 };
 
-/// What a Retry-After line asks for: seconds, or a date.
-[[nodiscard]] inline std::optional<std::chrono::milliseconds> retry_after(const std::string& text) {
-  constexpr std::uint64_t most = 86'400;  // a day
-  if (const auto seconds = whole_number(text)) {
-    return std::chrono::seconds{static_cast<std::int64_t>((std::min)(*seconds, most))};
+/// The attempts that are under way, at most so many, and the connections that they leave for the
+/// next ones. One thread uses it, but for `wake`.
+class http_transfers {
+ public:
+  /// Takes the memory for `most` of them.
+  explicit http_transfers(std::size_t most) : most_(most), multi_(::curl_multi_init()) {
+    if (!multi_) throw std::bad_alloc();
+    ::curl_multi_setopt(multi_.get(), CURLMOPT_MAXCONNECTS, static_cast<long>(most));
+    active_.reserve(most);
+    idle_.reserve(most);
   }
-  const std::time_t date = text.empty() ? -1 : ::curl_getdate(text.c_str(), nullptr);
-  if (date == -1) return std::nullopt;
-  const std::int64_t left = std::int64_t{date} - std::int64_t{std::time(nullptr)};
-  return std::chrono::seconds{std::clamp<std::int64_t>(left, 0, std::int64_t{most})};
-}
-
-/// Whether a transfer that ended so may be made again: no for what is wrong with the request, with
-/// certificates or with this libcurl.
-[[nodiscard]] inline bool may_pass(::CURLcode code) noexcept {
-  switch (code) {
-    case CURLE_COULDNT_RESOLVE_PROXY:
-    case CURLE_COULDNT_RESOLVE_HOST:
-    case CURLE_COULDNT_CONNECT:
-    case CURLE_WEIRD_SERVER_REPLY:
-    case CURLE_HTTP2:
-    case CURLE_PARTIAL_FILE:
-    case CURLE_OPERATION_TIMEDOUT:
-    case CURLE_SSL_CONNECT_ERROR:
-    case CURLE_GOT_NOTHING:
-    case CURLE_SEND_ERROR:
-    case CURLE_RECV_ERROR:
-    case CURLE_HTTP2_STREAM:
-    case CURLE_NO_CONNECTION_AVAILABLE:
-    case CURLE_AGAIN:
-      return true;
-    default:
-      return false;
+  http_transfers(const http_transfers&) = delete;
+  http_transfers& operator=(const http_transfers&) = delete;
+  ~http_transfers() {
+    while (!active_.empty()) static_cast<void>(end(active_.size() - 1));
   }
-}
 
-/// libcurl's words for how a transfer ended.
-[[nodiscard]] inline std::string words_of(const http_exchange& one, ::CURLcode code) {
-  // Words about a URL may show all of it, and those about a proxy its password.
-  const std::string_view said = one.curl_words.data();
-  const bool is_secret = code == CURLE_URL_MALFORMAT || code == CURLE_COULDNT_RESOLVE_PROXY ||
-                         said.starts_with("Unsupported proxy");
-  return said.empty() || is_secret ? ::curl_easy_strerror(code) : std::string{said};
-}
+  /// How many there are.
+  [[nodiscard]] std::size_t size() const noexcept { return active_.size(); }
+  /// Whether one more may start.
+  [[nodiscard]] bool has_room() const noexcept { return active_.size() < most_; }
+  /// Number `i` of them; their order changes.
+  [[nodiscard]] http_request& operator[](std::size_t i) noexcept { return *active_[i]; }
 
-inline constexpr const char* new_store = ": make a new store for the object as it is now";
-inline constexpr const char* several_dates =
-    ", or set check_modified to false for a server that has several dates for one object";
-
-/// The verdict on an answer with a status that is no success.
-[[nodiscard]] inline http_verdict judge_status(const http_exchange& one,
-                                               const http_service& service) {
-  const int status = one.answer.status;
-  const http_complaint said = service.complaint(one.answer, one.error_body);
-  std::string found = "HTTP " + std::to_string(status);
-  if (!said.words.empty()) found += ", " + said.words;
-  http_verdict verdict;
-  if (said.is_passing || status == 408 || status == 429 || status == 500 || status == 502 ||
-      status == 503 || status == 504) {
-    verdict.reason = found;
-    verdict.retry_after = retry_after(one.answer.retry_after);
-    return verdict;
+  /// Starts an attempt for `one`, where there is room. Throws what `http_request::prepare` throws;
+  /// `one` is lost then.
+  void start(request_ptr one, const http_options& options, const http_service& service) {
+    if (idle_.empty()) idle_.push_back(new_curl_easy());
+    one->easy = std::move(idle_.back());
+    idle_.pop_back();
+    one->prepare(options, service);
+    if (::curl_multi_add_handle(multi_.get(), one->easy.get()) != CURLM_OK) throw std::bad_alloc();
+    active_.push_back(std::move(one));  // reserved
   }
-  const auto remedy = [&](const char* usual) {
-    return found + ": " + (said.remedy.empty() ? usual : said.remedy);
+
+  /// Ends the attempt number `i`, finished or not; the place goes to another one.
+  request_ptr end(std::size_t i) noexcept {
+    request_ptr one = std::move(active_[i]);
+    active_[i] = std::move(active_.back());
+    active_.pop_back();
+    ::curl_multi_remove_handle(multi_.get(), one->easy.get());
+    ::curl_easy_reset(one->easy.get());     // forgets where the request is, not the connection
+    idle_.push_back(std::move(one->easy));  // reserved: as many as ever were active
+    return one;
+  }
+
+  /// Ends the attempt number `i`, which has not ended by itself.
+  request_ptr cut(std::size_t i, http_meters& meters) noexcept {
+    meters.end(*active_[i], active_.size() - 1);
+    return end(i);
+  }
+
+  /// Moves bytes, without a wait, and calls `finished(request, code)` for each attempt that has
+  /// ended.
+  template <class Finished>
+  void advance(http_meters& meters, const Finished& finished) noexcept {
+    int running = 0;
+    ::curl_multi_perform(multi_.get(), &running);
+    int left = 0;
+    while (const ::CURLMsg* const message = ::curl_multi_info_read(multi_.get(), &left)) {
+      if (message->msg != CURLMSG_DONE) continue;
+      const ::CURLcode code = message->data.result;
+      const auto place = std::find_if(active_.begin(), active_.end(), [&](const auto& one) {
+        return one->easy.get() == message->easy_handle;
+      });
+      meters.end(**place, active_.size() - 1);
+      finished(end(static_cast<std::size_t>(place - active_.begin())), code);
+    }
+  }
+
+  /// Sleeps until a socket is ready, `wake` is called or `most` has passed.
+  void sleep(std::chrono::milliseconds most) noexcept {
+    const auto left = std::clamp<std::chrono::milliseconds::rep>(most.count(), 0, 3'600'000);
+    ::curl_multi_poll(multi_.get(), nullptr, 0, static_cast<int>(left), nullptr);
+  }
+
+  /// Ends this sleep, or the next one. From any thread.
+  void wake() noexcept { ::curl_multi_wakeup(multi_.get()); }
+
+ private:
+  struct free_curl_multi {
+    void operator()(CURLM* multi) const noexcept { ::curl_multi_cleanup(multi); }
   };
-  // Some have no HEAD, some allow GET alone, and the reason of a refusal is in a body.
-  if (one.wish == http_wish::header &&
-      (status == 400 || status == 403 || status == 405 || status == 501)) {
-    verdict.asks_otherwise = true;
-  } else if (said.is_refusal || status == 401 || status == 403) {
-    verdict.error = one.problem<access_denied>(
-        one.wanted(), remedy("check the credentials, and what they may read"));
-  } else if (said.is_absence || status == 404 || status == 410) {
-    verdict.error =
-        one.problem<object_missing>(one.wanted(), remedy("check the store and the object's name"));
-  } else if (status == 412 && !one.unmodified_since.empty()) {
-    verdict.error = one.problem<object_changed>(
-        "an object with Last-Modified: " + one.unmodified_since + ", as in an answer before",
-        found + ", " + one.version().words() + new_store + several_dates);
-  } else if (status == 416) {
-    const auto& range = one.answer.range;
-    verdict.error = one.problem<file_truncated>(
-        one.wanted(),
-        range && range->total ? "an object of " + std::to_string(*range->total) + " bytes" : found);
-  } else {
-    verdict.error = one.problem<bad_response>(
-        one.wanted(), remedy(status >= 300 && status < 400
-                                 ? "a redirect that is not followed: name the place it leads to"
-                                 : "the server does not do this"));
-  }
-  return verdict;
-}
 
-/// Whether a certificate that was refused has been trusted, and has other names than the URL's
-/// host. libcurl has one code for both; its TLS libraries say which by words.
-[[nodiscard]] inline bool is_for_another_host(const http_exchange& one) {
-  const std::string_view said = one.curl_words.data();
-  for (const char* const words : {"target host name", "does not match", "no alternative cert"}) {
-    if (said.find(words) != std::string_view::npos) return true;
-  }
-  return false;
-}
+  std::size_t most_;
+  std::unique_ptr<CURLM, free_curl_multi> multi_;
+  std::vector<request_ptr> active_;
+  std::vector<curl_easy> idle_;
+};
 
-/// The verdict on an attempt that ended with `code`.
-[[nodiscard]] inline http_verdict judge_exchange(http_exchange& one, ::CURLcode code,
-                                                 const http_service& service) {
-  http_verdict verdict;
-  if (one.refusal) {
-    verdict.error = std::exchange(one.refusal, nullptr);
-    return verdict;
-  }
-  const bool ended_by_us = one.is_enough && code == CURLE_WRITE_ERROR;
-  if (code != CURLE_OK && !ended_by_us) {
-    if (may_pass(code)) {
-      verdict.reason = words_of(one, code);
-    } else if (code == CURLE_OUT_OF_MEMORY) {
-      verdict.error = std::make_exception_ptr(std::bad_alloc{});
-    } else if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE) {
-      verdict.error = one.problem<store_unreachable>(
-          one.wanted(),
-          words_of(one, code) +
-              (is_for_another_host(one)
-                   ? ": the certificate is sound and for another host: use a name in the URL that "
-                     "the certificate has"
-                   : ": name the file of the certificates in `ca_file`"));
-    } else if (code == CURLE_TOO_MANY_REDIRECTS ||
-               (code == CURLE_UNSUPPORTED_PROTOCOL && one.answer.status / 100 == 3)) {
-      verdict.error = one.problem<bad_response>(
-          one.wanted(), words_of(one, code) + ": name the place that the redirects lead to");
-    } else {
-      verdict.error = one.problem<store_unreachable>(one.wanted(), words_of(one, code));
-    }
-    return verdict;
-  }
-  const int status = one.answer.status;
-  if (one.wish == http_wish::probe && status == 416 && one.answer.range &&
-      one.answer.range->total == 0U) {
-    *one.version_found = one.version();
-    verdict.success = true;
-    return verdict;
-  }
-  if (status != 200 && status != 206) return judge_status(one, service);
-
-  const object_version said = one.version();
-  if (one.wish == http_wish::range) {
-    if (one.received == 0) verdict.error = one.wrong_range();
-    const bool is_short = !verdict.error && one.received < one.size();
-    if (is_short && status == 200 && one.answer.is_chunked) {
-      // It has ended as it should: the object has no more bytes.
-      verdict.error = one.problem<file_truncated>(
-          one.wanted(), "an object of " + std::to_string(one.received) + " bytes");
-    } else if (is_short) {
-      verdict.reason = "a body of " + std::to_string(one.received) + " in place of " +
-                       std::to_string(one.size()) + " bytes";
-    } else if (!verdict.error && one.sum && !ended_by_us) {
-      verdict.reason = one.sum->difference().value_or("");
-    }
-    if (verdict.error || !verdict.reason.empty()) return verdict;
-  } else if (one.wish != http_wish::page) {
-    if (!said.size) {
-      if (one.wish == http_wish::header) {
-        verdict.asks_otherwise = true;
-      } else {
-        verdict.error = one.problem<bad_response>("Content-Range with the object's size",
-                                                  "an answer that does not say it");
-      }
-      return verdict;
-    }
-    *one.version_found = said;
-  }
-  verdict.success = true;
-  return verdict;
-}
-
-/// The error for an object that is not the one that was `before`.
-[[nodiscard]] inline std::exception_ptr difference(const http_exchange& one,
-                                                   const object_version& before,
-                                                   const object_version& now) {
-  std::string found = now.words() + new_store;
-  if (before.has_other_etag(now)) {
-    found += ", or set check_etag to false for a server that has several";
-  } else if (before.size == now.size || !before.size || !now.size) {
-    found += several_dates;
-  }
-  return one.problem<object_changed>(before.words() + ", as in an answer before", std::move(found));
-}
-
-/// The thread that does the requests of a store: it alone uses libcurl's handles, and each exchange
-/// after `submit`. It sleeps until a socket is ready, an exchange is submitted, a call is over, a
+/// The thread that does the requests of a store: it alone uses libcurl's handles, and each request
+/// after `submit`. It sleeps until a socket is ready, a request is submitted, a call is over, a
 /// wait before a repetition ends, or a server has been silent for too long.
 class http_reactor {
  public:
@@ -277,7 +230,7 @@ class http_reactor {
       : options_(options),
         service_(std::move(service)),
         backoff_(options.first_delay, options.longest_delay, options.seed),
-        attempts_(options.most_in_flight) {
+        transfers_(options.most_in_flight) {
     // A program's signals are not for this thread; SIGPIPE, which a TLS library may raise, is for
     // nobody.
     ::sigset_t all;
@@ -303,50 +256,50 @@ class http_reactor {
     thread_.join();
   }
 
-  /// Hands exchanges over, in this order; none is left in `exchanges`. From any thread.
-  void submit(std::vector<exchange_ptr>& exchanges) {
+  /// Hands requests over, in this order; none is left in `requests`. From any thread.
+  void submit(std::vector<request_ptr>& requests) {
     {
       const std::lock_guard lock{mutex_};
-      inbox_.reserve(inbox_.size() + exchanges.size());
-      for (auto& one : exchanges) inbox_.push_back(std::move(one));
+      inbox_.reserve(inbox_.size() + requests.size());
+      for (auto& one : requests) inbox_.push_back(std::move(one));
     }
     wake();
   }
 
   /// Has the thread look around: a call is over. From any thread.
-  void wake() noexcept { attempts_.wake(); }
+  void wake() noexcept { transfers_.wake(); }
 
   /// What has been done so far. From any thread.
   [[nodiscard]] http_stats stats() const { return meters_.snapshot(); }
 
  private:
-  struct delayed_exchange {
+  struct delayed_request {
     clock::time_point due;
-    exchange_ptr one;
+    request_ptr one;
   };
 
   void run() noexcept {
     while (take_inbox()) {
       // Before silence is judged: bytes may have waited for this thread, not it for them.
-      attempts_.advance(
-          meters_, [this](exchange_ptr one, ::CURLcode code) { finish(std::move(one), code); });
+      transfers_.advance(
+          meters_, [this](request_ptr one, ::CURLcode code) { finish(std::move(one), code); });
       const auto now = clock::now();
       drop_unwanted(now);
       take_delayed(now);
       const bool has_new = start_ready();
-      attempts_.sleep(has_new ? std::chrono::milliseconds{0} : longest_sleep());
+      transfers_.sleep(has_new ? std::chrono::milliseconds{0} : longest_sleep());
     }
   }
 
   // False at the end.
   [[nodiscard]] bool take_inbox() noexcept {
-    std::vector<exchange_ptr> taken;
+    std::vector<request_ptr> taken;
     {
       const std::lock_guard lock{mutex_};
       if (is_ending_) return false;
       taken.swap(inbox_);
     }
-    for (exchange_ptr& one : taken) {
+    for (request_ptr& one : taken) {
       if (const planned_request& range = one->range; range.parts > 0) {
         // A call's ranges count with its first request.
         meters_.ask(range.first_part == 0 ? one->call->plan().ranges : 0, range.parts - 1);
@@ -358,11 +311,11 @@ class http_reactor {
 
   // Ends what nobody waits for any more, and attempts whose server is silent.
   void drop_unwanted(clock::time_point now) noexcept {
-    for (std::size_t i = attempts_.size(); i-- > 0;) {
-      if (attempts_[i].call->was_over()) {
-        static_cast<void>(attempts_.cut(i, meters_));
-      } else if (now - attempts_[i].last_byte >= options_.silence_timeout) {
-        repeat(attempts_.cut(i, meters_),
+    for (std::size_t i = transfers_.size(); i-- > 0;) {
+      if (transfers_[i].call->was_over()) {
+        static_cast<void>(transfers_.cut(i, meters_));
+      } else if (now - transfers_[i].last_byte >= options_.silence_timeout) {
+        repeat(transfers_.cut(i, meters_),
                "silence of the server for the time of `silence_timeout`");
       }
     }
@@ -370,12 +323,12 @@ class http_reactor {
 
   void take_delayed(clock::time_point now) noexcept {
     for (std::size_t i = 0; i < delayed_.size();) {
-      http_exchange& again = *delayed_[i].one;
+      http_request& again = *delayed_[i].one;
       if (delayed_[i].due > now && !again.call->was_over()) {
         ++i;
         continue;
       }
-      exchange_ptr one = std::move(delayed_[i].one);
+      request_ptr one = std::move(delayed_[i].one);
       delayed_.erase(delayed_.begin() + static_cast<std::ptrdiff_t>(i));
       guarded(again, [&] { ready_.push_front(std::move(one)); });
     }
@@ -384,33 +337,33 @@ class http_reactor {
   // Whether any has started.
   [[nodiscard]] bool start_ready() noexcept {
     bool has_any = false;
-    while (!ready_.empty() && attempts_.has_room()) {
-      exchange_ptr one = std::move(ready_.front());
+    while (!ready_.empty() && transfers_.has_room()) {
+      request_ptr one = std::move(ready_.front());
       ready_.pop_front();
       if (one->call->was_over()) continue;
       const bool is_retry = one->failures != 0;
       guarded(*one, [&] {
         one->unmodified_since = condition_of(*one);
-        attempts_.start(std::move(one), options_, *service_);
-        meters_.begin(is_retry, attempts_.size());
+        transfers_.start(std::move(one), options_, *service_);
+        meters_.begin(is_retry, transfers_.size());
         has_any = true;
       });
     }
     return has_any;
   }
 
-  void finish(exchange_ptr one, ::CURLcode code) noexcept {
+  void finish(request_ptr one, ::CURLcode code) noexcept {
     guarded(*one, [&] {
-      http_verdict verdict = judge_exchange(*one, code, *service_);
-      if (verdict.asks_otherwise) {
-        one->wish = http_wish::probe;
+      attempt_result result = one->judge(code, *service_);
+      if (result.retry_with_get) {
+        one->kind = request_kind::probe;
         ready_.push_front(std::move(one));
-      } else if (verdict.error) {
+      } else if (result.error) {
         // An object that is shorter now no longer has the range.
         auto problem = said_to_be_another(*one);
-        one->call->fail(problem ? std::move(problem) : std::move(verdict.error));
-      } else if (!verdict.success) {
-        repeat(std::move(one), verdict.reason, verdict.retry_after);
+        one->call->fail(problem ? std::move(problem) : std::move(result.error));
+      } else if (!result.success) {
+        repeat(std::move(one), result.reason, result.retry_after);
       } else if (auto problem = changed(*one)) {
         one->call->fail(std::move(problem));
       } else {
@@ -421,31 +374,32 @@ class http_reactor {
   }
 
   // Where the object is another one than earlier answers told of.
-  [[nodiscard]] std::exception_ptr changed(const http_exchange& one) {
-    if (one.wish == http_wish::page) return {};
+  [[nodiscard]] std::exception_ptr changed(const http_request& one) {
+    if (one.kind == request_kind::page) return {};
     const object_version said = one.version();
     object_version& in_call = one.call->version(one.range.object);
-    if (!in_call.agrees(said)) return difference(one, in_call, said);
+    if (!in_call.agrees(said)) return one.difference(in_call, said);
     object_version& known = versions_.of(one.object);
-    if (!known.agrees(said)) return difference(one, known, said);
+    if (!known.agrees(said)) return one.difference(known, said);
     return {};
   }
 
   // Checks the object version of a failed answer, whose body is discarded.
-  [[nodiscard]] std::exception_ptr said_to_be_another(const http_exchange& one) {
+  [[nodiscard]] std::exception_ptr said_to_be_another(const http_request& one) {
     const int status = one.answer.status;
-    if (one.wish == http_wish::page || (status != 200 && status != 206 && status != 416)) return {};
+    if (one.kind == request_kind::page || (status != 200 && status != 206 && status != 416))
+      return {};
     const object_version said = one.version();
     const object_version& in_call = one.call->version(one.range.object);
-    if (in_call.differs(said)) return difference(one, in_call, said);
+    if (in_call.differs(said)) return one.difference(in_call, said);
     const object_version* const known = versions_.find(one.object);
-    return known != nullptr && known->differs(said) ? difference(one, *known, said) : nullptr;
+    return known != nullptr && known->differs(said) ? one.difference(*known, said) : nullptr;
   }
 
   // The date after which an object without a strong ETag must not have changed; "" where none is
   // known.
-  [[nodiscard]] std::string condition_of(const http_exchange& one) {
-    if (one.wish != http_wish::range || !one.checks_modified) return {};
+  [[nodiscard]] std::string condition_of(const http_request& one) {
+    if (one.kind != request_kind::range || !one.checks_modified) return {};
     const object_version* known = &one.call->version(one.range.object);
     if (known->modified.empty()) known = versions_.find(one.object);
     if (known == nullptr || known->has_strong_etag()) return {};
@@ -457,7 +411,7 @@ class http_reactor {
     return is_date ? date : std::string{};
   }
 
-  void repeat(exchange_ptr one, const std::string& reason,
+  void repeat(request_ptr one, const std::string& reason,
               std::optional<std::chrono::milliseconds> asked = std::nullopt) noexcept {
     guarded(*one, [&] {
       if (++one->failures >= options_.attempts) {
@@ -471,9 +425,9 @@ class http_reactor {
     });
   }
 
-  // What fails in the work for an exchange is the error of its call.
+  // What fails in the work for a request is the error of its call.
   template <class Work>
-  void guarded(const http_exchange& one, const Work& work) noexcept {
+  void guarded(const http_request& one, const Work& work) noexcept {
     const std::shared_ptr<http_call> call = one.call;
     try {
       work();
@@ -486,9 +440,9 @@ class http_reactor {
   [[nodiscard]] std::chrono::milliseconds longest_sleep() noexcept {
     const auto now = clock::now();
     auto until = now + std::chrono::hours{1};
-    for (const delayed_exchange& later : delayed_) until = (std::min)(until, later.due);
-    for (std::size_t i = 0; i < attempts_.size(); ++i) {
-      until = (std::min)(until, attempts_[i].last_byte + options_.silence_timeout);
+    for (const delayed_request& later : delayed_) until = (std::min)(until, later.due);
+    for (std::size_t i = 0; i < transfers_.size(); ++i) {
+      until = (std::min)(until, transfers_[i].last_byte + options_.silence_timeout);
     }
     return std::chrono::ceil<std::chrono::milliseconds>(until - now);
   }
@@ -496,15 +450,15 @@ class http_reactor {
   const http_options options_;
   const std::shared_ptr<const http_service> service_;
   std::mutex mutex_;
-  std::vector<exchange_ptr> inbox_;  // by mutex_
-  bool is_ending_ = false;           // by mutex_
+  std::vector<request_ptr> inbox_;  // by mutex_
+  bool is_ending_ = false;          // by mutex_
   http_meters meters_;
   // From here on the thread's own.
   backoff backoff_;
   version_table versions_;
-  http_attempts attempts_;
-  std::deque<exchange_ptr> ready_;
-  std::vector<delayed_exchange> delayed_;
+  http_transfers transfers_;
+  std::deque<request_ptr> ready_;
+  std::vector<delayed_request> delayed_;
   std::thread thread_;
 };
 

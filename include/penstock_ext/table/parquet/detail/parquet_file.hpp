@@ -59,9 +59,9 @@ class parquet_failure final : public ::arrow::StatusDetail {
   std::exception_ptr problem_;
 };
 
-/// A file as Arrow reads it: one that can't be read, was written to or cut is told from one whose
-/// content is damaged. What is read is bounded by the file, whatever a footer says. `ReadAt` is
-/// thread-safe; the members that move a position are not.
+/// A file as Arrow reads it: one that can't be read, was written to or cut has another error
+/// than one whose content is damaged. Reads are bounded by the file, whatever is in its footer.
+/// `ReadAt` is thread-safe; the members that move a position are not.
 class parquet_input final : public ::arrow::io::RandomAccessFile {
  public:
   /// Opens the regular file `path`. Throws `file_unreadable`.
@@ -162,7 +162,7 @@ struct parquet_chunk {
 /// thread-safe: each decoding has a reader of its own, over one descriptor and one footer.
 class parquet_file {
  public:
-  /// Opens it and reads its footer; `verify` says whether decoding compares pages with their sums.
+  /// Opens it and reads its footer; with `verify`, decoding compares pages with their sums.
   /// Throws `file_unreadable`, `file_changed`, and `file_corrupt` for what is no Parquet file.
   explicit parquet_file(std::string path, bool verify = false)
       : path_(std::move(path)), file_(std::make_shared<parquet_input>(path_)), verify_(verify) {
@@ -208,7 +208,7 @@ class parquet_file {
     return static_cast<std::uint64_t>(all);
   }
 
-  /// Where columns of row group `number` lie; without those of which the footer says a place that
+  /// Where columns of row group `number` lie; without those whose place in the footer
   /// is not in the file.
   [[nodiscard]] std::vector<parquet_chunk> chunks(int number,
                                                   const std::vector<std::size_t>& columns) const {

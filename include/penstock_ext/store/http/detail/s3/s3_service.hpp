@@ -53,30 +53,30 @@ class s3_service final : public http_service {
     return all;
   }
 
-  [[nodiscard]] http_complaint complaint(const http_answer& answer,
-                                         std::string_view body) const override {
-    http_complaint said;
-    said.words = error_word(body, "Code");
-    const std::string& code = said.words;
+  [[nodiscard]] service_error error_of(const http_answer& answer,
+                                       std::string_view body) const override {
+    service_error said;
+    said.code = error_word(body, "Code");
+    const std::string& code = said.code;
     if (code == "SlowDown" || code == "RequestTimeout" || code == "InternalError" ||
         code == "ServiceUnavailable") {
-      said.is_passing = true;
+      said.is_transient = true;
     } else if (code == "RequestTimeTooSkewed") {
-      said.is_refusal = true;
+      said.is_denied = true;
       said.remedy = "the clock of this machine is wrong: set it";
     } else if (code == "ExpiredToken" || code == "TokenRefreshRequired") {
-      said.is_refusal = true;
+      said.is_denied = true;
       said.remedy = "the session of the credentials is over: get new ones, and make a new store";
     } else if (code == "InvalidAccessKeyId" || code == "InvalidToken") {
-      said.is_refusal = true;
+      said.is_denied = true;
       said.remedy =
           "the server does not know these credentials: look at AWS_ACCESS_KEY_ID, "
           "AWS_SESSION_TOKEN and the profile";
     } else if (code == "SignatureDoesNotMatch") {
-      said.is_refusal = true;
+      said.is_denied = true;
       said.remedy = "look at AWS_SECRET_ACCESS_KEY, the profile and the region";
     } else if (code == "NoSuchBucket") {
-      said.is_absence = true;
+      said.is_missing = true;
       said.remedy = "there is no such bucket: look at its name, the region and the endpoint";
     } else if (code == "PermanentRedirect" || code == "TemporaryRedirect" ||
                code == "AuthorizationHeaderMalformed" || answer.status == 301) {

@@ -1,15 +1,23 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <ctime>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
+#include <penstock/core/error.hpp>
 #include <penstock/core/version.hpp>
+#include <penstock_ext/files/crypto/digest.hpp>
 #include <penstock_ext/files/support/sums.hpp>
 #include <penstock_ext/store/http/http_options.hpp>
 
@@ -34,6 +42,23 @@ struct signed_request {
 /// SHA-256 of nothing, the body of each request here.
 inline constexpr std::string_view sum_of_nothing =
     "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+
+/// HMAC with SHA-256, by libcrypto. Throws `error` where libcrypto is configured without it.
+[[nodiscard]] inline std::vector<std::uint8_t> hmac_sha256(std::string_view key,
+                                                           std::string_view text) {
+  const auto* const bytes = reinterpret_cast<const unsigned char*>(text.data());
+  std::vector<std::uint8_t> sum(EVP_MAX_MD_SIZE);
+  unsigned int size = 0;
+  if (key.size() > static_cast<std::size_t>((std::numeric_limits<int>::max)()) ||
+      ::HMAC(::EVP_sha256(), key.data(), static_cast<int>(key.size()), bytes, text.size(),
+             sum.data(), &size) == nullptr) {
+    throw error(
+        "libcrypto refuses to compute HMAC with SHA-256, without which no request to S3 is "
+        "signed: look at its configuration, openssl.cnf, for a provider that has it");
+  }
+  sum.resize(size);
+  return sum;
+}
 
 /// A moment as signatures have it: "20130524T000000Z".
 [[nodiscard]] inline std::string signing_time(std::time_t moment) {
@@ -63,10 +88,10 @@ inline constexpr std::string_view sum_of_nothing =
   const std::string scope =
       std::string{day} + '/' + std::string{region} + '/' + std::string{service} + "/aws4_request";
   const std::string text = "AWS4-HMAC-SHA256\n" + std::string{time} + '\n' + scope + '\n' +
-                           hex_digits(sha256{}.add(canonical).sum());
+                           hex_digits(digest::sha256().add(canonical).sum());
   std::string key = "AWS4" + credentials.secret;
   for (const std::string_view part : {day, region, service, std::string_view{"aws4_request"}}) {
-    const sha256::sum_type sum = hmac_sha256(key, part);
+    const std::vector<std::uint8_t> sum = hmac_sha256(key, part);
     key.assign(sum.begin(), sum.end());
   }
   return "AWS4-HMAC-SHA256 Credential=" + credentials.key_id + '/' + scope +

@@ -14,11 +14,11 @@
 #include <vector>
 
 #include <penstock/core/version.hpp>
-#include <penstock_ext/store/cached_store_options.hpp>
-#include <penstock_ext/store/detail/cache/disk/block_file.hpp>
-#include <penstock_ext/store/detail/cache/disk/block_folder.hpp>
-#include <penstock_ext/store/detail/cache/eviction_order.hpp>
-#include <penstock_ext/store/detail/cache/uses/next_uses.hpp>
+#include <penstock_ext/store/cache/cached_store_options.hpp>
+#include <penstock_ext/store/cache/detail/disk/block_file.hpp>
+#include <penstock_ext/store/cache/detail/disk/block_folder.hpp>
+#include <penstock_ext/store/cache/detail/eviction_order.hpp>
+#include <penstock_ext/store/cache/detail/uses/next_uses.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <xxhash.h>
+
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -12,11 +14,15 @@
 #include <vector>
 
 #include <penstock/core/version.hpp>
-#include <penstock_ext/files/support/sums.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
+
+/// 64 bits that tell damaged bytes from whole ones: XXH3 with the seed 0.
+[[nodiscard]] inline std::uint64_t checksum(std::span<const std::byte> bytes) noexcept {
+  return ::XXH3_64bits(bytes.data(), bytes.size());
+}
 
 /// Which block of which object of which store, and of how long a one.
 struct block_id {
@@ -41,7 +47,7 @@ inline constexpr std::uint64_t chunk_bytes = std::uint64_t{16} << 10;
 /// chunks, then its bytes. In the byte order of the machine: files of another one have another
 /// `magic`.
 struct block_header {
-  static constexpr std::uint64_t expected_magic = 0x33'4b'4c'42'4b'54'53'50U;  // "PSTKBLK3"
+  static constexpr std::uint64_t expected_magic = 0x34'4b'4c'42'4b'54'53'50U;  // "PSTKBLK4"
 
   std::uint64_t magic = expected_magic;
   std::uint64_t header_sum = 0;  ///< of what comes after it, up to the bytes of the block

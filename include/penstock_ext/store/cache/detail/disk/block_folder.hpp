@@ -29,7 +29,7 @@
 #include <penstock/core/version.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
-#include <penstock_ext/store/detail/cache/disk/block_file.hpp>
+#include <penstock_ext/store/cache/detail/disk/block_file.hpp>
 #include <penstock_ext/store/detail/local/file_read.hpp>
 
 namespace penstock {

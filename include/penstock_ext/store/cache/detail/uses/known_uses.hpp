@@ -10,9 +10,9 @@
 #include <vector>
 
 #include <penstock/core/version.hpp>
-#include <penstock_ext/store/detail/cache/disk/block_disk.hpp>
-#include <penstock_ext/store/detail/cache/memory_tier.hpp>
-#include <penstock_ext/store/detail/cache/uses/next_uses.hpp>
+#include <penstock_ext/store/cache/detail/disk/block_disk.hpp>
+#include <penstock_ext/store/cache/detail/memory_tier.hpp>
+#include <penstock_ext/store/cache/detail/uses/next_uses.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -13,8 +13,8 @@
 
 #include <penstock/core/error.hpp>
 #include <penstock_ext/store/byte_store.hpp>
-#include <penstock_ext/store/cached_store_options.hpp>
-#include <penstock_ext/store/detail/cache/block_cache.hpp>
+#include <penstock_ext/store/cache/cached_store_options.hpp>
+#include <penstock_ext/store/cache/detail/block_cache.hpp>
 #include <penstock_ext/store/support/store_ref.hpp>
 
 namespace penstock {
@@ -25,7 +25,7 @@ inline namespace PENSTOCK_ABI {
 ///
 ///     cached_store near_by{bucket, {.folder = "/nvme/cache", .disk_bytes = 1 << 40}};
 ///
-/// A loader with `read_ahead` tells it what comes, see `foresee`; else `will_use` may.
+/// A loader with `ahead.bytes` tells it what comes, see `foresee`; else `will_use` may.
 ///
 /// An lvalue store is referred to and must outlive it, an rvalue is moved in. A block is looked for
 /// in memory, on the disk, and read from the store below; several threads that need one read it
@@ -93,7 +93,7 @@ class cached_store {
   void will_use(std::span<const upcoming_range> ranges) const { cache_->will_use(ranges); }
 
   /// As `will_use`, for those that read through it and tell on what they will read: a loader with
-  /// `read_ahead` does, over `stored_blobs`. See `foreseeing_store`. Not noted while ranges are to
+  /// `ahead.bytes` does, over `stored_blobs`. See `foreseeing_store`. Not noted while ranges are to
   /// come that `will_use` has named, nor beyond 2^20 uses of blocks, of 80 bytes each. A use that
   /// 2^17 later ones have overtaken counts as not coming. Where the size of an object is not known
   /// yet, a range of more than 4096 blocks counts as its first one: nothing is asked for.

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include <penstock/core/version.hpp>
-#include <penstock_ext/store/detail/cache/eviction_order.hpp>
+#include <penstock_ext/store/cache/detail/eviction_order.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -23,13 +23,13 @@
 
 #include <penstock/core/version.hpp>
 #include <penstock_ext/store/byte_store.hpp>
-#include <penstock_ext/store/cached_store_options.hpp>
-#include <penstock_ext/store/detail/cache/disk/block_disk.hpp>
-#include <penstock_ext/store/detail/cache/disk/block_file.hpp>
-#include <penstock_ext/store/detail/cache/disk/block_folder.hpp>
-#include <penstock_ext/store/detail/cache/memory_tier.hpp>
-#include <penstock_ext/store/detail/cache/uses/known_uses.hpp>
-#include <penstock_ext/store/detail/cache/uses/next_uses.hpp>
+#include <penstock_ext/store/cache/cached_store_options.hpp>
+#include <penstock_ext/store/cache/detail/disk/block_disk.hpp>
+#include <penstock_ext/store/cache/detail/disk/block_file.hpp>
+#include <penstock_ext/store/cache/detail/disk/block_folder.hpp>
+#include <penstock_ext/store/cache/detail/memory_tier.hpp>
+#include <penstock_ext/store/cache/detail/uses/known_uses.hpp>
+#include <penstock_ext/store/cache/detail/uses/next_uses.hpp>
 #include <penstock_ext/store/detail/require_inside.hpp>
 #include <penstock_ext/store/support/store_ref.hpp>
 

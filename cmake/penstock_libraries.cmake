@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: BSL-1.0
+# The components that need libraries, and how these are found: this project and those that use it
+# look in the same way. Installed beside penstock-config.cmake.
+
+set(penstock_components_with_libraries
+    cache gzip http jpeg lockfree mds nvimgcodec parquet png safetensors search torch zstd
+)
+set(penstock_cache_libraries penstock::libxxhash)
+set(penstock_gzip_libraries ZLIB::ZLIB)
+set(penstock_http_libraries CURL::libcurl OpenSSL::Crypto pugixml::pugixml)
+set(penstock_jpeg_libraries JPEG::JPEG)
+set(penstock_lockfree_libraries Boost::headers)
+set(penstock_mds_libraries nlohmann_json::nlohmann_json OpenSSL::Crypto penstock::libxxhash)
+set(penstock_nvimgcodec_libraries penstock::libnvimgcodec)
+set(penstock_parquet_libraries penstock::arrow)
+set(penstock_png_libraries PNG::PNG)
+set(penstock_safetensors_libraries nlohmann_json::nlohmann_json)
+set(penstock_search_libraries nlohmann_json::nlohmann_json)
+set(penstock_torch_libraries penstock::libtorch)
+set(penstock_zstd_libraries penstock::libzstd)
+
+# Target; what find_package takes, or a file beside this one that leaves the target; in words;
+# where it comes from.
+set(penstock_libraries
+    "ZLIB::ZLIB|ZLIB|zlib|Debian: zlib1g-dev"
+    "CURL::libcurl|CURL 7.85|libcurl 7.85|Debian: libcurl4-openssl-dev"
+    "OpenSSL::Crypto|OpenSSL|OpenSSL's libcrypto|Debian: libssl-dev"
+    "pugixml::pugixml|pugixml 1.11|pugixml 1.11|Debian: libpugixml-dev"
+    "JPEG::JPEG|JPEG|libjpeg-turbo|Debian: libjpeg62-turbo-dev"
+    "PNG::PNG|PNG|libpng|Debian: libpng-dev"
+    "nlohmann_json::nlohmann_json|nlohmann_json 3.10|nlohmann-json 3.10|Debian: nlohmann-json3-dev"
+    "Boost::headers|penstock_boost.cmake|Boost 1.74|Debian: libboost-dev"
+    "penstock::libnvimgcodec|penstock_nvimgcodec.cmake|nvImageCodec 0.9|PyPI: nvidia-nvimgcodec-cu13"
+    "penstock::arrow|penstock_arrow.cmake|Arrow C++ with Parquet|pip: pyarrow"
+    "penstock::libtorch|penstock_torch.cmake|libtorch 1.13|Debian: libtorch-dev"
+    "penstock::libxxhash|penstock_xxhash.cmake|libxxhash 0.8|Debian: libxxhash-dev"
+    "penstock::libzstd|penstock_zstd.cmake|libzstd 1.4|Debian: libzstd-dev"
+)
+set(penstock_libraries_dir "${CMAKE_CURRENT_LIST_DIR}")
+
+# penstock_find_libraries(<component>): looks for its libraries, and leaves the names of those that
+# are missing, in words, in penstock_missing.
+macro(penstock_find_libraries component)
+  set(penstock_missing)
+  foreach(penstock_target IN LISTS penstock_${component}_libraries)
+    foreach(penstock_row IN LISTS penstock_libraries)
+      if(penstock_row MATCHES "^${penstock_target}[|]([^|]+)[|]([^|]+)[|]([^|]+)$")
+        set(penstock_words "${CMAKE_MATCH_2} (${CMAKE_MATCH_3})")
+        set(penstock_how "${CMAKE_MATCH_1}")
+        if(TARGET ${penstock_target})
+          break()
+        elseif(penstock_how MATCHES "cmake$")
+          include("${penstock_libraries_dir}/${penstock_how}")
+        else()
+          separate_arguments(penstock_how)
+          find_package(${penstock_how} QUIET)
+        endif()
+        break()
+      endif()
+    endforeach()
+    if(NOT TARGET ${penstock_target})
+      list(APPEND penstock_missing "${penstock_words}")
+    endif()
+  endforeach()
+  list(JOIN penstock_missing " and " penstock_missing)
+endmacro()

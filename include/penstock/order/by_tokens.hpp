@@ -1,0 +1,447 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include <penstock/core/error.hpp>
+#include <penstock/order/detail/permutation_family.hpp>
+#include <penstock/order/detail/window_batches.hpp>
+#include <penstock/order/random.hpp>
+#include <penstock/order/sampler.hpp>
+#include <penstock/order/support/stages.hpp>
+#include <penstock/order/support/word_hash.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+/// The options of `by_tokens`. Bad values throw `option_error` at its construction.
+struct by_tokens_options {
+  /// Together with the epoch, determines the batches.
+  std::uint64_t seed = 0;
+
+  /// The budget: the most values of a batch, at most 2^32 - 1. Fairseq: `max_tokens`.
+  std::uint64_t most = 0;
+
+  /// Samples per window, at most 2^24. Every window has the lengths of the whole dataset. A larger one
+  /// leaves less of the budget unused, and fewer samples to choose from for each place of a batch.
+  std::uint64_t window = 65'536;
+
+  /// Batches that all ranks together take in one step, at most 2^16; their costs are equal. The
+  /// batches of an epoch are a multiple of it, and every world that divides it reads the same steps.
+  std::uint64_t batches_per_step = 1;
+
+  /// The most samples of a batch; 0: as many as fit the budget. Fairseq: `max_sentences`.
+  std::uint64_t most_samples = 0;
+
+  /// Whether a batch is padded to its longest sample, and costs samples times that length. Then its
+  /// samples have similar lengths.
+  bool padded = false;
+};
+
+namespace detail {
+
+/// Lengths fall into classes: one for each length below 512, above one for each 1/256 of a power of
+/// two. A longer sample has no lower class.
+[[nodiscard]] constexpr std::uint32_t length_class(std::uint64_t length) noexcept {
+  if (length < 512) return static_cast<std::uint32_t>(length);
+  const auto drop = static_cast<std::uint32_t>(std::bit_width(length)) - 9;
+  return 256 * drop + static_cast<std::uint32_t>(length >> drop);
+}
+/// The greatest length of a class.
+[[nodiscard]] constexpr std::uint64_t longest_of_class(std::uint32_t which) noexcept {
+  if (which < 512) return which;
+  const std::uint32_t drop = which / 256 - 1;
+  return (std::uint64_t{which % 256 + 257} << drop) - 1;
+}
+/// The classes of lengths of 32 bits.
+inline constexpr std::uint32_t length_classes = length_class(0xffffffffU) + 1;
+
+/// What all epochs of `by_tokens` share. Immutable.
+///
+/// The samples are ranked by class, the longest first. With K windows, place j of every window holds
+/// one of the K samples of the ranks [j K, (j + 1) K): all windows have nearly the same lengths, and
+/// the same batches of places. The sums of two windows differ by less than the longest sample, and
+/// what classes hide. Neighbouring places whose ranks begin in one class, or in a few, are a stratum:
+/// its samples change places at random in each epoch. The n mod K last ranks share one more place,
+/// which some windows leave empty.
+class token_plan {
+ public:
+  /// A run of places that exchange their samples.
+  struct stratum {
+    std::uint32_t first;   ///< the first place
+    std::uint32_t places;  ///< how many
+  };
+
+  /// For `count` samples of `length(index)` values. Throws `option_error`, and what `length` throws.
+  template <class Length>
+  token_plan(std::uint64_t count, const Length& length, const by_tokens_options& options)
+      : token_plan(classes_of(count, length, options), options) {}
+
+  /// The number of samples.
+  [[nodiscard]] std::uint64_t samples() const noexcept { return ranked_.size(); }
+  /// The number of windows.
+  [[nodiscard]] std::uint64_t windows() const noexcept { return windows_; }
+  /// The batches of every window.
+  [[nodiscard]] const window_batches& batches() const noexcept { return batches_; }
+  /// The samples of the largest batch.
+  [[nodiscard]] std::size_t batch_size() const noexcept { return batch_size_; }
+  /// The values of all samples.
+  [[nodiscard]] std::uint64_t values() const noexcept { return values_; }
+  /// A hash of all lengths and options.
+  [[nodiscard]] std::uint64_t fingerprint() const noexcept { return fingerprint_; }
+  /// The places of a window that always hold a sample.
+  [[nodiscard]] std::uint64_t places() const noexcept { return stratum_of_.size(); }
+  /// The number of the stratum of a place.
+  [[nodiscard]] std::uint32_t stratum_of(std::uint32_t place) const noexcept {
+    return stratum_of_[place];
+  }
+  /// A stratum by its number.
+  [[nodiscard]] const stratum& at(std::uint32_t which) const noexcept { return strata_[which]; }
+  /// The sample of a rank.
+  [[nodiscard]] std::uint32_t sample(std::uint64_t rank) const noexcept {
+    return ranked_[static_cast<std::size_t>(rank)];
+  }
+
+ private:
+  struct classes {
+    std::vector<std::uint16_t> of_sample;
+    std::vector<std::uint64_t> sizes = std::vector<std::uint64_t>(length_classes);
+    std::uint64_t values = 0;
+    std::uint64_t longest = 0;
+    word_hash hash{};
+  };
+  static_assert(length_classes <= 0x10000);
+
+  template <class Length>
+  static classes classes_of(std::uint64_t count, const Length& length,
+                            const by_tokens_options& options) {
+    require_valid(count, options);
+    classes found;
+    found.of_sample.reserve(static_cast<std::size_t>(count));
+    for (std::uint64_t index = 0; index < count; ++index) {
+      const auto values = static_cast<std::uint64_t>(length(index));
+      if (values > options.most) refuse_sample(index, values, options.most);
+      const std::uint32_t which = length_class(values);
+      found.of_sample.push_back(static_cast<std::uint16_t>(which));
+      ++found.sizes[which];
+      found.values += values;
+      found.longest = (std::max)(found.longest, values);
+      found.hash.add(values);
+    }
+    return found;
+  }
+
+  token_plan(const classes& found, const by_tokens_options& options)
+      : ranked_(rank(found)),
+        windows_((samples() + options.window - 1) / options.window),
+        batches_(bounds_of(found),
+                 {options.most, options.most_samples, options.batches_per_step, options.padded}),
+        batch_size_(batches_.widest()),
+        values_(found.values) {
+    word_hash hash = found.hash;
+    for (const std::uint64_t word :
+         {options.seed, options.most, options.window, options.batches_per_step,
+          options.most_samples, std::uint64_t{options.padded}}) {
+      hash.add(word);
+    }
+    fingerprint_ = hash.value();
+    bounds_ = {};
+  }
+
+  [[gnu::cold]] static void require_valid(std::uint64_t count, const by_tokens_options& options) {
+    const auto require = [](std::string_view name, std::uint64_t value, std::uint64_t most) {
+      if (value == 0) refuse_option(name, {"must be at least 1, is 0"});
+      if (value > most) refuse_option(name, {value, " is above ", most});
+    };
+    constexpr std::uint64_t words = 0xffffffffU;
+    require("most", options.most, words);
+    require("window", options.window, std::uint64_t{1} << 24);
+    require("batches_per_step", options.batches_per_step, std::uint64_t{1} << 16);
+    require("lengths", count, words);
+  }
+  [[noreturn, gnu::cold]] static void refuse_sample(std::uint64_t index, std::uint64_t values,
+                                                    std::uint64_t most) {
+    refuse_option("most",
+                  {"expected at most ", most, " values a sample, found ", values, " in sample ",
+                   index, ": raise it, or leave out such samples (ps::without) or cut them"});
+  }
+
+  // A counting sort, stable, from the longest class down.
+  static std::vector<std::uint32_t> rank(const classes& found) {
+    std::vector<std::uint32_t> next(length_classes);
+    std::uint32_t begin = 0;
+    for (std::uint32_t which = length_classes; which-- != 0;) {
+      next[which] = begin;
+      begin += static_cast<std::uint32_t>(found.sizes[which]);
+    }
+    std::vector<std::uint32_t> ranked(found.of_sample.size());
+    for (std::size_t i = 0; i < ranked.size(); ++i) {
+      ranked[next[found.of_sample[i]]++] = static_cast<std::uint32_t>(i);
+    }
+    return ranked;
+  }
+
+  // Makes the strata; returns the bounds of the places, the one that is not in every window last.
+  std::span<const std::uint32_t> bounds_of(const classes& found) {
+    const auto full = static_cast<std::size_t>(samples() / windows_);
+    // Few samples of a length would always meet the same ones: up to 64 change places with shorter
+    // ones, as long as all these leave no more than a 64th of the budget unused.
+    const std::uint64_t mixed = (std::min)(
+        std::uint64_t{64}, found.values / 64 / std::max<std::uint64_t>(1, found.longest));
+    const std::uint64_t least = (mixed + windows_ - 1) / windows_;  // places of a stratum
+    stratum_of_.reserve(full);
+    std::uint64_t rank = 0;  // after the classes so far
+    std::uint32_t bound = 0;
+    for (std::uint32_t which = length_classes; which-- != 0;) {
+      rank += found.sizes[which];
+      const auto end = static_cast<std::size_t>(
+          (std::min)(std::uint64_t{full}, (rank + windows_ - 1) / windows_));
+      const std::size_t first = stratum_of_.size();
+      if (end > first) {
+        if (strata_.empty() || strata_.back().places >= least) {
+          strata_.push_back({static_cast<std::uint32_t>(first), 0});
+          bound = static_cast<std::uint32_t>((std::min)(longest_of_class(which), found.longest));
+        }
+        strata_.back().places += static_cast<std::uint32_t>(end - first);
+        stratum_of_.resize(end, static_cast<std::uint16_t>(strata_.size() - 1));
+        bounds_.resize(end, bound);
+      }
+      if (full * windows_ < rank && bounds_.size() == full) bounds_.push_back(bound);
+    }
+    return bounds_;
+  }
+
+  std::vector<std::uint32_t> ranked_;
+  std::uint64_t windows_;
+  std::vector<std::uint16_t> stratum_of_;  // by place
+  std::vector<stratum> strata_;
+  std::vector<std::uint32_t> bounds_;
+  window_batches batches_;
+  std::size_t batch_size_;
+  std::uint64_t values_;
+  std::uint64_t fingerprint_ = 0;
+};
+
+/// The batches of one epoch of `by_tokens`. Refers to the plan of the sampler that made it.
+class token_order {
+ public:
+  /// The epoch of `plan` under `seed`, whose steps are of `step` batches.
+  token_order(const token_plan& plan, std::uint64_t seed, std::uint64_t epoch,
+              std::uint64_t step) noexcept
+      : plan_(&plan),
+        shuffles_({.seed = seed, .epoch = epoch, .stage = by_tokens_stage}),
+        step_(step) {}
+
+  /// Writes the samples from position `first` of the order on. A place without a sample gets one of
+  /// its batch again.
+  void fill(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
+    const std::uint64_t row = plan_->batch_size();
+    while (!out.empty()) {
+      const std::uint64_t at = first % row;
+      const auto count = static_cast<std::size_t>((std::min)(std::uint64_t{out.size()}, row - at));
+      fill_batch(first / row, static_cast<std::size_t>(at), out.first(count));
+      out = out.subspan(count);
+      first += count;
+    }
+  }
+
+  /// The number of samples of batch `batch`.
+  [[nodiscard]] std::size_t batch_extent(std::uint64_t batch) const noexcept {
+    const spot found = find(batch);
+    const std::size_t places = found.places.size() - (ends_empty(found) ? 1U : 0U);
+    return (std::max)(places, std::size_t{1});
+  }
+
+ private:
+  struct spot {
+    std::uint64_t batch;
+    std::uint64_t window;
+    std::span<const std::uint32_t> places;
+  };
+
+  // Which bijection of the epoch orders what.
+  static constexpr std::uint64_t of_rest = 0;
+  static std::uint64_t of_stratum(std::uint32_t which) noexcept {
+    return 3 * which + std::uint64_t{1};
+  }
+  static std::uint64_t of_window(std::uint64_t which) noexcept { return 3 * which + 2; }
+  static std::uint64_t of_step(std::uint64_t which) noexcept { return 3 * which + 3; }
+
+  // The steps of a window come in random order, the batches of one from a random one on.
+  [[nodiscard]] spot find(std::uint64_t batch) const noexcept {
+    const std::uint64_t batches = plan_->batches().count();
+    const std::uint64_t window = batch / batches;
+    const std::uint64_t turn = batch % step_;
+    const std::uint64_t step =
+        shuffles_(of_window(window), batches / step_, batch % batches / step_);
+    const std::uint64_t begun = shuffles_.bits(of_step(batch / step_)) % step_;
+    return {batch, window, plan_->batches().places(step * step_ + (begun + turn) % step_)};
+  }
+
+  // The rank of the place that may be empty, or one that is no sample.
+  [[nodiscard]] std::uint64_t rest_of(std::uint64_t window) const noexcept {
+    const std::uint64_t windows = plan_->windows();
+    return plan_->places() * windows + shuffles_(of_rest, windows, window);
+  }
+  [[nodiscard]] bool ends_empty(const spot& found) const noexcept {
+    return !found.places.empty() && found.places.back() == plan_->places() &&
+           rest_of(found.window) >= plan_->samples();
+  }
+
+  void fill_batch(std::uint64_t batch, std::size_t at,
+                  std::span<std::uint64_t> out) const noexcept {
+    const spot found = find(batch);
+    const std::uint64_t windows = plan_->windows();
+    const std::size_t count = found.places.size() - (ends_empty(found) ? 1U : 0U);
+    if (count == 0) {  // a batch without a sample gets a short one again
+      const std::uint64_t back = batch % plan_->samples();
+      std::fill(out.begin(), out.end(), plan_->sample(plan_->samples() - 1 - back));
+      return;
+    }
+    for (std::uint64_t& one : out) {
+      const std::uint32_t place = found.places[at < count ? at : 0];
+      ++at;
+      if (place == plan_->places()) {
+        one = rest_of(found.window);
+        continue;
+      }
+      const std::uint32_t which = plan_->stratum_of(place);
+      const token_plan::stratum& in = plan_->at(which);
+      one = in.first * windows + shuffles_(of_stratum(which), in.places * windows,
+                                           (place - in.first) * windows + found.window);
+    }
+    // A loop of its own, so that cache misses in a long list overlap.
+    for (std::uint64_t& one : out) one = plan_->sample(one);
+  }
+
+  const token_plan* plan_;
+  permutation_family shuffles_;
+  std::uint64_t step_;
+};
+
+/// Returns the length of a sample by its index.
+template <class Function>
+concept sample_length = requires(const Function& length, std::uint64_t index) {
+  { length(index) } -> std::convertible_to<std::uint64_t>;
+};
+/// An array of lengths.
+template <class Container>
+concept length_list = requires(const Container& list) {
+  requires std::integral<typename decltype(std::span{list})::value_type>;
+};
+
+}  // namespace detail
+
+/// Shuffles samples into batches of as many as fit a budget of values. Every sample comes once, in
+/// new batches in every epoch, reproducible from `seed`.
+///
+///     std::vector<std::uint32_t> lengths = ...;  // one for each sample
+///     ps::by_tokens order{lengths, {.seed = 1, .most = 16'384, .batches_per_step = 8}};
+///     ps::sharded share{order, {.rank = 3, .world = 8}};
+///     ps::loader loader{texts, share, {.batch_size = order.batch_size(),
+///                                      .values_per_batch = order.most()}};
+///
+/// The number of batches is the same in every epoch, on every rank and for every seed, and any batch
+/// is computed in constant time from its number: a loop resumes anywhere. All batches have nearly
+/// equal numbers of values; with `padded` those of a step have nearly equal costs. A batch of a
+/// loader says its own number of samples, `batch.size()`, at most `batch_size()`.
+///
+/// Samples are ranked by length once. An epoch deals them to windows of at most `window` samples so
+/// that all windows have the same lengths, up to classes of 1/256, and packs them alike: batches of
+/// a window share their lengths with those of any other, and their samples are random among those
+/// of like length. Steps come in random order within a window.
+///
+/// With other worlds: `sharded` gives rank r of w the batches r, r + w, ... A state counts batches
+/// of all ranks. One that is taken after a whole step, `batches_per_step() / w` batches of each rank,
+/// goes on with any world that divides `batches_per_step()`. Where a window has fewer samples than
+/// its batches need, some batches have a short sample again, fewer than `batches_per_step()` in a
+/// window, rather than none.
+///
+/// Lengths come from an array, or a function of the index with the number of samples. They are
+/// asked for once, at construction, which takes O(n) time, and are not referred to later. Memory: 4
+/// bytes a sample, 6 a place of a window and 4 a batch of one, and 2 bytes a sample more during
+/// construction; copies share it. Any number of threads may share a sampler. An order refers to it:
+/// keep the sampler or a copy alive as long as its orders, as a loader does; `order` of a temporary
+/// does not compile.
+///
+/// PyTorch: no counterpart; fairseq's `max_tokens` is close. Errors: `option_error` for options, for
+/// no sample or 2^32 samples, and for a sample longer than the budget, which it names; from `size`
+/// and `order` if the dataset has another size.
+class by_tokens {
+ public:
+  /// Groups samples by `lengths`, one for each.
+  template <detail::length_list Lengths>
+  by_tokens(const Lengths& lengths, const by_tokens_options& options)
+      : by_tokens(
+            std::span{lengths}.size(),
+            [list = std::span{lengths}](std::uint64_t index) {
+              return static_cast<std::uint64_t>(list[static_cast<std::size_t>(index)]);
+            },
+            options) {}
+
+  /// Groups `count` samples by `length(index)`, whose exceptions propagate.
+  template <detail::sample_length Length>
+  by_tokens(std::uint64_t count, const Length& length, const by_tokens_options& options)
+      : plan_(std::make_shared<const detail::token_plan>(count, length, options)),
+        options_(options) {}
+
+  /// The places of an epoch: `batch_size()` for each of its batches.
+  [[nodiscard]] std::uint64_t size(std::uint64_t n) const {
+    require_size(n);
+    return batches() * batch_size();
+  }
+  [[nodiscard]] detail::token_order order(std::uint64_t n, std::uint64_t epoch) const& {
+    require_size(n);
+    return {*plan_, options_.seed, epoch, options_.batches_per_step};
+  }
+  detail::token_order order(std::uint64_t n, std::uint64_t epoch) && = delete;
+
+  /// The samples of the largest batch: the loader's `batch_size`.
+  [[nodiscard]] std::size_t batch_size() const noexcept { return plan_->batch_size(); }
+  /// The budget: the loader's `values_per_batch`.
+  [[nodiscard]] std::size_t most() const noexcept {
+    return static_cast<std::size_t>(options_.most);
+  }
+  /// The batches of one step over all ranks.
+  [[nodiscard]] std::uint64_t batches_per_step() const noexcept {
+    return options_.batches_per_step;
+  }
+  /// The batches of an epoch, over all ranks.
+  [[nodiscard]] std::uint64_t batches() const noexcept {
+    return plan_->windows() * plan_->batches().count();
+  }
+  /// The share of the budget of all batches that values of samples use, 0 to 1.
+  [[nodiscard]] double fill() const noexcept {
+    return static_cast<double>(plan_->values()) /
+           (static_cast<double>(batches()) * static_cast<double>(options_.most));
+  }
+  /// A hash of the options and of all lengths, which states contain.
+  [[nodiscard]] std::uint64_t fingerprint() const noexcept { return plan_->fingerprint(); }
+  /// The options.
+  [[nodiscard]] const by_tokens_options& options() const noexcept { return options_; }
+
+ private:
+  void require_size(std::uint64_t n) const {
+    if (plan_->samples() == n) return;
+    detail::refuse_option("lengths", {"expected one for each of the dataset's ", n,
+                                      " samples, found ", plan_->samples()});
+  }
+
+  std::shared_ptr<const detail::token_plan> plan_;
+  by_tokens_options options_;
+};
+
+static_assert(order_of_batches<detail::token_order>);
+static_assert(detail::cuts_batches<by_tokens>);
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,651 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <penstock/core/error.hpp>
+#include <penstock/order/random.hpp>
+#include <penstock/order/sampler.hpp>
+#include <penstock/order/support/draw.hpp>
+#include <penstock/order/support/even_turns.hpp>
+#include <penstock/order/support/permutation.hpp>
+#include <penstock/order/support/stages.hpp>
+#include <penstock/order/support/word_hash.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+/// What a `mixture` does with a part whose samples have all come.
+enum class part_through {
+  repeat,    ///< its next epoch begins, in another order; epochs of the mixture do not interrupt it
+  end,       ///< the epoch ends where the part's next turn would be
+  drop_out,  ///< the others go on without it; the epoch has every sample of every part once
+};
+
+/// The weights of a mixture from a place in the training on.
+struct mixture_weights {
+  /// Where they begin. A step beyond an epoch's end counts on into the next epochs; with
+  /// `part_through::end` it is not reached, and the weights begin with the next epoch.
+  training_place from = {};
+  /// How often each part comes in a round: {6, 3, 1}. 0: not at all. Their sum, after division by a
+  /// common divisor, is at most 65536.
+  std::vector<std::uint32_t> weights = {};
+};
+
+/// The options of `mixture`. Bad values throw `option_error` at its construction.
+struct mixture_options {
+  /// Determines, with a part and its epoch, the order of that part.
+  std::uint64_t seed = 0;
+  /// The weights in the order of their places, of which the first is {0, 0}. Empty: equal weights.
+  std::vector<mixture_weights> schedule = {};
+  /// What happens at the end of a part.
+  part_through when_through = part_through::repeat;
+  /// Samples of a step: the loader's `batch_size`, or the `global_batch` of a `sharded` over it.
+  /// Needed where steps are counted; 0: only epochs are.
+  std::size_t batch_size = 0;
+  /// Steps of an epoch, for `part_through::repeat`. 0: about as many samples as the parts have.
+  std::uint64_t epoch_steps = 0;
+};
+
+/// What a mixture has drawn from one part since the beginning of the training.
+struct part_progress {
+  /// The number of samples.
+  std::uint64_t samples = 0;
+  /// The part's epoch: how often its samples have come before. Of the part's next sample.
+  std::uint64_t epoch = 0;
+  /// How many samples of that epoch have come.
+  std::uint64_t in_epoch = 0;
+  friend bool operator==(const part_progress&, const part_progress&) = default;
+};
+
+namespace detail {
+
+/// The schedule of a mixture, cut into segments of constant weights. Within a segment a round of
+/// sum(weights) turns repeats, so every window of one round has the exact shares, wherever it
+/// begins. Immutable; shared by the copies of a mixture and by its orders.
+class mixture_plan {
+ public:
+  /// The number of positions that a training may have.
+  static constexpr std::uint64_t most = std::uint64_t{1} << 63;
+
+  /// Throws `option_error`.
+  mixture_plan(mixture_options options, std::vector<std::uint64_t> sizes)
+      : options_(std::move(options)), sizes_(std::move(sizes)), begins_{0} {
+    for (std::size_t part = 0; part < sizes_.size(); ++part) {
+      if (sizes_[part] == 0 || sizes_[part] > most - begins_.back()) {
+        refuse_option("parts", {"part ", part, " has ", sizes_[part], " samples: expected 1 to ",
+                                most - begins_.back(), ", so that all are at most 2^63"});
+      }
+      begins_.push_back(begins_.back() + sizes_[part]);
+      sample_generator gen{{.seed = options_.seed, .epoch = 0, .stage = mixture_stage}, part};
+      seeds_.push_back(draw64(gen));
+    }
+    size_ = begins_.back();
+    std::vector<mixture_weights>& schedule = options_.schedule;
+    if (schedule.empty()) schedule = {{{}, std::vector<std::uint32_t>(sizes_.size(), 1)}};
+    if (repeats()) {
+      size_ = repeated_size();
+    } else if (options_.epoch_steps != 0) {
+      refuse_option("epoch_steps", {"is for part_through::repeat: otherwise an epoch is as long as "
+                                    "the parts"});
+    }
+    for (std::size_t i = 0; i < schedule.size(); ++i) require_valid(i);
+    if (repeats()) {
+      lay_out_stream();
+    } else {
+      lay_out_epochs();
+    }
+    add_to_fingerprint();
+  }
+
+  [[nodiscard]] const mixture_options& options() const noexcept { return options_; }
+  [[nodiscard]] std::span<const std::uint64_t> sizes() const noexcept { return sizes_; }
+  [[nodiscard]] std::uint64_t samples() const noexcept { return begins_.back(); }
+  [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
+  [[nodiscard]] std::uint64_t fingerprint() const noexcept { return hash_.value(); }
+  [[nodiscard]] bool repeats() const noexcept {
+    return options_.when_through == part_through::repeat;
+  }
+
+  /// The same place with a step within its epoch.
+  [[nodiscard]] training_place normal(const training_place& at) const {
+    if (at.step == 0 || options_.when_through == part_through::end) return at;
+    static_cast<void>(position_of(at.step));  // steps are counted
+    const std::uint64_t steps = (size_ - 1) / options_.batch_size + 1;
+    return {at.epoch + at.step / steps, at.step % steps};
+  }
+
+  /// The position of step `step` within its epoch. Throws `option_error` where steps aren't counted.
+  [[nodiscard]] std::uint64_t position_of(std::uint64_t step) const {
+    if (step == 0) return 0;
+    if (options_.batch_size == 0) {
+      refuse_option("batch_size", {"is needed where steps are counted, as step ", step, ", is 0"});
+    }
+    return step > size_ / options_.batch_size ? size_ : step * options_.batch_size;
+  }
+
+  /// The position of the first sample of `epoch` in the segments that hold for it.
+  [[nodiscard]] std::uint64_t base_of(std::uint64_t epoch) const {
+    if (!repeats()) return 0;
+    if (epoch >= most / size_) {
+      refuse_option("epoch", {epoch, " epochs of ", size_, " samples are more than 2^63"});
+    }
+    return epoch * size_;
+  }
+
+  /// The pass that holds for `epoch`.
+  [[nodiscard]] std::size_t pass_of(std::uint64_t epoch) const noexcept {
+    const auto after = std::upper_bound(
+        passes_.begin(), passes_.end(), epoch,
+        [](std::uint64_t which, const pass& one) { return which < one.first_epoch; });
+    return static_cast<std::size_t>(after - passes_.begin()) - 1;
+  }
+
+  /// How many samples of each part come before position `at` of a pass.
+  [[nodiscard]] std::vector<std::uint64_t> counts_before(std::size_t which,
+                                                         std::uint64_t at) const {
+    const std::size_t in = segment_at(which, at);
+    std::vector<std::uint64_t> counts(sizes_.size());
+    for (std::size_t part = 0; part < counts.size(); ++part) {
+      counts[part] = counts_[in * sizes_.size() + part] +
+                     rounds_[segments_[in].round].count(part, at - segments_[in].begin);
+    }
+    return counts;
+  }
+
+  /// What has come of each part before step `at.step` of epoch `at.epoch`. For every pass and its
+  /// epochs before that, calls `each(first epoch, epochs, counts)`: all of its epochs have drawn
+  /// `counts`. With `repeat` there is one, from the beginning of the training on.
+  template <class Each>
+  void each_pass_before(training_place at, Each each) const {
+    at = normal(at);
+    const std::uint64_t position = position_of(at.step);
+    if (repeats()) return each(0, 1, counts_before(0, base_of(at.epoch) + position));
+    for (std::size_t which = 0; which < passes_.size(); ++which) {
+      const std::uint64_t first = passes_[which].first_epoch;
+      if (first >= at.epoch) break;
+      const std::uint64_t next =
+          which + 1 < passes_.size() ? passes_[which + 1].first_epoch : at.epoch;
+      each(first, (std::min)(next, at.epoch) - first, counts_before(which, size_));
+    }
+    each(at.epoch, 1, counts_before(pass_of(at.epoch), position));
+  }
+
+  /// The order of a part in one of its epochs.
+  [[nodiscard]] permutation order_of_part(std::size_t part, std::uint64_t epoch) const {
+    return {sizes_[part], {.seed = seeds_[part], .epoch = epoch, .stage = mixture_stage}};
+  }
+
+  /// Writes the samples from `position` of a pass on. Each stretch within a segment costs some tens
+  /// of nanoseconds a part; the binary search for the segment takes O(log segments).
+  void fill(std::size_t which, std::uint64_t epoch, std::uint64_t position,
+            std::span<std::uint64_t> out) const noexcept {
+    while (!out.empty()) {
+      const std::size_t in = segment_at(which, position);
+      const std::uint64_t end =
+          in + 1 < passes_[which].last ? segments_[in + 1].begin : ~std::uint64_t{0};
+      const auto count = static_cast<std::size_t>(
+          (std::min)({std::uint64_t{out.size()}, end - position, std::uint64_t{stretch}}));
+      for (std::size_t part = 0; part < sizes_.size(); ++part) {
+        fill_part(in, part, epoch, position - segments_[in].begin, out.first(count));
+      }
+      out = out.subspan(count);
+      position += count;
+    }
+  }
+
+ private:
+  static constexpr std::size_t stretch = 1024;
+  __extension__ using wide = unsigned __int128;
+
+  /// The turns of one round, by parts.
+  struct round {
+    std::vector<std::uint32_t> weights;
+    std::vector<std::uint32_t> begins;  // of each part's turns in `turns`; then the end of the last
+    std::vector<std::uint32_t> turns;   // the places in the round of part 0, of part 1, ...
+
+    explicit round(std::vector<std::uint32_t> by) : weights(std::move(by)), begins{0} {
+      for (const std::uint32_t weight : weights) begins.push_back(begins.back() + weight);
+      turns.resize(begins.back());
+      std::vector<std::uint32_t> next = begins;
+      std::uint32_t place = 0;
+      for (const std::uint32_t part : even_turns(weights)) turns[next[part]++] = place++;
+    }
+
+    /// The turns of a part among the first `places` places.
+    [[nodiscard]] std::uint64_t count(std::size_t part, std::uint64_t places) const noexcept {
+      const auto first = turns.begin() + begins[part];
+      const auto before =
+          std::lower_bound(first, turns.begin() + begins[part + 1], places % turns.size()) - first;
+      return places / turns.size() * weights[part] + static_cast<std::uint64_t>(before);
+    }
+    /// The place of a part's turn, of those with a weight. At most `most`.
+    [[nodiscard]] std::uint64_t place(std::size_t part, std::uint64_t turn) const noexcept {
+      const wide exact =
+          wide{turn / weights[part]} * turns.size() + turns[begins[part] + turn % weights[part]];
+      return exact < most ? static_cast<std::uint64_t>(exact) : most;
+    }
+  };
+
+  struct segment {
+    std::uint64_t begin;
+    std::size_t round;
+  };
+
+  /// The segments [first, last) of each epoch from `first_epoch` on, up to that of the next pass.
+  struct pass {
+    std::uint64_t first_epoch;
+    std::size_t first;
+    std::size_t last;
+  };
+
+  [[nodiscard]] std::uint64_t repeated_size() const {
+    const std::uint64_t batch = options_.batch_size;
+    const std::uint64_t steps = options_.epoch_steps;
+    if (batch == 0 && steps == 0) return size_;
+    if (batch == 0) refuse_option("batch_size", {"is needed for .epoch_steps, is 0"});
+    if (batch > most || steps > most / batch) {
+      refuse_option("epoch_steps",
+                    {steps, " steps of ", batch, " samples are more than 2^63 samples"});
+    }
+    return steps != 0 ? steps * batch : (std::max)(size_ / batch, std::uint64_t{1}) * batch;
+  }
+
+  void require_valid(std::size_t entry) {
+    auto& [from, weights] = options_.schedule[entry];
+    from = normal(from);
+    if (entry == 0 ? from != training_place{} : from <= options_.schedule[entry - 1].from) {
+      refuse_option(
+          "schedule",
+          {"entry ", entry, " begins at step ", from.step, " of epoch ", from.epoch, ": expected ",
+           entry == 0 ? "step 0 of epoch 0" : "a place after the entry before"});
+    }
+    if (weights.size() != sizes_.size()) {
+      refuse_option("weights", {"entry ", entry, " of the schedule has ", weights.size(), " for ",
+                                sizes_.size(), " parts"});
+    }
+    static_cast<void>(reduced(weights));
+  }
+
+  /// Without a common divisor. Throws `option_error`.
+  static std::vector<std::uint32_t> reduced(std::vector<std::uint32_t> weights) {
+    std::uint32_t divisor = 0;
+    for (const std::uint32_t weight : weights) divisor = std::gcd(divisor, weight);
+    if (divisor == 0) refuse_option("weights", {"all of them are 0: at least one must not be"});
+    std::uint64_t sum = 0;
+    for (std::uint32_t& weight : weights) sum += weight /= divisor;
+    if (sum <= most_turns) return weights;
+    refuse_option("weights", {"their sum is ", sum, " without common divisors, above ", most_turns,
+                              ": take coarser ones, as `tempered` makes them"});
+  }
+
+  const round& add_segment(std::uint64_t begin, const std::vector<std::uint32_t>& weights,
+                           std::span<const std::uint64_t> counts) {
+    const std::vector<std::uint32_t> by = reduced(weights);
+    const auto same = std::find_if(rounds_.begin(), rounds_.end(),
+                                   [&](const round& one) { return one.weights == by; });
+    const auto which = static_cast<std::size_t>(same - rounds_.begin());
+    if (same == rounds_.end()) rounds_.emplace_back(by);
+    segments_.push_back({begin, which});
+    counts_.insert(counts_.end(), counts.begin(), counts.end());
+    passes_.back().last = segments_.size();
+    return rounds_[which];
+  }
+
+  /// One stream over all epochs.
+  void lay_out_stream() {
+    passes_.push_back({0, 0, 0});
+    std::vector<std::uint64_t> counts(sizes_.size());
+    for (const auto& [from, weights] : options_.schedule) {
+      const std::uint64_t at = base_of(from.epoch) + position_of(from.step);
+      if (!segments_.empty()) counts = counts_before(0, at);
+      add_segment(at, weights, counts);
+    }
+  }
+
+  /// Each epoch by itself. Those without a change inside, and with equal weights, are one pass.
+  void lay_out_epochs() {
+    if (options_.when_through == part_through::end) size_ = most;  // no step is beyond it yet
+    std::vector<std::uint64_t> epochs;
+    for (const auto& [from, weights] : options_.schedule) {
+      epochs.push_back(from.epoch);
+      if (from.step != 0) epochs.push_back(from.epoch + 1);
+    }
+    std::sort(epochs.begin(), epochs.end());
+    epochs.erase(std::unique(epochs.begin(), epochs.end()), epochs.end());
+    std::uint64_t shortest = most;
+    for (const std::uint64_t epoch : epochs) shortest = (std::min)(shortest, lay_out(epoch));
+    size_ = shortest;
+  }
+
+  /// Returns the number of samples of the epoch.
+  std::uint64_t lay_out(std::uint64_t epoch) {
+    passes_.push_back({epoch, segments_.size(), segments_.size()});
+    const bool drops = options_.when_through == part_through::drop_out;
+    const auto& schedule = options_.schedule;
+    std::vector<std::uint64_t> counts(sizes_.size());
+    std::uint64_t at = 0;
+    const auto is_next = [&](std::size_t entry, std::uint64_t until) {
+      if (entry == schedule.size() || schedule[entry].from.epoch > epoch) return false;
+      return schedule[entry].from.epoch < epoch || position_of(schedule[entry].from.step) <= until;
+    };
+    for (std::size_t next = 1;;) {
+      while (is_next(next, at)) ++next;
+      std::vector<std::uint32_t> weights = schedule[next - 1].weights;
+      for (std::size_t part = 0; drops && part < weights.size(); ++part) {
+        if (counts[part] == sizes_[part]) weights[part] = 0;
+      }
+      if (std::accumulate(weights.begin(), weights.end(), std::uint64_t{0}) == 0) {
+        refuse_option("weights", {"at sample ", at, " of epoch ", epoch,
+                                  " all parts that have a "
+                                  "weight are through, and others are not: give them a weight"});
+      }
+      const round& turns = add_segment(at, weights, counts);
+      std::uint64_t end = most - at;
+      for (std::size_t part = 0; part < weights.size(); ++part) {
+        if (weights[part] == 0) continue;
+        const std::uint64_t left = sizes_[part] - counts[part];
+        end = (std::min)(end, drops ? turns.place(part, left - 1) + 1 : turns.place(part, left));
+      }
+      const bool changes = is_next(next, at + end);
+      if (changes) end = position_of(schedule[next].from.step) - at;
+      for (std::size_t part = 0; part < weights.size(); ++part) {
+        counts[part] += turns.count(part, end);
+      }
+      at += end;
+      if (drops ? at == begins_.back() : !changes) return at;
+    }
+  }
+
+  void add_to_fingerprint() noexcept {
+    for (const pass& of : passes_) {
+      hash_.add(of.first_epoch);
+      for (std::size_t i = of.first; i < of.last; ++i) {
+        hash_.add(segments_[i].begin);
+        for (const std::uint32_t weight : rounds_[segments_[i].round].weights) hash_.add(weight);
+      }
+    }
+    for (const std::uint64_t size : sizes_) hash_.add(size);
+    for (const std::uint64_t one : {options_.seed, size_, std::uint64_t{repeats()}}) hash_.add(one);
+  }
+
+  [[nodiscard]] std::size_t segment_at(std::size_t which, std::uint64_t position) const noexcept {
+    const auto first = segments_.begin() + static_cast<std::ptrdiff_t>(passes_[which].first);
+    const auto last = segments_.begin() + static_cast<std::ptrdiff_t>(passes_[which].last);
+    const auto after = std::upper_bound(
+        first, last, position, [](std::uint64_t at, const segment& one) { return at < one.begin; });
+    return static_cast<std::size_t>(after - segments_.begin()) - 1;
+  }
+
+  /// Writes the samples of one part, from `place` of a segment on.
+  void fill_part(std::size_t in, std::size_t part, std::uint64_t epoch, std::uint64_t place,
+                 std::span<std::uint64_t> out) const noexcept {
+    const round& turns = rounds_[segments_[in].round];
+    std::uint64_t turn = turns.count(part, place);
+    std::uint64_t left = turns.count(part, place + out.size()) - turn;
+    if (left == 0) return;
+    const std::uint32_t weight = turns.weights[part];
+    const std::uint32_t* const places = turns.turns.data() + turns.begins[part];
+    // The place in `out` of the round that has the next turn; modulo 2^64 before its beginning.
+    std::uint64_t begin = turn / weight * turns.turns.size() - place;
+    auto in_round = static_cast<std::uint32_t>(turn % weight);
+    turn += counts_[in * sizes_.size() + part];
+    std::array<std::uint64_t, stretch> indices;
+    while (left != 0) {
+      const std::uint64_t at = turn % sizes_[part];
+      const std::uint64_t count = (std::min)(left, sizes_[part] - at);
+      const std::span<std::uint64_t> some{indices.data(), static_cast<std::size_t>(count)};
+      order_of_part(part, epoch + turn / sizes_[part]).fill(at, some);
+      for (const std::uint64_t index : some) {
+        out[static_cast<std::size_t>(begin + places[in_round])] = begins_[part] + index;
+        if (++in_round == weight) {
+          in_round = 0;
+          begin += turns.turns.size();
+        }
+      }
+      turn += count;
+      left -= count;
+    }
+  }
+
+  mixture_options options_;
+  std::vector<std::uint64_t> sizes_;
+  std::vector<std::uint64_t> begins_;  // of the parts in their concatenation; then the end
+  std::vector<std::uint64_t> seeds_;   // of the parts
+  std::uint64_t size_ = 0;             // samples of an epoch
+  std::vector<round> rounds_;
+  std::vector<segment> segments_;
+  std::vector<std::uint64_t> counts_;  // samples of each part before each segment
+  std::vector<pass> passes_;
+  word_hash hash_;
+};
+
+/// The order of one epoch of a `mixture`. Refers to the plan of the mixture that made it.
+class mixture_order {
+ public:
+  /// That of `epoch`. Throws `option_error` beyond 2^63 samples.
+  mixture_order(const mixture_plan& plan, std::uint64_t epoch)
+      : plan_(&plan),
+        pass_(plan.pass_of(epoch)),
+        base_(plan.base_of(epoch)),
+        epoch_(plan.repeats() ? 0 : epoch) {}
+
+  /// Writes the samples from position `first` of the order on.
+  void fill(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
+    plan_->fill(pass_, epoch_, base_ + first, out);
+  }
+
+ private:
+  const mixture_plan* plan_;
+  std::size_t pass_;
+  std::uint64_t base_;
+  std::uint64_t epoch_;  // of the parts, at the beginning of their streams
+};
+
+/// Has a size, as datasets do.
+template <class Part>
+concept sized_part = requires(const Part& part) {
+  { part.size() } -> std::convertible_to<std::uint64_t>;
+};
+
+/// The length of a sample of a part.
+template <class Length>
+concept part_length = requires(const Length& length, std::size_t part, std::uint64_t index) {
+  { length(part, index) } -> std::convertible_to<std::uint64_t>;
+};
+
+}  // namespace detail
+
+/// Mixes parts by weights that may change during the training. A sampler over the `concat` of the
+/// same parts, in the same order:
+///
+///     ps::mixture mixed{{.seed = 1,
+///                        .schedule = {{{.step = 0}, {6, 3, 1}}, {{.step = 20'000}, {4, 4, 2}}},
+///                        .batch_size = 1024},
+///                       web, code, books};
+///     ps::sharded order{mixed, {.rank = 3, .world = 8, .global_batch = 1024}};
+///     ps::loader loader{ps::concat(web, code, books), order, {.batch_size = order.batch_size()}};
+///
+/// Between two changes, every window of sum(weights) samples has exactly as many of each part as its
+/// weight says, spread evenly. Each part is shuffled by itself, anew in each of its epochs, and none
+/// of its samples is repeated or omitted before its epoch ends, whatever the weights do.
+///
+/// The sample at a position is a pure function of options and sizes, found in O(log changes), so
+/// that a loop resumes anywhere, with any workers and ranks. With `sharded`, whole steps only:
+/// `repeat` has no others. Memory: 4 bytes for each turn of a round of different weights, at most 256
+/// KiB; 8 bytes for each part and change; with `drop_out` each part that drops out is a change.
+/// Copies share it; any number of threads may share a mixture. An order refers to the mixture: keep
+/// it or a copy alive as long as its orders, as a loader does; `order` of a temporary does not
+/// compile.
+///
+/// PyTorch: no counterpart in core. Errors: `option_error` for bad options, and from `size` and
+/// `order` if the dataset's size is not that of all parts together.
+class mixture {
+ public:
+  /// Mixes `parts`, of which only the sizes are kept. Throws `option_error`.
+  template <detail::sized_part... Parts>
+    requires(sizeof...(Parts) > 0)
+  explicit mixture(mixture_options options, const Parts&... parts)
+      : mixture(of_sizes(std::move(options), {static_cast<std::uint64_t>(parts.size())...})) {}
+
+  /// Mixes parts of these sizes. Throws `option_error`.
+  [[nodiscard]] static mixture of_sizes(mixture_options options, std::vector<std::uint64_t> sizes) {
+    return mixture{
+        std::make_shared<const detail::mixture_plan>(std::move(options), std::move(sizes))};
+  }
+
+  [[nodiscard]] std::uint64_t size(std::uint64_t n) const {
+    require_size(n);
+    return plan_->size();
+  }
+  [[nodiscard]] detail::mixture_order order(std::uint64_t n, std::uint64_t epoch) const& {
+    require_size(n);
+    return {*plan_, epoch};
+  }
+  detail::mixture_order order(std::uint64_t n, std::uint64_t epoch) && = delete;
+
+  /// A hash of the seed, the sizes and the whole schedule, for the states of loaders.
+  [[nodiscard]] std::uint64_t fingerprint() const noexcept { return plan_->fingerprint(); }
+
+  /// Samples of a step over all ranks: `batch_size` of the options. A loader or a `sharded` with
+  /// another one refuses the mixture, unless it is 0.
+  [[nodiscard]] std::size_t step_size() const noexcept { return plan_->options().batch_size; }
+
+  /// The options; the places of the schedule have steps below those of an epoch.
+  [[nodiscard]] const mixture_options& options() const noexcept { return plan_->options(); }
+
+  /// The same mixture up to `from`, with other weights from there on: the parts go on where they are.
+  /// States have another fingerprint then: see `with_order_of`. Throws `option_error`.
+  [[nodiscard]] mixture continued(training_place from, std::vector<std::uint32_t> weights) const {
+    mixture_options options = plan_->options();
+    from = plan_->normal(from);
+    std::erase_if(options.schedule, [&](const mixture_weights& one) { return one.from >= from; });
+    options.schedule.push_back({from, std::move(weights)});
+    return of_sizes(std::move(options), {plan_->sizes().begin(), plan_->sizes().end()});
+  }
+
+  /// What has come of each part before the place `at`. O(parts * changes), without a look at data.
+  /// Throws `option_error` if `at` counts steps and `batch_size` is 0.
+  [[nodiscard]] std::vector<part_progress> progress(training_place at) const {
+    std::vector<part_progress> all(plan_->sizes().size());
+    plan_->each_pass_before(at, [&](std::uint64_t epoch, std::uint64_t epochs,
+                                    const std::vector<std::uint64_t>& counts) {
+      for (std::size_t part = 0; part < all.size(); ++part) {
+        all[part].samples += epochs * counts[part];
+        const std::uint64_t size = plan_->sizes()[part];
+        all[part].epoch = plan_->repeats() ? counts[part] / size : epoch;
+        all[part].in_epoch = plan_->repeats() ? counts[part] % size : counts[part];
+      }
+    });
+    return all;
+  }
+
+  /// The sum of `length(part, index)` over the samples that have come of each part before the place
+  /// `at`: their tokens, if it returns those of sample `index` of part `part`. It is called once a
+  /// sample of the parts, and with `part_through::end` once a sample and epoch. Where all samples of
+  /// a part have the same length, `progress` has the answer at once.
+  template <detail::part_length Length>
+  [[nodiscard]] std::vector<std::uint64_t> total(training_place at, const Length& length) const {
+    std::vector<std::uint64_t> all(plan_->sizes().size());
+    const auto add = [&](std::size_t part, std::uint64_t epoch, std::uint64_t count) {
+      const auto order = plan_->order_of_part(part, epoch);
+      std::uint64_t sum = 0;
+      for (std::uint64_t k = 0; k < count; ++k) {
+        sum += static_cast<std::uint64_t>(length(part, order(k)));
+      }
+      return sum;
+    };
+    plan_->each_pass_before(at, [&](std::uint64_t epoch, std::uint64_t epochs,
+                                    const std::vector<std::uint64_t>& counts) {
+      for (std::size_t part = 0; part < all.size(); ++part) {
+        const std::uint64_t size = plan_->sizes()[part];
+        const std::uint64_t whole = counts[part] / size * epochs;
+        const std::uint64_t rest = counts[part] % size;
+        if (whole != 0) all[part] += whole * add(part, epoch, size);
+        for (std::uint64_t e = 0; rest != 0 && e < epochs; ++e) {
+          all[part] += add(part, epoch + counts[part] / size + e, rest);
+        }
+      }
+    });
+    return all;
+  }
+
+ private:
+  explicit mixture(std::shared_ptr<const detail::mixture_plan> plan) : plan_(std::move(plan)) {}
+
+  void require_size(std::uint64_t n) const {
+    if (n == plan_->samples()) return;
+    detail::refuse_option("parts", {"expected a dataset of the mixture's ", plan_->samples(),
+                                    " samples, the concat of its parts, found ", n});
+  }
+
+  std::shared_ptr<const detail::mixture_plan> plan_;
+};
+
+/// Weights of a round of `round` turns whose shares are proportional to amounts[i]^(1 / temperature)
+/// : 1 keeps the proportions of the amounts (sizes of the parts, say), a higher temperature makes
+/// them more equal. Each share is exact to 1 / round, except that a part with an amount has at least
+/// one turn, which the largest weight gives. The same on every machine. Throws `option_error` unless
+/// the temperature is at least 0.01, one amount is above 0, and `round` is at most 65536 and at least
+/// the number of parts.
+[[nodiscard]] inline std::vector<std::uint32_t> tempered(std::span<const std::uint64_t> amounts,
+                                                         double temperature,
+                                                         std::uint32_t round = 1000) {
+  if (!(temperature >= 0.01)) {
+    detail::refuse_option("temperature",
+                          {"must be at least 0.01, is ", detail::to_text(temperature)});
+  }
+  if (round > detail::most_turns || round < amounts.size()) {
+    detail::refuse_option("round", {"must be at least the ", amounts.size(), " parts, at most ",
+                                    detail::most_turns, ", is ", round});
+  }
+  const std::uint64_t largest =
+      amounts.empty() ? 0 : *std::max_element(amounts.begin(), amounts.end());
+  if (largest == 0) detail::refuse_option("amounts", {"expected one above 0"});
+  // The functions of the normal numbers, because those of C libraries differ in their last bits.
+  using math = detail::ziggurat;
+  std::vector<double> shares(amounts.size());
+  double sum = 0;
+  for (std::size_t i = 0; i < amounts.size(); ++i) {
+    if (amounts[i] == 0) continue;
+    const double below =
+        (math::log(static_cast<double>(largest)) - math::log(static_cast<double>(amounts[i]))) /
+        temperature;
+    shares[i] = below > 700 ? 0 : math::exp_minus((std::max)(below, 0.0));
+    sum += shares[i];
+  }
+  std::vector<std::uint32_t> weights(amounts.size());
+  std::uint32_t given = 0;
+  for (std::size_t i = 0; i < amounts.size(); ++i) {
+    shares[i] = shares[i] / sum * round;
+    if (amounts[i] == 0) continue;
+    weights[i] = (std::max)(static_cast<std::uint32_t>(shares[i]), 1U);
+    given += weights[i];
+  }
+  for (; given < round; ++given) {  // to the part that lacks most
+    std::size_t to = 0;
+    for (std::size_t i = 1; i < weights.size(); ++i) {
+      if (shares[i] - weights[i] > shares[to] - weights[to]) to = i;
+    }
+    ++weights[to];
+  }
+  for (; given > round; --given) --*std::max_element(weights.begin(), weights.end());
+  return weights;
+}
+
+static_assert(epoch_order<detail::mixture_order>);
+static_assert(sampler<mixture>);
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,445 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <penstock/core/error.hpp>
+#include <penstock/order/random.hpp>
+#include <penstock/order/sampler.hpp>
+#include <penstock/order/support/draw.hpp>
+#include <penstock/order/support/stages.hpp>
+#include <penstock/order/support/word_hash.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+/// The options of `prioritized`. Bad values throw `option_error` at its construction.
+struct prioritized_options {
+  /// Determines, with the step, the draws.
+  std::uint64_t seed = 0;
+  /// Samples of a step: the loader's `batch_size`, or the `global_batch` of a `sharded` over it.
+  std::size_t batch_size = 0;
+  /// Weights that are set in step s count from step s + lag on. At least 1, and more than the steps
+  /// that are drawn ahead: prefetch + 2, with a transfer prefetch + depth + 2.
+  std::uint64_t lag = 0;
+  /// Samples of an epoch, rounded up to whole steps; 0: as many as there are weights.
+  std::uint64_t draws = 0;
+};
+
+namespace detail {
+
+/// The weights of `prioritized` at one step, as a tree of sums, and a log that leads to the steps
+/// before and after it. Sums are integers: they do not depend on the order of changes.
+///
+/// `mutex_` guards all but options_, steps_ and scale_, which never change. An entry of the log
+/// holds the weight that is not in the tree: applied and undone by the same exchange.
+/// Source of the tree: Fenwick, "A new data structure for cumulative frequency tables", 1994.
+class priority_log {
+ public:
+  static constexpr float most_weight = 65'536;
+
+  /// Throws `option_error`.
+  priority_log(std::span<const float> weights, const prioritized_options& options)
+      : options_(options), weights_(weights.begin(), weights.end()), sums_(weights.size() + 1) {
+    const std::uint64_t n = weights.size();
+    if (n == 0 || n > 0xffffffffU) {
+      refuse_option("weights", {"expected 1 to 2^32 - 1, found ", n});
+    }
+    if (options.batch_size == 0) refuse_option("batch_size", {"must be at least 1, is 0"});
+    if (options.lag == 0 || options.lag > std::uint64_t{1} << 20) {
+      refuse_option("lag", {"must be 1 to 2^20 steps, is ", options.lag});
+    }
+    const std::uint64_t draws = options.draws == 0 ? n : options.draws;
+    steps_ = (draws - 1) / options.batch_size + 1;
+    if (draws > std::uint64_t{1} << 62 || options.batch_size > std::uint64_t{1} << 32) {
+      refuse_option("draws", {"more than 2^62, or batches above 2^32"});
+    }
+    // So that n weights of `most_weight` are below 2^63.
+    scale_ = std::bit_cast<double>(std::uint64_t{1023 + 46 - std::bit_width(n)} << 52);
+    for (std::uint64_t i = 0; i < n; ++i) require_weight(weights_[i], i);
+    sum_up();
+    // As many steps as may be drawn ahead, so that each is drawn once.
+    drawn_steps_.resize(static_cast<std::size_t>((std::min)(options.lag, std::uint64_t{64})), none);
+    drawn_.resize(drawn_steps_.size() * options.batch_size);
+  }
+
+  [[nodiscard]] const prioritized_options& options() const noexcept { return options_; }
+  [[nodiscard]] std::uint64_t weights() const noexcept { return weights_.size(); }
+  [[nodiscard]] std::uint64_t steps() const noexcept { return steps_; }
+
+  /// The step of `at`, counted over all epochs.
+  [[nodiscard]] std::uint64_t step_of(const training_place& at) const {
+    if (at.epoch < (std::uint64_t{1} << 62) / steps_ && at.step <= steps_) {
+      return at.epoch * steps_ + at.step;
+    }
+    refuse_option("at", {"step ", at.step, " of epoch ", at.epoch, ": an epoch has ", steps_,
+                         " steps, and all are below 2^62"});
+  }
+
+  /// Copies the draws of `out.size()` places of a step, from `first` on.
+  void draw(std::uint64_t step, std::size_t first, std::span<std::uint64_t> out) noexcept {
+    const std::scoped_lock lock{mutex_};
+    const auto slot = static_cast<std::size_t>(step % drawn_steps_.size());
+    std::uint64_t* const drawn = drawn_.data() + slot * options_.batch_size;
+    if (drawn_steps_[slot] != step) {
+      seek(step);
+      has_lost_ = has_lost_ || step < oldest_;
+      end_ = (std::max)(end_, step + 1);
+      drawn_steps_[slot] = step;
+      for (std::size_t i = 0; i < options_.batch_size; ++i) drawn[i] = draw_one(step, i);
+    }
+    std::copy_n(drawn + first, out.size(), out.begin());
+  }
+
+  void set(std::uint64_t step, std::span<const std::uint64_t> indices,
+           std::span<const float> weights) {
+    if (indices.size() != weights.size()) {
+      refuse_option("weights", {"expected one for each of the ", indices.size(), " indices, found ",
+                                weights.size()});
+    }
+    for (std::size_t i = 0; i < indices.size(); ++i) {
+      if (indices[i] >= weights_.size()) {
+        throw index_error("prioritized", indices[i], weights_.size());
+      }
+      require_weight(weights[i], indices[i]);
+    }
+    const std::scoped_lock lock{mutex_};
+    require_whole();
+    const std::uint64_t from = step + options_.lag;
+    if (from < end_) {
+      refuse_option("lag", {"what is set in step ", step, " counts from step ", from,
+                            " on, but step ", end_ - 1, " is drawn already: expected at least ",
+                            end_ - step, ", found ", options_.lag});
+    }
+    if (step < newest_) {
+      refuse_option("at", {"step ", step, " comes after step ", newest_,
+                           ": set weights in the order of steps, or load a state before"});
+    }
+    for (std::size_t i = 0; i < indices.size(); ++i) {
+      log_.push_back({from, indices[i], weights[i]});
+    }
+    newest_ = step;
+    forget_before(step);
+  }
+
+  [[nodiscard]] std::vector<std::byte> save(std::uint64_t step) {
+    const std::scoped_lock lock{mutex_};
+    require_whole();
+    if (step < oldest_) {
+      refuse_option("at", {"the weights of step ", step, " are not kept any more, those from step ",
+                           oldest_, " on are"});
+    }
+    seek(step);
+    // What was set in this step or later is set again by the run that loads the state.
+    std::size_t last = applied_;
+    while (last < log_.size() && log_[last].step < step + options_.lag) ++last;
+    std::vector<std::uint64_t> words(head_words + weight_words() + 3 * (last - applied_));
+    const auto head = head_of(step, last - applied_);
+    std::copy(head.begin(), head.end(), words.begin());
+    std::memcpy(words.data() + head_words, weights_.data(), weights_.size() * sizeof(float));
+    std::size_t at = head_words + weight_words();
+    for (std::size_t i = applied_; i < last; ++i) {
+      words[at++] = log_[i].step;
+      words[at++] = log_[i].index;
+      words[at++] = std::bit_cast<std::uint32_t>(log_[i].weight);
+    }
+    words.push_back(sum_of(words));
+    const auto bytes = std::as_bytes(std::span{words});
+    return {bytes.begin(), bytes.end()};
+  }
+
+  /// Returns the step. Throws `text_error` and `option_error`, and has changed nothing then.
+  std::uint64_t load(std::span<const std::byte> bytes) {
+    const auto fail = [](std::size_t word, const std::string& expected, const std::string& found) {
+      throw text_error("state of prioritized", 8 * word, expected, found);
+    };
+    const std::size_t count = bytes.size() / 8;
+    if (bytes.size() % 8 != 0 || count < head_words + weight_words() + 1) {
+      throw text_error("state of prioritized", bytes.size(),
+                       "a whole state of " + std::to_string(weights_.size()) + " weights",
+                       "the end");
+    }
+    std::vector<std::uint64_t> words(count);
+    std::memcpy(words.data(), bytes.data(), bytes.size());
+    const std::uint64_t sum = words.back();
+    words.pop_back();
+    const std::uint64_t step = words[6];
+    const auto head = head_of(step, words[7]);
+    if (words[0] != head[0]) fail(0, "a state of version 1", std::to_string(words[0]));
+    if (sum_of(words) != sum) {
+      fail(count - 1, "the checksum " + std::to_string(sum_of(words)), std::to_string(sum));
+    }
+    static constexpr const char* names[] = {"", "weights", "seed", "batch_size", "lag", "draws"};
+    for (std::size_t i = 1; i < 6; ++i) {
+      if (words[i] == head[i]) continue;
+      refuse_option(names[i], {words[i], " in the state, ", head[i], " here"});
+    }
+    if (step >> 62 != 0) fail(6, "a step below 2^62", std::to_string(step));
+    std::size_t at = head_words + weight_words();
+    if (words[7] != (words.size() - at) / 3 || (words.size() - at) % 3 != 0) {
+      fail(7, "three words for each change", std::to_string(words[7]) + " changes");
+    }
+    std::vector<float> weights(weights_.size());
+    std::memcpy(weights.data(), words.data() + head_words, weights.size() * sizeof(float));
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      if (!is_weight(weights[i])) {
+        fail(head_words + i / 2, "a weight from 0 to 65536", to_text(weights[i]));
+      }
+    }
+    std::vector<entry> log;
+    for (std::uint64_t before = step + 1; at < words.size(); before = words[at], at += 3) {
+      const float weight = std::bit_cast<float>(static_cast<std::uint32_t>(words[at + 2]));
+      if (words[at] < before || words[at] >= step + options_.lag) {
+        fail(at, "a step of the next ones, in order", std::to_string(words[at]));
+      }
+      if (words[at + 1] >= weights.size()) fail(at + 1, "an index", std::to_string(words[at + 1]));
+      if (words[at + 2] >> 32 != 0 || !is_weight(weight)) {
+        fail(at + 2, "a weight from 0 to 65536", std::to_string(words[at + 2]));
+      }
+      log.push_back({words[at], words[at + 1], weight});
+    }
+    const std::scoped_lock lock{mutex_};
+    weights_ = std::move(weights);
+    log_ = std::move(log);
+    sum_up();
+    std::fill(drawn_steps_.begin(), drawn_steps_.end(), none);
+    applied_ = 0;
+    oldest_ = end_ = newest_ = step;
+    has_lost_ = false;
+    return step;
+  }
+
+ private:
+  static constexpr std::size_t head_words = 8;
+  static constexpr std::uint64_t none = ~std::uint64_t{0};
+
+  struct entry {
+    std::uint64_t step;  // from which on it counts
+    std::uint64_t index;
+    float weight;
+  };
+
+  static bool is_weight(float weight) noexcept { return weight >= 0 && weight <= most_weight; }
+  static void require_weight(float weight, std::uint64_t index) {
+    if (is_weight(weight)) return;
+    refuse_option("weights",
+                  {"expected 0 to 65536, found ", to_text(weight), " for sample ", index});
+  }
+  void require_whole() const {
+    if (!has_lost_) return;
+    throw std::logic_error(
+        "prioritized: a step was drawn again whose weights are not kept any more: load the state "
+        "of a step before a loop goes back to it");
+  }
+
+  [[nodiscard]] std::vector<std::uint64_t> head_of(std::uint64_t step,
+                                                   std::uint64_t changes) const {
+    constexpr std::uint64_t name = 0x3149524F49525050;  // "PPRIORI1" in the bytes of a file
+    return {name,         weights_.size(), options_.seed, options_.batch_size,
+            options_.lag, options_.draws,  step,          changes};
+  }
+  [[nodiscard]] std::size_t weight_words() const noexcept { return (weights_.size() + 1) / 2; }
+  static std::uint64_t sum_of(std::span<const std::uint64_t> words) noexcept {
+    word_hash hash;
+    for (const std::uint64_t word : words) hash.add(word);
+    return hash.value();
+  }
+
+  [[nodiscard]] std::uint64_t units(float weight) const noexcept {
+    return static_cast<std::uint64_t>(double{weight} * scale_);
+  }
+  void sum_up() noexcept {
+    std::fill(sums_.begin(), sums_.end(), 0);
+    total_ = 0;
+    for (std::size_t i = 1; i < sums_.size(); ++i) {
+      sums_[i] += units(weights_[i - 1]);
+      total_ += units(weights_[i - 1]);
+      if (const std::size_t above = i + (i & (~i + 1)); above < sums_.size()) {
+        sums_[above] += sums_[i];
+      }
+    }
+  }
+  void exchange(entry& one) noexcept {
+    float& weight = weights_[static_cast<std::size_t>(one.index)];
+    const std::uint64_t more = units(one.weight) - units(weight);  // modulo 2^64
+    std::swap(weight, one.weight);
+    total_ += more;
+    for (auto i = static_cast<std::size_t>(one.index) + 1; i < sums_.size(); i += i & (~i + 1)) {
+      sums_[i] += more;
+    }
+  }
+  /// The tree of `step`, or the oldest one.
+  void seek(std::uint64_t step) noexcept {
+    while (applied_ > 0 && log_[applied_ - 1].step > step) exchange(log_[--applied_]);
+    while (applied_ < log_.size() && log_[applied_].step <= step) exchange(log_[applied_++]);
+  }
+  /// Keeps what leads to the trees from `lag` steps before `step` on. Not in every step, so that it
+  /// costs as much as the changes do.
+  void forget_before(std::uint64_t step) {
+    if (step < oldest_ + 2 * options_.lag) return;
+    oldest_ = step - options_.lag;
+    seek(oldest_);
+    log_.erase(log_.begin(), log_.begin() + static_cast<std::ptrdiff_t>(applied_));
+    applied_ = 0;
+  }
+
+  [[nodiscard]] std::uint64_t draw_one(std::uint64_t step, std::uint64_t place) const noexcept {
+    sample_generator gen{{.seed = options_.seed, .epoch = step, .stage = prioritized_stage}, place};
+    const std::uint64_t n = weights_.size();
+    if (total_ == 0) return uniform(gen, std::uint64_t{0}, n - 1);
+    std::uint64_t left = uniform(gen, std::uint64_t{0}, total_ - 1);
+    std::size_t found = 0;
+    for (std::size_t bit = std::bit_floor(static_cast<std::size_t>(n)); bit != 0; bit /= 2) {
+      if (found + bit <= n && sums_[found + bit] <= left) {
+        found += bit;
+        left -= sums_[found];
+      }
+    }
+    return found;
+  }
+
+  prioritized_options options_;
+  std::uint64_t steps_ = 0;  // of an epoch
+  double scale_ = 1;         // units of the sums in a weight of 1, a power of 2
+  std::mutex mutex_;
+  std::vector<float> weights_;
+  std::vector<std::uint64_t> sums_;
+  std::uint64_t total_ = 0;
+  std::vector<entry> log_;    // by steps
+  std::size_t applied_ = 0;   // of the log
+  std::uint64_t oldest_ = 0;  // the first step whose weights are known
+  std::uint64_t newest_ = 0;  // the last step in which weights were set
+  std::uint64_t end_ = 0;     // of the steps that are drawn
+  bool has_lost_ = false;     // a step was drawn by other weights than its own
+  std::vector<std::uint64_t> drawn_steps_;
+  std::vector<std::uint64_t> drawn_;
+};
+
+/// The draws of one epoch of `prioritized`. Refers to the weights of the sampler that made it.
+class prioritized_order {
+ public:
+  /// Those of `epoch`. Throws `option_error` beyond 2^62 steps.
+  prioritized_order(priority_log& log, std::uint64_t epoch)
+      : log_(&log), begin_(log.step_of({epoch, 0})) {}
+
+  /// Writes the samples from position `first` of the order on.
+  void fill(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
+    const std::uint64_t batch = log_->options().batch_size;
+    while (!out.empty()) {
+      const auto at = static_cast<std::size_t>(first % batch);
+      const auto count = (std::min)(out.size(), static_cast<std::size_t>(batch) - at);
+      log_->draw(begin_ + first / batch, at, out.first(count));
+      out = out.subspan(count);
+      first += count;
+    }
+  }
+
+ private:
+  priority_log* log_;
+  std::uint64_t begin_;  // of the epoch, in steps
+};
+
+}  // namespace detail
+
+/// Draws with replacement, by weights that the training sets: losses, pass rates.
+///
+///     ps::prioritized order{weights, {.seed = 1, .batch_size = 64, .lag = 8}};
+///     ps::loader loader{data, order, {.batch_size = 64, .prefetch = 4, .observe = {.indices = true}}};
+///     for (auto& batch : loader.epoch(0)) {
+///       ...                                                          // losses: one for each sample
+///       order.set({batch.epoch(), batch.number()}, batch.indices(), losses);
+///     }
+///
+/// What is set in step s counts from step s + lag on, no sooner and no later, so that no batch
+/// depends on how far a loader reads ahead. Where a step that it concerns has been drawn, because
+/// the lag is too short, `set` throws. A sample that is not set keeps its weight; the last of equal
+/// indices counts. With `sharded` every rank sets the weights of all ranks, in the same order.
+///
+/// Weights are 0 to 65536, in units of 2^-(46 - bits of n): 2^-26 for a million. 0 is not drawn; if
+/// all are 0, all are drawn alike. Memory: 12 bytes a sample, 24 for each weight set in the last
+/// 4 lag steps, 8 batch_size for each of lag steps, at most 64. A draw and a set take O(log n).
+///
+/// The weights are a part of the training's state: `save` with the loader's state, `load` before it
+/// resumes. Copies share the weights. Any thread may call `set` and `save`; a lock is taken for
+/// each chunk of samples, and held while a step is drawn. An order refers to the sampler: keep it or
+/// a copy alive as long as its orders, as a loader does; `order` of a temporary does not compile.
+class prioritized {
+ public:
+  /// Begins with `weights`, one for each sample. Throws `option_error`.
+  prioritized(std::span<const float> weights, const prioritized_options& options)
+      : log_(std::make_shared<detail::priority_log>(weights, options)) {}
+
+  [[nodiscard]] std::uint64_t size(std::uint64_t n) const {
+    require_size(n);
+    return log_->steps() * log_->options().batch_size;
+  }
+  [[nodiscard]] detail::prioritized_order order(std::uint64_t n, std::uint64_t epoch) const& {
+    require_size(n);
+    return {*log_, epoch};
+  }
+  detail::prioritized_order order(std::uint64_t n, std::uint64_t epoch) && = delete;
+
+  /// A hash of the options, for the states of loaders. The weights are not in it.
+  [[nodiscard]] std::uint64_t fingerprint() const noexcept {
+    detail::word_hash hash;
+    const auto& [seed, batch, lag, draws] = log_->options();
+    for (const std::uint64_t one : {log_->weights(), seed, std::uint64_t{batch}, lag, draws}) {
+      hash.add(one);
+    }
+    return hash.value();
+  }
+  /// Samples of a step over all ranks. A loader or a `sharded` with another number refuses it.
+  [[nodiscard]] std::size_t step_size() const noexcept { return log_->options().batch_size; }
+  /// The options.
+  [[nodiscard]] const prioritized_options& options() const noexcept { return log_->options(); }
+
+  /// Gives the samples `indices` the weights `weights` from the step `at` + lag on. Steps come in
+  /// order; a step may be set several times. Throws `option_error` for other weights, for an earlier
+  /// step than that of the last call, and where the lag is too short; `index_error`;
+  /// std::logic_error after a loop went back to a step whose weights are not kept any more.
+  void set(const training_place& at, std::span<const std::uint64_t> indices,
+           std::span<const float> weights) const {
+    log_->set(log_->step_of(at), indices, weights);
+  }
+
+  /// What a run whose next step is `at` needs, after all that was set in the steps before it: 4
+  /// bytes a sample, 24 for each weight that does not count yet, and 72. Little-endian, with a
+  /// checksum. Throws `option_error` if that is more than `lag` steps before the last `set`.
+  [[nodiscard]] std::vector<std::byte> save(const training_place& at) const {
+    return log_->save(log_->step_of(at));
+  }
+
+  /// Goes on from what `save` returned; returns its place. While no loop is running. Throws
+  /// `text_error` for damaged bytes and `option_error` for the state of other options, and has
+  /// changed nothing then.
+  training_place load(std::span<const std::byte> state) const {
+    const std::uint64_t step = log_->load(state);
+    return {step / log_->steps(), step % log_->steps()};
+  }
+
+ private:
+  void require_size(std::uint64_t n) const {
+    if (n == log_->weights()) return;
+    detail::refuse_option("weights", {"expected one for each of the dataset's ", n,
+                                      " samples, found ", log_->weights()});
+  }
+
+  std::shared_ptr<detail::priority_log> log_;
+};
+
+static_assert(epoch_order<detail::prioritized_order>);
+static_assert(sampler<prioritized>);
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,456 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <curl/curl.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <ctime>
+#include <exception>
+#include <memory>
+#include <new>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <penstock_ext/files/file_error.hpp>
+#include <penstock_ext/store/http/detail/answer.hpp>
+#include <penstock_ext/store/http/detail/body_sum.hpp>
+#include <penstock_ext/store/http/detail/curl_handles.hpp>
+#include <penstock_ext/store/http/detail/http_call.hpp>
+#include <penstock_ext/store/http/detail/http_service.hpp>
+#include <penstock_ext/store/http/detail/object_version.hpp>
+#include <penstock_ext/store/http/detail/request_plan.hpp>
+#include <penstock_ext/store/http/http_options.hpp>
+#include <penstock_ext/store/remote_error.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// How an attempt ended: with what was wanted, with an error that no attempt will mend, or, where
+/// both are empty, with `success` false: it may be made again.
+struct attempt_result {
+  bool success = false;
+  bool retry_with_get = false;  ///< HEAD does not tell: ask for the first byte
+  std::exception_ptr error = {};
+  std::string reason = {};  ///< of what may be made again
+  std::optional<std::chrono::milliseconds> retry_after = std::nullopt;
+};
+
+/// What a Retry-After line asks for: seconds, or a date.
+[[nodiscard]] inline std::optional<std::chrono::milliseconds> retry_after(const std::string& text) {
+  constexpr std::uint64_t most = 86'400;  // a day
+  if (const auto seconds = whole_number(text)) {
+    return std::chrono::seconds{static_cast<std::int64_t>((std::min)(*seconds, most))};
+  }
+  const std::time_t date = text.empty() ? -1 : ::curl_getdate(text.c_str(), nullptr);
+  if (date == -1) return std::nullopt;
+  const std::int64_t left = std::int64_t{date} - std::int64_t{std::time(nullptr)};
+  return std::chrono::seconds{std::clamp<std::int64_t>(left, 0, std::int64_t{most})};
+}
+
+/// Whether a transfer that ended so may be made again: no for what is wrong with the request, with
+/// certificates or with this libcurl.
+[[nodiscard]] inline bool may_pass(::CURLcode code) noexcept {
+  switch (code) {
+    case CURLE_COULDNT_RESOLVE_PROXY:
+    case CURLE_COULDNT_RESOLVE_HOST:
+    case CURLE_COULDNT_CONNECT:
+    case CURLE_WEIRD_SERVER_REPLY:
+    case CURLE_HTTP2:
+    case CURLE_PARTIAL_FILE:
+    case CURLE_OPERATION_TIMEDOUT:
+    case CURLE_SSL_CONNECT_ERROR:
+    case CURLE_GOT_NOTHING:
+    case CURLE_SEND_ERROR:
+    case CURLE_RECV_ERROR:
+    case CURLE_HTTP2_STREAM:
+    case CURLE_NO_CONNECTION_AVAILABLE:
+    case CURLE_AGAIN:
+      return true;
+    default:
+      return false;
+  }
+}
+
+/// What a request wants of the server.
+enum class request_kind {
+  range,   ///< bytes of an object, for the parts of a plan
+  header,  ///< HEAD: the size of an object
+  probe,   ///< the first byte, for the size in Content-Range: where HEAD does not tell
+  page,    ///< a whole body, as listings are
+};
+
+/// One request with all its attempts: what it asks for, what has come so far, and how an attempt
+/// ended. The reactor's, once it has been handed over.
+class http_request {
+ public:
+  static constexpr std::size_t longest_page = std::size_t{64} << 20U;
+  static constexpr std::size_t longest_error = 8192;
+
+  std::shared_ptr<http_call> call;
+  http_target target;
+  std::string object;  ///< its name in the store
+  request_kind kind = request_kind::range;
+  planned_request range = {};
+  bool checks_etag = true;
+  bool checks_modified = true;
+  bool checks_sums = true;
+  std::shared_ptr<std::string> page = {};              ///< where a page goes
+  std::shared_ptr<object_version> version_found = {};  ///< where a size goes
+
+  unsigned failures = 0;
+  std::string unmodified_since = {};  ///< goes with the next attempt; "": nothing does
+
+  // Of the attempt under way.
+  curl_easy easy = {};
+  curl_list lines = {};
+  http_answer answer = {};
+  std::uint64_t received = 0;        ///< bytes of the body
+  std::optional<body_sum> sum = {};  ///< of the body, where the server has said it
+  std::string error_body = {};       ///< the first bytes of an error's body
+  std::exception_ptr refusal = {};   ///< why the body was not taken
+  bool is_enough = false;            ///< the body was not taken, and need not be
+  std::chrono::steady_clock::time_point last_byte = {};
+  std::array<char, CURL_ERROR_SIZE> curl_words = {};
+
+  [[nodiscard]] std::uint64_t size() const noexcept { return range.end - range.begin; }
+  [[nodiscard]] const char* method() const noexcept {
+    return kind == request_kind::header ? "HEAD" : "GET";
+  }
+
+  /// An error about the object.
+  template <class E>
+  [[nodiscard]] std::exception_ptr problem(std::string expected, std::string found) const {
+    return std::make_exception_ptr(
+        E(target.shown(), range.begin, std::move(expected), std::move(found)));
+  }
+
+  /// What was wanted, for messages.
+  [[nodiscard]] std::string wanted() const {
+    if (kind == request_kind::page) return "a listing";
+    if (kind != request_kind::range) return "the size of the object";
+    return "bytes " + std::to_string(range.begin) + " to " + std::to_string(range.end);
+  }
+
+  /// Readies it and its handle, which is as new, for the next attempt.
+  void prepare(const http_options& options, const http_service& service) {
+    answer = {};
+    received = 0;
+    sum.reset();
+    error_body.clear();
+    refusal = {};
+    is_enough = false;
+    curl_words[0] = '\0';
+    last_byte = std::chrono::steady_clock::now();
+    if (page) page->clear();
+    CURL* const handle = easy.get();
+    set(handle, CURLOPT_URL, target.url().c_str());
+    set(handle, CURLOPT_PROTOCOLS_STR, "http,https");
+    set(handle, CURLOPT_REDIR_PROTOCOLS_STR, target.is_secure() ? "https" : "http,https");
+    set(handle, CURLOPT_FOLLOWLOCATION, options.most_redirects == 0 ? 0L : 1L);
+    set(handle, CURLOPT_MAXREDIRS, static_cast<long>(options.most_redirects));
+    set(handle, CURLOPT_SSL_VERIFYPEER, 1L);
+    set(handle, CURLOPT_SSL_VERIFYHOST, 2L);
+    if (!options.ca_file.empty()) set(handle, CURLOPT_CAINFO, options.ca_file.c_str());
+    // A connection for each request: that is what makes many requests fast, and one that is cut
+    // costs one request.
+    set(handle, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
+    set(handle, CURLOPT_NOSIGNAL, 1L);
+    set(handle, CURLOPT_PATH_AS_IS, 1L);
+    set(handle, CURLOPT_TCP_KEEPALIVE, 1L);
+    set(handle, CURLOPT_BUFFERSIZE, 128L * 1024);
+    set(handle, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(options.connect_timeout.count()));
+    set(handle, CURLOPT_USERAGENT, "penstock");
+    set(handle, CURLOPT_ERRORBUFFER, curl_words.data());
+    set(handle, CURLOPT_WRITEFUNCTION, &take_body);
+    set(handle, CURLOPT_WRITEDATA, static_cast<void*>(this));
+    set(handle, CURLOPT_HEADERFUNCTION, &take_line);
+    set(handle, CURLOPT_HEADERDATA, static_cast<void*>(this));
+    set(handle, CURLOPT_PRIVATE, static_cast<void*>(this));
+    if (kind == request_kind::header) {
+      set(handle, CURLOPT_NOBODY, 1L);
+    } else if (kind != request_kind::page) {
+      const std::string bytes = std::to_string(range.begin) + '-' + std::to_string(range.end - 1);
+      set(handle, CURLOPT_RANGE, bytes.c_str());
+    }
+    lines.reset();
+    for (const std::string& line : service.headers(method(), target)) append(lines, line);
+    if (!unmodified_since.empty()) append(lines, "If-Unmodified-Since: " + unmodified_since);
+    if (lines) set(handle, CURLOPT_HTTPHEADER, lines.get());
+  }
+
+  /// How the attempt ended that libcurl ends with `code`.
+  [[nodiscard]] attempt_result judge(::CURLcode code, const http_service& service) {
+    attempt_result result;
+    if (refusal) {
+      result.error = std::exchange(refusal, nullptr);
+      return result;
+    }
+    const bool ended_by_us = is_enough && code == CURLE_WRITE_ERROR;
+    if (code != CURLE_OK && !ended_by_us) {
+      if (may_pass(code)) {
+        result.reason = words_of(code);
+      } else if (code == CURLE_OUT_OF_MEMORY) {
+        result.error = std::make_exception_ptr(std::bad_alloc{});
+      } else if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE) {
+        result.error = problem<store_unreachable>(
+            wanted(),
+            words_of(code) + (is_for_another_host()
+                                  ? ": the certificate is sound and for another host: use a "
+                                    "name in the URL that the certificate has"
+                                  : ": name the file of the certificates in `ca_file`"));
+      } else if (code == CURLE_TOO_MANY_REDIRECTS ||
+                 (code == CURLE_UNSUPPORTED_PROTOCOL && answer.status / 100 == 3)) {
+        result.error = problem<bad_response>(
+            wanted(), words_of(code) + ": name the place that the redirects lead to");
+      } else {
+        result.error = problem<store_unreachable>(wanted(), words_of(code));
+      }
+      return result;
+    }
+    const int status = answer.status;
+    if (kind == request_kind::probe && status == 416 && answer.range && answer.range->total == 0U) {
+      *version_found = version();
+      result.success = true;
+      return result;
+    }
+    if (status != 200 && status != 206) return judge_status(service);
+
+    const object_version said = version();
+    if (kind == request_kind::range) {
+      if (received == 0) result.error = wrong_range();
+      const bool is_short = !result.error && received < size();
+      if (is_short && status == 200 && answer.is_chunked) {
+        // It has ended as it should: the object has no more bytes.
+        result.error = problem<file_truncated>(
+            wanted(), "an object of " + std::to_string(received) + " bytes");
+      } else if (is_short) {
+        result.reason = "a body of " + std::to_string(received) + " in place of " +
+                        std::to_string(size()) + " bytes";
+      } else if (!result.error && sum && !ended_by_us) {
+        result.reason = sum->difference().value_or("");
+      }
+      if (result.error || !result.reason.empty()) return result;
+    } else if (kind != request_kind::page) {
+      if (!said.size) {
+        if (kind == request_kind::header) {
+          result.retry_with_get = true;
+        } else {
+          result.error = problem<bad_response>("Content-Range with the object's size",
+                                               "an answer that does not say it");
+        }
+        return result;
+      }
+      *version_found = said;
+    }
+    result.success = true;
+    return result;
+  }
+
+  /// The error for an object that is not the one that was `before`.
+  [[nodiscard]] std::exception_ptr difference(const object_version& before,
+                                              const object_version& now) const {
+    std::string found = now.words() + new_store;
+    if (before.has_other_etag(now)) {
+      found += ", or set check_etag to false for a server that has several";
+    } else if (before.size == now.size || !before.size || !now.size) {
+      found += several_dates;
+    }
+    return problem<object_changed>(before.words() + ", as in an answer before", std::move(found));
+  }
+
+  /// libcurl's words for how a transfer ended.
+  [[nodiscard]] std::string words_of(::CURLcode code) const {
+    // Words about a URL may show all of it, and those about a proxy its password.
+    const std::string_view said = curl_words.data();
+    const bool is_secret = code == CURLE_URL_MALFORMAT || code == CURLE_COULDNT_RESOLVE_PROXY ||
+                           said.starts_with("Unsupported proxy");
+    return said.empty() || is_secret ? ::curl_easy_strerror(code) : std::string{said};
+  }
+
+  /// Whether a part of an object came whose version nothing but the size tells.
+  [[nodiscard]] bool is_unversioned(const object_version& said) const noexcept {
+    return kind == request_kind::range && said.etag.empty() && said.modified.empty() &&
+           !(said.size && size() == *said.size);
+  }
+
+  /// What the answer says about the object.
+  [[nodiscard]] object_version version() const {
+    object_version said;
+    if (answer.status == 206 || answer.status == 416) {
+      if (answer.range) said.size = answer.range->total;
+    } else if (answer.status == 200 && kind != request_kind::page) {
+      said.size = answer.length;
+    }
+    if (checks_etag) said.etag = object_version::kept(answer.etag);
+    if (checks_modified) said.modified = object_version::kept(answer.modified);
+    return said;
+  }
+
+ private:
+  static constexpr const char* new_store = ": make a new store for the object as it is now";
+  static constexpr const char* several_dates =
+      ", or set check_modified to false for a server that has several dates for one object";
+
+  // Takes a piece of a body; false ends the attempt.
+  [[nodiscard]] bool take(std::span<const std::byte> bytes) {
+    last_byte = std::chrono::steady_clock::now();
+    const std::uint64_t position = received;
+    received += bytes.size();
+    const std::string_view text{reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+    if (answer.status != 200 && answer.status != 206) {
+      error_body.append(text.substr(0, longest_error - error_body.size()));
+      return true;
+    }
+    if (kind == request_kind::page) {
+      if (page->size() + text.size() > longest_page) {
+        refusal = problem<bad_response>("a listing of at most 64 MiB", "a longer one");
+        return false;
+      }
+      page->append(text);
+      return true;
+    }
+    if (kind != request_kind::range) {
+      // A server without ranges sends all of the object.
+      is_enough = true;
+      return answer.status == 206 && received <= 1;
+    }
+    if (position == 0) refusal = wrong_range();
+    if (!refusal && received > size()) {
+      refusal = problem<bad_response>(wanted(), "a body that goes on after them");
+    }
+    if (refusal) return false;
+    if (position == 0 && checks_sums) {
+      if (auto said = answer.digest_of_body()) sum.emplace(std::move(*said));
+    }
+    if (sum) sum->add(bytes);
+    if (call->deliver(range, range.begin + position, bytes)) return true;
+    is_enough = true;
+    return false;
+  }
+
+  // libcurl's call for a piece of a body. Another number than it was given ends the attempt.
+  static std::size_t take_body(char* bytes, std::size_t one, std::size_t count,
+                               void* request) noexcept {
+    auto& taking = *static_cast<http_request*>(request);
+    try {
+      const std::size_t size = one * count;
+      return taking.take({reinterpret_cast<const std::byte*>(bytes), size}) ? size : size + 1;
+    } catch (...) {
+      taking.refusal = std::current_exception();
+      return one * count + 1;
+    }
+  }
+
+  // libcurl's call for a line of an answer's header.
+  static std::size_t take_line(char* text, std::size_t one, std::size_t count,
+                               void* request) noexcept {
+    auto& taking = *static_cast<http_request*>(request);
+    try {
+      taking.last_byte = std::chrono::steady_clock::now();
+      taking.answer.add_line({text, one * count});
+      return one * count;
+    } catch (...) {
+      taking.refusal = std::current_exception();
+      return one * count + 1;
+    }
+  }
+
+  // Why the body of this answer is not the range that was asked for; nothing where it is.
+  [[nodiscard]] std::exception_ptr wrong_range() const {
+    if (answer.status == 206) {
+      if (!answer.range || answer.range->begin == answer.range->end) {
+        return problem<bad_response>(
+            "a Content-Range for " + wanted(),
+            answer.has_range ? "one that can't be read" : "206 Partial Content without one");
+      }
+      const content_range& said = *answer.range;
+      if (said.total && *said.total < range.end) {
+        return problem<file_truncated>(wanted(),
+                                       "an object of " + std::to_string(*said.total) + " bytes");
+      }
+      if (said.begin != range.begin || said.end != range.end) {
+        return problem<bad_response>(wanted(), "Content-Range: bytes " +
+                                                   std::to_string(said.begin) + " to " +
+                                                   std::to_string(said.end));
+      }
+      return {};
+    }
+    // All of the object: right only where that is what was asked for.
+    if (range.begin == 0 && answer.length.value_or(range.end) == range.end) return {};
+    if (answer.length && *answer.length < range.end) {
+      return problem<file_truncated>(wanted(),
+                                     "an object of " + std::to_string(*answer.length) + " bytes");
+    }
+    return problem<bad_response>(
+        wanted(), "the whole object: the server has no ranges, without which nothing can be read");
+  }
+
+  // How it ended by an answer with a status that is no success.
+  [[nodiscard]] attempt_result judge_status(const http_service& service) const {
+    const int status = answer.status;
+    const service_error said = service.error_of(answer, error_body);
+    std::string found = "HTTP " + std::to_string(status);
+    if (!said.code.empty()) found += ", " + said.code;
+    attempt_result result;
+    if (said.is_transient || status == 408 || status == 429 || status == 500 || status == 502 ||
+        status == 503 || status == 504) {
+      result.reason = found;
+      result.retry_after = retry_after(answer.retry_after);
+      return result;
+    }
+    const auto remedy = [&](const char* usual) {
+      return found + ": " + (said.remedy.empty() ? usual : said.remedy);
+    };
+    // Some have no HEAD, some allow GET alone, and the reason of a refusal is in a body.
+    if (kind == request_kind::header &&
+        (status == 400 || status == 403 || status == 405 || status == 501)) {
+      result.retry_with_get = true;
+    } else if (said.is_denied || status == 401 || status == 403) {
+      result.error =
+          problem<access_denied>(wanted(), remedy("check the credentials, and what they may read"));
+    } else if (said.is_missing || status == 404 || status == 410) {
+      result.error =
+          problem<object_missing>(wanted(), remedy("check the store and the object's name"));
+    } else if (status == 412 && !unmodified_since.empty()) {
+      result.error = problem<object_changed>(
+          "an object with Last-Modified: " + unmodified_since + ", as in an answer before",
+          found + ", " + version().words() + new_store + several_dates);
+    } else if (status == 416) {
+      result.error = problem<file_truncated>(
+          wanted(), answer.range && answer.range->total
+                        ? "an object of " + std::to_string(*answer.range->total) + " bytes"
+                        : found);
+    } else {
+      result.error = problem<bad_response>(
+          wanted(), remedy(status >= 300 && status < 400
+                               ? "a redirect that is not followed: name the place it leads to"
+                               : "the server does not do this"));
+    }
+    return result;
+  }
+
+  // Whether a certificate that was refused has been trusted, and has other names than the URL's
+  // host. libcurl has one code for both; its TLS libraries say which by words.
+  [[nodiscard]] bool is_for_another_host() const {
+    const std::string_view said = curl_words.data();
+    for (const char* const words : {"target host name", "does not match", "no alternative cert"}) {
+      if (said.find(words) != std::string_view::npos) return true;
+    }
+    return false;
+  }
+};
+
+/// A request on its way through the reactor.
+using request_ptr = std::unique_ptr<http_request>;
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include <penstock/core/error.hpp>
+#include <penstock/core/version.hpp>
+#include <penstock/order/support/word_hash.hpp>
+#include <penstock/threads/worker_pool.hpp>
+#include <penstock_ext/files/file_error.hpp>
+#include <penstock_ext/files/support/sums.hpp>
+#include <penstock_ext/files/support/system_file.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// The start of a file of lengths. Numbers have the byte order of the machine that wrote it; one of
+/// another order is refused by its version. After it come `count` lengths of 4 bytes.
+struct lengths_header {
+  char magic[8];
+  std::uint64_t version;
+  std::uint64_t count;        ///< samples
+  std::uint64_t fingerprint;  ///< of the dataset
+  std::uint64_t sum;          ///< over the numbers above and the lengths
+  std::uint64_t unused[3];
+};
+static_assert(sizeof(lengths_header) == 64);
+
+inline constexpr std::string_view lengths_magic{"psLENGTH", 8};
+
+[[nodiscard]] inline std::uint64_t sum_of(const lengths_header& head,
+                                          std::span<const std::byte> lengths) noexcept {
+  word_hash hash{checksum(lengths)};
+  for (const std::uint64_t word : {head.version, head.count, head.fingerprint}) hash.add(word);
+  return hash.value();
+}
+
+/// The header of a file of these bytes, whose path is for messages. Throws `file_truncated`,
+/// `file_format_error` and `file_corrupt`.
+[[nodiscard]] inline lengths_header lengths_header_of(std::span<const std::byte> bytes,
+                                                      const std::string& path) {
+  const std::string_view start{reinterpret_cast<const char*>(bytes.data()),
+                               (std::min)(bytes.size(), lengths_magic.size())};
+  if (start != lengths_magic.substr(0, start.size())) {
+    throw file_format_error(path, 0, "kept lengths, which start with psLENGTH", "other bytes");
+  }
+  lengths_header head{};
+  if (bytes.size() < sizeof head) {
+    throw file_truncated(path, bytes.size(), "a header of 64 bytes", "the end of the file");
+  }
+  std::memcpy(&head, bytes.data(), sizeof head);
+  if (head.version != 1) {
+    throw file_format_error(path, offsetof(lengths_header, version), "version 1",
+                            std::to_string(head.version));
+  }
+  const std::uint64_t room = bytes.size() - sizeof head;
+  if (head.count > room / sizeof(std::uint32_t)) {
+    throw file_truncated(path, bytes.size(), std::to_string(head.count) + " lengths of 4 bytes",
+                         "the end of the file");
+  }
+  if (head.count * sizeof(std::uint32_t) != room) {
+    throw file_format_error(path, offsetof(lengths_header, count), "as many lengths as there are",
+                            std::to_string(head.count));
+  }
+  if (sum_of(head, bytes.subspan(sizeof head)) != head.sum) {
+    throw file_corrupt(path, offsetof(lengths_header, sum), "the sum of the file's lengths",
+                       "another: the file is damaged, remove it");
+  }
+  return head;
+}
+
+}  // namespace detail
+
+/// The lengths of a dataset's samples, in a file that `keep_lengths` has made: 64 bytes and 4 a
+/// sample. For data that have to be read for their lengths, of which the orders `by_tokens` and
+/// `bucketed` and the `length` of a dataset then only look at memory.
+///
+///     const ps::kept_lengths lengths = ps::keep_lengths(
+///         "texts.lengths", texts.size(),
+///         [&](std::uint64_t i) { return tokenize(texts.text(i)).size(); },
+///         {.fingerprint = version_of_texts, .workers = 8});
+///     ps::by_tokens order{lengths, {.seed = 1, .most = 16'384}};
+///
+/// The file is mapped, so the processes of a machine share its memory. It must not change meanwhile:
+/// truncating it ends the process. Movable, not copyable. Any number of threads may read.
+class kept_lengths {
+ public:
+  /// Opens a file, and reads it once for its sum. Throws `file_unreadable`, `file_truncated`,
+  /// `file_format_error`, and `file_corrupt` if the sum is another.
+  explicit kept_lengths(std::string path)
+      : file_(std::move(path)), head_(detail::lengths_header_of(file_.bytes(), file_.path())) {}
+
+  /// Opens a file of the lengths of `count` samples of the dataset with this fingerprint. Throws as
+  /// above, `length_mismatch`, and `file_format_error` for another fingerprint.
+  kept_lengths(std::string path, std::uint64_t count, std::uint64_t fingerprint)
+      : kept_lengths(std::move(path)) {
+    if (count != size()) {
+      throw length_mismatch(file_.path(), offsetof(detail::lengths_header, count),
+                            "the lengths of " + std::to_string(count) + " samples",
+                            std::to_string(size()) + ": remove the file, to have it made again");
+    }
+    if (fingerprint != this->fingerprint()) {
+      throw file_format_error(file_.path(), offsetof(detail::lengths_header, fingerprint),
+                              "the lengths of dataset " + std::to_string(fingerprint),
+                              "those of " + std::to_string(this->fingerprint()) +
+                                  ": remove the file, to have it made again");
+    }
+  }
+
+  kept_lengths(kept_lengths&&) = default;
+  kept_lengths& operator=(kept_lengths&&) = delete;
+
+  /// The number of samples.
+  [[nodiscard]] std::size_t size() const noexcept { return static_cast<std::size_t>(head_.count); }
+  /// The lengths, by sample. They belong to the mapped file: valid as long as this object or what
+  /// it is moved to.
+  [[nodiscard]] const std::uint32_t* data() const noexcept {
+    return reinterpret_cast<const std::uint32_t*>(file_.bytes().data() + sizeof head_);
+  }
+  [[nodiscard]] const std::uint32_t* begin() const noexcept { return data(); }
+  [[nodiscard]] const std::uint32_t* end() const noexcept { return data() + size(); }
+  /// The length of sample `index` < size().
+  [[nodiscard]] std::uint32_t operator[](std::uint64_t index) const noexcept {
+    return data()[index];
+  }
+  /// The number that stands for the dataset.
+  [[nodiscard]] std::uint64_t fingerprint() const noexcept { return head_.fingerprint; }
+  /// The file.
+  [[nodiscard]] const std::string& path() const noexcept { return file_.path(); }
+
+ private:
+  detail::mapped_file file_;
+  detail::lengths_header head_;
+};
+
+/// The options of `keep_lengths`.
+struct keep_lengths_options {
+  /// A number that changes with the dataset, such as a hash of its files' names, sizes and times.
+  std::uint64_t fingerprint = 0;
+  /// Threads that ask for lengths, at least 1.
+  std::size_t workers = 1;
+};
+
+/// Opens the lengths in the file `path`, or makes it: asks for `length(index)` of all `count`
+/// samples, from `workers` threads at once, and writes them. The file appears whole or not at all:
+/// it is written beside its path and renamed. Where several processes make it at once, each writes
+/// the same.
+///
+/// Memory while it is made: 4 bytes a sample. Throws what opening does, for a file of another
+/// dataset too; what `length` throws, the first of it; `option_error` for 0 workers or a length
+/// above 2^32 - 1; and `file_unreadable` if the file can't be written.
+template <class Length>
+  requires requires(const Length& length, std::uint64_t index) {
+    { length(index) } -> std::convertible_to<std::uint64_t>;
+  }
+[[nodiscard]] kept_lengths keep_lengths(const std::string& path, std::uint64_t count,
+                                        const Length& length,
+                                        const keep_lengths_options& options = {}) {
+  if (options.workers == 0) throw option_error("workers", "must be at least 1, is 0");
+  if (::access(path.c_str(), F_OK) == 0) return {path, count, options.fingerprint};
+  detail::lengths_header head{};
+  std::string bytes(sizeof head + static_cast<std::size_t>(count) * sizeof(std::uint32_t), '\0');
+  char* const lengths = bytes.data() + sizeof head;
+  // Relaxed, both: samples are taken once each, and the threads are joined before the bytes are
+  // read.
+  std::atomic<std::uint64_t> next{0};
+  std::atomic<bool> has_failed{false};
+  const auto work = [&](const std::stop_token&, std::size_t) {
+    constexpr std::uint64_t some = 64;
+    try {
+      for (;;) {
+        const std::uint64_t begin = next.fetch_add(some, std::memory_order_relaxed);
+        if (begin >= count || has_failed.load(std::memory_order_relaxed)) return;
+        for (std::uint64_t i = begin; i < (std::min)(begin + some, count); ++i) {
+          const auto found = static_cast<std::uint64_t>(length(i));
+          const auto kept = static_cast<std::uint32_t>(found);
+          if (kept != found) {
+            throw option_error("length", "expected at most 2^32 - 1, found " +
+                                             std::to_string(found) + " of sample " +
+                                             std::to_string(i));
+          }
+          std::memcpy(lengths + i * sizeof kept, &kept, sizeof kept);
+        }
+      }
+    } catch (...) {
+      has_failed.store(true, std::memory_order_relaxed);
+      throw;
+    }
+  };
+  {
+    const auto wake = [] {};
+    worker_pool<decltype(work), decltype(wake)> pool{options.workers, work, wake};
+    pool.stop();  // the work does not look at its token: it goes on to the end
+    pool.rethrow();
+  }
+  std::memcpy(head.magic, detail::lengths_magic.data(), detail::lengths_magic.size());
+  head.version = 1;
+  head.count = count;
+  head.fingerprint = options.fingerprint;
+  head.sum = detail::sum_of(
+      head, std::as_bytes(std::span{bytes.data(), bytes.size()}).subspan(sizeof head));
+  std::memcpy(bytes.data(), &head, sizeof head);
+  if (const int wrong = detail::write_whole_file(path, bytes)) {
+    throw file_unreadable(path, 0, "a file that can be written",
+                          std::system_category().message(wrong));
+  }
+  return {path, count, options.fingerprint};
+}
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock_ext/text/kept_lengths.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <penstock/order/bucketed.hpp>
+#include <penstock/order/by_tokens.hpp>
+
+#include "support/catch.hpp"
+#include "support/temp_dir.hpp"
+
+namespace ps = penstock;
+
+namespace {
+
+std::uint64_t length_of(std::uint64_t index) { return index * index % 1009; }
+
+std::uint64_t not_asked(std::uint64_t) { throw std::logic_error("asked for a kept length"); }
+
+test::file_bytes bytes_of(const std::string& path) {
+  std::ifstream file{path, std::ios::binary};
+  return {std::istreambuf_iterator<char>{file}, {}};
+}
+
+/// The text of what opening the file throws.
+template <class Error>
+std::string refusal(const std::string& path) {
+  try {
+    const ps::kept_lengths lengths{path};
+  } catch (const Error& error) {
+    return std::string{error.what()}.substr(path.size());
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("lengths are asked for once, by any number of workers, and kept", "[text]") {
+  const test::temp_dir folder;
+  for (const std::uint64_t count : {0U, 1U, 64U, 1000U}) {
+    for (const std::size_t workers : {1U, 3U}) {
+      const std::string path = folder.path(std::to_string(count) + "-" + std::to_string(workers));
+      std::vector<std::atomic<int>> asked(count);
+      const ps::keep_lengths_options options{.fingerprint = 7, .workers = workers};
+      const auto made = ps::keep_lengths(
+          path, count,
+          [&](std::uint64_t i) {
+            ++asked[i];
+            return length_of(i);
+          },
+          options);
+      CHECK(std::all_of(asked.begin(), asked.end(), [](const auto& one) { return one == 1; }));
+      CHECK(std::filesystem::file_size(path) == 64 + 4 * count);
+      const auto kept = ps::keep_lengths(path, count, not_asked, options);
+      REQUIRE(kept.size() == count);
+      for (std::uint64_t i = 0; i < count; ++i) REQUIRE(kept[i] == length_of(i));
+      CHECK(std::equal(kept.begin(), kept.end(), made.begin(), made.end()));
+      CHECK(kept.fingerprint() == 7);
+    }
+  }
+}
+
+TEST_CASE("orders take kept lengths as they are", "[text]") {
+  const test::temp_dir folder;
+  const auto lengths = ps::keep_lengths(folder.path("l"), 500, length_of);
+  const ps::by_tokens order{lengths, {.seed = 1, .most = 2000}};
+  const ps::by_tokens same{500, length_of, {.seed = 1, .most = 2000}};
+  CHECK(order.fingerprint() == same.fingerprint());
+  const ps::bucketed buckets{lengths, {.seed = 1, .batch_size = 8}};
+  CHECK(buckets.size(500) == 500);
+}
+
+TEST_CASE("a pass that fails leaves no file", "[text][fault:files-19]") {
+  const test::temp_dir folder;
+  const std::string path = folder.path("lengths");
+  const auto fails = [](std::uint64_t i) -> std::uint64_t {
+    if (i == 77) throw std::runtime_error("sample 77");
+    return 1;
+  };
+  CHECK_THROWS_MATCHES(ps::keep_lengths(path, 1000, fails, {.workers = 3}), std::runtime_error,
+                       Catch::Matchers::Message("sample 77"));
+  const auto long_one = [](std::uint64_t i) { return i == 3 ? std::uint64_t{1} << 32 : 0; };
+  CHECK_THROWS_MATCHES(
+      ps::keep_lengths(path, 1000, long_one), ps::option_error,
+      Catch::Matchers::Message("length: expected at most 2^32 - 1, found 4294967296 of sample 3"));
+  CHECK(std::filesystem::is_empty(folder.path("")));
+  CHECK_THROWS_AS(ps::keep_lengths(folder.path("no/folder"), 3, length_of), ps::file_unreadable);
+  CHECK_THROWS_AS(ps::keep_lengths(path, 3, length_of, {.workers = 0}), ps::option_error);
+}
+
+TEST_CASE("the lengths of another dataset are refused", "[text][fault:files-19]") {
+  const test::temp_dir folder;
+  const std::string path = folder.path("lengths");
+  static_cast<void>(ps::keep_lengths(path, 10, length_of, {.fingerprint = 7}));
+  CHECK_THROWS_MATCHES(
+      ps::keep_lengths(path, 11, length_of, {.fingerprint = 7}), ps::length_mismatch,
+      Catch::Matchers::Message(path + ": at byte 16: expected the lengths of 11 samples, found 10: "
+                                      "remove the file, to have it made again"));
+  CHECK_THROWS_MATCHES(
+      ps::keep_lengths(path, 10, length_of, {.fingerprint = 8}), ps::file_format_error,
+      Catch::Matchers::Message(path + ": at byte 24: expected the lengths of dataset 8, found "
+                                      "those of 7: remove the file, to have it made again"));
+}
+
+TEST_CASE("any damaged byte of kept lengths is found", "[text][fault:files-19]") {
+  const test::temp_dir folder;
+  const std::string path = folder.path("lengths");
+  static_cast<void>(ps::keep_lengths(path, 50, length_of, {.fingerprint = 7}));
+  const test::file_bytes whole = bytes_of(path);
+  for (std::size_t at = 0; at < whole.size(); ++at) {
+    if (at >= 40 && at < 64) continue;  // unused
+    auto damaged = whole;
+    damaged[at] ^= 0x10U;
+    const std::string other = folder.write("damaged", damaged);
+    CAPTURE(at);
+    REQUIRE(!refusal<ps::file_error>(other).empty());
+  }
+  for (std::size_t size = 0; size < whole.size(); ++size) {
+    const std::string cut =
+        folder.write("cut", {whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size)});
+    CAPTURE(size);
+    REQUIRE(!refusal<ps::file_truncated>(cut).empty());
+  }
+  auto longer = whole;
+  longer.push_back(0);
+  CHECK(refusal<ps::file_format_error>(folder.write("longer", longer)) ==
+        ": at byte 16: expected as many lengths as there are, found 50");
+  auto damaged = whole;
+  damaged[64] ^= 1U;
+  CHECK(refusal<ps::file_corrupt>(folder.write("damaged", damaged)) ==
+        ": at byte 32: expected the sum of the file's lengths, found another: the file is damaged, "
+        "remove it");
+}
