@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // What the bus gives and what the transfer makes of it, on a GPU: bandwidth over sizes both ways,
-// copies beside a kernel, the time of the consumer's thread at tiny batches and of each call of the
-// runtime, fed steps beside resident ones, and the cost of pinning.
+// copies beside a kernel, bulk uploads beside one copy, the time of the consumer's thread at tiny
+// batches and of each call of the runtime, fed steps beside resident ones, and the cost of pinning.
 //
 //   penstock_cuda_transfer_bench [--json FILE] [--quick]
 //
@@ -32,6 +32,7 @@
 #include <penstock/cuda.hpp>
 #include <penstock/cuda/on_device.cuh>
 #include <penstock/memory/registered_memory.hpp>
+#include <penstock/transfer/bulk.hpp>
 #include <penstock/transfer/results.hpp>
 
 #include "program.hpp"
@@ -244,6 +245,45 @@ void download(const ps::cuda_device& device, bench::rows& out, bool quick) {
           }}},
         [&](double seconds) { return static_cast<double>(bytes) * count * 1e-9 / seconds; });
   }
+}
+
+/// Weights out of ordinary memory through the ring of a bulk transfer, and back, beside one copy.
+void bulk(const ps::cuda_device& device, bench::rows& out, bool quick) {
+  const auto stream = device.make_stream();
+  const std::size_t bytes = std::size_t{quick ? 8U : 512U} << 20;
+  const slab there{device, bytes, ps::detail::memory_kind::device};
+  std::vector<std::byte> here(bytes, std::byte{1});
+  const auto copied = [&](const std::byte* from, const std::shared_ptr<plain_pinned>& memory) {
+    return std::function<double()>{[&, from, memory] {
+      const auto begin = clock_type::now();
+      must(cudaMemcpy(there.data(), from, bytes, cudaMemcpyHostToDevice));
+      return bench::seconds_since(begin);
+    }};
+  };
+  const auto moved = [&](std::size_t workers, bool is_upload) {
+    auto copier = std::make_shared<ps::bulk_copier<ps::cuda_device>>(
+        device, ps::bulk_options{.workers = workers});
+    return std::function<double()>{[&, copier, is_upload] {
+      const std::span<std::byte> weights{there.data(), bytes};
+      const auto begin = clock_type::now();
+      auto on_its_way = is_upload ? copier->upload(stream, weights, ps::memory_source{here})
+                                  : copier->download(stream, ps::memory_sink{here}, weights);
+      on_its_way.wait();
+      return bench::seconds_since(begin);
+    }};
+  };
+  out.compare("bulk", static_cast<double>(bytes), quick ? 1 : 3, "GB/s",
+              {{"one pinned cudaMemcpy",
+                [&] {
+                  auto memory = std::make_shared<plain_pinned>(bytes);
+                  return copied(memory->data, memory);
+                }},
+               {"one pageable cudaMemcpy", [&] { return copied(here.data(), nullptr); }},
+               {"upload, 2 workers", [&] { return moved(2, true); }},
+               {"upload, 4 workers", [&] { return moved(4, true); }},
+               {"upload, 8 workers", [&] { return moved(8, true); }},
+               {"download, 4 workers", [&] { return moved(4, false); }}},
+              [&](double seconds) { return static_cast<double>(bytes) * 1e-9 / seconds; });
 }
 
 bench::measurement in_us(bench::measurement seconds, std::uint64_t count = 1) {
@@ -802,6 +842,7 @@ int main(int argc, char** argv) {
     out.group("fed", [&] { fed_steps(device, out, quick); });
     out.group("bandwidth", [&] { bandwidth(device, out, quick); });
     out.group("download", [&] { download(device, out, quick); });
+    out.group("bulk", [&] { bulk(device, out, quick); });
     out.group("calls", [&] { calls(device, out, quick); });
     out.group("choices", [&] { choices(device, out, quick); });
     out.group("pinning", [&] { pinning(device, out, quick); });

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: BSL-1.0
+// How near bulk transfers come to the slowest of bus, storage and worker threads: the time of an
+// upload and of a download of 256 MiB over what that one takes alone.
+//
+//   build/bench/bench/penstock_bulk_bench [--json FILE]
+//
+// The bus is the CPU device's modelled one; a medium of so many MB a second for each thread, a disk
+// or the memcpy of a thread, waits and does not burn. `bus_alone` is one copy of the whole out of
+// page-locked memory, `medium_alone` the threads without device and copies. The ring is taken
+// before, as a `bulk_copier` has it; `whole_upload` takes and frees it too. `sum` is what a
+// checkpoint's sum costs one thread.
+#include <benchmark/benchmark.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <penstock/memory/support/slab.hpp>
+#include <penstock/transfer/bulk.hpp>
+#include <penstock_ext/files/support/sums.hpp>
+
+#include "support/program.hpp"
+
+namespace {
+
+namespace ps = penstock;
+using clock_type = std::chrono::steady_clock;
+
+constexpr std::size_t bytes = std::size_t{256} << 20;
+constexpr std::size_t piece = std::size_t{1} << 20;
+
+/// Waits as long as a medium of so many bytes a second takes; a late return makes the next one
+/// shorter.
+void wait_for(std::size_t count, double rate) {
+  thread_local std::chrono::nanoseconds late{0};
+  thread_local bool is_exact = false;
+  if (!is_exact) ::prctl(PR_SET_TIMERSLACK, 1UL);  // the kernel may otherwise add 50 us
+  is_exact = true;
+  const std::chrono::duration<double> span{static_cast<double>(count) / rate};
+  const auto until =
+      clock_type::now() + std::chrono::duration_cast<std::chrono::nanoseconds>(span) - late;
+  std::this_thread::sleep_until(until);
+  late = clock_type::now() - until;
+}
+
+/// A source and sink that waits; 0: host memory, as fast as it is.
+struct medium {
+  double rate;
+  std::span<std::byte> memory;
+  [[nodiscard]] std::uint64_t size() const { return memory.size(); }
+  void read(std::uint64_t offset, std::span<std::byte> out) const {
+    if (rate > 0) return wait_for(out.size(), rate);
+    std::memcpy(out.data(), memory.data() + offset, out.size());
+  }
+  void write(std::uint64_t offset, std::span<const std::byte> from) const {
+    if (rate > 0) return wait_for(from.size(), rate);
+    std::memcpy(memory.data() + offset, from.data(), from.size());
+  }
+  void finish() const {}
+};
+
+struct point {
+  std::int64_t bus;     // MB a second
+  std::int64_t medium;  // likewise, of each thread; 0: host memory
+  std::int64_t workers;
+};
+constexpr std::int64_t mega = 1'000'000;
+
+std::vector<std::byte>& host_memory() {
+  static std::vector<std::byte> memory(bytes, std::byte{1});
+  return memory;
+}
+std::vector<std::byte>& device_memory() {
+  static std::vector<std::byte> memory(bytes, std::byte{2});
+  return memory;
+}
+
+template <class Call>
+double seconds_of(const Call& call) {
+  const auto begin = clock_type::now();
+  call();
+  return std::chrono::duration<double>{clock_type::now() - begin}.count();
+}
+
+ps::cpu_device device_of(std::int64_t bus) {
+  return ps::cpu_device{{.copy_bytes_per_second = static_cast<double>(bus * mega)}};
+}
+
+void transfer(benchmark::State& state, const point& at, bool is_upload, bool is_whole) {
+  const ps::cpu_device device = device_of(at.bus);
+  const auto stream = device.make_stream();
+  const ps::bulk_options options{.workers = static_cast<std::size_t>(at.workers),
+                                 .piece_bytes = piece};
+  const medium end{static_cast<double>(at.medium * mega), host_memory()};
+  ps::bulk_copier copier{device, options};
+  for (auto _ : state) {
+    state.SetIterationTime(seconds_of([&] {
+      if (is_whole) {
+        ps::upload(device, stream, std::span{device_memory()}, end, options).wait();
+      } else if (is_upload) {
+        copier.upload(stream, std::span{device_memory()}, end).wait();
+      } else {
+        copier.download(stream, end, std::span<const std::byte>{device_memory()}).wait();
+      }
+    }));
+  }
+}
+
+void bus_alone(benchmark::State& state, std::int64_t bus) {
+  const ps::cpu_device device = device_of(bus);
+  const auto stream = device.make_stream();
+  const ps::detail::slab<ps::cpu_device> pinned{device, bytes, ps::detail::memory_kind::pinned};
+  for (auto _ : state) {
+    state.SetIterationTime(seconds_of([&] {
+      device.copy_async(device_memory().data(), pinned.data(), bytes, stream);
+      stream.synchronize();
+    }));
+  }
+}
+
+void medium_alone(benchmark::State& state, std::int64_t rate, std::int64_t workers) {
+  for (auto _ : state) {
+    state.SetIterationTime(seconds_of([&] {
+      std::vector<std::jthread> threads;
+      for (std::int64_t i = 0; i < workers; ++i) {
+        threads.emplace_back([&] {
+          const std::size_t own = bytes / static_cast<std::size_t>(workers);
+          for (std::size_t done = 0; done < own; done += piece) {
+            wait_for(piece, static_cast<double>(rate * mega));
+          }
+        });
+      }
+    }));
+  }
+}
+
+void sum(benchmark::State& state) {
+  for (auto _ : state) {
+    state.SetIterationTime(seconds_of([&] {
+      ps::detail::crc64nvme_sum of;
+      of.add(host_memory());
+      benchmark::DoNotOptimize(of.sum());
+    }));
+  }
+  state.SetBytesProcessed(static_cast<std::int64_t>(bytes));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const auto once = [](benchmark::internal::Benchmark* made) {
+    made->UseManualTime()->Iterations(1)->Unit(benchmark::kMillisecond);
+  };
+  std::vector<bench::goal> goals;
+  const auto add = [&](const char* name, const point& at, bool is_upload, bool is_whole) {
+    const std::string full =
+        bench::named(name, {{"bus", at.bus}, {"medium", at.medium}, {"workers", at.workers}});
+    once(benchmark::RegisterBenchmark(full.c_str(), transfer, at, is_upload, is_whole));
+    const bool is_bus = at.medium == 0 || at.medium * at.workers >= at.bus;
+    const std::string floor =
+        is_bus ? bench::named("bus_alone", {{"bus", at.bus}})
+               : bench::named("medium_alone", {{"medium", at.medium}, {"workers", at.workers}});
+    goals.push_back({full, floor, bench::goal::kind::time_at_most, is_whole ? 0 : 1 / 0.95});
+  };
+  for (const std::int64_t bus : {500, 1000}) {
+    for (const std::int64_t workers : {2, 4}) {
+      for (const point& at :
+           {point{bus, 0, workers}, point{bus, 400, workers}, point{bus, 100, workers}}) {
+        add("upload", at, true, false);
+        add("download", at, false, false);
+      }
+    }
+    once(benchmark::RegisterBenchmark(bench::named("bus_alone", {{"bus", bus}}).c_str(), bus_alone,
+                                      bus));
+  }
+  add("whole_upload", {1000, 0, 4}, true, true);
+  for (const std::int64_t workers : {2, 4}) {
+    for (const std::int64_t rate : {100, 400}) {
+      once(benchmark::RegisterBenchmark(
+          bench::named("medium_alone", {{"medium", rate}, {"workers", workers}}).c_str(),
+          medium_alone, rate, workers));
+    }
+  }
+  once(benchmark::RegisterBenchmark("sum", sum));
+  // A default of this program, before the caller's own: the grid is large.
+  std::vector<char*> words{argv, argv + argc};
+  std::string few{"--benchmark_repetitions=5"};
+  words.insert(words.begin() + 1, few.data());
+  return bench::run(static_cast<int>(words.size()), words.data(), "bulk_bench", goals);
+}
