@@ -53,12 +53,16 @@ class Family:
     def __call__(self, which, size, x):
         if size == 1:
             return 0
-        width, own = (size - 1).bit_length(), self.bits(which)
+        width = (size - 1).bit_length()
         while True:
-            for i, (factor, addend) in enumerate(self.rounds):
-                tweak = (own >> 10 * i | own << (64 - 10 * i)) & LONG
-                x = (x * (factor + 2 * tweak) + addend + (tweak >> 7)) % 2**width
-                x ^= x >> (width + 1) // 2
+            own = self.bits(which)
+            for _ in range(1 if size > 64 else 4):
+                for i, (factor, addend) in enumerate(self.rounds):
+                    tweak = (own >> 10 * i | own << (64 - 10 * i)) & LONG
+                    x = (x * (factor + 2 * tweak) + addend + (tweak >> 7)) % 2**width
+                    x ^= x >> (width + 1) // 2
+                own = own * 0xBF58476D1CE4E5B9 & LONG
+                own ^= own >> 32
             if x < size:
                 return x
 

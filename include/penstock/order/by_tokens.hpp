@@ -394,11 +394,14 @@ class by_tokens {
       : plan_(std::make_shared<const detail::token_plan>(count, length, options)),
         options_(options) {}
 
-  /// The places of an epoch: `batch_size()` for each of its batches.
+  /// The places of an epoch: `batch_size()` for each of its batches. Throws `option_error` unless `n`
+  /// is the number of lengths.
   [[nodiscard]] std::uint64_t size(std::uint64_t n) const {
     require_size(n);
     return batches() * batch_size();
   }
+  /// The batches of one epoch, an `order_of_batches`. Throws `option_error` unless `n` is the number
+  /// of lengths.
   [[nodiscard]] detail::token_order order(std::uint64_t n, std::uint64_t epoch) const& {
     require_size(n);
     return {*plan_, options_.seed, epoch, options_.batches_per_step};

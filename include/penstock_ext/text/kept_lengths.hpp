@@ -134,7 +134,9 @@ class kept_lengths {
   [[nodiscard]] const std::uint32_t* data() const noexcept {
     return reinterpret_cast<const std::uint32_t*>(file_.bytes().data() + sizeof head_);
   }
+  /// The first length.
   [[nodiscard]] const std::uint32_t* begin() const noexcept { return data(); }
+  /// The end of the lengths.
   [[nodiscard]] const std::uint32_t* end() const noexcept { return data() + size(); }
   /// The length of sample `index` < size().
   [[nodiscard]] std::uint32_t operator[](std::uint64_t index) const noexcept {

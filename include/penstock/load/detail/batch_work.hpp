@@ -27,9 +27,10 @@ class alignas(cache_line) batch_work {
   bool has_order = false;      ///< false where making its order has failed: nothing is read
 
   /// Opener only: the batch is this one from now on, and has no error yet.
-  void bind(const batch_info& which, std::uint64_t number) noexcept {
+  void bind(const batch_info& which, std::uint64_t number, bool is_ordered) noexcept {
     info = which;
     sequence = number;
+    has_order = is_ordered;
     failed_.error = nullptr;
   }
 

@@ -223,12 +223,11 @@ class loader_core {
     const auto number = schedule_.bind(*next);
     if (!number) return false;
     batch_work& batch = work_[slot];
-    batch.bind(plan().at(next->at), *number);
-    batch.has_order = source_->bind_order(slot, batch.info);
+    batch.bind(plan().at(next->at), *number, source_->bind_order(slot));
     if (order_error_) [[unlikely]]
       batch.note_failed({order_error_, failure{"order", next->at.epoch, next->at.batch}});
     if (ahead_ != nullptr) ahead_->note_opened(batch.sequence);
-    if (facts_.is_ragged) source_->place(slot, plan(), batch, slots_->data(slot));
+    if (facts_.is_placed) source_->place(slot, plan(), batch, slots_->data(slot));
     batch.opened = seen.open();
     const std::size_t samples = run_.samples();
     batch.reset(run_.first_run(samples), run_.runs(), samples);

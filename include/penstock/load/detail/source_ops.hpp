@@ -13,7 +13,6 @@
 #include <vector>
 
 #include <penstock/core/batch.hpp>
-#include <penstock/core/batch_info.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/core/support/cache_line.hpp>
@@ -40,7 +39,8 @@ namespace detail {
 /// What a dataset and a sampler can do, of what a loader need not ask where they can't.
 struct source_facts {
   bool borrows = false;           ///< reading needs memory of another owner
-  bool is_ragged = false;         ///< samples have to be given places before they are read
+  bool is_ragged = false;         ///< batches have ragged fields
+  bool is_placed = false;         ///< `place` has to be called before samples are read
   bool finishes_batches = false;  ///< there is a `map_batch`
 };
 
@@ -77,15 +77,14 @@ class source_ops {
   /// Opener: the batches that are bound from now on have the order of `epoch`. Throws what the
   /// sampler and the dataset do, and `dataset_changed`; there is no order then.
   virtual void make_order(std::uint64_t epoch) = 0;
-  /// Opener: `batch`, in `slot`, has the order that was made last, and as many samples as that says;
-  /// false where there is none.
-  virtual bool bind_order(std::uint32_t slot, batch_info& batch) noexcept = 0;
+  /// Opener: the batch in `slot` has the order that was made last; false where there is none.
+  virtual bool bind_order(std::uint32_t slot) noexcept = 0;
   /// The dataset indices at the positions from `first` on of the order of the batch in `slot`.
   virtual void fill(std::uint32_t slot, std::uint64_t first,
                     std::span<std::uint64_t> out) const noexcept = 0;
 
-  /// Opener: gives the samples of the ragged batch in `slot` their places in `slab`. What is thrown
-  /// stays with the batch.
+  /// Opener: gives the batch in `slot` the number of samples that its order says, and the samples of
+  /// a ragged one their places in `slab`. What is thrown stays with the batch.
   virtual void place(std::uint32_t slot, const epoch_plan& plan, batch_work& batch,
                      std::byte* slab) const noexcept = 0;
   /// Does with a batch that is read what the dataset does with whole batches, see `map_batch`. What
@@ -129,6 +128,7 @@ class source_of final : public source_ops {
   [[nodiscard]] source_facts facts() const noexcept override {
     return {.borrows = borrows<Dataset> || borrows<Sampler>,
             .is_ragged = tells_lengths<Dataset>,
+            .is_placed = tells_lengths<Dataset> || cuts_batches<Sampler>,
             .finishes_batches = finishes_batches<Dataset>};
   }
   [[nodiscard]] guarded_data guarded() const override { return facts_of(data_, size_); }
@@ -168,9 +168,8 @@ class source_of final : public source_ops {
     if (now != size_) throw dataset_changed(size_, now, epoch);
     order_.emplace(sampler_.order(size_, epoch));
   }
-  bool bind_order(std::uint32_t slot, batch_info& batch) noexcept override {
+  bool bind_order(std::uint32_t slot) noexcept override {
     orders_[slot].value = order_;
-    if (order_) cut_batch(*order_, batch);
     return order_.has_value();
   }
   void fill(std::uint32_t slot, std::uint64_t first,
@@ -181,6 +180,7 @@ class source_of final : public source_ops {
   void place([[maybe_unused]] std::uint32_t slot, [[maybe_unused]] const epoch_plan& plan,
              [[maybe_unused]] batch_work& batch,
              [[maybe_unused]] std::byte* slab) const noexcept override {
+    if (batch.has_order) cut_batch(*orders_[slot].value, batch.info);
     if constexpr (tells_lengths<Dataset>) {
       place_samples(data_, order_in_slot{this, slot}, plan, batch,
                     batch_view<record_type>{slab, layout_, 0, batch.info.size});

@@ -46,15 +46,22 @@ class permutation_family {
   [[nodiscard]] std::uint64_t operator()(std::uint64_t which, std::uint64_t size,
                                          std::uint64_t x) const noexcept {
     if (size == 1) return 0;
-    const std::uint64_t own = bits(which);
+    const std::uint64_t first = bits(which);
     const int width = static_cast<int>(std::bit_width(size - 1));
     const std::uint64_t mask = (std::uint64_t{1} << width) - 1;
     const int shift = (width + 1) / 2;
+    // Few bits mix slowly: six rounds leave orders of four uneven by a twentieth.
+    const int passes = size > 64 ? 1 : 4;
     do {
-      for (std::size_t round = 0; round < rounds; ++round) {
-        const std::uint64_t tweak = std::rotr(own, static_cast<int>(10 * round));
-        x = (x * (factor_[round] + (tweak << 1)) + addend_[round] + (tweak >> 7)) & mask;
-        x ^= x >> shift;
+      std::uint64_t own = first;
+      for (int pass = 0; pass < passes; ++pass) {
+        for (std::size_t round = 0; round < rounds; ++round) {
+          const std::uint64_t tweak = std::rotr(own, static_cast<int>(10 * round));
+          x = (x * (factor_[round] + (tweak << 1)) + addend_[round] + (tweak >> 7)) & mask;
+          x ^= x >> shift;
+        }
+        own *= 0xBF58476D1CE4E5B9u;
+        own ^= own >> 32;
       }
     } while (x >= size);
     return x;
