@@ -111,7 +111,7 @@ struct slow_samples {
   nanoseconds load;
 
   [[nodiscard]] std::uint64_t size() const { return batches * samples_a_batch; }
-  void read_run(std::span<const std::uint64_t> indices, ps::batch_view<record_type> out) const {
+  void read_chunk(std::span<const std::uint64_t> indices, ps::batch_view<record_type> out) const {
     thread_local steady_wait waits = (wait_exactly(), steady_wait{});
     for (float& value : ps::get<"x">(out).flat()) value = static_cast<float>(indices.front());
     waits(load * indices.size() / samples_a_batch);

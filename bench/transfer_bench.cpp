@@ -128,7 +128,7 @@ struct nothing_to_read {
 
   [[nodiscard]] std::uint64_t size() const noexcept { return std::uint64_t{1} << 40; }
   [[nodiscard]] ps::record_extents<record_type> extents() const { return {{bytes}}; }
-  void read_run(std::span<const std::uint64_t>, ps::batch_view<record_type>) const noexcept {}
+  void read_chunk(std::span<const std::uint64_t>, ps::batch_view<record_type>) const noexcept {}
 };
 
 double thread_nanoseconds() {

@@ -103,7 +103,7 @@ class shared_loop {
     for (;;) {
       const ps::detail::claim got = cursor_.next();
       if (got.what == ps::detail::claim::kind::work) {
-        run(got.run, ran);
+        run(got.chunk, ran);
         continue;
       }
       caller_opens_ = got.what == ps::detail::claim::kind::open;
@@ -132,7 +132,7 @@ class shared_loop {
     while (!stop.stop_requested()) {
       const ps::detail::claim got = cursor_.next();
       if (got.what == ps::detail::claim::kind::work) {
-        run(got.run, ran);
+        run(got.chunk, ran);
         continue;
       }
       finish(std::exchange(ran, 0));

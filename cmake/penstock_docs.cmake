@@ -49,7 +49,7 @@ endif()
 # WARN_AS_ERROR, can't tell these from the rest.
 set(said_elsewhere
     # the concepts dataset and adaptor: data/dataset.hpp
-    "/(data|files)/[a-z_]+\\.hpp:[0-9]+: warning: Member (size|extents|scratch_bytes|prefetch|read_run|view|fingerprint|origin|base_sizes)\\("
+    "/(data|files)/[a-z_]+\\.hpp:[0-9]+: warning: Member (size|extents|scratch_bytes|prefetch|read_chunk|view|fingerprint|origin|base_sizes)\\("
     "/(data|files)/[a-z_]+\\.hpp:[0-9]+: warning: Member (stages|borrows) "
     # the concepts device and registering_device: device/device.hpp, memory/registered_memory.hpp
     "/(device|cuda)/(cpu|cuda)_device\\.hpp:[0-9]+: warning: Member (make_stream|make_event|record|wait|is_complete|deallocate|deallocate_pinned|unregister_memory)\\("

@@ -50,11 +50,12 @@ struct line {
 
 ps::any_loader<point> make_loader(const flags& chosen) {
   std::istringstream list{"# penstock quarantine: dataset of 2000 samples\n1114\n1213 # skipped\n"};
-  const ps::loader_options options{.batch_size = 50,
-                                   .workers = 2,
-                                   .faults = {.on_error = {.action = ps::error_action::skip,
-                                                           .known_bad = ps::read_quarantine(list)}},
-                                   .observe = {.indices = true}};
+  const ps::loader_options options{
+      .batch_size = 50,
+      .workers = 2,
+      .faults = {.on_error = {.action = ps::error_action::skip,
+                              .quarantined = ps::read_quarantine(list)}},
+      .observe = {.indices = true}};
   ps::any_dataset<point> data = line{};
   if (chosen.augment) {
     data = data | ps::map([](ps::sample<point> p, ps::sample_generator& rng) {

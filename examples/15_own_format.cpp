@@ -91,7 +91,7 @@ int main(int argc, char** argv) try {
   std::cout << first.bad;
   std::istringstream list{first.bad};
   const seen second =
-      read_all(files, {.action = ps::error_action::skip, .known_bad = ps::read_quarantine(list)});
+      read_all(files, {.action = ps::error_action::skip, .quarantined = ps::read_quarantine(list)});
 
   const bool is_same = first.count[0] == second.count[0] && first.light[0] == second.light[0] &&
                        first.light[1] == second.light[1] && second.reads_failed == 0;

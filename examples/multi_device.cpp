@@ -19,7 +19,7 @@ struct squares {  // sample i is i * i
 };
 
 // Runs one epoch of share `rank` of `world` on the device with that ordinal; the sum of all values.
-std::uint64_t run_share(int rank, int world) {
+std::uint64_t chunk_per_worker(int rank, int world) {
   const ps::cuda_device device{rank};
   device.make_current();  // cudaSetDevice, for the kernels that this thread would launch
   const auto stream = device.make_stream();
@@ -59,7 +59,7 @@ int main() try {
     for (int rank = 0; rank < world; ++rank) {
       threads.emplace_back([&, rank, i = static_cast<std::size_t>(rank)] {
         try {
-          sums[i] = run_share(rank, world);
+          sums[i] = chunk_per_worker(rank, world);
         } catch (...) {
           errors[i] = std::current_exception();
         }

@@ -16,7 +16,7 @@ class ready_source {
  public:
   using record_type = Record;
   using device_type = penstock::cuda_device;
-  using mark_type = penstock::detail::copy_mark<penstock::cuda_event>;
+  using mark_type = penstock::detail::shared_event<penstock::cuda_event>;
 
   class batch_type {
    public:
@@ -94,7 +94,7 @@ class ready_source {
   std::size_t ring_;
   std::uint64_t count_;
   std::uint64_t next_ = 0;
-  std::vector<penstock::detail::held_mark<penstock::cuda_event>> drained_;
+  std::vector<penstock::detail::shared_event_ref<penstock::cuda_event>> drained_;
 };
 
 }  // namespace bench

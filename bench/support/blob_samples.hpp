@@ -18,8 +18,8 @@ struct blob_samples {
   using record_type = penstock::record<penstock::field<"bytes", std::byte, Each>>;
 
   [[nodiscard]] std::uint64_t size() const { return blobs.size(); }
-  void read_run(std::span<const std::uint64_t> indices,
-                penstock::batch_view<record_type> out) const {
+  void read_chunk(std::span<const std::uint64_t> indices,
+                  penstock::batch_view<record_type> out) const {
     thread_local penstock::blob_buffer buffer;
     blobs.prefetch(indices.subspan(1));
     for (std::size_t i = 0; i < indices.size(); ++i) {
@@ -27,11 +27,11 @@ struct blob_samples {
       std::memcpy(penstock::get<"bytes">(out[i]).data(), bytes.data(), bytes.size());
     }
   }
-  void will_read(std::span<const std::uint64_t> indices) const { blobs.prefetch(indices); }
-  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const {
-    return blobs.stored_bytes(index);
+  void prefetch_hint(std::span<const std::uint64_t> indices) const { blobs.prefetch(indices); }
+  [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const {
+    return blobs.storage_size(index);
   }
-  [[nodiscard]] std::uint64_t most_ahead() const { return blobs.most_ahead(); }
+  [[nodiscard]] std::uint64_t prefetch_capacity() const { return blobs.prefetch_capacity(); }
 
   Blobs blobs;
 };

@@ -14,5 +14,5 @@
 #include <penstock/data/adaptors/without.hpp>
 #include <penstock/data/adaptors/zip.hpp>
 #include <penstock/data/any_dataset.hpp>
+#include <penstock/data/chunk_context.hpp>
 #include <penstock/data/reader.hpp>
-#include <penstock/data/run_context.hpp>

@@ -43,7 +43,8 @@ struct run_source {
   void read(std::uint64_t, ps::sample<counted_number>) const {
     throw std::logic_error("not the best");
   }
-  void read_run(std::span<const std::uint64_t> indices, ps::batch_view<counted_number> out) const {
+  void read_chunk(std::span<const std::uint64_t> indices,
+                  ps::batch_view<counted_number> out) const {
     for (std::size_t i = 0; i < indices.size(); ++i) {
       if (indices[i] == 13) throw std::domain_error("thirteen");
       ps::get<"x">(out)(i) = static_cast<std::uint32_t>(10 * indices[i]);
@@ -125,7 +126,7 @@ TEST_CASE("the context of a part keeps the generator and the place of every samp
   const std::vector<std::uint64_t> samples{10, 11, 12, 13, 14};
   std::atomic<std::size_t> progress{0};
   std::vector<std::byte> scratch(512);
-  const ps::run_context whole{{.seed = 1, .epoch = 2, .stage = 0}, samples, scratch, progress};
+  const ps::chunk_context whole{{.seed = 1, .epoch = 2, .stage = 0}, samples, scratch, progress};
   const auto part = whole.subrun(1, 4).subrun(2, 2);
 
   part.at(1);

@@ -56,9 +56,9 @@ struct opaque {
   using record_type = named_number;
   const ps::memory_dataset<named_number>* data;
   std::uint64_t size() const { return data->size(); }
-  void read_run(std::span<const std::uint64_t> indices, ps::batch_view<named_number> out,
-                const ps::run_context& context) const {
-    data->read_run(indices, out, context);
+  void read_chunk(std::span<const std::uint64_t> indices, ps::batch_view<named_number> out,
+                  const ps::chunk_context& context) const {
+    data->read_chunk(indices, out, context);
   }
 };
 

@@ -270,17 +270,17 @@ TEST_CASE("a part of a random split offers what its dataset offers, and composes
 
   struct planned : sorted_by_class {
     std::shared_ptr<indices> told = std::make_shared<indices>();
-    void will_read(std::span<const std::uint64_t> some) const {
+    void prefetch_hint(std::span<const std::uint64_t> some) const {
       told->insert(told->end(), some.begin(), some.end());
     }
-    [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const { return 1000 + index; }
+    [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const { return 1000 + index; }
   };
   const planned source{{100}};
   const auto parts = ps::random_split(source, {0.8, 0.2}, 1);
   CHECK(members(parts[0]) == of_train);
-  ps::tell_reads(parts[0], indices{5, 6});
+  ps::give_prefetch_hint(parts[0], indices{5, 6});
   CHECK(*source.told == indices{of_train[5], of_train[6]});
-  CHECK(ps::stored_bytes_of(parts[0], 7) == 1000 + of_train[7]);
+  CHECK(ps::storage_size_of(parts[0], 7) == 1000 + of_train[7]);
 }
 
 TEST_CASE("a part of a split has a fingerprint of seed, sizes and labels", "[data]") {

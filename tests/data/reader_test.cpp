@@ -28,7 +28,7 @@ struct failing_source {
 struct failing_run_source {
   using record_type = numbered_one;
   std::uint64_t size() const { return 100; }
-  void read_run(std::span<const std::uint64_t> indices, ps::batch_view<numbered_one>) const {
+  void read_chunk(std::span<const std::uint64_t> indices, ps::batch_view<numbered_one>) const {
     for (const std::uint64_t index : indices) {
       if (index == 13) throw std::domain_error("thirteen");
     }
@@ -41,8 +41,8 @@ struct scratch_source {
   std::size_t wanted = 0;
   std::uint64_t size() const { return 100; }
   std::size_t scratch_bytes() const { return wanted; }
-  void read_run(std::span<const std::uint64_t>, ps::batch_view<numbered_one> out,
-                const ps::run_context& context) const {
+  void read_chunk(std::span<const std::uint64_t>, ps::batch_view<numbered_one> out,
+                  const ps::chunk_context& context) const {
     const auto begin = reinterpret_cast<std::uintptr_t>(context.scratch().data());
     ps::get<"x">(out)(0) = static_cast<std::uint32_t>(context.scratch().size());
     ps::get<"x">(out)(1) = static_cast<std::uint32_t>(begin % 256);

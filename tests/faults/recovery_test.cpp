@@ -196,7 +196,7 @@ TEST_CASE("substitutes are listed in the order of their places, in whichever the
 }
 
 TEST_CASE("a loss that was expected counts to no limit", "[faults]") {
-  auto guard = of({.action = ps::error_action::skip, .most_failures = 1, .known_bad = {3}});
+  auto guard = of({.action = ps::error_action::skip, .most_failures = 1, .quarantined = {3}});
   CHECK(guard.knows_bad());
   CHECK(guard.is_known_bad({3, 0}));
   CHECK_FALSE(guard.is_known_bad({4, 0}));

@@ -188,7 +188,7 @@ TEST_CASE("at first one worker reads, and the others sleep", "[flow][promise:bou
   ps::loader loader{data, ps::sequential{}, tuned};
   loader.start({0, 0}, 1);
   data.state->arrived.wait([](std::uint32_t count) { return count == 1; });
-  while (loader.stats().wait_for_seat.count < 3) std::this_thread::yield();
+  while (loader.stats().wait_while_inactive.count < 3) std::this_thread::yield();
   CHECK(data.state->running == 1);
   CHECK(loader.stats().wait_for_opener.count == 0);
   data.state->gate.store(0);

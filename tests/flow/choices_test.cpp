@@ -167,7 +167,7 @@ TEST_CASE("samples that are known to be bad are not read, and all others stay as
                     listing(workers, {.retries = 3,
                                       .action = action,
                                       .most_failures = 0,  // what is known counts to no limit
-                                      .known_bad = ps::read_quarantine(list)})};
+                                      .quarantined = ps::read_quarantine(list)})};
   CHECK(loader.state() == learning.state_at({}));
   CHECK((look_at_all(loader.epochs(0, 2)) == expected));
   CHECK(bad_reads == 0);
@@ -183,7 +183,7 @@ TEST_CASE("samples that are known to be bad are not read, and all others stay as
 TEST_CASE("a known bad sample is an error where nothing else was asked for",
           "[flow][promise:honest-3]") {
   const std::size_t workers = GENERATE(0U, 2U);
-  ps::loader loader{partly_bad{}, ps::sequential{}, listing(workers, {.known_bad = {37, 21}})};
+  ps::loader loader{partly_bad{}, ps::sequential{}, listing(workers, {.quarantined = {37, 21}})};
   std::size_t batches = 0;
   const auto loop = [&] {
     for (auto& batch : loader.epoch(0)) batches += batch ? 1U : 0U;
@@ -192,11 +192,11 @@ TEST_CASE("a known bad sample is an error where nothing else was asked for",
   CHECK_THROWS_AS(loop(), bad_sample);
   CHECK(batches == 0);
   ps::loader other{numbered{.count = 100}, ps::sequential{},
-                   listing(workers, {.known_bad = {37, 21}})};
+                   listing(workers, {.quarantined = {37, 21}})};
   try {
     for (auto& batch : other.epoch(0)) batches += batch ? 1U : 0U;
     FAIL("nothing thrown");
-  } catch (const ps::known_bad_sample& problem) {
+  } catch (const ps::quarantined_sample& problem) {
     CHECK(problem.index() == 21);
     CHECK_THAT(problem.what(),
                Catch::Matchers::Contains("sample 21 of the dataset is on the list"));
@@ -212,7 +212,7 @@ TEST_CASE("a list of bad samples that is not of the dataset is refused",
   const auto why = [](auto data, indices known) -> std::string {
     try {
       const ps::loader loader{std::move(data), ps::sequential{},
-                              listing(0, {.known_bad = std::move(known)})};
+                              listing(0, {.quarantined = std::move(known)})};
       return "none";
     } catch (const ps::option_error& problem) {
       return problem.what();
@@ -220,13 +220,14 @@ TEST_CASE("a list of bad samples that is not of the dataset is refused",
   };
   CHECK(why(partly_bad{}, {499}) == "none");
   CHECK(why(partly_bad{} | ps::subset(0, 10), {499}) == "none");
-  CHECK(why(partly_bad{}, {500, 3}) ==
-        "faults.on_error.known_bad: sample 500 does not lie in the dataset of 500 samples: is the "
-        "list of "
-        "another one?");
+  CHECK(
+      why(partly_bad{}, {500, 3}) ==
+      "faults.on_error.quarantined: sample 500 does not lie in the dataset of 500 samples: is the "
+      "list of "
+      "another one?");
   CHECK_THAT(why(ps::concat(partly_bad{}, partly_bad{}), {3}),
              Catch::Matchers::StartsWith(
-                 "faults.on_error.known_bad: a list does not say which of the 2 "));
+                 "faults.on_error.quarantined: a list does not say which of the 2 "));
 }
 
 TEST_CASE("map_batch sees whole batches, and is the same for any workers",

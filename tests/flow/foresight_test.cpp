@@ -36,9 +36,9 @@ struct any_blobs {
   [[nodiscard]] virtual std::uint64_t size() const = 0;
   [[nodiscard]] virtual std::uint8_t first_byte(std::uint64_t index) const = 0;
   virtual void prefetch(std::span<const std::uint64_t> indices) const = 0;
-  virtual void foresee(std::span<const std::uint64_t> indices) const = 0;
-  [[nodiscard]] virtual std::uint64_t most_ahead() const = 0;
-  [[nodiscard]] virtual std::uint64_t most_foreseen() const = 0;
+  virtual void access_plan(std::span<const std::uint64_t> indices) const = 0;
+  [[nodiscard]] virtual std::uint64_t prefetch_capacity() const = 0;
+  [[nodiscard]] virtual std::uint64_t plan_capacity() const = 0;
 };
 template <class Store>
 struct blobs_in : any_blobs {
@@ -51,9 +51,13 @@ struct blobs_in : any_blobs {
     return std::to_integer<std::uint8_t>(source.bytes(index, buffer)[0]);
   }
   void prefetch(std::span<const std::uint64_t> indices) const override { source.prefetch(indices); }
-  void foresee(std::span<const std::uint64_t> indices) const override { source.foresee(indices); }
-  [[nodiscard]] std::uint64_t most_ahead() const override { return source.most_ahead(); }
-  [[nodiscard]] std::uint64_t most_foreseen() const override { return source.most_foreseen(); }
+  void access_plan(std::span<const std::uint64_t> indices) const override {
+    source.access_plan(indices);
+  }
+  [[nodiscard]] std::uint64_t prefetch_capacity() const override {
+    return source.prefetch_capacity();
+  }
+  [[nodiscard]] std::uint64_t plan_capacity() const override { return source.plan_capacity(); }
 
   ps::stored_blobs<ps::detail::kept_store<Store&>> source;
 };
@@ -66,11 +70,11 @@ struct first_bytes {
   void read(std::uint64_t index, ps::sample<record_type> out) const {
     ps::get<"byte">(out) = source->first_byte(index);
   }
-  void will_read(std::span<const std::uint64_t> indices) const { source->prefetch(indices); }
-  void foresee(std::span<const std::uint64_t> indices) const { source->foresee(indices); }
-  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t) const { return 10; }
-  [[nodiscard]] std::uint64_t most_ahead() const { return source->most_ahead(); }
-  [[nodiscard]] std::uint64_t most_foreseen() const { return source->most_foreseen(); }
+  void prefetch_hint(std::span<const std::uint64_t> indices) const { source->prefetch(indices); }
+  void access_plan(std::span<const std::uint64_t> indices) const { source->access_plan(indices); }
+  [[nodiscard]] std::uint64_t storage_size(std::uint64_t) const { return 10; }
+  [[nodiscard]] std::uint64_t prefetch_capacity() const { return source->prefetch_capacity(); }
+  [[nodiscard]] std::uint64_t plan_capacity() const { return source->plan_capacity(); }
 
   const any_blobs* source;
 };
@@ -141,9 +145,9 @@ struct small_cache {
 struct deaf_store {
   [[nodiscard]] std::uint64_t size_of(std::string_view name) const { return store->size_of(name); }
   void read(const ps::byte_range& range) const { store->read(range); }
-  void foresee(const void*, std::span<const ps::upcoming_range>) const { refuse(); }
-  void forget(const void*) const { refuse(); }
-  [[nodiscard]] std::uint64_t most_foreseen() const { return as_far_as_known; }
+  void announce_reads(const void*, std::span<const ps::upcoming_range>) const { refuse(); }
+  void retract(const void*) const { refuse(); }
+  [[nodiscard]] std::uint64_t plan_capacity() const { return as_far_as_known; }
 
   void refuse() const {
     ++*refused;
@@ -185,7 +189,7 @@ TEST_CASE("what was foreseen of a range that is left keeps no block for the next
     CAPTURE(round, of.room, of.chosen);
     const auto order = bytes_in(loader.epochs(5, 7));
     CHECK(of.blocks.store.reads - before == test::fewest_misses(order, of.room, kept));
-    CHECK(of.cache.stats().known_uses == 0);
+    CHECK(of.cache.stats().planned_uses == 0);
   }
 }
 
@@ -233,14 +237,14 @@ TEST_CASE("two loaders over one cache take back what they foresaw themselves",
   for (auto& batch : training.epochs(0, 2)) {
     samples += batch.size();
     if (samples != 6) continue;
-    CHECK(cache.stats().known_uses == 18);
+    CHECK(cache.stats().planned_uses == 18);
     for (auto& one : testing.epoch(0)) {
-      CHECK(cache.stats().known_uses == 18 + 11);
+      CHECK(cache.stats().planned_uses == 18 + 11);
       CHECK(one.size() == 1);
       break;
     }
     CHECK(bytes_in(testing.epoch(1)).size() == 12);
-    CHECK(cache.stats().known_uses <= 18);
+    CHECK(cache.stats().planned_uses <= 18);
   }
   CHECK(samples == 24);
 }

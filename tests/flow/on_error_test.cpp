@@ -17,7 +17,7 @@
 #include <vector>
 
 #include <penstock/data/adaptors/without.hpp>
-#include <penstock/data/run_context.hpp>
+#include <penstock/data/chunk_context.hpp>
 #include <penstock/faults/failure_ledger.hpp>
 #include <penstock/faults/quarantine.hpp>
 #include <penstock/penstock.hpp>
@@ -64,7 +64,7 @@ struct flaky_runs {
   using record_type = numbered::record_type;
   flaky each;
   [[nodiscard]] std::uint64_t size() const { return each.size(); }
-  void read_run(std::span<const std::uint64_t> indices, ps::batch_view<record_type> out) const {
+  void read_chunk(std::span<const std::uint64_t> indices, ps::batch_view<record_type> out) const {
     for (std::size_t i = indices.size(); i-- != 0;) each.read(indices[i], out[i]);
   }
 };
@@ -312,7 +312,7 @@ namespace {
 struct no_runs {
   using record_type = numbered::record_type;
   [[nodiscard]] std::uint64_t size() const { return 100; }
-  void read_run(std::span<const std::uint64_t> indices, ps::batch_view<record_type> out) const {
+  void read_chunk(std::span<const std::uint64_t> indices, ps::batch_view<record_type> out) const {
     if (indices.size() > 1) throw std::runtime_error("one at a time");
     numbered{100}.read(indices[0], out[0]);
   }
@@ -334,7 +334,7 @@ namespace {
 struct cut_off_runs {
   using record_type = numbered::record_type;
   [[nodiscard]] static std::uint64_t size() { return 128; }
-  static void read_run(std::span<const std::uint64_t> indices, ps::batch_view<record_type> out) {
+  static void read_chunk(std::span<const std::uint64_t> indices, ps::batch_view<record_type> out) {
     for (const auto index : indices) {
       if (index == 70 && indices.size() > 1) throw bad_sample(index);
     }
@@ -348,8 +348,8 @@ struct silent_runs {
   std::uint64_t bad = 70;
   bool says_where = false;
   [[nodiscard]] static std::uint64_t size() { return 128; }
-  void read_run(std::span<const std::uint64_t> indices, ps::batch_view<record_type> out,
-                const ps::run_context& context) const {
+  void read_chunk(std::span<const std::uint64_t> indices, ps::batch_view<record_type> out,
+                  const ps::chunk_context& context) const {
     for (std::size_t i = 0; i < indices.size(); ++i) {
       if (says_where) context.at(i);
       if (indices[i] == bad) throw bad_sample(bad);

@@ -68,7 +68,7 @@ TEST_CASE("batches are the same however far the dataset is told ahead",
 }
 
 // Without workers, so that no sample is read while the dataset is told of it: this one would count
-// it as ahead for good. teller_test has the thread that tells.
+// it as ahead for good. lookahead_thread_test has the thread that tells.
 TEST_CASE("what is told and not read stays within the bound", "[flow][promise:bounded-12]") {
   const planned data{300};
   ps::loader loader{data, ps::shuffled{}, {.batch_size = 8, .workers = 0, .ahead = {.bytes = 250}}};
@@ -81,19 +81,19 @@ TEST_CASE("what is told and not read stays within the bound", "[flow][promise:bo
 TEST_CASE("a pipeline tells the datasets at its bottom of their own samples",
           "[flow][promise:bounded-12]") {
   planned one{40};
-  one.foresees = 400;
+  one.accepts_access_plans = 400;
   planned other{30};
-  other.foresees = 300;
+  other.accepts_access_plans = 300;
   const auto same = [](auto) {};
   const auto copied = [](auto in, auto out) { ps::get<"label">(out) = ps::get<"label">(in); };
   const ps::any_dataset kept{ps::concat(one, other | ps::subset(10, 30)) |
                              ps::map<planned::record_type>(copied) | ps::map(same)};
-  // As far as both foresee, and each its own.
-  CHECK(ps::most_foreseen_of(kept) == 300);
-  ps::foresee_reads(kept, std::vector<std::uint64_t>{3, 41, 42, 4});
+  // As far as both access_plan, and each its own.
+  CHECK(ps::plan_capacity_of(kept) == 300);
+  ps::extend_access_plan(kept, std::vector<std::uint64_t>{3, 41, 42, 4});
   CHECK(one.seen->foreseen == std::vector<std::uint64_t>{3, 4});
   CHECK(other.seen->foreseen == std::vector<std::uint64_t>{11, 12});
-  ps::foresee_reads(kept, {});
+  ps::extend_access_plan(kept, {});
   CHECK(one.seen->foreseen.empty());
   CHECK(other.seen->foreseen.empty());
   ps::loader loader{kept | ps::with_index<"row">() | ps::map_batch([](auto) {}),
@@ -117,32 +117,32 @@ TEST_CASE("datasets side by side are told together, within what both keep",
           "[flow][promise:bounded-12]") {
   planned one{20};
   one.keeps = 100;
-  one.foresees = 200;
+  one.accepts_access_plans = 200;
   planned other{20};
-  other.foresees = 300;
+  other.accepts_access_plans = 300;
   const auto renamed = [](auto in, auto out) { ps::get<"other">(out) = ps::get<"label">(in); };
   using other_record = ps::record<ps::field<"other", std::uint64_t>>;
   const auto both = ps::zip(one, other | ps::map<other_record>(renamed));
-  CHECK(both.stored_bytes(3) == 20);
-  CHECK(both.most_ahead() == 100);
-  CHECK(both.most_foreseen() == 200);
-  ps::foresee_reads(both, std::vector<std::uint64_t>{5});
+  CHECK(both.storage_size(3) == 20);
+  CHECK(both.prefetch_capacity() == 100);
+  CHECK(both.plan_capacity() == 200);
+  ps::extend_access_plan(both, std::vector<std::uint64_t>{5});
   CHECK(one.seen->foreseen == std::vector<std::uint64_t>{5});
   CHECK(other.seen->foreseen == one.seen->foreseen);
-  ps::tell_reads(both, std::vector<std::uint64_t>{3, 1});
+  ps::give_prefetch_hint(both, std::vector<std::uint64_t>{3, 1});
   CHECK(one.seen->told() == std::vector<std::uint64_t>{3, 1});
   CHECK(other.seen->told() == one.seen->told());
   // One in memory takes no part.
   const std::vector<std::uint64_t> numbers(20);
   const ps::memory_dataset<other_record> here{std::span{numbers}};
   const auto half = ps::zip(one, here);
-  CHECK(half.stored_bytes(3) == 10);
-  CHECK(half.most_ahead() == 100);
-  CHECK(ps::zip(here, one).stored_bytes(3) == 10);
-  CHECK(half.most_foreseen() == 200);
-  CHECK(ps::most_ahead_of(here) == 0);
-  CHECK(ps::most_foreseen_of(here | ps::map([](auto) {})) == 0);
-  CHECK(ps::most_ahead_of(here | ps::map([](auto) {})) == 0);
+  CHECK(half.storage_size(3) == 10);
+  CHECK(half.prefetch_capacity() == 100);
+  CHECK(ps::zip(here, one).storage_size(3) == 10);
+  CHECK(half.plan_capacity() == 200);
+  CHECK(ps::prefetch_capacity_of(here) == 0);
+  CHECK(ps::plan_capacity_of(here | ps::map([](auto) {})) == 0);
+  CHECK(ps::prefetch_capacity_of(here | ps::map([](auto) {})) == 0);
 }
 
 TEST_CASE("a dataset that hangs or throws when it is told costs no batch",

@@ -75,8 +75,9 @@ struct host_copy {
   host_copy(const ps::cuda_device& device, const Batch& batch)
       : layout(batch.view().layout()), bytes(layout.bytes()), size(batch.size()) {
     // Field by field: what lies between them was never written, as initcheck would say.
-    [&]<std::size_t... Is>(std::index_sequence<Is...>) { (copy_field<Is>(device, batch), ...); }
-    (std::make_index_sequence<Record::size>{});
+    [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+      (copy_field<Is>(device, batch), ...);
+    }(std::make_index_sequence<Record::size>{});
     device.synchronize(batch.stream());
   }
   template <std::size_t Index, class Batch>

@@ -42,9 +42,9 @@ TEST_CASE("only the last run of a batch finishes it, and a slot can be opened ag
   work batch;
   for (int round = 0; round < 2; ++round) {
     batch.reset(0, 3, 1);
-    CHECK_FALSE(batch.finish_run());
-    CHECK_FALSE(batch.finish_run());
-    CHECK(batch.finish_run());
+    CHECK_FALSE(batch.finish_chunk());
+    CHECK_FALSE(batch.finish_chunk());
+    CHECK(batch.finish_chunk());
   }
 }
 

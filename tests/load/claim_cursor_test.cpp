@@ -28,7 +28,7 @@ namespace {
 
 bool is(const ps::detail::claim& got, kind what, std::uint32_t batch, std::uint32_t slot,
         std::uint32_t run) {
-  return got.what == what && got.batch == batch && got.slot == slot && got.run == run;
+  return got.what == what && got.batch == batch && got.slot == slot && got.chunk == run;
 }
 
 /// Atomics with a hand on them: `on_write` is called before each write to a 32-bit word, `on_pause`
@@ -117,12 +117,12 @@ TEST_CASE("a batch of one run belongs to its opener alone", "[load]") {
 
 TEST_CASE("the largest slot, run and batch number fit beside each other", "[load]") {
   using cursor_type = ps::detail::claim_cursor<>;
-  cursor_type cursor{ps::detail::most_runs};
+  cursor_type cursor{ps::detail::most_chunks};
   CHECK(cursor.next().what == kind::open);
   constexpr std::uint32_t last = ~std::uint32_t{0};
   cursor.publish(last, ps::detail::most_slots - 1);
   bool right = true;
-  for (std::uint32_t run = 1; run < ps::detail::most_runs; ++run) {
+  for (std::uint32_t run = 1; run < ps::detail::most_chunks; ++run) {
     right = right && is(cursor.next(), kind::work, last, ps::detail::most_slots - 1, run);
   }
   CHECK(right);
@@ -328,11 +328,11 @@ TEST_CASE("among many workers every run of every batch is claimed once, with its
           --openers;
           cursor.publish(batch, got.slot);
         }
-        if (got.batch >= batches || got.run >= runs || got.slot != slot_of[got.batch]) {
+        if (got.batch >= batches || got.chunk >= runs || got.slot != slot_of[got.batch]) {
           ++wrong;
           continue;
         }
-        ++claimed[std::size_t{got.batch} * runs + got.run];
+        ++claimed[std::size_t{got.batch} * runs + got.chunk];
       }
     });
   }

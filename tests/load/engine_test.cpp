@@ -11,7 +11,7 @@
 #include <thread>
 #include <utility>
 
-#include <penstock/data/run_context.hpp>
+#include <penstock/data/chunk_context.hpp>
 #include <penstock/penstock.hpp>
 
 #include "support/at_rest.hpp"
@@ -187,8 +187,8 @@ namespace {
 struct past_its_end {
   using record_type = ps::record<ps::field<"label", std::uint64_t>>;
   [[nodiscard]] std::uint64_t size() const { return 100; }
-  void read_run(std::span<const std::uint64_t> indices, const ps::batch_view<record_type>&,
-                const ps::run_context& context) const {
+  void read_chunk(std::span<const std::uint64_t> indices, const ps::batch_view<record_type>&,
+                  const ps::chunk_context& context) const {
     context.at(indices.size() + 5);
     throw std::runtime_error("after the last");
   }

@@ -32,7 +32,7 @@ std::size_t slots_for(std::size_t workers, std::size_t prefetch,
 }
 
 constexpr std::size_t most_slots = ps::detail::most_slots;
-constexpr std::size_t most_runs = ps::detail::most_runs;
+constexpr std::size_t most_chunks = ps::detail::most_chunks;
 
 /// Runs that a batch is cut into.
 std::size_t runs(std::size_t batch_size, std::size_t run) { return (batch_size + run - 1) / run; }
@@ -169,34 +169,38 @@ TEST_CASE("valid options never need more slots than a claim can name", "[load]")
 }
 
 TEST_CASE("one worker, or none, takes a whole batch at a time", "[load]") {
-  CHECK(ps::detail::run_size({.batch_size = 64, .workers = 0}, 1 << 20) == 64);
-  CHECK(ps::detail::run_size({.batch_size = 64, .workers = 1}, 1 << 20) == 64);
+  CHECK(ps::detail::chunk_size_of({.batch_size = 64, .workers = 0}, 1 << 20) == 64);
+  CHECK(ps::detail::chunk_size_of({.batch_size = 64, .workers = 1}, 1 << 20) == 64);
 }
 
 TEST_CASE("several workers find two runs each in a batch of large samples", "[load]") {
-  CHECK(ps::detail::run_size({.batch_size = 64, .workers = 4}, 1 << 20) == 8);
-  CHECK(ps::detail::run_size({.batch_size = 65, .workers = 4}, 1 << 20) == 9);
-  CHECK(ps::detail::run_size({.batch_size = 3, .workers = 8}, 1 << 20) == 1);
+  CHECK(ps::detail::chunk_size_of({.batch_size = 64, .workers = 4}, 1 << 20) == 8);
+  CHECK(ps::detail::chunk_size_of({.batch_size = 65, .workers = 4}, 1 << 20) == 9);
+  CHECK(ps::detail::chunk_size_of({.batch_size = 3, .workers = 8}, 1 << 20) == 1);
 }
 
 TEST_CASE("a run of small samples is at least a page", "[load]") {
-  CHECK(ps::detail::run_size({.batch_size = 1000, .workers = 100}, 4096) == 5);
-  CHECK(ps::detail::run_size({.batch_size = 1000, .workers = 100}, 100) == 41);
-  CHECK(ps::detail::run_size({.batch_size = 1000, .workers = 100}, 1) == 1000);
+  CHECK(ps::detail::chunk_size_of({.batch_size = 1000, .workers = 100}, 4096) == 5);
+  CHECK(ps::detail::chunk_size_of({.batch_size = 1000, .workers = 100}, 100) == 41);
+  CHECK(ps::detail::chunk_size_of({.batch_size = 1000, .workers = 100}, 1) == 1000);
 }
 
 TEST_CASE("a requested run length is used, up to the batch size", "[load]") {
-  CHECK(ps::detail::run_size({.batch_size = 64, .workers = 4, .tuning = {.chunk = 3}}, 1) == 3);
-  CHECK(ps::detail::run_size({.batch_size = 64, .workers = 0, .tuning = {.chunk = 3}}, 1) == 3);
-  CHECK(ps::detail::run_size({.batch_size = 64, .workers = 4, .tuning = {.chunk = 1000}}, 1) == 64);
+  CHECK(ps::detail::chunk_size_of({.batch_size = 64, .workers = 4, .tuning = {.chunk = 3}}, 1) ==
+        3);
+  CHECK(ps::detail::chunk_size_of({.batch_size = 64, .workers = 0, .tuning = {.chunk = 3}}, 1) ==
+        3);
+  CHECK(ps::detail::chunk_size_of({.batch_size = 64, .workers = 4, .tuning = {.chunk = 1000}}, 1) ==
+        64);
 }
 
 TEST_CASE("no batch is cut into more runs than a claim can count", "[load]") {
-  for (const std::size_t batch : {most_runs, most_runs + 1, 10 * most_runs, 10 * most_runs + 7}) {
+  for (const std::size_t batch :
+       {most_chunks, most_chunks + 1, 10 * most_chunks, 10 * most_chunks + 7}) {
     const auto run =
-        ps::detail::run_size({.batch_size = batch, .workers = 4, .tuning = {.chunk = 1}}, 1);
+        ps::detail::chunk_size_of({.batch_size = batch, .workers = 4, .tuning = {.chunk = 1}}, 1);
     INFO("batch_size " << batch << ", run " << run);
-    CHECK(runs(batch, run) <= most_runs);
-    CHECK(run <= batch / most_runs + 1);  // and no longer than that takes
+    CHECK(runs(batch, run) <= most_chunks);
+    CHECK(run <= batch / most_chunks + 1);  // and no longer than that takes
   }
 }

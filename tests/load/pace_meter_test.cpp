@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/load/support/climber.hpp>
+#include <penstock/load/support/hill_climber.hpp>
 
 #include <cstdint>
 #include <optional>

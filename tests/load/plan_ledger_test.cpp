@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/load/detail/ahead/teller.hpp>
+#include <penstock/load/detail/ahead/lookahead_thread.hpp>
 
 #include <atomic>
 #include <chrono>
@@ -13,10 +13,10 @@ using penstock::detail::plan_ledger;
 TEST_CASE("what is told takes room until its batch is read, in whatever order batches are",
           "[load][promise:bounded-12]") {
   plan_ledger ledger{100};
-  CHECK(ledger.note_told(3, 20));
-  CHECK(ledger.note_told(3, 10));
-  CHECK(ledger.note_told(4, 30));
-  CHECK(ledger.note_told(6, 40));  // of 5 nothing was told
+  CHECK(ledger.note_announced(3, 20));
+  CHECK(ledger.note_announced(3, 10));
+  CHECK(ledger.note_announced(4, 30));
+  CHECK(ledger.note_announced(6, 40));  // of 5 nothing was told
   CHECK(ledger.room() == 0);
   ledger.note_opened(3);
   ledger.note_opened(4);
@@ -31,11 +31,11 @@ TEST_CASE("what is told takes room until its batch is read, in whatever order ba
 
 TEST_CASE("of a batch that is opened nothing is told any more", "[load][promise:bounded-12]") {
   plan_ledger ledger{100};
-  CHECK(ledger.note_told(0, 10));
+  CHECK(ledger.note_announced(0, 10));
   ledger.note_opened(1);
-  CHECK_FALSE(ledger.note_told(1, 10));
+  CHECK_FALSE(ledger.note_announced(1, 10));
   CHECK(ledger.bytes() == 10);
-  CHECK(ledger.note_told(2, 10));
+  CHECK(ledger.note_announced(2, 10));
   ledger.void_from(2);  // not batch 0, which is being read
   CHECK(ledger.bytes() == 10);
   ledger.note_read(0);
@@ -57,12 +57,12 @@ TEST_CASE("who tells sleeps until something has moved, and ends for good", "[loa
   while (number == 0) std::this_thread::yield();
   wait_until_asleep(number);
   CHECK(rounds == 0);
-  REQUIRE(ledger.note_told(1, 10));
+  REQUIRE(ledger.note_announced(1, 10));
   ledger.note_read(1);
   while (rounds == 0) std::this_thread::yield();
   ledger.end();
   telling.join();
   CHECK(ledger.room() == 0);
-  CHECK_FALSE(ledger.note_told(7, 1));
+  CHECK_FALSE(ledger.note_announced(7, 1));
   CHECK(ledger.wait_until_silent(std::chrono::milliseconds{0}));
 }

@@ -24,7 +24,7 @@ struct countdown : model::scenario<Scenario, static_cast<int>(Workers) + 1> {
   void thread(unsigned index) {
     if (index < Workers) {
       run[index].set(1);
-      if (!batch.finish_run()) return;
+      if (!batch.finish_chunk()) return;
       slot.set(3);
       announced.word.store(1);
     } else {

@@ -55,11 +55,11 @@ struct batches : model::scenario<Scenario, Workers + (Stopper ? 1 : 0)> {
         hand_out.publish(next, slot_of(next), first_of(next));
         got = {claim::kind::work, next, slot_of(next), first_of(next)};
       }
-      model::require(got.run >= first_of(got.batch), "the run is one of its batch");
+      model::require(got.chunk >= first_of(got.batch), "the run is one of its batch");
       model::require(got.slot == slot_of(got.batch), "the claim names the slot of its batch");
       model::require(bound[got.slot].get() == got.batch + 1, "the slot is bound to the batch");
-      model::require(!is_read[got.batch][got.run].get(), "no run is handed out twice");
-      is_read[got.batch][got.run].set(true);
+      model::require(!is_read[got.batch][got.chunk].get(), "no run is handed out twice");
+      is_read[got.batch][got.chunk].set(true);
     }
   }
 

@@ -70,7 +70,7 @@ struct two_end : held<two_end, 3> {
 
 /// A batch of the one host slot there is, whose mark copies share.
 struct marked_batch : host_batch {
-  using mark_type = penstock::detail::copy_mark<model::device::event_type>;
+  using mark_type = penstock::detail::shared_event<model::device::event_type>;
   mark_type* mark = nullptr;
 
   [[nodiscard]] mark_type* mark_copies(model::device::stream_ref stream) const {
@@ -81,12 +81,12 @@ struct marked_batch : host_batch {
   static void release_behind(mark_type*) noexcept {}
 };
 
-/// Two leases, whose copies one mark ends, each have a last stream wait for it and end on threads of
-/// their own, while the consumer copies the next batch out of the host slot of the mark.
+/// Two leases, whose copies one mark ends, each have a last stream wait for it and end on threads
+/// of their own, while the consumer copies the next batch out of the host slot of the mark.
 struct mark_shared : model::scenario<mark_shared, 3> {
   device_slots slots{model::device{},
                      penstock::batch_layout<record>{penstock::record_extents<record>{}, 1}, 3, 3};
-  penstock::detail::held_mark<model::device::event_type> mark{
+  penstock::detail::shared_event_ref<model::device::event_type> mark{
       model::device::make_event(penstock::event_wait::by_host)};
 
   void before() {

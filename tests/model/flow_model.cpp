@@ -13,8 +13,8 @@ namespace {
 using claim = penstock::detail::claim;
 using record = penstock::record<penstock::field<"label", std::uint64_t>>;
 
-/// The path of a batch from claim to lease: the library's parts, put together as `loader_core` does it,
-/// step by step and under its names. `Workers` threads read, the last thread is the consumer.
+/// The path of a batch from claim to lease: the library's parts, put together as `loader_core` does
+/// it, step by step and under its names. `Workers` threads read, the last thread is the consumer.
 template <class Scenario, int Workers, std::uint32_t Slots, std::uint32_t Runs>
 struct flow : model::scenario<Scenario, Workers + 1> {
   penstock::detail::claim_cursor<> cursor{Runs};
@@ -61,13 +61,13 @@ struct flow : model::scenario<Scenario, Workers + 1> {
         const auto slot = open_next();
         if (!slot) return;
         got.slot = *slot;
-        got.run = 0;
+        got.chunk = 0;
       }
       const std::uint32_t batch = bound[got.slot].get();
       if (batch >= cancelled.load(std::memory_order_acquire)) {
-        memory[got.slot][got.run].set(batch + 1);
+        memory[got.slot][got.chunk].set(batch + 1);
       }
-      if (!work[got.slot].finish_run()) continue;
+      if (!work[got.slot].finish_chunk()) continue;
       announced[batch % Slots].slot = got.slot;
       announced[batch % Slots].word.store(batch + 1);
     }

@@ -136,7 +136,7 @@ TEST_CASE("workers without a seat are none to a verdict", "[observe]") {
   REQUIRE(fixed.loader->age.count() > 0);
   auto tuned = fixed;
   tuned.loader->workers = 16;
-  tuned.loader->wait_for_seat = {14, 14 * tuned.loader->age};
+  tuned.loader->wait_while_inactive = {14, 14 * tuned.loader->age};
   auto none = fixed - fixed;
   none.age = {};
   none.loader->age = {};

@@ -76,7 +76,7 @@ TEST_CASE("batches, samples and bytes are counted exactly", "[observe]") {
   const auto all = loader.stats();
   CHECK(all.read.samples == 206);
   CHECK(all.read.bytes == 206 * sample_bytes);
-  CHECK(all.read.runs >= 22);
+  CHECK(all.read.chunks >= 22);
   CHECK(all.read.timed > 0);
   CHECK(all.read.times.count() == all.read.timed);
   CHECK(all.batches.count() == 22);
@@ -103,7 +103,7 @@ TEST_CASE("the part of reading that maps take is timed, and nothing else is take
     return loader.stats();
   };
   const auto plain = stats_of(numbered{1000});
-  CHECK(plain.read.timed_runs.count() > 0);
+  CHECK(plain.read.timed_chunks.count() > 0);
   CHECK(plain.read.timed_transforms.count() == 0);
   CHECK(plain.read.transforming() == 0);
   using record = numbered::record_type;
@@ -114,11 +114,11 @@ TEST_CASE("the part of reading that maps take is timed, and nothing else is take
   for (const auto& mapped : {stats_of(numbered{1000} | ps::map(touch)),
                              stats_of(numbered{1000} | ps::map<record>(copy))}) {
     CHECK(mapped.read.timed_transforms.count() > 0);
-    CHECK(mapped.read.timed_transforms <= mapped.read.timed_runs);
+    CHECK(mapped.read.timed_transforms <= mapped.read.timed_chunks);
     CHECK(mapped.read.transforming() > 0);
     CHECK(mapped.read.transforming() <= 1);
     CHECK((mapped + mapped).read.timed_transforms == 2 * mapped.read.timed_transforms);
-    CHECK((mapped - mapped).read.timed_runs.count() == 0);
+    CHECK((mapped - mapped).read.timed_chunks.count() == 0);
   }
 }
 

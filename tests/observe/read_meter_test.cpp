@@ -75,7 +75,7 @@ TEST_CASE("every run is counted, and the slower reading is, the more of them are
   for (std::uint64_t batch = 0; batch < 512; ++batch) {
     CHECK(reads.read(batch, each) == (batch % every == 0));
   }
-  CHECK(reads.meter.runs() == 512);
+  CHECK(reads.meter.chunks() == 512);
   CHECK(reads.meter.samples() == 2048);
   CHECK(reads.meter.timed() == 2048 / every);
   CHECK(reads.times().count() == 2048 / every);

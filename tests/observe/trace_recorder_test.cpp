@@ -259,7 +259,7 @@ TEST_CASE("a wait after which no batch comes is recorded without one", "[observe
   REQUIRE(events.size() == 3 + 12);
   // What a worker waits for is apart from its sleep while it is not needed.
   writer.note_wait(stage::wait_for_opener, 200, 210);
-  writer.note_wait(stage::wait_for_seat, 210, 300);
+  writer.note_wait(stage::wait_while_inactive, 210, 300);
   writer.note_wait(stage::wait_for_opener, 300, 310);
   writer.work_on(third);
   writer.ring().copy_to(events);
@@ -278,7 +278,7 @@ TEST_CASE("a worker's sleep without a seat is recorded, and what was before is s
   std::vector<ps::detail::traced_event> events;
   { const auto waits = seen.for_opener(); }
   {
-    const auto sleeps = seen.for_seat();
+    const auto sleeps = seen.while_inactive();
     writer->ring().copy_to(events);
     REQUIRE(events.size() == 1);
     CHECK(events[0].batch == ps::detail::traced_event::none);
@@ -287,7 +287,7 @@ TEST_CASE("a worker's sleep without a seat is recorded, and what was before is s
   writer->work_on({.epoch = 0, .batch = 7, .size = 1});
   writer->ring().copy_to(events);
   REQUIRE(events.size() == 3);
-  CHECK(events[1].stage == static_cast<std::uint64_t>(stage::wait_for_seat));
+  CHECK(events[1].stage == static_cast<std::uint64_t>(stage::wait_while_inactive));
   CHECK(events[2].stage == static_cast<std::uint64_t>(stage::wait_for_opener));
 }
 

@@ -58,7 +58,7 @@ sizes counts_of(std::span<const std::uint64_t> indices, const sizes& of_parts) {
   return counts;
 }
 
-std::string problem_of(const ps::mixture_options& options, const sizes& of_parts) {
+std::string mixture_problem(const ps::mixture_options& options, const sizes& of_parts) {
   try {
     static_cast<void>(mixed(options, of_parts));
   } catch (const ps::option_error& error) {
@@ -67,8 +67,8 @@ std::string problem_of(const ps::mixture_options& options, const sizes& of_parts
   return "none";
 }
 
-std::string problem_of(std::span<const std::uint64_t> amounts, double temperature,
-                       std::uint32_t round) {
+std::string mixture_problem(std::span<const std::uint64_t> amounts, double temperature,
+                            std::uint32_t round) {
   try {
     static_cast<void>(ps::tempered(amounts, temperature, round));
   } catch (const ps::option_error& error) {
@@ -230,30 +230,31 @@ TEST_CASE("bad options of a mixture are refused by name", "[order][promise:hones
   const auto with = [](std::vector<change> schedule, std::size_t batch = 0) {
     return ps::mixture_options{.schedule = std::move(schedule), .batch_size = batch};
   };
-  CHECK(problem_of({}, {3, 0}) ==
+  CHECK(mixture_problem({}, {3, 0}) ==
         "parts: part 1 has 0 samples: expected 1 to 9223372036854775805, so that all are at most "
         "2^63");
-  CHECK(problem_of(with({change{{}, {1}}}), {3, 3}) ==
+  CHECK(mixture_problem(with({change{{}, {1}}}), {3, 3}) ==
         "weights: entry 0 of the schedule has 1 for 2 parts");
-  CHECK(problem_of(with({change{{}, {0, 0}}}), {3, 3}) ==
+  CHECK(mixture_problem(with({change{{}, {0, 0}}}), {3, 3}) ==
         "weights: all of them are 0: at least one must not be");
-  CHECK(problem_of(with({change{{}, {65'537, 2}}}), {3, 3}) ==
+  CHECK(mixture_problem(with({change{{}, {65'537, 2}}}), {3, 3}) ==
         "weights: their sum is 65539 without common divisors, above 65536: take coarser ones, as "
         "`tempered` makes them");
-  CHECK(problem_of(with({change{{.epoch = 1}, {1, 1}}}), {3, 3}) ==
+  CHECK(mixture_problem(with({change{{.epoch = 1}, {1, 1}}}), {3, 3}) ==
         "schedule: entry 0 begins at step 0 of epoch 1: expected step 0 of epoch 0");
-  CHECK(problem_of(
+  CHECK(mixture_problem(
             with({change{{}, {1, 1}}, change{{.epoch = 1}, {1, 2}}, change{{.epoch = 1}, {2, 1}}}),
             {3, 3}) ==
         "schedule: entry 2 begins at step 0 of epoch 1: expected a place after the entry before");
-  CHECK(problem_of(with({change{{}, {1, 1}}, change{{.step = 5}, {1, 2}}}), {3, 3}) ==
+  CHECK(mixture_problem(with({change{{}, {1, 1}}, change{{.step = 5}, {1, 2}}}), {3, 3}) ==
         "batch_size: is needed where steps are counted, as step 5, is 0");
-  CHECK(problem_of({.epoch_steps = 5}, {3, 3}) == "batch_size: is needed for .epoch_steps, is 0");
-  CHECK(problem_of({.when_through = end, .batch_size = 1, .epoch_steps = 5}, {3, 3}) ==
+  CHECK(mixture_problem({.epoch_steps = 5}, {3, 3}) ==
+        "batch_size: is needed for .epoch_steps, is 0");
+  CHECK(mixture_problem({.when_through = end, .batch_size = 1, .epoch_steps = 5}, {3, 3}) ==
         "epoch_steps: is for part_through::repeat: otherwise an epoch is as long as the parts");
-  CHECK(problem_of({.batch_size = 8, .epoch_steps = ~std::uint64_t{0}}, {3, 3}) ==
+  CHECK(mixture_problem({.batch_size = 8, .epoch_steps = ~std::uint64_t{0}}, {3, 3}) ==
         "epoch_steps: 18446744073709551615 steps of 8 samples are more than 2^63 samples");
-  CHECK(problem_of({.schedule = {change{{}, {1, 0}}}, .when_through = drop_out}, {3, 3}) ==
+  CHECK(mixture_problem({.schedule = {change{{}, {1, 0}}}, .when_through = drop_out}, {3, 3}) ==
         "weights: at sample 3 of epoch 0 all parts that have a weight are through, and others are "
         "not: give them a weight");
   const ps::mixture steps_of_8 = mixed({.batch_size = 8}, {50, 50});
@@ -289,9 +290,10 @@ TEST_CASE("tempered weights are within one turn of their shares", "[order]") {
   }
   const sizes skewed{1'000'000, 1, 1, 1, 1, 1};
   CHECK(ps::tempered(skewed, 1, 10) == weights{5, 1, 1, 1, 1, 1});
-  CHECK(problem_of(skewed, 0, 10) == "temperature: must be at least 0.01, is 0");
-  CHECK(problem_of(skewed, 1, 5) == "round: must be at least the 6 parts, at most 65536, is 5");
-  CHECK(problem_of(sizes{0, 0}, 1, 10) == "amounts: expected one above 0");
+  CHECK(mixture_problem(skewed, 0, 10) == "temperature: must be at least 0.01, is 0");
+  CHECK(mixture_problem(skewed, 1, 5) ==
+        "round: must be at least the 6 parts, at most 65536, is 5");
+  CHECK(mixture_problem(sizes{0, 0}, 1, 10) == "amounts: expected one above 0");
 }
 
 // A training in another process: each step's samples, one line, then the state by renaming. Killed

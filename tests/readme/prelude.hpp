@@ -29,9 +29,9 @@
 #include <penstock/observe.hpp>
 #include <penstock/order/block_shuffled.hpp>
 #include <penstock/order/bucketed.hpp>
+#include <penstock/order/by_tokens.hpp>
 #include <penstock/order/mixture.hpp>
 #include <penstock/order/prioritized.hpp>
-#include <penstock/order/by_tokens.hpp>
 #include <penstock/penstock.hpp>
 #include <penstock/transfer/bulk.hpp>
 #include <penstock/transfer/results.hpp>

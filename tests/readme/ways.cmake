@@ -9,7 +9,7 @@ file(READ "${root}/README.md" readme)
 file(READ "${root}/docs/install.md" install_page)
 
 # What a user has besides these: the library in a folder penstock, without our tests.
-foreach(part IN ITEMS CMakeLists.txt CMakePresets.json include src cmake docs examples)
+foreach(part IN ITEMS CMakeLists.txt CMakePresets.json include cmake docs examples)
   file(COPY "${root}/${part}" DESTINATION "${work}/penstock")
 endforeach()
 

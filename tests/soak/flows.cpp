@@ -2,9 +2,9 @@
 // Flows of random configurations over ragged samples: samplers, workers, chunks, prefetch, hints,
 // numbers that tune themselves, retries, skips, substitutes, feeds with and without a transform,
 // leases that threads share or get by a queue, loops that are left, stopped, resumed and destroyed
-// in mid-read; the tokens made up, or read ahead over a cache that is told what comes. Each batch is
-// compared with one that is made here sample by sample, without the library's loader. Between them
-// random clients of a batcher, of whose requests each has one end.
+// in mid-read; the tokens made up, or read ahead over a cache that is told what comes. Each batch
+// is compared with one that is made here sample by sample, without the library's loader. Between
+// them random clients of a batcher, of whose requests each has one end.
 //
 //   penstock_soak_flows ROUNDS [SEED]
 //
@@ -104,19 +104,20 @@ struct texts {
     ps::get<"label">(out) = index;
     ps::get<"bits">(out) = rng();
   }
-  void will_read(std::span<const std::uint64_t> indices) const {
+  void prefetch_hint(std::span<const std::uint64_t> indices) const {
     if (blobs != nullptr) blobs->prefetch(indices);
     std::this_thread::yield();
     if (how->hints_throw) throw bad_sample{};
   }
-  void foresee(std::span<const std::uint64_t> indices) const {
-    if (blobs != nullptr) blobs->foresee(indices);
+  void access_plan(std::span<const std::uint64_t> indices) const {
+    if (blobs != nullptr) blobs->access_plan(indices);
   }
-  [[nodiscard]] std::uint64_t most_ahead() const {
-    return blobs == nullptr ? how->told_most : (std::min)(how->told_most, blobs->most_ahead());
+  [[nodiscard]] std::uint64_t prefetch_capacity() const {
+    return blobs == nullptr ? how->told_most
+                            : (std::min)(how->told_most, blobs->prefetch_capacity());
   }
-  [[nodiscard]] std::uint64_t most_foreseen() const {
-    return blobs == nullptr ? how->told_most : blobs->most_foreseen();
+  [[nodiscard]] std::uint64_t plan_capacity() const {
+    return blobs == nullptr ? how->told_most : blobs->plan_capacity();
   }
 
  private:
@@ -502,7 +503,7 @@ class flow {
     soak::counted.add("blocks from others", stats.from_others);
     soak::counted.add("blocks from the disk", stats.from_disk);
     soak::counted.add("blocks from the store", stats.from_store);
-    soak::counted.add("blocks' uses known", stats.known_uses);
+    soak::counted.add("blocks' uses known", stats.planned_uses);
     require(stats.memory_bytes <= how_.shelf->cache.memory_bytes, "more memory than it may take");
     require(stats.damaged == 0 && stats.disk_failures == 0, "files that nobody has touched");
   }

@@ -16,9 +16,9 @@
 #include <penstock/data/dataset.hpp>
 #include <penstock/threads/support/waitable_counter.hpp>
 
-/// A dataset that notes what it is told to fetch, and to foresee, and what is read of it. Sample i
-/// takes 10 bytes where it is stored, or what `sizes` says. Copies share one state, and end with
-/// `gone`.
+/// A dataset that notes what it is told to fetch, and to access_plan, and what is read of it.
+/// Sample i takes 10 bytes where it is stored, or what `sizes` says. Copies share one state, and
+/// end with `gone`.
 struct planned {
   using record_type = penstock::record<penstock::field<"label", std::uint64_t>>;
 
@@ -40,7 +40,7 @@ struct planned {
     std::uint64_t most = 0;                        // that `bytes` has come to
     std::map<std::uint64_t, std::uint64_t> sizes;
     std::atomic<bool> throws{false};
-    penstock::detail::waitable_counter calls;      // of `will_read`, that have noted
+    penstock::detail::waitable_counter calls;      // of `prefetch_hint`, that have noted
     penstock::detail::waitable_counter gate;       // 1 holds them, after that
     penstock::detail::waitable_counter read_gate;  // 1 holds reads
     penstock::detail::waitable_counter gone;
@@ -63,15 +63,15 @@ struct planned {
     const auto found = seen->ahead.find(index);
     if (found == seen->ahead.end()) return;
     if (--found->second == 0) seen->ahead.erase(found);
-    seen->bytes -= stored_bytes(index);
+    seen->bytes -= storage_size(index);
   }
-  void will_read(std::span<const std::uint64_t> indices) const {
+  void prefetch_hint(std::span<const std::uint64_t> indices) const {
     {
       const std::lock_guard lock{seen->mutex};
       for (const std::uint64_t index : indices) {
         seen->all_told.push_back(index);
         ++seen->ahead[index];
-        seen->bytes += stored_bytes(index);
+        seen->bytes += storage_size(index);
       }
       seen->most = (std::max)(seen->most, seen->bytes);
     }
@@ -79,22 +79,22 @@ struct planned {
     seen->gate.wait([](std::uint32_t shut) { return shut == 0; });
     if (seen->throws) throw std::runtime_error("not now");
   }
-  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const {
+  [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const {
     const auto found = seen->sizes.find(index);
     return found == seen->sizes.end() ? 10 : found->second;
   }
-  [[nodiscard]] std::uint64_t most_ahead() const { return keeps; }
-  void foresee(std::span<const std::uint64_t> indices) const {
+  [[nodiscard]] std::uint64_t prefetch_capacity() const { return keeps; }
+  void access_plan(std::span<const std::uint64_t> indices) const {
     const std::lock_guard lock{seen->mutex};
     auto& all = seen->foreseen;
     if (indices.empty()) all.clear();
     all.insert(all.end(), indices.begin(), indices.end());
     if (seen->throws) throw std::runtime_error("not now");
   }
-  [[nodiscard]] std::uint64_t most_foreseen() const { return foresees; }
+  [[nodiscard]] std::uint64_t plan_capacity() const { return accepts_access_plans; }
 
   std::uint64_t count;
-  std::uint64_t foresees = 0;
+  std::uint64_t accepts_access_plans = 0;
   std::uint64_t keeps = (std::numeric_limits<std::uint64_t>::max)();
   std::shared_ptr<noted> seen;
   std::shared_ptr<life> alive;

@@ -262,7 +262,7 @@ TEST_CASE("leases that are kept find every slot, also after the depth went back"
     void open(std::size_t count) { open_slots = count; }
     [[nodiscard]] static bool is_released(std::size_t slot) { return slot == 4; }
     void wait_for_release(...) const { FAIL("a wait, though there is a slot"); }
-    [[nodiscard]] static bool is_poisoned() { return false; }
+    [[nodiscard]] static bool has_error() { return false; }
     static void rethrow_poison() {}
     static void wake() {}
   };

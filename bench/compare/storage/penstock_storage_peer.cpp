@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include <penstock/data/run_context.hpp>
+#include <penstock/data/chunk_context.hpp>
 #include <penstock/penstock.hpp>
 #include <penstock_ext/files/npy_dataset.hpp>
 
@@ -36,13 +36,13 @@ class arrays {
 
   [[nodiscard]] std::uint64_t size() const { return files_.size() * files_.front().size(); }
   [[nodiscard]] ps::record_extents<record_type> extents() const { return files_.front().extents(); }
-  void read_run(std::span<const std::uint64_t> indices, ps::batch_view<record_type> out,
-                const ps::run_context& context) const {
+  void read_chunk(std::span<const std::uint64_t> indices, ps::batch_view<record_type> out,
+                  const ps::chunk_context& context) const {
     const std::uint64_t lines = files_.front().size();
     for (std::size_t i = 0; i < indices.size(); ++i) {
       const std::uint64_t line = indices[i] % lines;
-      files_[static_cast<std::size_t>(indices[i] / lines)].read_run({&line, 1}, out.subrun(i, 1),
-                                                                    context.subrun(i, 1));
+      files_[static_cast<std::size_t>(indices[i] / lines)].read_chunk({&line, 1}, out.subrun(i, 1),
+                                                                      context.subrun(i, 1));
     }
   }
 

@@ -15,9 +15,9 @@
 #include <penstock/core/error.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/data/adaptors/adaptor.hpp>
+#include <penstock/data/chunk_context.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/reader.hpp>
-#include <penstock/data/run_context.hpp>
 #include <penstock/data/support/dataset_ref.hpp>
 
 namespace penstock {
@@ -38,13 +38,13 @@ class erased_dataset {
   [[nodiscard]] virtual std::size_t scratch_bytes() const = 0;
   [[nodiscard]] virtual std::uint32_t stages() const = 0;
   [[nodiscard]] virtual std::uint64_t fingerprint() const = 0;
-  virtual void read_run(std::span<const std::uint64_t> indices, batch_view<Record> out,
-                        const run_context& context) const = 0;
-  virtual void will_read(std::span<const std::uint64_t> indices) const = 0;
-  [[nodiscard]] virtual std::uint64_t stored_bytes(std::uint64_t index) const = 0;
-  [[nodiscard]] virtual std::uint64_t most_ahead() const = 0;
-  virtual void foresee(std::span<const std::uint64_t> indices) const = 0;
-  [[nodiscard]] virtual std::uint64_t most_foreseen() const = 0;
+  virtual void read_chunk(std::span<const std::uint64_t> indices, batch_view<Record> out,
+                          const chunk_context& context) const = 0;
+  virtual void prefetch_hint(std::span<const std::uint64_t> indices) const = 0;
+  [[nodiscard]] virtual std::uint64_t storage_size(std::uint64_t index) const = 0;
+  [[nodiscard]] virtual std::uint64_t prefetch_capacity() const = 0;
+  virtual void access_plan(std::span<const std::uint64_t> indices) const = 0;
+  [[nodiscard]] virtual std::uint64_t plan_capacity() const = 0;
   [[nodiscard]] virtual sample_origin origin(std::uint64_t index) const noexcept = 0;
   [[nodiscard]] virtual std::vector<std::uint64_t> base_sizes() const = 0;
   [[nodiscard]] virtual std::vector<std::string> warnings() const = 0;
@@ -71,21 +71,23 @@ class erased_dataset_of final : public erased_dataset<typename D::record_type> {
   [[nodiscard]] std::size_t scratch_bytes() const override { return scratch_bytes_of(data_); }
   [[nodiscard]] std::uint32_t stages() const override { return stages_of(data_); }
   [[nodiscard]] std::uint64_t fingerprint() const override { return fingerprint_of(data_); }
-  void read_run(std::span<const std::uint64_t> indices, batch_view<record> out,
-                const run_context& context) const override {
-    penstock::read_run(data_, indices, out, context);
+  void read_chunk(std::span<const std::uint64_t> indices, batch_view<record> out,
+                  const chunk_context& context) const override {
+    penstock::read_chunk(data_, indices, out, context);
   }
-  void will_read(std::span<const std::uint64_t> indices) const override {
-    tell_reads(data_, indices);
+  void prefetch_hint(std::span<const std::uint64_t> indices) const override {
+    give_prefetch_hint(data_, indices);
   }
-  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const override {
-    return stored_bytes_of(data_, index);
+  [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const override {
+    return storage_size_of(data_, index);
   }
-  [[nodiscard]] std::uint64_t most_ahead() const override { return most_ahead_of(data_); }
-  void foresee(std::span<const std::uint64_t> indices) const override {
-    foresee_reads(data_, indices);
+  [[nodiscard]] std::uint64_t prefetch_capacity() const override {
+    return prefetch_capacity_of(data_);
   }
-  [[nodiscard]] std::uint64_t most_foreseen() const override { return most_foreseen_of(data_); }
+  void access_plan(std::span<const std::uint64_t> indices) const override {
+    extend_access_plan(data_, indices);
+  }
+  [[nodiscard]] std::uint64_t plan_capacity() const override { return plan_capacity_of(data_); }
   [[nodiscard]] sample_origin origin(std::uint64_t index) const noexcept override {
     return origin_of(data_, index);
   }
@@ -154,23 +156,25 @@ class any_dataset {
   [[nodiscard]] std::uint64_t fingerprint() const { return data_->fingerprint(); }
 
   /// Reads the samples `indices` into `out`. Throws what the dataset inside throws.
-  void read_run(std::span<const std::uint64_t> indices, batch_view<Record> out,
-                const run_context& context) const {
-    data_->read_run(indices, out, context);
+  void read_chunk(std::span<const std::uint64_t> indices, batch_view<Record> out,
+                  const chunk_context& context) const {
+    data_->read_chunk(indices, out, context);
   }
 
   /// Forwards the prefetch hint for the samples `indices`.
-  void will_read(std::span<const std::uint64_t> indices) const { data_->will_read(indices); }
+  void prefetch_hint(std::span<const std::uint64_t> indices) const {
+    data_->prefetch_hint(indices);
+  }
   /// The bytes of sample `index` in storage; 0 if unknown.
-  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const {
-    return data_->stored_bytes(index);
+  [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const {
+    return data_->storage_size(index);
   }
   /// The capacity of the dataset inside for prefetched bytes.
-  [[nodiscard]] std::uint64_t most_ahead() const { return data_->most_ahead(); }
+  [[nodiscard]] std::uint64_t prefetch_capacity() const { return data_->prefetch_capacity(); }
   /// Forwards the plan of later reads; an empty list retracts it.
-  void foresee(std::span<const std::uint64_t> indices) const { data_->foresee(indices); }
+  void access_plan(std::span<const std::uint64_t> indices) const { data_->access_plan(indices); }
   /// The number of planned bytes that the dataset inside can make use of.
-  [[nodiscard]] std::uint64_t most_foreseen() const { return data_->most_foreseen(); }
+  [[nodiscard]] std::uint64_t plan_capacity() const { return data_->plan_capacity(); }
   [[nodiscard]] sample_origin origin(std::uint64_t index) const noexcept {
     return data_->origin(index);
   }

@@ -32,8 +32,8 @@ inline namespace PENSTOCK_ABI {
 /// The optional members, by capability; docs/from_pytorch.md has them in a table.
 ///
 /// **Reading.** Instead of `read(index, out)`, or in addition, in order of preference:
-/// - `read_run(indices, batch_view<record_type> out)`: reads several samples at once, for vectored
-///   or prefetched reading; `indices[i]` goes to `out[i]`;
+/// - `read_chunk(indices, batch_view<record_type> out)`: reads several samples at once, for
+///   vectored or prefetched reading; `indices[i]` goes to `out[i]`;
 /// - `read(index, out, rng)`: reads with random bits; `rng` is a `sample_generator&` keyed by
 ///   (seed, epoch, index);
 /// - `view(index)`: refers to the sample in memory as a `const_sample` (its fields may lie in
@@ -48,17 +48,17 @@ inline namespace PENSTOCK_ABI {
 /// batch's turn.
 ///
 /// **Hints** about coming reads, for a disk or a network, see `loader_options::ahead`:
-/// - `will_read(indices)`: a prefetch hint: these samples will be read next, in this order, after
-///   those of earlier calls. Starts to fetch them and returns soon. Called by one thread of a
+/// - `prefetch_hint(indices)`: a prefetch hint: these samples will be read next, in this order,
+///   after those of earlier calls. Starts to fetch them and returns soon. Called by one thread of a
 ///   loader while others read; exceptions are counted and have no other effect;
-/// - `std::uint64_t stored_bytes(index) const`: the bytes of the sample in storage. If absent or 0,
+/// - `std::uint64_t storage_size(index) const`: the bytes of the sample in storage. If absent or 0,
 ///   its bytes in a batch are assumed, or for a ragged record the mean of the samples read so far;
-/// - `std::uint64_t most_ahead() const`: the most prefetched bytes that it keeps; unbounded if
-///   absent;
-/// - `foresee(indices)`: the plan of later reads, by which a cache decides what to keep: these
+/// - `std::uint64_t prefetch_capacity() const`: the most prefetched bytes that it keeps; unbounded
+///   if absent;
+/// - `access_plan(indices)`: the plan of later reads, by which a cache decides what to keep: these
 ///   samples will be read, in this order, after those of earlier calls. Fetches nothing. An empty
-///   list retracts the plan. Called as `will_read`;
-/// - `std::uint64_t most_foreseen() const`: the most planned bytes that it can make use of; 0 for
+///   list retracts the plan. Called as `prefetch_hint`;
+/// - `std::uint64_t plan_capacity() const`: the most planned bytes that it can make use of; 0 for
 ///   no plan at all; unbounded if absent.
 ///
 /// **Borrowing.** A dataset that refers to memory of another owner has `static constexpr bool
@@ -68,10 +68,10 @@ inline namespace PENSTOCK_ABI {
 /// **Origins.** Your own adaptor states the origin of its samples in the datasets below, for
 /// failures and quarantine lists: `sample_origin origin(index) const noexcept` and
 /// `std::vector<std::uint64_t> base_sizes() const`, by means of `origin_of` and `base_sizes_of`.
-/// Without these members it counts as the bottom. `tell_reads`, `foresee_reads`, `stored_bytes_of`,
-/// `most_ahead_of` and `most_foreseen_of` forward hints and plans. An adaptor that selects samples
-/// by a list also has `std::uint64_t fingerprint() const`, a hash of the list and of
-/// `fingerprint_of` the dataset below, so that a state of another list is refused.
+/// Without these members it counts as the bottom. `give_prefetch_hint`, `extend_access_plan`,
+/// `storage_size_of`, `prefetch_capacity_of` and `plan_capacity_of` forward hints and plans. An
+/// adaptor that selects samples by a list also has `std::uint64_t fingerprint() const`, a hash of
+/// the list and of `fingerprint_of` the dataset below, so that a state of another list is refused.
 ///
 /// **Warnings.** `std::vector<std::string> warnings() const`: sentences about itself for
 /// `loader::footprint` and a log, such as that its files have no checksums. An adaptor forwards
@@ -82,8 +82,8 @@ template <class D>
 concept dataset = detail::has_record<D> && detail::has_size<D> &&
                   (!D::record_type::has_dynamic_extents || detail::has_extents<D>) &&
                   (D::record_type::ragged_fields == 0 || detail::tells_lengths<D>) &&
-                  (detail::reads<D> || detail::reads_randomly<D> || detail::reads_runs<D> ||
-                   detail::reads_runs_in_context<D>);
+                  (detail::reads<D> || detail::reads_randomly<D> || detail::reads_chunks<D> ||
+                   detail::reads_chunks_in_context<D>);
 
 namespace detail {
 
@@ -101,7 +101,7 @@ constexpr void require_dataset() {
                   "penstock: a dataset with a ragged field needs `std::uint64_t "
                   "length(std::uint64_t) const`; with several, `sample_lengths<record_type> "
                   "lengths(std::uint64_t) const`");
-    static_assert(reads<D> || reads_randomly<D> || reads_runs<D> || reads_runs_in_context<D>,
+    static_assert(reads<D> || reads_randomly<D> || reads_chunks<D> || reads_chunks_in_context<D>,
                   "penstock: a dataset needs `void read(std::uint64_t, sample<record_type>) const` "
                   "(is it const? it is called from several threads)");
   }
@@ -166,17 +166,17 @@ template <dataset D>
 /// Gives `data` a prefetch hint for the samples `indices`, if it accepts hints. Throws what the
 /// dataset throws.
 template <class D>
-void tell_reads([[maybe_unused]] const D& data,
-                [[maybe_unused]] std::span<const std::uint64_t> indices) {
-  if constexpr (detail::wants_plans<D>) data.will_read(indices);
+void give_prefetch_hint([[maybe_unused]] const D& data,
+                        [[maybe_unused]] std::span<const std::uint64_t> indices) {
+  if constexpr (detail::accepts_hints<D>) data.prefetch_hint(indices);
 }
 
 /// The bytes of sample `index` in storage; 0 if unknown.
 template <class D>
-[[nodiscard]] std::uint64_t stored_bytes_of([[maybe_unused]] const D& data,
+[[nodiscard]] std::uint64_t storage_size_of([[maybe_unused]] const D& data,
                                             [[maybe_unused]] std::uint64_t index) {
-  if constexpr (detail::tells_stored_bytes<D>) {
-    return data.stored_bytes(index);
+  if constexpr (detail::has_storage_size<D>) {
+    return data.storage_size(index);
   } else {
     return 0;
   }
@@ -184,11 +184,11 @@ template <class D>
 
 /// The most bytes that `data` keeps prefetched; 0 if it does not accept hints.
 template <class D>
-[[nodiscard]] std::uint64_t most_ahead_of([[maybe_unused]] const D& data) {
-  if constexpr (!detail::wants_plans<D>) {
+[[nodiscard]] std::uint64_t prefetch_capacity_of([[maybe_unused]] const D& data) {
+  if constexpr (!detail::accepts_hints<D>) {
     return 0;
-  } else if constexpr (detail::bounds_plans<D>) {
-    return data.most_ahead();
+  } else if constexpr (detail::bounds_prefetch<D>) {
+    return data.prefetch_capacity();
   } else {
     return (std::numeric_limits<std::uint64_t>::max)();
   }
@@ -197,18 +197,18 @@ template <class D>
 /// Appends the samples `indices` to the plan of `data`, if it accepts plans; an empty list retracts
 /// the plan. Throws what the dataset throws.
 template <class D>
-void foresee_reads([[maybe_unused]] const D& data,
-                   [[maybe_unused]] std::span<const std::uint64_t> indices) {
-  if constexpr (detail::foresees<D>) data.foresee(indices);
+void extend_access_plan([[maybe_unused]] const D& data,
+                        [[maybe_unused]] std::span<const std::uint64_t> indices) {
+  if constexpr (detail::accepts_access_plans<D>) data.access_plan(indices);
 }
 
 /// The most planned bytes that `data` can make use of; 0 if it does not accept plans.
 template <class D>
-[[nodiscard]] std::uint64_t most_foreseen_of([[maybe_unused]] const D& data) {
-  if constexpr (!detail::foresees<D>) {
+[[nodiscard]] std::uint64_t plan_capacity_of([[maybe_unused]] const D& data) {
+  if constexpr (!detail::accepts_access_plans<D>) {
     return 0;
-  } else if constexpr (detail::bounds_foresight<D>) {
-    return data.most_foreseen();
+  } else if constexpr (detail::bounds_access_plans<D>) {
+    return data.plan_capacity();
   } else {
     return (std::numeric_limits<std::uint64_t>::max)();
   }

@@ -13,8 +13,8 @@
 #include <penstock/core/error.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/core/record.hpp>
+#include <penstock/data/chunk_context.hpp>
 #include <penstock/data/dataset.hpp>
-#include <penstock/data/run_context.hpp>
 #include <penstock/data/support/row_copy.hpp>
 
 namespace penstock {
@@ -87,8 +87,8 @@ class memory_dataset {
   [[nodiscard]] const record_extents<Record>& extents() const noexcept { return layout_.extents(); }
 
   /// Copies the samples `indices` into `out`. Throws `index_error`.
-  void read_run(std::span<const std::uint64_t> indices, batch_view<Record> out,
-                const run_context& context) const {
+  void read_chunk(std::span<const std::uint64_t> indices, batch_view<Record> out,
+                  const chunk_context& context) const {
     detail::copy_rows(*this, layout_, indices, out, context);
   }
 

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include <penstock/core/batch.hpp>
+#include <penstock/data/chunk_context.hpp>
 #include <penstock/data/dataset.hpp>
-#include <penstock/data/run_context.hpp>
 #include <penstock/order/random.hpp>
 
 namespace penstock {
@@ -20,15 +20,15 @@ inline namespace PENSTOCK_ABI {
 /// Reads the samples `indices` into `out` through the best member that the dataset offers; adaptors
 /// read the dataset below with it. `indices[i]` goes to `out[i]`; both have the same size.
 template <dataset D>
-void read_run(const D& data, std::span<const std::uint64_t> indices,
-              batch_view<typename D::record_type> out, const run_context& context) {
-  if constexpr (detail::reads_runs_in_context<D>) {
+void read_chunk(const D& data, std::span<const std::uint64_t> indices,
+                batch_view<typename D::record_type> out, const chunk_context& context) {
+  if constexpr (detail::reads_chunks_in_context<D>) {
     context.at_any();  // so that no position of an adaptor above or of the previous chunk is left
-    data.read_run(indices, out, context);
-  } else if constexpr (detail::reads_runs<D>) {
+    data.read_chunk(indices, out, context);
+  } else if constexpr (detail::reads_chunks<D>) {
     context.at_all();
     try {
-      data.read_run(indices, out);
+      data.read_chunk(indices, out);
     } catch (...) {
       // The chunk does not say where it failed. Reading one by one finds the sample; the consumer
       // still gets the first exception.
@@ -36,7 +36,7 @@ void read_run(const D& data, std::span<const std::uint64_t> indices,
       for (std::size_t i = 0; i < indices.size(); ++i) {
         context.at(i);
         try {
-          data.read_run(indices.subspan(i, 1), out.subrun(i, 1));
+          data.read_chunk(indices.subspan(i, 1), out.subrun(i, 1));
         } catch (...) {
           std::rethrow_exception(original);
         }
@@ -85,8 +85,8 @@ class reader {
   void read(std::span<const std::uint64_t> indices, batch_view<record_type> out,
             const random_key& key, detail::sample_clock* times = nullptr) {
     progress_.store(0, std::memory_order_relaxed);
-    const run_context context{key, indices, {scratch_, scratch_size_}, progress_, times};
-    read_run(*data_, indices, out, context);
+    const chunk_context context{key, indices, {scratch_, scratch_size_}, progress_, times};
+    read_chunk(*data_, indices, out, context);
   }
 
   /// After an exception from `read`: the position in the chunk of the sample that failed.

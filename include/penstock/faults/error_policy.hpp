@@ -29,7 +29,7 @@ enum class error_action {
 ///
 /// What a deterministic failure leads to does not depend on workers, chunk or prefetch: limits are
 /// judged batch by batch as the consumer gets them (by order of completion where `in_order` is
-/// false). A dataset that reads runs is asked again sample by sample after a run has failed; a
+/// false). A dataset that reads chunks is asked again sample by sample after a chunk has failed; a
 /// sample that is read a second time gets the same random bits. All that happened is in
 /// `loader::failures()`.
 struct error_policy {
@@ -65,22 +65,22 @@ struct error_policy {
   /// Samples that are known to be bad, as `read_quarantine` reads them: numbered as in the dataset
   /// at the bottom of the pipeline, below `subset` and `map`, in any order. They are taken for
   /// failed without being read, and retried: `action` applies at once, and an exception is a
-  /// `known_bad_sample`. So order, state and all other samples stay as they are, also in the middle
-  /// of a run. They are in `loader::failures()` and in its quarantine list, and count to no limit.
-  /// Over datasets that `concat` joins it is refused: take `without`. With ragged fields the length
-  /// of such a sample is still asked for, before any is read: one that throws or is too long ends
-  /// the range, and `without` leaves the sample out.
-  std::vector<std::uint64_t> known_bad = {};
+  /// `quarantined_sample`. So order, state and all other samples stay as they are, also in the
+  /// middle of a chunk. They are in `loader::failures()` and in its quarantine list, and count to
+  /// no limit. Over datasets that `concat` joins it is refused: take `without`. With ragged fields
+  /// the length of such a sample is still asked for, before any is read: one that throws or is too
+  /// long ends the range, and `without` leaves the sample out.
+  std::vector<std::uint64_t> quarantined = {};
 };
 
-/// A sample of `error_policy::known_bad` was asked for, and neither skipped nor substituted.
-class [[gnu::visibility("default")]] known_bad_sample : public error {
+/// A sample of `error_policy::quarantined` was asked for, and neither skipped nor substituted.
+class [[gnu::visibility("default")]] quarantined_sample : public error {
  public:
   /// For sample `index` of the dataset at the bottom of the pipeline; `has_no_substitute` where one
   /// was looked for.
-  explicit known_bad_sample(std::uint64_t index, bool has_no_substitute = false)
-      : error("known_bad_sample: sample " + std::to_string(index) +
-              " of the dataset is on the list faults.on_error.known_bad and was not read" +
+  explicit quarantined_sample(std::uint64_t index, bool has_no_substitute = false)
+      : error("quarantined_sample: sample " + std::to_string(index) +
+              " of the dataset is on the list faults.on_error.quarantined and was not read" +
               (has_no_substitute ? ", and none of those drawn to substitute it could be: choose "
                                    "error_action::skip, or leave it out by without(list)"
                                  : ": choose error_action::skip or substitute, or leave it out by "
@@ -125,7 +125,7 @@ inline void require_valid(const error_policy& policy) {
 /// Whether every exception goes to the consumer at once.
 [[nodiscard]] inline bool is_plain(const error_policy& policy) noexcept {
   return policy.retries == 0 && policy.action == error_action::propagate &&
-         policy.known_bad.empty();
+         policy.quarantined.empty();
 }
 
 /// The wait before retry `retry`, which counts from 1.

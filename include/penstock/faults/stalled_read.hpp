@@ -15,8 +15,8 @@ inline namespace PENSTOCK_ABI {
 /// observed while it hangs.
 struct stalled_read {
   /// The sample that is read, or in the stage "order" the first batch that needs that order.
-  /// `exact` is false where a dataset reads a whole run in one call: then it is the run's first
-  /// sample, and the time is the run's.
+  /// `exact` is false where a dataset reads a whole chunk in one call: then it is the chunk's first
+  /// sample, and the time is the chunk's.
   failure where;
   /// The worker whose thread hangs; 0 where the consumer's own thread reads.
   std::size_t worker = 0;

@@ -80,7 +80,7 @@ class loader_flow {
   [[nodiscard]] batch_type& current() noexcept { return held_; }
   /// For a `batch_range`: ends the range that `serial` names.
   void finish(std::uint64_t serial) noexcept {
-    if (!core_.is_last(serial)) return;
+    if (!core_.is_current(serial)) return;
     step_.end();
     held_ = batch_type{};
     core_.stop();
@@ -178,9 +178,9 @@ class loader_flow {
 ///         ? ps::any_loader{ps::loader{digits, ps::shuffled{.seed = 1}, options}}
 ///         : ps::any_loader{ps::loader{digits, ps::sequential{}, options}};
 ///
-/// What a `loader` is without its constructors: one is moved in, what has gone on in it goes on, and
-/// states taken from one resume the other. Costs nothing. Movable; one thread consumes. A moved-from
-/// object may only be assigned to and destroyed.
+/// What a `loader` is without its constructors: one is moved in, what has gone on in it goes on,
+/// and states taken from one resume the other. Costs nothing. Movable; one thread consumes. A
+/// moved-from object may only be assigned to and destroyed.
 template <penstock::record_type Record, penstock::device Device = cpu_device>
 class any_loader {
  protected:
@@ -265,18 +265,19 @@ class any_loader {
   /// How many batches an epoch has.
   [[nodiscard]] std::uint64_t batches_per_epoch() const noexcept { return core().plan().batches(); }
   /// How many batches of this loader are its part of a step over all ranks: 1, or with a sampler
-  /// whose batches have each its own number of samples its `batches_per_step()` divided by the world.
+  /// whose batches have each its own number of samples its `batches_per_step()` divided by the
+  /// world.
   [[nodiscard]] std::uint64_t batches_per_step() const noexcept {
     const std::uint64_t all = core().source().batches_per_step();
     return all == 0 ? 1 : all / core().source().world();
   }
-  /// How many samples an epoch has; with a sampler whose batches have each its own number of samples
-  /// how many an epoch of full batches would have.
+  /// How many samples an epoch has; with a sampler whose batches have each its own number of
+  /// samples how many an epoch of full batches would have.
   [[nodiscard]] std::uint64_t samples_per_epoch() const noexcept { return core().plan().samples(); }
   /// What the loader was made with; `automatic` as it was written.
   [[nodiscard]] const loader_options& options() const noexcept { return core().asked(); }
-  /// The memory that was taken, the number of slots, whether they are page-locked, where the workers
-  /// run, and what the dataset says of itself. From any thread.
+  /// The memory that was taken, the number of slots, whether they are page-locked, where the
+  /// workers run, and what the dataset says of itself. From any thread.
   [[nodiscard]] loader_footprint footprint() const { return flow_->footprint(); }
 
   /// How many host slots leases hold now, of `footprint().slot_count`: with all of them held

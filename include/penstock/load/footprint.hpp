@@ -36,9 +36,9 @@ struct loader_footprint {
   bool registration_refused = false;
 
   /// The most bytes that the loader allocates besides: 32 KiB, 1 KiB a slot, 8 KiB a worker, and 16
-  /// bytes for each sample of a worker's run. An error policy adds 64 KiB, and one that skips
+  /// bytes for each sample of a worker's chunk. An error policy adds 64 KiB, and one that skips
   /// samples a byte for each sample of a slot; `loader_options::observe.indices` adds 16 there,
-  /// `error_policy::known_bad` 32 for each index. Thread stacks are not counted, nor is what the
+  /// `error_policy::quarantined` 32 for each index. Thread stacks are not counted, nor is what the
   /// dataset, the sampler and transforms allocate.
   std::size_t bookkeeping = 0;
 
@@ -79,7 +79,7 @@ inline std::size_t most_bookkeeping(const loader_options& options, std::size_t s
   constexpr std::size_t kib = 1024;
   const bool skips = options.faults.on_error.action == error_action::skip;
   const std::size_t fixed = (is_plain(options.faults.on_error) ? 32 * kib : 96 * kib) +
-                            32 * options.faults.on_error.known_bad.size();
+                            32 * options.faults.on_error.quarantined.size();
   const std::size_t workers = std::max<std::size_t>(1, options.workers);
   const std::size_t a_sample = (skips ? 1U : 0U) + (options.observe.indices ? 16U : 0U);
   return saturating_sum(slot_count, saturating_sum(a_sample, options.batch_size, kib),
@@ -92,7 +92,7 @@ template <record_type Record>
                                             const loader_options& options,
                                             std::size_t slot_count) noexcept {
   const bool anywhere = options.tuning.placement == worker_placement::anywhere;
-  const std::size_t run = run_size(options, layout.sample_bytes());
+  const std::size_t run = chunk_size_of(options, layout.sample_bytes());
   return {.slot_count = slot_count,
           .slots_asked = wanted_slots(options, layout.bytes()),
           .slot_bytes = layout.bytes(),

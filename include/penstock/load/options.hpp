@@ -21,14 +21,14 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// How many bits of the word that workers claim from count the runs of a batch.
-inline constexpr std::uint32_t claim_run_bits = 20;
+/// How many bits of the word that workers claim from count the chunks of a batch.
+inline constexpr std::uint32_t claim_chunk_bits = 20;
 /// How many bits of it name the host slot.
 inline constexpr std::uint32_t claim_slot_bits = 12;
 
-/// The most runs that a batch is cut into. Half the range: a claim that has to wait counts on as
+/// The most chunks that a batch is cut into. Half the range: a claim that has to wait counts on as
 /// well, one for each waiting worker.
-inline constexpr std::uint32_t most_runs = 1U << (claim_run_bits - 1);
+inline constexpr std::uint32_t most_chunks = 1U << (claim_chunk_bits - 1);
 /// The most host slots of a loader.
 inline constexpr std::uint32_t most_slots = 1U << claim_slot_bits;
 
@@ -69,11 +69,10 @@ inline constexpr std::size_t automatic = (std::numeric_limits<std::size_t>::max)
 
 /// `loader_options::ahead`: prefetch hints to the dataset. See docs/stores.md.
 struct loader_ahead_options {
-  /// How far ahead of the workers the dataset is told which samples come, in stored bytes; 0: it is
-  /// told nothing. A dataset without `will_read` is told nothing, one that keeps less is told less;
-  /// a cache may plan farther ahead than it fetches. Changes no batch and takes no slots. A thread
-  /// of the loader's calls the dataset; the destructor joins it, with `faults.timeout` at most so
-  /// long.
+  /// How far ahead of the workers the dataset gets prefetch hints, in stored bytes; 0: none. At
+  /// most its `prefetch_capacity`; a cache may plan farther ahead than it fetches. Changes no batch
+  /// and takes no slots. A thread of the loader calls the dataset; the destructor joins it, waiting
+  /// at most `faults.timeout` if that is set.
   std::uint64_t bytes = 0;
 };
 

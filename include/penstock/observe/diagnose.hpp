@@ -99,7 +99,7 @@ struct loop_times {
 /// The mean number of active workers: inactive ones sleep all the time.
 [[nodiscard]] inline std::size_t workers_with_seats(const loader_stats& loader) noexcept {
   if (loader.workers == 0 || loader.age.count() <= 0) return loader.workers;
-  const auto spared = std::llround(seconds(loader.wait_for_seat.time) / seconds(loader.age));
+  const auto spared = std::llround(seconds(loader.wait_while_inactive.time) / seconds(loader.age));
   return loader.workers - (std::min)(loader.workers - 1, static_cast<std::size_t>(spared));
 }
 

@@ -159,7 +159,7 @@ struct slow_sample {
 
 /// The work of a loader's workers.
 struct read_stats {
-  std::uint64_t runs = 0;     ///< chunks read
+  std::uint64_t chunks = 0;   ///< chunks read
   std::uint64_t samples = 0;  ///< samples of those chunks
   /// Bytes bytes of those samples in batches; ragged values count once their batch is complete.
   std::uint64_t bytes = 0;
@@ -167,7 +167,7 @@ struct read_stats {
   /// cost of claiming. Without workers, the time of all batches.
   std::chrono::nanoseconds busy{0};
   std::uint64_t timed = 0;  ///< samples that were timed: all slow ones, and some of the fast ones
-  std::chrono::nanoseconds timed_runs{0};  ///< total time of the timed chunks,
+  std::chrono::nanoseconds timed_chunks{0};  ///< total time of the timed chunks,
   /// and the part of it that `map` functions and decoders took.
   std::chrono::nanoseconds timed_transforms{0};
   duration_stats times;  ///< of single samples; samples that are read together share their time
@@ -178,9 +178,9 @@ struct read_stats {
   /// The share of `busy` that `map` functions and decoders take, in 0..1, estimated from the timed
   /// chunks.
   [[nodiscard]] double transforming() const noexcept {
-    return timed_runs.count() == 0 ? 0.0
-                                   : static_cast<double>(timed_transforms.count()) /
-                                         static_cast<double>(timed_runs.count());
+    return timed_chunks.count() == 0 ? 0.0
+                                     : static_cast<double>(timed_transforms.count()) /
+                                           static_cast<double>(timed_chunks.count());
   }
 };
 
@@ -301,12 +301,12 @@ inline void require_later(std::string_view what, std::uint64_t later, std::uint6
 }
 
 [[nodiscard]] inline read_stats difference(const read_stats& later, const read_stats& earlier) {
-  read_stats between{grown(later.runs, earlier.runs),
+  read_stats between{grown(later.chunks, earlier.chunks),
                      grown(later.samples, earlier.samples),
                      grown(later.bytes, earlier.bytes),
                      grown(later.busy, earlier.busy),
                      grown(later.timed, earlier.timed),
-                     grown(later.timed_runs, earlier.timed_runs),
+                     grown(later.timed_chunks, earlier.timed_chunks),
                      grown(later.timed_transforms, earlier.timed_transforms),
                      later.times - earlier.times,
                      {}};
@@ -323,12 +323,12 @@ inline void require_later(std::string_view what, std::uint64_t later, std::uint6
 }
 
 [[nodiscard]] inline read_stats sum(const read_stats& a, const read_stats& b) {
-  read_stats both{a.runs + b.runs,
+  read_stats both{a.chunks + b.chunks,
                   a.samples + b.samples,
                   a.bytes + b.bytes,
                   a.busy + b.busy,
                   a.timed + b.timed,
-                  a.timed_runs + b.timed_runs,
+                  a.timed_chunks + b.timed_chunks,
                   a.timed_transforms + b.timed_transforms,
                   a.times + b.times,
                   {}};
@@ -384,7 +384,7 @@ struct loader_stats {
   wait_stats wait_for_opener;  ///< workers: the opener waits for one of these, or computes an order
 
   /// Workers: inactive, see `loader_options::workers = automatic`.
-  wait_stats wait_for_seat;
+  wait_stats wait_while_inactive;
 
   wait_stats wait_for_ready;  ///< the consumer: no batch is complete
   wait_stats wait_for_lease;  ///< the consumer, without workers: every slot is leased
@@ -414,8 +414,8 @@ struct loader_stats {
   between.batches = later.batches - earlier.batches;
   for (const auto wait :
        {&loader_stats::wait_for_slot, &loader_stats::wait_for_copy, &loader_stats::wait_for_demand,
-        &loader_stats::wait_for_opener, &loader_stats::wait_for_seat, &loader_stats::wait_for_ready,
-        &loader_stats::wait_for_lease, &loader_stats::throttled}) {
+        &loader_stats::wait_for_opener, &loader_stats::wait_while_inactive,
+        &loader_stats::wait_for_ready, &loader_stats::wait_for_lease, &loader_stats::throttled}) {
     between.*wait = difference(later.*wait, earlier.*wait);
   }
   between.ready = difference(later.ready, earlier.ready);
@@ -444,8 +444,8 @@ struct loader_stats {
   both.batches = a.batches + b.batches;
   for (const auto wait :
        {&loader_stats::wait_for_slot, &loader_stats::wait_for_copy, &loader_stats::wait_for_demand,
-        &loader_stats::wait_for_opener, &loader_stats::wait_for_seat, &loader_stats::wait_for_ready,
-        &loader_stats::wait_for_lease}) {
+        &loader_stats::wait_for_opener, &loader_stats::wait_while_inactive,
+        &loader_stats::wait_for_ready, &loader_stats::wait_for_lease}) {
     both.*wait = sum(a.*wait, b.*wait);
   }
   both.ready = sum(a.ready, b.ready);
@@ -463,8 +463,8 @@ struct loader_stats {
   return both;
 }
 
-/// What `results` have been through, by `results::stats()`: since their construction, or between two
-/// snapshots. Put into `transfer_stats::results` they are part of the verdict of `diagnose`.
+/// What `results` have been through, by `results::stats()`: since their construction, or between
+/// two snapshots. Put into `transfer_stats::results` they are part of the verdict of `diagnose`.
 struct results_stats {
   std::uint64_t workers = 0;    ///< threads that consume
   std::uint64_t taken = 0;      ///< slots that the loop has got

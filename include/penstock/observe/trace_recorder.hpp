@@ -33,17 +33,17 @@ enum class trace_stage : std::uint8_t {
   wait_for_copy,    ///< a worker: for the copy out of a slot; the consumer: for the batch's copy; a
                     ///< worker of `results`: for the copy of what it consumes next
   wait_for_opener,  ///< a worker waits until another one has opened the batch
-  wait_for_seat,    ///< an inactive worker sleeps, see `automatic`
-  wait_for_batch,   ///< the consumer waits for the batch to be complete
-  wait_for_lease,   ///< the consumer waits for a lease to end
-  copy,             ///< the consumer's thread queues the copy, and the transform; a worker of
-                    ///< `results` that of a batch's results
-  transform,        ///< the consumer's thread queues the transform, within `copy`
-  step,             ///< the loop's body: from the batch's hand-out to the next `++`
-  lease,            ///< a slot is leased, from hand-out to release
-  setting,          ///< the loader runs with these workers and this prefetch, see `automatic`
-  depth,            ///< the transfer runs with so many device slots, see `automatic`
-  consume,          ///< a worker of `results` consumes a batch's results
+  wait_while_inactive,  ///< an inactive worker sleeps, see `automatic`
+  wait_for_batch,       ///< the consumer waits for the batch to be complete
+  wait_for_lease,       ///< the consumer waits for a lease to end
+  copy,                 ///< the consumer's thread queues the copy, and the transform; a worker of
+                        ///< `results` that of a batch's results
+  transform,            ///< the consumer's thread queues the transform, within `copy`
+  step,                 ///< the loop's body: from the batch's hand-out to the next `++`
+  lease,                ///< a slot is leased, from hand-out to release
+  setting,              ///< the loader runs with these workers and this prefetch, see `automatic`
+  depth,                ///< the transfer runs with so many device slots, see `automatic`
+  consume,              ///< a worker of `results` consumes a batch's results
 };
 
 /// The stage in words, such as "wait for slot"; empty for an invalid value.
@@ -59,8 +59,8 @@ enum class trace_stage : std::uint8_t {
       return "wait for copy";
     case trace_stage::wait_for_opener:
       return "wait for opener";
-    case trace_stage::wait_for_seat:
-      return "wait for seat";
+    case trace_stage::wait_while_inactive:
+      return "inactive";
     case trace_stage::wait_for_batch:
       return "wait for batch";
     case trace_stage::wait_for_lease:

@@ -66,7 +66,9 @@ struct training_place {
   std::uint64_t epoch = 0;
   /// The step within it.
   std::uint64_t step = 0;
+  /// Whether both are one place, member by member.
   friend bool operator==(const training_place&, const training_place&) = default;
+  /// The earlier epoch first, within it the earlier step.
   friend auto operator<=>(const training_place&, const training_place&) = default;
 };
 

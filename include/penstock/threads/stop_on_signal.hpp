@@ -16,7 +16,7 @@
 #include <thread>
 
 #include <penstock/core/error.hpp>
-#include <penstock/core/support/own_process.hpp>
+#include <penstock/core/support/fork_guard.hpp>
 #include <penstock/core/version.hpp>
 #include <penstock/threads/support/waitable_counter.hpp>
 
@@ -118,7 +118,7 @@ class signal_handlers {
 
  private:
   signal_mask set_;
-  const own_process process_{true};
+  const fork_guard process_{true};
   std::array<struct sigaction, largest_signal + 1> former_{};
 };
 
@@ -175,7 +175,7 @@ class signal_waiter {
   static signal_mask come() noexcept { return the_signals.arrived.load(std::memory_order_relaxed); }
 
   signal_mask set_;
-  const own_process process_{true};
+  const fork_guard process_{true};
   std::stop_source stop_;
   std::atomic<int> received_{0};      // 0: none. Written once, before the stop is requested
   std::atomic<bool> is_over_{false};  // written before a change of the board, read after one

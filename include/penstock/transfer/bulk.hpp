@@ -542,8 +542,11 @@ class bulk_transfer {
 template <device Device = cpu_device>
 class bulk_copier {
  public:
+  /// The device.
   using device_type = Device;
+  /// A stream of the device.
   using stream_ref = typename Device::stream_ref;
+  /// What a copy on its way is.
   using transfer_type = bulk_transfer<Device>;
 
   /// Throws `option_error`, `pinned_budget_exceeded`, `out_of_memory`, and what the device throws.

@@ -29,10 +29,10 @@ inline namespace PENSTOCK_ABI {
 /// throw reaches the consumer at that batch's turn. A source may offer `prefetch(index) noexcept`
 /// besides: a hint that the blob will be read soon; and `prefetch(std::span<const std::uint64_t>)
 /// noexcept` for several at once. `decode_images` passes them the hints of a loader's `ahead`,
-/// far ahead, up to `std::uint64_t most_ahead() const` bytes where a source has that, counted by
-/// `std::uint64_t stored_bytes(std::uint64_t index) const`, which is 0 where it is not known.
-/// It passes on `foresee(indices)` and `most_foreseen()` too, which mean what they mean of a
-/// `dataset`.
+/// far ahead, up to `std::uint64_t prefetch_capacity() const` bytes where a source has that,
+/// counted by `std::uint64_t storage_size(std::uint64_t index) const`, which is 0 where it is not
+/// known. It passes on `access_plan(indices)` and `plan_capacity()` too, which mean what they mean
+/// of a `dataset`.
 template <class S>
 concept blob_source = requires(const S& source, std::uint64_t index, blob_buffer& buffer) {
   { source.size() } -> std::convertible_to<std::uint64_t>;

@@ -23,7 +23,7 @@
 #include <penstock_ext/blob/detail/ahead/blob_read_ahead.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/store/byte_store.hpp>
-#include <penstock_ext/store/support/in_own_process.hpp>
+#include <penstock_ext/store/support/delete_unless_forked.hpp>
 #include <penstock_ext/store/support/store_ref.hpp>
 
 namespace penstock {
@@ -33,26 +33,26 @@ namespace detail {
 /// Tells a store which blobs are read far ahead, and takes it back in the end. `Blob` is a
 /// `stored_blob`. From any thread.
 template <byte_store Store, class Blob>
-class foreseen_store {
+class planned_reads {
  public:
   /// Both must outlive it.
-  foreseen_store(const Store& store, const std::vector<Blob>& blobs) noexcept
+  planned_reads(const Store& store, const std::vector<Blob>& blobs) noexcept
       : store_(store), blobs_(blobs) {}
-  foreseen_store(const foreseen_store&) = delete;
-  foreseen_store& operator=(const foreseen_store&) = delete;
-  ~foreseen_store() {
+  planned_reads(const planned_reads&) = delete;
+  planned_reads& operator=(const planned_reads&) = delete;
+  ~planned_reads() {
     try {
-      forget();
+      retract();
     } catch (...) {
       // What the store knows in excess costs speed at most.
     }
   }
 
-  /// As `stored_blobs::foresee`.
-  void foresee(std::span<const std::uint64_t> indices)
-    requires foreseeing_store<Store>
+  /// As `stored_blobs::access_plan`.
+  void access_plan(std::span<const std::uint64_t> indices)
+    requires planned_store<Store>
   {
-    if (indices.empty()) return forget();
+    if (indices.empty()) return retract();
     std::vector<upcoming_range> ranges;
     for (const std::uint64_t index : indices) {
       if (index >= blobs_.size()) continue;
@@ -60,11 +60,11 @@ class foreseen_store {
       ranges.push_back({one.object, one.offset, one.length});
     }
     process_.store(::getpid(), std::memory_order_relaxed);
-    store_.foresee(this, ranges);
+    store_.announce_reads(this, ranges);
   }
-  /// As `stored_blobs::most_foreseen`.
+  /// As `stored_blobs::plan_capacity`.
   [[nodiscard]] std::uint64_t most() const
-    requires foreseeing_store<Store>
+    requires planned_store<Store>
   {
     std::uint64_t bytes = 0;
     std::uint64_t known = 0;
@@ -73,7 +73,7 @@ class foreseen_store {
       bytes += one.length;
       ++known;
     }
-    const std::uint64_t most = store_.most_foreseen();
+    const std::uint64_t most = store_.plan_capacity();
     if (known == 0) return most;
     const std::uint64_t mean = (std::max)(std::uint64_t{1}, bytes / known);
     return mean > most / most_blobs ? most : mean * most_blobs;
@@ -83,15 +83,15 @@ class foreseen_store {
   static constexpr std::uint64_t most_blobs = std::uint64_t{1} << 19;
 
   // In a child made by fork() the store's lock may be held.
-  void forget() {
-    if constexpr (foreseeing_store<Store>) {
-      if (process_.load(std::memory_order_relaxed) == ::getpid()) store_.forget(this);
+  void retract() {
+    if constexpr (planned_store<Store>) {
+      if (process_.load(std::memory_order_relaxed) == ::getpid()) store_.retract(this);
     }
   }
 
   const Store& store_;
   const std::vector<Blob>& blobs_;
-  // Of the last `foresee`, or 0. Relaxed: a child has what was stored before the fork.
+  // Of the last `access_plan`, or 0. Relaxed: a child has what was stored before the fork.
   std::atomic<::pid_t> process_{0};
 };
 
@@ -136,7 +136,7 @@ struct stored_blobs_stats {
 ///
 /// An lvalue store is referred to and must outlive it, an rvalue is moved in. Takes 100 bytes and
 /// the names for a blob. What `prefetch` names is read by threads of its own, many at a time where
-/// the store can, but for what a `near_store` has near; blobs are the same with and without.
+/// the store can, but for what a `warmable_store` has near; blobs are the same with and without.
 /// Movable, not copyable. Reading is thread-safe. In a child made by fork() after a `prefetch`
 /// nothing is read ahead.
 template <byte_store Store>
@@ -152,7 +152,7 @@ class stored_blobs {
   /// How many blobs there are.
   [[nodiscard]] std::uint64_t size() const noexcept { return state_->blobs.size(); }
 
-  /// Blob `index`: in `buffer`, or where a `lending_store` has it, which `buffer` then holds.
+  /// Blob `index`: in `buffer`, or where a `borrowable_store` has it, which `buffer` then holds.
   /// Throws `index_error`, `file_format_error` above `max_bytes`, `file_truncated` where the
   /// object ends before `offset`, and what the store throws.
   [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index, blob_buffer& buffer) const {
@@ -167,8 +167,8 @@ class stored_blobs {
           "at most " + std::to_string(state_->options.max_bytes) + " bytes (max_bytes)",
           std::to_string(size));
     }
-    if constexpr (lending_store<Store>) {
-      if (auto lent = state_->store.lend({one.object, one.offset, size})) {
+    if constexpr (borrowable_store<Store>) {
+      if (auto lent = state_->store.try_borrow({one.object, one.offset, size})) {
         buffer.hold(std::move(lent->owner));
         return lent->bytes;
       }
@@ -198,8 +198,8 @@ class stored_blobs {
     const stored_blob& one = state_->blobs[static_cast<std::size_t>(index)];
     if (one.length > state_->options.max_bytes) return;
     try {
-      if constexpr (near_store<Store>) {
-        if (state_->store.bring_near({one.object, one.offset, one.length})) return;
+      if constexpr (warmable_store<Store>) {
+        if (state_->store.warm({one.object, one.offset, one.length})) return;
       }
       state_->ahead->want(index, one.length);
     } catch (...) {
@@ -208,27 +208,29 @@ class stored_blobs {
   }
 
   /// The bytes of blob `index`; 0 where its `length` was not given, and out of range.
-  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const noexcept {
+  [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const noexcept {
     if (index >= size()) return 0;
     const std::uint64_t bytes = state_->blobs[static_cast<std::size_t>(index)].length;
     return bytes == stored_blob::to_end ? 0 : bytes;
   }
   /// How many bytes of blobs are kept ahead: `read_ahead`.
-  [[nodiscard]] std::uint64_t most_ahead() const noexcept { return state_->options.read_ahead; }
+  [[nodiscard]] std::uint64_t prefetch_capacity() const noexcept {
+    return state_->options.read_ahead;
+  }
 
   /// Tells a store that wants to know it, as a `cached_store` does, that the blobs `indices` are
   /// read after those of earlier calls, each once; an empty list takes back what earlier calls
   /// said, as the source's end does. Those out of range are left alone. Throws what the store
   /// throws.
-  void foresee(std::span<const std::uint64_t> indices) const
-    requires foreseeing_store<Store>
+  void access_plan(std::span<const std::uint64_t> indices) const
+    requires planned_store<Store>
   {
-    state_->foreseen.foresee(indices);
+    state_->foreseen.access_plan(indices);
   }
-  /// How many bytes of blobs it is of use to foresee: as the store says, and no more than 2^19
+  /// How many bytes of blobs it is of use to access_plan: as the store says, and no more than 2^19
   /// blobs of the mean length.
-  [[nodiscard]] std::uint64_t most_foreseen() const
-    requires foreseeing_store<Store>
+  [[nodiscard]] std::uint64_t plan_capacity() const
+    requires planned_store<Store>
   {
     return state_->foreseen.most();
   }
@@ -268,10 +270,10 @@ class stored_blobs {
     const Store store;
     const std::vector<stored_blob> blobs;
     const stored_blobs_options options;
-    mutable detail::foreseen_store<Store, stored_blob> foreseen{store, blobs};
+    mutable detail::planned_reads<Store, stored_blob> foreseen{store, blobs};
     const ranges_reader reader{this};
     using read_ahead = detail::blob_read_ahead<ranges_reader>;
-    const std::unique_ptr<read_ahead, detail::in_own_process> ahead{
+    const std::unique_ptr<read_ahead, detail::delete_unless_forked> ahead{
         new read_ahead{reader, options.read_ahead, options.threads}};
   };
 

@@ -19,9 +19,9 @@
 #include <penstock/core/error.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/core/version.hpp>
+#include <penstock/data/chunk_context.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/memory_dataset.hpp>
-#include <penstock/data/run_context.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/file_source.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
@@ -138,8 +138,8 @@ class cifar_dataset {
   [[nodiscard]] std::uint64_t size() const noexcept { return ends_.empty() ? 0 : ends_.back(); }
 
   /// Copies the samples `indices` into `out`. Throws `index_error`.
-  void read_run(std::span<const std::uint64_t> indices, batch_view<Record> out,
-                const run_context& context) const {
+  void read_chunk(std::span<const std::uint64_t> indices, batch_view<Record> out,
+                  const chunk_context& context) const {
     const std::size_t count = indices.size();
     constexpr std::size_t ahead = detail::prefetch_distance;
     for (std::size_t i = 0; i < (std::min)(ahead, count); ++i) prefetch(indices[i]);

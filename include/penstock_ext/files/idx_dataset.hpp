@@ -15,9 +15,9 @@
 
 #include <penstock/core/batch.hpp>
 #include <penstock/core/record.hpp>
+#include <penstock/data/chunk_context.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/memory_dataset.hpp>
-#include <penstock/data/run_context.hpp>
 #include <penstock/data/support/field_extents.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/file_source.hpp>
@@ -303,9 +303,9 @@ class idx_dataset {
   }
 
   /// Copies the samples `indices` into `out`. Throws `index_error`.
-  void read_run(std::span<const std::uint64_t> indices, batch_view<Record> out,
-                const run_context& context) const {
-    samples_.read_run(indices, out, context);
+  void read_chunk(std::span<const std::uint64_t> indices, batch_view<Record> out,
+                  const chunk_context& context) const {
+    samples_.read_chunk(indices, out, context);
   }
 
   /// The sample where it lies. Throws `index_error`.

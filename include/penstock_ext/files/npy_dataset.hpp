@@ -21,8 +21,8 @@
 #include <penstock/core/layout.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/core/version.hpp>
+#include <penstock/data/chunk_context.hpp>
 #include <penstock/data/dataset.hpp>
-#include <penstock/data/run_context.hpp>
 #include <penstock/data/support/field_extents.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/support/mapped_rows.hpp>

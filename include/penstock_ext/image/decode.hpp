@@ -19,8 +19,8 @@
 #include <penstock/core/error.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/core/version.hpp>
+#include <penstock/data/chunk_context.hpp>
 #include <penstock/data/dataset.hpp>
-#include <penstock/data/run_context.hpp>
 #include <penstock/data/support/mean_bytes.hpp>
 #include <penstock_ext/blob/blob_buffer.hpp>
 #include <penstock_ext/blob/blob_source.hpp>
@@ -37,7 +37,7 @@ namespace detail {
 
 /// A blob source that takes hints for all that a worker reads next at once: `prefetch(indices)`.
 template <class Source>
-concept prefetches_runs = requires(const Source& source, std::span<const std::uint64_t> indices) {
+concept prefetches_chunks = requires(const Source& source, std::span<const std::uint64_t> indices) {
   { source.prefetch(indices) } noexcept;
 };
 
@@ -62,28 +62,28 @@ class blob_ref {
     source_->prefetch(index);
   }
   void prefetch(std::span<const std::uint64_t> indices) const noexcept
-    requires prefetches_runs<Source>
+    requires prefetches_chunks<Source>
   {
     source_->prefetch(indices);
   }
   [[nodiscard]] std::vector<std::string> warnings() const { return warnings_of(*source_); }
-  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const {
-    return stored_bytes_of(*source_, index);
+  [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const {
+    return storage_size_of(*source_, index);
   }
-  [[nodiscard]] std::uint64_t most_ahead() const
-    requires bounds_plans<Source>
+  [[nodiscard]] std::uint64_t prefetch_capacity() const
+    requires bounds_prefetch<Source>
   {
-    return source_->most_ahead();
+    return source_->prefetch_capacity();
   }
-  void foresee(std::span<const std::uint64_t> indices) const
-    requires foresees<Source>
+  void access_plan(std::span<const std::uint64_t> indices) const
+    requires accepts_access_plans<Source>
   {
-    source_->foresee(indices);
+    source_->access_plan(indices);
   }
-  [[nodiscard]] std::uint64_t most_foreseen() const
-    requires foresees<Source>
+  [[nodiscard]] std::uint64_t plan_capacity() const
+    requires accepts_access_plans<Source>
   {
-    return most_foreseen_of(*source_);
+    return plan_capacity_of(*source_);
   }
 
  private:
@@ -235,10 +235,10 @@ class decode_dataset {
   }
 
   /// Reads, decodes and resizes the pictures one by one, each straight into its place.
-  void read_run(std::span<const std::uint64_t> indices, batch_view<record_type> out,
-                const run_context& context) const {
+  void read_chunk(std::span<const std::uint64_t> indices, batch_view<record_type> out,
+                  const chunk_context& context) const {
     const typename decode_states<state>::lease taken{*states_};
-    if constexpr (prefetches_runs<Source>) {
+    if constexpr (prefetches_chunks<Source>) {
       // Not the first, which is needed now: a thread that waits for one waits for all.
       source_.prefetch(indices.subspan((std::min)(indices.size(), std::size_t{1})));
     } else if constexpr (prefetches<Source>) {
@@ -248,7 +248,7 @@ class decode_dataset {
     }
     for (std::size_t i = 0; i < indices.size(); ++i) {
       context.at(i);
-      if constexpr (prefetches<Source> && !prefetches_runs<Source>) {
+      if constexpr (prefetches<Source> && !prefetches_chunks<Source>) {
         if (i + prefetch_distance < indices.size()) {
           source_.prefetch(indices[i + prefetch_distance]);
         }
@@ -264,10 +264,10 @@ class decode_dataset {
     source_.prefetch(index);
   }
   /// Hints for all that come, also far ahead.
-  void will_read(std::span<const std::uint64_t> indices) const
+  void prefetch_hint(std::span<const std::uint64_t> indices) const
     requires prefetches<Source>
   {
-    if constexpr (prefetches_runs<Source>) {
+    if constexpr (prefetches_chunks<Source>) {
       source_.prefetch(indices);
     } else {
       for (const std::uint64_t index : indices) source_.prefetch(index);
@@ -275,24 +275,24 @@ class decode_dataset {
   }
   [[nodiscard]] std::vector<std::string> warnings() const { return warnings_of(source_); }
   /// Of a picture whose bytes the source does not know: the mean of those that were read so far.
-  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const {
-    const std::uint64_t known = stored_bytes_of(source_, index);
+  [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const {
+    const std::uint64_t known = storage_size_of(source_, index);
     return known != 0 ? known : read_->value();
   }
-  [[nodiscard]] std::uint64_t most_ahead() const
-    requires bounds_plans<Source>
+  [[nodiscard]] std::uint64_t prefetch_capacity() const
+    requires bounds_prefetch<Source>
   {
-    return source_.most_ahead();
+    return source_.prefetch_capacity();
   }
-  void foresee(std::span<const std::uint64_t> indices) const
-    requires foresees<Source>
+  void access_plan(std::span<const std::uint64_t> indices) const
+    requires accepts_access_plans<Source>
   {
-    source_.foresee(indices);
+    source_.access_plan(indices);
   }
-  [[nodiscard]] std::uint64_t most_foreseen() const
-    requires foresees<Source>
+  [[nodiscard]] std::uint64_t plan_capacity() const
+    requires accepts_access_plans<Source>
   {
-    return most_foreseen_of(source_);
+    return plan_capacity_of(source_);
   }
 
  private:
@@ -309,7 +309,7 @@ class decode_dataset {
   };
 
   void read(state& with, std::uint64_t index, sample<record_type> out, sample_generator& random,
-            const run_context& context) const {
+            const chunk_context& context) const {
     if (index >= size()) throw index_error("decode_images", index, size());
     const std::span<const std::byte> bytes = source_.bytes(index, with.blob);
     read_->add(bytes.size());

@@ -14,8 +14,8 @@
 #include <penstock/core/error.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/core/record.hpp>
+#include <penstock/data/chunk_context.hpp>
 #include <penstock/data/dataset.hpp>
-#include <penstock/data/run_context.hpp>
 #include <penstock/data/support/row_copy.hpp>
 #include <penstock_ext/interop/dlpack_abi.hpp>
 #include <penstock_ext/interop/imported_tensor.hpp>
@@ -102,8 +102,8 @@ class tensor_dataset<record<Fields...>> {
   }
 
   /// Copies the samples `indices` into `out`. Throws `index_error`.
-  void read_run(std::span<const std::uint64_t> indices, batch_view<record_type> out,
-                const run_context& context) const {
+  void read_chunk(std::span<const std::uint64_t> indices, batch_view<record_type> out,
+                  const chunk_context& context) const {
     detail::copy_rows(*this, layout_, indices, out, context);
   }
 

@@ -69,12 +69,12 @@ class json_object {
     slowest += json_object{}.add("index", one.index).add("ns", one.time).text();
   }
   return json_object{}
-      .add("runs", read.runs)
+      .add("chunks", read.chunks)
       .add("samples", read.samples)
       .add("bytes", read.bytes)
       .add("busy_ns", read.busy)
       .add("timed", read.timed)
-      .add("timed_runs_ns", read.timed_runs)
+      .add("timed_chunks_ns", read.timed_chunks)
       .add("timed_transforms_ns", read.timed_transforms)
       .add("times", read.times)
       .add("slowest", slowest + ']')
@@ -98,7 +98,7 @@ class json_object {
       .add("wait_for_copy", stats.wait_for_copy)
       .add("wait_for_demand", stats.wait_for_demand)
       .add("wait_for_opener", stats.wait_for_opener)
-      .add("wait_for_seat", stats.wait_for_seat)
+      .add("wait_while_inactive", stats.wait_while_inactive)
       .add("wait_for_ready", stats.wait_for_ready)
       .add("wait_for_lease", stats.wait_for_lease)
       .add("ready", stats.ready)

@@ -114,25 +114,26 @@ class prometheus_writer {
   out.gauge("workers", "Threads that read samples.", std::to_string(stats.workers));
   out.gauge("clock_has_stepped", "1 where the clock was found wrong, and so all times may be.",
             stats.clock_has_stepped ? "1" : "0");
-  out.counter("read_runs_total", "Runs of samples that were read.", stats.read.runs);
+  out.counter("read_chunks_total", "Chunks of samples that were read.", stats.read.chunks);
   out.counter("read_samples_total", "Samples that were read.", stats.read.samples);
   out.counter("read_bytes_total", "Bytes of those samples.", stats.read.bytes);
   out.counter("read_seconds_total", "Time in which workers did not wait.", stats.read.busy);
   out.counter("timed_read_seconds_total", "Time of the runs that were timed.",
-              stats.read.timed_runs);
+              stats.read.timed_chunks);
   out.counter("timed_transform_seconds_total", "Time of maps and decoders in those.",
               stats.read.timed_transforms);
   out.summary("sample_seconds", "Reads of single samples, those that were timed.",
               stats.read.times);
   out.summary("batch_seconds", "Batches, from the binding of a slot until they are complete.",
               stats.batches);
-  out.waits(std::array<detail::prometheus_writer::stage, 7>{{{"seat", stats.wait_for_seat},
-                                                             {"slot", stats.wait_for_slot},
-                                                             {"copy", stats.wait_for_copy},
-                                                             {"demand", stats.wait_for_demand},
-                                                             {"opener", stats.wait_for_opener},
-                                                             {"ready", stats.wait_for_ready},
-                                                             {"lease", stats.wait_for_lease}}});
+  out.waits(
+      std::array<detail::prometheus_writer::stage, 7>{{{"inactive", stats.wait_while_inactive},
+                                                       {"slot", stats.wait_for_slot},
+                                                       {"copy", stats.wait_for_copy},
+                                                       {"demand", stats.wait_for_demand},
+                                                       {"opener", stats.wait_for_opener},
+                                                       {"ready", stats.wait_for_ready},
+                                                       {"lease", stats.wait_for_lease}}});
   out.summary("ready_batches", "Complete batches behind the one that was taken, at each look.",
               stats.ready);
   out.step(stats.step);

@@ -95,7 +95,7 @@ class stats_table {
   table.wait("wait for copy", stats.wait_for_copy);
   table.wait("wait for demand", stats.wait_for_demand);
   table.wait("wait for opener", stats.wait_for_opener);
-  if (stats.wait_for_seat.count != 0) table.wait("wait for seat", stats.wait_for_seat);
+  if (stats.wait_while_inactive.count != 0) table.wait("inactive", stats.wait_while_inactive);
   table.wait("wait for ready", stats.wait_for_ready);
   table.wait("wait for lease", stats.wait_for_lease);
   table.row("step", stats.step.batches, stats.step.busy,

@@ -75,50 +75,50 @@ concept batching_store =
 
 /// A store that does better when it knows what will be read, as a cache does:
 ///
-///     void foresee(const void* who, std::span<const upcoming_range> ranges) const;
-///     void forget(const void* who) const;
-///     std::uint64_t most_foreseen() const;
+///     void announce_reads(const void* who, std::span<const upcoming_range> ranges) const;
+///     void retract(const void* who) const;
+///     std::uint64_t plan_capacity() const;
 ///
-/// `foresee`: these ranges are read after all that were foreseen so far, each once; nothing is to
-/// be fetched. `forget` takes back what the same `who`, an address of the caller's, foresaw. What
-/// was foreseen may turn out wrong, and reads that nobody foresaw may come. `most_foreseen`: how
-/// many bytes it is of use to foresee; 0: none. Called from several threads at once, beside reads;
-/// they return soon, and nothing but speed depends on them.
+/// `announce_reads`: these ranges are read after all that were foreseen so far, each once; nothing
+/// is to be fetched. `retract` takes back what the same `who`, an address of the caller's, foresaw.
+/// What was foreseen may turn out wrong, and reads that nobody foresaw may come. `plan_capacity`:
+/// how many bytes it is of use to access_plan; 0: none. Called from several threads at once, beside
+/// reads; they return soon, and nothing but speed depends on them.
 template <class S>
-concept foreseeing_store = byte_store<S> && requires(const S& store, const void* who,
-                                                     std::span<const upcoming_range> ranges) {
-  store.foresee(who, ranges);
-  store.forget(who);
-  { store.most_foreseen() } -> std::convertible_to<std::uint64_t>;
+concept planned_store = byte_store<S> && requires(const S& store, const void* who,
+                                                  std::span<const upcoming_range> ranges) {
+  store.announce_reads(who, ranges);
+  store.retract(who);
+  { store.plan_capacity() } -> std::convertible_to<std::uint64_t>;
 };
 
 /// Bytes of an object where a store has them in memory.
-struct lent_bytes {
+struct borrowed_bytes {
   std::span<const std::byte> bytes;   ///< never changed
   std::shared_ptr<const void> owner;  ///< as long as it lives they stay, whatever the store does
 };
 
 /// A store that lends what it has in memory, so that it need not be copied:
 ///
-///     std::optional<lent_bytes> lend(const upcoming_range& range) const;
+///     std::optional<borrowed_bytes> try_borrow(const upcoming_range& range) const;
 ///
 /// Counts as a read of the whole range where it lends it, and does nothing where it does not: the
 /// range is to be read then. Called from several threads at once, returns soon, and reads nothing.
 template <class S>
-concept lending_store = byte_store<S> && requires(const S& store, const upcoming_range& range) {
-  { store.lend(range) } -> std::convertible_to<std::optional<lent_bytes>>;
+concept borrowable_store = byte_store<S> && requires(const S& store, const upcoming_range& range) {
+  { store.try_borrow(range) } -> std::convertible_to<std::optional<borrowed_bytes>>;
 };
 
 /// A store that may have ranges near, so that no thread need read them before they are asked for:
 ///
-///     bool bring_near(const upcoming_range& range) const;
+///     bool warm(const upcoming_range& range) const;
 ///
 /// Whether a read of `range` will not wait for long: it is in memory, where it is kept as if it had
 /// just been used, or on a disk of this machine, from which the system reads it meanwhile. Called
 /// from several threads at once, beside reads; returns soon, and does not throw for want of a file.
 template <class S>
-concept near_store = byte_store<S> && requires(const S& store, const upcoming_range& range) {
-  { store.bring_near(range) } -> std::convertible_to<bool>;
+concept warmable_store = byte_store<S> && requires(const S& store, const upcoming_range& range) {
+  { store.warm(range) } -> std::convertible_to<bool>;
 };
 
 }  // namespace PENSTOCK_ABI

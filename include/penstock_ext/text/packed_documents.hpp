@@ -22,8 +22,8 @@
 #include <penstock/core/layout.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/core/version.hpp>
+#include <penstock/data/chunk_context.hpp>
 #include <penstock/data/dataset.hpp>
-#include <penstock/data/run_context.hpp>
 #include <penstock/order/support/word_hash.hpp>
 #include <penstock_ext/blob/blob_buffer.hpp>
 #include <penstock_ext/text/detail/packed_window.hpp>
@@ -359,8 +359,8 @@ class packed_documents {
   /// Writes the rows `indices` to `out`. Throws `index_error`, what the documents throw,
   /// `documents_changed`, and `document_error` for a document whose length has changed or which has
   /// a token that is not a valid label: negative, or 2^31 or more.
-  void read_run(std::span<const std::uint64_t> indices, batch_view<record_type> out,
-                const run_context& context) const {
+  void read_chunk(std::span<const std::uint64_t> indices, batch_view<record_type> out,
+                  const chunk_context& context) const {
     blob_buffer buffer;
     std::shared_ptr<const detail::packed_window> window;
     std::uint64_t first = 0;  // the first row of the window

@@ -13,8 +13,8 @@
 #include <penstock/core/error.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/core/record.hpp>
+#include <penstock/data/chunk_context.hpp>
 #include <penstock/data/dataset.hpp>
-#include <penstock/data/run_context.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/support/mapped_rows.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
@@ -62,8 +62,8 @@ class token_windows : public detail::mapped_rows<window_record<Token>> {
   token_windows& operator=(token_windows&&) = delete;
 
   /// The bytes of a window in the file.
-  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t) const noexcept {
-    return rows::stored_bytes() / 2;  // both fields have the same tokens
+  [[nodiscard]] std::uint64_t storage_size(std::uint64_t) const noexcept {
+    return rows::storage_size() / 2;  // both fields have the same tokens
   }
 
  private:

@@ -63,7 +63,7 @@ struct asked_store {
   static void read(const ps::byte_range& range) {
     for (std::byte& one : range.out) one = std::byte{};
   }
-  [[nodiscard]] bool bring_near(const ps::upcoming_range& /*range*/) const {
+  [[nodiscard]] bool warm(const ps::upcoming_range& /*range*/) const {
     ++asked;
     return is_near;
   }
@@ -238,10 +238,10 @@ TEST_CASE("a source of stored blobs says what it keeps, and what each takes", "[
   ten_each of{3};
   of.list.push_back({"x"});
   const ps::stored_blobs blobs{of.store, of.list, {.read_ahead = 70}};
-  CHECK(blobs.most_ahead() == 70);
-  CHECK(blobs.stored_bytes(2) == 10);
-  CHECK(blobs.stored_bytes(3) == 0);  // to the end of the object
-  CHECK(blobs.stored_bytes(4) == 0);
+  CHECK(blobs.prefetch_capacity() == 70);
+  CHECK(blobs.storage_size(2) == 10);
+  CHECK(blobs.storage_size(3) == 0);  // to the end of the object
+  CHECK(blobs.storage_size(4) == 0);
 }
 
 TEST_CASE("what is foreseen of blobs reaches the store until the source ends",
@@ -250,33 +250,33 @@ TEST_CASE("what is foreseen of blobs reaches the store until the source ends",
   of.list.push_back({"x", 5});
   const ps::cached_store cache{of.store, {.block_bytes = 10, .memory_bytes = 30}};
   const ps::stored_blobs blobs{cache, of.list, {.read_ahead = 20, .threads = 1}};
-  CHECK(blobs.most_foreseen() == std::uint64_t{10} << 19U);
+  CHECK(blobs.plan_capacity() == std::uint64_t{10} << 19U);
   CHECK(test::content_of(blobs, 7) == ten_each::content(7));
   const std::vector<std::uint64_t> indices{0, 1, 2, 1, 77};
-  blobs.foresee(indices);
-  CHECK(cache.stats().known_uses == 4);
+  blobs.access_plan(indices);
+  CHECK(cache.stats().planned_uses == 4);
   CHECK(test::content_of(blobs, 0) == ten_each::content(0));
   CHECK(test::content_of(blobs, 1) == ten_each::content(1));
-  CHECK(cache.stats().known_uses == 2);
+  CHECK(cache.stats().planned_uses == 2);
   blobs.prefetch(2);
   CHECK(test::content_of(blobs, 2) == ten_each::content(2));
-  CHECK(cache.stats().known_uses == 1);
-  blobs.foresee({});
-  CHECK(cache.stats().known_uses == 0);
+  CHECK(cache.stats().planned_uses == 1);
+  blobs.access_plan({});
+  CHECK(cache.stats().planned_uses == 0);
   CHECK(test::content_of(blobs, 1) == ten_each::content(1));
   {
     const ps::stored_blobs others{cache, of.list};
-    others.foresee(indices);
-    CHECK(cache.stats().known_uses == 4);
+    others.access_plan(indices);
+    CHECK(cache.stats().planned_uses == 4);
   }
-  CHECK(cache.stats().known_uses == 0);
+  CHECK(cache.stats().planned_uses == 0);
   // Blobs that are larger than blocks, and blobs whose length is not known.
   const ps::stored_blobs large{cache, {{"x", 0, 80}}};
-  CHECK(large.most_foreseen() == cache.most_foreseen());
+  CHECK(large.plan_capacity() == cache.plan_capacity());
   const ps::stored_blobs unknown{cache, {{"x"}}};
-  CHECK(unknown.most_foreseen() == cache.most_foreseen());
+  CHECK(unknown.plan_capacity() == cache.plan_capacity());
   const ps::stored_blobs small{cache, {{"x", 0, 4}, {"x", 4, 6}, {"x", 70}}};
-  CHECK(small.most_foreseen() == std::uint64_t{5} << 19U);
+  CHECK(small.plan_capacity() == std::uint64_t{5} << 19U);
 }
 
 TEST_CASE("blobs that a cache has in memory are handed out where they lie", "[blob]") {
@@ -295,7 +295,7 @@ TEST_CASE("blobs that a cache has in memory are handed out where they lie", "[bl
   CHECK(of.store.reads == 1);
 
   // Their block stays with those who have them, and goes after the last.
-  const auto owners = [lent = cache.lend({"x", 80, 10})] { return lent->owner.use_count(); };
+  const auto owners = [lent = cache.try_borrow({"x", 80, 10})] { return lent->owner.use_count(); };
   CHECK(owners() == 4);  // the cache, both buffers, and this
   CHECK(blobs.bytes(0, other).size() == 10);
   CHECK(owners() == 2);

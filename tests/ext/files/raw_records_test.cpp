@@ -63,7 +63,7 @@ TEST_CASE("the system reads records that are told ahead", "[data]") {
   using row = ps::record<ps::field<"x", std::uint8_t, ps::dyn>>;
   const std::string path = test::write_file(dir.path("pages.bin"), std::string(64 * page, 'p'));
   const ps::raw_records<row> data{path, {{page}}};
-  CHECK(data.stored_bytes(0) == page);
+  CHECK(data.storage_size(0) == page);
   const ps::detail::mapped_file bytes{path};
   const auto is_there = [&](std::size_t number) {
     unsigned char found = 0;
@@ -79,9 +79,9 @@ TEST_CASE("the system reads records that are told ahead", "[data]") {
   const std::vector<std::uint64_t> some{40, 41, 3, 64, ~std::uint64_t{0}};
   if (is_there(40) || is_there(3)) {
     WARN("skipped: this file system keeps its pages");
-    return data.will_read(some);
+    return data.prefetch_hint(some);
   }
-  data.will_read(some);
+  data.prefetch_hint(some);
   while (!is_there(3) || !is_there(40) || !is_there(41)) std::this_thread::yield();
 }
 

@@ -332,7 +332,7 @@ TEST_CASE("batches of pictures are the same bits for any workers", "[image][prom
     CHECK((all == first));
     const ps::read_stats read = loader.stats().read;
     CHECK(read.timed_transforms.count() > 0);
-    CHECK(read.timed_transforms <= read.timed_runs);
+    CHECK(read.timed_transforms <= read.timed_chunks);
   }
 }
 
@@ -344,9 +344,9 @@ TEST_CASE("a source that takes hints for a run gets those after the first sample
   CHECK(blobs.hints == std::vector<std::uint64_t>{2, 7, 1, 0, 3, 8});
   (void)test::read_batch(data, {5});
   CHECK(blobs.hints.size() == 6);
-  ps::tell_reads(data, std::vector<std::uint64_t>{6, 4});  // the hints of a loader
+  ps::give_prefetch_hint(data, std::vector<std::uint64_t>{6, 4});  // the hints of a loader
   CHECK(blobs.hints == std::vector<std::uint64_t>{2, 7, 1, 0, 3, 8, 6, 4});
-  CHECK(ps::most_ahead_of(data) == ~std::uint64_t{0});
+  CHECK(ps::prefetch_capacity_of(data) == ~std::uint64_t{0});
 }
 
 TEST_CASE("pictures in a store are the same bits, read ahead or not",
@@ -371,7 +371,7 @@ TEST_CASE("pictures in a store are the same bits, read ahead or not",
           ps::cpu_device{},
           {.batch_size = 16, .workers = workers, .ahead = {.bytes = 20 * read_ahead}}};
       CHECK(loader.stats().ahead.most_bytes == read_ahead);  // what the source keeps
-      CHECK(ps::stored_bytes_of(data, 7) == pictures.all[7].size());
+      CHECK(ps::storage_size_of(data, 7) == pictures.all[7].size());
       const auto all = all_bytes(loader);
       if (first.empty()) first = all;
       CHECK((all == first));
@@ -382,9 +382,9 @@ TEST_CASE("pictures in a store are the same bits, read ahead or not",
 TEST_CASE("pictures of unknown bytes count as the mean of those that were read", "[image]") {
   const test::blobs pictures = toys(3);
   const auto data = pictures | ps::decode_images<toy_decoder>(test::some_crop{});
-  CHECK(ps::stored_bytes_of(data, 0) == 0);
+  CHECK(ps::storage_size_of(data, 0) == 0);
   test::read_batch(data, {0, 1});
-  CHECK(ps::stored_bytes_of(data, 2) == (pictures.all[0].size() + pictures.all[1].size()) / 2);
+  CHECK(ps::storage_size_of(data, 2) == (pictures.all[0].size() + pictures.all[1].size()) / 2);
 }
 
 TEST_CASE("what is foreseen of pictures reaches the cache below", "[image][promise:bounded-11]") {
@@ -392,13 +392,13 @@ TEST_CASE("what is foreseen of pictures reaches the cache below", "[image][promi
   const ps::cached_store cache{store};
   const ps::stored_blobs blobs{cache, {{"a", 0, 10}, {"b", 0, 10}, {"c", 0, 10}}};
   const auto data = blobs | ps::decode_images<toy_decoder>(test::some_crop{});
-  CHECK(ps::most_foreseen_of(data) == blobs.most_foreseen());
-  ps::foresee_reads(data, std::vector<std::uint64_t>{2, 0});
-  CHECK(cache.stats().known_uses == 2);
-  ps::foresee_reads(data, {});
-  CHECK(cache.stats().known_uses == 0);
+  CHECK(ps::plan_capacity_of(data) == blobs.plan_capacity());
+  ps::extend_access_plan(data, std::vector<std::uint64_t>{2, 0});
+  CHECK(cache.stats().planned_uses == 2);
+  ps::extend_access_plan(data, {});
+  CHECK(cache.stats().planned_uses == 0);
   const auto plain = toys(1) | ps::decode_images<toy_decoder>(test::some_crop{});
-  CHECK(ps::most_foreseen_of(plain) == 0);
+  CHECK(ps::plan_capacity_of(plain) == 0);
 }
 
 TEST_CASE("a bad picture is skipped or substituted, and the quarantine names it",

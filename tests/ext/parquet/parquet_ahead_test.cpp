@@ -87,17 +87,17 @@ TEST_CASE("the columns of row groups that come next are asked for, once until th
   (void)asked().taken();
   const std::vector<std::uint64_t> rows{25, 29, 21, 40,
                                         (std::numeric_limits<std::uint64_t>::max)()};
-  data.will_read(rows);
+  data.prefetch_hint(rows);
   CHECK(asked().taken() == of(2));
-  data.will_read(rows);
+  data.prefetch_hint(rows);
   CHECK(asked().taken().empty());
   (void)test::read_batch(data, {20});
-  data.will_read(rows);
+  data.prefetch_hint(rows);
   CHECK(asked().taken() == of(2));
   std::uint64_t bytes = 0;
   for (const auto& [offset, size] : of(2)) bytes += size;
-  CHECK(data.stored_bytes(20) == (bytes + 9) / 10);
-  CHECK(data.stored_bytes(40) == 0);
+  CHECK(data.storage_size(20) == (bytes + 9) / 10);
+  CHECK(data.storage_size(40) == 0);
 }
 
 TEST_CASE("the row group of a blob that comes next is asked for, once until it is read",
@@ -116,8 +116,8 @@ TEST_CASE("the row group of a blob that comes next is asked for, once until it i
     CHECK(asked().taken() == expected);
     CHECK(texts.label(12) == 12);
   }
-  CHECK(texts.stored_bytes(12) == (expected[0].second + expected[1].second + 9) / 10);
-  CHECK(texts.stored_bytes(40) == 0);
+  CHECK(texts.storage_size(12) == (expected[0].second + expected[1].second + 9) / 10);
+  CHECK(texts.storage_size(40) == 0);
 }
 
 TEST_CASE("a loader that reads ahead asks for each row group before it is decoded",

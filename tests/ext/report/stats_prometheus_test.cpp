@@ -23,11 +23,11 @@ TEST_CASE("Prometheus gets every figure, in seconds and bytes", "[report][promis
   stats.age = 1h + 2ns;
   stats.workers = 3;
   stats.clock_has_stepped = true;
-  stats.read = {.runs = 10,
+  stats.read = {.chunks = 10,
                 .samples = 11,
                 .bytes = 12,
                 .busy = 1500ms,
-                .timed_runs = 40us,
+                .timed_chunks = 40us,
                 .timed_transforms = 30us,
                 .times = {},
                 .slowest = {}};
@@ -41,7 +41,7 @@ TEST_CASE("Prometheus gets every figure, in seconds and bytes", "[report][promis
   stats.wait_for_opener = {24, 4s};
   stats.wait_for_ready = {25, 5s};
   stats.wait_for_lease = {26, 6s};
-  stats.wait_for_seat = {27, 7s};
+  stats.wait_while_inactive = {27, 7s};
   stats.ready = {.looks = 31, .sum = 32};
   stats.step = {.batches = 41, .samples = 42, .bytes = 43, .busy = 44ms};
   stats.ahead = {51, 52, 53, 54, 55, 56, 57};
@@ -56,7 +56,7 @@ TEST_CASE("Prometheus gets every figure, in seconds and bytes", "[report][promis
   CHECK(of("age_seconds") == "3600.000000002");
   CHECK(of("workers") == "3");
   CHECK(of("clock_has_stepped") == "1");
-  CHECK(of("read_runs_total") == "10");
+  CHECK(of("read_chunks_total") == "10");
   CHECK(of("read_samples_total") == "11");
   CHECK(of("read_bytes_total") == "12");
   CHECK(of("read_seconds_total") == "1.500000000");
@@ -69,7 +69,7 @@ TEST_CASE("Prometheus gets every figure, in seconds and bytes", "[report][promis
        {std::pair{"slot", "0.000000001"}, std::pair{"copy", "0.000002000"},
         std::pair{"demand", "0.003000000"}, std::pair{"opener", "4.000000000"},
         std::pair{"ready", "5.000000000"}, std::pair{"lease", "6.000000000"},
-        std::pair{"seat", "7.000000000"}}) {
+        std::pair{"inactive", "7.000000000"}}) {
     const std::string label = std::string{",stage=\""} + stage + '"';
     CHECK(of("waits_total", label) == std::to_string(count++));
     CHECK(of("wait_seconds_total", label) == time);

@@ -150,7 +150,7 @@ TEST_CASE("the table has a line a stage, with its share of the time", "[report]"
   CHECK(text.find("  wait for slot                 5        1 s   50.0 %\n") != std::string::npos);
   CHECK(text.find("  slowest samples: 17 (1.23 ms)\n") != std::string::npos);
 
-  stats.read.timed_runs = std::chrono::microseconds{40};
+  stats.read.timed_chunks = std::chrono::microseconds{40};
   stats.read.timed_transforms = std::chrono::microseconds{30};
   CHECK(
       to_text(stats).find("    transform                1234     375 ms   18.8 %  of read: map") !=

@@ -38,8 +38,8 @@ using test::fewest_misses;
 using test::random_order;
 
 static_assert(ps::batching_store<ps::cached_store<test::counting_store>>);
-static_assert(ps::foreseeing_store<ps::cached_store<test::counting_store>>);
-static_assert(!ps::foreseeing_store<test::counting_store>);
+static_assert(ps::planned_store<ps::cached_store<test::counting_store>>);
+static_assert(!ps::planned_store<test::counting_store>);
 
 namespace {
 
@@ -341,8 +341,9 @@ TEST_CASE("threads read through one cache at once", "[store][promise:honest-9]")
         const std::size_t most = (std::min)(count, 4000 - begin);
         if (!reads_right(cache, of.store, "x", begin, most)) ++wrong;
         if (i % 20 == 0) cache.will_use(told(random_order(random, 40, seed < 2 ? 30 : 0)));
-        if (i % 5 == 1) cache.foresee(&threads + seed % 2, told(random_order(random, 40, 30)));
-        if (i % 30 == 7) cache.forget(&threads + seed % 2);
+        if (i % 5 == 1)
+          cache.announce_reads(&threads + seed % 2, told(random_order(random, 40, 30)));
+        if (i % 30 == 7) cache.retract(&threads + seed % 2);
       }
     });
   }
@@ -678,35 +679,35 @@ TEST_CASE("a range that is told to the end of its object ends there", "[store]")
   CHECK(misses_of(cache, of.store, {0, 1, 2, 3}) == 2);
 }
 
-TEST_CASE("what several readers foresee of a cache keeps the blocks that are used next",
+TEST_CASE("what several readers access_plan of a cache keeps the blocks that are used next",
           "[store][promise:bounded-11]") {
   blocks_below of{8};
   const ps::cached_store cache{of.store, {.block_bytes = 100, .memory_bytes = 200}};
-  CHECK(cache.most_foreseen() == std::uint64_t{100} << 19U);
+  CHECK(cache.plan_capacity() == std::uint64_t{100} << 19U);
   const int one = 0;
   const int other = 0;
-  cache.foresee(&one, told({0, 1, 2, 0, 3, 0}));
-  cache.foresee(&other, told({4, 1}));
-  cache.foresee(&one, told({5, 2}));
-  CHECK(cache.stats().known_uses == 10);
+  cache.announce_reads(&one, told({0, 1, 2, 0, 3, 0}));
+  cache.announce_reads(&other, told({4, 1}));
+  cache.announce_reads(&one, told({5, 2}));
+  CHECK(cache.stats().planned_uses == 10);
   CHECK(misses_of(cache, of.store, {0, 1, 2, 0, 3, 0}) == 4);  // 1 and 2 stay, 2 goes for none
-  CHECK(cache.stats().known_uses == 4);
+  CHECK(cache.stats().planned_uses == 4);
   // What one takes back, the others have said all the same: 1 is used again, 2 is not.
-  cache.forget(&one);
-  CHECK(cache.stats().known_uses == 2);
+  cache.retract(&one);
+  CHECK(cache.stats().planned_uses == 2);
   CHECK(misses_of(cache, of.store, {4, 6, 1}) == 2);
-  CHECK(cache.stats().known_uses == 0);
+  CHECK(cache.stats().planned_uses == 0);
   // What the user tells goes before, until it is used up or taken back.
-  cache.foresee(&one, told({0}));
+  cache.announce_reads(&one, told({0}));
   cache.will_use(told({1, 2}));
-  cache.foresee(&one, told({3}));
-  CHECK(cache.stats().known_uses == 2);
+  cache.announce_reads(&one, told({3}));
+  CHECK(cache.stats().planned_uses == 2);
   CHECK(misses_of(cache, of.store, {1, 2}) <= 2);
-  CHECK(cache.stats().known_uses == 0);  // 3 was not noted
+  CHECK(cache.stats().planned_uses == 0);  // 3 was not noted
   cache.will_use(told({1, 2}));
   cache.will_use({});
-  cache.foresee(&one, told({3}));
-  CHECK(cache.stats().known_uses == 1);
+  cache.announce_reads(&one, told({3}));
+  CHECK(cache.stats().planned_uses == 1);
 }
 
 TEST_CASE("a block that is held already stays once it is foreseen", "[store][promise:bounded-11]") {
@@ -720,7 +721,7 @@ TEST_CASE("a block that is held already stays once it is foreseen", "[store][pro
                                   .folder = folder.empty() ? "" : dir.path(folder),
                                   .disk_bytes = 2 * file_bytes}};
     CHECK(misses_of(cache, of.store, {0, 1}) == 2);
-    cache.foresee(&of, told({2, 0}));
+    cache.announce_reads(&of, told({2, 0}));
     CHECK(misses_of(cache, of.store, {2, 0}) == 1);  // 1 went for 2, though 0 is older
   }
 }
@@ -730,13 +731,13 @@ TEST_CASE("foreseeing asks the store below for nothing", "[store][promise:bounde
   const ps::cached_store cache{of.store, {.block_bytes = 100, .memory_bytes = 200}};
   constexpr auto to_end = static_cast<std::uint64_t>(-1);
   const std::vector<ps::upcoming_range> ranges{{"x", 100, to_end}, {"none", 0, 100}};
-  cache.foresee(&of, ranges);
-  CHECK(cache.stats().known_uses == 2);  // the first block of "x", whose size is not known
+  cache.announce_reads(&of, ranges);
+  CHECK(cache.stats().planned_uses == 2);  // the first block of "x", whose size is not known
   CHECK(of.store.sizes == 0);
-  cache.forget(&of);
+  cache.retract(&of);
   CHECK(cache.size_of("x") == 400);
-  cache.foresee(&of, ranges);
-  CHECK(cache.stats().known_uses == 4);
+  cache.announce_reads(&of, ranges);
+  CHECK(cache.stats().planned_uses == 4);
 }
 
 TEST_CASE("a block is read once while it is written to the disk", "[store]") {

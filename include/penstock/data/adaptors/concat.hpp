@@ -18,9 +18,9 @@
 #include <penstock/core/error.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/data/adaptors/adaptor.hpp>
+#include <penstock/data/chunk_context.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/reader.hpp>
-#include <penstock/data/run_context.hpp>
 #include <penstock/order/support/word_hash.hpp>
 
 namespace penstock {
@@ -154,8 +154,8 @@ class concat_dataset {
 
   /// Reads maximal stretches of the chunk from one part each. Throws `index_error`, and what the
   /// parts throw.
-  void read_run(std::span<const std::uint64_t> indices, batch_view<record_type> out,
-                const run_context& context) const {
+  void read_chunk(std::span<const std::uint64_t> indices, batch_view<record_type> out,
+                  const chunk_context& context) const {
     std::size_t prefetched = 0;
     const auto begins = [&](std::size_t begin) { context.at(begin); };
     each_stretch(indices, begins,
@@ -169,8 +169,8 @@ class concat_dataset {
                        prefetch(indices[prefetched]);
                      }
                    }
-                   penstock::read_run(data, local, out.subrun(begin, local.size()),
-                                      context.subrun(begin, local.size()));
+                   penstock::read_chunk(data, local, out.subrun(begin, local.size()),
+                                        context.subrun(begin, local.size()));
                  });
   }
 
@@ -190,39 +190,40 @@ class concat_dataset {
   }
 
   /// Tells each part of its own, in their order.
-  void will_read(std::span<const std::uint64_t> indices) const
-    requires(wants_plans<Parts> || ...)
+  void prefetch_hint(std::span<const std::uint64_t> indices) const
+    requires(accepts_hints<Parts> || ...)
   {
-    each_stretch(indices, no_begin,
-                 [](const auto& data, const auto& local, std::size_t) { tell_reads(data, local); });
+    each_stretch(indices, no_begin, [](const auto& data, const auto& local, std::size_t) {
+      give_prefetch_hint(data, local);
+    });
   }
-  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const {
+  [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const {
     std::uint64_t bytes = 0;
     const std::size_t part = part_of(index);
-    visit(part, [&](const auto& data) { bytes = stored_bytes_of(data, index - begins_[part]); });
+    visit(part, [&](const auto& data) { bytes = storage_size_of(data, index - begins_[part]); });
     return bytes;
   }
-  [[nodiscard]] std::uint64_t most_ahead() const {
+  [[nodiscard]] std::uint64_t prefetch_capacity() const {
     std::uint64_t most = 0;
     for_each([&]<std::size_t Part>() {
-      most = least_ahead(most, most_ahead_of(std::get<Part>(parts_)));
+      most = least_ahead(most, prefetch_capacity_of(std::get<Part>(parts_)));
     });
     return most;
   }
-  void foresee(std::span<const std::uint64_t> indices) const
-    requires(foresees<Parts> || ...)
+  void access_plan(std::span<const std::uint64_t> indices) const
+    requires(accepts_access_plans<Parts> || ...)
   {
     if (indices.empty()) {
-      for_each([&]<std::size_t Part>() { foresee_reads(std::get<Part>(parts_), indices); });
+      for_each([&]<std::size_t Part>() { extend_access_plan(std::get<Part>(parts_), indices); });
     }
     each_stretch(indices, no_begin, [](const auto& data, const auto& local, std::size_t) {
-      foresee_reads(data, local);
+      extend_access_plan(data, local);
     });
   }
-  [[nodiscard]] std::uint64_t most_foreseen() const {
+  [[nodiscard]] std::uint64_t plan_capacity() const {
     std::uint64_t most = 0;
     for_each([&]<std::size_t Part>() {
-      most = least_ahead(most, most_foreseen_of(std::get<Part>(parts_)));
+      most = least_ahead(most, plan_capacity_of(std::get<Part>(parts_)));
     });
     return most;
   }

@@ -13,9 +13,9 @@
 #include <penstock/core/record.hpp>
 #include <penstock/data/adaptors/adaptor.hpp>
 #include <penstock/data/adaptors/detail/over_dataset.hpp>
+#include <penstock/data/chunk_context.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/reader.hpp>
-#include <penstock/data/run_context.hpp>
 #include <penstock/order/random.hpp>
 
 namespace penstock {
@@ -43,9 +43,9 @@ class map_batch_dataset : public over_dataset<Base> {
   map_batch_dataset(Base base, F function)
       : below(std::move(base)), function_(std::move(function)) {}
 
-  void read_run(std::span<const std::uint64_t> indices, batch_view<record_type> out,
-                const run_context& context) const {
-    penstock::read_run(base_, indices, out, context);
+  void read_chunk(std::span<const std::uint64_t> indices, batch_view<record_type> out,
+                  const chunk_context& context) const {
+    penstock::read_chunk(base_, indices, out, context);
   }
 
   /// Applies the function to the batch, after those below.

@@ -12,9 +12,9 @@
 #include <penstock/core/record.hpp>
 #include <penstock/data/adaptors/adaptor.hpp>
 #include <penstock/data/adaptors/detail/over_dataset.hpp>
+#include <penstock/data/chunk_context.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/reader.hpp>
-#include <penstock/data/run_context.hpp>
 #include <penstock/data/support/joined_record.hpp>
 
 namespace penstock {
@@ -45,10 +45,10 @@ class indexed_dataset : public over_dataset<Base> {
   }
 
   /// Reads the chunk from below in place, and fills in the index field.
-  void read_run(std::span<const std::uint64_t> indices, batch_view<record_type> out,
-                const run_context& context) const {
+  void read_chunk(std::span<const std::uint64_t> indices, batch_view<record_type> out,
+                  const chunk_context& context) const {
     const fields_in_place<base_record, 0> others{out, lengths_};
-    penstock::read_run(base_, indices, others.view(), context);
+    penstock::read_chunk(base_, indices, others.view(), context);
     const auto column = out.template at<place>();
     for (std::size_t i = 0; i < indices.size(); ++i) column(i) = indices[i];
   }

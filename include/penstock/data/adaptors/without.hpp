@@ -117,7 +117,7 @@ class without_adaptor : public adaptor<without_adaptor> {
 ///
 /// Access is a binary search in the list; samples that are kept take no memory. Size, order and the
 /// fingerprint in a `loader_state` change with the list: a state taken with another list is
-/// refused. To exclude samples in the middle of a training, see `error_policy::known_bad`.
+/// refused. To exclude samples in the middle of a training, see `error_policy::quarantined`.
 ///
 /// Applying it to a dataset throws `index_error` if an index is not less than that dataset's size,
 /// or there is no such part.

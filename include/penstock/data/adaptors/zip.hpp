@@ -14,9 +14,9 @@
 #include <penstock/core/error.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/data/adaptors/adaptor.hpp>
+#include <penstock/data/chunk_context.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/reader.hpp>
-#include <penstock/data/run_context.hpp>
 #include <penstock/data/support/joined_record.hpp>
 #include <penstock/order/random.hpp>
 #include <penstock/order/support/word_hash.hpp>
@@ -85,12 +85,12 @@ class zip_dataset {
   }
 
   /// Reads the chunk from both, each into its fields in place.
-  void read_run(std::span<const std::uint64_t> indices, batch_view<record_type> out,
-                const run_context& context) const {
+  void read_chunk(std::span<const std::uint64_t> indices, batch_view<record_type> out,
+                  const chunk_context& context) const {
     const fields_in_place<first_record, 0> first{out, first_lengths_};
-    penstock::read_run(first_, indices, first.view(), context);
+    penstock::read_chunk(first_, indices, first.view(), context);
     const fields_in_place<second_record, first_record::size> second{out, second_lengths_};
-    penstock::read_run(second_, indices, second.view(), context.beside(stages_of(first_) + 1));
+    penstock::read_chunk(second_, indices, second.view(), context.beside(stages_of(first_) + 1));
   }
 
   void prefetch(std::uint64_t index) const noexcept
@@ -99,31 +99,31 @@ class zip_dataset {
     first_.prefetch(index);
     second_.prefetch(index);
   }
-  void will_read(std::span<const std::uint64_t> indices) const
-    requires(wants_plans<First> || wants_plans<Second>)
+  void prefetch_hint(std::span<const std::uint64_t> indices) const
+    requires(accepts_hints<First> || accepts_hints<Second>)
   {
-    tell_reads(first_, indices);
-    tell_reads(second_, indices);
+    give_prefetch_hint(first_, indices);
+    give_prefetch_hint(second_, indices);
   }
   /// The total of the datasets that accept hints; 0 if one of them does not know.
-  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const {
-    const std::uint64_t first = stored_bytes_of(first_, index);
-    const std::uint64_t second = stored_bytes_of(second_, index);
-    if (most_ahead_of(first_) == 0) return second;
-    if (most_ahead_of(second_) == 0) return first;
+  [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const {
+    const std::uint64_t first = storage_size_of(first_, index);
+    const std::uint64_t second = storage_size_of(second_, index);
+    if (prefetch_capacity_of(first_) == 0) return second;
+    if (prefetch_capacity_of(second_) == 0) return first;
     return first == 0 || second == 0 ? 0 : first + second;
   }
-  [[nodiscard]] std::uint64_t most_ahead() const {
-    return least_ahead(most_ahead_of(first_), most_ahead_of(second_));
+  [[nodiscard]] std::uint64_t prefetch_capacity() const {
+    return least_ahead(prefetch_capacity_of(first_), prefetch_capacity_of(second_));
   }
-  void foresee(std::span<const std::uint64_t> indices) const
-    requires(foresees<First> || foresees<Second>)
+  void access_plan(std::span<const std::uint64_t> indices) const
+    requires(accepts_access_plans<First> || accepts_access_plans<Second>)
   {
-    foresee_reads(first_, indices);
-    foresee_reads(second_, indices);
+    extend_access_plan(first_, indices);
+    extend_access_plan(second_, indices);
   }
-  [[nodiscard]] std::uint64_t most_foreseen() const {
-    return least_ahead(most_foreseen_of(first_), most_foreseen_of(second_));
+  [[nodiscard]] std::uint64_t plan_capacity() const {
+    return least_ahead(plan_capacity_of(first_), plan_capacity_of(second_));
   }
   [[nodiscard]] sample_origin origin(std::uint64_t index) const noexcept {
     return origin_of(first_, index);

@@ -12,7 +12,7 @@
 #include <penstock/core/batch.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/core/record.hpp>
-#include <penstock/data/run_context.hpp>
+#include <penstock/data/chunk_context.hpp>
 #include <penstock/order/random.hpp>
 
 namespace penstock {
@@ -58,14 +58,14 @@ concept reads_randomly = requires(const D& d, std::uint64_t i, sample<typename D
                                   sample_generator& rng) { d.read(i, out, rng); };
 
 template <class D>
-concept reads_runs =
+concept reads_chunks =
     requires(const D& d, std::span<const std::uint64_t> indices,
-             batch_view<typename D::record_type> out) { d.read_run(indices, out); };
+             batch_view<typename D::record_type> out) { d.read_chunk(indices, out); };
 
 template <class D>
-concept reads_runs_in_context = requires(
+concept reads_chunks_in_context = requires(
     const D& d, std::span<const std::uint64_t> indices, batch_view<typename D::record_type> out,
-    const run_context& context) { d.read_run(indices, out, context); };
+    const chunk_context& context) { d.read_chunk(indices, out, context); };
 
 template <class D>
 concept views_samples = requires(const D& d, std::uint64_t i) {
@@ -85,32 +85,32 @@ concept has_origins = requires(const D& d, std::uint64_t i) {
 
 /// Accepts prefetch hints.
 template <class D>
-concept wants_plans =
-    requires(const D& d, std::span<const std::uint64_t> indices) { d.will_read(indices); };
+concept accepts_hints =
+    requires(const D& d, std::span<const std::uint64_t> indices) { d.prefetch_hint(indices); };
 
 /// Knows the sizes of its samples in storage. Also for blob sources, as are the next ones.
 template <class D>
-concept tells_stored_bytes = requires(const D& d, std::uint64_t i) {
-  { d.stored_bytes(i) } -> std::convertible_to<std::uint64_t>;
+concept has_storage_size = requires(const D& d, std::uint64_t i) {
+  { d.storage_size(i) } -> std::convertible_to<std::uint64_t>;
 };
 
 template <class D>
-concept bounds_plans = requires(const D& d) {
-  { d.most_ahead() } -> std::convertible_to<std::uint64_t>;
+concept bounds_prefetch = requires(const D& d) {
+  { d.prefetch_capacity() } -> std::convertible_to<std::uint64_t>;
 };
 
 /// Accepts a plan of later reads, of which nothing is fetched.
 template <class D>
-concept foresees =
-    requires(const D& d, std::span<const std::uint64_t> indices) { d.foresee(indices); };
+concept accepts_access_plans =
+    requires(const D& d, std::span<const std::uint64_t> indices) { d.access_plan(indices); };
 
 /// Wants to know what comes in one way or the other: what a loader spends a thread on.
 template <class D>
-concept looks_ahead = wants_plans<D> || foresees<D>;
+concept looks_ahead = accepts_hints<D> || accepts_access_plans<D>;
 
 template <class D>
-concept bounds_foresight = requires(const D& d) {
-  { d.most_foreseen() } -> std::convertible_to<std::uint64_t>;
+concept bounds_access_plans = requires(const D& d) {
+  { d.plan_capacity() } -> std::convertible_to<std::uint64_t>;
 };
 
 /// Has warnings.

@@ -13,9 +13,9 @@
 #include <penstock/core/batch.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/core/record.hpp>
+#include <penstock/data/chunk_context.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/reader.hpp>
-#include <penstock/data/run_context.hpp>
 #include <penstock/order/random.hpp>
 
 namespace penstock {
@@ -43,9 +43,9 @@ class dataset_ref {
   [[nodiscard]] std::size_t scratch_bytes() const { return scratch_bytes_of(*data_); }
   [[nodiscard]] std::uint32_t stages() const { return stages_of(*data_); }
   [[nodiscard]] std::uint64_t fingerprint() const { return fingerprint_of(*data_); }
-  void read_run(std::span<const std::uint64_t> indices, batch_view<record_type> out,
-                const run_context& context) const {
-    penstock::read_run(*data_, indices, out, context);
+  void read_chunk(std::span<const std::uint64_t> indices, batch_view<record_type> out,
+                  const chunk_context& context) const {
+    penstock::read_chunk(*data_, indices, out, context);
   }
   [[nodiscard]] const_sample<record_type> view(std::uint64_t index) const
     requires views_samples<D>
@@ -62,21 +62,21 @@ class dataset_ref {
   {
     data_->prefetch(index);
   }
-  void will_read(std::span<const std::uint64_t> indices) const
-    requires wants_plans<D>
+  void prefetch_hint(std::span<const std::uint64_t> indices) const
+    requires accepts_hints<D>
   {
-    data_->will_read(indices);
+    data_->prefetch_hint(indices);
   }
-  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const {
-    return stored_bytes_of(*data_, index);
+  [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const {
+    return storage_size_of(*data_, index);
   }
-  [[nodiscard]] std::uint64_t most_ahead() const { return most_ahead_of(*data_); }
-  void foresee(std::span<const std::uint64_t> indices) const
-    requires foresees<D>
+  [[nodiscard]] std::uint64_t prefetch_capacity() const { return prefetch_capacity_of(*data_); }
+  void access_plan(std::span<const std::uint64_t> indices) const
+    requires accepts_access_plans<D>
   {
-    data_->foresee(indices);
+    data_->access_plan(indices);
   }
-  [[nodiscard]] std::uint64_t most_foreseen() const { return most_foreseen_of(*data_); }
+  [[nodiscard]] std::uint64_t plan_capacity() const { return plan_capacity_of(*data_); }
   [[nodiscard]] sample_origin origin(std::uint64_t index) const noexcept {
     return origin_of(*data_, index);
   }

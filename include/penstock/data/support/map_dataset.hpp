@@ -14,9 +14,9 @@
 #include <penstock/core/place_sample.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/data/adaptors/detail/over_dataset.hpp>
+#include <penstock/data/chunk_context.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/reader.hpp>
-#include <penstock/data/run_context.hpp>
 #include <penstock/order/random.hpp>
 
 namespace penstock {
@@ -62,9 +62,9 @@ constexpr bool draws(map_form form) noexcept {
 }
 
 /// The chunk that a map reads: gives the index and the random bits of each sample by position.
-struct mapped_run {
+struct mapped_chunk {
   std::span<const std::uint64_t> indices;
-  const run_context& context;
+  const chunk_context& context;
   std::uint32_t stage;  ///< of the random bits
 
   /// Calls `function` with `args`, the samples at position `i`, and the further arguments of its
@@ -163,10 +163,10 @@ class map_dataset : public over_dataset<Base> {
   [[nodiscard]] std::uint32_t stages() const { return stages_of(base_) + (draws(form) ? 1 : 0); }
 
   /// Reads the chunk from below, then calls the function for each sample.
-  void read_run(std::span<const std::uint64_t> indices, batch_view<record_type> out,
-                const run_context& context) const {
-    penstock::read_run(base_, indices, out, context);
-    const mapped_run run{indices, context, stages()};
+  void read_chunk(std::span<const std::uint64_t> indices, batch_view<record_type> out,
+                  const chunk_context& context) const {
+    penstock::read_chunk(base_, indices, out, context);
+    const mapped_chunk run{indices, context, stages()};
     const transform_scope timed = context.transform();
     for (std::size_t i = 0; i < indices.size(); ++i) {
       context.at(i);
@@ -229,14 +229,14 @@ class map_into_dataset : public over_dataset<Base> {
     }
   }
 
-  void read_run(std::span<const std::uint64_t> indices, batch_view<Out> out,
-                const run_context& context) const {
+  void read_chunk(std::span<const std::uint64_t> indices, batch_view<Out> out,
+                  const chunk_context& context) const {
     constexpr std::size_t ahead = prefetch_distance;
     if constexpr (prefetches<Base>) {
       for (std::size_t i = 0; i < (std::min)(ahead, indices.size()); ++i)
         base_.prefetch(indices[i]);
     }
-    const mapped_run run{indices, context, stages()};
+    const mapped_chunk run{indices, context, stages()};
     for (std::size_t i = 0; i < indices.size(); ++i) {
       context.at(i);
       if constexpr (prefetches<Base>) {
@@ -249,8 +249,8 @@ class map_into_dataset : public over_dataset<Base> {
       } else {
         const batch_view<base_record_type> one{context.scratch().data(), base_layout_, 0, 1};
         if constexpr (tells_lengths<Base>) place_alone(one, lengths_of(base_, indices[i]));
-        penstock::read_run(base_, indices.subspan(i, 1), one,
-                           context.subrun(i, 1).below(base_layout_.bytes()));
+        penstock::read_chunk(base_, indices.subspan(i, 1), one,
+                             context.subrun(i, 1).below(base_layout_.bytes()));
         const transform_scope timed = context.transform();
         run.template call<form>(function_, i, const_sample<base_record_type>{one[0]}, out[i]);
       }

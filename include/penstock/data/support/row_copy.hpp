@@ -10,7 +10,7 @@
 
 #include <penstock/core/batch.hpp>
 #include <penstock/core/layout.hpp>
-#include <penstock/data/run_context.hpp>
+#include <penstock/data/chunk_context.hpp>
 #include <penstock/data/support/dataset_members.hpp>
 
 namespace penstock {
@@ -35,7 +35,7 @@ inline void prefetch_row(const std::byte* row, std::size_t bytes) noexcept {
 template <class Dataset, class Record>
 void copy_rows(const Dataset& data, const batch_layout<Record>& layout,
                std::span<const std::uint64_t> indices, batch_view<Record> out,
-               const run_context& context) {
+               const chunk_context& context) {
   const std::size_t count = indices.size();
   for (std::size_t i = 0; i < (std::min)(prefetch_distance, count); ++i) {
     data.prefetch(indices[i]);

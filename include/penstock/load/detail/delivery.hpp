@@ -102,7 +102,7 @@ class delivery {
   mutable std::mutex failed_mutex_;  // guards the next
   failed_batch failed_;
   // Invariant: set after failed_, so a thread that sees it finds the error; never unset. Every
-  // worker reads it for each run: nothing on its cache line is written batch by batch.
+  // worker reads it for each chunk: nothing on its cache line is written batch by batch.
   own_line<std::atomic<bool>> has_failed_{false};
 };
 

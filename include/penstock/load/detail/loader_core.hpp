@@ -15,8 +15,8 @@
 
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/error.hpp>
-#include <penstock/core/support/live_range.hpp>
-#include <penstock/core/support/own_process.hpp>
+#include <penstock/core/support/active_range.hpp>
+#include <penstock/core/support/fork_guard.hpp>
 #include <penstock/core/support/slot_layout.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/load/detail/batch_work.hpp>
@@ -27,9 +27,9 @@
 #include <penstock/load/detail/plan/plan.hpp>
 #include <penstock/load/detail/plan/schedule.hpp>
 #include <penstock/load/detail/source_ops.hpp>
+#include <penstock/load/detail/tuning/active_workers.hpp>
 #include <penstock/load/detail/tuning/loop_tuner.hpp>
 #include <penstock/load/detail/tuning/resolved_options.hpp>
-#include <penstock/load/detail/tuning/seats.hpp>
 #include <penstock/load/detail/worker_binding.hpp>
 #include <penstock/load/footprint.hpp>
 #include <penstock/load/options.hpp>
@@ -115,7 +115,9 @@ class loader_core {
   /// What it records; or null.
   [[nodiscard]] trace_writer* trace() noexcept { return seen().trace(); }
   /// Whether `serial` names the range that was started last.
-  [[nodiscard]] bool is_last(std::uint64_t serial) const noexcept { return range_.is_last(serial); }
+  [[nodiscard]] bool is_current(std::uint64_t serial) const noexcept {
+    return range_.is_current(serial);
+  }
   /// What the batch is that `next` gave.
   [[nodiscard]] const batch_info& info(std::uint32_t slot) const noexcept {
     return work_[slot].info;
@@ -162,8 +164,8 @@ class loader_core {
     meters& seen = observer_.reader(worker);
     const auto timed = seen.for_work();
     for (std::uint32_t fruitless = 0; !stop.stop_requested();) {
-      if (!seats_.is_open(worker)) [[unlikely]] {
-        leave_until_open(seats_, worker, cursor_, seen);
+      if (!active_workers_.is_open(worker)) [[unlikely]] {
+        leave_until_open(active_workers_, worker, cursor_, seen);
         continue;
       }
       claim got = cursor_.next();
@@ -174,8 +176,8 @@ class loader_core {
       }
       fruitless = 0;
       if (got.what == claim::kind::open && !open_next(stop, reader, seen, got)) return;
-      read(got.slot, got.run, reader, seen);
-      if (!work_[got.slot].finish_run()) continue;
+      read(got.slot, got.chunk, reader, seen);
+      if (!work_[got.slot].finish_chunk()) continue;
       end_batch(got.slot, seen);
       delivery_.announce(work_[got.slot].sequence, got.slot);
     }
@@ -185,11 +187,11 @@ class loader_core {
     slots_->close();
     schedule_.wake();
     cursor_.wake();
-    seats_.close();
+    active_workers_.close();
   }
 
   /// Opener: waits until one more batch is wanted and a slot is free, and binds the two. `got` is
-  /// its first run then. False when the loader stops.
+  /// its first chunk then. False when the loader stops.
   bool open_next(const std::stop_token& stop, const guarded_reader& reader, meters& seen,
                  claim& got) {
     while (schedule_.wait_until_wanted(stop, seen)) {
@@ -200,8 +202,8 @@ class loader_core {
       if (!spare_) return false;
       if (!bind_next(*spare_, reader, seen)) continue;  // the range has ended: the slot stays
       got.slot = *std::exchange(spare_, std::nullopt);
-      got.run = work_[got.slot].first_run();
-      cursor_.publish(static_cast<std::uint32_t>(work_[got.slot].sequence), got.slot, got.run);
+      got.chunk = work_[got.slot].first_chunk();
+      cursor_.publish(static_cast<std::uint32_t>(work_[got.slot].sequence), got.slot, got.chunk);
       return true;
     }
     return false;
@@ -229,8 +231,8 @@ class loader_core {
     if (ahead_ != nullptr) ahead_->note_opened(batch.sequence);
     if (facts_.is_placed) source_->place(slot, plan(), batch, slots_->data(slot));
     batch.opened = seen.open();
-    const std::size_t samples = run_.samples();
-    batch.reset(run_.first_run(samples), run_.runs(), samples);
+    const std::size_t samples = chunk_length_.samples();
+    batch.reset(chunk_length_.first_chunk(samples), chunk_length_.chunks(), samples);
     guard_.begin_batch(slot);
     return true;
   }
@@ -245,19 +247,19 @@ class loader_core {
     }
   }
 
-  /// Reads run `run` of the batch in `slot`. A function of its own, so that no arithmetic of a read
-  /// moves out of what flushes denormals around its call.
-  [[gnu::noinline]] void read(std::uint32_t slot, std::uint32_t run, guarded_reader& reader,
+  /// Reads chunk `which` of the batch in `slot`. A function of its own, so that no arithmetic of a
+  /// read moves out of what flushes denormals around its call.
+  [[gnu::noinline]] void read(std::uint32_t slot, std::uint32_t which, guarded_reader& reader,
                               meters& seen) noexcept {
     batch_work& batch = work_[slot];
-    const auto [begin, end] = batch.places_of(run);
+    const auto [begin, end] = batch.places_of(which);
     if (!batch.has_order || begin == end || is_unwanted(batch)) return;
     [[maybe_unused]] const stage_mark mark{marked_stage::read, batch.info.batch};
     const trace_scope traced{seen.trace(), trace_stage::read, batch.info, end - begin};
     const auto wanted = reader.indices(end - begin);
     pick_samples(order_in_slot{source_.get(), slot}, plan(), batch.info, begin, wanted);
     slots_->lists.note(slot, begin, wanted);
-    const bool is_timed = run == batch.first_run() && run_.is_timed(batch.sequence);
+    const bool is_timed = which == batch.first_chunk() && chunk_length_.is_timed(batch.sequence);
     const auto began = is_timed ? steady_clock::now() : steady_clock::time_point{};
     const random_key key{options_.seed, batch.info.epoch};
     const auto is_over = [&] { return is_unwanted(batch); };
@@ -267,7 +269,7 @@ class loader_core {
     if (failed != nullptr) [[unlikely]]
       return batch.note_failed(std::move(*failed));
     seen.reads().end(wanted);
-    if (is_timed) run_.note(wanted.size(), steady_clock::now() - began);
+    if (is_timed) chunk_length_.note(wanted.size(), steady_clock::now() - began);
   }
   [[nodiscard]] bool is_unwanted(const batch_work& batch) const noexcept {
     return schedule_.is_cancelled(batch.sequence) || delivery_.has_failed();
@@ -300,24 +302,25 @@ class loader_core {
   void prepare() {
     source_->take_slots(slots_->count());
     do {
-      readers_.emplace_back(source_->make_reader(), guard_, readers_.size(), run_.most());
+      readers_.emplace_back(source_->make_reader(), guard_, readers_.size(), chunk_length_.most());
     } while (readers_.size() < options_.workers);
     guard_.list_to(slots_->lists);
     observer_.trace_to(options_.observe.trace);
     slots_->leases().trace_to(options_.observe.trace, observer_.trace_flow(), "host slot",
                               slots_->count());
     if (has_automatic(options_)) {
-      tuner_.emplace(options_, slots_->count(), layout_.bytes(), schedule_, seats_, observer_);
+      tuner_.emplace(options_, slots_->count(), layout_.bytes(), schedule_, active_workers_,
+                     observer_);
     }
   }
 
   /// What the threads of a pool do. Both pools are of one type: compiled once.
-  enum class duty : unsigned char { read, tell };
+  enum class role : unsigned char { worker, lookahead };
   struct body {  // what they run
     loader_core* self;
-    duty what;
+    role what;
     void operator()(const std::stop_token& stop, std::size_t worker) const {
-      if (what == duty::tell) return self->ahead_->work();
+      if (what == role::lookahead) return self->ahead_->work();
       try {
         self->binding_.take();
         self->work(stop, worker);
@@ -329,9 +332,9 @@ class loader_core {
   };
   struct waker {  // what wakes them after a stop request
     loader_core* self;
-    duty what;
+    role what;
     void operator()() const noexcept {
-      if (what == duty::read) return self->wake();
+      if (what == role::worker) return self->wake();
       if (self->ahead_ != nullptr) self->ahead_->end();
     }
   };
@@ -340,7 +343,7 @@ class loader_core {
     void operator()() const noexcept {
       self->fail_all({self->cancellation_});
       self->pool_.request_stop();
-      self->telling_.request_stop();
+      self->lookahead_.request_stop();
     }
   };
 
@@ -365,14 +368,14 @@ class loader_core {
   void end_others() noexcept {
     guard_.stop(facts_.borrows);
     pool_.stop();
-    if (telling_.size() == 0) return;
+    if (lookahead_.size() == 0) return;
     const auto state = state_.lock();
     if (state != nullptr && !facts_.borrows && options_.faults.timeout.count() > 0) {
-      telling_.request_stop();
+      lookahead_.request_stop();
       const bool is_silent = ahead_->wait_until_silent(options_.faults.timeout);
-      telling_.stop([&](std::size_t) { return !is_silent; }, state);
+      lookahead_.stop([&](std::size_t) { return !is_silent; }, state);
     }
-    telling_.stop();
+    lookahead_.stop();
   }
 
   // ---- The consumer's thread
@@ -443,8 +446,8 @@ class loader_core {
     const flushed_denormals as_on_a_worker;  // for the sampler too
     meters& seen = observer_.reader(0);
     if (!bind_next(slot, readers_.front(), seen)) return false;
-    for (std::uint32_t run = work_[slot].first_run(); run < run_.runs(); ++run)
-      read(slot, run, readers_.front(), seen);
+    for (std::uint32_t which = work_[slot].first_chunk(); which < chunk_length_.chunks(); ++which)
+      read(slot, which, readers_.front(), seen);
     end_batch(slot, seen);
     return true;
   }
@@ -456,7 +459,7 @@ class loader_core {
   detail::schedule schedule_;
   slot_layout layout_;
   std::shared_ptr<ring_type> slots_;
-  run_length run_;
+  chunk_length chunk_length_;
   claim_cursor<> cursor_;
   std::vector<batch_work> work_;  // by slot
   detail::delivery delivery_;
@@ -469,13 +472,13 @@ class loader_core {
   read_guard guard_;
   std::vector<guarded_reader> readers_;  // by worker; without workers the consumer's
   loader_observer observer_;
-  detail::seats seats_;
+  detail::active_workers active_workers_;
   std::unique_ptr<look_ahead> ahead_;  // null: the dataset does not want to know what comes
   std::optional<loop_tuner> tuner_;
 
   // Of the consumer's thread.
-  own_process process_;
-  live_range range_{"loader"};
+  fork_guard process_;
+  active_range range_{"loader"};
   std::uint64_t next_ = 0;  // the next batch to take, numbered as in the schedule
   std::uint64_t end_ = 0;   // the one after the last of the range
   shared_value<batch_position> next_position_;
@@ -488,7 +491,7 @@ class loader_core {
   worker_binding binding_;
   // Members, and no optionals: a worker that fails while the pool still starts calls it.
   worker_pool<body, waker> pool_;           // its threads use all of the above
-  worker_pool<body, waker> telling_;        // one thread, which tells the dataset, or none
+  worker_pool<body, waker> lookahead_;      // one thread, which tells the dataset, or none
   std::stop_callback<cancel_all> on_stop_;  // last: it uses the pools
 };
 
@@ -517,23 +520,23 @@ loader_core<Device>::loader_core(std::unique_ptr<source_ops> source, const epoch
       schedule_(plan),
       layout_(layout),
       slots_(std::move(ring)),
-      run_(options_, layout_.sample_bytes()),
-      cursor_(run_.runs()),
+      chunk_length_(options_, layout_.sample_bytes()),
+      cursor_(chunk_length_.chunks()),
       work_(slots_->count()),
       delivery_(slots_->count(), options_.in_order),
       guard_(options_.faults.on_error,
              {options_.faults.stall_warning, options_.faults.timeout, options_.faults.on_stall},
              source_->guarded(),
              {std::max<std::size_t>(1, options_.workers), slots_->count(), options_.batch_size}),
-      observer_(options_.workers, run_.most(), layout_.fixed_bytes()),
-      seats_(options_.workers, first_workers(options_)),
+      observer_(options_.workers, chunk_length_.most(), layout_.fixed_bytes()),
+      active_workers_(options_.workers, first_workers(options_)),
       ahead_(source_->make_teller(schedule_, options_, observer_)),
       process_(options_.workers != 0 || guard_.has_thread()),
       cancellation_(cancellation_of(options_.stop)),
       binding_(slots_->device(), options_),
-      pool_((prepare(), options_.workers), body{this, duty::read}, waker{this, duty::read}),
-      telling_(ahead_ != nullptr && has_workers() ? 1 : 0, body{this, duty::tell},
-               waker{this, duty::tell}),
+      pool_((prepare(), options_.workers), body{this, role::worker}, waker{this, role::worker}),
+      lookahead_(ahead_ != nullptr && has_workers() ? 1 : 0, body{this, role::lookahead},
+                 waker{this, role::lookahead}),
       on_stop_(options_.stop, cancel_all{this}) {
   binding_.wait_until_taken();
   guard_.start([this](std::exception_ptr error, const failure& read) noexcept {

@@ -17,7 +17,7 @@
 #include <penstock/core/layout.hpp>
 #include <penstock/core/support/cache_line.hpp>
 #include <penstock/data/dataset.hpp>
-#include <penstock/load/detail/ahead/teller.hpp>
+#include <penstock/load/detail/ahead/lookahead_thread.hpp>
 #include <penstock/load/detail/batch_work.hpp>
 #include <penstock/load/detail/faults/guarded_reader.hpp>
 #include <penstock/load/detail/faults/read_guard.hpp>
@@ -45,8 +45,8 @@ struct source_facts {
 };
 
 /// All that a loader's core asks of its dataset and sampler, whose types it does not know. A chunk
-/// costs two virtual calls, `fill` and `chunk_reader::read`, and a batch one more, `bind_order`. The
-/// loops over samples run inside these calls and are inlined there.
+/// costs two virtual calls, `fill` and `chunk_reader::read`, and a batch one more, `bind_order`.
+/// The loops over samples run inside these calls and are inlined there.
 class source_ops {
  public:
   source_ops() = default;
@@ -58,7 +58,7 @@ class source_ops {
   [[nodiscard]] virtual guarded_data guarded() const = 0;
   /// The way of one thread to the dataset.
   [[nodiscard]] virtual std::unique_ptr<chunk_reader> make_reader() const = 0;
-  /// What tells the dataset which samples come; null where it does not want to know.
+  /// Announces coming samples to the dataset; null if it takes no announcements.
   [[nodiscard]] virtual std::unique_ptr<look_ahead> make_teller(
       const schedule& batches, const loader_options& options, loader_observer& observer) const = 0;
   /// A hash of the order, and of what adaptors choose. From any thread.
@@ -83,8 +83,8 @@ class source_ops {
   virtual void fill(std::uint32_t slot, std::uint64_t first,
                     std::span<std::uint64_t> out) const noexcept = 0;
 
-  /// Opener: gives the batch in `slot` the number of samples that its order says, and the samples of
-  /// a ragged one their places in `slab`. What is thrown stays with the batch.
+  /// Opener: gives the batch in `slot` the number of samples that its order says, and the samples
+  /// of a ragged one their places in `slab`. What is thrown stays with the batch.
   virtual void place(std::uint32_t slot, const epoch_plan& plan, batch_work& batch,
                      std::byte* slab) const noexcept = 0;
   /// Does with a batch that is read what the dataset does with whole batches, see `map_batch`. What
@@ -139,8 +139,8 @@ class source_of final : public source_ops {
       [[maybe_unused]] const schedule& batches, [[maybe_unused]] const loader_options& options,
       [[maybe_unused]] loader_observer& observer) const override {
     if constexpr (looks_ahead<Dataset>) {
-      auto made = std::make_unique<teller<Dataset, Sampler>>(data_, size_, sampler_, batches,
-                                                             layout_, options, observer);
+      auto made = std::make_unique<lookahead_thread<Dataset, Sampler>>(
+          data_, size_, sampler_, batches, layout_, options, observer);
       if (made->is_on()) return made;
     }
     return nullptr;

@@ -36,7 +36,7 @@ struct tick_times {
   }
 };
 
-/// What the one that tells a dataset of what comes has counted.
+/// The counters of the lookahead thread.
 struct ahead_meter {
   tally most_bytes;
   tally samples;
@@ -57,13 +57,14 @@ struct ahead_meter {
 template <class Clock>
 class basic_loader_observer {
  public:
-  /// For `workers` threads, or the consumer's where there are none, which read runs of at most
-  /// `most_run` samples of `sample_bytes` bytes, ragged fields not counted.
-  basic_loader_observer(std::size_t workers, std::size_t most_run, std::size_t sample_bytes)
+  /// For `workers` threads, or the consumer's where there are none, which read chunks of at most
+  /// `largest_chunk` samples of `sample_bytes` bytes, ragged fields not counted.
+  basic_loader_observer(std::size_t workers, std::size_t largest_chunk, std::size_t sample_bytes)
       : workers_(workers), sample_bytes_(sample_bytes), consumer_(clock_) {
     const std::size_t readers = std::max<std::size_t>(1, workers);
     for (std::size_t reader = 0; reader < readers; ++reader) {
-      readers_.push_back(std::make_unique<worker_meters<Clock>>(clock_, most_run, workers != 0));
+      readers_.push_back(
+          std::make_unique<worker_meters<Clock>>(clock_, largest_chunk, workers != 0));
     }
   }
   basic_loader_observer(basic_loader_observer&&) = delete;
@@ -93,8 +94,8 @@ class basic_loader_observer {
   /// The meters of the consumer.
   [[nodiscard]] consumer_meters<Clock>& of_consumer() noexcept { return consumer_; }
 
-  /// The meter of the thread that tells the dataset what comes.
-  [[nodiscard]] ahead_meter& of_teller() noexcept { return ahead_; }
+  /// The meter of the lookahead thread.
+  [[nodiscard]] ahead_meter& of_lookahead() noexcept { return ahead_; }
 
   /// The consumer takes a complete batch of `samples` samples.
   void note_taken(std::uint64_t samples) noexcept {
@@ -158,10 +159,10 @@ class basic_loader_observer {
     stopwatch::reading copy;
     stopwatch::reading demand;
     stopwatch::reading opener;
-    stopwatch::reading seat;
+    stopwatch::reading inactive;
     slowest_list slowest;
     std::uint64_t busy = 0;
-    std::uint64_t timed_runs = 0;
+    std::uint64_t timed_chunks = 0;
     std::uint64_t transforms = 0;
     const auto add = [now](stopwatch::reading& sum, const stopwatch& watch) {
       const auto seen = watch.read(now);
@@ -174,12 +175,12 @@ class basic_loader_observer {
       add(copy, reader.copy());
       add(demand, reader.demand());
       add(opener, reader.opener());
-      add(seat, reader.seat());
-      all.read.runs += reader.reads().runs();
+      add(inactive, reader.inactive());
+      all.read.chunks += reader.reads().chunks();
       all.read.samples += reader.reads().samples();
       all.read.bytes += reader.reads().value_bytes();
       all.read.timed += reader.reads().timed();
-      timed_runs += reader.reads().timed_ticks();
+      timed_chunks += reader.reads().timed_ticks();
       transforms += reader.reads().transform_ticks();
       busy += reader.busy(now);
       reader.reads().times().add_to(all.read.times);
@@ -193,11 +194,11 @@ class basic_loader_observer {
     all.wait_for_copy = times.of(copy);
     all.wait_for_demand = times.of(demand);
     all.wait_for_opener = times.of(opener);
-    all.wait_for_seat = times.of(seat);
+    all.wait_while_inactive = times.of(inactive);
     all.read.bytes += all.read.samples * sample_bytes_;
     all.read.times.nanoseconds_per_tick = all.batches.nanoseconds_per_tick =
         times.nanoseconds_per_tick;
-    all.read.timed_runs = times.of(timed_runs);
+    all.read.timed_chunks = times.of(timed_chunks);
     all.read.timed_transforms = times.of(transforms);
     all.read.busy = workers_ == 0 ? all.batches.total() : times.of(busy);
     std::transform(

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <penstock/load/detail/tuning/tuning_verdict.hpp>
+#include <penstock/load/detail/tuning/trial_result.hpp>
 #include <penstock/load/support/loader_observer.hpp>
 #include <penstock/load/tuning_history.hpp>
 #include <penstock/threads/support/shared_value.hpp>
@@ -19,7 +19,7 @@ namespace detail {
 /// A move, with the ticks of a batch.
 struct logged_move {
   std::uint64_t batch = 0;
-  tuning_verdict said;
+  trial_result said;
   std::uint64_t ticks_from = 0;
   std::uint64_t ticks_to = 0;
 };
@@ -42,7 +42,7 @@ class tuning_log {
   }
 
   /// The writing thread: a trial has ended, and `now` is kept.
-  void add(std::uint64_t batch, const tuning_verdict& said, const tuning_setting& now) noexcept {
+  void add(std::uint64_t batch, const trial_result& said, const tuning_setting& now) noexcept {
     const auto ticks = [](double mean) { return static_cast<std::uint64_t>(std::llround(mean)); };
     kept_.moves[kept_.count % logged_moves::most] = {batch, said, ticks(said.ticks_from),
                                                      ticks(said.ticks_to)};

@@ -19,8 +19,8 @@
 #include <penstock/device/device.hpp>
 #include <penstock/device/support/settle.hpp>
 #include <penstock/memory/budget.hpp>
-#include <penstock/memory/support/copy_mark.hpp>
 #include <penstock/memory/support/sample_lists.hpp>
+#include <penstock/memory/support/shared_event.hpp>
 #include <penstock/memory/support/slab.hpp>
 #include <penstock/observe/support/meters.hpp>
 #include <penstock/observe/support/trace.hpp>
@@ -47,8 +47,8 @@ namespace detail {
 ///
 /// A slot comes back as a ticket, either free at once or after a copy. In the second case the
 /// copy's end is recorded before the ticket goes into the queue, for this copy alone or for several
-/// by one mark, and the thread that takes the ticket waits for it: it is the reaper. Tickets come in
-/// the order of their copies, so it waits for the oldest.
+/// by one mark, and the thread that takes the ticket waits for it: it is the reaper. Tickets come
+/// in the order of their copies, so it waits for the oldest.
 ///
 /// A worker that sleeps for a slot is woken when half of them have come back, and not for each one:
 /// a wake-up costs the consumer's thread microseconds (11 measured on a virtual machine), and as
@@ -60,7 +60,7 @@ class host_ring {
 
  public:
   /// The end of a copy, which the device slot waits for as well.
-  using mark_type = copy_mark<event_type>;
+  using mark_type = shared_event<event_type>;
   sample_lists lists;  ///< which samples the slots hold, where that is asked for
 
   /// Keeps `granted` as long as the memory. Throws `out_of_memory`, and what the device throws.
@@ -132,10 +132,10 @@ class host_ring {
     push({slot, true});
   }
 
-  /// Records by the mark of `slot` how far `stream` is, for this slot and others: `give_back_behind`
-  /// returns them. Null, and nothing is recorded, where the mark is held for copies of before. One
-  /// thread calls this and the next one for all slots. Throws what recording throws; the slot is as
-  /// it was then.
+  /// Records by the mark of `slot` how far `stream` is, for this slot and others:
+  /// `give_back_behind` returns them. Null, and nothing is recorded, where the mark is held for
+  /// copies of before. One thread calls this and the next one for all slots. Throws what recording
+  /// throws; the slot is as it was then.
   [[nodiscard]] mark_type* mark_copies(std::uint32_t slot, typename Device::stream_ref stream) {
     mark_type* const mark = drained_[slot].own.get();
     if (mark->is_held()) return nullptr;
@@ -144,7 +144,7 @@ class host_ring {
   }
   /// Returns a slot that is free after what `mark` has recorded.
   void give_back_behind(std::uint32_t slot, mark_type* mark) noexcept {
-    drained_[slot].marked = held_mark<event_type>{mark};
+    drained_[slot].marked = shared_event_ref<event_type>{mark};
     push({slot, true});
   }
 
@@ -250,7 +250,7 @@ host_ring<Device>::host_ring(const Device& device, std::size_t slot_bytes, std::
       returned_(count) {
   drained_.reserve(count);
   for (std::size_t slot = 0; slot < count; ++slot) {
-    drained_.push_back({held_mark<event_type>{device.make_event(event_wait::by_host)},
+    drained_.push_back({shared_event_ref<event_type>{device.make_event(event_wait::by_host)},
                         device.make_event(event_wait::by_host),
                         {}});
   }

@@ -229,15 +229,15 @@ class basic_sample_clock {
   bool end() noexcept {
     const std::uint64_t now = clock_->now();
     credit(now);
-    run_ticks_ = ticks_between(began_, now);
+    chunk_ticks_ = ticks_between(began_, now);
     return is_whole_ && samples_ != 0;
   }
 
   /// After `end`: the ticks of the whole chunk.
-  [[nodiscard]] std::uint64_t run_ticks() const noexcept { return run_ticks_; }
+  [[nodiscard]] std::uint64_t chunk_ticks() const noexcept { return chunk_ticks_; }
   /// The part of them spent in transforms.
   [[nodiscard]] std::uint64_t transform_ticks() const noexcept {
-    return (std::min)(transform_ticks_, run_ticks_);
+    return (std::min)(transform_ticks_, chunk_ticks_);
   }
   /// The ticks of each sample.
   [[nodiscard]] std::span<const std::uint64_t> ticks() const noexcept {
@@ -268,7 +268,7 @@ class basic_sample_clock {
   std::size_t count_ = 1;
   std::uint64_t began_ = 0;
   std::uint64_t last_ = 0;
-  std::uint64_t run_ticks_ = 0;
+  std::uint64_t chunk_ticks_ = 0;
   std::uint64_t transform_began_ = 0;
   std::uint64_t transform_ticks_ = 0;
   bool are_told_apart_ = false;

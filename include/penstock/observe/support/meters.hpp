@@ -284,9 +284,9 @@ class slowest_samples {
 template <class Clock>
 class read_meter {
  public:
-  /// For chunks of at most `most_run` samples, by `clock`, which must outlive this.
-  read_meter(const Clock& clock, std::size_t most_run)
-      : slow_(clock.ten_milliseconds() / 200), samples_clock_(clock, most_run) {}
+  /// For chunks of at most `largest_chunk` samples, by `clock`, which must outlive this.
+  read_meter(const Clock& clock, std::size_t largest_chunk)
+      : slow_(clock.ten_milliseconds() / 200), samples_clock_(clock, largest_chunk) {}
 
   /// Reading thread: begins a chunk of `samples` samples of batch `batch`. Returns the clock that
   /// times it, or null.
@@ -299,7 +299,7 @@ class read_meter {
   }
   /// Reading thread: ends the chunk, which had these samples.
   void end(std::span<const std::uint64_t> samples) noexcept {
-    runs_.add(1);
+    chunks_.add(1);
     samples_.add(samples.size());
     if (is_timed_ && samples_clock_.end()) note_times(samples);
   }
@@ -308,7 +308,7 @@ class read_meter {
   void note_values(std::uint64_t bytes) noexcept { values_.add(bytes); }
 
   /// The number of chunks read. From any thread, as are all members below.
-  [[nodiscard]] std::uint64_t runs() const noexcept { return runs_.value(); }
+  [[nodiscard]] std::uint64_t chunks() const noexcept { return chunks_.value(); }
   /// Their samples.
   [[nodiscard]] std::uint64_t samples() const noexcept { return samples_.value(); }
   /// The bytes of their ragged fields, counted once their batch is complete.
@@ -326,9 +326,9 @@ class read_meter {
  private:
   void note_times(std::span<const std::uint64_t> samples) noexcept {
     const auto ticks = samples_clock_.ticks();
-    const std::uint64_t each = samples_clock_.run_ticks() / samples.size();
+    const std::uint64_t each = samples_clock_.chunk_ticks() / samples.size();
     timed_.add(samples.size());
-    timed_ticks_.add(samples_clock_.run_ticks());
+    timed_ticks_.add(samples_clock_.chunk_ticks());
     transform_ticks_.add(samples_clock_.transform_ticks());
     every_ = each >= slow_ ? 1 : each >= slow_ / 50 ? 8 : 128;
     if (!samples_clock_.are_told_apart()) {
@@ -347,7 +347,7 @@ class read_meter {
   basic_sample_clock<Clock> samples_clock_;
 
   // For any thread.
-  tally runs_;
+  tally chunks_;
   tally samples_;
   tally values_;
   tally timed_;
@@ -364,13 +364,13 @@ class alignas(cache_line) worker_meters {
  public:
   using scope = timed_scope<Clock>;
 
-  /// For chunks of at most `most_run` samples, by `clock`, which must outlive this. Where the
+  /// For chunks of at most `largest_chunk` samples, by `clock`, which must outlive this. Where the
   /// thread is the loader's own, what it uses of the machine is noted too.
-  worker_meters(const Clock& clock, std::size_t most_run, bool is_own_thread)
+  worker_meters(const Clock& clock, std::size_t largest_chunk, bool is_own_thread)
       : clock_(&clock),
         is_own_thread_(is_own_thread),
         usage_apart_(clock.ten_milliseconds()),
-        reads_(clock, most_run) {}
+        reads_(clock, largest_chunk) {}
 
   /// Records work and waits in `trace` from now on; null: nowhere.
   void trace_to(std::shared_ptr<trace_writer> trace) noexcept {
@@ -389,9 +389,9 @@ class alignas(cache_line) worker_meters {
   [[nodiscard]] scope for_opener() noexcept {
     return {&opener_, *clock_, trace_, trace_stage::wait_for_opener};
   }
-  [[nodiscard]] scope for_seat() noexcept {
+  [[nodiscard]] scope while_inactive() noexcept {
     if (trace_ != nullptr) trace_->leave();  // flushes earlier waits, as it may sleep for long
-    return {&seat_, *clock_, trace_, trace_stage::wait_for_seat};
+    return {&inactive_, *clock_, trace_, trace_stage::wait_while_inactive};
   }
   [[nodiscard]] scope for_demand() noexcept {
     return {&demand_, *clock_, trace_, trace_stage::wait_for_demand};
@@ -426,7 +426,7 @@ class alignas(cache_line) worker_meters {
   /// The ticks up to `now` in which it worked and did not wait.
   [[nodiscard]] std::uint64_t busy(std::uint64_t now) const noexcept {
     std::uint64_t waits = 0;
-    for (const stopwatch* wait : {&opener_, &seat_, &demand_, &slot_, &copy_})
+    for (const stopwatch* wait : {&opener_, &inactive_, &demand_, &slot_, &copy_})
       waits += wait->read(now).ticks;
     return ticks_between(waits, work_.read(now).ticks);
   }
@@ -435,7 +435,7 @@ class alignas(cache_line) worker_meters {
   [[nodiscard]] bool try_add_busy(std::uint64_t now, std::uint64_t& busy) const noexcept {
     std::uint64_t waits = 0;
     stopwatch::reading shows;
-    for (const stopwatch* wait : {&opener_, &seat_, &demand_, &slot_, &copy_}) {
+    for (const stopwatch* wait : {&opener_, &inactive_, &demand_, &slot_, &copy_}) {
       if (!wait->try_read(now, shows)) return false;
       waits += shows.ticks;
     }
@@ -444,7 +444,7 @@ class alignas(cache_line) worker_meters {
     return true;
   }
   [[nodiscard]] const stopwatch& opener() const noexcept { return opener_; }
-  [[nodiscard]] const stopwatch& seat() const noexcept { return seat_; }
+  [[nodiscard]] const stopwatch& inactive() const noexcept { return inactive_; }
   [[nodiscard]] const stopwatch& demand() const noexcept { return demand_; }
   [[nodiscard]] const stopwatch& slot() const noexcept { return slot_; }
   [[nodiscard]] const stopwatch& copy() const noexcept { return copy_; }
@@ -460,7 +460,7 @@ class alignas(cache_line) worker_meters {
   read_meter<Clock> reads_;
   stopwatch work_;
   stopwatch opener_;
-  stopwatch seat_;
+  stopwatch inactive_;
   stopwatch demand_;
   stopwatch slot_;
   stopwatch copy_;

@@ -7,7 +7,7 @@
 #include <memory>
 #include <optional>
 
-#include <penstock/load/support/climber.hpp>
+#include <penstock/load/support/hill_climber.hpp>
 #include <penstock/load/support/tuning_log.hpp>
 #include <penstock/load/tuning_history.hpp>
 #include <penstock/observe/support/trace_writer.hpp>
@@ -20,8 +20,8 @@ inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// Chooses how many device slots a feed fills by turns while its loop runs, where `depth` is
-/// `automatic`: tells a climber of each batch, whose prefetch are the copies that run ahead. For
-/// the consumer's thread. Allocates nothing but new slots, and waits for nothing else.
+/// `automatic`: tells a hill_climber of each batch, whose prefetch are the copies that run ahead.
+/// For the consumer's thread. Allocates nothing but new slots, and waits for nothing else.
 template <class Observer>
 class basic_depth_tuner {
  public:
@@ -71,7 +71,7 @@ class basic_depth_tuner {
   [[nodiscard]] std::size_t slots_of(const tuning_setting& setting) const noexcept {
     return (std::min)(setting.prefetch + 1 + held_, range_.most);
   }
-  [[nodiscard]] tuning_verdict as_depth(const tuning_verdict& said) const noexcept {
+  [[nodiscard]] trial_result as_depth(const trial_result& said) const noexcept {
     return {{0, 0, slots_of(said.from)},
             {0, 0, slots_of(said.to)},
             said.why,
@@ -96,7 +96,7 @@ class basic_depth_tuner {
 
   depth_range range_;
   const Observer* seen_;
-  climber climber_;
+  hill_climber climber_;
   std::size_t used_;
   std::size_t held_ = 0;                 // slots more, for leases that are kept
   std::uint64_t since_ = 0;              // when the depth, or the range, began

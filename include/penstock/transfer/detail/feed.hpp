@@ -18,8 +18,8 @@
 
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/error.hpp>
+#include <penstock/core/support/active_range.hpp>
 #include <penstock/core/support/joined.hpp>
-#include <penstock/core/support/live_range.hpp>
 #include <penstock/device/cpu_device.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/load/footprint.hpp>
@@ -402,7 +402,7 @@ class free_slots {
       [[maybe_unused]] const auto timed = timing();
       ring.wait_for_release([&] {
         slot = find(ring);
-        return slot || ring.is_poisoned() || stop.stop_requested();
+        return slot || ring.has_error() || stop.stop_requested();
       });
       if (!slot) ring.rethrow_poison();
     }
@@ -486,16 +486,17 @@ class feed_ops {
 /// Copies are queued in groups. A group takes the batches that are ready, up to `group()`, and is
 /// queued when so many slots have come free, or when no more than one batch is on its way. Its end
 /// is one mark; the consumer's stream waits for that where the first batch of the group is handed
-/// out, and so has waited for the others. Between two groups the leases that `++` ends are kept back
-/// (`end_later`): one record releases them before the next group looks for free slots, or when the
-/// range ends.
+/// out, and so has waited for the others. Between two groups the leases that `++` ends are kept
+/// back (`end_later`): one record releases them before the next group looks for free slots, or when
+/// the range ends.
 template <device Device>
 class feed_core {
  public:
   using stream_ref = typename Device::stream_ref;
 
-  /// Batches go through `ops` into `ring`, at most `most_in_group` at a time; `flow` is what a trace
-  /// calls them, or 0. Both must outlive it. Throws what the device throws, and `option_error`.
+  /// Batches go through `ops` into `ring`, at most `most_in_group` at a time; `flow` is what a
+  /// trace calls them, or 0. Both must outlive it. Throws what the device throws, and
+  /// `option_error`.
   feed_core(feed_ops& ops, device_ring<Device>& ring, stream_ref stream, std::size_t most_in_group,
             const transfer_options& options, std::size_t sample_bytes, std::size_t out_bytes,
             bool transforms, std::uint64_t flow);
@@ -506,8 +507,8 @@ class feed_core {
   [[nodiscard]] const feed_observer& seen() const noexcept { return seen_; }
   feed_watch<Device>& watch() noexcept { return watch_; }
   [[nodiscard]] const feed_watch<Device>& watch() const noexcept { return watch_; }
-  [[nodiscard]] live_range& range() noexcept { return range_; }
-  [[nodiscard]] const live_range& range() const noexcept { return range_; }
+  [[nodiscard]] active_range& range() noexcept { return range_; }
+  [[nodiscard]] const active_range& range() const noexcept { return range_; }
   [[nodiscard]] issued_slots& issued() noexcept { return issued_; }
   [[nodiscard]] const issued_slots& issued() const noexcept { return issued_; }
   [[nodiscard]] stream_ref stream() const noexcept { return stream_; }
@@ -568,7 +569,7 @@ class feed_core {
   shared_value<std::optional<penstock::failure>> failure_;
   shared_value<batch_position> next_position_;
   feed_watch<Device> watch_;
-  live_range range_{"transfer"};
+  active_range range_{"transfer"};
 };
 
 template <device Device>
@@ -762,7 +763,7 @@ class feed final : feed_ops {
 
   /// Ends the range `range`, unless another one was started since.
   void finish(std::uint64_t range) noexcept {
-    if (core_.range().is_last(range)) stop();
+    if (core_.range().is_current(range)) stop();
   }
   /// Ends the live range: copies under way go on, and their slots come back after them.
   void stop() noexcept {
@@ -776,7 +777,7 @@ class feed final : feed_ops {
   void rest() noexcept { core_.rest(); }
   /// Whether the range `range` is live.
   [[nodiscard]] bool is_live(std::uint64_t range) const noexcept {
-    return core_.range().is_live() && core_.range().is_last(range);
+    return core_.range().is_live() && core_.range().is_current(range);
   }
   /// Whether `next` needs no lease to end.
   [[nodiscard]] bool has_room() const noexcept {

@@ -226,7 +226,8 @@ struct mds_shards_options {
   /// larger one, before memory is taken.
   std::uint64_t max_bytes = std::uint64_t{1} << 30;
   /// By what compressed shards are unpacked at the construction: `zstd{}` of
-  /// `penstock_ext/files/zstd/zstd.hpp`. Without one they are refused, unless they lie unpacked beside.
+  /// `penstock_ext/files/zstd/zstd.hpp`. Without one they are refused, unless they lie unpacked
+  /// beside.
   mds_compression compression = {};
   /// The folder that gets the unpacked shards, and is made where it is missing; nothing is written
   /// elsewhere. What is in it is used again, by this process and others.
@@ -430,10 +431,10 @@ class mds_shards {
  public:
   /// Opens the shards that `folder`/index.json names. Throws `file_unreadable`; `file_format_error`
   /// for another index, for a compressed shard that can't be unpacked, and for a shard without a
-  /// sum that is known, if asked to `verify`; `file_truncated`, `length_mismatch` and `file_corrupt`
-  /// for a damaged shard; `option_error` for a column that is not there or can't be read so, and
-  /// for shards beyond `most_unpacked`; `folder_error` and `report_error` where they can't be
-  /// written.
+  /// sum that is known, if asked to `verify`; `file_truncated`, `length_mismatch` and
+  /// `file_corrupt` for a damaged shard; `option_error` for a column that is not there or can't be
+  /// read so, and for shards beyond `most_unpacked`; `folder_error` and `report_error` where they
+  /// can't be written.
   explicit mds_shards(const std::string& folder, const mds_shards_options& options = {})
       : index_path_(detail::joined_path(folder, "index.json")), options_(options) {
     const std::vector<std::byte> text = detail::read_file(index_path_, most_index_bytes);
@@ -532,7 +533,7 @@ class mds_shards {
     at.shard->file.prefetch(at.sample.begin, at.sample.size);
   }
   /// The bytes of sample `index`; 0 for one out of range.
-  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const noexcept {
+  [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const noexcept {
     return index < size() ? place_at(index).sample.size : 0;
   }
 

@@ -403,7 +403,7 @@ class tar_shards {
   }
 
   /// The bytes of the blob of sample `index`; 0 for one out of range.
-  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const noexcept {
+  [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const noexcept {
     return index < size() ? std::uint64_t{place_of(index).sample->blob_size} : 0;
   }
 

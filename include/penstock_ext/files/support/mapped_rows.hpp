@@ -13,8 +13,8 @@
 #include <penstock/core/error.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/core/record.hpp>
+#include <penstock/data/chunk_context.hpp>
 #include <penstock/data/memory_dataset.hpp>
-#include <penstock/data/run_context.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
 
 namespace penstock {
@@ -51,8 +51,8 @@ struct mapped_field {
   bool is_swapped = false;           ///< whether the elements are in the other byte order
 };
 
-/// The samples of mapped files, copied row by row: the base of datasets that own the files. Reading is
-/// thread-safe.
+/// The samples of mapped files, copied row by row: the base of datasets that own the files. Reading
+/// is thread-safe.
 template <record_type Record>
 class mapped_rows {
   static_assert(Record::ragged_fields == 0,
@@ -71,8 +71,8 @@ class mapped_rows {
   [[nodiscard]] const record_extents<Record>& extents() const noexcept { return layout_.extents(); }
 
   /// Copies the samples `indices` into `out`. Throws `index_error`.
-  void read_run(std::span<const std::uint64_t> indices, batch_view<Record> out,
-                const run_context& context) const {
+  void read_chunk(std::span<const std::uint64_t> indices, batch_view<Record> out,
+                  const chunk_context& context) const {
     const std::size_t count = indices.size();
     for (std::size_t i = 0; i < (std::min)(prefetch_distance, count); ++i) prefetch(indices[i]);
     for (std::size_t i = 0; i < count; ++i) {
@@ -96,13 +96,13 @@ class mapped_rows {
 
   /// Has the system read the samples that it does not have in memory; those out of range are left
   /// alone.
-  void will_read(std::span<const std::uint64_t> indices) const noexcept {
+  void prefetch_hint(std::span<const std::uint64_t> indices) const noexcept {
     [&]<std::size_t... Is>(std::index_sequence<Is...>) {
       (read_rows_soon<Is>(indices), ...);
     }(std::make_index_sequence<Record::size>{});
   }
   /// The bytes of a sample in the files.
-  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t = 0) const noexcept {
+  [[nodiscard]] std::uint64_t storage_size(std::uint64_t = 0) const noexcept {
     return [&]<std::size_t... Is>(std::index_sequence<Is...>) {
       return (std::uint64_t{layout_.template sample_bytes<Is>()} + ...);
     }(std::make_index_sequence<Record::size>{});

@@ -25,7 +25,7 @@ inline namespace PENSTOCK_ABI {
 ///
 ///     cached_store near_by{bucket, {.folder = "/nvme/cache", .disk_bytes = 1 << 40}};
 ///
-/// A loader with `ahead.bytes` tells it what comes, see `foresee`; else `will_use` may.
+/// A loader with `ahead.bytes` tells it what comes, see `announce_reads`; else `will_use` may.
 ///
 /// An lvalue store is referred to and must outlive it, an rvalue is moved in. A block is looked for
 /// in memory, on the disk, and read from the store below; several threads that need one read it
@@ -72,17 +72,15 @@ class cached_store {
   void read_many(std::span<const byte_range> ranges) const { cache_->read(ranges); }
 
   /// Lends a range that lies in one block, where that is in memory, and is at least a 64th of it:
-  /// see `lending_store`. The block stays until the last copy of the owner is gone, beside what
+  /// see `borrowable_store`. The block stays until the last copy of the owner is gone, beside what
   /// `memory_bytes` allows.
-  [[nodiscard]] std::optional<lent_bytes> lend(const upcoming_range& range) const {
-    return cache_->lend(range);
+  [[nodiscard]] std::optional<borrowed_bytes> try_borrow(const upcoming_range& range) const {
+    return cache_->try_borrow(range);
   }
   /// Whether `range`, which lies in one block of an object that was asked for, is in memory or on
-  /// the disk as far as is known: see `near_store`. Of a block on the disk the system is asked to
-  /// read what a read of the range needs, if it seems not to have that in memory.
-  [[nodiscard]] bool bring_near(const upcoming_range& range) const {
-    return cache_->bring_near(range);
-  }
+  /// the disk as far as is known: see `warmable_store`. Of a block on the disk the system is asked
+  /// to read what a read of the range needs, if it seems not to have that in memory.
+  [[nodiscard]] bool warm(const upcoming_range& range) const { return cache_->warm(range); }
 
   /// Says which ranges are read from now on, in which order, in place of what was said before: an
   /// order is known before it is used. What is not named goes first. A wrong order costs hits and
@@ -93,17 +91,17 @@ class cached_store {
   void will_use(std::span<const upcoming_range> ranges) const { cache_->will_use(ranges); }
 
   /// As `will_use`, for those that read through it and tell on what they will read: a loader with
-  /// `ahead.bytes` does, over `stored_blobs`. See `foreseeing_store`. Not noted while ranges are to
+  /// `ahead.bytes` does, over `stored_blobs`. See `planned_store`. Not noted while ranges are to
   /// come that `will_use` has named, nor beyond 2^20 uses of blocks, of 80 bytes each. A use that
   /// 2^17 later ones have overtaken counts as not coming. Where the size of an object is not known
   /// yet, a range of more than 4096 blocks counts as its first one: nothing is asked for.
-  void foresee(const void* who, std::span<const upcoming_range> ranges) const {
-    cache_->foresee(who, ranges);
+  void announce_reads(const void* who, std::span<const upcoming_range> ranges) const {
+    cache_->announce_reads(who, ranges);
   }
   /// Takes back what `who` foresaw.
-  void forget(const void* who) const { cache_->forget(who); }
-  /// How many bytes it is of use to foresee: 2^19 blocks.
-  [[nodiscard]] std::uint64_t most_foreseen() const noexcept {
+  void retract(const void* who) const { cache_->retract(who); }
+  /// How many bytes it is of use to access_plan: 2^19 blocks.
+  [[nodiscard]] std::uint64_t plan_capacity() const noexcept {
     return cache_->options().block_bytes << 19U;
   }
 

@@ -37,7 +37,7 @@ struct cached_store_stats {
   std::uint64_t from_store = 0;    ///< blocks that the store below had to read
   std::uint64_t memory_bytes = 0;  ///< of blocks in memory, now
   std::uint64_t disk_bytes = 0;    ///< of files on the disk, now, as far as is known
-  std::uint64_t known_uses = 0;    ///< blocks' uses to come, told or foreseen, now
+  std::uint64_t planned_uses = 0;  ///< blocks' uses to come, told or foreseen, now
   std::uint64_t written = 0;       ///< blocks written to the disk
   std::uint64_t damaged = 0;       ///< files on the disk that were removed: damaged, or out of date
   std::uint64_t disk_failures = 0;  ///< blocks that could not be written

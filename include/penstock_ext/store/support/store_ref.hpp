@@ -36,30 +36,30 @@ class store_ref {
   {
     store_->read_many(ranges);
   }
-  void foresee(const void* who, std::span<const upcoming_range> ranges) const
-    requires foreseeing_store<Store>
+  void announce_reads(const void* who, std::span<const upcoming_range> ranges) const
+    requires planned_store<Store>
   {
-    store_->foresee(who, ranges);
+    store_->announce_reads(who, ranges);
   }
-  void forget(const void* who) const
-    requires foreseeing_store<Store>
+  void retract(const void* who) const
+    requires planned_store<Store>
   {
-    store_->forget(who);
+    store_->retract(who);
   }
-  [[nodiscard]] std::uint64_t most_foreseen() const
-    requires foreseeing_store<Store>
+  [[nodiscard]] std::uint64_t plan_capacity() const
+    requires planned_store<Store>
   {
-    return store_->most_foreseen();
+    return store_->plan_capacity();
   }
-  [[nodiscard]] bool bring_near(const upcoming_range& range) const
-    requires near_store<Store>
+  [[nodiscard]] bool warm(const upcoming_range& range) const
+    requires warmable_store<Store>
   {
-    return store_->bring_near(range);
+    return store_->warm(range);
   }
-  [[nodiscard]] std::optional<lent_bytes> lend(const upcoming_range& range) const
-    requires lending_store<Store>
+  [[nodiscard]] std::optional<borrowed_bytes> try_borrow(const upcoming_range& range) const
+    requires borrowable_store<Store>
   {
-    return store_->lend(range);
+    return store_->try_borrow(range);
   }
 
  private:

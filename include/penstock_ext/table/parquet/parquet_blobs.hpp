@@ -109,10 +109,10 @@ class parquet_blobs {
 
   /// Has the system read the row group of row `index`, its columns that are read, unless it was
   /// asked to since that was read last. It is decoded when it is needed.
-  void prefetch(std::uint64_t index) const noexcept { shared_->ahead->will_read({&index, 1}); }
+  void prefetch(std::uint64_t index) const noexcept { shared_->ahead->prefetch_hint({&index, 1}); }
   /// The share of row `index` in its row group's bytes in the file; 0 for one out of range.
-  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const noexcept {
-    return shared_->ahead->stored_bytes(index);
+  [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const noexcept {
+    return shared_->ahead->storage_size(index);
   }
 
  private:

@@ -19,8 +19,8 @@
 #include <penstock/core/layout.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/core/version.hpp>
+#include <penstock/data/chunk_context.hpp>
 #include <penstock/data/dataset.hpp>
-#include <penstock/data/run_context.hpp>
 #include <penstock/threads/support/group_cache.hpp>
 #include <penstock_ext/table/arrow_table.hpp>
 #include <penstock_ext/table/detail/columns.hpp>
@@ -100,8 +100,8 @@ class parquet_dataset {
 
   /// Copies the samples `indices` into `out`. Throws `index_error`, `file_corrupt`,
   /// `null_in_column` and `column_shape_mismatch`, with rows as the file counts them.
-  void read_run(std::span<const std::uint64_t> indices, batch_view<Record> out,
-                const run_context& context) const {
+  void read_chunk(std::span<const std::uint64_t> indices, batch_view<Record> out,
+                  const chunk_context& context) const {
     std::size_t i = 0;
     while (i < indices.size()) {
       context.at(i);
@@ -120,12 +120,12 @@ class parquet_dataset {
 
   /// Has the system read the row groups of the rows `indices`, their columns that are read, as
   /// `loader_options::ahead.bytes` has it. They are decoded when they are needed.
-  void will_read(std::span<const std::uint64_t> indices) const noexcept {
-    shared_->ahead->will_read(indices);
+  void prefetch_hint(std::span<const std::uint64_t> indices) const noexcept {
+    shared_->ahead->prefetch_hint(indices);
   }
   /// The share of row `index` in its row group's bytes in the file; 0 for one out of range.
-  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const noexcept {
-    return shared_->ahead->stored_bytes(index);
+  [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const noexcept {
+    return shared_->ahead->storage_size(index);
   }
 
  private:
@@ -193,7 +193,7 @@ class parquet_dataset {
   // is `first`. Returns the first that is not.
   std::size_t copy(const decoded_group& from, std::uint64_t first,
                    std::span<const std::uint64_t> indices, std::size_t i, batch_view<Record> out,
-                   const run_context& context) const {
+                   const chunk_context& context) const {
     const std::size_t batch = from.table.batch_of(indices[i] - first);
     const std::uint64_t begin = first + from.table.first_row(batch);
     const auto rows = static_cast<std::uint64_t>(from.table.batch(batch).length);

@@ -38,21 +38,21 @@ class over_dataset {
   {
     base_.prefetch(index);
   }
-  void will_read(std::span<const std::uint64_t> indices) const
-    requires wants_plans<Base>
+  void prefetch_hint(std::span<const std::uint64_t> indices) const
+    requires accepts_hints<Base>
   {
-    base_.will_read(indices);
+    base_.prefetch_hint(indices);
   }
-  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const {
-    return stored_bytes_of(base_, index);
+  [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const {
+    return storage_size_of(base_, index);
   }
-  [[nodiscard]] std::uint64_t most_ahead() const { return most_ahead_of(base_); }
-  void foresee(std::span<const std::uint64_t> indices) const
-    requires foresees<Base>
+  [[nodiscard]] std::uint64_t prefetch_capacity() const { return prefetch_capacity_of(base_); }
+  void access_plan(std::span<const std::uint64_t> indices) const
+    requires accepts_access_plans<Base>
   {
-    base_.foresee(indices);
+    base_.access_plan(indices);
   }
-  [[nodiscard]] std::uint64_t most_foreseen() const { return most_foreseen_of(base_); }
+  [[nodiscard]] std::uint64_t plan_capacity() const { return plan_capacity_of(base_); }
   [[nodiscard]] sample_origin origin(std::uint64_t index) const noexcept {
     return origin_of(base_, index);
   }

@@ -13,9 +13,9 @@
 #include <penstock/core/batch.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/core/record.hpp>
+#include <penstock/data/chunk_context.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/reader.hpp>
-#include <penstock/data/run_context.hpp>
 #include <penstock/order/support/word_hash.hpp>
 
 namespace penstock {
@@ -107,8 +107,8 @@ class subset_dataset {
   }
 
   /// Throws `index_error`, and what the dataset below throws.
-  void read_run(std::span<const std::uint64_t> indices, batch_view<record_type> out,
-                const run_context& context) const {
+  void read_chunk(std::span<const std::uint64_t> indices, batch_view<record_type> out,
+                  const chunk_context& context) const {
     // In pieces of a fixed size, so that reading allocates nothing.
     std::array<std::uint64_t, 64> below;
     for (std::size_t begin = 0; begin < indices.size(); begin += below.size()) {
@@ -117,8 +117,8 @@ class subset_dataset {
         context.at(begin + i);
         below[i] = translate(indices[begin + i]);
       }
-      penstock::read_run(base_, std::span<const std::uint64_t>{below}.first(count),
-                         out.subrun(begin, count), context.subrun(begin, count));
+      penstock::read_chunk(base_, std::span<const std::uint64_t>{below}.first(count),
+                           out.subrun(begin, count), context.subrun(begin, count));
     }
   }
 
@@ -135,24 +135,24 @@ class subset_dataset {
   }
 
   /// Tells the dataset below, of those that are in range.
-  void will_read(std::span<const std::uint64_t> indices) const
-    requires wants_plans<Base>
+  void prefetch_hint(std::span<const std::uint64_t> indices) const
+    requires accepts_hints<Base>
   {
-    tell(indices, [this](std::span<const std::uint64_t> below) { base_.will_read(below); });
+    tell(indices, [this](std::span<const std::uint64_t> below) { base_.prefetch_hint(below); });
   }
-  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const {
-    return index < size() ? stored_bytes_of(base_, selection_[index]) : 0;
+  [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const {
+    return index < size() ? storage_size_of(base_, selection_[index]) : 0;
   }
-  [[nodiscard]] std::uint64_t most_ahead() const { return most_ahead_of(base_); }
-  void foresee(std::span<const std::uint64_t> indices) const
-    requires foresees<Base>
+  [[nodiscard]] std::uint64_t prefetch_capacity() const { return prefetch_capacity_of(base_); }
+  void access_plan(std::span<const std::uint64_t> indices) const
+    requires accepts_access_plans<Base>
   {
-    if (indices.empty()) return base_.foresee(indices);
+    if (indices.empty()) return base_.access_plan(indices);
     tell(indices, [this](std::span<const std::uint64_t> below) {
-      if (!below.empty()) base_.foresee(below);
+      if (!below.empty()) base_.access_plan(below);
     });
   }
-  [[nodiscard]] std::uint64_t most_foreseen() const { return most_foreseen_of(base_); }
+  [[nodiscard]] std::uint64_t plan_capacity() const { return plan_capacity_of(base_); }
 
   [[nodiscard]] sample_origin origin(std::uint64_t index) const noexcept {
     return index < size() ? origin_of(base_, selection_[index]) : sample_origin{index, 0};

@@ -32,10 +32,10 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Whether a run that fails is sure to name the sample: read one by one by `read_run` itself. Below
-/// an adaptor, a dataset that reads runs names the run's first where it can't tell.
+/// Whether a chunk that fails is sure to name the sample: read one by one by `read_chunk` itself.
+/// Below an adaptor, a dataset that reads chunks names the chunk's first where it can't tell.
 template <dataset D>
-inline constexpr bool names_failed_sample = !reads_runs<D> && !reads_runs_in_context<D>;
+inline constexpr bool names_failed_sample = !reads_chunks<D> && !reads_chunks_in_context<D>;
 template <dataset D>
 inline constexpr bool names_failed_sample<dataset_ref<D>> = names_failed_sample<D>;
 
@@ -168,9 +168,9 @@ class alignas(cache_line) guarded_reader {
     const std::size_t at = source_->progress().load(std::memory_order_relaxed);
     const bool names_sample = guard_->names_failed_sample();
     if (at < all.samples.size()) {
-      blame(all, at, at != 0 || all.samples.size() == 1 || names_sample);
+      set_failure(all, at, at != 0 || all.samples.size() == 1 || names_sample);
     } else {  // it is not known; or a dataset has noted any number
-      blame(all, 0, all.samples.size() == 1);
+      set_failure(all, 0, all.samples.size() == 1);
     }
     if (shared_->is_on()) return reread_singly(all, at, error, is_over);
     failed_.error = error;
@@ -185,7 +185,7 @@ class alignas(cache_line) guarded_reader {
     if (at >= all.samples.size()) return;  // it is not known
     for (std::size_t i = 0; i < at && !is_over(); ++i) {
       if (const auto earlier = try_read(all.part(i, 1), all.samples.subspan(i, 1))) {
-        blame(all, i, true);
+        set_failure(all, i, true);
         failed_.error = earlier;
         return;
       }
@@ -201,7 +201,7 @@ class alignas(cache_line) guarded_reader {
     const std::size_t count = all.samples.size();
     for (std::size_t begin = 0; begin < count && !is_over();) {
       if (is_known_bad(all.samples[begin])) {
-        if (!pass_over(all, begin++)) return false;
+        if (!skip_quarantined(all, begin++)) return false;
         continue;
       }
       std::size_t end = begin + 1;
@@ -213,16 +213,16 @@ class alignas(cache_line) guarded_reader {
   }
 
   /// Does with the sample at place `i`, which is known to be bad, what the policy says.
-  [[gnu::cold]] bool pass_over(const chunk& all, std::size_t i) noexcept {
+  [[gnu::cold]] bool skip_quarantined(const chunk& all, std::size_t i) noexcept {
     const std::uint64_t sample = all.samples[i];
     const sample_origin origin = guard_->origin(sample);
     const error_action action = shared_->policy().action;
     const bool is_skipped = action == error_action::skip;
-    blame(all, i, true);
+    set_failure(all, i, true);
     if (!is_skipped && (action != error_action::substitute || !substitute(all, i))) {
       shared_->ledger().note_known_bad(sample, origin, read_outcome::propagated);
       try {
-        throw known_bad_sample(origin.index, action == error_action::substitute);
+        throw quarantined_sample(origin.index, action == error_action::substitute);
       } catch (...) {  // that, or std::bad_alloc
         failed_.error = std::current_exception();
       }
@@ -234,7 +234,7 @@ class alignas(cache_line) guarded_reader {
     return true;
   }
 
-  void blame(const chunk& all, std::size_t i, bool is_exact) noexcept {
+  void set_failure(const chunk& all, std::size_t i, bool is_exact) noexcept {
     failed_.place =
         failure{"read", all.info.epoch, all.info.batch, all.first + i, all.samples[i], is_exact};
   }
@@ -247,7 +247,7 @@ class alignas(cache_line) guarded_reader {
                                    const over_ref& is_over) noexcept {
     const bool is_sure = failed_.place->exact;
     for (std::size_t i = 0; i < all.samples.size() && !is_over(); ++i) {
-      blame(all, i, true);
+      set_failure(all, i, true);
       const bool has_failed = is_sure && i == at;
       const auto first = has_failed ? error : try_read(all.part(i, 1), all.samples.subspan(i, 1));
       if (first && !apply_policy(all, i, first, is_over)) return false;

@@ -255,7 +255,7 @@ class read_guard {
   /// Opener: a slot is bound to a new batch.
   void begin_batch(std::uint32_t slot) noexcept { recovery_.begin_batch(slot); }
 
-  /// All runs of the batch in `slot` are read: samples after a skipped one move up in its memory,
+  /// All chunks of the batch in `slot` are read: samples after a skipped one move up in its memory,
   /// and `info` counts them.
   void end_batch(std::uint32_t slot, std::byte* slab, const slot_layout& layout,
                  batch_info& info) noexcept {

@@ -69,7 +69,7 @@ class alignas(cache_line) read_progress {
     const std::lock_guard lock{mutex_};
     if (!is_busy_) return std::nullopt;
     if (place_ == nullptr) return observed_read{turn_, {"order", epoch_, batch_}};
-    // Until the read has started this is the place in the run before, which may have been longer.
+    // Until the read has started this is the place in the chunk before, which may have been longer.
     const std::size_t noted = place_->load(std::memory_order_relaxed);
     const std::size_t at = noted < samples_.size() ? noted : 0;
     return observed_read{turn_,
@@ -90,7 +90,7 @@ class alignas(cache_line) read_progress {
 
  private:
   mutable std::mutex
-      mutex_;  // taken three times a run by the reader, four times a limit by the watch
+      mutex_;  // taken three times a chunk by the reader, four times a limit by the watch
   std::uint64_t turn_ = 0;
   std::uint64_t epoch_ = 0;
   std::uint64_t batch_ = 0;

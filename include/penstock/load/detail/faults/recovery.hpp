@@ -27,8 +27,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Takes the samples that are gone out of a ragged field of the batch in `slab`: the values of those
-/// after them move up, and the offsets say where they are.
+/// Takes the samples that are gone out of a ragged field of the batch in `slab`: the values of
+/// those after them move up, and the offsets say where they are.
 inline void close_ragged(std::byte* slab, const slot_layout::field& field,
                          std::span<const std::uint8_t> is_gone) noexcept {
   auto* const offsets = reinterpret_cast<std::int32_t*>(slab + field.offsets_at);
@@ -78,7 +78,7 @@ class recovery {
            std::size_t batch_size, std::vector<std::uint64_t> base_sizes)
       : policy_(policy), dataset_size_(dataset_size), losses_(is_plain(policy) ? 0 : slot_count) {
     require_known(base_sizes);
-    std::sort(policy_.known_bad.begin(), policy_.known_bad.end());
+    std::sort(policy_.quarantined.begin(), policy_.quarantined.end());
     if (is_on()) ledger_ = std::make_unique<failure_ledger>(std::move(base_sizes));
     if (policy.action != error_action::skip) return;
     for (losses& of_batch : losses_) of_batch.is_gone.resize(batch_size);
@@ -93,10 +93,10 @@ class recovery {
   [[nodiscard]] failure_ledger& ledger() noexcept { return *ledger_; }
 
   /// Whether any sample is known to be bad.
-  [[nodiscard]] bool knows_bad() const noexcept { return !policy_.known_bad.empty(); }
+  [[nodiscard]] bool knows_bad() const noexcept { return !policy_.quarantined.empty(); }
   /// Whether the sample that comes from `origin` is.
   [[nodiscard]] bool is_known_bad(const sample_origin& origin) const noexcept {
-    return std::binary_search(policy_.known_bad.begin(), policy_.known_bad.end(), origin.index);
+    return std::binary_search(policy_.quarantined.begin(), policy_.quarantined.end(), origin.index);
   }
 
   /// What happened so far; empty with a plain policy.
@@ -225,14 +225,14 @@ class recovery {
   void require_known(const std::vector<std::uint64_t>& base_sizes) const {
     if (!knows_bad()) return;
     if (base_sizes.size() != 1) {
-      refuse_option("faults.on_error.known_bad",
+      refuse_option("faults.on_error.quarantined",
                     {"a list does not say which of the ", base_sizes.size(),
                      " joined datasets it is of: leave the samples out of each one by "
                      "without(list)"});
     }
-    const auto largest = *std::max_element(policy_.known_bad.begin(), policy_.known_bad.end());
+    const auto largest = *std::max_element(policy_.quarantined.begin(), policy_.quarantined.end());
     if (largest < base_sizes.front()) return;
-    refuse_option("faults.on_error.known_bad",
+    refuse_option("faults.on_error.quarantined",
                   {"sample ", largest, " does not lie in the dataset of ", base_sizes.front(),
                    " samples: is the list of another one?"});
   }

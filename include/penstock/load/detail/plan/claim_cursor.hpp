@@ -17,7 +17,7 @@ namespace detail {
 struct claim {
   /// What a worker has to do next.
   enum class kind {
-    work,  ///< read run `run` of the batch in `slot`
+    work,  ///< read chunk `chunk` of the batch in `slot`
     open,  ///< the batch is handed out: open the next one, no other worker will
     wait,  ///< another worker is opening the next batch: wait for it
   };
@@ -26,18 +26,18 @@ struct claim {
   std::uint32_t batch;  ///< the batch's number, modulo 2^32
   /// The host slot that the batch is read into.
   std::uint32_t slot;
-  /// The run within the batch.
-  std::uint32_t run;
+  /// The chunk within the batch.
+  std::uint32_t chunk;
 };
 
-/// Hands out the runs of the oldest batch that is not fully handed out, one atomic step a claim.
+/// Hands out the chunks of the oldest batch that is not fully handed out, one atomic step a claim.
 ///
-/// Every batch has `runs` runs, or the last of them alone: one that is to be dealt out in fewer
+/// Every batch has `chunks` chunks, or the last of them alone: one that is to be dealt out in fewer
 /// starts at a higher number, so that the end is the same for all. The worker whose claim comes
-/// right after the last run is the opener: it binds a slot to the next batch and calls `publish`,
-/// which hands it the first run; the others wait meanwhile. So batches are bound in order, one at a
-/// time, and the oldest unfinished batch always has its slot. Starts with batch -1 handed out: the
-/// first claimant opens batch 0.
+/// right after the last chunk is the opener: it binds a slot to the next batch and calls `publish`,
+/// which hands it the first chunk; the others wait meanwhile. So batches are bound in order, one at
+/// a time, and the oldest unfinished batch always has its slot. Starts with batch -1 handed out:
+/// the first claimant opens batch 0.
 ///
 /// Everything a claim needs is in the claimed word itself, so a worker that is preempted between
 /// its claim and its work reads nothing that a later batch may have overwritten.
@@ -50,32 +50,32 @@ class claim_cursor {
   /// workers sleep.
   static constexpr std::uint32_t patience = 24;
 
-  /// For batches of at most `runs` runs.
-  explicit claim_cursor(std::uint32_t runs) noexcept
-      : runs_(runs), cursor_(word(~std::uint32_t{0}, 0, runs)) {}
+  /// For batches of at most `chunks` chunks.
+  explicit claim_cursor(std::uint32_t chunks) noexcept
+      : chunks_(chunks), cursor_(word(~std::uint32_t{0}, 0, chunks)) {}
 
   /// Claims what is next; never waits.
   [[nodiscard]] claim next() noexcept {
     // acq_rel: a claim of batch b continues the release sequence of the store that published b, so
     // it sees the slot that the opener has bound.
     const std::uint64_t value = cursor_.fetch_add(1, std::memory_order_acq_rel);
-    const auto run = static_cast<std::uint32_t>(value & ((1U << claim_run_bits) - 1));
-    const auto slot = static_cast<std::uint32_t>(value >> claim_run_bits) & (most_slots - 1);
+    const auto chunk = static_cast<std::uint32_t>(value & ((1U << claim_chunk_bits) - 1));
+    const auto slot = static_cast<std::uint32_t>(value >> claim_chunk_bits) & (most_slots - 1);
     const auto batch = static_cast<std::uint32_t>(value >> 32);
-    const auto what = run < runs_    ? claim::kind::work
-                      : run == runs_ ? claim::kind::open
-                                     : claim::kind::wait;
-    return {what, batch, slot, run};
+    const auto what = chunk < chunks_    ? claim::kind::work
+                      : chunk == chunks_ ? claim::kind::open
+                                         : claim::kind::wait;
+    return {what, batch, slot, chunk};
   }
 
-  /// Opener only: batch `batch` is bound to `slot`, and has the runs from `first` on; `first` must
-  /// be below `runs`. Run `first` is the caller's.
+  /// Opener only: batch `batch` is bound to `slot`, and has the chunks from `first` on; `first`
+  /// must be below `chunks`. Chunk `first` is the caller's.
   void publish(std::uint32_t batch, std::uint32_t slot, std::uint32_t first = 0) noexcept {
     cursor_.store(word(batch, slot, first + 1), std::memory_order_release);
-    // One for each run that is left, and one to open the next batch: more would find nothing. No
+    // One for each chunk that is left, and one to open the next batch: more would find nothing. No
     // needed worker stays asleep: one that waits past an older batch goes on, and one that waits
-    // past this very batch, since the store, has seen all its runs handed out.
-    changed_.advance_waking(runs_ - first);
+    // past this very batch, since the store, has seen all its chunks handed out.
+    changed_.advance_waking(chunks_ - first);
   }
 
   /// Waits until a batch after `batch` is open, or `wake` was called.
@@ -83,7 +83,7 @@ class claim_cursor {
   /// Looks at the cursor itself: an opener may be held up between the two writes of `publish` while
   /// others open the batches after its own, so `changed_` says no more than that something has
   /// changed. Returning while the cursor has not moved would make the caller claim repeatedly until
-  /// the run counter overflows into the slot bits.
+  /// the chunk counter overflows into the slot bits.
   ///
   /// `fruitless` claims in a row have got nothing but this wait. A superfluous worker goes to sleep
   /// without yielding then: many that yield, each to all others, never would.
@@ -95,7 +95,7 @@ class claim_cursor {
     changed_.wait(is_past, fruitless < patience);
   }
 
-  /// Wakes all waiters, to look again: for a worker that may have been woken for a run, and will
+  /// Wakes all waiters, to look again: for a worker that may have been woken for a chunk, and will
   /// make no claim.
   void pass_on() noexcept { changed_.advance(); }
 
@@ -107,11 +107,11 @@ class claim_cursor {
 
  private:
   static constexpr std::uint64_t word(std::uint32_t batch, std::uint32_t slot,
-                                      std::uint32_t run) noexcept {
-    return (std::uint64_t{batch} << 32) | (std::uint64_t{slot} << claim_run_bits) | run;
+                                      std::uint32_t chunk) noexcept {
+    return (std::uint64_t{batch} << 32) | (std::uint64_t{slot} << claim_chunk_bits) | chunk;
   }
 
-  std::uint32_t runs_;
+  std::uint32_t chunks_;
   alignas(cache_line) typename Atomics::template atomic<std::uint64_t> cursor_;
   alignas(cache_line) basic_waitable_counter<Atomics> changed_;
   typename Atomics::template atomic<bool> ended_{false};

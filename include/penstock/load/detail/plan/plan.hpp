@@ -135,77 +135,76 @@ void pick_samples(const Order& order, const epoch_plan& plan, const batch_info& 
   }
 }
 
-/// The samples of a run where each worker gets two of a batch, so that all help the oldest batch
-/// and none waits long for the last run.
-inline std::size_t run_share(const loader_options& options) noexcept {
+/// The samples of a chunk where each worker gets two of a batch, so that all help the oldest batch
+/// and none waits long for the last chunk.
+inline std::size_t chunk_per_worker(const loader_options& options) noexcept {
   if (options.workers <= 1) return options.batch_size;
   return (options.batch_size + 2 * options.workers - 1) / (2 * options.workers);
 }
 
-/// `run` samples, within the limits of a batch and of a claim.
-inline std::size_t possible_run(std::size_t run, std::size_t batch) noexcept {
-  constexpr std::size_t runs = most_runs;
-  run = (std::max)(run, (batch + runs - 1) / runs);
-  return (std::min)(run, batch);
+/// `chunk` samples, within the limits of a batch and of a claim.
+inline std::size_t clamp_chunk(std::size_t chunk, std::size_t batch) noexcept {
+  constexpr std::size_t chunks = most_chunks;
+  chunk = (std::max)(chunk, (batch + chunks - 1) / chunks);
+  return (std::min)(chunk, batch);
 }
 
-/// The most samples that a worker claims at a time: `run_share`, but at least a page of bytes, so
-/// that a claim costs little beside its work where reading is no more than copying.
-inline std::size_t run_size(const loader_options& options, std::size_t sample_bytes) noexcept {
+/// The most samples that a worker claims at a time: `chunk_per_worker`, but at least a page of
+/// bytes, so that a claim costs little beside its work where reading is no more than copying.
+inline std::size_t chunk_size_of(const loader_options& options, std::size_t sample_bytes) noexcept {
   constexpr std::size_t least_bytes = 4096;
   const std::size_t page = (least_bytes + sample_bytes - 1) / sample_bytes;
-  const std::size_t run =
-      options.tuning.chunk == 0 ? (std::max)(run_share(options), page) : options.tuning.chunk;
-  return possible_run(run, options.batch_size);
+  const std::size_t chunk = options.tuning.chunk == 0 ? (std::max)(chunk_per_worker(options), page)
+                                                      : options.tuning.chunk;
+  return clamp_chunk(chunk, options.batch_size);
 }
 
-/// The fewest samples that a worker claims at a time: `run_share`, where reading a sample takes
-/// longer than its bytes say.
-inline std::size_t least_run_size(const loader_options& options,
-                                  std::size_t sample_bytes) noexcept {
-  if (options.tuning.chunk != 0) return run_size(options, sample_bytes);
-  return possible_run(run_share(options), options.batch_size);
+/// The fewest samples that a worker claims at a time: `chunk_per_worker`, where reading a sample
+/// takes longer than its bytes say.
+inline std::size_t min_chunk(const loader_options& options, std::size_t sample_bytes) noexcept {
+  if (options.tuning.chunk != 0) return chunk_size_of(options, sample_bytes);
+  return clamp_chunk(chunk_per_worker(options), options.batch_size);
 }
 
 /// How many samples a worker claims at a time, batch by batch. As few as share a batch evenly among
 /// the workers, where reading a sample takes long; more, where a claim and waking another worker
 /// would cost more than reading does. The bytes of a sample say little about that: a label from a
-/// database takes longer than an image that lies in memory. So the opener's run of every eighth
-/// batch is timed, and runs are short until the first one has been.
+/// database takes longer than an image that lies in memory. So the opener's chunk of every eighth
+/// batch is timed, and chunks are short until the first one has been.
 ///
 /// No batch depends on it: only which worker reads what.
-class run_length {
+class chunk_length {
  public:
   using nanoseconds = std::chrono::nanoseconds;
 
   /// For samples of so many bytes.
-  run_length(const loader_options& options, std::size_t sample_bytes) noexcept
+  chunk_length(const loader_options& options, std::size_t sample_bytes) noexcept
       : batch_size_(options.batch_size),
-        least_(least_run_size(options, sample_bytes)),
-        most_(run_size(options, sample_bytes)) {}
+        least_(min_chunk(options, sample_bytes)),
+        most_(chunk_size_of(options, sample_bytes)) {}
 
-  /// The fewest samples of a run.
+  /// The fewest samples of a chunk.
   [[nodiscard]] std::size_t least() const noexcept { return least_; }
   /// The most.
   [[nodiscard]] std::size_t most() const noexcept { return most_; }
 
-  /// The most runs that a batch is cut into.
-  [[nodiscard]] std::uint32_t runs() const noexcept { return runs_of(least_); }
-  /// The number of the first run of a batch that is cut into runs of `samples` samples. The last
-  /// run of every batch has the number `runs() - 1`.
-  [[nodiscard]] std::uint32_t first_run(std::size_t samples) const noexcept {
-    return runs() - runs_of(samples);
+  /// The most chunks that a batch is cut into.
+  [[nodiscard]] std::uint32_t chunks() const noexcept { return chunks_of(least_); }
+  /// The number of the first chunk of a batch that is cut into chunks of `samples` samples. The
+  /// last chunk of every batch has the number `chunks() - 1`.
+  [[nodiscard]] std::uint32_t first_chunk(std::size_t samples) const noexcept {
+    return chunks() - chunks_of(samples);
   }
 
-  /// How many samples a run of the batch has that is opened now.
+  /// How many samples a chunk of the batch has that is opened now.
   [[nodiscard]] std::size_t samples() const noexcept {
     const std::uint64_t each = sample_time_.load(std::memory_order_relaxed);
     if (each == unknown) return least_;
     return std::clamp(static_cast<std::size_t>(worth_a_claim / each), least_, most_);
   }
 
-  /// Whether the opener's run of the batch with this number is to be timed: a look at the clock for
-  /// each batch would cost a hundredth of the smallest ones.
+  /// Whether the opener's chunk of the batch with this number is to be timed: a look at the clock
+  /// for each batch would cost a hundredth of the smallest ones.
   [[nodiscard]] bool is_timed(std::uint64_t batch) const noexcept {
     constexpr std::uint64_t every = 8;
     return least_ != most_ &&
@@ -229,14 +228,14 @@ class run_length {
   static constexpr std::uint64_t worth_a_claim = 10'000;
   static constexpr std::uint64_t unknown = 0;
 
-  [[nodiscard]] std::uint32_t runs_of(std::size_t run) const noexcept {
-    return static_cast<std::uint32_t>((batch_size_ + run - 1) / run);
+  [[nodiscard]] std::uint32_t chunks_of(std::size_t chunk) const noexcept {
+    return static_cast<std::uint32_t>((batch_size_ + chunk - 1) / chunk);
   }
 
   std::size_t batch_size_;
   std::size_t least_;
   std::size_t most_;
-  // Nanoseconds; 0 until a run has been timed. Relaxed: it says nothing about other memory, and
+  // Nanoseconds; 0 until a chunk has been timed. Relaxed: it says nothing about other memory, and
   // where two readers write at once either value will do.
   std::atomic<std::uint64_t> sample_time_{unknown};
 };

@@ -138,7 +138,7 @@ class schedule {
     return bound_ < allowed_.load(std::memory_order_acquire) ? want::now : want::later;
   }
 
-  epoch_plan plan_;  // read for each run
+  epoch_plan plan_;  // read for each chunk
 
   // Guards the five below; no code of the user's runs under it. Locked for each batch, so on
   // another cache line than the plan.
@@ -153,7 +153,7 @@ class schedule {
   // Invariant: written before a step of demand_, so that an opener that reads the number of before
   // does not sleep through it.
   std::atomic<std::uint64_t> allowed_{(std::numeric_limits<std::uint64_t>::max)()};
-  // Batches below it are not read any more. Every worker reads it for each run, so it does not
+  // Batches below it are not read any more. Every worker reads it for each chunk, so it does not
   // share a cache line with what the opener or the consumer writes for each batch.
   own_line<std::atomic<std::uint64_t>> cancelled_{0};
 };

@@ -8,9 +8,9 @@
 
 #include <penstock/load/detail/plan/plan.hpp>
 #include <penstock/load/detail/plan/schedule.hpp>
-#include <penstock/load/detail/tuning/seats.hpp>
+#include <penstock/load/detail/tuning/active_workers.hpp>
 #include <penstock/load/options.hpp>
-#include <penstock/load/support/climber.hpp>
+#include <penstock/load/support/hill_climber.hpp>
 #include <penstock/load/support/loader_observer.hpp>
 #include <penstock/load/support/tuning_log.hpp>
 #include <penstock/load/tuning_history.hpp>
@@ -21,17 +21,17 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Tunes a loader while its loop runs: tells the climber of each batch, opens and closes seats, and
-/// says how far the opener may read ahead. For the consumer's thread. Once made it allocates
-/// nothing and waits for nothing; a system call where a worker is woken.
+/// Tunes a loader while its loop runs: passes each batch to the hill climber, activates workers, and
+/// sets how far the opener may read ahead. For the consumer's thread. After construction it
+/// allocates nothing and waits for nothing; a system call where a worker is woken.
 class loop_tuner {
  public:
   /// For resolved options, of which `has_automatic` holds, and so many slots of so many bytes.
   loop_tuner(const loader_options& options, std::size_t slot_count, std::size_t slot_bytes,
-             schedule& batches, seats& readers, loader_observer& seen)
+             schedule& batches, active_workers& readers, loader_observer& seen)
       : limits_ahead_(options.prefetch == automatic),
         schedule_(&batches),
-        seats_(&readers),
+        active_workers_(&readers),
         seen_(&seen),
         climber_(first(options, slot_count, slot_bytes), least(options, slot_count),
                  {options.workers, slot_count - 1}, seen.ten_milliseconds() / 10),
@@ -59,7 +59,7 @@ class loop_tuner {
     if (climber_.now() != used_) {
       record(now);
       used_ = climber_.now();
-      seats_->open(used_.workers);
+      active_workers_->open(used_.workers);
     }
     if (limits_ahead_) allow(next);
   }
@@ -100,9 +100,9 @@ class loop_tuner {
 
   bool limits_ahead_;
   schedule* schedule_;
-  seats* seats_;
+  active_workers* active_workers_;
   loader_observer* seen_;
-  climber climber_;
+  hill_climber climber_;
   tuning_setting used_;
   std::uint64_t woken_at_ = 0;
   std::uint64_t since_ = 0;              // when the setting, or the range, began

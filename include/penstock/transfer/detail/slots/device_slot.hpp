@@ -14,8 +14,8 @@
 #include <penstock/core/version.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/device/support/settle.hpp>
-#include <penstock/memory/support/copy_mark.hpp>
 #include <penstock/memory/support/host_slots.hpp>
+#include <penstock/memory/support/shared_event.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -85,7 +85,7 @@ template <class Device>
 /// Whether a batch in host memory can mark the end of copies for both sides.
 template <class HostBatch, class Device>
 inline constexpr bool shares_mark = requires(HostBatch& from, typename Device::stream_ref stream) {
-  { from.mark_copies(stream) } -> std::same_as<copy_mark<typename Device::event_type>*>;
+  { from.mark_copies(stream) } -> std::same_as<shared_event<typename Device::event_type>*>;
   from.release_behind(from.mark_copies(stream));
 };
 
@@ -102,9 +102,10 @@ struct device_slot {
     event_type released;
   };
 
-  event_type copied;           // the slot is filled, unless a mark says so:
-  held_mark<event_type> mark;  // of its copy, until the lease ends; host slots wait for it too
-  event_type released;         // its lease's stream is past it, unless it ended with others:
+  event_type copied;  // the slot is filled, unless a mark says so:
+  shared_event_ref<event_type>
+      mark;             // of its copy, until the lease ends; host slots wait for it too
+  event_type released;  // its lease's stream is past it, unless it ended with others:
   bool is_released_together = false;  // then the ring's event says so
   std::vector<extra_stream> extras;   // so are those that it was also used on
   std::size_t extras_used = 0;

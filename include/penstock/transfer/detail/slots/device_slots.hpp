@@ -151,7 +151,7 @@ class refused_releases {
   /// that of a lost slot, which is never used again, permanently.
   void note(std::exception_ptr error, bool is_slot_lost) noexcept {
     const std::lock_guard lock{mutex_};
-    auto& kept = is_slot_lost ? for_good_ : once_;
+    auto& kept = is_slot_lost ? sticky_error_ : pending_error_;
     if (kept == nullptr) kept = std::move(error);
     any_.store(true, std::memory_order_release);
   }
@@ -165,16 +165,16 @@ class refused_releases {
     std::exception_ptr error;
     {
       const std::lock_guard lock{mutex_};
-      error = for_good_ != nullptr ? for_good_ : std::exchange(once_, nullptr);
-      any_.store(for_good_ != nullptr, std::memory_order_relaxed);
+      error = sticky_error_ != nullptr ? sticky_error_ : std::exchange(pending_error_, nullptr);
+      any_.store(sticky_error_ != nullptr, std::memory_order_relaxed);
     }
     if (error) std::rethrow_exception(error);
   }
 
  private:
   std::mutex mutex_;  // guards the two below
-  std::exception_ptr once_;
-  std::exception_ptr for_good_;
+  std::exception_ptr pending_error_;
+  std::exception_ptr sticky_error_;
   // Invariant: written under the mutex, true while one of the two is there: a look that is cheap.
   std::atomic<bool> any_{false};
 };
@@ -282,8 +282,8 @@ struct slot_filling {
   HostBatch from;
 };
 
-/// The ring of device slots of so many bytes, whatever lies in them: memory at fixed addresses, with
-/// the events that order their use, and the copy streams. Lives until the last lease is gone.
+/// The ring of device slots of so many bytes, whatever lies in them: memory at fixed addresses,
+/// with the events that order their use, and the copy streams. Lives until the last lease is gone.
 ///
 /// Or the slots have no memory, and each is the host slot of its batch (`holds_host`): it keeps the
 /// batch until the lease ends, and gives it back after the work that the lease's streams have been
@@ -295,8 +295,8 @@ struct slot_filling {
 ///
 /// Copies that are queued together share the events around them. Their end is one mark, recorded
 /// after the last of them. Leases that end one after the other on the feed's stream (`end_later`)
-/// are released by one record, made when the next copies are queued (`release_ended`), for which the
-/// copies wait once.
+/// are released by one record, made when the next copies are queued (`release_ended`), for which
+/// the copies wait once.
 template <device Device>
 class device_ring {
  protected:
@@ -420,7 +420,7 @@ class device_ring {
   void also_release_after(std::size_t slot, stream_ref stream);
 
   /// Whether `rethrow_poison` would throw.
-  [[nodiscard]] bool is_poisoned() const noexcept { return refused_.any(); }
+  [[nodiscard]] bool has_error() const noexcept { return refused_.any(); }
   /// Throws the error of a release that the device has refused, if there was one: once, or for good
   /// when a slot is lost.
   void rethrow_poison() { refused_.rethrow(); }
@@ -659,8 +659,8 @@ class device_slots : public device_ring<Device> {
       for (const auto& one : batches) slots_[one.slot].note_arrival(info(one.slot), stream);
       mark_arrivals(batches, stream);
     } catch (...) {
-      // They may run, and their memory is refilled next. Nor is it known what the next stream has to
-      // wait for, where this one has waited.
+      // They may run, and their memory is refilled next. Nor is it known what the next stream has
+      // to wait for, where this one has waited.
       if (queued != 0 || fillers_.size() > 1) settle(device_, stream);
       batched_.clear();
       for (const auto& one : batches) put_back(one.slot);
@@ -668,10 +668,11 @@ class device_slots : public device_ring<Device> {
     }
   }
 
-  /// Queues the copies by way of `stage`, which takes them, and on a stream of its own makes of each
-  /// what its slot gets. A copy does not wait for the slot's release but for the transform that has
-  /// read its place in the stage, and it gives the host memory back before the transform has run.
-  /// Where the transform reads the host's memory there is no copy, and it is given back afterwards.
+  /// Queues the copies by way of `stage`, which takes them, and on a stream of its own makes of
+  /// each what its slot gets. A copy does not wait for the slot's release but for the transform
+  /// that has read its place in the stage, and it gives the host memory back before the transform
+  /// has run. Where the transform reads the host's memory there is no copy, and it is given back
+  /// afterwards.
   template <class HostBatch, class Stage, class Around>
   void copy_in(std::span<slot_filling<HostBatch>> batches, Stage& stage, const Around& around) {
     if (stage.reads_host()) return transform_in(batches, stage, around);
@@ -786,13 +787,13 @@ class device_slots : public device_ring<Device> {
   template <class HostBatch>
   void mark_arrivals(std::span<slot_filling<HostBatch>> batches, stream_ref stream) {
     if constexpr (shares_mark<std::remove_reference_t<HostBatch>, Device>) {
-      copy_mark<typename Device::event_type>* mark = nullptr;
+      shared_event<typename Device::event_type>* mark = nullptr;
       for (std::size_t left = batches.size(); mark == nullptr && left != 0; --left) {
         mark = batches[left - 1].from.mark_copies(stream);
       }
       if (mark != nullptr) {
         for (auto& [slot, from] : batches) {
-          slots_[slot].mark = held_mark<typename Device::event_type>{mark};
+          slots_[slot].mark = shared_event_ref<typename Device::event_type>{mark};
           from.release_behind(mark);
         }
         return;

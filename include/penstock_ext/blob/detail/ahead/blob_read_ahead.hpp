@@ -89,8 +89,8 @@ class spare_buffers {
 /// Blobs that threads read before they are asked for, bounded in bytes. `Read` is called as
 /// `read(std::span<const std::uint64_t> indices, std::span<const std::span<std::byte>> out)`, on
 /// those threads, and must outlive this. From any thread. In a child made by fork() the threads are
-/// missing, and any lock may be held: nothing is read ahead there, and `in_own_process` leaves this
-/// where it lies. `Clock` says how long a call has taken, which tests play.
+/// missing, and any lock may be held: nothing is read ahead there, and `delete_unless_forked`
+/// leaves this where it lies. `Clock` says how long a call has taken, which tests play.
 template <class Read, class Clock = std::chrono::steady_clock>
 class blob_read_ahead {
  public:

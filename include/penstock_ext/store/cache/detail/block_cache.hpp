@@ -28,8 +28,8 @@
 #include <penstock_ext/store/cache/detail/disk/block_file.hpp>
 #include <penstock_ext/store/cache/detail/disk/block_folder.hpp>
 #include <penstock_ext/store/cache/detail/memory_tier.hpp>
-#include <penstock_ext/store/cache/detail/uses/known_uses.hpp>
 #include <penstock_ext/store/cache/detail/uses/next_uses.hpp>
+#include <penstock_ext/store/cache/detail/uses/planned_uses.hpp>
 #include <penstock_ext/store/detail/require_inside.hpp>
 #include <penstock_ext/store/support/store_ref.hpp>
 
@@ -316,8 +316,8 @@ class block_cache {
     each_group(ranges, options_, find, [this](std::span<block_piece> some) { read_pieces(some); });
   }
 
-  /// As `cached_store::lend`.
-  [[nodiscard]] std::optional<lent_bytes> lend(const upcoming_range& range) {
+  /// As `cached_store::try_borrow`.
+  [[nodiscard]] std::optional<borrowed_bytes> try_borrow(const upcoming_range& range) {
     const auto piece = only_piece(range, objects_, options_);
     const std::lock_guard lock{mutex_};
     if (!piece || !memory_.holds(piece->number, piece->key)) return std::nullopt;
@@ -328,10 +328,10 @@ class block_cache {
     disk_.use(piece->number, piece->id, next_use);
     const shared_block block = memory_.find(piece->number, piece->key, next_use);
     const auto size = static_cast<std::size_t>(range.length);
-    return lent_bytes{block->all().subspan(piece->skipped, size), block};
+    return borrowed_bytes{block->all().subspan(piece->skipped, size), block};
   }
-  /// As `cached_store::bring_near`, for a range that lies in one block.
-  [[nodiscard]] bool bring_near(const upcoming_range& range) {
+  /// As `cached_store::warm`, for a range that lies in one block.
+  [[nodiscard]] bool warm(const upcoming_range& range) {
     const auto piece = only_piece(range, objects_, options_);
     if (!piece) return false;
     std::unique_lock lock{mutex_};
@@ -341,8 +341,8 @@ class block_cache {
     // As the read will ask, after this use.
     const bool is_alone = !memory_.would_keep(piece->id.length(), uses_.after(piece->number));
     lock.unlock();
-    return is_alone ? disk_.bring_near(piece->number, piece->id, piece->skipped, range.length)
-                    : disk_.bring_near(piece->number, piece->id, 0, piece->id.length());
+    return is_alone ? disk_.warm(piece->number, piece->id, piece->skipped, range.length)
+                    : disk_.warm(piece->number, piece->id, 0, piece->id.length());
   }
 
   /// As `cached_store::will_use`.
@@ -353,17 +353,17 @@ class block_cache {
     const std::lock_guard lock{mutex_};
     uses_.tell(std::move(uses));
   }
-  /// As `cached_store::foresee`.
-  void foresee(const void* who, std::span<const upcoming_range> ranges) {
+  /// As `cached_store::announce_reads`.
+  void announce_reads(const void* who, std::span<const upcoming_range> ranges) {
     const auto nobody = [](std::string_view) { return std::nullopt; };
     const auto blocks = block_numbers(ranges, options_, objects_, nobody);
     const std::lock_guard lock{mutex_};
     uses_.append(who, blocks);
   }
-  /// As `cached_store::forget`.
-  void forget(const void* who) {
+  /// As `cached_store::retract`.
+  void retract(const void* who) {
     const std::lock_guard lock{mutex_};
-    uses_.forget(who);
+    uses_.retract(who);
   }
   [[nodiscard]] const cached_store_options& options() const noexcept { return options_; }
   /// As `cached_store::stats`.
@@ -371,7 +371,7 @@ class block_cache {
     const std::lock_guard lock{mutex_};
     cached_store_stats now = stats_;
     now.memory_bytes = memory_.order().bytes();
-    now.known_uses = uses_.size();
+    now.planned_uses = uses_.size();
     disk_.tell(now);
     return now;
   }
@@ -505,7 +505,7 @@ class block_cache {
   std::condition_variable landed_;
   std::map<block_key, std::shared_ptr<block_flight>> flights_;
   memory_tier memory_;
-  known_uses uses_;
+  planned_uses uses_;
   cached_store_stats stats_;
 };
 

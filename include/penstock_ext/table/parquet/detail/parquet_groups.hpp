@@ -20,8 +20,8 @@ namespace detail {
 /// The row groups of several Parquet files, whose rows are numbered through.
 class parquet_groups {
  public:
-  /// Opens the files, see `parquet_file`. Throws `file_unreadable`, `file_corrupt`, and `option_error` where there is
-  /// no path.
+  /// Opens the files, see `parquet_file`. Throws `file_unreadable`, `file_corrupt`, and
+  /// `option_error` where there is no path.
   explicit parquet_groups(const std::vector<std::string>& paths, bool verify = false) {
     if (paths.empty()) throw option_error("paths", "must not be empty");
     files_.reserve(paths.size());
@@ -90,7 +90,7 @@ class parquet_ahead {
 
   /// Asks for the row groups of the rows `indices` that were not asked for since they were read
   /// last; rows out of range are left alone.
-  void will_read(std::span<const std::uint64_t> indices) const noexcept {
+  void prefetch_hint(std::span<const std::uint64_t> indices) const noexcept {
     for (const std::uint64_t index : indices) {
       if (index >= all_->size()) continue;
       const std::size_t number = all_->group_of(index);
@@ -113,7 +113,7 @@ class parquet_ahead {
     }
   }
   /// The share of row `index` in the bytes of its row group in the file; 0 for one out of range.
-  [[nodiscard]] std::uint64_t stored_bytes(std::uint64_t index) const noexcept {
+  [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const noexcept {
     return index < all_->size() ? row_bytes_[all_->group_of(index)] : 0;
   }
 

@@ -181,12 +181,12 @@ class block_disk {
   }
 
   /// Has the system read that part of block `id`, which is there as far as is known. Whether it is.
-  [[nodiscard]] bool bring_near(std::uint64_t number, const block_id& id, std::uint64_t from,
-                                std::uint64_t bytes) noexcept {
+  [[nodiscard]] bool warm(std::uint64_t number, const block_id& id, std::uint64_t from,
+                          std::uint64_t bytes) noexcept {
     using nearness = block_folder::nearness;
     if (!folder_) return false;
     if (!guess_.is_due()) return true;
-    const nearness seen = folder_->bring_near(number, id, from, bytes);
+    const nearness seen = folder_->warm(number, id, from, bytes);
     guess_.saw(seen == nearness::in_memory);
     return seen != nearness::nothing;
   }

@@ -62,8 +62,8 @@ template <std::size_t Count>
   }
 }
 
-/// Reads the part of block `id` that begins at byte `from` of it out of its file, to `out`, which is
-/// not empty. Whether the file is the block's, and the chunks in which the part lies are whole.
+/// Reads the part of block `id` that begins at byte `from` of it out of its file, to `out`, which
+/// is not empty. Whether the file is the block's, and the chunks in which the part lies are whole.
 /// Chunks of which only a part is wanted go through memory of their own.
 [[nodiscard]] inline bool read_block_part(int file, const block_id& id, std::uint64_t from,
                                           std::span<std::byte> out) {
@@ -147,8 +147,8 @@ class block_folder {
   }
 
   /// Reads the part of block `id`, whose file is `number`, that begins at byte `from` of the block,
-  /// to `out`, which is not empty. A file that is damaged there, of another block or of an object of
-  /// another size is removed. `wrong` becomes the system's number of why it can't be opened.
+  /// to `out`, which is not empty. A file that is damaged there, of another block or of an object
+  /// of another size is removed. `wrong` becomes the system's number of why it can't be opened.
   [[nodiscard]] found read(std::uint64_t number, const block_id& id, std::uint64_t from,
                            std::span<std::byte> out, int& wrong) const {
     const descriptor file = open_at(folder_.get(), name_of(number).data(), O_NOFOLLOW | O_NONBLOCK);
@@ -164,8 +164,8 @@ class block_folder {
 
   /// Has the system read, meanwhile, what `read` needs for so many bytes, at least one, of block
   /// `id` from byte `from` on, unless the last of them is in its memory.
-  [[nodiscard]] nearness bring_near(std::uint64_t number, const block_id& id, std::uint64_t from,
-                                    std::uint64_t bytes) const noexcept {
+  [[nodiscard]] nearness warm(std::uint64_t number, const block_id& id, std::uint64_t from,
+                              std::uint64_t bytes) const noexcept {
     const descriptor file = open_at(folder_.get(), name_of(number).data(), O_NOFOLLOW | O_NONBLOCK);
     if (file.get() < 0) return nearness::nothing;
     const std::uint64_t start = start_bytes(id);

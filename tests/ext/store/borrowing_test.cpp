@@ -19,14 +19,14 @@
 
 namespace ps = penstock;
 
-static_assert(ps::lending_store<ps::cached_store<test::counting_store>>);
-static_assert(ps::lending_store<ps::detail::store_ref<ps::cached_store<test::counting_store>>>);
-static_assert(!ps::lending_store<test::counting_store>);
-static_assert(!ps::lending_store<ps::detail::store_ref<test::counting_store>>);
-static_assert(ps::near_store<ps::cached_store<test::counting_store>>);
-static_assert(ps::near_store<ps::detail::store_ref<ps::cached_store<test::counting_store>>>);
-static_assert(!ps::near_store<test::counting_store>);
-static_assert(!ps::near_store<ps::detail::store_ref<test::counting_store>>);
+static_assert(ps::borrowable_store<ps::cached_store<test::counting_store>>);
+static_assert(ps::borrowable_store<ps::detail::store_ref<ps::cached_store<test::counting_store>>>);
+static_assert(!ps::borrowable_store<test::counting_store>);
+static_assert(!ps::borrowable_store<ps::detail::store_ref<test::counting_store>>);
+static_assert(ps::warmable_store<ps::cached_store<test::counting_store>>);
+static_assert(ps::warmable_store<ps::detail::store_ref<ps::cached_store<test::counting_store>>>);
+static_assert(!ps::warmable_store<test::counting_store>);
+static_assert(!ps::warmable_store<ps::detail::store_ref<test::counting_store>>);
 
 namespace {
 
@@ -36,7 +36,7 @@ struct three_blocks {
   test::counting_store store;
 };
 
-std::string_view text_of(const ps::lent_bytes& lent) {
+std::string_view text_of(const ps::borrowed_bytes& lent) {
   return {reinterpret_cast<const char*>(lent.bytes.data()), lent.bytes.size()};
 }
 
@@ -51,20 +51,20 @@ TEST_CASE("a cache lends what one block in memory has, where it lies", "[store]"
   const three_blocks of;
   const ps::cached_store cache{of.store, {.block_bytes = 100, .memory_bytes = 300}};
   const std::string& all = of.store.content("x");
-  CHECK_FALSE(cache.lend({"x", 110, 50}));
+  CHECK_FALSE(cache.try_borrow({"x", 110, 50}));
   read(cache, 0, 200);
-  const auto lent = cache.lend({"x", 110, 50});
+  const auto lent = cache.try_borrow({"x", 110, 50});
   REQUIRE(lent);
   CHECK(text_of(*lent) == all.substr(110, 50));
-  const auto again = cache.lend({"x", 100, 100});
+  const auto again = cache.try_borrow({"x", 100, 100});
   REQUIRE(again);
   CHECK(again->bytes.data() + 10 == lent->bytes.data());
   CHECK(text_of(*again) == all.substr(100, 100));
 
   const auto is_lent = [&](std::string_view object, std::uint64_t offset, std::uint64_t length) {
     const ps::upcoming_range range{object, offset, length};
-    const bool is_near = cache.bring_near(range);
-    CHECK(cache.lend(range).has_value() == is_near);
+    const bool is_near = cache.warm(range);
+    CHECK(cache.try_borrow(range).has_value() == is_near);
     return is_near;
   };
   CHECK(is_lent("x", 0, 100));
@@ -86,29 +86,29 @@ TEST_CASE("a cache lends what one block in memory has, where it lies", "[store]"
 TEST_CASE("what was lent stays where it is when its block goes", "[store][promise:bounded-10]") {
   const three_blocks of;
   const ps::cached_store cache{of.store, {.block_bytes = 100, .memory_bytes = 100}};
-  std::optional<ps::lent_bytes> lent;
+  std::optional<ps::borrowed_bytes> lent;
   read(cache, 0, 100);
-  lent = cache.lend({"x", 20, 30});
+  lent = cache.try_borrow({"x", 20, 30});
   read(cache, 100, 100);
   CHECK(cache.stats().memory_bytes == 100);
-  CHECK_FALSE(cache.bring_near({"x", 20, 30}));
+  CHECK_FALSE(cache.warm({"x", 20, 30}));
   REQUIRE(lent);
   CHECK(text_of(*lent) == of.store.content("x").substr(20, 30));
   CHECK(lent->owner.use_count() == 1);
 }
 
-TEST_CASE("lending is a read, and bringing near is none", "[store]") {
+TEST_CASE("borrowing is a read, and bringing near is none", "[store]") {
   const three_blocks of;
   const ps::cached_store cache{of.store, {.block_bytes = 100, .memory_bytes = 300}};
   read(cache, 0, 200);
   const std::vector<ps::upcoming_range> order{{"x", 0, 100}, {"x", 100, 100}, {"x", 200, 50}};
   cache.will_use(order);
-  CHECK(cache.bring_near({"x", 0, 10}));
-  CHECK_FALSE(cache.lend({"x", 200, 50}));
-  CHECK(cache.stats().known_uses == 3);
+  CHECK(cache.warm({"x", 0, 10}));
+  CHECK_FALSE(cache.try_borrow({"x", 200, 50}));
+  CHECK(cache.stats().planned_uses == 3);
   CHECK(cache.stats().from_memory == 0);
-  CHECK(cache.lend({"x", 0, 10}));
-  CHECK(cache.stats().known_uses == 2);
+  CHECK(cache.try_borrow({"x", 0, 10}));
+  CHECK(cache.stats().planned_uses == 2);
   CHECK(cache.stats().from_memory == 1);
 }
 
@@ -118,10 +118,10 @@ TEST_CASE("a block that is lent, or brought near, is not the next to go", "[stor
   const ps::cached_store cache{of.store, {.block_bytes = 100, .memory_bytes = 200}};
   const ps::upcoming_range first{"x", 0, 100};
   read(cache, 0, 200);
-  CHECK((is_lent ? cache.lend(first).has_value() : cache.bring_near(first)));
+  CHECK((is_lent ? cache.try_borrow(first).has_value() : cache.warm(first)));
   read(cache, 200, 50);  // for block 1, which was used longest ago
-  CHECK(cache.lend(first));
-  CHECK_FALSE(cache.lend({"x", 100, 100}));
+  CHECK(cache.try_borrow(first));
+  CHECK_FALSE(cache.try_borrow({"x", 100, 100}));
 }
 
 TEST_CASE("what is on the disk is near, and stays there", "[store]") {
@@ -136,11 +136,11 @@ TEST_CASE("what is on the disk is near, and stays there", "[store]") {
                                          .disk_bytes = 2 * file_bytes};
   {
     const ps::cached_store cache{of.store, options};
-    CHECK_FALSE(cache.bring_near(first));
+    CHECK_FALSE(cache.warm(first));
     read(cache, 0, 200);
-    CHECK((how == "lent" ? cache.lend(first).has_value() : cache.bring_near(first)));
+    CHECK((how == "lent" ? cache.try_borrow(first).has_value() : cache.warm(first)));
     read(cache, 200, 50);  // on the disk in place of block 1
-    CHECK(cache.bring_near(first));
+    CHECK(cache.warm(first));
     CHECK(of.store.reads == 3);
   }
   const ps::cached_store next{of.store, options};
@@ -157,12 +157,12 @@ TEST_CASE("what has gone from the disk meanwhile is not near", "[store]") {
       of.store, {.block_bytes = 100, .memory_bytes = 0, .folder = dir.path("cache")}};
   read(cache, 0, 250);
   const ps::upcoming_range middle{"x", 120, 50};
-  CHECK(cache.bring_near(middle));
-  CHECK_FALSE(cache.lend(middle));
+  CHECK(cache.warm(middle));
+  CHECK_FALSE(cache.try_borrow(middle));
   for (const auto& entry : std::filesystem::directory_iterator{dir.path("cache")}) {
     std::filesystem::remove(entry.path());
   }
-  CHECK_FALSE(cache.bring_near(middle));
+  CHECK_FALSE(cache.warm(middle));
   CHECK(test::part_of(cache, "x", 120, 50) == of.store.content("x").substr(120, 50));
 }
 
@@ -176,7 +176,7 @@ TEST_CASE("once files are gone, blocks are soon not taken for near", "[store]") 
   read(cache, 0, 10 * blocks);
   const auto near_now = [&] {
     int count = 0;
-    for (std::uint64_t i = 0; i < blocks; ++i) count += cache.bring_near({"x", 10 * i, 10}) ? 1 : 0;
+    for (std::uint64_t i = 0; i < blocks; ++i) count += cache.warm({"x", 10 * i, 10}) ? 1 : 0;
     return count;
   };
   CHECK(near_now() == blocks);
@@ -191,9 +191,9 @@ TEST_CASE("a block is not held for a small part of it", "[store][promise:bounded
   below.add("x", test::some_bytes(1000));
   const ps::cached_store cache{below, {.block_bytes = 1000}};
   read(cache, 0, 1000);
-  CHECK_FALSE(cache.lend({"x", 0, 14}));
-  CHECK(cache.bring_near({"x", 0, 14}));
-  CHECK(cache.lend({"x", 0, 15}));
+  CHECK_FALSE(cache.try_borrow({"x", 0, 14}));
+  CHECK(cache.warm({"x", 0, 14}));
+  CHECK(cache.try_borrow({"x", 0, 15}));
 }
 
 TEST_CASE("a block in memory that is used next stays while others are read ahead", "[store]") {
@@ -206,8 +206,8 @@ TEST_CASE("a block in memory that is used next stays while others are read ahead
   for (std::uint64_t i = 0; i < blobs; ++i) order.push_back({"x", 10 * i, 10});
   for (std::uint64_t i = 1; i < 200; ++i) order.push_back({"x", 10 * i, 10});
   const int reader = 0;
-  cache.foresee(&reader, order);
-  CHECK(cache.bring_near({"x", 0, 10}));
+  cache.announce_reads(&reader, order);
+  CHECK(cache.warm({"x", 0, 10}));
   for (std::uint64_t i = 1; i < blobs; ++i) read(cache, 10 * i, 10);
-  CHECK(cache.lend({"x", 0, 10}));
+  CHECK(cache.try_borrow({"x", 0, 10}));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/load/detail/ahead/teller.hpp>
+#include <penstock/load/detail/ahead/lookahead_thread.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -27,23 +27,23 @@ struct fails_once {
   }
 };
 
-// A teller on the calling thread, over ten samples in batches of four.
+// A lookahead_thread on the calling thread, over ten samples in batches of four.
 template <class Sampler = ps::sequential>
 struct telling {
   explicit telling(std::uint64_t read_ahead, ps::partial_batch last = ps::partial_batch::keep,
-                   std::uint64_t keeps = unbounded, std::uint64_t foresees = 0)
+                   std::uint64_t keeps = unbounded, std::uint64_t accepts_access_plans = 0)
       : batches(ps::detail::epoch_plan{10, 4, last}) {
     data.keeps = keeps;
-    data.foresees = foresees;
+    data.accepts_access_plans = accepts_access_plans;
     options.ahead.bytes = read_ahead;
     options.workers = 0;
-    teller.emplace(data, 10, sampler, batches, layout, options, observer);
+    lookahead_thread.emplace(data, 10, sampler, batches, layout, options, observer);
   }
 
   // The opener binds the next batch.
   std::uint64_t open() {
     const auto number = batches.bind(*batches.next());
-    teller->note_opened(*number);
+    lookahead_thread->note_opened(*number);
     return *number;
   }
   // What was told since the last call.
@@ -60,7 +60,7 @@ struct telling {
   ps::batch_layout<planned::record_type> layout{{}, 4};
   ps::loader_options options;
   ps::detail::loader_observer observer{0, 4, 8};
-  std::optional<ps::detail::teller<planned, Sampler>> teller;
+  std::optional<ps::detail::lookahead_thread<planned, Sampler>> lookahead_thread;
   std::size_t seen = 0;
 };
 
@@ -97,7 +97,7 @@ TEST_CASE("no more is told than the bound allows, and what is read makes room",
   CHECK(of.told() == told_samples{4, 5, 6, 7, 8});
   of.open();  // batch 1, of which four were told
   CHECK(of.told().empty());
-  of.teller->note_read(1);
+  of.lookahead_thread->note_read(1);
   of.open();
   CHECK(of.told() == told_samples{0, 1, 2, 3});  // of batch 3: batch 2 is being read
   CHECK(of.observer.snapshot().ahead.late == 1);
@@ -111,9 +111,9 @@ TEST_CASE("the bytes that a dataset keeps bound what it is told", "[load][promis
   CHECK(of.told() == told_samples{4, 5});
   CHECK(of.observer.snapshot().ahead.most_bytes == 20);
   telling<> none{59, ps::partial_batch::keep, 0};
-  CHECK_FALSE(none.teller->is_on());
+  CHECK_FALSE(none.lookahead_thread->is_on());
   telling<> off{0, ps::partial_batch::keep, 20};
-  CHECK_FALSE(off.teller->is_on());
+  CHECK_FALSE(off.lookahead_thread->is_on());
   CHECK(off.observer.snapshot().ahead.source_bytes == 20);
 }
 
@@ -134,15 +134,15 @@ TEST_CASE("samples of unknown bytes count as the mean of those that were read",
   of.batches.begin({0, 0}, 3);
   of.open();
   CHECK(of.told() == told_samples{4, 5, 6, 7, 8});  // of 8 bytes in a batch
-  of.teller->note_values(4, 50);                    // 12 each
+  of.lookahead_thread->note_values(4, 50);          // 12 each
   of.open();
-  of.teller->note_read(1);
+  of.lookahead_thread->note_read(1);
   of.open();
   CHECK(of.told() == told_samples{0, 1});
   CHECK(of.observer.snapshot().ahead.bytes == 40 + 24);
-  of.teller->note_values(100, 0);  // none is free
-  of.teller->note_read(2);
-  of.teller->note_read(3);
+  of.lookahead_thread->note_values(100, 0);  // none is free
+  of.lookahead_thread->note_read(2);
+  of.lookahead_thread->note_read(3);
   of.open();
   CHECK(of.told().size() == 16);
   CHECK(of.observer.snapshot().ahead.bytes == 40 + 24 + 16);
@@ -179,8 +179,8 @@ TEST_CASE("what is foreseen has a bound of its own, and begins with what is open
   // Four of the batch that is opened, for which no room is needed, and twelve.
   CHECK(of.data.seen->foreseen == told_samples{4, 5, 6, 7, 8, 9, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
   of.open();
-  of.teller->note_read(0);
-  of.teller->note_read(1);
+  of.lookahead_thread->note_read(0);
+  of.lookahead_thread->note_read(1);
   of.open();
   CHECK(of.data.seen->foreseen.size() == 18);
   CHECK(of.data.seen->foreseen.back() == 1);
@@ -207,7 +207,7 @@ TEST_CASE("without workers a batch waits for a part of what is foreseen",
   for (std::size_t i = 0; i < foreseen.size(); ++i) REQUIRE(foreseen[i] == i % 10);
 }
 
-TEST_CASE("a dataset that only foresees is told so, and nothing to fetch",
+TEST_CASE("a dataset that only accepts_access_plans is told so, and nothing to fetch",
           "[load][promise:bounded-11]") {
   telling<fails_once> of{unbounded, ps::partial_batch::keep, 0, 1000};
   of.batches.begin({0, 2}, 3);

@@ -15,12 +15,12 @@ inline namespace PENSTOCK_ABI {
 /// The context in which a chunk of samples is read: the key of the random bits, scratch memory, and
 /// the progress from which a failing sample is named. Made by `reader`. An adaptor passes it on to
 /// the dataset below; a source without random bits may ignore it.
-class run_context {
+class chunk_context {
  public:
   /// The context for reading `samples` under `key`. Samples are timed unless `times` is null.
-  run_context(const random_key& key, std::span<const std::uint64_t> samples,
-              std::span<std::byte> scratch, std::atomic<std::size_t>& progress,
-              detail::sample_clock* times = nullptr) noexcept
+  chunk_context(const random_key& key, std::span<const std::uint64_t> samples,
+                std::span<std::byte> scratch, std::atomic<std::size_t>& progress,
+                detail::sample_clock* times = nullptr) noexcept
       : key_(key), samples_(samples), scratch_(scratch), progress_(&progress), times_(times) {}
 
   /// The generator of the i-th sample of the chunk, keyed by (seed, epoch, the sample's index as
@@ -61,24 +61,24 @@ class run_context {
   [[nodiscard]] std::span<std::byte> scratch() const noexcept { return scratch_; }
 
   /// The context of a part of the chunk.
-  [[nodiscard]] run_context subrun(std::size_t begin, std::size_t count) const noexcept {
-    run_context part = *this;
+  [[nodiscard]] chunk_context subrun(std::size_t begin, std::size_t count) const noexcept {
+    chunk_context part = *this;
     part.samples_ = samples_.subspan(begin, count);
     part.first_ = first_ + begin;
     return part;
   }
 
   /// This context without the first `used` bytes of the scratch memory.
-  [[nodiscard]] run_context below(std::size_t used) const noexcept {
-    run_context inner = *this;
+  [[nodiscard]] chunk_context below(std::size_t used) const noexcept {
+    chunk_context inner = *this;
     inner.scratch_ = scratch_.subspan(used);
     return inner;
   }
 
   /// This context for a second dataset next to one that uses `used` stages. Both count their stages
   /// from 0, and share no random bits.
-  [[nodiscard]] run_context beside(std::uint32_t used) const noexcept {
-    run_context other = *this;
+  [[nodiscard]] chunk_context beside(std::uint32_t used) const noexcept {
+    chunk_context other = *this;
     other.first_stage_ += used;
     return other;
   }

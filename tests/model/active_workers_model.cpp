@@ -2,18 +2,18 @@
 #include "checker.hpp"
 
 #include <penstock/load/detail/plan/claim_cursor.hpp>
-#include <penstock/load/detail/tuning/seats.hpp>
+#include <penstock/load/detail/tuning/active_workers.hpp>
 
 namespace {
 
 using claim = penstock::detail::claim;
 using cursor = penstock::detail::claim_cursor<model::atomics>;
-using seats = penstock::detail::basic_seats<model::atomics>;
+using active_workers = penstock::detail::basic_active_workers<model::atomics>;
 
 /// Workers without a seat; one thread opens them.
 struct opened : model::scenario<opened, 3> {
   model::plain<int> payload;
-  seats all{2, 0};
+  active_workers all{2, 0};
 
   void thread(unsigned index) {
     if (index == 2) {
@@ -27,7 +27,7 @@ struct opened : model::scenario<opened, 3> {
 
 /// A seat is opened, closed and opened again.
 struct opened_again : model::scenario<opened_again, 2> {
-  seats all{2, 1};
+  active_workers all{2, 1};
 
   void thread(unsigned index) {
     if (index == 1) return all.wait(1);
@@ -39,7 +39,7 @@ struct opened_again : model::scenario<opened_again, 2> {
 
 /// The end comes while another thread still closes the seat.
 struct ended : model::scenario<ended, 3> {
-  seats all{2, 2};
+  active_workers all{2, 2};
 
   void thread(unsigned index) {
     if (index == 0) return all.open(1);
@@ -49,11 +49,11 @@ struct ended : model::scenario<ended, 3> {
 };
 
 /// Three workers hand out batches of one run, as `engine` does. The one that opens the first batch
-/// closes all seats but the first: the work goes on, whoever slept and whoever was woken.
+/// closes all active_workers but the first: the work goes on, whoever slept and whoever was woken.
 template <class Scenario, std::uint32_t Batches>
 struct left_by : model::scenario<Scenario, 3> {
   cursor hand_out{1};
-  seats all{3, 3};
+  active_workers all{3, 3};
   model::atomic<bool> is_over{false};
   model::plain<std::uint32_t> opened{0};  // the opener's
 
@@ -90,7 +90,7 @@ struct left_longer : left_by<left_longer, 4> {};
 int main(int argc, char** argv) {
   return model::run(argc, argv,
                     {
-                        model::with_interruptions<opened>("two seats are opened", 2),
+                        model::with_interruptions<opened>("two active_workers are opened", 2),
                         model::with_interruptions<opened_again>("opened, closed, opened", 4),
                         model::with_interruptions<ended>("ended while one is closed", 4),
                         model::with_interruptions<left>("two of three workers leave", 1),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/core/support/own_process.hpp>
+#include <penstock/core/support/fork_guard.hpp>
 
 #include <sys/types.h>
 #include <sys/wait.h>
@@ -11,12 +11,12 @@
 
 #include "support/catch.hpp"
 
-using penstock::detail::own_process;
+using penstock::detail::fork_guard;
 
 namespace {
 
 /// What a child made by fork() says of `process`: 1 for a child, 2 for one that is refused by name.
-int said_in_child(const own_process& process) {
+int said_in_child(const fork_guard& process) {
   const ::pid_t parent = ::getpid();
   const ::pid_t child = ::fork();
   if (child == 0) {
@@ -38,9 +38,9 @@ int said_in_child(const own_process& process) {
 }  // namespace
 
 TEST_CASE("a child process is told apart where there are threads", "[core]") {
-  const own_process with_threads{true};
+  const fork_guard with_threads{true};
   CHECK_FALSE(with_threads.is_in_child());
   CHECK_NOTHROW(with_threads.require());
   CHECK(said_in_child(with_threads) == 3);
-  CHECK(said_in_child(own_process{false}) == 0);
+  CHECK(said_in_child(fork_guard{false}) == 0);
 }

@@ -8,7 +8,7 @@ inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// How a trial ended, with the ticks of a batch.
-struct tuning_verdict {
+struct trial_result {
   tuning_setting from;
   tuning_setting to;
   tuning_reason why = tuning_reason::went_back;

@@ -16,10 +16,10 @@ namespace detail {
 
 /// Remembers the process in which threads were started. A child made by fork() has a copy of their
 /// data, but not the threads.
-class own_process {
+class fork_guard {
  public:
   /// Without threads, a child made by fork() is no different.
-  explicit own_process(bool has_threads) noexcept : id_(has_threads ? ::getpid() : 0) {}
+  explicit fork_guard(bool has_threads) noexcept : id_(has_threads ? ::getpid() : 0) {}
 
   /// Whether the calling process is a fork of that process.
   [[nodiscard]] bool is_in_child() const noexcept { return id_ != 0 && ::getpid() != id_; }

@@ -13,13 +13,13 @@
 #include "support/numbered.hpp"
 
 namespace ps = penstock;
-using ps::detail::run_length;
+using ps::detail::chunk_length;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
 TEST_CASE("until a read was timed, runs are short", "[load]") {
-  const run_length run{{.batch_size = 32, .workers = 16}, 4};
+  const chunk_length run{{.batch_size = 32, .workers = 16}, 4};
   CHECK(run.least() == 1);
   CHECK(run.most() == 32);
   CHECK(run.samples() == 1);
@@ -28,7 +28,7 @@ TEST_CASE("until a read was timed, runs are short", "[load]") {
 }
 
 TEST_CASE("small, fast samples are claimed many at a time", "[load][promise:bounded-13]") {
-  run_length run{{.batch_size = 1000, .workers = 16}, 100};
+  chunk_length run{{.batch_size = 1000, .workers = 16}, 100};
   run.note(10, nanoseconds{200});
   CHECK(run.samples() == 41);  // a page of bytes, and no more
   run.note(10, nanoseconds{0});
@@ -38,7 +38,7 @@ TEST_CASE("small, fast samples are claimed many at a time", "[load][promise:boun
 }
 
 TEST_CASE("slow samples are shared evenly, however small they are", "[load][promise:bounded-13]") {
-  run_length run{{.batch_size = 64, .workers = 8}, 4};
+  chunk_length run{{.batch_size = 64, .workers = 8}, 4};
   run.note(4, milliseconds{8});
   CHECK(run.samples() == 4);
   run.note(4, microseconds{4});  // and no longer than they are
@@ -49,7 +49,7 @@ TEST_CASE("slow samples are shared evenly, however small they are", "[load][prom
 
 TEST_CASE("a reader that lost its core once does not make all reads slow ones",
           "[load][promise:bounded-13]") {
-  run_length run{{.batch_size = 64, .workers = 8}, 4};
+  chunk_length run{{.batch_size = 64, .workers = 8}, 4};
   run.note(64, nanoseconds{64 * 20});
   CHECK(run.samples() == 64);
   run.note(64, milliseconds{100});
@@ -61,11 +61,12 @@ TEST_CASE("a reader that lost its core once does not make all reads slow ones",
 
 TEST_CASE("reads whose run length is fixed are not timed", "[load]") {
   const std::size_t sample = 1 << 20;
-  CHECK_FALSE(run_length{{.batch_size = 64, .workers = 8}, sample}.is_timed(0));
-  CHECK_FALSE(run_length{{.batch_size = 64, .workers = 1}, 4}.is_timed(0));
-  CHECK_FALSE(run_length{{.batch_size = 64, .workers = 0}, 4}.is_timed(0));
-  CHECK_FALSE(run_length{{.batch_size = 64, .workers = 8, .tuning = {.chunk = 7}}, 4}.is_timed(0));
-  CHECK(run_length{{.batch_size = 64, .workers = 8, .tuning = {.chunk = 7}}, 4}.samples() == 7);
+  CHECK_FALSE(chunk_length{{.batch_size = 64, .workers = 8}, sample}.is_timed(0));
+  CHECK_FALSE(chunk_length{{.batch_size = 64, .workers = 1}, 4}.is_timed(0));
+  CHECK_FALSE(chunk_length{{.batch_size = 64, .workers = 0}, 4}.is_timed(0));
+  CHECK_FALSE(
+      chunk_length{{.batch_size = 64, .workers = 8, .tuning = {.chunk = 7}}, 4}.is_timed(0));
+  CHECK(chunk_length{{.batch_size = 64, .workers = 8, .tuning = {.chunk = 7}}, 4}.samples() == 7);
 }
 
 TEST_CASE("all workers share the first batch, however small its samples are",

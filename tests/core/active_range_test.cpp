@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/core/support/live_range.hpp>
+#include <penstock/core/support/active_range.hpp>
 
 #include <stdexcept>
 
 #include "support/catch.hpp"
 
-using penstock::detail::live_range;
+using penstock::detail::active_range;
 
 TEST_CASE("one range is live at a time", "[core]") {
-  live_range ranges{"loader"};
+  active_range ranges{"loader"};
   CHECK_NOTHROW(ranges.require_none());
-  CHECK_FALSE(ranges.is_last(0));
+  CHECK_FALSE(ranges.is_current(0));
   const auto first = ranges.start();
   CHECK(first != 0);
   CHECK(ranges.is_live());
-  CHECK(ranges.is_last(first));
+  CHECK(ranges.is_current(first));
   CHECK_THROWS_MATCHES(
       ranges.require_none(), std::logic_error,
       Catch::Matchers::Message("penstock::loader: a range over this loader is still live: leave "
@@ -26,17 +26,17 @@ TEST_CASE("one range is live at a time", "[core]") {
 }
 
 TEST_CASE("a range that another one has followed is not the last", "[core]") {
-  live_range ranges{"transfer"};
+  active_range ranges{"transfer"};
   const auto first = ranges.start();
   ranges.end();
-  CHECK(ranges.is_last(first));  // live or not
+  CHECK(ranges.is_current(first));  // live or not
   const auto second = ranges.start();
-  CHECK_FALSE(ranges.is_last(first));
-  CHECK(ranges.is_last(second));
+  CHECK_FALSE(ranges.is_current(first));
+  CHECK(ranges.is_current(second));
 }
 
 TEST_CASE("no range starts once what it goes over is gone", "[core]") {
-  live_range ranges{"transfer"};
+  active_range ranges{"transfer"};
   ranges.close();
   CHECK_THROWS_MATCHES(ranges.require_none(), std::logic_error,
                        Catch::Matchers::Message("penstock::transfer: the transfer of this range is "

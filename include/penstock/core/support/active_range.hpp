@@ -25,10 +25,10 @@ namespace detail {
 
 /// Tracks the active range over a loader or a transfer: at most one, identified by its serial
 /// number. For the consumer's thread only.
-class live_range {
+class active_range {
  public:
   /// `what` names the owner of the ranges in messages: "loader" or "transfer". Must be a literal.
-  explicit live_range(std::string_view what) noexcept : what_(what) {}
+  explicit active_range(std::string_view what) noexcept : what_(what) {}
 
   /// Throws `std::logic_error` while a range is active, and after `close`.
   void require_none() const {
@@ -43,7 +43,7 @@ class live_range {
   /// Whether a range is active.
   [[nodiscard]] bool is_live() const noexcept { return is_live_; }
   /// Whether `serial` is the range that was started last, active or not.
-  [[nodiscard]] bool is_last(std::uint64_t serial) const noexcept {
+  [[nodiscard]] bool is_current(std::uint64_t serial) const noexcept {
     return serial != 0 && serial == serial_;
   }
   /// Ends the active range; false if there is none.

@@ -21,14 +21,14 @@ namespace detail {
 /// When blocks are used next, as those say it that know what they will read: each of them may go
 /// on, and take back what it said. A use is known by its place in the order in which they were
 /// said. One thread at a time.
-class foreseen_uses {
+class announced_uses {
  public:
   /// How many later uses may come before one that is said to come: then it does not come any more,
   /// as that of a sample which is never read. As many as may be read ahead before one that is near.
   static constexpr std::size_t most_overtaken = std::size_t{1} << 17U;
 
   /// Holds at most `most` uses, of 80 bytes each; what is said beyond that is not held.
-  explicit foreseen_uses(std::size_t most = std::size_t{1} << 20U) : most_(most) {}
+  explicit announced_uses(std::size_t most = std::size_t{1} << 20U) : most_(most) {}
 
   /// `who` uses these blocks after all that was said, in order. Without memory it throws, and
   /// holds those before.
@@ -46,8 +46,8 @@ class foreseen_uses {
     }
   }
   /// `who` takes back what it said. Without memory it throws, and nothing is taken back.
-  void forget(const void* who) {
-    foreseen_uses others{most_};
+  void retract(const void* who) {
+    announced_uses others{most_};
     others.first_ = first_ + uses_.size();
     for (const one_use& one : uses_) {
       if (!one.is_over && one.who != who) others.append(one.who, {&one.block, 1});
@@ -132,28 +132,28 @@ class foreseen_uses {
 };
 
 /// What a cache knows of the blocks that are used next: what its user has told, and while none of
-/// that is to come, what those foresee that read. Blocks that are held have the next uses that are
-/// known. One thread at a time.
-class known_uses {
+/// that is to come, what those access_plan that read. Blocks that are held have the next uses that
+/// are known. One thread at a time.
+class planned_uses {
  public:
   /// Of the blocks of both, which must outlive it.
-  known_uses(memory_tier& memory, block_disk& disk) noexcept : memory_(&memory), disk_(&disk) {}
+  planned_uses(memory_tier& memory, block_disk& disk) noexcept : memory_(&memory), disk_(&disk) {}
 
   /// The user's order, in place of all that is known.
   void tell(next_uses uses) {
-    foreseen_ = foreseen_uses{};
+    foreseen_ = announced_uses{};
     told_ = std::move(uses);
     rearrange();
   }
-  /// See `foreseen_uses::append`; nothing is held while a use is to come that the user has told.
+  /// See `announced_uses::append`; nothing is held while a use is to come that the user has told.
   void append(const void* who, std::span<const std::uint64_t> blocks) {
     if (is_told()) return;
     foreseen_.append(who, blocks);
     for (const std::uint64_t block : blocks) renew(block);
   }
   /// Takes back what `who` foresaw.
-  void forget(const void* who) {
-    foreseen_.forget(who);
+  void retract(const void* who) {
+    foreseen_.retract(who);
     rearrange();
   }
 
@@ -194,7 +194,7 @@ class known_uses {
   memory_tier* memory_;
   block_disk* disk_;
   next_uses told_;
-  foreseen_uses foreseen_;
+  announced_uses foreseen_;
 };
 
 }  // namespace detail

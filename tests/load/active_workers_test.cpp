@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/load/detail/tuning/seats.hpp>
+#include <penstock/load/detail/tuning/active_workers.hpp>
 
 #include <atomic>
 #include <cstddef>
@@ -17,19 +17,19 @@
 #include "support/numbered.hpp"
 
 namespace ps = penstock;
-using ps::detail::seats;
+using ps::detail::active_workers;
 using core_type = ps::detail::loader_core<ps::cpu_device>;
 
 struct parts_of_core {};
 constexpr auto members_of(parts_of_core);
 template struct opened<parts_of_core, &core_type::schedule_, &core_type::delivery_,
-                       &core_type::seats_, &core_type::slots_>;
+                       &core_type::active_workers_, &core_type::slots_>;
 
 namespace {
 
-/// Threads that wait for their seats, one each, and say when they have it.
+/// Threads that wait for their active_workers, one each, and say when they have it.
 struct sitters {
-  explicit sitters(seats& where, std::size_t count) : sat(count), numbers(count) {
+  explicit sitters(active_workers& where, std::size_t count) : sat(count), numbers(count) {
     for (std::size_t i = 0; i < count; ++i) {
       threads.emplace_back([this, &where, i] {
         numbers[i] = this_thread_number();
@@ -53,8 +53,8 @@ struct sitters {
 
 }  // namespace
 
-TEST_CASE("seats are open by number, and an open one is not waited for", "[load]") {
-  seats all{4, 2};
+TEST_CASE("active_workers are open by number, and an open one is not waited for", "[load]") {
+  active_workers all{4, 2};
   CHECK(all.is_open(0));
   CHECK(all.is_open(1));
   CHECK_FALSE(all.is_open(2));
@@ -68,7 +68,7 @@ TEST_CASE("seats are open by number, and an open one is not waited for", "[load]
 
 TEST_CASE("a worker without a seat sleeps until it is opened, and no other one is woken",
           "[load][promise:bounded-4]") {
-  seats all{3, 0};
+  active_workers all{3, 0};
   sitters waiting{all, 3};
   for (std::size_t i = 0; i < 3; ++i) waiting.wait_until_asleep(i);
   all.open(2);
@@ -83,7 +83,7 @@ TEST_CASE("a worker without a seat sleeps until it is opened, and no other one i
 }
 
 TEST_CASE("the end wakes all workers, and none sleeps again", "[load]") {
-  seats all{3, 0};
+  active_workers all{3, 0};
   {
     sitters waiting{all, 3};
     for (std::size_t i = 0; i < 3; ++i) waiting.wait_until_asleep(i);
@@ -93,7 +93,7 @@ TEST_CASE("the end wakes all workers, and none sleeps again", "[load]") {
   all.wait(2);
 }
 
-TEST_CASE("batches come in order however seats open and close under the workers",
+TEST_CASE("batches come in order however active_workers open and close under the workers",
           "[load][promise:bounded-4]") {
   constexpr std::uint64_t batches = 3000;
   const auto flow = ps::detail::make_flow<numbered>(

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include <penstock/core/version.hpp>
-#include <penstock/load/detail/tuning/tuning_verdict.hpp>
+#include <penstock/load/detail/tuning/trial_result.hpp>
 #include <penstock/load/tuning_history.hpp>
 
 namespace penstock {
@@ -192,10 +192,10 @@ class pace_meter {
 
 /// Watches a loop for which no better setting is known: tells when it is no longer the loop that it
 /// was, and when it is time to look again all the same, each time later.
-class rest_watch {
+class idle_phase {
  public:
   /// What a window of a rest says.
-  enum class word {
+  enum class state {
     rests,    ///< go on
     is_over,  ///< it has lasted long enough
     is_long,  ///< the same, and longer than any chance lasts: what has failed may be tried again
@@ -212,7 +212,7 @@ class rest_watch {
   void shorten() noexcept { length_ = shortest; }
 
   /// One more window of it.
-  [[nodiscard]] word note(const pace& window) noexcept {
+  [[nodiscard]] state note(const pace& window) noexcept {
     seen_.add(window, true);
     // An abrupt change shows in two windows, one after the other, since a single one may be noise.
     // A small one shows in all of them together.
@@ -222,12 +222,12 @@ class rest_watch {
     if (odd_windows_ == 2 || has_drifted) {
       if (odd_windows_ == 2) seen_ = window;
       length_ = shortest;
-      return word::changed;
+      return state::changed;
     }
-    if (rested < length_) return word::rests;
+    if (rested < length_) return state::rests;
     const bool is_long = length_ >= long_ago;
     length_ = (std::min)(2 * length_, longest);
-    return is_long ? word::is_long : word::is_over;
+    return is_long ? state::is_long : state::is_over;
   }
   /// How the loop has run meanwhile.
   [[nodiscard]] const pace& seen() const noexcept { return seen_; }
@@ -261,12 +261,12 @@ class rest_watch {
 /// compares the setting with one beside it, a window of each by turns, and keeps the other one if
 /// it is better by more than the noise, or needs fewer readers and is as good. Where nothing beside
 /// is better it rests: short at first, ever longer, until the loop has changed.
-class climber {
+class hill_climber {
  public:
   /// Where `least` and `most` are equal a number is fixed. A window lasts `least_window` ticks, as
   /// far as 64 batches do. With `keeps_depth` what was once read ahead takes memory for good.
-  climber(const tuning_setting& start, const tuning_setting& least, const tuning_setting& most,
-          double least_window, bool keeps_depth = false) noexcept
+  hill_climber(const tuning_setting& start, const tuning_setting& least, const tuning_setting& most,
+               double least_window, bool keeps_depth = false) noexcept
       : least_(least),
         most_(most),
         least_window_(least_window),
@@ -288,7 +288,7 @@ class climber {
   /// have worked, or nothing: then the window lasts one batch longer. Returns how a trial ended, if
   /// one did.
   template <class Busy>
-  std::optional<tuning_verdict> note(std::uint64_t now, std::uint64_t waited, Busy busy) noexcept {
+  std::optional<trial_result> note(std::uint64_t now, std::uint64_t waited, Busy busy) noexcept {
     const std::optional<pace> window = meter_.note(now, waited, length_, busy);
     return window ? end_window(*window) : std::nullopt;
   }
@@ -304,7 +304,7 @@ class climber {
   static constexpr int most_pairs = 4;        // of windows a trial
   static constexpr int most_jumps = 4;
 
-  std::optional<tuning_verdict> end_window(const pace& window) noexcept {
+  std::optional<trial_result> end_window(const pace& window) noexcept {
     if (phase_ == phase::jump) return end_jump(window);
     if (phase_ == phase::trial) return end_trial_window(window);
     if (phase_ == phase::rest && !is_over(window)) return std::nullopt;
@@ -345,7 +345,7 @@ class climber {
     const std::size_t wanted = ceiling(base_.readers_needed() / 0.95);
     try_out(phase::jump, {std::clamp(wanted, kept_.workers + 1, most_.workers), kept_.prefetch});
   }
-  std::optional<tuning_verdict> end_jump(const pace& window) noexcept {
+  std::optional<trial_result> end_jump(const pace& window) noexcept {
     other_.add(window, true);
     ++pairs_;
     const gain seen = gain_of(base_, other_, false);
@@ -376,11 +376,11 @@ class climber {
     pairs_ = 0;
     use(tried_);
   }
-  std::optional<tuning_verdict> end_trial_window(const pace& window) noexcept {
-    const bool had_batches = lived_well_;
-    lived_well_ = window.waiting() <= is_waiting;
+  std::optional<trial_result> end_trial_window(const pace& window) noexcept {
+    const bool had_batches = window_was_prefetched_;
+    window_was_prefetched_ = window.waiting() <= is_waiting;
     if (now_ == kept_) {
-      base_.add(window, !had_batches || !lived_well_);
+      base_.add(window, !had_batches || !window_was_prefetched_);
       use(tried_);
       return std::nullopt;
     }
@@ -407,7 +407,7 @@ class climber {
     use(kept_);
     return std::nullopt;
   }
-  std::optional<tuning_verdict> end_trial(tuning_reason why) noexcept {
+  std::optional<trial_result> end_trial(tuning_reason why) noexcept {
     const auto said = verdict(why);
     if (why == tuning_reason::went_back) {
       failed_ |= trying_;
@@ -428,11 +428,11 @@ class climber {
   }
   /// Whether a rest is, and something is to be tried again.
   [[nodiscard]] bool is_over(const pace& window) noexcept {
-    const rest_watch::word said = rest_.note(window);
-    if (said == rest_watch::word::rests) return false;
-    if (said == rest_watch::word::changed) jumps_ = 0;
+    const idle_phase::state said = rest_.note(window);
+    if (said == idle_phase::state::rests) return false;
+    if (said == idle_phase::state::changed) jumps_ = 0;
     failed_ &= ~std::exchange(unsure_, 0);
-    if (said != rest_watch::word::is_over) failed_ = floor_ = 0;  // a chance for all
+    if (said != idle_phase::state::is_over) failed_ = floor_ = 0;  // a chance for all
     base_ = rest_.seen();
     return true;
   }
@@ -441,7 +441,7 @@ class climber {
   [[nodiscard]] static std::size_t ceiling(double number) noexcept {
     return static_cast<std::size_t>(std::clamp(std::ceil(number), 1.0, 1e6));
   }
-  [[nodiscard]] tuning_verdict verdict(tuning_reason why) const noexcept {
+  [[nodiscard]] trial_result verdict(tuning_reason why) const noexcept {
     return {kept_, tried_, why, base_.ticks(), other_.ticks()};
   }
   void keep(const pace& seen, std::size_t failed) noexcept {
@@ -476,8 +476,8 @@ class climber {
   pace other_;
   int pairs_ = 0;
   bool by_waits_ = false;
-  bool lived_well_ = false;  // the last window left batches that were read ahead
-  rest_watch rest_;
+  bool window_was_prefetched_ = false;  // the last window left batches that were read ahead
+  idle_phase rest_;
 };
 
 }  // namespace detail

@@ -29,9 +29,9 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The bytes that a dataset was told of and that are not read yet, batch by batch, within a bound;
-/// and the sleep of the thread that tells. Batches have the numbers of the `schedule`. From any
-/// thread; no code of the user's runs under its lock.
+/// Counts the bytes that were announced to a dataset and are not read yet, batch by batch, within a
+/// bound. The lookahead thread sleeps on it. Batches have the numbers of the `schedule`. From any
+/// thread; no user code runs under its lock.
 class plan_ledger {
  public:
   /// At most `most` bytes at a time. Throws std::bad_alloc.
@@ -39,7 +39,7 @@ class plan_ledger {
 
   /// The bound.
   [[nodiscard]] std::uint64_t most() const noexcept { return most_; }
-  /// The bytes that may be told now; none after `end`.
+  /// The bytes that may be announced now; none after `end`.
   [[nodiscard]] std::uint64_t room() const {
     const std::lock_guard lock{mutex_};
     return ends_ ? 0 : most_ - bytes_;
@@ -50,23 +50,24 @@ class plan_ledger {
     return bytes_;
   }
 
-  /// Teller: `bytes`, for which there is room, are about to be told of batch `number`, the last
-  /// one so far or a later one. False, and nothing is noted, once that batch is opened.
-  [[nodiscard]] bool note_told(std::uint64_t number, std::uint64_t bytes) {
+  /// Lookahead thread: notes that `bytes` of batch `number` are about to be announced. There is room
+  /// for them, and the batch is the last one so far or a later one. False, and nothing is noted,
+  /// once that batch is opened.
+  [[nodiscard]] bool note_announced(std::uint64_t number, std::uint64_t bytes) {
     const std::lock_guard lock{mutex_};
     if (ends_ || number < opened_) return false;
-    if (told_.empty() || told_.back().number != number) told_.push_back({number, 0});
-    told_.back().bytes += bytes;
+    if (announced_.empty() || announced_.back().number != number) announced_.push_back({number, 0});
+    announced_.back().bytes += bytes;
     bytes_ += bytes;
     return true;
   }
-  /// Teller: another range begins with batch `number`; what was told of it and of later ones is
-  /// void.
+  /// Lookahead thread: another range begins with batch `number`; what was announced of it and of
+  /// later ones is void.
   void void_from(std::uint64_t number) {
     const std::lock_guard lock{mutex_};
-    while (!told_.empty() && told_.back().number >= number) {
-      bytes_ -= told_.back().bytes;
-      told_.pop_back();
+    while (!announced_.empty() && announced_.back().number >= number) {
+      bytes_ -= announced_.back().bytes;
+      announced_.pop_back();
     }
   }
 
@@ -84,28 +85,28 @@ class plan_ledger {
     {
       const std::lock_guard lock{mutex_};
       const auto found = std::lower_bound(
-          told_.begin(), told_.end(), number,
-          [](const told& one, std::uint64_t wanted) { return one.number < wanted; });
-      if (found == told_.end() || found->number != number) return;
+          announced_.begin(), announced_.end(), number,
+          [](const announced& one, std::uint64_t wanted) { return one.number < wanted; });
+      if (found == announced_.end() || found->number != number) return;
       bytes_ -= found->bytes;
-      told_.erase(found);
+      announced_.erase(found);
       has_moved_ = true;
     }
     changed_.notify_all();
   }
 
-  /// Teller: waits until something has moved since the last call; false after `end`. Between two
-  /// calls it counts as telling.
+  /// Lookahead thread: waits until something has moved since the last call; false after `end`.
+  /// Between two calls it counts as announcing.
   [[nodiscard]] bool wait() {
     std::unique_lock lock{mutex_};
-    is_telling_ = false;
+    is_announcing_ = false;
     changed_.notify_all();
     changed_.wait(lock, [this] { return ends_ || has_moved_; });
     has_moved_ = false;
-    is_telling_ = !ends_;
-    return is_telling_;
+    is_announcing_ = !ends_;
+    return is_announcing_;
   }
-  /// Nothing is told any more, permanently.
+  /// Ends the announcements, permanently.
   void end() noexcept {
     {
       const std::lock_guard lock{mutex_};
@@ -113,14 +114,14 @@ class plan_ledger {
     }
     changed_.notify_all();
   }
-  /// After `end`: waits for the teller, at most so long; whether it has ended.
+  /// After `end`: waits for the lookahead thread, at most `most`. Returns whether it has ended.
   [[nodiscard]] bool wait_until_silent(std::chrono::milliseconds most) {
     std::unique_lock lock{mutex_};
-    return changed_.wait_for(lock, most, [this] { return !is_telling_; });
+    return changed_.wait_for(lock, most, [this] { return !is_announcing_; });
   }
 
  private:
-  struct told {
+  struct announced {
     std::uint64_t number;
     std::uint64_t bytes;
   };
@@ -128,58 +129,59 @@ class plan_ledger {
   const std::uint64_t most_;
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
-  std::deque<told> told_;     // by number
-  std::uint64_t bytes_ = 0;   // of `told_`, at most `most_`
-  std::uint64_t opened_ = 0;  // batches below it are opened
+  std::deque<announced> announced_;  // by number
+  std::uint64_t bytes_ = 0;          // of `announced_`, at most `most_`
+  std::uint64_t opened_ = 0;         // batches below it are opened
   bool has_moved_ = false;
-  bool is_telling_ = false;
+  bool is_announcing_ = false;
   bool ends_ = false;
 };
 
-/// What is fetched before it is read: `will_read`.
-struct fetched_ahead {
+/// The channel for what is to be fetched before it is read: `prefetch_hint`.
+struct prefetch_channel {
   static constexpr bool is_counted = true;       // in statistics
   static constexpr bool is_of_use_late = false;  // when the batch is read already
   template <class D>
   static std::uint64_t most(const D& data) {
-    return most_ahead_of(data);
+    return prefetch_capacity_of(data);
   }
   template <class D>
-  static void tell(const D& data, std::span<const std::uint64_t> indices) {
-    tell_reads(data, indices);
+  static void announce(const D& data, std::span<const std::uint64_t> indices) {
+    give_prefetch_hint(data, indices);
   }
   template <class D>
   static void begin_range(const D&) {}
 };
 
-/// What is known far ahead, for those that keep things by it: `foresee`.
-struct foreseen_ahead {
+/// The channel for the order of later reads, by which caches evict: `access_plan`.
+struct plan_channel {
   static constexpr bool is_counted = false;
-  // Else a read that was not foreseen would pass for a later one that was.
+  // Otherwise a read that was not planned would be taken for a later one that was.
   static constexpr bool is_of_use_late = true;
   template <class D>
   static std::uint64_t most(const D& data) {
-    return most_foreseen_of(data);
+    return plan_capacity_of(data);
   }
   template <class D>
-  static void tell(const D& data, std::span<const std::uint64_t> indices) {
-    foresee_reads(data, indices);
+  static void announce(const D& data, std::span<const std::uint64_t> indices) {
+    extend_access_plan(data, indices);
   }
   template <class D>
   static void begin_range(const D& data) {
-    foresee_reads(data, {});
+    extend_access_plan(data, {});
   }
 };
 
 /// Follows the schedule from the batch that is opened next to the end of the range, over the ends
-/// of epochs, and tells a dataset of it by `Told`, until what is told and not read comes to the
-/// bound; batches that are read make room. No lock is held while the dataset or the sampler runs.
-template <class Told, dataset Dataset, sampler Sampler>
+/// of epochs, and announces the samples to a dataset through `Channel`, until the bytes announced
+/// and not read reach the bound; batches that are read make room. No lock is held while the dataset
+/// or the sampler runs.
+template <class Channel, dataset Dataset, sampler Sampler>
 class plan_follower {
  public:
-  /// Of samples that take, where `data` does not say it, as many bytes as the mean of `read`, which
-  /// the values of ragged fields make; before the first are read, as in a batch of `layout`. Refers
-  /// to all but `layout` and `options`.
+  /// A sample whose size `data` does not know counts the mean of `read`, the bytes of the ragged
+  /// batches read so far; before the first one, its bytes in a batch of `layout`. Refers to all
+  /// arguments but `layout` and `options`.
   plan_follower(const Dataset& data, std::uint64_t size, const Sampler& order,
                 const schedule& batches, const batch_layout<typename Dataset::record_type>& layout,
                 const loader_options& options, loader_observer& observer, const mean_bytes& read)
@@ -189,21 +191,22 @@ class plan_follower {
         schedule_(&batches),
         sample_bytes_(std::max<std::size_t>(1, layout.sample_bytes())),
         read_(&read),
-        seen_(&observer.of_teller()),
-        ledger_(options.ahead.bytes == 0 ? 0 : (std::min)(options.ahead.bytes, Told::most(data))) {
-    if (!Told::is_counted) return;
+        seen_(&observer.of_lookahead()),
+        ledger_(options.ahead.bytes == 0 ? 0
+                                         : (std::min)(options.ahead.bytes, Channel::most(data))) {
+    if (!Channel::is_counted) return;
     seen_->most_bytes.set(ledger_.most());
-    seen_->source_bytes.set(Told::most(data));
+    seen_->source_bytes.set(Channel::most(data));
   }
   plan_follower(plan_follower&&) = delete;
 
-  /// Whether there is anything to tell.
+  /// Whether the dataset takes announcements.
   [[nodiscard]] bool is_on() const noexcept { return ledger_.most() != 0; }
-  /// What was told and is not read.
+  /// The bytes announced and not read.
   [[nodiscard]] plan_ledger& ledger() noexcept { return ledger_; }
 
-  /// Tells of some samples of one batch. False where there is no room, or nothing to tell.
-  bool tell_some() noexcept {
+  /// Announces some samples of one batch. False if there is no room, or no batch to announce.
+  bool announce_some() noexcept {
     if (!is_on()) return false;
     const auto coming = schedule_->upcoming();
     if (!coming) return false;
@@ -222,17 +225,17 @@ class plan_follower {
         move_on(batch, 1);                                      // it never fits
         return true;
       }
-      const bool is_early = ledger_.note_told(number_, bytes);
-      if (!is_early && !Told::is_of_use_late) return true;  // it was opened: to the next one
-      if (Told::is_counted) {
+      const bool is_early = ledger_.note_announced(number_, bytes);
+      if (!is_early && !Channel::is_of_use_late) return true;  // it was opened: to the next one
+      if (Channel::is_counted) {
         seen_->samples.add(fits);
         seen_->bytes.add(bytes);
       }
       move_on(batch, fits);
-      Told::tell(*data_, some.first(fits));
+      Channel::announce(*data_, some.first(fits));
     } catch (...) {
       seen_->failed.add(1);
-      // Where it was not told, for want of its sizes or of memory.
+      // It was not announced, because its sizes or memory were missing.
       if (number_ == number && place_ == place) skip_batch();
     }
     return true;
@@ -246,17 +249,17 @@ class plan_follower {
       range_ = now.next.range;
       order_.reset();
       try {
-        Told::begin_range(*data_);
+        Channel::begin_range(*data_);
       } catch (...) {
         seen_->failed.add(1);
       }
-      if (Told::is_of_use_late) return go_to(now.first_at, now.first);
+      if (Channel::is_of_use_late) return go_to(now.first_at, now.first);
     } else if (number_ >= now.number) {
       return;
     } else {
       for (; number_ < now.number; skip_batch()) {
-        if (Told::is_of_use_late && has_order()) return;
-        if (Told::is_counted) seen_->late.add(batch_now().size - place_);
+        if (Channel::is_of_use_late && has_order()) return;
+        if (Channel::is_counted) seen_->late.add(batch_now().size - place_);
       }
     }
     go_to(now.next.at, now.number);
@@ -289,7 +292,7 @@ class plan_follower {
     return batch;
   }
   [[nodiscard]] std::uint64_t bytes_of(std::uint64_t index) const {
-    const std::uint64_t known = stored_bytes_of(*data_, index);
+    const std::uint64_t known = storage_size_of(*data_, index);
     if (known != 0) return known;
     const std::uint64_t mean = read_->value();
     return mean == 0 ? sample_bytes_ : mean;
@@ -326,36 +329,35 @@ class plan_follower {
   ahead_meter* seen_;
   plan_ledger ledger_;
 
-  // Of who tells.
+  // Of the announcing thread.
   std::uint64_t range_ = 0;   // as the schedule counts them
-  batch_position at_;         // of the batch that is told next,
+  batch_position at_;         // of the batch to be announced next,
   std::uint64_t number_ = 0;  // its number,
-  std::size_t place_ = 0;     // and the first of its samples that is not told
+  std::size_t place_ = 0;     // and the first of its samples not announced
   std::optional<order_of<Sampler>> order_;
   std::uint64_t order_epoch_ = 0;  // of which `order_` is, or would be if it had not failed
   std::uint64_t order_range_ = 0;
   std::array<std::uint64_t, 64> indices_{};
 };
 
-/// Tells a dataset what is read, ahead of the workers: what it is to fetch, and further ahead what
-/// it had better keep; see `loader_options::ahead.bytes`. One thread tells, the consumer's where
-/// there are no workers. Nobody waits for the dataset or the sampler: what is told too late, or not
-/// at all, is read all the same.
+/// Announces to a dataset which samples are read next: prefetch hints, and farther ahead the access
+/// plan; see `loader_options::ahead`. One thread does so, without workers the consumer's. No worker
+/// waits for it: a sample announced too late, or never, is read without the hint.
 class look_ahead {
  public:
   look_ahead() = default;
   look_ahead(look_ahead&&) = delete;
   virtual ~look_ahead() = default;
 
-  /// The thread that tells, until `end`.
+  /// The body of the lookahead thread; returns after `end`.
   virtual void work() = 0;
   /// Ends it, permanently.
   virtual void end() noexcept = 0;
-  /// After `end`: waits for the thread's call of the dataset or the sampler, at most so long;
-  /// whether it has returned.
+  /// After `end`: waits until the thread's call of the dataset or the sampler has returned, at most
+  /// `most`. Returns whether it has.
   [[nodiscard]] virtual bool wait_until_silent(std::chrono::milliseconds most) = 0;
 
-  /// Opener: the batch with this number is read from now on. Without workers this tells.
+  /// Opener: the batch with this number is read from now on. Without workers this announces.
   virtual void note_opened(std::uint64_t number) noexcept = 0;
   /// A worker: the batch with this number is read.
   virtual void note_read(std::uint64_t number) noexcept = 0;
@@ -363,43 +365,44 @@ class look_ahead {
   virtual void note_values(std::uint64_t samples, std::uint64_t bytes) noexcept = 0;
 };
 
-/// What tells `Dataset` of the samples that come.
+/// The look-ahead of a loader over `Dataset` and `Sampler`.
 template <dataset Dataset, sampler Sampler>
-class teller final : public look_ahead {
+class lookahead_thread final : public look_ahead {
  public:
   /// See `plan_follower`.
-  teller(const Dataset& data, std::uint64_t size, const Sampler& order, const schedule& batches,
-         const batch_layout<typename Dataset::record_type>& layout, const loader_options& options,
-         loader_observer& observer)
+  lookahead_thread(const Dataset& data, std::uint64_t size, const Sampler& order,
+                   const schedule& batches,
+                   const batch_layout<typename Dataset::record_type>& layout,
+                   const loader_options& options, loader_observer& observer)
       : has_thread_(options.workers != 0),
-        seen_(&observer.of_teller()),
-        fetched_(data, size, order, batches, layout, options, observer, read_),
-        foreseen_(data, size, order, batches, layout, options, observer, read_) {}
-  /// Whether there is anything to tell.
-  [[nodiscard]] bool is_on() const noexcept { return fetched_.is_on() || foreseen_.is_on(); }
+        seen_(&observer.of_lookahead()),
+        hints_(data, size, order, batches, layout, options, observer, read_),
+        plan_(data, size, order, batches, layout, options, observer, read_) {}
+  /// Whether the dataset takes announcements.
+  [[nodiscard]] bool is_on() const noexcept { return hints_.is_on() || plan_.is_on(); }
 
   void work() override {
     flushed_denormals::keep_on();  // a sampler is to see what it sees on a worker
-    while (fetched_.ledger().wait()) tell();
+    while (hints_.ledger().wait()) announce();
   }
   void end() noexcept override {
-    foreseen_.ledger().end();
-    fetched_.ledger().end();
+    plan_.ledger().end();
+    hints_.ledger().end();
   }
   [[nodiscard]] bool wait_until_silent(std::chrono::milliseconds most) override {
-    return fetched_.ledger().wait_until_silent(most);
+    return hints_.ledger().wait_until_silent(most);
   }
 
   void note_opened(std::uint64_t number) noexcept override {
     if (!is_on()) return;
-    foreseen_.ledger().note_opened(number);
-    fetched_.ledger().note_opened(number);  // which wakes the thread
-    if (!has_thread_) tell();
+    plan_.ledger().note_opened(number);
+    hints_.ledger().note_opened(number);  // which wakes the thread
+    if (!has_thread_) announce();
   }
   void note_read(std::uint64_t number) noexcept override {
     if (!is_on()) return;
-    foreseen_.ledger().note_read(number);
-    fetched_.ledger().note_read(number);
+    plan_.ledger().note_read(number);
+    hints_.ledger().note_read(number);
   }
   void note_values(std::uint64_t samples, std::uint64_t bytes) noexcept override {
     if (is_on() && samples != 0) read_.add(bytes, samples);
@@ -408,23 +411,24 @@ class teller final : public look_ahead {
  private:
   static constexpr std::size_t most_inline = 64;  // calls of the dataset
 
-  // Tells what there is room for, and at any time first what is to be fetched: that is needed first.
-  // Without a thread, a batch waits for no more than some of what is foreseen.
-  void tell() noexcept {
-    fetch();
-    for (std::size_t i = 0; (has_thread_ || i < most_inline) && foreseen_.tell_some(); ++i) fetch();
-    seen_->bytes_now.set(fetched_.ledger().bytes());
+  // Announces as much as there is room for, prefetch hints before plans: those are needed first.
+  // Without a thread a batch waits for a bounded number of plan calls.
+  void announce() noexcept {
+    announce_hints();
+    for (std::size_t i = 0; (has_thread_ || i < most_inline) && plan_.announce_some(); ++i)
+      announce_hints();
+    seen_->bytes_now.set(hints_.ledger().bytes());
   }
-  void fetch() noexcept {
-    while (fetched_.tell_some()) {
+  void announce_hints() noexcept {
+    while (hints_.announce_some()) {
     }
   }
 
   mean_bytes read_;  // of records with ragged fields
   bool has_thread_;
   ahead_meter* seen_;
-  plan_follower<fetched_ahead, Dataset, Sampler> fetched_;
-  plan_follower<foreseen_ahead, Dataset, Sampler> foreseen_;
+  plan_follower<prefetch_channel, Dataset, Sampler> hints_;
+  plan_follower<plan_channel, Dataset, Sampler> plan_;
 };
 
 }  // namespace detail

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock_ext/store/cache/detail/uses/known_uses.hpp>
+#include <penstock_ext/store/cache/detail/uses/planned_uses.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 #include "support/catch.hpp"
 
-using penstock::detail::foreseen_uses;
+using penstock::detail::announced_uses;
 using penstock::detail::next_uses;
 
 namespace {
@@ -21,7 +21,7 @@ const int reader = 0;
 const int other_reader = 0;
 
 // Uses the block; those that were given up.
-blocks_in_order used(foreseen_uses& uses, std::uint64_t block) {
+blocks_in_order used(announced_uses& uses, std::uint64_t block) {
   blocks_in_order gone;
   uses.use(block, [&](std::uint64_t one) { gone.push_back(one); });
   return gone;
@@ -31,7 +31,7 @@ blocks_in_order used(foreseen_uses& uses, std::uint64_t block) {
 
 TEST_CASE("the next use of a block is the first that was foreseen and has not come",
           "[store][promise:bounded-11]") {
-  foreseen_uses uses;
+  announced_uses uses;
   CHECK(uses.of(7) == next_uses::never);
   uses.append(&reader, blocks_in_order{7, 8, 7});
   uses.append(&other_reader, blocks_in_order{9, 8});
@@ -47,7 +47,7 @@ TEST_CASE("the next use of a block is the first that was foreseen and has not co
 }
 
 TEST_CASE("the use after the next one is known too", "[store]") {
-  foreseen_uses uses;
+  announced_uses uses;
   next_uses told;
   const blocks_in_order order{7, 8, 7, 9, 7};
   uses.append(&reader, order);
@@ -67,31 +67,31 @@ TEST_CASE("the use after the next one is known too", "[store]") {
   }
 }
 
-TEST_CASE("what one reader takes back leaves what the others foresee, in order",
+TEST_CASE("what one reader takes back leaves what the others access_plan, in order",
           "[store][promise:bounded-11]") {
-  foreseen_uses uses;
+  announced_uses uses;
   uses.append(&reader, blocks_in_order{1, 2, 3});
   uses.append(&other_reader, blocks_in_order{3, 1});
   uses.append(&reader, blocks_in_order{1});
   CHECK(used(uses, 1).empty());
-  uses.forget(&reader);
+  uses.retract(&reader);
   CHECK(uses.size() == 2);
   CHECK(uses.of(2) == next_uses::never);
   CHECK(uses.of(3) < uses.of(1));
-  uses.forget(&other_reader);
+  uses.retract(&other_reader);
   CHECK(uses.size() == 0);
   CHECK(uses.of(1) == next_uses::never);
 }
 
 TEST_CASE("a use that does not come is given up once enough later ones have come",
           "[store][promise:bounded-11]") {
-  foreseen_uses uses;
+  announced_uses uses;
   uses.append(&reader, blocks_in_order{1, 2});
-  const blocks_in_order many(foreseen_uses::most_overtaken + 1, 3);
+  const blocks_in_order many(announced_uses::most_overtaken + 1, 3);
   uses.append(&reader, many);
   uses.append(&reader, blocks_in_order{1});
   bool is_one_given_up = false;
-  for (std::size_t i = 0; i < foreseen_uses::most_overtaken; ++i) {
+  for (std::size_t i = 0; i < announced_uses::most_overtaken; ++i) {
     is_one_given_up = is_one_given_up || !used(uses, 3).empty();
   }
   CHECK_FALSE(is_one_given_up);
@@ -106,7 +106,7 @@ TEST_CASE("a use that does not come is given up once enough later ones have come
 }
 
 TEST_CASE("no more uses are held than were asked for", "[store][promise:bounded-11]") {
-  foreseen_uses uses{5};
+  announced_uses uses{5};
   uses.append(&reader, blocks_in_order{1, 2, 3, 4, 5, 6, 7});
   CHECK(uses.size() == 5);
   CHECK(uses.of(6) == next_uses::never);
@@ -114,7 +114,7 @@ TEST_CASE("no more uses are held than were asked for", "[store][promise:bounded-
   uses.append(&reader, blocks_in_order{6, 7});
   CHECK(uses.size() == 5);
   CHECK(uses.of(5) < uses.of(6));
-  uses.forget(&other_reader);
+  uses.retract(&other_reader);
   uses.append(&reader, blocks_in_order{7});
   CHECK(uses.size() == 5);
 }

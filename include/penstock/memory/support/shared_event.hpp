@@ -14,17 +14,17 @@ namespace detail {
 /// The end of copies out of host slots, marked once for both sides: for the threads that refill the
 /// host slots, and for the streams that use the device slots. The event belongs to the host slot of
 /// one of the copies, which records it for one burst of copies after the other. Each device slot,
-/// and each host slot's ticket, holds the mark as long as it may still wait for the record. The mark
-/// goes with the last `held_mark`, that of its owner or another.
+/// and each host slot's ticket, holds the mark as long as it may still wait for the record. The
+/// mark goes with the last `shared_event_ref`, that of its owner or another.
 ///
 /// One thread at a time records, and it alone begins to hold. Waiting for the event changes
 /// nothing, and any threads may do it at once.
 template <class Event>
-class copy_mark {
+class shared_event {
  public:
   /// Takes an event that threads can sleep on. The caller owns it, and lets it go too.
-  explicit copy_mark(Event made) : event_(std::move(made)) {}
-  copy_mark(copy_mark&&) = delete;
+  explicit shared_event(Event made) : event_(std::move(made)) {}
+  shared_event(shared_event&&) = delete;
 
   /// What marks the end of the copies.
   [[nodiscard]] Event& event() noexcept { return event_; }
@@ -42,7 +42,7 @@ class copy_mark {
   }
 
  private:
-  ~copy_mark() = default;
+  ~shared_event() = default;
 
   Event event_;
   // Invariant: the event is recorded only while this is 1. It counts the owner, the device slots
@@ -53,24 +53,27 @@ class copy_mark {
 
 /// A mark that is held as long as this object has it; or none.
 template <class Event>
-class held_mark {
+class shared_event_ref {
  public:
-  held_mark() = default;
+  shared_event_ref() = default;
   /// Makes a mark, and owns it.
-  explicit held_mark(Event made) : mark_(new copy_mark<Event>(std::move(made))) {}
+  explicit shared_event_ref(Event made) : mark_(new shared_event<Event>(std::move(made))) {}
   /// Holds a mark that the calling thread has recorded.
-  explicit held_mark(copy_mark<Event>* recorded) noexcept : mark_(recorded) { mark_->hold(); }
-  held_mark(held_mark&& other) noexcept : mark_(std::exchange(other.mark_, nullptr)) {}
-  held_mark& operator=(held_mark&& other) noexcept {
+  explicit shared_event_ref(shared_event<Event>* recorded) noexcept : mark_(recorded) {
+    mark_->hold();
+  }
+  shared_event_ref(shared_event_ref&& other) noexcept
+      : mark_(std::exchange(other.mark_, nullptr)) {}
+  shared_event_ref& operator=(shared_event_ref&& other) noexcept {
     let_go();
     mark_ = std::exchange(other.mark_, nullptr);
     return *this;
   }
-  ~held_mark() { let_go(); }
+  ~shared_event_ref() { let_go(); }
 
   explicit operator bool() const noexcept { return mark_ != nullptr; }
   /// The mark; null where there is none.
-  [[nodiscard]] copy_mark<Event>* get() const noexcept { return mark_; }
+  [[nodiscard]] shared_event<Event>* get() const noexcept { return mark_; }
   /// What to wait for; there must be a mark.
   [[nodiscard]] const Event& event() const noexcept { return mark_->event(); }
   /// Waits for it no more.
@@ -79,15 +82,15 @@ class held_mark {
   }
 
  private:
-  copy_mark<Event>* mark_ = nullptr;
+  shared_event<Event>* mark_ = nullptr;
 };
 
 /// How the end of the last copy out of a host slot is known.
 template <class Event>
 struct end_of_copy {
-  held_mark<Event> own;     ///< records the end of this slot's copy, and of others
-  Event alone;              ///< does so while others hold that: of this slot's copy alone
-  held_mark<Event> marked;  ///< the one that has told it, until that was waited for
+  shared_event_ref<Event> own;     ///< records the end of this slot's copy, and of others
+  Event alone;                     ///< does so while others hold that: of this slot's copy alone
+  shared_event_ref<Event> marked;  ///< the one that has told it, until that was waited for
 
   /// The one to wait for.
   [[nodiscard]] const Event& last() const noexcept { return marked ? marked.event() : alone; }

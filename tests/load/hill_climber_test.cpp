@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // Tuning while the loop runs, on modelled loops: arithmetic with drawn noise, and no clock.
-#include <penstock/load/support/climber.hpp>
+#include <penstock/load/support/hill_climber.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -16,8 +16,8 @@
 namespace ps = penstock;
 using ps::tuning_reason;
 using ps::tuning_setting;
-using ps::detail::climber;
-using ps::detail::tuning_verdict;
+using ps::detail::hill_climber;
+using ps::detail::trial_result;
 using test::loop_model;
 using test::modelled_loop;
 
@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::size_t ahead = 16;
 
-/// A climber over a modelled loop.
+/// A hill_climber over a modelled loop.
 class tuned_loop {
  public:
   tuned_loop(const loop_model& model, std::uint64_t seed, const tuning_setting& start,
@@ -47,17 +47,17 @@ class tuned_loop {
     }
   }
   [[nodiscard]] modelled_loop& loop() { return loop_; }
-  [[nodiscard]] const climber& tuner() const { return tuner_; }
+  [[nodiscard]] const hill_climber& tuner() const { return tuner_; }
   /// Whether no setting was ever outside of the limits.
   [[nodiscard]] bool is_within() const { return is_within_; }
 
-  std::vector<tuning_verdict> moves;
+  std::vector<trial_result> moves;
 
  private:
   static std::uint64_t ticks(double time) { return static_cast<std::uint64_t>(1000 * time); }
 
   modelled_loop loop_;
-  climber tuner_;
+  hill_climber tuner_;
   tuning_setting most_;
   bool is_within_ = true;
 };
@@ -221,7 +221,7 @@ TEST_CASE("more is read ahead where that evens out what is slow now and then", "
 }
 
 TEST_CASE("what lies between two ranges does not count", "[load]") {
-  climber tuner{{1, 4}, {1, 4}, {8, 4}, 0};
+  hill_climber tuner{{1, 4}, {1, 4}, {8, 4}, 0};
   std::uint64_t now = 0;
   for (int range = 0; range < 100; ++range) {
     now += 1'000'000;  // much longer than the batches take
@@ -237,7 +237,7 @@ TEST_CASE("what lies between two ranges does not count", "[load]") {
 TEST_CASE("where nobody can say what the readers have done, a window ends one batch later",
           "[load]") {
   const auto batches_until_move = [](int refuses) {
-    climber tuner{{1, 4}, {1, 4}, {8, 4}, 0};
+    hill_climber tuner{{1, 4}, {1, 4}, {8, 4}, 0};
     int batches = 0;
     for (std::uint64_t now = 0; tuner.now().workers == 1; ++batches) {
       now += 100;

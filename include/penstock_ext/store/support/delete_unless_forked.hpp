@@ -9,7 +9,7 @@ namespace detail {
 
 /// Deletes what has threads of its own, such as a `blob_read_ahead`, but not in a child made by
 /// fork(): there are none to be joined.
-struct in_own_process {
+struct delete_unless_forked {
   template <class T>
   void operator()(T* one) const noexcept {
     if (!one->is_in_child()) delete one;
