@@ -459,6 +459,8 @@ class issued_slots {
 /// costs two or three calls.
 class feed_ops {
  public:
+  virtual ~feed_ops() = default;
+
   /// @name The source, see `feed_source`
   /// @{
   virtual void start_source(const batch_position& from, std::uint64_t last_epoch) = 0;
@@ -476,9 +478,6 @@ class feed_ops {
   virtual void issue() = 0;
   /// Gives back what was copied and not handed out.
   virtual void discard(issued_slots& issued) noexcept = 0;
-
- protected:
-  ~feed_ops() = default;
 };
 
 /// A feed without the types of its source, its transform and its records.
@@ -711,7 +710,7 @@ class feed final : feed_ops {
     group_.reserve((std::min)(core_.most_in_group(), slots_->most()));
   }
   feed(feed&&) = delete;
-  ~feed() { stop(); }
+  ~feed() override { stop(); }
 
   /// Ends the range, permanently: the source may be gone from now on.
   void shut_down() noexcept {

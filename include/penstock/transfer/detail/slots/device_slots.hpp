@@ -314,7 +314,7 @@ class device_ring {
   device_ring(device_ring&&) = delete;
 
   /// The memory goes: no copy may still write it, no kernel still read it.
-  ~device_ring();
+  virtual ~device_ring();
 
   /// The device whose memory it is.
   [[nodiscard]] const Device& device() const noexcept { return device_; }
