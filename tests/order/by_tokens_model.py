@@ -56,7 +56,7 @@ class Family:
         width = (size - 1).bit_length()
         while True:
             own = self.bits(which)
-            for _ in range(1 if size > 64 else 4):
+            for _ in range(1 if size > 64 else 6):
                 for i, (factor, addend) in enumerate(self.rounds):
                     tweak = (own >> 10 * i | own << (64 - 10 * i)) & LONG
                     x = (x * (factor + 2 * tweak) + addend + (tweak >> 7)) % 2**width

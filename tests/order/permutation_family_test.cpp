@@ -8,23 +8,10 @@
 #include <vector>
 
 #include "support/catch.hpp"
+#include "support/statistics.hpp"
 
 namespace ps = penstock;
 using ps::detail::permutation_family;
-
-namespace {
-
-/// The chi-square of counts that should be equal, over its degrees of freedom.
-double unevenness(const std::vector<double>& counts) {
-  double sum = 0;
-  for (const double count : counts) sum += count;
-  const double expected = sum / static_cast<double>(counts.size());
-  double chi = 0;
-  for (const double count : counts) chi += (count - expected) * (count - expected) / expected;
-  return chi / static_cast<double>(counts.size() - 1);
-}
-
-}  // namespace
 
 TEST_CASE("each bijection of a family has every number once", "[order]") {
   const permutation_family family{{.seed = 1, .epoch = 2, .stage = 3}};
@@ -63,8 +50,8 @@ TEST_CASE("the bijections of a family are even, and two of them independent",
       ++pairs[image * size + family(which + 1, size, 1)];
     }
     CAPTURE(size);
-    CHECK(unevenness(images) < 5);
-    CHECK(unevenness(pairs) < 2.5);
+    CHECK(chance_of(images) > false_alarm);
+    CHECK(chance_of(pairs) > false_alarm);
   }
   std::map<std::vector<std::uint64_t>, double> whole;  // all 24 orders of four
   for (std::uint64_t which = 0; which < draws; ++which) {
@@ -75,5 +62,5 @@ TEST_CASE("the bijections of a family are even, and two of them independent",
   std::vector<double> counts;
   for (const auto& [order, count] : whole) counts.push_back(count);
   CHECK(counts.size() == 24);
-  CHECK(unevenness(counts) < 2.5);
+  CHECK(chance_of(counts) > false_alarm);
 }

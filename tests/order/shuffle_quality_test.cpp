@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/order/mixture.hpp>
 #include <penstock/order/random.hpp>
 #include <penstock/order/sampler.hpp>
 #include <penstock/order/support/permutation.hpp>
@@ -150,6 +151,15 @@ auto shuffled_by_seed(std::size_t n) {
   };
 }
 
+/// A part of a mixture in its epochs.
+auto mixed_by_epoch(std::size_t n) {
+  return [n, mixed = ps::mixture::of_sizes({.seed = 20}, {n})](std::uint64_t key) {
+    indices order(n);
+    mixed.order(n, key).fill(0, order);
+    return order;
+  };
+}
+
 // ---- shuffles that are known to be bad
 
 indices counting(std::size_t n) {
@@ -262,6 +272,21 @@ TEST_CASE("no order of more samples, which is computed in another way, has a str
             found.ascents, found.records);
     CHECK(worst(found) > false_alarm);
   }
+}
+
+TEST_CASE("no order of a mixture's part has a structure", "[order][statistics]") {
+  const std::size_t n = GENERATE(2u, 3u, 4u, 7u, 8u, 16u, 31u, 48u, 64u, 65u, 127u, 128u, 257u);
+  const quality_of_order found = quality_of(mixed_by_epoch(n), n, 20'000u / slowness);
+  CAPTURE(n, found.places, found.pairs, found.fixed, found.cycles, found.parity, found.ascents,
+          found.records);
+  CHECK(worst(found) > false_alarm);
+}
+
+TEST_CASE("each of the 8! orders of a mixture's part comes equally often", "[order][statistics]") {
+  std::vector<double> orders(40'320);
+  const auto order_of = mixed_by_epoch(8);
+  for (std::uint64_t key = 0; key < 2'000'000u / slowness; ++key) ++orders[rank_of(order_of(key))];
+  CHECK(chance_of(orders) > false_alarm);
 }
 
 TEST_CASE("the statistics pass a good shuffle and detect bad ones",

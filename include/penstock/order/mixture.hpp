@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -15,11 +14,10 @@
 #include <vector>
 
 #include <penstock/core/error.hpp>
+#include <penstock/order/detail/permutation_family.hpp>
 #include <penstock/order/random.hpp>
 #include <penstock/order/sampler.hpp>
-#include <penstock/order/support/draw.hpp>
 #include <penstock/order/support/even_turns.hpp>
-#include <penstock/order/support/permutation.hpp>
 #include <penstock/order/support/stages.hpp>
 #include <penstock/order/support/word_hash.hpp>
 
@@ -81,15 +79,17 @@ class mixture_plan {
 
   /// Throws `option_error`.
   mixture_plan(mixture_options options, std::vector<std::uint64_t> sizes)
-      : options_(std::move(options)), sizes_(std::move(sizes)), begins_{0} {
+      : options_(std::move(options)),
+        sizes_(std::move(sizes)),
+        begins_{0},
+        shuffles_({.seed = options_.seed, .epoch = 0, .stage = mixture_stage}) {
     for (std::size_t part = 0; part < sizes_.size(); ++part) {
       if (sizes_[part] == 0 || sizes_[part] > most - begins_.back()) {
         refuse_option("parts", {"part ", part, " has ", sizes_[part], " samples: expected 1 to ",
                                 most - begins_.back(), ", so that all are at most 2^63"});
       }
       begins_.push_back(begins_.back() + sizes_[part]);
-      sample_generator gen{{.seed = options_.seed, .epoch = 0, .stage = mixture_stage}, part};
-      seeds_.push_back(draw64(gen));
+      seeds_.push_back(shuffles_.bits(part));
     }
     size_ = begins_.back();
     std::vector<mixture_weights>& schedule = options_.schedule;
@@ -157,11 +157,9 @@ class mixture_plan {
   [[nodiscard]] std::vector<std::uint64_t> counts_before(std::size_t which,
                                                          std::uint64_t at) const {
     const std::size_t in = segment_at(which, at);
-    std::vector<std::uint64_t> counts(sizes_.size());
-    for (std::size_t part = 0; part < counts.size(); ++part) {
-      counts[part] = counts_[in * sizes_.size() + part] +
-                     rounds_[segments_[in].round].count(part, at - segments_[in].begin);
-    }
+    const std::uint64_t* const first = counts_.data() + in * sizes_.size();
+    std::vector<std::uint64_t> counts(first, first + sizes_.size());
+    rounds_[segments_[in].round].add_turns(at - segments_[in].begin, counts);
     return counts;
   }
 
@@ -183,23 +181,36 @@ class mixture_plan {
     each(at.epoch, 1, counts_before(pass_of(at.epoch), position));
   }
 
-  /// The order of a part in one of its epochs.
-  [[nodiscard]] permutation order_of_part(std::size_t part, std::uint64_t epoch) const {
-    return {sizes_[part], {.seed = seeds_[part], .epoch = epoch, .stage = mixture_stage}};
+  /// What comes at place `at` of a part in one of its epochs.
+  [[nodiscard]] std::uint64_t sample_of(std::size_t part, std::uint64_t epoch,
+                                        std::uint64_t at) const noexcept {
+    return shuffles_(seeds_[part] + epoch, sizes_[part], at);
   }
 
-  /// Writes the samples from `position` of a pass on. Each stretch within a segment costs some tens
-  /// of nanoseconds a part; the binary search for the segment takes O(log segments).
+  /// Writes the samples from `position` of a pass on: O(log changes) to begin, then O(1) for each,
+  /// however many parts there are.
   void fill(std::size_t which, std::uint64_t epoch, std::uint64_t position,
             std::span<std::uint64_t> out) const noexcept {
     while (!out.empty()) {
       const std::size_t in = segment_at(which, position);
       const std::uint64_t end =
           in + 1 < passes_[which].last ? segments_[in + 1].begin : ~std::uint64_t{0};
-      const auto count = static_cast<std::size_t>(
-          (std::min)({std::uint64_t{out.size()}, end - position, std::uint64_t{stretch}}));
-      for (std::size_t part = 0; part < sizes_.size(); ++part) {
-        fill_part(in, part, epoch, position - segments_[in].begin, out.first(count));
+      const auto count =
+          static_cast<std::size_t>((std::min)(std::uint64_t{out.size()}, end - position));
+      const round& turns = rounds_[segments_[in].round];
+      const std::uint64_t* const counts = counts_.data() + in * sizes_.size();
+      const std::uint64_t place = position - segments_[in].begin;
+      std::uint64_t rounds = place / turns.turns.size();
+      auto next = static_cast<std::size_t>(place % turns.turns.size());
+      for (std::uint64_t& one : out.first(count)) {
+        const auto [part, before] = turns.turns[next];
+        const std::uint64_t turn = counts[part] + rounds * turns.weights[part] + before;
+        const std::uint64_t size = sizes_[part];
+        one = begins_[part] + sample_of(part, epoch + turn / size, turn % size);
+        if (++next == turns.turns.size()) {
+          next = 0;
+          ++rounds;
+        }
       }
       out = out.subspan(count);
       position += count;
@@ -207,35 +218,39 @@ class mixture_plan {
   }
 
  private:
-  static constexpr std::size_t stretch = 1024;
   __extension__ using wide = unsigned __int128;
 
-  /// The turns of one round, by parts.
+  /// The turns of one round.
   struct round {
+    struct turn {
+      std::uint32_t part;
+      std::uint32_t before;  // turns of this part in the round
+    };
     std::vector<std::uint32_t> weights;
-    std::vector<std::uint32_t> begins;  // of each part's turns in `turns`; then the end of the last
-    std::vector<std::uint32_t> turns;   // the places in the round of part 0, of part 1, ...
+    std::vector<turn> turns;
 
-    explicit round(std::vector<std::uint32_t> by) : weights(std::move(by)), begins{0} {
-      for (const std::uint32_t weight : weights) begins.push_back(begins.back() + weight);
-      turns.resize(begins.back());
-      std::vector<std::uint32_t> next = begins;
-      std::uint32_t place = 0;
-      for (const std::uint32_t part : even_turns(weights)) turns[next[part]++] = place++;
+    explicit round(std::vector<std::uint32_t> by) : weights(std::move(by)) {
+      std::vector<std::uint32_t> had(weights.size());
+      for (const std::uint32_t part : even_turns(weights)) turns.push_back({part, had[part]++});
     }
 
-    /// The turns of a part among the first `places` places.
-    [[nodiscard]] std::uint64_t count(std::size_t part, std::uint64_t places) const noexcept {
-      const auto first = turns.begin() + begins[part];
-      const auto before =
-          std::lower_bound(first, turns.begin() + begins[part + 1], places % turns.size()) - first;
-      return places / turns.size() * weights[part] + static_cast<std::uint64_t>(before);
+    /// Adds the turns of each part among the first `places` places.
+    void add_turns(std::uint64_t places, std::span<std::uint64_t> counts) const noexcept {
+      for (std::size_t part = 0; part < counts.size(); ++part) {
+        counts[part] += places / turns.size() * weights[part];
+      }
+      for (std::size_t k = 0; k < places % turns.size(); ++k) ++counts[turns[k].part];
     }
-    /// The place of a part's turn, of those with a weight. At most `most`.
-    [[nodiscard]] std::uint64_t place(std::size_t part, std::uint64_t turn) const noexcept {
-      const wide exact =
-          wide{turn / weights[part]} * turns.size() + turns[begins[part] + turn % weights[part]];
-      return exact < most ? static_cast<std::uint64_t>(exact) : most;
+    /// The first place where a part that has had `counts[part]` turns more has its next one: at
+    /// most `most`.
+    [[nodiscard]] std::uint64_t first_after(std::span<const std::uint64_t> counts) const noexcept {
+      wide first = most;
+      for (std::size_t k = 0; k < turns.size(); ++k) {
+        const auto [part, before] = turns[k];
+        if (counts[part] % weights[part] != before) continue;
+        first = (std::min)(first, wide{counts[part] / weights[part]} * turns.size() + k);
+      }
+      return static_cast<std::uint64_t>(first);
     }
   };
 
@@ -353,17 +368,13 @@ class mixture_plan {
                                   "weight are through, and others are not: give them a weight"});
       }
       const round& turns = add_segment(at, weights, counts);
-      std::uint64_t end = most - at;
-      for (std::size_t part = 0; part < weights.size(); ++part) {
-        if (weights[part] == 0) continue;
-        const std::uint64_t left = sizes_[part] - counts[part];
-        end = (std::min)(end, drops ? turns.place(part, left - 1) + 1 : turns.place(part, left));
-      }
+      std::vector<std::uint64_t> left = sizes_;
+      for (std::size_t part = 0; part < left.size(); ++part) left[part] -= counts[part] + drops;
+      // A part drops out after its last turn; otherwise the epoch ends before the one too many.
+      std::uint64_t end = (std::min)(turns.first_after(left) + drops, most - at);
       const bool changes = is_next(next, at + end);
       if (changes) end = position_of(schedule[next].from.step) - at;
-      for (std::size_t part = 0; part < weights.size(); ++part) {
-        counts[part] += turns.count(part, end);
-      }
+      turns.add_turns(end, counts);
       at += end;
       if (drops ? at == begins_.back() : !changes) return at;
     }
@@ -389,42 +400,12 @@ class mixture_plan {
     return static_cast<std::size_t>(after - segments_.begin()) - 1;
   }
 
-  /// Writes the samples of one part, from `place` of a segment on.
-  void fill_part(std::size_t in, std::size_t part, std::uint64_t epoch, std::uint64_t place,
-                 std::span<std::uint64_t> out) const noexcept {
-    const round& turns = rounds_[segments_[in].round];
-    std::uint64_t turn = turns.count(part, place);
-    std::uint64_t left = turns.count(part, place + out.size()) - turn;
-    if (left == 0) return;
-    const std::uint32_t weight = turns.weights[part];
-    const std::uint32_t* const places = turns.turns.data() + turns.begins[part];
-    // The place in `out` of the round that has the next turn; modulo 2^64 before its beginning.
-    std::uint64_t begin = turn / weight * turns.turns.size() - place;
-    auto in_round = static_cast<std::uint32_t>(turn % weight);
-    turn += counts_[in * sizes_.size() + part];
-    std::array<std::uint64_t, stretch> indices;
-    while (left != 0) {
-      const std::uint64_t at = turn % sizes_[part];
-      const std::uint64_t count = (std::min)(left, sizes_[part] - at);
-      const std::span<std::uint64_t> some{indices.data(), static_cast<std::size_t>(count)};
-      order_of_part(part, epoch + turn / sizes_[part]).fill(at, some);
-      for (const std::uint64_t index : some) {
-        out[static_cast<std::size_t>(begin + places[in_round])] = begins_[part] + index;
-        if (++in_round == weight) {
-          in_round = 0;
-          begin += turns.turns.size();
-        }
-      }
-      turn += count;
-      left -= count;
-    }
-  }
-
   mixture_options options_;
   std::vector<std::uint64_t> sizes_;
   std::vector<std::uint64_t> begins_;  // of the parts in their concatenation; then the end
-  std::vector<std::uint64_t> seeds_;   // of the parts
-  std::uint64_t size_ = 0;             // samples of an epoch
+  permutation_family shuffles_;
+  std::vector<std::uint64_t> seeds_;  // of the parts: `seed + e` is the bijection of epoch e
+  std::uint64_t size_ = 0;            // samples of an epoch
   std::vector<round> rounds_;
   std::vector<segment> segments_;
   std::vector<std::uint64_t> counts_;  // samples of each part before each segment
@@ -484,8 +465,8 @@ concept part_length = requires(const Length& length, std::size_t part, std::uint
 ///
 /// The sample at a position is a pure function of options and sizes, found in O(log changes), so
 /// that a loop resumes anywhere, with any workers and ranks. With `sharded`, whole steps only:
-/// `repeat` has no others. Memory: 4 bytes for each turn of a round of different weights, at most
-/// 256 KiB; 8 bytes for each part and change; with `drop_out` each part that drops out is a change.
+/// `repeat` has no others. Memory: 8 bytes for each turn of a round of different weights, at most
+/// 512 KiB; 8 bytes for each part and change; with `drop_out` each part that drops out is a change.
 /// Copies share it; any number of threads may share a mixture. An order refers to the mixture: keep
 /// it or a copy alive as long as its orders, as a loader does; `order` of a temporary does not
 /// compile.
@@ -536,7 +517,8 @@ class mixture {
     return of_sizes(std::move(options), {plan_->sizes().begin(), plan_->sizes().end()});
   }
 
-  /// What has come of each part before the place `at`. O(parts * changes), without a look at data.
+  /// What has come of each part before the place `at`, without a look at data. It costs one pass
+  /// over the parts and a round; if epochs differ, other than with `repeat`, one for each of those.
   /// Throws `option_error` if `at` counts steps and `batch_size` is 0.
   [[nodiscard]] std::vector<part_progress> progress(training_place at) const {
     std::vector<part_progress> all(plan_->sizes().size());
@@ -560,10 +542,9 @@ class mixture {
   [[nodiscard]] std::vector<std::uint64_t> total(training_place at, const Length& length) const {
     std::vector<std::uint64_t> all(plan_->sizes().size());
     const auto add = [&](std::size_t part, std::uint64_t epoch, std::uint64_t count) {
-      const auto order = plan_->order_of_part(part, epoch);
       std::uint64_t sum = 0;
       for (std::uint64_t k = 0; k < count; ++k) {
-        sum += static_cast<std::uint64_t>(length(part, order(k)));
+        sum += static_cast<std::uint64_t>(length(part, plan_->sample_of(part, epoch, k)));
       }
       return sum;
     };

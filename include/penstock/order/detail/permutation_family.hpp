@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include <penstock/core/version.hpp>
 #include <penstock/order/random.hpp>
@@ -50,16 +51,16 @@ class permutation_family {
     const int width = static_cast<int>(std::bit_width(size - 1));
     const std::uint64_t mask = (std::uint64_t{1} << width) - 1;
     const int shift = (width + 1) / 2;
-    // Few bits mix slowly: six rounds leave orders of four uneven by a twentieth.
-    const int passes = size > 64 ? 1 : 4;
+    if (size > 64) {
+      do x = mixed(x, first, mask, shift, std::make_index_sequence<rounds>{});
+      while (x >= size);
+      return x;
+    }
+    // Few bits mix slowly: after four passes the 8! orders of eight are uneven by a twentieth still.
     do {
       std::uint64_t own = first;
-      for (int pass = 0; pass < passes; ++pass) {
-        for (std::size_t round = 0; round < rounds; ++round) {
-          const std::uint64_t tweak = std::rotr(own, static_cast<int>(10 * round));
-          x = (x * (factor_[round] + (tweak << 1)) + addend_[round] + (tweak >> 7)) & mask;
-          x ^= x >> shift;
-        }
+      for (int pass = 0; pass < 6; ++pass) {
+        x = mixed(x, own, mask, shift, std::make_index_sequence<rounds>{});
         own *= 0xBF58476D1CE4E5B9u;
         own ^= own >> 32;
       }
@@ -69,6 +70,18 @@ class permutation_family {
 
  private:
   static constexpr std::size_t rounds = 6;
+
+  // Unrolled by hand, as in `permutation`.
+  template <std::size_t... Round>
+  std::uint64_t mixed(std::uint64_t x, std::uint64_t own, std::uint64_t mask, int shift,
+                      std::index_sequence<Round...>) const noexcept {
+    const auto round = [&](std::size_t which, std::uint64_t tweak) {
+      x = (x * (factor_[which] + (tweak << 1)) + addend_[which] + (tweak >> 7)) & mask;
+      x ^= x >> shift;
+    };
+    (round(Round, std::rotr(own, int{10 * Round})), ...);
+    return x;
+  }
 
   std::uint64_t salt_ = 0;
   std::array<std::uint64_t, rounds> factor_{};  // odd
