@@ -73,13 +73,21 @@ inline constexpr std::uint32_t length_classes = length_class(0xffffffffU) + 1;
 /// what classes hide. Neighbouring places whose ranks begin in one class, or in a few, are a stratum:
 /// its samples change places at random in each epoch. The n mod K last ranks share one more place,
 /// which some windows leave empty.
-class token_plan {
- public:
+struct token_plan {
   /// A run of places that exchange their samples.
   struct stratum {
     std::uint32_t first;   ///< the first place
     std::uint32_t places;  ///< how many
   };
+
+  std::vector<std::uint32_t> ranked;      ///< the samples by rank
+  std::uint64_t windows;                  ///< how many
+  std::vector<std::uint16_t> stratum_of;  ///< of each place that always holds a sample
+  std::vector<stratum> strata;            ///< in the order of their places
+  window_batches batches;                 ///< of every window
+  std::size_t batch_size;                 ///< the samples of the largest batch
+  std::uint64_t values;                   ///< of all samples
+  std::uint64_t fingerprint;              ///< a hash of all lengths and options
 
   /// For `count` samples of `length(index)` values. Throws `option_error`, and what `length` throws.
   template <class Length>
@@ -87,29 +95,9 @@ class token_plan {
       : token_plan(classes_of(count, length, options), options) {}
 
   /// The number of samples.
-  [[nodiscard]] std::uint64_t samples() const noexcept { return ranked_.size(); }
-  /// The number of windows.
-  [[nodiscard]] std::uint64_t windows() const noexcept { return windows_; }
-  /// The batches of every window.
-  [[nodiscard]] const window_batches& batches() const noexcept { return batches_; }
-  /// The samples of the largest batch.
-  [[nodiscard]] std::size_t batch_size() const noexcept { return batch_size_; }
-  /// The values of all samples.
-  [[nodiscard]] std::uint64_t values() const noexcept { return values_; }
-  /// A hash of all lengths and options.
-  [[nodiscard]] std::uint64_t fingerprint() const noexcept { return fingerprint_; }
+  [[nodiscard]] std::uint64_t samples() const noexcept { return ranked.size(); }
   /// The places of a window that always hold a sample.
-  [[nodiscard]] std::uint64_t places() const noexcept { return stratum_of_.size(); }
-  /// The number of the stratum of a place.
-  [[nodiscard]] std::uint32_t stratum_of(std::uint32_t place) const noexcept {
-    return stratum_of_[place];
-  }
-  /// A stratum by its number.
-  [[nodiscard]] const stratum& at(std::uint32_t which) const noexcept { return strata_[which]; }
-  /// The sample of a rank.
-  [[nodiscard]] std::uint32_t sample(std::uint64_t rank) const noexcept {
-    return ranked_[static_cast<std::size_t>(rank)];
-  }
+  [[nodiscard]] std::uint64_t places() const noexcept { return stratum_of.size(); }
 
  private:
   struct classes {
@@ -141,20 +129,19 @@ class token_plan {
   }
 
   token_plan(const classes& found, const by_tokens_options& options)
-      : ranked_(rank(found)),
-        windows_((samples() + options.window - 1) / options.window),
-        batches_(bounds_of(found),
-                 {options.most, options.most_samples, options.batches_per_step, options.padded}),
-        batch_size_(batches_.widest()),
-        values_(found.values) {
+      : ranked(rank(found)),
+        windows((samples() + options.window - 1) / options.window),
+        batches(bounds_of(found),
+                {options.most, options.most_samples, options.batches_per_step, options.padded}),
+        batch_size(batches.widest()),
+        values(found.values) {
     word_hash hash = found.hash;
     for (const std::uint64_t word :
          {options.seed, options.most, options.window, options.batches_per_step,
           options.most_samples, std::uint64_t{options.padded}}) {
       hash.add(word);
     }
-    fingerprint_ = hash.value();
-    bounds_ = {};
+    fingerprint = hash.value();
   }
 
   [[gnu::cold]] static void require_valid(std::uint64_t count, const by_tokens_options& options) {
@@ -191,44 +178,35 @@ class token_plan {
   }
 
   // Makes the strata; returns the bounds of the places, the one that is not in every window last.
-  std::span<const std::uint32_t> bounds_of(const classes& found) {
-    const auto full = static_cast<std::size_t>(samples() / windows_);
+  std::vector<std::uint32_t> bounds_of(const classes& found) {
+    std::vector<std::uint32_t> bounds;
+    const auto full = static_cast<std::size_t>(samples() / windows);
     // Few samples of a length would always meet the same ones: up to 64 change places with shorter
     // ones, as long as all these leave no more than a 64th of the budget unused.
     const std::uint64_t mixed = (std::min)(
         std::uint64_t{64}, found.values / 64 / std::max<std::uint64_t>(1, found.longest));
-    const std::uint64_t least = (mixed + windows_ - 1) / windows_;  // places of a stratum
-    stratum_of_.reserve(full);
+    const std::uint64_t least = (mixed + windows - 1) / windows;  // places of a stratum
+    stratum_of.reserve(full);
     std::uint64_t rank = 0;  // after the classes so far
     std::uint32_t bound = 0;
     for (std::uint32_t which = length_classes; which-- != 0;) {
       rank += found.sizes[which];
-      const auto end = static_cast<std::size_t>(
-          (std::min)(std::uint64_t{full}, (rank + windows_ - 1) / windows_));
-      const std::size_t first = stratum_of_.size();
+      const auto end =
+          static_cast<std::size_t>((std::min)(std::uint64_t{full}, (rank + windows - 1) / windows));
+      const std::size_t first = stratum_of.size();
       if (end > first) {
-        if (strata_.empty() || strata_.back().places >= least) {
-          strata_.push_back({static_cast<std::uint32_t>(first), 0});
+        if (strata.empty() || strata.back().places >= least) {
+          strata.push_back({static_cast<std::uint32_t>(first), 0});
           bound = static_cast<std::uint32_t>((std::min)(longest_of_class(which), found.longest));
         }
-        strata_.back().places += static_cast<std::uint32_t>(end - first);
-        stratum_of_.resize(end, static_cast<std::uint16_t>(strata_.size() - 1));
-        bounds_.resize(end, bound);
+        strata.back().places += static_cast<std::uint32_t>(end - first);
+        stratum_of.resize(end, static_cast<std::uint16_t>(strata.size() - 1));
+        bounds.resize(end, bound);
       }
-      if (full * windows_ < rank && bounds_.size() == full) bounds_.push_back(bound);
+      if (full * windows < rank && bounds.size() == full) bounds.push_back(bound);
     }
-    return bounds_;
+    return bounds;
   }
-
-  std::vector<std::uint32_t> ranked_;
-  std::uint64_t windows_;
-  std::vector<std::uint16_t> stratum_of_;  // by place
-  std::vector<stratum> strata_;
-  std::vector<std::uint32_t> bounds_;
-  window_batches batches_;
-  std::size_t batch_size_;
-  std::uint64_t values_;
-  std::uint64_t fingerprint_ = 0;
 };
 
 /// The batches of one epoch of `by_tokens`. Refers to the plan of the sampler that made it.
@@ -244,7 +222,7 @@ class token_order {
   /// Writes the samples from position `first` of the order on. A place without a sample gets one of
   /// its batch again.
   void fill(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
-    const std::uint64_t row = plan_->batch_size();
+    const std::uint64_t row = plan_->batch_size;
     while (!out.empty()) {
       const std::uint64_t at = first % row;
       const auto count = static_cast<std::size_t>((std::min)(std::uint64_t{out.size()}, row - at));
@@ -278,18 +256,18 @@ class token_order {
 
   // The steps of a window come in random order, the batches of one from a random one on.
   [[nodiscard]] spot find(std::uint64_t batch) const noexcept {
-    const std::uint64_t batches = plan_->batches().count();
+    const std::uint64_t batches = plan_->batches.count();
     const std::uint64_t window = batch / batches;
     const std::uint64_t turn = batch % step_;
     const std::uint64_t step =
         shuffles_(of_window(window), batches / step_, batch % batches / step_);
     const std::uint64_t begun = shuffles_.bits(of_step(batch / step_)) % step_;
-    return {batch, window, plan_->batches().places(step * step_ + (begun + turn) % step_)};
+    return {batch, window, plan_->batches.places(step * step_ + (begun + turn) % step_)};
   }
 
   // The rank of the place that may be empty, or one that is no sample.
   [[nodiscard]] std::uint64_t rest_of(std::uint64_t window) const noexcept {
-    const std::uint64_t windows = plan_->windows();
+    const std::uint64_t windows = plan_->windows;
     return plan_->places() * windows + shuffles_(of_rest, windows, window);
   }
   [[nodiscard]] bool ends_empty(const spot& found) const noexcept {
@@ -300,11 +278,12 @@ class token_order {
   void fill_batch(std::uint64_t batch, std::size_t at,
                   std::span<std::uint64_t> out) const noexcept {
     const spot found = find(batch);
-    const std::uint64_t windows = plan_->windows();
+    const std::uint64_t windows = plan_->windows;
     const std::size_t count = found.places.size() - (ends_empty(found) ? 1U : 0U);
     if (count == 0) {  // a batch without a sample gets a short one again
       const std::uint64_t back = batch % plan_->samples();
-      std::fill(out.begin(), out.end(), plan_->sample(plan_->samples() - 1 - back));
+      std::fill(out.begin(), out.end(),
+                *(plan_->ranked.end() - 1 - static_cast<std::ptrdiff_t>(back)));
       return;
     }
     for (std::uint64_t& one : out) {
@@ -314,13 +293,13 @@ class token_order {
         one = rest_of(found.window);
         continue;
       }
-      const std::uint32_t which = plan_->stratum_of(place);
-      const token_plan::stratum& in = plan_->at(which);
+      const std::uint32_t which = plan_->stratum_of[place];
+      const token_plan::stratum& in = plan_->strata[which];
       one = in.first * windows + shuffles_(of_stratum(which), in.places * windows,
                                            (place - in.first) * windows + found.window);
     }
     // A loop of its own, so that cache misses in a long list overlap.
-    for (std::uint64_t& one : out) one = plan_->sample(one);
+    for (std::uint64_t& one : out) one = plan_->ranked[static_cast<std::size_t>(one)];
   }
 
   const token_plan* plan_;
@@ -409,7 +388,7 @@ class by_tokens {
   detail::token_order order(std::uint64_t n, std::uint64_t epoch) && = delete;
 
   /// The samples of the largest batch: the loader's `batch_size`.
-  [[nodiscard]] std::size_t batch_size() const noexcept { return plan_->batch_size(); }
+  [[nodiscard]] std::size_t batch_size() const noexcept { return plan_->batch_size; }
   /// The budget: the loader's `values_per_batch`.
   [[nodiscard]] std::size_t most() const noexcept {
     return static_cast<std::size_t>(options_.most);
@@ -420,15 +399,15 @@ class by_tokens {
   }
   /// The batches of an epoch, over all ranks.
   [[nodiscard]] std::uint64_t batches() const noexcept {
-    return plan_->windows() * plan_->batches().count();
+    return plan_->windows * plan_->batches.count();
   }
   /// The share of the budget of all batches that values of samples use, 0 to 1.
   [[nodiscard]] double fill() const noexcept {
-    return static_cast<double>(plan_->values()) /
+    return static_cast<double>(plan_->values) /
            (static_cast<double>(batches()) * static_cast<double>(options_.most));
   }
   /// A hash of the options and of all lengths, which states contain.
-  [[nodiscard]] std::uint64_t fingerprint() const noexcept { return plan_->fingerprint(); }
+  [[nodiscard]] std::uint64_t fingerprint() const noexcept { return plan_->fingerprint; }
   /// The options.
   [[nodiscard]] const by_tokens_options& options() const noexcept { return options_; }
 

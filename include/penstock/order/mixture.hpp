@@ -147,9 +147,7 @@ class mixture_plan {
 
   /// The pass that holds for `epoch`.
   [[nodiscard]] std::size_t pass_of(std::uint64_t epoch) const noexcept {
-    const auto after = std::upper_bound(
-        passes_.begin(), passes_.end(), epoch,
-        [](std::uint64_t which, const pass& one) { return which < one.first_epoch; });
+    const auto after = std::ranges::upper_bound(passes_, epoch, {}, &pass::first_epoch);
     return static_cast<std::size_t>(after - passes_.begin()) - 1;
   }
 
@@ -309,8 +307,7 @@ class mixture_plan {
   const round& add_segment(std::uint64_t begin, const std::vector<std::uint32_t>& weights,
                            std::span<const std::uint64_t> counts) {
     const std::vector<std::uint32_t> by = reduced(weights);
-    const auto same = std::find_if(rounds_.begin(), rounds_.end(),
-                                   [&](const round& one) { return one.weights == by; });
+    const auto same = std::ranges::find(rounds_, by, &round::weights);
     const auto which = static_cast<std::size_t>(same - rounds_.begin());
     if (same == rounds_.end()) rounds_.emplace_back(by);
     segments_.push_back({begin, which});
@@ -393,11 +390,10 @@ class mixture_plan {
   }
 
   [[nodiscard]] std::size_t segment_at(std::size_t which, std::uint64_t position) const noexcept {
-    const auto first = segments_.begin() + static_cast<std::ptrdiff_t>(passes_[which].first);
-    const auto last = segments_.begin() + static_cast<std::ptrdiff_t>(passes_[which].last);
-    const auto after = std::upper_bound(
-        first, last, position, [](std::uint64_t at, const segment& one) { return at < one.begin; });
-    return static_cast<std::size_t>(after - segments_.begin()) - 1;
+    const auto [first_epoch, first, last] = passes_[which];
+    const std::span of_pass = std::span{segments_}.subspan(first, last - first);
+    const auto after = std::ranges::upper_bound(of_pass, position, {}, &segment::begin);
+    return first + static_cast<std::size_t>(after - of_pass.begin()) - 1;
   }
 
   mixture_options options_;
