@@ -129,6 +129,20 @@ TEST_CASE("with drop_out an epoch has every sample once, and the others keep the
   CHECK(all == once);
 }
 
+TEST_CASE("the order of a mixture never changes: golden indices", "[order][promise:exact-3]") {
+  constexpr std::uint64_t large = 1'000'000'000'000;
+  const ps::mixture mixture =
+      mixed({.seed = 7, .schedule = {{{}, {3, 2, 1}}, {{.step = 1}, {1, 1, 1}}}, .batch_size = 6},
+            {large, 50, 1000});
+  indices run(9);
+  mixture.order(large + 1050, 0).fill(0, run);
+  CHECK(run == indices{741708678144, large + 23, 331434039054, large + 842, large + 6, 308088065873,
+                       812356504865, large + 41, large + 349});
+  mixture.order(large + 1050, 1).fill(0, run);
+  CHECK(run == indices{173897767424, large + 6, large + 852, 190557326841, large + 23, large + 873,
+                       899990253618, large + 41, large + 448});
+}
+
 TEST_CASE("positions and counts are right near 2^63", "[order]") {
   constexpr std::uint64_t large = std::uint64_t{1} << 61;
   const sizes of_parts{large, 3, large};
