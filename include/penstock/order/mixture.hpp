@@ -216,8 +216,6 @@ class mixture_plan {
   }
 
  private:
-  __extension__ using wide = unsigned __int128;
-
   /// The turns of one round.
   struct round {
     struct turn {
@@ -242,6 +240,7 @@ class mixture_plan {
     /// The first place where a part that has had `counts[part]` turns more has its next one: at
     /// most `most`.
     [[nodiscard]] std::uint64_t first_after(std::span<const std::uint64_t> counts) const noexcept {
+      __extension__ using wide = unsigned __int128;
       wide first = most;
       for (std::size_t k = 0; k < turns.size(); ++k) {
         const auto [part, before] = turns[k];
