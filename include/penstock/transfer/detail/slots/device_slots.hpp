@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -23,7 +22,6 @@
 #include <penstock/core/error.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/core/record.hpp>
-#include <penstock/core/support/joined.hpp>
 #include <penstock/core/support/value_bytes.hpp>
 #include <penstock/core/version.hpp>
 #include <penstock/device/device.hpp>
@@ -193,7 +191,8 @@ class slot_places {
         places_(std::make_unique<place[]>(most)),
         count_(count) {
     if (!has_memory) return;
-    first_.emplace(device, bytes_of(slot_bytes_, count), memory_kind::device, slot_bytes_);
+    first_.emplace(device, bytes_of_slots("device", slot_bytes_, count), memory_kind::device,
+                   slot_bytes_);
     more_.reserve(most - count);
     for (std::size_t slot = 0; slot < count; ++slot) {
       places_[slot] = {first_->slot(slot, slot_bytes_), {first_->addresses(), slot}};
@@ -251,15 +250,6 @@ class slot_places {
   }
 
  private:
-  static std::size_t bytes_of(std::size_t slot_bytes, std::size_t count) {
-    constexpr auto most = (std::numeric_limits<std::size_t>::max)();
-    if (slot_bytes <= most / count) return slot_bytes * count;
-    throw out_of_memory("device", most,
-                        joined({count, " slots of ", slot_bytes,
-                                " bytes are more than an address can count: lower depth or the "
-                                "size of a batch"}));
-  }
-
   struct place {
     std::byte* data = nullptr;
     [[no_unique_address]] typename slot_addresses<Device>::one address;
