@@ -157,6 +157,12 @@ class refused_releases {
   /// Whether `rethrow` would throw.
   [[nodiscard]] bool any() const noexcept { return any_.load(std::memory_order_acquire); }
 
+  /// Whether a slot is lost.
+  [[nodiscard]] bool has_lost_slot() noexcept {
+    const std::lock_guard lock{mutex_};
+    return sticky_error_ != nullptr;
+  }
+
   /// Throws what was noted: once, or for good where a slot is lost.
   void rethrow() {
     if (!any()) return;
@@ -303,8 +309,7 @@ class device_ring {
               const transfer_options& options, bool in_host);
   device_ring(device_ring&&) = delete;
 
-  /// The memory goes: no copy may still write it, no kernel still read it.
-  virtual ~device_ring();
+  virtual ~device_ring() = default;
 
   /// The device whose memory it is.
   [[nodiscard]] const Device& device() const noexcept { return device_; }
@@ -422,6 +427,9 @@ class device_ring {
   /// With `holds_host`: gives it back at once.
   virtual void drop_host(std::size_t slot) noexcept = 0;
 
+  /// Waits for all copies and kernels that use the slots.
+  void settle_slots() noexcept;
+
   /// A stream that copies run on.
   struct filler {
     typename Device::stream_type stream;
@@ -484,9 +492,11 @@ device_ring<Device>::device_ring(const Device& device, std::size_t slot_bytes, s
 }
 
 template <device Device>
-device_ring<Device>::~device_ring() {
+void device_ring<Device>::settle_slots() noexcept {
   for (std::size_t slot = 0; slot < memory_.count(); ++slot) slots_[slot].settle_all(device_);
   settle(device_, ended_together_);
+  // No event tells when a lost slot is free, and its stream may be gone.
+  if (refused_.has_lost_slot()) settle_everything(device_);
 }
 
 template <device Device>
@@ -607,6 +617,9 @@ class device_slots : public device_ring<Device> {
         hosts_(in_host ? most : 0) {
     memory_.name_fields(layout_);
   }
+  /// The memory goes, and the host slots that lost slots still hold are refilled: no copy may still
+  /// write them, no kernel still read them.
+  ~device_slots() override { this->settle_slots(); }
 
   using base::data;
   using base::holds_host;
