@@ -176,6 +176,43 @@ TEST_CASE("a host slot is refilled after the work of every stream that its lease
   }
 }
 
+TEST_CASE("a host slot whose release was refused is refilled after the work on it",
+          "[cuda][zero_copy][promise:race-free-1]") {
+  const clean_double clean{{.policy = fake_cuda::policy::late}};
+  digits_flow::outcome found;
+  const ps::cuda_device device{0};
+  const auto stream = device.make_stream();
+  const auto second = device.make_stream();
+  const bool is_on_two = GENERATE(false, true);
+  ps::loader loader{
+      digits{320}, ps::sequential{}, device, {.batch_size = 16, .workers = 1, .prefetch = 2}};
+  {
+    ps::transfer feed{loader, stream, {.depth = 2, .tuning = {.zero_copy = use::always}}};
+    for (auto& batch : feed.epoch(0)) {
+      auto ended = std::move(batch);
+      look_at(std::as_const(ended), stream, found);
+      if (is_on_two) {
+        ended.also_used_on(second);
+        look_at(std::as_const(ended), second, found);
+      }
+      // It can be neither recorded nor waited for where this lease ends.
+      CHECK(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeRelaxed) == cudaSuccess);
+      break;
+    }
+    cudaGraph_t graph = nullptr;
+    static_cast<void>(cudaStreamEndCapture(stream.get(), &graph));
+    if (graph != nullptr) CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+    static_cast<void>(cudaGetLastError());
+    CHECK(found.right == (is_on_two ? 1 : 0));
+  }
+  std::uint64_t refilled = 0;
+  for (const auto& batch : loader.epoch(1)) refilled += batch.size();
+  CHECK(refilled == 320);
+  device.synchronize(ps::cuda_stream_ref{stream});
+  CHECK(found.right == (is_on_two ? 2 : 1));
+  CHECK(found.wrong == 0);
+}
+
 TEST_CASE("without a copy a batch costs its stream one record and one question",
           "[cuda][zero_copy][promise:bounded-2]") {
   auto copied = calls_a_batch(use::never, 1);

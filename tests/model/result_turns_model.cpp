@@ -122,7 +122,7 @@ struct finished : model::scenario<finished, 2>, way_back<2, 2, 1> {
     if (index == 1) return work(0, true);
     for (int i = 1; i <= 2; ++i) {
       model::require(step(i), "taken");
-      model::require(turns.finish(true), "finished");
+      model::require(turns.finish([] { return false; }), "finished");
       model::require(by_worker[0].get() == i, "consumed by then");
     }
     turns.close();
@@ -136,7 +136,7 @@ struct failing : model::scenario<failing, 3>, way_back<3, 1, 1> {
     if (index != 0) return work(static_cast<int>(index) - 1, false, index == 1 ? 0 : -1);
     int number = 1;
     while (number <= 3 && step(number)) ++number;
-    turns.finish(true);
+    turns.finish([] { return false; });
     turns.close();
   }
 };
@@ -148,7 +148,7 @@ struct kept : model::scenario<kept, 3>, way_back<2, 1, 1> {
   void thread(unsigned index) {
     if (index == 0) {
       for (int i = 1; i <= 2; ++i) model::require(step(i), "taken");
-      turns.finish(true);
+      turns.finish([] { return false; });
       turns.close();
     } else if (index == 1) {
       keep([&](const turns_type::job&) { is_kept.advance(); });
@@ -168,7 +168,7 @@ struct held : model::scenario<held, 2>, way_back<2, 1, 1> {
       model::require(step(1) && step(2), "taken");
       model::require(turns.take([] { return false; }, false).what == turns_type::outcome::held,
                      "held");
-      model::require(!turns.finish(false), "not finished");
+      model::require(!turns.finish([] { return true; }), "not finished");
       turns.close();
       return;
     }
@@ -197,6 +197,44 @@ struct stopped : model::scenario<stopped, 2>, way_back<1, 1, 1> {
   }
 };
 
+/// A stop is requested while the loop waits for the end of a kept lease.
+struct finish_stopped : model::scenario<finish_stopped, 3>, way_back<2, 2, 1> {
+  penstock::detail::std_atomics::atomic<bool> is_requested{false};
+
+  void thread(unsigned index) {
+    if (index == 0) {
+      model::require(step(1) && step(2), "taken");
+      model::require(!turns.finish([&] { return is_requested.load(std::memory_order_acquire); }),
+                     "not finished");
+      turns.close();
+    } else if (index == 1) {
+      keep([](const turns_type::job&) {});
+    } else {
+      is_requested.store(true, std::memory_order_release);
+      turns.wake();
+    }
+  }
+};
+
+/// The loop takes more slots than there are.
+struct all_taken : model::scenario<all_taken, 2>, way_back<1, 2, 1> {
+  void thread(unsigned index) {
+    if (index == 1) return work(0, true);
+    const auto take = [&] { return turns.take([] { return false; }, true); };
+    const auto first = take();
+    const auto second = take();
+    model::require(take().what == turns_type::outcome::all_taken, "all are taken");
+    turns.put_back(second.slot);
+    device_memory[first.slot].set(1);
+    model::require(turns.hand_in(first.slot), "handed in");
+    model::require(take().what == turns_type::outcome::slot, "taken");
+    // One is the loop's, the other one comes back from its copy.
+    model::require(take().what == turns_type::outcome::slot, "taken");
+    turns.close();
+  }
+  void after() { require_all(); }
+};
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -208,6 +246,8 @@ int main(int argc, char** argv) {
        model::with_interruptions<finished>("finished", 2),
        model::with_interruptions<failing>("failing", 1), model::with_interruptions<kept>("kept", 1),
        model::with_interruptions<held>("held", 2), model::with_interruptions<stopped>("stopped", 3),
+       model::with_interruptions<finish_stopped>("finish stopped", 2),
+       model::with_interruptions<all_taken>("all taken", 2),
        model::at_random<two_workers>("two workers"), model::at_random<failing>("failing"),
        model::at_random<kept>("kept")});
 }

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <limits>
 #include <mutex>
 #include <stdexcept>
 #include <stop_token>
@@ -254,6 +255,29 @@ TEST_CASE("a footprint says what results take before they take it",
   CHECK_THROWS_AS(ps::footprint(layout, {.depth = 0}), ps::option_error);
 }
 
+TEST_CASE("results that no address can count are refused",
+          "[transfer][results][promise:bounded-14]") {
+  using score = ps::record<ps::field<"score", double>>;
+  const ps::batch_layout<score> layout{{}, std::size_t{1} << 59U};
+  const gated_device device;
+  auto stream = device.make_stream();
+  for (const std::size_t depth : {std::size_t{4}, std::size_t{5}}) {  // 2^64 bytes, and more
+    const ps::results_options options{.depth = depth, .host_slots = 1};
+    CHECK(ps::footprint(layout, options).device_bytes == std::numeric_limits<std::size_t>::max());
+    CHECK_THROWS_AS(
+        (ps::results<score, gated_device>{device, stream, layout, [](const auto&) {}, options}),
+        ps::out_of_memory);
+  }
+  CHECK(ps::footprint(layout, {.host_slots = 4}).host_bytes ==
+        std::numeric_limits<std::size_t>::max());
+  CHECK(says<ps::out_of_memory>(
+      [&] {
+        ps::results<score, gated_device>{
+            device, stream, layout, [](const auto&) {}, {.depth = 1, .host_slots = 4}};
+      },
+      {"pinned", "4 slots"}));
+}
+
 TEST_CASE("a trace has the way of each batch's results, and the loop's waits for a slot",
           "[transfer][results][promise:honest-19]") {
   ps::trace_recorder recorder;
@@ -432,6 +456,12 @@ TEST_CASE("what can't be taken says why", "[transfer][results][fault:consumers-1
   const std::vector<std::uint64_t> words(4);
   CHECK(says<ps::results_error>([&] { (void)out.take(batch_of(4, 3), words, {}); },
                                 {"3 samples", "4 tags"}));
+  auto second = out.take(batch_of(4));
+  auto third = out.take(batch_of(5));
+  // No other thread could end that wait.
+  CHECK(says<ps::leases_exhausted>([&] { (void)out.take(batch_of(6)); }, {"all 3 device slots"}));
+  second = {};
+  third = out.take(batch_of(6));
   out.close();
   CHECK(says<ps::results_error>([&] { (void)out.take(batch_of(5)); }, {"close"}));
   const auto refuses = [&](ps::results_options options,
@@ -466,6 +496,37 @@ TEST_CASE("a stop ends a take that waits", "[transfer][results][promise:bounded-
   CHECK(said);
   device.open_copies();
   out.finish();
+}
+
+TEST_CASE("a stop ends a finish that waits for a kept lease, and nothing is lost",
+          "[transfer][results][promise:bounded-7]") {
+  const gated_device device;
+  auto stream = device.make_stream();
+  std::stop_source stop;
+  std::vector<gated_batch> kept;
+  gated_results out{device,
+                    stream,
+                    10,
+                    [&](gated_batch& done) { kept.push_back(std::move(done)); },
+                    {.depth = 2, .host_slots = 1, .stop = stop.get_token()}};
+  out.take(batch_of(0)).send();
+  out.take(batch_of(1)).send();
+  std::atomic<long> loop{0};
+  std::atomic<bool> said{false};
+  std::jthread other{[&] {
+    loop = this_thread_number();
+    said = says<ps::cancelled>([&] { out.finish(); }, {"stop", "kept leases"});
+  }};
+  while (loop == 0) std::this_thread::yield();
+  wait_until_asleep(loop);
+  stop.request_stop();
+  other.join();
+  CHECK(said);
+  REQUIRE(kept.size() == 1);
+  kept.front() = {};
+  out.finish();
+  REQUIRE(kept.size() == 2);
+  CHECK(kept.back().number() == 1);
 }
 
 TEST_CASE("leases that consumers keep hold back the flow, and end it where they must not",
@@ -564,6 +625,29 @@ TEST_CASE("a device that fails on the way back names the batch, and nothing hang
     out.take(batch_of(1)).send();  // the flow goes on
     out.finish();
     CHECK(consumed == 2);
+  }
+  SECTION("record of the step, and the wait for it") {
+    const bool is_sent = GENERATE(true, false);
+    {
+      auto lost = out.take(batch_of(1));
+      const auto* const place = lost.data();
+      device.fail_record(0);
+      device.fail_stream_synchronize(0);
+      if (is_sent) {
+        CHECK(says<device_fault>([&] { lost.send(); }, {"record"}));
+      } else {
+        lost = {};
+      }
+      // The step may still write to the slot.
+      auto next = out.take(batch_of(2));
+      CHECK(next.data() != place);
+      CHECK(says<ps::leases_exhausted>([&] { (void)out.take(batch_of(3)); }, {"2 device slots"}));
+      next.send();
+    }
+    out.take(batch_of(3)).send();
+    out.finish();
+    CHECK(consumed == 3);
+    CHECK(out.stats().discarded == 1);
   }
 }
 

@@ -161,6 +161,13 @@ class cuda_device {
     stream.synchronize();
   }
 
+  /// Blocks until all work of this device is done, of whatever stream.
+  void synchronize() const {
+    const detail::scoped_context context{ordinal_};
+    const detail::scoped_relaxed_capture relaxed;
+    detail::cuda_wait("cudaDeviceSynchronize", [] { return cudaDeviceSynchronize(); });
+  }
+
   [[nodiscard]] bool is_complete(const event_type& event) const {
     const detail::scoped_context context{ordinal_};
     const detail::scoped_relaxed_capture relaxed;

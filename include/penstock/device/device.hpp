@@ -82,6 +82,7 @@ enum class stream_priority {
 /// Optional members:
 ///
 /// - `copy_to_device(to, from, bytes, stream)`: a `copy_async` from host memory;
+/// - `synchronize()`: waits for all work of the device; used where a stream can't be waited for;
 /// - `grouped_bytes`, a `static constexpr std::size_t`, of a device whose calls cost more than
 ///   small copies: batches of up to this many bytes in total share calls
 ///   (`transfer_options::tuning.group`);

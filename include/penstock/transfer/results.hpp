@@ -27,6 +27,7 @@
 #include <penstock/device/cpu_device.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/device/support/settle.hpp>
+#include <penstock/memory/available_memory.hpp>
 #include <penstock/memory/support/last_owner.hpp>
 #include <penstock/memory/support/slab.hpp>
 #include <penstock/observe/stats.hpp>
@@ -56,7 +57,7 @@ struct results_options {
   /// What happens when a slot could come free only by the end of a lease that a consumer has kept:
   /// `wait`, or `fail` with `leases_exhausted`, which is for leases that the loop's thread ends.
   held_action when_held = held_action::wait;
-  /// A request ends a wait for a slot with `cancelled`.
+  /// A request ends a wait for a slot or for a kept lease with `cancelled`.
   std::stop_token stop{};
   /// Records the loop's waits for a slot, the copies and the consumers, see `trace_recorder`; that
   /// of the transfer makes one picture of both. Null: nothing is recorded. As
@@ -129,8 +130,10 @@ class result_ring {
       : turns(device_slots, host_slots),
         device_(device),
         layout_(layout),
-        host_memory_(device, layout.bytes() * host_slots, memory_kind::pinned, layout.bytes()),
-        device_memory_(device, layout.bytes() * device_slots, memory_kind::device),
+        host_memory_(device, bytes_of_slots("pinned", layout.bytes(), host_slots),
+                     memory_kind::pinned, layout.bytes()),
+        device_memory_(device, bytes_of_slots("device", layout.bytes(), device_slots),
+                       memory_kind::device),
         copies_(device.make_stream()) {
     prepare(on_device, device_memory_, device_slots);
     prepare(on_host, host_memory_, host_slots);
@@ -256,7 +259,7 @@ void require_offsets(const batch_layout<Record>& layout, const std::byte* slab,
 }  // namespace detail
 
 /// A device slot for the results of one batch, which the step writes to: `get<"score">(slot)` is
-/// device memory, with whatever a batch of before has left in it. Move-only. `send` hands the
+/// device memory, which still has what an earlier batch left there. Move-only. `send` hands the
 /// results in; a slot that is destroyed without it is discarded, and its batch has no results. Used
 /// by the loop's thread.
 template <record_type Record, device Device>
@@ -308,8 +311,7 @@ class result_slot
     try {
       ring.note_computed(slot_, *stream_);
     } catch (...) {
-      detail::settle(ring.device(), *stream_);  // no event tells when the step is over
-      give_back(ring);
+      give_back_unmarked(ring);
       throw;
     }
     const bool is_in = ring.turns.hand_in(slot_);
@@ -332,13 +334,19 @@ class result_slot
     try {
       ring.note_computed(slot_, *stream_);  // the memory may go before the step is over
     } catch (...) {
-      detail::settle(ring.device(), *stream_);
+      return give_back_unmarked(ring);
     }
     give_back(ring);
   }
   void give_back(ring_type& ring) noexcept {
     ring.discarded.fetch_add(1, std::memory_order_relaxed);
     ring.turns.put_back(slot_);
+  }
+  /// No event tells when the step is over: it is waited for, and where the device refuses that as
+  /// well the slot is lost, since the step may still write to it.
+  void give_back_unmarked(ring_type& ring) noexcept {
+    if (detail::settle(ring.device(), *stream_)) return give_back(ring);
+    ring.discarded.fetch_add(1, std::memory_order_relaxed);
   }
 
   std::optional<stream_ref> stream_;
@@ -488,7 +496,8 @@ class results {
 
   /// A slot for the results of `batch`: a lease of a transfer's or a loader's batch, or its
   /// `batch_info`. Waits while all are on their way. Throws what a consumer or the device has
-  /// thrown; `cancelled` after a stop request; `leases_exhausted`, see `when_held`;
+  /// thrown; `cancelled` after a stop request; `leases_exhausted`, see `when_held`, and where the
+  /// loop has taken all slots and sent none;
   /// `results_error` for more samples than there is room for, for the batch that has got the last
   /// slot, and after `close`.
   template <class Batch = batch_info>
@@ -521,14 +530,22 @@ class results {
             stream_};
   }
 
-  /// Waits until all that was handed in has been consumed. Throws as `take`; more may be taken
+  /// Waits until all that was handed in has been consumed. Throws what a consumer or the device has
+  /// thrown; where consumers have kept leases of all host slots `leases_exhausted`, see `when_held`,
+  /// or `cancelled` after a stop request. Nothing is lost by these two, and more may be taken
   /// afterwards.
   void finish() {
-    const bool is_done = ring_->turns.finish(may_wait());
+    const std::stop_callback on_stop{options_.stop, [this]() noexcept { ring_->turns.wake(); }};
+    const bool is_done =
+        ring_->turns.finish([this] { return !may_wait() || options_.stop.stop_requested(); });
     rethrow();
-    if (!is_done) throw_held();
+    if (is_done) return;
+    if (!may_wait()) throw_held();
+    throw cancelled("cancelled: a stop was requested while kept leases held all host slots");
   }
-  /// Ends the flow: waits as `finish`, and ends the workers. Nothing is taken any more.
+  /// Ends the flow: waits until all that was handed in is consumed, and ends the workers. Nothing is
+  /// taken any more. Does not wait for leases that consumers have kept, as `finish` does: where
+  /// batches have no host slot for that reason they are lost, and it throws `leases_exhausted`.
   void close() { end(); }
 
   /// Which batch the exception belongs to that has ended the flow; nothing if none has. From any
@@ -613,6 +630,11 @@ class results {
       throw cancelled("cancelled: a stop was requested while all slots for results were in use");
     }
     if (why == held) throw_held();
+    if (why == all_taken) {
+      throw leases_exhausted(
+          detail::joined({"results: the loop has taken all ", options_.depth,
+                          " device slots: send or discard one, or raise depth"}));
+    }
     throw results_error("results: take after close");
   }
   [[noreturn]] void throw_held() const {
@@ -716,7 +738,7 @@ class results {
   std::atomic<std::int64_t> waited_{0};  // nanoseconds, as the next two
   std::atomic<std::int64_t> copying_{0};
   std::atomic<std::int64_t> consuming_{0};
-  std::atomic<bool> has_failed_{false};  // who sets it writes `error_`
+  std::atomic<bool> has_failed_{false};  // the thread that sets it writes `error_`
   std::exception_ptr error_;             // written before `failure_`, read after it
   detail::shared_value<std::optional<failure>> failure_;
   std::vector<std::shared_ptr<detail::trace_writer>> traces_;  // of the loop, and of each worker
@@ -729,8 +751,10 @@ template <record_type Record>
 [[nodiscard]] results_footprint footprint(const batch_layout<Record>& layout,
                                           const results_options& options) {
   const results_options all = detail::checked_results(options);
-  return {layout.bytes(), all.depth, all.depth * layout.bytes(), all.host_slots,
-          all.host_slots * layout.bytes()};
+  const auto bytes = [&](std::size_t slots) {
+    return static_cast<std::size_t>(detail::saturating_product(slots, layout.bytes()));
+  };
+  return {layout.bytes(), all.depth, bytes(all.depth), all.host_slots, bytes(all.host_slots)};
 }
 
 /// The batches of a range together with slots for their results: `joined(feed.epoch(0), out)`.

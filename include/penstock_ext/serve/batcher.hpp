@@ -6,12 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
 #include <stop_token>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -47,7 +45,8 @@ class request_memory {
   request_memory(const Device& device, const batch_layout<Record>& layout, std::size_t count)
       : device_(device),
         layout_(layout),
-        memory_(device, bytes_of(layout, count), memory_kind::pinned, layout.bytes()) {
+        memory_(device, bytes_of_slots("pinned", layout.bytes(), count), memory_kind::pinned,
+                layout.bytes()) {
     drained_.reserve(count);
     for (std::size_t slot = 0; slot < count; ++slot) {
       drained_.push_back(device.make_event(event_wait::by_host));
@@ -115,14 +114,6 @@ class request_memory {
     const std::size_t bytes = layout_.template sample_bytes<Index>();
     std::byte* const field = slab + layout_.template offset<Index>();
     std::memcpy(field + to * bytes, field + from * bytes, bytes);
-  }
-
-  static std::size_t bytes_of(const batch_layout<Record>& layout, std::size_t count) {
-    constexpr auto most = (std::numeric_limits<std::size_t>::max)();
-    if (layout.bytes() <= most / count) return layout.bytes() * count;
-    throw out_of_memory("pinned", most,
-                        std::to_string(count) + " slots of " + std::to_string(layout.bytes()) +
-                            " bytes are more than an address can count: lower depth or most");
   }
 
   Device device_;

@@ -18,6 +18,20 @@ bool settle(const Device& device, const StreamOrEvent& work) noexcept {
   }
 }
 
+/// Waits for all work of the device, where it can do that, for work whose stream can't be waited
+/// for. Returns whether the wait succeeded.
+template <class Device>
+bool settle_everything([[maybe_unused]] const Device& device) noexcept {
+  if constexpr (requires { device.synchronize(); }) {
+    try {
+      device.synchronize();
+      return true;
+    } catch (...) {  // as above
+    }
+  }
+  return false;
+}
+
 }  // namespace detail
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

@@ -3,9 +3,12 @@
 
 #include <concepts>
 #include <cstddef>
+#include <limits>
+#include <string_view>
 #include <utility>
 
 #include <penstock/core/checked.hpp>
+#include <penstock/core/support/joined.hpp>
 #include <penstock/device/cpu_device.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/memory/support/fresh_addresses.hpp>
@@ -29,6 +32,18 @@ concept pins_by_unit = requires(const D& d, void* data, std::size_t bytes, std::
   { d.allocate_pinned(bytes, unit) } -> std::same_as<pinned_block>;
   { d.deallocate_pinned(data, bytes, unit) } noexcept;
 };
+
+/// The bytes of `count` slots of `kind` memory, of so many bytes each. Throws `out_of_memory` where
+/// an address can't count them.
+[[nodiscard]] inline std::size_t bytes_of_slots(std::string_view kind, std::size_t slot_bytes,
+                                                std::size_t count) {
+  constexpr auto most = (std::numeric_limits<std::size_t>::max)();
+  if (slot_bytes <= most / count) return slot_bytes * count;
+  throw out_of_memory(kind, most,
+                      joined({count, " slots of ", slot_bytes,
+                              " bytes are more than an address can count: take fewer slots, or "
+                              "smaller batches"}));
+}
 
 /// One contiguous piece of memory, taken at construction and freed at destruction. Aligned to 256
 /// bytes at least. Move-only. The owner sees to it that nothing still uses it when it goes.

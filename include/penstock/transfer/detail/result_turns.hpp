@@ -34,7 +34,7 @@ class result_turns {
     std::uint32_t device_slot = 0;
     std::uint32_t host_slot = 0;
   };
-  enum class outcome { slot, failed, closed, stopped, held };
+  enum class outcome { slot, failed, closed, stopped, all_taken, held };
   /// What the loop gets.
   struct taken {
     outcome what = outcome::closed;
@@ -43,7 +43,7 @@ class result_turns {
   };
 
   /// So many slots, all free.
-  result_turns(std::size_t device_slots, std::size_t host_slots) {
+  result_turns(std::size_t device_slots, std::size_t host_slots) : device_slots_(device_slots) {
     fill(free_, device_slots);
     fill(free_host_, host_slots);
     handed_.reserve(device_slots);
@@ -55,8 +55,8 @@ class result_turns {
   /// @{
 
   /// Waits for a free device slot; ends early after a failure, after `close`, once `is_stopped()`
-  /// (`wake` has it asked again), and, unless `may_wait_for_leases`, where only the end of a lease
-  /// that its consumer has kept can free a slot.
+  /// (`wake` has it asked again), where the loop has taken all slots itself, and, unless
+  /// `may_wait_for_leases`, where only the end of a lease that its consumer has kept can free one.
   template <class IsStopped>
   [[nodiscard]] taken take(const IsStopped& is_stopped, bool may_wait_for_leases) {
     std::unique_lock lock{mutex_};
@@ -65,6 +65,7 @@ class result_turns {
       if (is_closed_) return outcome::closed;
       if (!free_.empty()) return outcome::slot;
       if (is_stopped()) return outcome::stopped;
+      if (taken_ == device_slots_) return outcome::all_taken;
       return outcome::held;
     };
     const auto is_over = [&] {
@@ -77,13 +78,17 @@ class result_turns {
       result.waited = std::chrono::steady_clock::now() - begin;
     }
     result.what = now();
-    if (result.what == outcome::slot) result.slot = pop(free_);
+    if (result.what == outcome::slot) {
+      result.slot = pop(free_);
+      ++taken_;
+    }
     return result;
   }
   /// A taken slot holds results: they leave it. False, and the slot is free, after a failure or
   /// `close`, when nobody would consume them.
   bool hand_in(std::uint32_t slot) noexcept {
     const std::lock_guard lock{mutex_};
+    --taken_;
     if (has_failed_ || is_closed_) {
       free_.push_back(slot);
       return false;
@@ -92,23 +97,27 @@ class result_turns {
     workers_.notify_one();
     return true;
   }
-  /// A taken slot is free again, and nothing leaves it.
+  /// A taken slot is free again, and nothing leaves it. A slot that is never put back nor handed in
+  /// stays taken.
   void put_back(std::uint32_t slot) noexcept {
     const std::lock_guard lock{mutex_};
+    --taken_;
     free_.push_back(slot);
     loop_.notify_all();
   }
-  /// Waits until all that was handed in is consumed, or something has failed. False, unless
-  /// `may_wait_for_leases`, where only the end of a lease that its consumer has kept would help.
-  bool finish(bool may_wait_for_leases) {
+  /// Waits until all that was handed in is consumed, or something has failed. False where only the
+  /// end of a lease that its consumer has kept would help, once `gives_up()` (`wake` has it asked
+  /// again).
+  template <class GivesUp>
+  bool finish(const GivesUp& gives_up) {
     std::unique_lock lock{mutex_};
     while (!has_failed_ && !is_idle()) {
-      if (!may_wait_for_leases && is_stuck()) return false;
+      if (is_stuck() && gives_up()) return false;
       loop_.wait(lock);
     }
     return true;
   }
-  /// Has a loop that waits ask `is_stopped` again. From any thread.
+  /// Has a loop that waits ask `is_stopped` or `gives_up` again. From any thread.
   void wake() noexcept {
     const std::lock_guard lock{mutex_};
     loop_.notify_all();
@@ -207,9 +216,11 @@ class result_turns {
     loop_.notify_all();
   }
 
+  const std::size_t device_slots_;
   std::mutex mutex_;  // guards all below
   std::condition_variable loop_;
   std::condition_variable workers_;
+  std::size_t taken_ = 0;                 // device slots that the loop has, or that are lost
   std::vector<std::uint32_t> free_;       // device slots
   std::vector<std::uint32_t> free_host_;  // host slots
   std::vector<std::uint32_t> handed_;     // device slots whose copy is not queued yet

@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -23,7 +22,6 @@
 #include <penstock/core/error.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/core/record.hpp>
-#include <penstock/core/support/joined.hpp>
 #include <penstock/core/support/value_bytes.hpp>
 #include <penstock/core/version.hpp>
 #include <penstock/device/device.hpp>
@@ -159,6 +157,12 @@ class refused_releases {
   /// Whether `rethrow` would throw.
   [[nodiscard]] bool any() const noexcept { return any_.load(std::memory_order_acquire); }
 
+  /// Whether a slot is lost.
+  [[nodiscard]] bool has_lost_slot() noexcept {
+    const std::lock_guard lock{mutex_};
+    return sticky_error_ != nullptr;
+  }
+
   /// Throws what was noted: once, or for good where a slot is lost.
   void rethrow() {
     if (!any()) return;
@@ -193,7 +197,8 @@ class slot_places {
         places_(std::make_unique<place[]>(most)),
         count_(count) {
     if (!has_memory) return;
-    first_.emplace(device, bytes_of(slot_bytes_, count), memory_kind::device, slot_bytes_);
+    first_.emplace(device, bytes_of_slots("device", slot_bytes_, count), memory_kind::device,
+                   slot_bytes_);
     more_.reserve(most - count);
     for (std::size_t slot = 0; slot < count; ++slot) {
       places_[slot] = {first_->slot(slot, slot_bytes_), {first_->addresses(), slot}};
@@ -251,15 +256,6 @@ class slot_places {
   }
 
  private:
-  static std::size_t bytes_of(std::size_t slot_bytes, std::size_t count) {
-    constexpr auto most = (std::numeric_limits<std::size_t>::max)();
-    if (slot_bytes <= most / count) return slot_bytes * count;
-    throw out_of_memory("device", most,
-                        joined({count, " slots of ", slot_bytes,
-                                " bytes are more than an address can count: lower depth or the "
-                                "size of a batch"}));
-  }
-
   struct place {
     std::byte* data = nullptr;
     [[no_unique_address]] typename slot_addresses<Device>::one address;
@@ -313,8 +309,7 @@ class device_ring {
               const transfer_options& options, bool in_host);
   device_ring(device_ring&&) = delete;
 
-  /// The memory goes: no copy may still write it, no kernel still read it.
-  virtual ~device_ring();
+  virtual ~device_ring() = default;
 
   /// The device whose memory it is.
   [[nodiscard]] const Device& device() const noexcept { return device_; }
@@ -432,6 +427,9 @@ class device_ring {
   /// With `holds_host`: gives it back at once.
   virtual void drop_host(std::size_t slot) noexcept = 0;
 
+  /// Waits for all copies and kernels that use the slots.
+  void settle_slots() noexcept;
+
   /// A stream that copies run on.
   struct filler {
     typename Device::stream_type stream;
@@ -494,9 +492,11 @@ device_ring<Device>::device_ring(const Device& device, std::size_t slot_bytes, s
 }
 
 template <device Device>
-device_ring<Device>::~device_ring() {
+void device_ring<Device>::settle_slots() noexcept {
   for (std::size_t slot = 0; slot < memory_.count(); ++slot) slots_[slot].settle_all(device_);
   settle(device_, ended_together_);
+  // No event tells when a lost slot is free, and its stream may be gone.
+  if (refused_.has_lost_slot()) settle_everything(device_);
 }
 
 template <device Device>
@@ -617,6 +617,9 @@ class device_slots : public device_ring<Device> {
         hosts_(in_host ? most : 0) {
     memory_.name_fields(layout_);
   }
+  /// The memory goes, and the host slots that lost slots still hold are refilled: no copy may still
+  /// write them, no kernel still read them.
+  ~device_slots() override { this->settle_slots(); }
 
   using base::data;
   using base::holds_host;
