@@ -464,7 +464,7 @@ class bulk_transfer {
     if (this != &other) {
       end();
       work_ = std::move(other.work_);
-      is_told_ = other.is_told_;
+      is_reported_ = other.is_reported_;
     }
     return *this;
   }
@@ -510,17 +510,17 @@ class bulk_transfer {
     if (work_ == nullptr) return nullptr;
     work_->join();
     if (work_->failure() == nullptr) return work_->all_copied();
-    is_told_ = true;
+    is_reported_ = true;
     std::rethrow_exception(work_->failure());
   }
   void end() noexcept {
     if (work_ == nullptr) return;
     work_->join();
     if (const auto* all = work_->all_copied()) detail::settle(work_->device(), *all);
-    if (work_->failure() != nullptr && !is_told_) tell();
+    if (work_->failure() != nullptr && !is_reported_) report();
     work_.reset();
   }
-  void tell() const noexcept {
+  void report() const noexcept {
     constexpr const char* line = "penstock: bulk transfer: an exception, not asked for: %s\n";
     try {
       std::rethrow_exception(work_->failure());
@@ -533,7 +533,7 @@ class bulk_transfer {
   }
 
   std::shared_ptr<work_type> work_;
-  bool is_told_ = false;
+  bool is_reported_ = false;
 };
 
 /// Memory for bulk transfers, one after the other: page-locked pieces, taken at construction, and
@@ -546,7 +546,7 @@ class bulk_copier {
   using device_type = Device;
   /// A stream of the device.
   using stream_ref = typename Device::stream_ref;
-  /// What a copy on its way is.
+  /// The handle of a transfer.
   using transfer_type = bulk_transfer<Device>;
 
   /// Throws `option_error`, `pinned_budget_exceeded`, `out_of_memory`, and what the device throws.

@@ -647,13 +647,13 @@ class results {
   /// Throws what has ended the flow, if something has. After that no worker writes `error_`.
   void rethrow() {
     if (!failure_.load()) return;
-    is_told_ = true;
+    is_reported_ = true;
     std::rethrow_exception(error_);
   }
   void end() {
     ring_->turns.close();
     pool_.stop();
-    if (failure_.load() && !is_told_) rethrow();
+    if (failure_.load() && !is_reported_) rethrow();
   }
 
   /// Ends the flow by the exception that is being handled, unless one has ended it.
@@ -732,7 +732,7 @@ class results {
   consumer_type consume_;
   std::shared_ptr<ring_type> ring_;
   std::optional<last_taken> last_;  // of the loop's thread
-  bool is_told_ = false;            // likewise
+  bool is_reported_ = false;        // likewise
   std::atomic<std::uint64_t> taken_{0};
   std::atomic<std::uint64_t> consumed_{0};
   std::atomic<std::int64_t> waited_{0};  // nanoseconds, as the next two
