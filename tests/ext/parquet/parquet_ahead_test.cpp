@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
-// Which bytes of Parquet files the system is asked to read ahead: its posix_fadvise is replaced in
-// this program by one that writes down what it was asked for.
+// Which bytes of Parquet files the system is asked to read, ahead or now: its posix_fadvise and its
+// pread are replaced in this program by ones that write down what they were asked for.
 #include <penstock_ext/table/parquet/detail/parquet_groups.hpp>
 
 #include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -46,6 +48,11 @@ asked_log& asked() {
   return log;
 }
 
+asked_log& read_now() {
+  static asked_log log;
+  return log;
+}
+
 }  // namespace
 
 extern "C" int posix_fadvise(int, ::off_t offset, ::off_t bytes,
@@ -54,6 +61,14 @@ extern "C" int posix_fadvise(int, ::off_t offset, ::off_t bytes,
   asked().ranges.emplace_back(static_cast<std::uint64_t>(offset),
                               static_cast<std::uint64_t>(bytes));
   return 0;
+}
+
+extern "C" ::ssize_t pread(int file, void* out, std::size_t bytes, ::off_t offset) {
+  {
+    const std::lock_guard lock{read_now().mutex};
+    read_now().ranges.emplace_back(static_cast<std::uint64_t>(offset), bytes);
+  }
+  return ::syscall(SYS_pread64, file, out, bytes, offset);
 }
 
 namespace {
@@ -149,4 +164,34 @@ TEST_CASE("a footer that names places outside of its file is asked for nothing t
   REQUIRE(test::with_footer(path, static_cast<std::int64_t>(chunk.bytes), 1'000'000'000) > 0);
   const ps::detail::parquet_file after{path};
   CHECK(after.chunks(0, {0}).empty());
+}
+
+TEST_CASE("columns of a row group that lie near each other are one read", "[parquet]") {
+  const test::temp_dir dir;
+  const auto reads = [&](const std::string& path, std::uint64_t row) {
+    const ps::parquet_dataset<labelled> data{path};
+    (void)read_now().taken();
+    auto batch = test::read_batch(data, {row, row + 1});
+    CHECK(test::values<"label">(batch) ==
+          std::vector{static_cast<std::int64_t>(row), static_cast<std::int64_t>(row + 1)});
+    CHECK(batch.get<"x">()(1) == static_cast<float>(row + 1));
+    return read_now().taken();
+  };
+  const std::string near = test::written(dir.path("near.parquet"), three_columns(40), 10);
+  const auto whole = ps::detail::parquet_file{near}.chunks(2, {0, 2});
+  CHECK(reads(near, 23) ==
+        std::vector{
+            asked_range{whole[0].offset, whole[1].offset + whole[1].bytes - whole[0].offset}});
+  // 16 KiB and more that nobody asked for are left alone.
+  const auto apart = test::structs(
+      "", {test::numbers("x", "f", test::counted<float>(4)),
+           test::strings("text", "u", std::vector<std::string>(4, std::string(1U << 15U, 'a'))),
+           test::numbers("label", "l", test::counted<std::int64_t>(4))});
+  const auto plain = parquet::WriterProperties::Builder{}.disable_dictionary()->build();
+  const std::string far = test::written(dir.path("far.parquet"), apart, 4, plain);
+  std::vector<asked_range> each;
+  for (const auto& chunk : ps::detail::parquet_file{far}.chunks(0, {0, 2})) {
+    each.emplace_back(chunk.offset, chunk.bytes);
+  }
+  CHECK(reads(far, 1) == each);
 }

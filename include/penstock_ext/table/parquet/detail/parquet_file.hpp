@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -59,22 +60,42 @@ class parquet_failure final : public ::arrow::StatusDetail {
   std::exception_ptr problem_;
 };
 
+/// Where a column of a row group lies in its file, compressed.
+struct parquet_chunk {
+  std::uint64_t offset;
+  std::uint64_t bytes;
+};
+
 /// A file as Arrow reads it: one that can't be read, was written to or cut has another error
 /// than one whose content is damaged. Reads are bounded by the file, whatever is in its footer.
-/// `ReadAt` is thread-safe; the members that move a position are not.
+/// Several can read one open file, each by one thread at a time.
 class parquet_input final : public ::arrow::io::RandomAccessFile {
  public:
-  /// Opens the regular file `path`. Throws `file_unreadable`.
-  explicit parquet_input(const std::string& path) : file_(path) {
+  /// Reads `file`, which is open.
+  explicit parquet_input(std::shared_ptr<const shard_file> file) : file_(std::move(file)) {
     set_mode(::arrow::io::FileMode::READ);
   }
 
-  /// Has the system read ahead, if it can.
-  void prefetch(std::uint64_t offset, std::uint64_t bytes) const noexcept {
-    file_.prefetch(offset, bytes);
+  /// Reads `chunks` in few requests, and holds them for `ReadAt` in place of those before.
+  ::arrow::Status hold(std::vector<parquet_chunk> chunks) {
+    held_.clear();
+    std::sort(chunks.begin(), chunks.end(),
+              [](const parquet_chunk& a, const parquet_chunk& b) { return a.offset < b.offset; });
+    for (std::size_t i = 0; i < chunks.size();) {
+      const std::uint64_t begin = chunks[i].offset;
+      std::uint64_t end = begin;
+      for (; i < chunks.size() && (chunks[i].offset <= end || chunks[i].offset - end <= most_gap);
+           ++i) {
+        end = (std::max)(end, chunks[i].offset + chunks[i].bytes);
+      }
+      auto read = ReadAt(static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end - begin));
+      if (!read.ok()) return read.status();
+      held_.emplace_back(static_cast<std::int64_t>(begin), std::move(*read));
+    }
+    return ::arrow::Status::OK();
   }
-  /// How long it was when it was opened.
-  [[nodiscard]] std::uint64_t bytes() const noexcept { return file_.size(); }
+  /// Gives back what it holds.
+  void drop() noexcept { held_.clear(); }
 
   using RandomAccessFile::ReadAt;
 
@@ -86,18 +107,24 @@ class parquet_input final : public ::arrow::io::RandomAccessFile {
     if (position < 0 || bytes < 0) return ::arrow::Status::Invalid("a place below 0");
     const std::int64_t count = room(position, bytes);
     try {
-      file_.read_unchanged(static_cast<std::uint64_t>(position),
-                           {static_cast<std::byte*>(out), static_cast<std::size_t>(count)});
+      file_->read_unchanged(static_cast<std::uint64_t>(position),
+                            {static_cast<std::byte*>(out), static_cast<std::size_t>(count)});
       return count;
     } catch (const file_error& problem) {
       return ::arrow::Status::IOError(problem.what())
           .WithDetail(std::make_shared<parquet_failure>());
     }
   }
-  /// Bytes from `position` on, in a buffer of their own.
+  /// Bytes from `position` on: a part of what is held, or a buffer of their own.
   ::arrow::Result<std::shared_ptr<::arrow::Buffer>> ReadAt(std::int64_t position,
                                                            std::int64_t bytes) override {
     if (position < 0 || bytes < 0) return ::arrow::Status::Invalid("a place below 0");
+    for (const auto& [begin, held] : held_) {
+      if (position < begin || position - begin > held->size()) continue;
+      if (bytes <= held->size() - (position - begin)) {
+        return ::arrow::SliceBuffer(held, position - begin, bytes);
+      }
+    }
     auto made = ::arrow::AllocateBuffer(room(position, bytes));
     if (!made.ok()) return made.status();
     std::shared_ptr<::arrow::Buffer> buffer = std::move(*made);
@@ -132,15 +159,19 @@ class parquet_input final : public ::arrow::io::RandomAccessFile {
   bool closed() const override { return false; }
 
  private:
+  // Bytes that nobody asks for, up to which one request costs less than two.
+  static constexpr std::uint64_t most_gap = std::uint64_t{1} << 14U;
+
   [[nodiscard]] std::int64_t size() const noexcept {
-    return static_cast<std::int64_t>(file_.size());
+    return static_cast<std::int64_t>(file_->size());
   }
   // How many bytes there are from `position` on, `bytes` at most.
   [[nodiscard]] std::int64_t room(std::int64_t position, std::int64_t bytes) const noexcept {
     return (std::min)(bytes, (std::max)(size() - position, std::int64_t{0}));
   }
 
-  shard_file file_;
+  std::shared_ptr<const shard_file> file_;
+  std::vector<std::pair<std::int64_t, std::shared_ptr<::arrow::Buffer>>> held_;  // from where on
   std::int64_t position_ = 0;
 };
 
@@ -152,29 +183,26 @@ struct parquet_group {
   std::uint64_t first_row;  // in the file
 };
 
-/// Where a column of a row group lies in its file, compressed.
-struct parquet_chunk {
-  std::uint64_t offset;
-  std::uint64_t bytes;
-};
-
 /// A Parquet file: its type, and its row groups one by one. All members but the constructor are
-/// thread-safe: each decoding has a reader of its own, over one descriptor and one footer.
+/// thread-safe: each decoding has a reader of its own, over one descriptor and one footer. Readers
+/// are kept for the next decoding, as many as there were at a time.
 class parquet_file {
  public:
   /// Opens it and reads its footer; with `verify`, decoding compares pages with their sums.
   /// Throws `file_unreadable`, `file_changed`, and `file_corrupt` for what is no Parquet file.
   explicit parquet_file(std::string path, bool verify = false)
-      : path_(std::move(path)), file_(std::make_shared<parquet_input>(path_)), verify_(verify) {
+      : path_(std::move(path)), file_(std::make_shared<shard_file>(path_)), verify_(verify) {
     guarded("the footer of a Parquet file", [&] {
-      metadata_ = parquet::ReadMetaData(file_);
-      const auto reader = make_reader();
+      metadata_ = parquet::ReadMetaData(std::make_shared<parquet_input>(file_));
+      auto first = make_reader();
+      const auto& reader = first.decoder;
       std::shared_ptr<::arrow::Schema> schema;
       require(reader->GetSchema(&schema), "the types of a Parquet file");
       require(::arrow::ExportSchema(*schema, schema_.address()), "types that Arrow can hand over");
       for (const auto& column : reader->manifest().schema_fields) {
         add_leaves(column, leaves_.emplace_back());
       }
+      idle_->readers.push_back(std::move(first));
     });
   }
 
@@ -212,19 +240,7 @@ class parquet_file {
   /// is not in the file.
   [[nodiscard]] std::vector<parquet_chunk> chunks(int number,
                                                   const std::vector<std::size_t>& columns) const {
-    std::vector<parquet_chunk> all;
-    guarded("the columns of " + name_of(number), [&] {
-      const auto group = metadata_->RowGroup(number);
-      for (const int leaf : leaves_of(columns)) {
-        const auto chunk = group->ColumnChunk(leaf);
-        const std::int64_t offset = begin_of(*chunk);
-        const std::int64_t bytes = chunk->total_compressed_size();
-        const auto end = static_cast<std::int64_t>(file_->bytes());
-        if (offset < 0 || bytes <= 0 || offset > end || bytes > end - offset) continue;
-        all.push_back({static_cast<std::uint64_t>(offset), static_cast<std::uint64_t>(bytes)});
-      }
-    });
-    return all;
+    return chunks_of(number, leaves_of(columns));
   }
   /// Has the system read a chunk ahead, if it can.
   void prefetch(const parquet_chunk& chunk) const noexcept {
@@ -283,17 +299,57 @@ class parquet_file {
     }
   }
 
-  [[nodiscard]] std::unique_ptr<parquet::arrow::FileReader> make_reader() const {
+  struct group_reader {
+    std::shared_ptr<parquet_input> input;
+    std::unique_ptr<parquet::arrow::FileReader> decoder;
+  };
+  struct idle_readers {
+    std::mutex mutex;
+    std::vector<group_reader> readers;
+  };
+
+  [[nodiscard]] std::vector<parquet_chunk> chunks_of(int number,
+                                                     const std::vector<int>& leaves) const {
+    std::vector<parquet_chunk> all;
+    guarded("the columns of " + name_of(number), [&] {
+      const auto group = metadata_->RowGroup(number);
+      for (const int leaf : leaves) {
+        const auto chunk = group->ColumnChunk(leaf);
+        const std::int64_t offset = begin_of(*chunk);
+        const std::int64_t bytes = chunk->total_compressed_size();
+        const auto end = static_cast<std::int64_t>(file_->size());
+        if (offset < 0 || bytes <= 0 || offset > end || bytes > end - offset) continue;
+        all.push_back({static_cast<std::uint64_t>(offset), static_cast<std::uint64_t>(bytes)});
+      }
+    });
+    return all;
+  }
+
+  [[nodiscard]] group_reader make_reader() const {
+    auto input = std::make_shared<parquet_input>(file_);
     parquet::arrow::FileReaderBuilder builder;
     parquet::ReaderProperties pages = parquet::default_reader_properties();
     pages.set_page_checksum_verification(verify_);
-    require(builder.Open(file_, pages, metadata_), "a Parquet file");
+    require(builder.Open(input, pages, metadata_), "a Parquet file");
     parquet::ArrowReaderProperties how;
     how.set_use_threads(false);  // the workers are ours
     how.set_pre_buffer(false);
-    std::unique_ptr<parquet::arrow::FileReader> reader;
-    require(builder.properties(how)->Build(&reader), "a Parquet file");
-    return reader;
+    std::unique_ptr<parquet::arrow::FileReader> decoder;
+    require(builder.properties(how)->Build(&decoder), "a Parquet file");
+    return {std::move(input), std::move(decoder)};
+  }
+
+  // One that is idle, or a new one: what it knows of all columns takes longer than a row group.
+  [[nodiscard]] group_reader take_reader() const {
+    {
+      const std::lock_guard lock{idle_->mutex};
+      if (!idle_->readers.empty()) {
+        group_reader taken = std::move(idle_->readers.back());
+        idle_->readers.pop_back();
+        return taken;
+      }
+    }
+    return make_reader();
   }
 
   // As Arrow 24 has it, and as those before it.
@@ -325,7 +381,14 @@ class parquet_file {
                                                             const std::vector<int>& leaves) const {
     const auto read = [&](const std::vector<int>& some) {
       std::shared_ptr<::arrow::Table> table;
-      guarded(name_of(number), [&] { table = read_group(*make_reader(), number, some); });
+      guarded(name_of(number), [&] {
+        group_reader own = take_reader();
+        require(own.input->hold(chunks_of(number, some)), name_of(number));
+        table = read_group(*own.decoder, number, some);
+        own.input->drop();
+        const std::lock_guard lock{idle_->mutex};
+        idle_->readers.push_back(std::move(own));
+      });
       return table;
     };
     try {
@@ -361,11 +424,12 @@ class parquet_file {
   }
 
   std::string path_;
-  std::shared_ptr<parquet_input> file_;
+  std::shared_ptr<const shard_file> file_;
   bool verify_;
   std::shared_ptr<parquet::FileMetaData> metadata_;
   arrow_schema schema_;
   std::vector<std::vector<int>> leaves_;  // of each column, as Parquet counts
+  std::unique_ptr<idle_readers> idle_ = std::make_unique<idle_readers>();
 };
 
 }  // namespace detail
