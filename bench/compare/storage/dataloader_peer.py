@@ -85,10 +85,9 @@ def main(folder, name, workers, warm, epochs):
     if row.ending == "parquet":
         loader = DataLoader(Groups(row, files), batch_size=None, **common)
     else:
-        loader = DataLoader(
-            Files(row, files), batch_size=row.batch, shuffle=True, drop_last=True, collate_fn=list
-            if row.ending == "npz" else None, **common
-        )
+        collate = list if row.ending == "npz" else None  # which differ in length
+        common.update(batch_size=row.batch, shuffle=True, drop_last=True, collate_fn=collate)
+        loader = DataLoader(Files(row, files), **common)
     samples, busy, begin = 0, 0.0, None
     for epoch in range(warm + epochs):
         for batch in loader:

@@ -8,12 +8,13 @@ Prints {"utilisation": ..., "samples": ..., "samples_per_second": ...}, the firs
 them: each epoch without its first step, the nominal time of a step; the mean of the epochs with all steps.
 Exits with 77 where dlio-benchmark is not installed. Its reader decodes a jpeg file by Pillow.
 
-Two things are changed. It imports TensorFlow for a profiler that is not used here: an empty module stands in for
-it where it is missing, and for DALI. For each sample it writes down the list of all files, for a message that is
+Two things are changed. It imports TensorFlow for a profiler and DALI for a loader that are not used here: where
+they are missing, mocks stand in for them. For each sample it writes down the list of all files, for a message that is
 not shown: that list has a short text here, as it would measure that and no reading where files are many.
 """
 
 import contextlib
+import importlib
 import json
 import os
 import sys
@@ -80,7 +81,10 @@ def run(folder, name, workers, warm, epochs):
     os.environ["DFTRACER_ENABLE"] = "0"  # traces of every call otherwise
     epochs = int(warm) + int(epochs)
     for module in ("tensorflow", "nvidia.dali", "nvidia.dali.fn", "nvidia.dali.pipeline", "nvidia.dali.types"):
-        sys.modules.setdefault(module, mock.MagicMock())
+        try:
+            importlib.import_module(module)
+        except ImportError:
+            sys.modules[module] = mock.MagicMock()
     try:
         from dlio_benchmark.main import main
     except ImportError as error:
