@@ -1,53 +1,100 @@
 # SPDX-License-Identifier: BSL-1.0
-"""One row as DLIO's own loader reads it: PyTorch's DataLoader over a dataset that loads arrays by numpy.
+"""One row by PyTorch's DataLoader: files by numpy or Pillow, as DLIO's readers have them, Parquet by pyarrow.
 
-    python3 dataloader_peer.py FOLDER ROW WORKERS [EPOCHS]    prints {"utilisation": ..., "samples": ..., "seconds": ...}
+    python3 dataloader_peer.py FOLDER ROW WORKERS WARM_EPOCHS EPOCHS
+
+Prints {"utilisation": ..., "samples": ..., "seconds": ...}. WARM_EPOCHS, or the first step if there are none, are
+not counted. Exits with 77 where torch is not installed.
+
+Row groups of Parquet files are shuffled, and not the rows within.
 """
 
 import json
+import random
 import sys
 import time
 
 import numpy as np
-import torch
-from torch.utils.data import DataLoader, Dataset
 
-from workloads import WORKLOADS, paths
+try:
+    import torch
+    from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+except ImportError as error:
+    print(f"no torch here: {error}", file=sys.stderr)
+    sys.exit(77)
+
+from workloads import DLRM_READ, WORKLOADS, paths
 
 
-class Arrays(Dataset):
-    """A sample is a line of a file. A file of one sample is read whole, as DLIO's npy reader does."""
-
-    def __init__(self, folder, name):
-        self.row, self.files = WORKLOADS[name], [str(path) for path in paths(folder, name)]
+class Files(Dataset):
+    def __init__(self, row, files):
+        self.row, self.files = row, files
 
     def __len__(self):
-        return self.row.files * self.row.samples_a_file
+        return len(self.files)
 
     def __getitem__(self, index):
-        file, line = divmod(index, self.row.samples_a_file)
-        if self.row.samples_a_file == 1:
-            return torch.from_numpy(np.load(self.files[file])[0])
-        return torch.from_numpy(np.array(np.load(self.files[file], mmap_mode="r")[line]))
+        if self.row.kind == "pictures":
+            from PIL import Image
+
+            with Image.open(self.files[index]) as picture:
+                resized = picture.convert("RGB").resize((800, 800), Image.BILINEAR)
+            return torch.from_numpy(np.array(resized))
+        if self.row.ending == "npz":
+            return torch.from_numpy(np.load(self.files[index])["x"])
+        return torch.from_numpy(np.fromfile(self.files[index], np.uint8))
 
 
-def main(folder, name, workers, epochs=0):
-    row = WORKLOADS[name]
-    loader = DataLoader(
-        Arrays(folder, name),
-        batch_size=row.batch,
-        shuffle=True,
-        num_workers=int(workers),
-        persistent_workers=True,
-        drop_last=True,
-    )
+class Groups(IterableDataset):
+    """Batches: a worker takes every other row group in an order that changes with the epoch."""
+
+    def __init__(self, row, files):
+        self.row, self.files, self.epoch = row, files, 0
+
+    def rows(self):
+        import pyarrow.parquet as pq
+
+        files = [pq.ParquetFile(file) for file in self.files]
+        groups = [(file, group) for file in files for group in range(file.num_row_groups)]
+        self.epoch += 1
+        random.Random(self.epoch).shuffle(groups)
+        worker = get_worker_info()
+        columns = ["image"] if self.row.kind == "blobs" else [f"c{column}" for column in range(DLRM_READ)]
+        for file, group in groups[worker.id :: worker.num_workers]:
+            table = file.read_row_group(group, columns, use_threads=False)
+            if self.row.kind == "blobs":
+                yield np.stack([np.frombuffer(blob.as_buffer(), np.uint8) for blob in table["image"]])
+            else:
+                yield np.column_stack([column.to_numpy() for column in table.columns])
+
+    def __iter__(self):
+        held, count = [], 0
+        for rows in self.rows():
+            held.append(rows)
+            count += len(rows)
+            while count >= self.row.batch:
+                together = np.concatenate(held)
+                yield torch.from_numpy(together[: self.row.batch])
+                held, count = [together[self.row.batch :]], count - self.row.batch
+
+
+def main(folder, name, workers, warm, epochs):
+    row, files = WORKLOADS[name], [str(path) for path in paths(folder, name)]
+    workers, warm, epochs = int(workers), int(warm), int(epochs)
+    common = {"num_workers": workers, "persistent_workers": True}
+    if row.ending == "parquet":
+        loader = DataLoader(Groups(row, files), batch_size=None, **common)
+    else:
+        collate = list if row.ending == "npz" else None  # which differ in length
+        common.update(batch_size=row.batch, shuffle=True, drop_last=True, collate_fn=collate)
+        loader = DataLoader(Files(row, files), **common)
     samples, busy, begin = 0, 0.0, None
-    for _ in range(int(epochs) or row.epochs):
+    for epoch in range(warm + epochs):
         for batch in loader:
             step = time.perf_counter()
             time.sleep(row.step)
             now = time.perf_counter()
-            if begin is None:  # the first step is not counted
+            if begin is None or epoch < warm:
                 begin = now
                 continue
             busy += now - step

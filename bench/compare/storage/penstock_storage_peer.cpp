@@ -1,98 +1,276 @@
 // SPDX-License-Identifier: BSL-1.0
 // One row of storage.py by penstock: batches for an accelerator that is a sleep.
 //
-//   penstock_storage_peer SAMPLE_BYTES BATCH STEP_SECONDS EPOCHS WORKERS FILE.npy...
+//   penstock_storage_peer KIND BATCH STEP_SECONDS WARM_EPOCHS EPOCHS WORKERS FILE...
 //
-// Prints {"utilisation": ..., "samples": ..., "seconds": ...}; the first step is not counted.
+// KIND: files (their bytes as they are), pictures (decoded, 800 x 800), blobs (the column "image" of
+// Parquet files), columns (40 of them, c0 to c39), or loop: no penstock, threads that read files.
+// A STEP of 0 measures what the loader can do. Prints a JSON object for storage.py. WARM_EPOCHS, or
+// the first step if there are none, are not counted.
 
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
+#include <limits>
+#include <memory>
+#include <optional>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
-#include <penstock/data/chunk_context.hpp>
+#include <penstock/observe/diagnose.hpp>
+#include <penstock/order/block_shuffled.hpp>
 #include <penstock/penstock.hpp>
-#include <penstock_ext/files/npy_dataset.hpp>
+#include <penstock_ext/files/bulk_file.hpp>
+
+#ifdef PENSTOCK_STORAGE_JPEG
+#include <penstock_ext/blob/blob_list.hpp>
+#include <penstock_ext/image/crop.hpp>
+#include <penstock_ext/image/decode.hpp>
+#include <penstock_ext/image/jpeg/jpeg.hpp>
+#endif
+#ifdef PENSTOCK_STORAGE_PARQUET
+#include <penstock_ext/table/parquet/parquet_blobs.hpp>
+#include <penstock_ext/table/parquet/parquet_dataset.hpp>
+#endif
 
 namespace {
 
 namespace ps = penstock;
 
-using bytes_of_file = ps::record<ps::field<"bytes", std::uint8_t, ps::dyn>>;
+using bytes_of_sample = ps::record<ps::field<"bytes", std::uint8_t, ps::ragged>>;
 
-// Files of equally many samples, one after the other.
-class arrays {
+struct wanted {
+  std::string kind;
+  std::size_t batch;
+  std::chrono::duration<double> step;
+  std::uint64_t warm_epochs;
+  std::uint64_t epochs;
+  std::size_t workers;
+  std::vector<std::string> files;
+};
+
+double cpu_seconds() {
+  rusage used{};
+  getrusage(RUSAGE_SELF, &used);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
+  return seconds(used.ru_utime) + seconds(used.ru_stime);
+}
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::string quoted(const std::string& text) {
+  std::string all = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') all += '\\';
+    all += c;
+  }
+  return all + '"';
+}
+
+void print(double busy, std::size_t samples, double seconds, double cpu, const std::string& said) {
+  std::printf(
+      R"({"utilisation": %.6f, "samples": %zu, "seconds": %.6f, "cpu_seconds": %.6f, "verdict": %s})"
+      "\n",
+      busy / seconds, samples, seconds, cpu, quoted(said).c_str());
+}
+
+// Each sample is a file, opened and read at each turn, straight into its place in the batch.
+class whole_files {
  public:
-  using record_type = bytes_of_file;
+  using record_type = bytes_of_sample;
 
-  explicit arrays(const std::vector<std::string>& paths) {
-    for (const std::string& path : paths) files_.emplace_back(path);
+  explicit whole_files(std::vector<std::string> paths) : paths_(std::move(paths)) {
+    for (const std::string& path : paths_) lengths_.push_back(std::filesystem::file_size(path));
   }
 
-  [[nodiscard]] std::uint64_t size() const { return files_.size() * files_.front().size(); }
-  [[nodiscard]] ps::record_extents<record_type> extents() const { return files_.front().extents(); }
-  void read_chunk(std::span<const std::uint64_t> indices, ps::batch_view<record_type> out,
-                  const ps::chunk_context& context) const {
-    const std::uint64_t lines = files_.front().size();
-    for (std::size_t i = 0; i < indices.size(); ++i) {
-      const std::uint64_t line = indices[i] % lines;
-      files_[static_cast<std::size_t>(indices[i] / lines)].read_chunk({&line, 1}, out.subrun(i, 1),
-                                                                      context.subrun(i, 1));
-    }
+  [[nodiscard]] std::uint64_t size() const { return paths_.size(); }
+  [[nodiscard]] ps::record_extents<record_type> extents() const {
+    return {{.longest = *std::max_element(lengths_.begin(), lengths_.end())}};
+  }
+  [[nodiscard]] std::uint64_t length(std::uint64_t index) const { return lengths_[index]; }
+  void read(std::uint64_t index, ps::sample<record_type> out) const {
+    const auto bytes = ps::get<"bytes">(out).flat();
+    ps::bulk_file_source{paths_[index]}.read(0, std::as_writable_bytes(std::span{bytes}));
   }
 
  private:
-  std::vector<ps::npy_dataset<bytes_of_file>> files_;
+  std::vector<std::string> paths_;
+  std::vector<std::size_t> lengths_;
 };
 
-double seconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
-void run(const std::vector<std::string>& words) {
-  const std::size_t batch_size = std::stoul(words[1]);
-  const std::chrono::duration<double> step{std::stod(words[2])};
-  ps::loader loader{arrays{{words.begin() + 5, words.end()}},
-                    ps::shuffled{.seed = 1},
-                    {.batch_size = batch_size,
-                     .workers = std::stoul(words[4]),
-                     .last_batch = ps::partial_batch::drop}};
+template <class Data, class Order>
+void run(Data data, const Order& order, const wanted& asked) {
+  const std::uint64_t batches = data.size() / asked.batch;  // of an epoch
+  ps::loader loader{std::move(data),
+                    order,
+                    {.batch_size = asked.batch,
+                     .workers = asked.workers,
+                     .prefetch = 2,
+                     .last_batch = ps::partial_batch::drop,
+                     .memory = {.budget = ps::memory_budget::share(0.8)}}};
+  const std::uint64_t left_out = (std::max)(batches * asked.warm_epochs, std::uint64_t{1});
+  std::uint64_t number = 0;
   std::size_t samples = 0;
   double busy = 0;
-  bool is_first = true;
-  std::chrono::steady_clock::time_point begin;
-  for (auto& batch : loader.epochs(0, std::stoul(words[3]))) {
-    if (ps::get<"bytes">(batch)[0].size() != std::stoul(words[0])) std::terminate();
-    const auto start = std::chrono::steady_clock::now();
-    std::this_thread::sleep_for(step);
-    if (is_first) {
-      is_first = false;
-      begin = std::chrono::steady_clock::now();
+  double begin = 0;
+  double cpu = 0;
+  std::optional<ps::loader_stats> before;
+  for (auto& batch : loader.epochs(0, asked.warm_epochs + asked.epochs)) {
+    const double start = now();
+    if (asked.step.count() > 0) std::this_thread::sleep_for(asked.step);
+    if (++number < left_out) continue;
+    if (number == left_out) {
+      before = loader.stats();
+      cpu = cpu_seconds();
+      begin = now();
       continue;
     }
-    busy += seconds_since(start);
+    busy += now() - start;
     samples += batch.size();
   }
-  const double seconds = seconds_since(begin);
-  std::printf("{\"utilisation\": %.6f, \"samples\": %zu, \"seconds\": %.6f}\n", busy / seconds,
-              samples, seconds);
+  const double seconds = now() - begin;
+  print(busy, samples, seconds, cpu_seconds() - cpu,
+        ps::diagnose(before.value(), loader.stats()).sentence);
+}
+
+// The floor: threads that take the next file each and read it into memory of their own, which is
+// of the kind that the loader's slots have.
+void loop(const wanted& asked) {
+  const ps::cpu_device device;
+  const std::size_t count = asked.files.size();
+  std::size_t longest = 0;
+  for (const std::string& path : asked.files) {
+    longest = (std::max)(longest, static_cast<std::size_t>(std::filesystem::file_size(path)));
+  }
+  std::vector<std::byte*> memory(asked.workers);
+  for (std::byte*& one : memory) {
+    one = static_cast<std::byte*>(device.allocate_pageable(longest));  // until the process ends
+  }
+  std::atomic<std::size_t> next{0};
+  const double cpu = cpu_seconds();
+  const double begin = now();
+  std::vector<std::jthread> threads;
+  for (std::byte* const one : memory) {
+    threads.emplace_back([&, out = std::span{one, longest}] {
+      for (std::size_t at = 0; (at = next.fetch_add(1)) < count * asked.epochs;) {
+        const int file = ::open(asked.files[at % count].c_str(), O_RDONLY | O_CLOEXEC);
+        std::size_t filled = 0;
+        for (ssize_t got = 1; got > 0; filled += static_cast<std::size_t>(got)) {
+          got = (std::max)(::read(file, out.data() + filled, out.size() - filled), ssize_t{0});
+        }
+        ::close(file);
+        if (filled == 0) std::terminate();
+      }
+    });
+  }
+  threads.clear();
+  print(0, count * asked.epochs, now() - begin, cpu_seconds() - cpu, "");
+}
+
+#ifdef PENSTOCK_STORAGE_PARQUET
+// Rows of a binary column, copied into the batch.
+class blob_rows {
+ public:
+  using record_type = bytes_of_sample;
+
+  explicit blob_rows(const std::vector<std::string>& paths)
+      : blobs_(paths, {.columns = {.blob = "image"}}) {
+    ps::blob_buffer buffer;
+    length_ = blobs_.bytes(0, buffer).size();
+  }
+
+  [[nodiscard]] std::uint64_t block() const { return blobs_.block(); }
+  [[nodiscard]] std::uint64_t size() const { return blobs_.size(); }
+  [[nodiscard]] ps::record_extents<record_type> extents() const { return {{.longest = length_}}; }
+  [[nodiscard]] std::uint64_t length(std::uint64_t) const { return length_; }
+  void read(std::uint64_t index, ps::sample<record_type> out) const {
+    const auto bytes = std::as_writable_bytes(std::span{ps::get<"bytes">(out).flat()});
+    thread_local ps::blob_buffer buffer;
+    const auto found = blobs_.bytes(index, buffer);
+    if (found.size() != bytes.size()) throw std::runtime_error("rows of several lengths");
+    std::copy(found.begin(), found.end(), bytes.begin());
+  }
+
+ private:
+  ps::parquet_blobs blobs_;
+  std::size_t length_ = 0;  // of each row
+};
+
+// "c0" to "c39".
+constexpr ps::name column(std::size_t number) {
+  const std::uint64_t tens = number / 10;
+  const std::uint64_t ones = '0' + number % 10;
+  return {'c' | (tens == 0 ? ones << 8U : ('0' + tens) << 8U | ones << 16U), 0, 0, 0};
+}
+template <std::size_t... Is>
+auto row_of(std::index_sequence<Is...>) -> ps::record<ps::field<column(Is), float>...>;
+using row_of_40 = decltype(row_of(std::make_index_sequence<40>{}));
+#endif
+
+void run(const wanted& asked) {
+  const ps::shuffled shuffled{.seed = 1};
+  if (asked.kind == "files") return run(whole_files{asked.files}, shuffled, asked);
+  if (asked.kind == "loop") return loop(asked);
+#ifdef PENSTOCK_STORAGE_JPEG
+  if (asked.kind == "pictures") {
+    std::vector<ps::blob_entry> entries;
+    for (const std::string& path : asked.files) entries.push_back({path});
+    return run(ps::blob_list{entries} | ps::decode_images<ps::jpeg_decoder>(ps::whole{800}),
+               shuffled, asked);
+  }
+#endif
+#ifdef PENSTOCK_STORAGE_PARQUET
+  const auto by_group = [](const auto& data) {
+    return ps::block_shuffled{.seed = 1, .block = data.block()};
+  };
+  if (asked.kind == "blobs") {
+    blob_rows rows{asked.files};
+    const auto order = by_group(rows);
+    return run(std::move(rows), order, asked);
+  }
+  if (asked.kind == "columns") {
+    ps::parquet_dataset<row_of_40> rows{asked.files, {.cache_bytes = std::size_t{16} << 20U}};
+    const auto order = by_group(rows);
+    return run(std::move(rows), order, asked);
+  }
+#endif
+  throw std::runtime_error("no kind " + asked.kind + " in this build");
 }
 
 }  // namespace
 
 int main(int argc, char** argv) try {
   const std::vector<std::string> words(argv + 1, argv + argc);
-  if (words.size() < 6) {
-    std::fprintf(stderr, "usage: %s SAMPLE_BYTES BATCH STEP_SECONDS EPOCHS WORKERS FILE.npy...\n",
+  if (words.size() < 7) {
+    std::fprintf(stderr, "usage: %s KIND BATCH STEP_SECONDS WARM_EPOCHS EPOCHS WORKERS FILE...\n",
                  argv[0]);
     return 2;
   }
-  run(words);
+  run({words[0],
+       std::stoul(words[1]),
+       std::chrono::duration<double>{std::stod(words[2])},
+       std::stoul(words[3]),
+       std::stoul(words[4]),
+       std::stoul(words[5]),
+       {words.begin() + 6, words.end()}});
 } catch (const std::exception& error) {
   std::fprintf(stderr, "%s: %s\n", argv[0], error.what());
   return 1;

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSL-1.0
-"""The rows of MLPerf Storage (DLIO's workload files), in the sizes that fit here, and their files.
+"""The rows of MLPerf Storage v3.0, for a B200, and files for them that fit here.
 
     python3 workloads.py FOLDER ROW    makes the files of a row, where they are not there
 
 A row's accelerator is modelled: a step is a sleep of so many seconds, as in DLIO.
 """
 
+import io
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,46 +14,114 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Workload:
-    sample: int  # bytes
+    kind: str  # as penstock_storage_peer takes it
+    sample: int  # bytes that are used; the mean
     batch: int
     step: float  # seconds
+    passes: float  # the utilisation that the benchmark asks for
     files: int
     samples_a_file: int
-    epochs: int
-    handed: int = 0  # bytes that DLIO hands over of a sample (record_length_resize); 0: all of them
+    epochs: int  # that are counted; one before is not
+    ending: str = "parquet"
+
+    @property
+    def samples_per_second(self):
+        """Those that keep the accelerator busy."""
+        return self.batch / self.step
 
     @property
     def demand(self):
         """MB a second that keep the accelerator busy."""
-        return self.sample * self.batch / self.step / 1e6
+        return self.sample * self.samples_per_second / 1e6
 
 
+JPEG = Workload("files", 322957, 24, 0.04755, 0.85, files=480, samples_a_file=1, epochs=4, ending="jpg")
 WORKLOADS = {
-    "resnet50_h100": Workload(114660, 400, 0.224, files=2, samples_a_file=1251, epochs=3, handed=150528),
-    "resnet50_a100": Workload(114660, 400, 0.435, files=2, samples_a_file=1251, epochs=2, handed=150528),
-    "cosmoflow_h100": Workload(2828486, 1, 0.0035, files=100, samples_a_file=1, epochs=6),
-    # A tenth of the size and of the step: it asks for as much a second as the whole.
-    "unet3d_h100": Workload(14660062, 7, 0.0323, files=28, samples_a_file=1, epochs=12, handed=209715),
-    "bert_v100": Workload(2500, 48, 0.968, files=1, samples_a_file=480, epochs=1),
+    "retinanet": JPEG,
+    "retinanet_decoded": Workload(**{**JPEG.__dict__, "kind": "pictures", "files": 96, "epochs": 2}),
+    "unet3d": Workload("files", 146600628, 7, 0.162, 0.90, files=14, samples_a_file=1, epochs=4, ending="npz"),
+    "dlrm": Workload("columns", 160, 16384, 0.000375, 0.70, files=4, samples_a_file=24 * 6144, epochs=12),
+    "flux": Workload("blobs", 2160000, 48, 1.35, 0.90, files=4, samples_a_file=48, epochs=1),
 }
+UNET3D_SPREAD = 68341808  # bytes
+DLRM_COLUMNS, DLRM_READ, DLRM_GROUP = 200, 40, 6144
+FLUX_GROUP = 8
+PICTURES = 24  # different ones; the others are copies
 
 
 def paths(folder, name):
-    """The .npy files of a row: arrays of bytes, a sample a line."""
-    return [Path(folder, name, f"{number:05}.npy") for number in range(WORKLOADS[name].files)]
+    """The files of a row."""
+    row = WORKLOADS[name]
+    return [Path(folder, name.partition("_")[0], f"{number:05}.{row.ending}") for number in range(row.files)]
+
+
+def jpeg(number, size):
+    """A picture of exactly so many bytes: shapes and noise, and a comment that fills up."""
+    import numpy as np
+    from PIL import Image
+
+    random = np.random.default_rng(number)
+    coarse = Image.fromarray(random.integers(0, 256, (24, 32, 3), np.uint8)).resize((1024, 768), Image.BICUBIC)
+    noise = random.normal(0, 12, (768, 1024, 1))
+    picture = Image.fromarray(np.clip(np.asarray(coarse) + noise, 0, 255).astype(np.uint8))
+    for quality in range(95, 5, -1):
+        out = io.BytesIO()
+        picture.save(out, "jpeg", quality=quality)
+        missing = size - len(out.getvalue())
+        if missing == 0 or missing >= 4:
+            break
+    content = out.getvalue()
+    while missing > 0:
+        part = min(missing, 65537) if missing - min(missing, 65537) not in (1, 2, 3) else missing - 4
+        content = content[:2] + b"\xff\xfe" + (part - 2).to_bytes(2, "big") + bytes(part - 4) + content[2:]
+        missing -= part
+    return content
+
+
+def npz(number, size):
+    import numpy as np
+
+    random = np.random.default_rng(number)
+    size = int(np.clip(random.normal(size, UNET3D_SPREAD), size - UNET3D_SPREAD, size + UNET3D_SPREAD))
+    out = io.BytesIO()
+    np.savez(out, x=random.integers(0, 256, (1, size), np.uint8))
+    return out.getbuffer()
+
+
+def table(number, row):
+    """The groups of a Parquet file, and their schema's."""
+    import numpy as np
+    import pyarrow as pa
+
+    random = np.random.default_rng(number)
+    group = FLUX_GROUP if row.kind == "blobs" else DLRM_GROUP
+    for _ in range(row.samples_a_file // group):
+        if row.kind == "blobs":
+            yield pa.table({"image": pa.array([random.bytes(row.sample) for _ in range(group)], pa.binary())})
+        else:
+            values = random.random((DLRM_COLUMNS, group), np.float32)
+            yield pa.table({f"c{column}": values[column] for column in range(DLRM_COLUMNS)})
 
 
 def make(folder, name):
-    import numpy as np
-
     row = WORKLOADS[name]
     for number, path in enumerate(paths(folder, name)):
-        size = row.samples_a_file * row.sample
-        if path.exists() and path.stat().st_size == size + 128:
+        if path.exists():
             continue
         path.parent.mkdir(parents=True, exist_ok=True)
-        content = np.random.default_rng(number).integers(0, 256, size, np.uint8)
-        np.save(path, content.reshape(row.samples_a_file, row.sample))
+        part = path.with_suffix(".part")
+        if row.ending != "parquet":
+            content = jpeg(number % PICTURES, row.sample) if row.ending == "jpg" else npz(number, row.sample)
+            part.write_bytes(content)
+        else:
+            import pyarrow.parquet as pq
+
+            writer = None
+            for group in table(number, row):
+                writer = writer or pq.ParquetWriter(part, group.schema, compression="NONE", use_dictionary=False)
+                writer.write_table(group)
+            writer.close()
+        part.rename(path)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: BSL-1.0
+"""bench/compare/storage: its rows, what it says of a result, and penstock's side on small files."""
+
+import dataclasses
+import os
+import sys
+import tempfile
+import types
+import unittest
+from pathlib import Path
+from unittest import mock
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(ROOT / "bench" / "compare" / "storage"))
+import storage  # noqa: E402
+import workloads  # noqa: E402
+
+PEER = os.environ.get("STORAGE_PEER")
+
+
+def lacks(*modules):
+    def is_missing(name):
+        try:
+            __import__(name)
+        except ImportError:
+            return True
+
+    return any(map(is_missing, modules))
+
+
+def run(utilisation, speed=100.0, cpu=1.0, samples=1000, verdict=""):
+    return {
+        "utilisation": utilisation,
+        "samples": samples,
+        "samples_per_second": speed,
+        "cpu_seconds": cpu,
+        "verdict": verdict,
+    }
+
+
+class Rows(unittest.TestCase):
+    def test_ask_for_what_the_benchmark_does(self):
+        asked = {"retinanet": (504.7, 163), "unet3d": (43.2, 6335), "dlrm": (43.69e6, 6991), "flux": (35.6, 77)}
+        for name, (samples, megabytes) in asked.items():
+            row = workloads.WORKLOADS[name]
+            self.assertAlmostEqual(row.samples_per_second / samples, 1, 2, name)
+            self.assertAlmostEqual(row.demand / megabytes, 1, 2, name)
+
+    def test_pictures_are_of_the_same_files(self):
+        self.assertEqual(
+            workloads.paths("x", "retinanet_decoded"), workloads.paths("x", "retinanet")[:96]
+        )
+
+
+class Lines(unittest.TestCase):
+    def said(self, name, **seen):
+        return "\n".join(storage.lines(name, {side.replace("_", " "): runs for side, runs in seen.items()}))
+
+    def test_a_busy_accelerator(self):
+        self.assertIn("aim 0.99: met", self.said("flux", penstock=[run(0.995)], no_step=[run(0)]))
+
+    def test_cores_that_do_not_suffice(self):
+        # A batch of 7 takes 0.7 s of a core, and a step 0.162 s.
+        slow = run(0, cpu=100, samples=1000)
+        text = self.said("unet3d", penstock=[run(0.4, verdict="CPU-bound: all cores")], no_step=[slow])
+        self.assertIn("a core carries 0.231 of one accelerator, which takes 4.32 cores", text)
+        self.assertIn("CPU-bound: all cores", text)
+        self.assertIn("two cores do not suffice", text)
+
+    def test_cores_that_would_suffice(self):
+        text = self.said("unet3d", penstock=[run(0.9)], no_step=[run(0, cpu=1, samples=1000)])
+        self.assertIn("aim 0.99: MISSED", text)
+
+    def test_the_floor_is_compared_round_by_round(self):
+        seen = {"penstock": [run(1)], "no_step": [run(0, 94), run(0, 10)], "read_loop": [run(0, 100), run(0, 10)]}
+        self.assertIn("penstock over it 0.97, aim 0.95: met", self.said("unet3d", **seen))
+        seen["no_step"][1]["samples_per_second"] = 9
+        self.assertIn("aim 0.95: MISSED", self.said("unet3d", **seen))
+
+
+@unittest.skipIf(lacks("numpy", "PIL", "pyarrow"), "no numpy, Pillow or pyarrow")
+class Files(unittest.TestCase):
+    """Two files of each row, and each side of ours on them."""
+
+    SMALL = {
+        "retinanet": {"sample": 200000, "files": 2, "batch": 2},
+        "retinanet_decoded": {"sample": 200000, "files": 2, "batch": 2},
+        "unet3d": {"sample": 100000, "files": 2, "batch": 2},
+        "dlrm": {"files": 2, "samples_a_file": 6144, "batch": 4096},
+        "flux": {"sample": 1000, "files": 2, "samples_a_file": 8, "batch": 4},
+    }
+
+    def setUp(self):
+        made = tempfile.TemporaryDirectory()
+        self.addCleanup(made.cleanup)
+        self.folder = made.name
+        rows = {
+            name: dataclasses.replace(workloads.WORKLOADS[name], epochs=2, step=1e-6, **small)
+            for name, small in self.SMALL.items()
+        }
+        patches = [mock.patch.dict(workloads.WORKLOADS, rows), mock.patch.object(workloads, "UNET3D_SPREAD", 50000)]
+        for patch in patches:
+            patch.start()
+            self.addCleanup(patch.stop)
+        for name in rows:
+            workloads.make(self.folder, name)
+
+    def test_sizes(self):
+        for path in workloads.paths(self.folder, "retinanet"):
+            self.assertEqual(path.stat().st_size, 200000)
+        sizes = {path.stat().st_size for path in workloads.paths(self.folder, "unet3d")}
+        self.assertEqual(len(sizes), 2)
+
+    @unittest.skipUnless(PEER, "penstock's side is not built")
+    def test_our_side(self):
+        for is_cold in (False, True):
+            chosen = types.SimpleNamespace(cold=is_cold, folder=self.folder, ours=PEER, python=sys.executable)
+            for name, row in workloads.WORKLOADS.items():
+                batches = row.files * row.samples_a_file // row.batch * (1 if is_cold else 2) - is_cold
+                for side in storage.sides_of(name, is_cold):
+                    if side in ("DataLoader", "DLIO"):
+                        continue
+                    with self.subTest(row=name, side=side, is_cold=is_cold):
+                        self.assertEqual(storage.measured(side, chosen, name)["samples"], batches * row.batch)
+
+
+if __name__ == "__main__":
+    unittest.main()
