@@ -751,8 +751,8 @@ template <record_type Record>
 [[nodiscard]] results_footprint footprint(const batch_layout<Record>& layout,
                                           const results_options& options) {
   const results_options all = detail::checked_results(options);
-  const auto bytes = [&](std::size_t slots) {
-    return static_cast<std::size_t>(detail::saturating_product(slots, layout.bytes()));
+  const auto bytes = [&](std::size_t count) {
+    return static_cast<std::size_t>(detail::saturating_product(count, layout.bytes()));
   };
   return {layout.bytes(), all.depth, bytes(all.depth), all.host_slots, bytes(all.host_slots)};
 }
