@@ -23,6 +23,7 @@
 #include <fstream>
 #include <functional>
 #include <memory>
+#include <new>
 #include <span>
 #include <sstream>
 #include <string>
@@ -146,11 +147,17 @@ void bandwidth(const ps::cuda_device& device, bench::rows& out, bool quick) {
     const auto of_slab = [&](ps::detail::memory_kind kind) {
       return std::make_shared<slab>(device, ring, kind, padded(bytes));
     };
+    // Pages of its own: what shares one with memory that is registered already is refused.
     const auto registered = [&] {
-      auto memory = std::make_shared<std::vector<std::byte>>(ring, std::byte{1});
-      auto locked =
-          std::make_shared<ps::registered_memory<ps::cuda_device>>(device, std::span{*memory});
-      return std::pair{std::move(memory), std::move(locked)};
+      static constexpr auto page = std::align_val_t{4096};
+      const std::size_t pages = (ring + 4095) / 4096 * 4096;
+      const std::shared_ptr<std::byte> memory{
+          static_cast<std::byte*>(::operator new(pages, page)),
+          [](std::byte* data) { ::operator delete(data, page); }};
+      std::fill_n(memory.get(), pages, std::byte{1});
+      auto locked = std::make_shared<ps::registered_memory<ps::cuda_device>>(
+          device, std::span{memory.get(), pages});
+      return std::pair{memory, std::move(locked)};
     };
     const auto fed = [&](const std::byte* data, auto memory) {
       auto one = std::make_shared<ready_feed>(device, stream, data, bytes, count);
@@ -173,7 +180,7 @@ void bandwidth(const ps::cuda_device& device, bench::rows& out, bool quick) {
          {"loop, registered",
           [&] {
             auto memory = registered();
-            return std::function<double()>{[memory, loop] { return loop(memory.first->data()); }};
+            return std::function<double()>{[memory, loop] { return loop(memory.first.get()); }};
           }},
          {"loop, our slab",
           [&] {
@@ -193,7 +200,7 @@ void bandwidth(const ps::cuda_device& device, bench::rows& out, bool quick) {
          {"transfer, registered",
           [&] {
             auto memory = registered();
-            return fed(memory.first->data(), memory);
+            return fed(memory.first.get(), memory);
           }}},
         [&](double seconds) { return moved / seconds; });
   }
