@@ -184,7 +184,9 @@ void world::run_towards(const stream_ptr& stream, std::uint64_t position) {
       skip_waits();
       if (!is_done(target)) return;
     } else if (next.what == operation::kind::work) {
+      // A permit may be left of work that a waiting call ran itself: its thread sleeps then.
       if (stream->permits == 0) permit(stream);
+      changed.notify_all();
       return;
     } else {
       run_now(stream);

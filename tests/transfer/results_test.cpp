@@ -81,6 +81,23 @@ struct gate {
   }
 };
 
+// Whether `call`, asleep in a thread of its own, ends with `cancelled` once `stop` is requested.
+template <class Call>
+bool is_ended_by(std::stop_source& stop, const Call& call,
+                 std::initializer_list<std::string_view> parts) {
+  std::atomic<long> thread{0};
+  std::atomic<bool> said{false};
+  std::jthread other{[&] {
+    thread = this_thread_number();
+    said = says<ps::cancelled>(call, parts);
+  }};
+  while (thread == 0) std::this_thread::yield();
+  wait_until_asleep(thread);
+  stop.request_stop();
+  other.join();
+  return said;
+}
+
 }  // namespace
 
 TEST_CASE("results of every batch come back whole, with the batch that they belong to",
@@ -483,17 +500,7 @@ TEST_CASE("a stop ends a take that waits", "[transfer][results][promise:bounded-
       device, stream, 10, [](gated_batch&) {}, {.depth = 1, .stop = stop.get_token()}};
   device.hold_copies();
   out.take(batch_of(0)).send();
-  std::atomic<long> loop{0};
-  std::atomic<bool> said{false};
-  std::jthread other{[&] {
-    loop = this_thread_number();
-    said = says<ps::cancelled>([&] { (void)out.take(batch_of(1)); }, {"stop"});
-  }};
-  while (loop == 0) std::this_thread::yield();
-  wait_until_asleep(loop);
-  stop.request_stop();
-  other.join();
-  CHECK(said);
+  CHECK(is_ended_by(stop, [&] { (void)out.take(batch_of(1)); }, {"stop"}));
   device.open_copies();
   out.finish();
 }
@@ -511,17 +518,7 @@ TEST_CASE("a stop ends a finish that waits for a kept lease, and nothing is lost
                     {.depth = 2, .host_slots = 1, .stop = stop.get_token()}};
   out.take(batch_of(0)).send();
   out.take(batch_of(1)).send();
-  std::atomic<long> loop{0};
-  std::atomic<bool> said{false};
-  std::jthread other{[&] {
-    loop = this_thread_number();
-    said = says<ps::cancelled>([&] { out.finish(); }, {"stop", "kept leases"});
-  }};
-  while (loop == 0) std::this_thread::yield();
-  wait_until_asleep(loop);
-  stop.request_stop();
-  other.join();
-  CHECK(said);
+  CHECK(is_ended_by(stop, [&] { out.finish(); }, {"stop", "kept leases"}));
   REQUIRE(kept.size() == 1);
   kept.front() = {};
   out.finish();
