@@ -24,7 +24,7 @@
 #include <vector>
 
 #include <penstock/memory/support/slab.hpp>
-#include <penstock/transfer/bulk.hpp>
+#include <penstock_ext/bulk/bulk_copier.hpp>
 #include <penstock_ext/files/support/sums.hpp>
 
 #include "support/program.hpp"

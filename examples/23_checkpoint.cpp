@@ -9,8 +9,8 @@
 #include "images/made_pnm_folder.hpp"
 
 #include <penstock/device/cpu_device.hpp>
-#include <penstock/transfer/bulk.hpp>
-#include <penstock_ext/files/safetensors/safetensors.hpp>
+#include <penstock_ext/bulk/bulk_copier.hpp>
+#include <penstock_ext/bulk/safetensors/safetensors.hpp>
 
 #include <sys/wait.h>
 #include <unistd.h>

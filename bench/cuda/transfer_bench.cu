@@ -33,7 +33,7 @@
 #include <penstock/cuda.hpp>
 #include <penstock/cuda/on_device.cuh>
 #include <penstock/memory/registered_memory.hpp>
-#include <penstock/transfer/bulk.hpp>
+#include <penstock_ext/bulk/bulk_copier.hpp>
 #include <penstock/transfer/results.hpp>
 
 #include "program.hpp"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include <penstock/cuda.hpp>
-#include <penstock/transfer/bulk.hpp>
+#include <penstock_ext/bulk/bulk_copier.hpp>
 
 #include "cuda/seeds.hpp"
 #include "fake_cuda/fake_cuda.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // The header of a safetensors file out of any bytes, followed by as many bytes as the first one of
 // them says: it is refused with an error that points into the file, or its tensors cover all of it.
-#include <penstock_ext/files/safetensors/safetensors.hpp>
+#include <penstock_ext/bulk/safetensors/safetensors.hpp>
 
 #include <cstddef>
 #include <cstdint>

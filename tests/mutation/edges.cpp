@@ -26,8 +26,8 @@
 #include "mutation/stuck.hpp"  // first: an edge in a header calls let_others_sleep
 
 #include <penstock/cuda.hpp>
-#include <penstock/transfer/bulk.hpp>
 #include <penstock/transfer/results.hpp>
+#include <penstock_ext/bulk/bulk_copier.hpp>
 
 #include "fake_cuda/fake_cuda.hpp"
 #include "support/numbered.hpp"

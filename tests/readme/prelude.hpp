@@ -33,11 +33,11 @@
 #include <penstock/order/mixture.hpp>
 #include <penstock/order/prioritized.hpp>
 #include <penstock/penstock.hpp>
-#include <penstock/transfer/bulk.hpp>
 #include <penstock/transfer/results.hpp>
 #include <penstock_ext/blob/image_folder.hpp>
 #include <penstock_ext/blob/stored_blobs.hpp>
 #include <penstock_ext/blob/tar/tar_shards.hpp>
+#include <penstock_ext/bulk/bulk_copier.hpp>
 #include <penstock_ext/files/idx_dataset.hpp>
 #include <penstock_ext/image/crop.hpp>
 #include <penstock_ext/image/decode.hpp>

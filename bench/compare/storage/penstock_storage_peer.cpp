@@ -34,7 +34,7 @@
 #include <penstock/observe/diagnose.hpp>
 #include <penstock/order/block_shuffled.hpp>
 #include <penstock/penstock.hpp>
-#include <penstock_ext/files/bulk_file.hpp>
+#include <penstock_ext/bulk/bulk_file.hpp>
 
 #ifdef PENSTOCK_STORAGE_JPEG
 #include <penstock_ext/blob/blob_list.hpp>

@@ -33,7 +33,7 @@
 #include <penstock_ext/image/png/png.hpp>  // needs png.h, which comes with penstock::png
 #endif
 #ifdef WITH_SAFETENSORS
-#include <penstock_ext/files/safetensors/safetensors.hpp>  // needs nlohmann-json
+#include <penstock_ext/bulk/safetensors/safetensors.hpp>  // needs nlohmann-json
 #endif
 #ifdef WITH_SEARCH
 #include <penstock_ext/search.hpp>  // needs nlohmann-json, which comes with penstock::search

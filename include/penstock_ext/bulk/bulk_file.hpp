@@ -22,7 +22,7 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/transfer/bulk.hpp>
+#include <penstock_ext/bulk/bulk_copier.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/support/sums.hpp>
 #include <penstock_ext/files/support/system_file.hpp>

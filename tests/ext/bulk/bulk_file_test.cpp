@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock_ext/files/bulk_file.hpp>
+#include <penstock_ext/bulk/bulk_file.hpp>
 
 #include <sys/resource.h>
 #include <sys/stat.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock_ext/files/safetensors/safetensors.hpp>
+#include <penstock_ext/bulk/safetensors/safetensors.hpp>
 
 #include <cstddef>
 #include <cstdint>

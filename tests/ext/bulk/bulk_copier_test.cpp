@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/transfer/bulk.hpp>
+#include <penstock_ext/bulk/bulk_copier.hpp>
 
 #include <algorithm>
 #include <atomic>

@@ -19,7 +19,7 @@
 #include <nlohmann/json.hpp>
 
 #include <penstock/core/version.hpp>
-#include <penstock_ext/files/bulk_file.hpp>
+#include <penstock_ext/bulk/bulk_file.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/file_source.hpp>
 #include <penstock_ext/files/json/parsed_json.hpp>
