@@ -10,6 +10,7 @@
 #include <penstock/cuda.hpp>
 #include <penstock/transfer/results.hpp>
 
+#include "cuda/clean_double.hpp"
 #include "cuda/digits_flow.hpp"
 #include "cuda/seeds.hpp"
 #include "fake_cuda/fake_cuda.hpp"
@@ -85,7 +86,8 @@ TEST_CASE("results come back right in any order of the device's work",
   }
 }
 
-TEST_CASE("the way back costs the loop one record a batch", "[cuda][results][promise:bounded-14]") {
+TEST_CASE("the way back costs the loop one record and one question a batch",
+          "[cuda][results][promise:bounded-14]") {
   fake_cuda::reset({.policy = fake_cuda::policy::early});
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
@@ -109,12 +111,34 @@ TEST_CASE("the way back costs the loop one record a batch", "[cuda][results][pro
   for (const auto& [name, number] : calls) text += name + ": " + std::to_string(number) + "; ";
   INFO(text);
   CHECK(calls["cudaEventRecord"] == 100);
-  CHECK(calls["cudaPeekAtLastError"] == 100);  // before the record, which is told by it
-  CHECK(calls.size() == 2);
+  CHECK(calls["cudaStreamIsCapturing"] == 100);
+  CHECK(calls["cudaPeekAtLastError"] == 200);  // before each of them, which is told by it
+  CHECK(calls.size() == 3);
   // A worker: the wait for the step, the copy, its record, and looks whether that is there.
   const std::uint64_t all = fake_cuda::calls() - all_before;
   INFO("all threads: " << all);
-  CHECK(all <= 600);
+  CHECK(all <= 800);
+}
+
+TEST_CASE("results are sent after a capture, and not within one",
+          "[cuda][results][fault:devices-7]") {
+  const clean_double clean{{.policy = fake_cuda::policy::late}};
+  const ps::cuda_device device{0};
+  const auto stream = device.make_stream();
+  std::uint64_t got = 0;
+  sums_of out{
+      device, stream, 16, [&](const auto& done) { got = ps::get<"sum">(done)(0); }, {.depth = 1}};
+  auto slot = out.take({.size = 1, .valid_size = 1});
+  CHECK(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeRelaxed) == cudaSuccess);
+  CHECK_THROWS_AS(slot.send(), ps::capture_in_progress);
+  cudaGraph_t graph = nullptr;
+  CHECK(cudaStreamEndCapture(stream.get(), &graph) == cudaSuccess);  // it has survived
+  if (graph != nullptr) CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+  fake_cuda::launch(stream.get(), [sum = ps::get<"sum">(slot).flat()] { sum[0] = 7; },
+                    {slot.data()});
+  CHECK(slot.send());
+  out.finish();
+  CHECK(got == 7);
 }
 
 TEST_CASE("each call of the way back fails once, and nothing is lost in silence",

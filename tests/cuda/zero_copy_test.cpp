@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <random>
 #include <set>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -213,6 +215,33 @@ TEST_CASE("a host slot whose release was refused is refilled after the work on i
   CHECK(found.wrong == 0);
 }
 
+TEST_CASE("a host slot whose end nothing tells is refilled after all work of the device",
+          "[cuda][zero_copy][promise:race-free-1][fault:devices-7]") {
+  const clean_double clean{{.policy = fake_cuda::policy::late}};
+  digits_flow::outcome found;
+  const ps::cuda_device device{0};
+  const auto stream = device.make_stream();
+  ps::loader loader{
+      digits{320}, ps::sequential{}, device, {.batch_size = 16, .workers = 1, .prefetch = 2}};
+  for (auto& batch : loader.epoch(0)) {
+    auto ended = std::move(batch);
+    look_at(std::as_const(ended), stream, found);
+    CHECK(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeRelaxed) == cudaSuccess);
+    CHECK_THROWS_AS(ended.release_after(stream), ps::capture_in_progress);
+    break;
+  }
+  cudaGraph_t graph = nullptr;
+  CHECK(cudaStreamEndCapture(stream.get(), &graph) == cudaSuccess);  // it has survived
+  if (graph != nullptr) CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+  CHECK(found.right == 0);
+  std::uint64_t refilled = 0;
+  for (const auto& batch : loader.epoch(1)) refilled += batch.size();
+  CHECK(refilled == 320);
+  device.synchronize(ps::cuda_stream_ref{stream});
+  CHECK(found.right == 1);
+  CHECK(found.wrong == 0);
+}
+
 TEST_CASE("without a copy a batch costs its stream one record and one question",
           "[cuda][zero_copy][promise:bounded-2]") {
   auto copied = calls_a_batch(use::never, 1);
@@ -223,6 +252,47 @@ TEST_CASE("without a copy a batch costs its stream one record and one question",
   CHECK(held["all"] == 2);
   CHECK(copied["all"] == Approx(6).margin(0.1));
   CHECK(grouped["all"] >= 3.9);
+}
+
+TEST_CASE("a loop without copies that is left or throws anywhere loses nothing and breaks nothing",
+          "[cuda][zero_copy][promise:race-free-1]") {
+  for (std::uint64_t seed = 0; seed < seed_count(); ++seed) {
+    INFO("seed " << seed);
+    const clean_double clean{{.policy = fake_cuda::policy::random, .seed = seed}};
+    std::mt19937_64 random{seed};
+    const auto below = [&](std::uint64_t end) { return random() % end; };
+    digits_flow::outcome found;
+    const ps::cuda_device device{0};
+    const auto stream = device.make_stream();
+    ps::loader loader{digits{320},
+                      ps::sequential{},
+                      device,
+                      {.batch_size = 16, .workers = below(3), .prefetch = 1 + below(4)}};
+    std::uint64_t looked = 0;
+    for (std::uint64_t flow = 0; flow < 3; ++flow) {
+      ps::transfer feed{
+          loader, stream, {.depth = 1 + below(4), .tuning = {.zero_copy = use::always}}};
+      for (std::uint64_t epoch = 0; epoch < 3; ++epoch) {
+        const std::uint64_t end = below(24);  // of 20 batches
+        const bool throws = below(2) == 0;
+        const bool moves = below(2) == 0;
+        try {
+          for (auto& batch : feed.epoch(epoch)) {
+            if (batch.number() == end && !throws) break;
+            std::optional<std::remove_cvref_t<decltype(batch)>> own;
+            if (moves) own.emplace(std::move(batch));
+            look_at(own ? *own : batch, stream, found);
+            ++looked;
+            if ((own ? *own : batch).number() == end) throw end;
+          }
+        } catch (std::uint64_t) {
+        }
+      }
+    }
+    device.synchronize(ps::cuda_stream_ref{stream});
+    CHECK(found.right == looked);
+    CHECK(found.wrong == 0);
+  }
 }
 
 TEST_CASE("a slot's number tells its address, also where it is a host slot", "[cuda][zero_copy]") {

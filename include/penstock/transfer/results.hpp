@@ -171,8 +171,10 @@ class result_ring {
     keep(to.tags, tags);
     keep(to.indices, indices);
   }
-  /// The step's work on the slot ends where `stream` is now. Throws what recording throws.
+  /// The step's work on the slot ends where `stream` is now. Throws what the device throws, and
+  /// that a stream is being captured: the copy would become a part of the program's graph.
   void note_computed(std::uint32_t slot, stream_ref stream) {
+    require_still_usable(device_, stream);
     device_.record(computed_[slot], stream);
   }
 
@@ -302,18 +304,14 @@ class result_slot
   /// Hands the results in: they are copied to the host after all work that the loop's stream was
   /// given by now, and then consumed. One record on that stream, and no wait. The slot is empty
   /// then. False, and the slot is discarded, after a failure, which the next `take` throws, and
-  /// after `close`. Throws what the device throws, and the slot is discarded then.
+  /// after `close`. Throws what the device throws, such as `capture_in_progress`, and keeps the
+  /// slot then.
   bool send() {
     base::use();
+    ring_type& ring = *slots_->ring;
+    ring.note_computed(slot_, *stream_);
     guard_.end();
     const auto side = std::move(slots_);
-    ring_type& ring = *side->ring;
-    try {
-      ring.note_computed(slot_, *stream_);
-    } catch (...) {
-      give_back_unmarked(ring);
-      throw;
-    }
     const bool is_in = ring.turns.hand_in(slot_);
     (is_in ? ring.handed_in : ring.discarded).fetch_add(1, std::memory_order_relaxed);
     return is_in;

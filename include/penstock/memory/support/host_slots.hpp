@@ -119,14 +119,20 @@ class host_ring {
     push({slot, false});
   }
 
-  /// Returns a slot that is free once `stream` gets here. Throws what recording throws; the slot is
-  /// returned then too, after a wait for the stream.
+  /// Returns a slot that is free once `stream` gets here. Throws what the device throws; the slot is
+  /// returned then too, after a wait for the stream, or where the device refuses that too for the
+  /// thread that takes it to wait for all work of the device.
   void give_back_after(std::uint32_t slot, typename Device::stream_ref stream) {
     try {
+      require_still_usable(device_, stream);  // a record that is captured tells no thread anything
       device_.record(drained_[slot].alone, stream);
     } catch (...) {
-      settle(device_, stream);
-      give_back(slot);
+      if (settle(device_, stream)) {
+        give_back(slot);
+      } else {
+        drained_[slot].is_unknown = true;
+        push({slot, true});
+      }
       throw;
     }
     push({slot, true});
@@ -213,7 +219,7 @@ class host_ring {
     free_.fetch_sub(1, std::memory_order_relaxed);
     try {
       [[maybe_unused]] const auto timed = waits.for_copy(back->behind_copy);
-      if (back->behind_copy) device_.synchronize(drained_[back->slot].last());
+      if (back->behind_copy) wait_for_end(drained_[back->slot]);
     } catch (...) {
       push(*back);  // as it came: the thread that takes it next waits again
       throw;
@@ -222,6 +228,12 @@ class host_ring {
     memory_.allow(back->slot);
     if (back->behind_copy) memory_.erase(back->slot);
     return back->slot;
+  }
+
+  void wait_for_end(end_of_copy<event_type>& copy) {
+    if (!copy.is_unknown) return device_.synchronize(copy.last());
+    synchronize_all(device_);
+    copy.is_unknown = false;
   }
 
   memory_reservation granted_;  // first: it ends when the slab has gone
@@ -261,7 +273,10 @@ host_ring<Device>::host_ring(const Device& device, std::size_t slot_bytes, std::
 
 template <device Device>
 host_ring<Device>::~host_ring() {
-  for (const auto& copy : drained_) settle(device_, copy.last());
+  for (const auto& copy : drained_) {
+    settle(device_, copy.last());
+    if (copy.is_unknown) settle_everything(device_);
+  }
   for (std::uint32_t slot = 0; slot < count(); ++slot) memory_.allow(slot);
 }
 

@@ -741,10 +741,7 @@ class device_slots : public device_ring<Device> {
   }
   void give_back_host(std::size_t slot, stream_ref stream) override {
     slot_type& from = slots_[slot];
-    if (from.extras_used == 0) {
-      require_still_usable(device_, stream);
-      return hosts_[slot].release_after(stream);
-    }
+    if (from.extras_used == 0) return hosts_[slot].release_after(stream);
     from.record_release(device_, stream);
     const stream_ref after_all = fillers_.front().stream;
     from.wait_for_release(device_, after_all);
