@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "ext/bulk/bulk_files.hpp"
 #include "support/asleep.hpp"
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
@@ -22,13 +23,13 @@
 #include "support/has.hpp"
 
 namespace ps = penstock;
+using test::page;
 
 namespace {
 
 using transfer_type = ps::bulk_transfer<gated_device>;
 static_assert(!std::copyable<transfer_type> && std::movable<transfer_type>);
 using bytes_type = std::vector<std::byte>;
-constexpr std::size_t page = 4096;
 
 bytes_type pattern(std::size_t count, std::uint32_t seed = 1) {
   bytes_type bytes(count);

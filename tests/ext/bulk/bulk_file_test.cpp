@@ -17,17 +17,21 @@
 #include <utility>
 #include <vector>
 
+#include "ext/bulk/bulk_files.hpp"
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
 #include "support/has.hpp"
 #include "support/temp_dir.hpp"
 
 namespace ps = penstock;
+using test::content_of;
+using test::device;
 using test::error_of;
+using test::load;
+using test::page;
+using test::put;
 
 namespace {
-
-constexpr std::size_t page = 4096;
 
 std::string text_of(std::size_t count) {
   std::string text(count, '\0');
@@ -36,13 +40,6 @@ std::string text_of(std::size_t count) {
 }
 std::span<const std::byte> bytes_of(const std::string& text) {
   return std::as_bytes(std::span{text});
-}
-std::string content_of(const std::string& path) {
-  std::ifstream file{path, std::ios::binary};
-  return {std::istreambuf_iterator<char>{file}, {}};
-}
-void put(const std::string& path, const std::string& text) {
-  std::ofstream{path, std::ios::binary} << text;
 }
 std::size_t files_in(const test::temp_dir& dir) {
   const std::filesystem::directory_iterator all{dir.path("")};
@@ -68,18 +65,10 @@ class file_limit {
   void (*handler_)(int) = std::signal(SIGXFSZ, SIG_IGN);
 };
 
-const ps::cpu_device device;
 const ps::bulk_options small{.workers = 3, .piece_bytes = page};
 
 void save(ps::bulk_file_sink sink, const std::string& text) {
   ps::download(device, device.inline_stream(), std::move(sink), bytes_of(text), small).wait();
-}
-std::string load(ps::bulk_file_source source) {
-  std::string text(source.size(), '\0');
-  ps::upload(device, device.inline_stream(), std::as_writable_bytes(std::span{text}),
-             std::move(source), small)
-      .wait();
-  return text;
 }
 
 }  // namespace

@@ -11,17 +11,20 @@
 #include <utility>
 #include <vector>
 
+#include "ext/bulk/bulk_files.hpp"
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
 #include "support/has.hpp"
 #include "support/temp_dir.hpp"
 
 namespace ps = penstock;
+using test::content_of;
+using test::device;
 using test::error_of;
+using test::load;
+using test::put;
 
 namespace {
-
-const ps::cpu_device device;
 
 /// A file of this header, and so many bytes of tensors.
 std::string file_of(const std::string& json, std::size_t data) {
@@ -29,20 +32,6 @@ std::string file_of(const std::string& json, std::size_t data) {
   for (unsigned i = 0; i < 8; ++i) text += static_cast<char>(json.size() >> (8 * i) & 0xffU);
   text += json;
   for (std::size_t i = 0; i < data; ++i) text += static_cast<char>(i);
-  return text;
-}
-void put(const std::string& path, const std::string& text) {
-  std::ofstream{path, std::ios::binary} << text;
-}
-std::string content_of(const std::string& path) {
-  std::ifstream file{path, std::ios::binary};
-  return {std::istreambuf_iterator<char>{file}, {}};
-}
-std::string load(ps::bulk_file_source source) {
-  std::string text(source.size(), '\0');
-  ps::upload(device, device.inline_stream(), std::as_writable_bytes(std::span{text}),
-             std::move(source), {.piece_bytes = 4096})
-      .wait();
   return text;
 }
 void save(const std::string& path, const std::vector<ps::safetensor>& tensors,

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <fstream>
+#include <iterator>
+#include <span>
+#include <string>
+#include <utility>
+
+#include <penstock_ext/bulk/bulk_file.hpp>
+
+namespace test {
+
+/// The bytes of a piece.
+inline constexpr std::size_t page = 4096;
+inline const penstock::cpu_device device;
+
+/// A file's bytes, and a file of these bytes.
+inline std::string content_of(const std::string& path) {
+  std::ifstream file{path, std::ios::binary};
+  return {std::istreambuf_iterator<char>{file}, {}};
+}
+inline void put(const std::string& path, const std::string& text) {
+  std::ofstream{path, std::ios::binary} << text;
+}
+
+/// The bytes of an upload.
+inline std::string load(penstock::bulk_file_source source) {
+  std::string text(source.size(), '\0');
+  penstock::upload(device, device.inline_stream(), std::as_writable_bytes(std::span{text}),
+                   std::move(source), {.workers = 3, .piece_bytes = page})
+      .wait();
+  return text;
+}
+
+}  // namespace test
