@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock_ext/table/parquet/parquet_dataset.hpp>
 
+#include <arrow/util/compression.h>
+#include <parquet/properties.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
@@ -121,6 +124,44 @@ TEST_CASE("lists of a Parquet file have one length, or say where not",
       written(dir.path("c.parquet"), lists({0, 3, 6, 10, 14}), 2)};
   CHECK(error_of<ps::column_shape_mismatch>([&] { read_batch(other, {2}); }).found() ==
         "others in row group 1");
+}
+
+TEST_CASE("columns of numbers are the same for any encoding, in one page or several", "[parquet]") {
+  const test::temp_dir dir;
+  using row = ps::record<ps::field<"i", std::int32_t>, ps::field<"u", std::uint32_t>,
+                         ps::field<"l", std::int64_t>, ps::field<"w", std::uint64_t>,
+                         ps::field<"f", float>, ps::field<"g", double>>;
+  const auto table = test::structs("", {test::numbers("g", "g", counted<double>(700, 6)),
+                                        test::numbers("f", "f", counted<float>(700, 5)),
+                                        test::numbers("w", "L", counted<std::uint64_t>(700, 4)),
+                                        test::numbers("l", "l", counted<std::int64_t>(700, 3)),
+                                        test::numbers("u", "I", counted<std::uint32_t>(700, 2)),
+                                        test::numbers("i", "i", counted<std::int32_t>(700, 1))});
+  const bool has_dictionary = GENERATE(false, true);
+  const auto version =
+      GENERATE(parquet::ParquetDataPageVersion::V1, parquet::ParquetDataPageVersion::V2);
+  const auto page_bytes = GENERATE(std::int64_t{256}, std::int64_t{1} << 20);
+  const auto codec = GENERATE(::arrow::Compression::UNCOMPRESSED, ::arrow::Compression::SNAPPY,
+                              ::arrow::Compression::LZ4);
+  if (!::arrow::util::Codec::IsAvailable(codec)) return;
+  parquet::WriterProperties::Builder how;
+  how.compression(codec)
+      ->data_page_version(version)
+      ->data_pagesize(page_bytes)
+      ->write_batch_size(32);
+  if (!has_dictionary) how.disable_dictionary();
+  const ps::parquet_dataset<row> data{written(dir.path("a.parquet"), table, 300, how.build())};
+  auto batch = read_batch(data, {699, 0, 299, 300, 412});
+  for (std::size_t at = 0; const unsigned place : {699U, 0U, 299U, 300U, 412U}) {
+    CHECK(batch.get<"i">()(at) == static_cast<std::int32_t>(place + 1));
+    CHECK(batch.get<"u">()(at) == place + 2);
+    CHECK(batch.get<"l">()(at) == place + 3);
+    CHECK(batch.get<"w">()(at) == place + 4);
+    CHECK(batch.get<"f">()(at) == static_cast<float>(place + 5));
+    CHECK(batch.get<"g">()(at) == place + 6.0);
+    ++at;
+  }
+  CHECK(data.held_bytes() == 700 * 36);
 }
 
 TEST_CASE("nulls of a Parquet file are refused at their batch with the file's row, or zeros",
