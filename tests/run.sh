@@ -50,6 +50,15 @@ case " ${presets[*]} " in
   *) penstock_setup "$root" TESTS ;;
 esac
 
+# Clang builds for a sanitizer in half of the time that g++ takes.
+sanitizers_by_clang() {
+  [ -z "${CXX:-}" ] && command -v clang++ >/dev/null || return 1
+  local flags
+  for flags in address,undefined thread; do
+    clang++ -x c++ "-fsanitize=$flags" -o /dev/null - <<<'int main() {}' 2>/dev/null || return 1
+  done
+}
+
 # Where there is nvcc and no GPU, its code is compiled and not run: for one architecture is enough.
 gpu=yes
 if ! nvidia-smi -L >/dev/null 2>&1; then
@@ -94,7 +103,10 @@ for preset in "${presets[@]}"; do
   under=()
   more=()
   case $preset in
-    asan | tsan) read -r -a under <<<"$(penstock_no_aslr)" || true ;;
+    asan | tsan)
+      read -r -a under <<<"$(penstock_no_aslr)" || true
+      ! sanitizers_by_clang || more=(-DCMAKE_CXX_COMPILER=clang++)
+      ;;
     release) [ $gpu = no ] || more=(-DPENSTOCK_BUILD_CUDA=ON) ;;
   esac
   penstock_say "$preset: configure and build"

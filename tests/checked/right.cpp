@@ -22,6 +22,7 @@
 #include <penstock_ext/interop/dlpack.hpp>
 
 #include "ramps.hpp"
+#include "support/sanitized.hpp"
 
 static_assert(PENSTOCK_CHECKED);
 
@@ -365,7 +366,7 @@ void many_batches() {
 
 /// Where the system has no addresses to spare, all is as it was without them.
 void no_addresses_to_be_had() {
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if !defined(PENSTOCK_TEST_SANITIZED)
   int ends[2];
   require(::pipe(ends) == 0, "a pipe");
   const ::pid_t child = ::fork();

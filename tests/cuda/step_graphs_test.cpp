@@ -188,8 +188,8 @@ TEST_CASE_METHOD(a_stream_with_graphs,
 
 TEST_CASE_METHOD(a_stream_with_graphs,
                  "a step that works on another stream than its argument is refused", "[cuda]") {
+  int runs = 0;  // longer than the stream, which works until its end
   const auto another = device.make_stream();
-  int runs = 0;
   const auto bad = [&](ps::cuda_stream_ref) {
     fake_cuda::launch(another.get(), [&runs] { ++runs; });
   };

@@ -111,8 +111,8 @@ TEST_CASE("late: only what a wait needs runs", "[fake_cuda]") {
 TEST_CASE("a wait binds to the record at the time of its call",
           "[fake_cuda][promise:race-free-13]") {
   fake_cuda::reset({.policy = policy::late});
+  bool later = false;  // longer than the streams, which work until their end
   const handles all;
-  bool later = false;
   CHECK(cudaStreamWaitEvent(all.two, all.event, 0) == cudaSuccess);  // never recorded: no wait
   fake_cuda::launch(all.one, [] {});
   CHECK(cudaEventRecord(all.event, all.one) == cudaSuccess);
@@ -800,9 +800,9 @@ TEST_CASE("a handle gets one attempt to be freed, also where every call fails", 
 
 TEST_CASE("waiting for a device leaves the others alone", "[fake_cuda]") {
   fake_cuda::reset({.policy = policy::late, .devices = 2});
-  const handles all;
   bool here = false;
   bool there = false;
+  const handles all;
   fake_cuda::launch(all.one, [&] { here = true; });
   ignore(cudaSetDevice(1));
   cudaStream_t other = nullptr;

@@ -1,19 +1,27 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#if defined(__SANITIZE_THREAD__)  // GCC
+#define PENSTOCK_TEST_THREADS_SANITIZED
+#elif defined(__SANITIZE_ADDRESS__)
+#define PENSTOCK_TEST_SANITIZED
+#elif defined(__has_feature)  // clang
+#if __has_feature(thread_sanitizer)
+#define PENSTOCK_TEST_THREADS_SANITIZED
+#elif __has_feature(address_sanitizer) || __has_feature(memory_sanitizer)
+#define PENSTOCK_TEST_SANITIZED
+#endif
+#endif
+#if defined(PENSTOCK_TEST_THREADS_SANITIZED)
+#define PENSTOCK_TEST_SANITIZED
+#endif
+
 namespace test {
 
 /// Whether AddressSanitizer or ThreadSanitizer watches: memory costs more then, and work some ten
 /// times as much.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(PENSTOCK_TEST_SANITIZED)
 inline constexpr bool sanitized = true;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || \
-    __has_feature(memory_sanitizer)
-inline constexpr bool sanitized = true;
-#else
-inline constexpr bool sanitized = false;
-#endif
 #else
 inline constexpr bool sanitized = false;
 #endif

@@ -21,6 +21,7 @@
 #include "support/asleep.hpp"
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
+#include "support/sanitized.hpp"
 #include "support/threads.hpp"
 
 namespace ps = penstock;
@@ -96,7 +97,7 @@ TEST_CASE("a signal requests a stop, whose callbacks run on a thread of the libr
   CHECK(signals.received() == number);
 }
 
-#if !defined(__SANITIZE_THREAD__)  // it keeps a signal back while a thread sleeps in a call
+#if !defined(PENSTOCK_TEST_THREADS_SANITIZED)  // it keeps signals back in calls that sleep
 TEST_CASE("a thread that was there before gets the signal, and the call that it interrupts goes on",
           "[threads][promise:honest-15]") {
   const kept_handlers kept;

@@ -617,24 +617,18 @@ TEST_CASE("a device that fails on the way back names the batch, and nothing hang
     auto slot = out.take(batch_of(1));
     device.fail_record(0);
     CHECK(says<device_fault>([&] { slot.send(); }, {"record"}));
-    CHECK_FALSE(slot);
-    CHECK(out.stats().discarded == 1);
-    out.take(batch_of(1)).send();  // the flow goes on
+    CHECK(slot.send());  // it was kept
     out.finish();
     CHECK(consumed == 2);
+    CHECK(out.stats().discarded == 0);
   }
   SECTION("record of the step, and the wait for it") {
-    const bool is_sent = GENERATE(true, false);
     {
       auto lost = out.take(batch_of(1));
       const auto* const place = lost.data();
       device.fail_record(0);
       device.fail_stream_synchronize(0);
-      if (is_sent) {
-        CHECK(says<device_fault>([&] { lost.send(); }, {"record"}));
-      } else {
-        lost = {};
-      }
+      lost = {};
       // The step may still write to the slot.
       auto next = out.take(batch_of(2));
       CHECK(next.data() != place);

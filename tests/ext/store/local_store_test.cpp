@@ -29,6 +29,7 @@
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
 #include "support/has.hpp"
+#include "support/sanitized.hpp"
 
 namespace ps = penstock;
 using test::error_of;
@@ -459,7 +460,7 @@ TEST_CASE("a child made by fork reads with a ring of its own", "[store][promise:
   CHECK(on.script->made == 1);
 }
 
-#if !defined(__SANITIZE_THREAD__)  // it lets no child with threads start more
+#if !defined(PENSTOCK_TEST_THREADS_SANITIZED)  // it lets no child with threads start more
 TEST_CASE("a child made by fork reads with threads of its own, and ends them",
           "[store][promise:honest-9]") {
   const local_files files;

@@ -22,6 +22,14 @@
 
 #include <penstock/memory/detail/address_lane.hpp>
 #include <penstock/memory/detail/stale_addresses.hpp>
+
+#if defined(__SANITIZE_THREAD__)  // GCC
+#define PENSTOCK_THREAD_SANITIZER
+#elif defined(__has_feature)  // clang
+#if __has_feature(thread_sanitizer)
+#define PENSTOCK_THREAD_SANITIZER
+#endif
+#endif
 #endif
 
 namespace penstock {
@@ -153,7 +161,7 @@ class fresh_addresses {
   };
 
  private:
-#if defined(__SANITIZE_THREAD__)
+#if defined(PENSTOCK_THREAD_SANITIZER)
   static constexpr bool is_thread_sanitized = true;  // it has memory for each address ever used
 #else
   static constexpr bool is_thread_sanitized = false;
