@@ -19,6 +19,7 @@
 #include "support/catch.hpp"
 #include "support/gated_device.hpp"
 #include "support/numbered.hpp"
+#include "support/sanitized.hpp"
 
 namespace ps = penstock;
 
@@ -93,6 +94,8 @@ TEST_CASE("in a forked child a loader throws on use and is destroyed without a h
   CHECK(count_of(loader->epoch(0)) == 100);  // and here nothing has happened
 }
 
+// Clang's ThreadSanitizer aborts where a child detaches a thread of its parent's.
+#if !defined(PENSTOCK_TEST_THREADS_SANITIZED) || !defined(__clang__)
 TEST_CASE("in a forked child a CPU stream throws on use and is destroyed without a hang",
           "[flow]") {
   const ps::cpu_device device;
@@ -138,6 +141,7 @@ TEST_CASE("in a forked child a transfer with copies under way is destroyed witho
   CHECK(count_of(feed->epoch(1)) == 100);
   device.synchronize(*stream);
 }
+#endif
 
 TEST_CASE("a loader without threads goes on in a forked child", "[flow][fault:memory-7]") {
   ps::loader loader{numbered{100}, ps::sequential{}, {.batch_size = 10, .workers = 0}};
