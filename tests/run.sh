@@ -9,7 +9,8 @@
 #   bash tests/run.sh asan -- -R shuffle   what follows -- goes to ctest
 #
 # Environment: CXX the compiler; PENSTOCK_JOBS jobs at once; MNIST_DIR the folder of the MNIST
-# files, for the tests that read them; PENSTOCK_SEEDS how many orders the CUDA double tries.
+# files, for the tests that read them; PENSTOCK_SEEDS how many orders the CUDA double tries;
+# PENSTOCK_MINUTES after how many no further preset is begun, which is said at the end.
 # Ends with "N passed, N failed, N skipped" over all presets. tests/README.md says what each proves.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -100,6 +101,10 @@ failed_tests() {
 }
 
 for preset in "${presets[@]}"; do
+  if [ $SECONDS -ge $((60 * ${PENSTOCK_MINUTES:-1440})) ]; then
+    left_out+=("$preset ($PENSTOCK_MINUTES minutes were over)")
+    continue
+  fi
   under=()
   more=()
   case $preset in
