@@ -2,9 +2,7 @@
 // Embeddings of a folder of pictures: workers decode, a device computes, and a thread writes what
 // comes back under the next steps. Killed at any moment and run again, it goes on where it was, and
 // each picture has its row once.
-//
 //   penstock_22_embeddings FOLDER OUT   writes OUT.npy (a row a file), OUT.txt (the files' names)
-//
 // Without arguments it makes a folder, kills a first run half-way, and checks what a second one makes.
 #include "images/made_pnm_folder.hpp"
 #include "images/pnm_decoder.hpp"
@@ -57,7 +55,6 @@ void embed(const std::string& folder, const std::string& out, std::uint64_t kill
   std::filesystem::resize_file(out + ".npy", head_bytes + row_bytes * files.size());
   std::ofstream names{out + ".txt"};
   for (std::uint64_t i = 0; i < files.size(); ++i) names << files.key(i) << '\n';
-
   // One worker: batch after batch, in order. A row has its own place, so twice is as good as once.
   ps::results<embedding> results{
       ps::cpu_device{}, 8, [&](const auto& done) {
@@ -70,7 +67,6 @@ void embed(const std::string& folder, const std::string& out, std::uint64_t kill
         std::filesystem::rename(out + ".new", out + ".state");  // as a whole, and after the rows
         if (done.number() == killed_after) std::raise(SIGKILL);
       }};
-
   auto at = loader.state_at({0, 0});
   const std::string state = content_of(out + ".state");
   if (!state.empty()) at = ps::from_text<ps::loader_state>(state);
