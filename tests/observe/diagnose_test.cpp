@@ -155,6 +155,40 @@ TEST_CASE("reads that compute do not want more workers than cores", "[observe]")
              Catch::Matchers::StartsWith("CPU-bound: ") && Catch::Matchers::EndsWith("of 4 cores"));
 }
 
+TEST_CASE("workers without a core do not wait for a disk", "[observe]") {
+  for (const bool tells_queues : {true, false}) {
+    CAPTURE(tells_queues);
+    const auto said = verdict_on({.load = 10,
+                                  .copy = 0.1,
+                                  .body = 1,
+                                  .workers = 8,
+                                  .cores = 2,
+                                  .tells_queues = tells_queues});
+    CHECK(said.limit == loop_limit::processors);
+    CHECK_THAT(said.sentence, Catch::Matchers::EndsWith("take 2.0 of 2 cores"));
+  }
+  // Other programs have one of two cores.
+  const auto all =
+      played_loop{.load = 10, .copy = 0.1, .body = 1, .workers = 4, .cores = 1}.play().stats;
+  ps::transfer_stats none = all - all;
+  none.age = {};
+  const auto said = ps::diagnose(none, all, 2);
+  CHECK(said.limit == loop_limit::processors);
+  CHECK_THAT(said.sentence,
+             Catch::Matchers::EndsWith("4.0 of 4 workers are busy, 23 % of that computing and 77 % "
+                                       "without a core, on 2 cores, of which other threads have "
+                                       "1.0"));
+  // Most of the time goes to the disk, and a little of it to others.
+  played_loop waits{
+      .load = 40, .computing = 0.02, .copy = 0.1, .body = 1, .workers = 4, .cores = 2};
+  waits.tells_queues = false;
+  auto reads = waits.play().stats;
+  none = reads - reads;
+  none.age = {};
+  reads.loader->run_queue = reads.loader->read.busy / 10;
+  CHECK(ps::diagnose(none, reads, 2).limit == loop_limit::storage);
+}
+
 TEST_CASE("where no part is much slower than the others, none is blamed", "[observe]") {
   // The worker is always busy, a second one would gain nothing, and most cores are idle.
   auto all = played_loop{.load = 1, .copy = 1, .body = 1}.play().stats;

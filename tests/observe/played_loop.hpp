@@ -26,8 +26,9 @@ struct played_loop {
   std::size_t depth = 3;
   std::size_t slow_every = 0;  // each so many batches one sample takes `slow` more; 0: never
   double slow = 0;
-  double throttled = 0;  // the share of the time
-  double kept = 0;       // how long after its body a lease ends, on another thread
+  double throttled = 0;      // the share of the time
+  bool tells_queues = true;  // the kernel does
+  double kept = 0;           // how long after its body a lease ends, on another thread
 
   struct outcome {
     double time = 0;  // of a batch
@@ -116,6 +117,7 @@ struct played_loop {
     if (slow_every != 0) reading += slow * count / static_cast<double>(slow_every);
     loader.read.busy = time(reading);
     loader.processor = time(load * computing * count);
+    if (tells_queues) loader.run_queue = time((read * static_cast<double>(workers) - load) * count);
     loader.wait_for_demand.time = time(std::max(0.0, all * static_cast<double>(workers) - reading));
     loader.throttled.time = time(throttled * all);
     add_sample_times(loader);

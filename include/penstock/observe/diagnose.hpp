@@ -70,6 +70,7 @@ struct loop_times {
   double body = 0;       // part of it in the loop's body
   double reading = 0;    // seconds of workers, or of the consumer
   double computing = 0;  // part of it that is processor time
+  double queuing = 0;    // part of it in which a worker was ready and had no core
   double for_batches = 0;
   double for_copies = 0;
   double for_leases = 0;
@@ -110,6 +111,8 @@ inline void add_reads(loop_times& times, const loader_stats& loader) {
   times.computing = loader.workers == 0
                         ? times.reading
                         : (std::min)(times.reading, seconds(loader.processor) / times.batches);
+  times.queuing =
+      (std::min)(times.reading - times.computing, seconds(loader.run_queue) / times.batches);
   times.throttled = seconds(loader.throttled.time) / times.batches;
   const double idle = seconds(loader.wait_for_slot.time) + seconds(loader.wait_for_copy.time) +
                       seconds(loader.wait_for_demand.time);
@@ -168,14 +171,14 @@ inline void add_reads(loop_times& times, const loader_stats& loader) {
 }
 
 /// The predicted time of a batch with `workers` workers, at least 1: the slowest of the body,
-/// reading, all computation shared by the cores, and handing a batch from one thread to another (6
+/// reading on cores that are free, all computation shared by the cores, and handing a batch from one thread to another (6
 /// to 8 us; docs/tuning.md has the figures).
 [[nodiscard]] inline double time_with(const loop_times& times, std::size_t workers,
                                       std::size_t cores) noexcept {
   constexpr double hand_off = 7e-6;
   const double computing = (times.computing + times.body) / static_cast<double>(cores);
-  return (std::max)(
-      {times.body, times.reading / static_cast<double>(workers), computing, hand_off});
+  const double reading = (times.reading - times.queuing) / static_cast<double>(workers);
+  return (std::max)({times.body, reading, computing, hand_off});
 }
 
 /// The fewest workers with which a batch takes at most 2 % longer than with the best number.
@@ -197,7 +200,7 @@ enum class loop_limit {
   launches,      ///< the body, which queues work too slowly for the device
   workers,       ///< reading, which more workers would speed up
   storage,       ///< storage: workers are blocked on I/O
-  processors,    ///< processor time: reading and the body need more than the cores have
+  processors,    ///< processor time: reading and the body need more than the cores give them
   quota,         ///< the container's CPU quota
   copy,          ///< the bus
   depth,         ///< too few device slots: a copy does not overlap with the step before
@@ -416,6 +419,7 @@ class judge {
       return;
     }
     const double computes = times_.computing / times_.reading;
+    const double queues = times_.queuing / times_.reading;
     if (times_.workers == 0 &&
         times_.all <= 1.03 * time_with(times_, said_.wanted_workers, cores_)) {
       say(loop_limit::processors,
@@ -426,7 +430,10 @@ class judge {
     }
     if (busy_share() < 0.8) return idle_workers(waits);
     const double better = time_with(times_, said_.wanted_workers, cores_);
-    const bool is_storage = computes < 0.5;
+    const auto cores = static_cast<double>(cores_);
+    // Not every kernel says who has no core: where the loop has them all, nobody waits for I/O.
+    const double blocked = said_.busy_cores > 0.9 * cores ? 0 : 1 - computes - queues;
+    const bool is_storage = blocked > 0.5;
     if (said_.wanted_workers > times_.workers && times_.all / better > 1.03) {
       say(is_storage ? loop_limit::storage : loop_limit::workers,
           std::string{is_storage ? "I/O-bound: " : "loader-bound: "} + waits + ", " +
@@ -440,7 +447,14 @@ class judge {
           "Faster storage, larger reads, or data that stays in memory");
       return advise_ahead();
     }
-    if (said_.busy_cores < 0.8 * static_cast<double>(cores_)) {
+    if (said_.busy_cores < 0.8 * cores && queues > (std::max)(0.2, blocked)) {
+      say(loop_limit::processors,
+          "CPU-bound: " + waits + ", " + workers_text(computes) + ", of which other threads have " +
+              tenths(cores - said_.busy_cores),
+          "Fewer programs and threads on these cores, or less work a sample");
+      return;
+    }
+    if (said_.busy_cores < 0.8 * cores) {
       say(loop_limit::mixed,
           "mixed: " + waits + ", " + workers_text(computes) + "; the loop's body takes " +
               percent(1 - said_.waiting),
@@ -484,9 +498,11 @@ class judge {
 
   [[nodiscard]] std::string workers_text(double computes) const {
     if (times_.workers == 0) return "which it reads itself";
-    return tenths(said_.busy_workers) + " of " + std::to_string(times_.workers) +
-           " workers are busy, " + percent(computes) + " of that computing, on " +
-           std::to_string(cores_) + " cores";
+    std::string text = tenths(said_.busy_workers) + " of " + std::to_string(times_.workers) +
+                       " workers are busy, " + percent(computes) + " of that computing";
+    const double queues = times_.queuing / times_.reading;
+    if (queues > noticeable) text += " and " + percent(queues) + " without a core";
+    return text + ", on " + std::to_string(cores_) + " cores";
   }
 
   const loop_times& times_;

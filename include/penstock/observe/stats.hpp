@@ -394,8 +394,10 @@ struct loader_stats {
   ahead_stats ahead;  ///< prefetch hints
 
   std::chrono::nanoseconds processor{0};  ///< the workers' processor time, about 10 ms late
-  std::uint64_t minor_faults = 0;         ///< their page faults without disk access
-  std::uint64_t major_faults = 0;         ///< their page faults with disk access
+  /// Time in which workers were ready to run and had no core; 0 where the kernel does not say.
+  std::chrono::nanoseconds run_queue{0};
+  std::uint64_t minor_faults = 0;  ///< their page faults without disk access
+  std::uint64_t major_faults = 0;  ///< their page faults with disk access
   /// Time in which the container had used up its CPU quota. The kernel sums over all cores, so it
   /// may exceed `age`.
   wait_stats throttled;
@@ -425,6 +427,7 @@ struct loader_stats {
     between.ahead.*count = grown(later.ahead.*count, earlier.ahead.*count);
   }
   between.processor = grown(later.processor, earlier.processor);
+  between.run_queue = grown(later.run_queue, earlier.run_queue);
   between.minor_faults = grown(later.minor_faults, earlier.minor_faults);
   between.major_faults = grown(later.major_faults, earlier.major_faults);
   return between;
@@ -457,6 +460,7 @@ struct loader_stats {
   // It may be the largest 64-bit number.
   both.ahead.source_bytes = (std::max)(a.ahead.source_bytes, b.ahead.source_bytes);
   both.processor += b.processor;
+  both.run_queue += b.run_queue;
   both.minor_faults += b.minor_faults;
   both.major_faults += b.major_faults;
   if (b.throttled.time > a.throttled.time) both.throttled = b.throttled;

@@ -113,6 +113,7 @@ class json_object {
                         .add("failed", stats.ahead.failed)
                         .text())
       .add("processor_ns", stats.processor)
+      .add("run_queue_ns", stats.run_queue)
       .add("minor_faults", stats.minor_faults)
       .add("major_faults", stats.major_faults)
       .add("throttled", stats.throttled)

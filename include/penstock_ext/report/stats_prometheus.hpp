@@ -151,6 +151,8 @@ class prometheus_writer {
   out.counter("ahead_failures_total", "Exceptions of the dataset or sampler while telling.",
               stats.ahead.failed);
   out.counter("processor_seconds_total", "Processor time of the workers.", stats.processor);
+  out.counter("run_queue_seconds_total", "Time in which workers were ready and had no core.",
+              stats.run_queue);
   out.kinds("page_faults_total", "Page faults of the workers, and those that waited for a disk.",
             {{{"memory", stats.minor_faults}, {"disk", stats.major_faults}}});
   out.counter("throttled_periods_total", "Periods in which the container's quota was used up.",

@@ -103,6 +103,9 @@ class stats_table {
   table.row("processor", stats.workers, stats.processor,
             std::to_string(stats.minor_faults + stats.major_faults) + " page faults, " +
                 std::to_string(stats.major_faults) + " from disk");
+  if (stats.run_queue.count() != 0) {
+    table.row("without a core", stats.workers, stats.run_queue, "ready to run");
+  }
   table.wait("throttled", stats.throttled);
   if (stats.ahead.most_bytes != 0) {
     const ahead_stats& ahead = stats.ahead;

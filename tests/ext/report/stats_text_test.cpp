@@ -108,6 +108,7 @@ TEST_CASE("statistics as JSON have every figure by its name", "[report]") {
   CHECK(json["loader.clock"] == ps::detail::name_of(stats.loader->clock));
   CHECK(json["loader.clock_has_stepped"] == (stats.loader->clock_has_stepped ? "true" : "false"));
   CHECK(json["loader.throttled.count"] != "(nothing)");
+  CHECK(json["loader.run_queue_ns"] == std::to_string(stats.loader->run_queue.count()));
   CHECK(json.size() > 60);
 }
 
@@ -119,6 +120,10 @@ TEST_CASE("statistics of nothing are texts too", "[report]") {
   CHECK(to_text(ps::loader_stats{}).find("ahead") == std::string::npos);
   CHECK(to_text(ps::transfer_stats{}).find("loader") == std::string::npos);
   CHECK(to_text(ps::transfer_stats{}).find("replay") == std::string::npos);
+  ps::loader_stats crowded;
+  CHECK(to_text(crowded).find("without a core") == std::string::npos);
+  crowded.run_queue = std::chrono::milliseconds{1};
+  CHECK(to_text(crowded).find("without a core") != std::string::npos);
   ps::transfer_stats replayed;
   replayed.replay = {5, std::chrono::milliseconds{1}};
   CHECK(to_text(replayed - ps::transfer_stats{}).find("  replay                        5") !=

@@ -130,7 +130,8 @@ class basic_loader_observer {
   /// How long ticks are. From any thread.
   [[nodiscard]] tick_times times() const { return {clock_.look().nanoseconds_per_tick}; }
 
-  /// What has happened so far. From any thread. Reads files of the container's.
+  /// What has happened so far. From any thread. Reads files of the container's, and one for each
+  /// worker.
   [[nodiscard]] loader_stats snapshot() const {
     const auto at = clock_.look();
     const tick_times times{at.nanoseconds_per_tick};
@@ -187,6 +188,7 @@ class basic_loader_observer {
       reader.reads().slowest().add_to(slowest);
       reader.batches().add_to(all.batches);
       all.processor += reader.usage().processor();
+      all.run_queue += reader.usage().run_queue();
       all.minor_faults += reader.usage().minor_faults();
       all.major_faults += reader.usage().major_faults();
     }

@@ -116,6 +116,16 @@ struct cpu_throttling {
   return all;
 }
 
+/// How long thread `thread` of this process has been ready to run and had no core; 0 where the kernel
+/// does not say. Reads a file. `root` is for tests.
+[[nodiscard]] inline std::chrono::nanoseconds run_queue_time_of(std::uint64_t thread,
+                                                                const std::string& root = "") {
+  std::ifstream file{root + "/proc/self/task/" + std::to_string(thread) + "/schedstat"};
+  std::uint64_t running = 0;
+  std::uint64_t waiting = 0;
+  return std::chrono::nanoseconds{file >> running >> waiting ? waiting : 0};
+}
+
 /// What a thread has used of the machine, as the kernel counts it. The thread itself looks, by a
 /// system call; any thread reads what it saw last.
 class thread_usage {
@@ -126,6 +136,7 @@ class thread_usage {
     if (now - looked_ < apart) [[likely]]
       return;
     looked_ = now;
+    if (thread_.value() == 0) thread_.set(static_cast<std::uint64_t>(::syscall(SYS_gettid)));
     struct ::rusage used {};
     if (::getrusage(RUSAGE_THREAD, &used) != 0) return;
     processor_.set(nanoseconds_of(used.ru_utime) + nanoseconds_of(used.ru_stime));
@@ -136,6 +147,10 @@ class thread_usage {
   /// Processor time, of program and kernel.
   [[nodiscard]] std::chrono::nanoseconds processor() const noexcept {
     return std::chrono::nanoseconds{processor_.value()};
+  }
+  /// Time on the run queue, up to now: ready, without a core. Reads a file.
+  [[nodiscard]] std::chrono::nanoseconds run_queue() const {
+    return thread_.value() == 0 ? std::chrono::nanoseconds{0} : run_queue_time_of(thread_.value());
   }
   /// Page faults that needed no disk.
   [[nodiscard]] std::uint64_t minor_faults() const noexcept { return minor_faults_.value(); }
@@ -149,6 +164,7 @@ class thread_usage {
   }
 
   std::uint64_t looked_ = 0;
+  tally thread_;     // its number; 0: it has not looked yet
   tally processor_;  // nanoseconds
   tally minor_faults_;
   tally major_faults_;
