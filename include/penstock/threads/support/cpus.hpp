@@ -116,8 +116,8 @@ struct cpu_throttling {
   return all;
 }
 
-/// How long thread `thread` of this process has been ready to run and had no core; 0 where the kernel
-/// does not say. Reads a file. `root` is for tests.
+/// How long thread `thread` of this process has been ready to run and had no core; 0 where the
+/// kernel does not say. Reads a file. `root` is for tests.
 [[nodiscard]] inline std::chrono::nanoseconds run_queue_time_of(std::uint64_t thread,
                                                                 const std::string& root = "") {
   std::ifstream file{root + "/proc/self/task/" + std::to_string(thread) + "/schedstat"};
