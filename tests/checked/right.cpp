@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/transfer/results.hpp>
 #include <penstock_ext/interop/dlpack.hpp>
 
 #include "ramps.hpp"
@@ -272,6 +273,49 @@ struct few_events : ps::cpu_device {
 };
 
 /// Slots that could not be made leave nothing forbidden where they would have been.
+void a_body_reads_what_is_not_copied() {
+  auto loader = make_loader(1);
+  const auto stream = ps::cpu_device{}.make_stream();
+  ps::transfer feed{loader, stream, {.tuning = {.zero_copy = ps::zero_copy_use::always}}};
+  for (auto& batch : feed.epoch(0)) {
+    require(is_ramp(ps::get<"x">(std::as_const(batch)), batch.number() * 4), "without a copy");
+  }
+}
+
+void results_of_steps_on_a_stream(std::size_t depth) {
+  using sums = ps::record<ps::field<"sum", float>>;
+  auto loader = make_loader(1);
+  ps::cpu_device device;
+  auto stream = device.make_stream();
+  ps::transfer feed{loader, stream};
+  std::size_t good = 0;
+  ps::results<sums> out{device,
+                        stream,
+                        4,
+                        [&good](const auto& done) {
+                          for (std::size_t i = 0; i < done.size(); ++i) {
+                            const auto sample = static_cast<float>(done.number() * 4 + i);
+                            good += ps::get<"sum">(done).flat()[i] == 16 * sample ? 1U : 0U;
+                          }
+                        },
+                        {.depth = depth}};
+  std::promise<void> gate;
+  auto opened = std::make_shared<std::future<void>>(gate.get_future());
+  stream.launch([opened] { opened->wait(); });  // steps run when their slots are sent or dropped
+  for (auto& [batch, slot] : ps::joined(feed.epochs(0, 2), out)) {
+    stream.launch([x = ps::get<"x">(batch), to = ps::get<"sum">(slot)] {
+      for (std::size_t i = 0; i < x.extent(0); ++i) {
+        to.flat()[i] = 0;
+        for (const float value : x[i].flat()) to.flat()[i] += value;
+      }
+    });
+    if (batch.info().epoch == 1) slot = {};
+    if (batch.info().epoch == 0 && batch.number() + 1 == depth) gate.set_value();
+  }
+  out.finish();
+  require(good == 40, "the results of an epoch");
+}
+
 void slots_that_were_not_made() {
   const ps::batch_layout<record> layout{ps::record_extents<record>{}, 4};
   bool is_refused = false;
@@ -421,6 +465,8 @@ int main() {
   the_body_waits_for_the_stream();
   threads_share_a_batch();
   a_lease_ends_on_its_full_stream();
+  a_body_reads_what_is_not_copied();
+  for (const std::size_t depth : {1U, 3U}) results_of_steps_on_a_stream(depth);
   slots_that_were_not_made();
   addresses_of_batches_that_are_held();
   many_batches();

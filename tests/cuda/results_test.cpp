@@ -141,6 +141,40 @@ TEST_CASE("results are sent after a capture, and not within one",
   CHECK(got == 7);
 }
 
+TEST_CASE("a slot that is dropped within a capture is taken again after it",
+          "[cuda][results][fault:devices-7]") {
+  const clean_double clean{{.policy = fake_cuda::policy::late}};
+  const ps::cuda_device device{0};
+  const auto stream = device.make_stream();
+  sums_of out{device, stream, 16, [](const auto&) {}, {.depth = 1}};
+  const bool by_loop = GENERATE(false, true);
+  CAPTURE(by_loop);
+  const auto begin = [&] {
+    CHECK(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeRelaxed) == cudaSuccess);
+  };
+  if (by_loop) {
+    ps::loader loader{
+        digits_flow::digits{32}, ps::sequential{}, device, {.batch_size = 16, .workers = 1}};
+    ps::transfer feed{loader, stream};
+    const auto loop = [&] {
+      for (auto& [batch, slot] : ps::joined(feed.epoch(0), out)) {
+        batch = {};  // a feed refuses its end within a capture by itself
+        begin();
+      }
+    };
+    CHECK_THROWS_AS(loop(), ps::capture_in_progress);
+  } else {
+    auto slot = out.take({.size = 1, .valid_size = 1});
+    begin();
+  }
+  CHECK_THROWS_AS((void)out.take({.batch = 7, .size = 1, .valid_size = 1}), ps::leases_exhausted);
+  cudaGraph_t graph = nullptr;
+  CHECK(cudaStreamEndCapture(stream.get(), &graph) == cudaSuccess);  // it has survived
+  if (graph != nullptr) CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+  CHECK(out.take({.batch = 7, .size = 1, .valid_size = 1}).send());
+  out.finish();
+}
+
 TEST_CASE("each call of the way back fails once, and nothing is lost in silence",
           "[cuda][results][fault:devices-3]") {
   const way how{.depth = 2, .batches = 4};

@@ -215,7 +215,7 @@ TEST_CASE("a host slot whose release was refused is refilled after the work on i
   CHECK(found.wrong == 0);
 }
 
-TEST_CASE("a host slot whose end nothing tells is refilled after all work of the device",
+TEST_CASE("a host slot whose end nothing tells is never refilled, and a capture goes on",
           "[cuda][zero_copy][promise:race-free-1][fault:devices-7]") {
   const clean_double clean{{.policy = fake_cuda::policy::late}};
   digits_flow::outcome found;
@@ -240,6 +240,40 @@ TEST_CASE("a host slot whose end nothing tells is refilled after all work of the
   device.synchronize(ps::cuda_stream_ref{stream});
   CHECK(found.right == 1);
   CHECK(found.wrong == 0);
+}
+
+TEST_CASE("a loader that has lost all its host slots says so",
+          "[cuda][zero_copy][fault:devices-7]") {
+  const auto workers = GENERATE(std::size_t{0}, std::size_t{1});
+  const auto when_held = GENERATE(ps::held_action::fail, ps::held_action::wait);
+  CAPTURE(workers, when_held);
+  const clean_double clean{{.policy = fake_cuda::policy::late}};
+  const ps::cuda_device device{0};
+  const auto stream = device.make_stream();
+  ps::loader loader{digits{320},
+                    ps::sequential{},
+                    device,
+                    {.batch_size = 16, .workers = workers, .prefetch = 2, .when_held = when_held}};
+  std::size_t lost = 0;
+  const auto loop = [&] {
+    for (auto& batch : loader.epoch(0)) {
+      CHECK(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeRelaxed) == cudaSuccess);
+      CHECK_THROWS_AS(batch.release_after(stream), ps::capture_in_progress);
+      cudaGraph_t graph = nullptr;
+      CHECK(cudaStreamEndCapture(stream.get(), &graph) == cudaSuccess);
+      if (graph != nullptr) CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+      ++lost;
+    }
+  };
+  std::string said;
+  try {
+    loop();
+  } catch (const ps::leases_exhausted& told) {
+    said = told.what();
+  }
+  CHECK(lost == loader.footprint().slot_count);
+  CHECK(said.find(std::to_string(lost) + " of " + std::to_string(lost) + " host slots are lost") !=
+        std::string::npos);
 }
 
 TEST_CASE("without a copy a batch costs its stream one record and one question",

@@ -83,7 +83,7 @@ extern "C" {
 cudaError_t cudaDeviceSynchronize() {
   api_call call{"cudaDeviceSynchronize"};
   if (call.failed()) return call.result();
-  if (call.forbidden_by_capture()) return call.done(cudaErrorStreamCaptureUnsupported);
+  if (call.invalidates_captures()) return call.done(cudaErrorStreamCaptureUnsupported);
   const int device = call.thread().device();
   call.now().run_all(call.lock(), device);
   return call.done(call.lost(device));

@@ -52,6 +52,8 @@ class api_call {
   /// For a call of which the documentation does not say whether it may: programs make it
   /// while they capture, and it goes well; another thread's global capture it ends, here.
   bool forbidden_by_capture_of_others();
+  /// For a wait for the whole device: ends every capture, whatever its mode and the thread's.
+  bool invalidates_captures();
   /// The error of a device whose context is lost.
   [[nodiscard]] cudaError_t lost(int device) const;
 

@@ -149,6 +149,11 @@ cudaError_t api_call::enqueue_work(cudaStream_t stream, operation next) {
 bool api_call::forbidden_by_capture() { return forbidden_by_capture(true); }
 bool api_call::forbidden_by_capture_of_others() { return forbidden_by_capture(false); }
 
+bool api_call::invalidates_captures() {
+  for (const auto& one : now_.captures) one->invalidated = true;
+  return !now_.captures.empty();
+}
+
 bool api_call::forbidden_by_capture(bool also_own) {
   bool forbidden = false;
   for (const auto& one : now_.captures) {

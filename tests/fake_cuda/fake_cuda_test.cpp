@@ -816,6 +816,20 @@ TEST_CASE("waiting for a device leaves the others alone", "[fake_cuda]") {
   CHECK_FALSE(here);
 }
 
+TEST_CASE("a wait for the whole device ends a capture in any mode", "[fake_cuda]") {
+  fake_cuda::reset();
+  const handles all;
+  cudaGraph_t graph = nullptr;
+  ignore(cudaStreamBeginCapture(all.one, cudaStreamCaptureModeRelaxed));
+  std::thread{[] {
+    auto mode = cudaStreamCaptureModeRelaxed;
+    ignore(cudaThreadExchangeStreamCaptureMode(&mode));
+    CHECK(cudaDeviceSynchronize() == cudaErrorStreamCaptureUnsupported);
+  }}.join();
+  CHECK(cudaStreamEndCapture(all.one, &graph) == cudaErrorStreamCaptureInvalidated);
+  CHECK(graph == nullptr);
+}
+
 TEST_CASE("a kernel is launched on streams of the thread's device only", "[fake_cuda]") {
   fake_cuda::reset({.devices = 2});
   const handles all;

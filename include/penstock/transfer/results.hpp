@@ -135,6 +135,7 @@ class result_ring {
         device_memory_(device, bytes_of_slots("device", layout.bytes(), device_slots),
                        memory_kind::device),
         copies_(device.make_stream()) {
+    unmarked.reserve(device_slots);
     prepare(on_device, device_memory_, device_slots);
     prepare(on_host, host_memory_, host_slots);
     for (std::size_t i = 0; i < device_slots; ++i) {
@@ -150,6 +151,7 @@ class result_ring {
   /// The memory goes: neither steps nor copies may still use it.
   ~result_ring() {
     for (const auto& event : computed_) settle(device_, event);
+    if (!unmarked.empty()) settle_everything(device_);
     settle(device_, copies_);  // where a copy has no event, because the device refused to record it
     for (std::size_t i = 0; i < on_host.entries.size(); ++i) host_memory_.allow(i);
   }
@@ -205,6 +207,8 @@ class result_ring {
   result_turns turns;
   side on_device;
   side on_host;
+  // The loop's: slots that were dropped, of which no event tells when their step is over.
+  std::vector<std::uint32_t> unmarked;
   std::atomic<std::uint64_t> discarded{0};  // relaxed: a number for statistics
   std::atomic<std::uint64_t> handed_in{0};  // likewise
 
@@ -310,7 +314,7 @@ class result_slot
     base::use();
     ring_type& ring = *slots_->ring;
     ring.note_computed(slot_, *stream_);
-    guard_.end();
+    end_for_host();
     const auto side = std::move(slots_);
     const bool is_in = ring.turns.hand_in(slot_);
     (is_in ? ring.handed_in : ring.discarded).fetch_add(1, std::memory_order_relaxed);
@@ -326,7 +330,7 @@ class result_slot
  private:
   void discard() noexcept {
     if (slots_ == nullptr) return;
-    guard_.end();
+    end_for_host();
     const auto side = std::move(slots_);
     ring_type& ring = *side->ring;
     try {
@@ -336,15 +340,19 @@ class result_slot
     }
     give_back(ring);
   }
+  /// The step that the stream has been given may still use its views.
+  void end_for_host() noexcept {
+    guard_.end_behind(1).behind(*stream_, []() noexcept {});
+  }
   void give_back(ring_type& ring) noexcept {
     ring.discarded.fetch_add(1, std::memory_order_relaxed);
     ring.turns.put_back(slot_);
   }
-  /// No event tells when the step is over: it is waited for, and where the device refuses that as
-  /// well the slot is lost, since the step may still write to it.
+  /// No event tells when the step is over: it is waited for, here or by the next `take`.
   void give_back_unmarked(ring_type& ring) noexcept {
     if (detail::settle(ring.device(), *stream_)) return give_back(ring);
     ring.discarded.fetch_add(1, std::memory_order_relaxed);
+    ring.unmarked.push_back(slot_);  // has room
   }
 
   std::optional<stream_ref> stream_;
@@ -510,6 +518,7 @@ class results {
   [[nodiscard]] slot_type take(const batch_info& info, std::span<const std::uint64_t> tags,
                                std::span<const std::uint64_t> indices) {
     require_fit(info, tags.size(), indices.size());
+    take_back_unmarked();
     const std::stop_callback on_stop{options_.stop, [this]() noexcept { ring_->turns.wake(); }};
     detail::trace_writer* const trace = traces_.front().get();
     const std::uint64_t begin = trace != nullptr ? trace->now() : 0;
@@ -537,7 +546,7 @@ class results {
     const bool is_done =
         ring_->turns.finish([this] { return !may_wait() || options_.stop.stop_requested(); });
     rethrow();
-    if (is_done) return;
+    if (is_done) return last_.reset();
     if (!may_wait()) throw_held();
     throw cancelled("cancelled: a stop was requested while kept leases held all host slots");
   }
@@ -621,6 +630,12 @@ class results {
           {where, " has got a slot before: take one for each batch, or discard the first"}));
     }
   }
+  /// Slots whose step could not be waited for when they were dropped, as during a capture.
+  void take_back_unmarked() noexcept {
+    if (ring_->unmarked.empty() || !detail::settle(ring_->device(), stream_)) return;
+    for (const std::uint32_t slot : ring_->unmarked) ring_->turns.put_back(slot);
+    ring_->unmarked.clear();
+  }
   [[noreturn]] void refuse(detail::result_turns::outcome why) {
     using enum detail::result_turns::outcome;
     rethrow();
@@ -629,9 +644,14 @@ class results {
     }
     if (why == held) throw_held();
     if (why == all_taken) {
+      const std::size_t dropped = ring_->unmarked.size();
       throw leases_exhausted(
-          detail::joined({"results: the loop has taken all ", options_.depth,
-                          " device slots: send or discard one, or raise depth"}));
+          dropped == 0 ? detail::joined({"results: the loop has taken all ", options_.depth,
+                                         " device slots: send or discard one, or raise depth"})
+                       : detail::joined({"results: of ", options_.depth,
+                                         " device slots the loop has dropped ", dropped,
+                                         " whose step can't be waited for, and has taken the "
+                                         "others: end a capture of its stream, or send one"}));
     }
     throw results_error("results: take after close");
   }
@@ -655,11 +675,11 @@ class results {
   }
 
   /// Ends the flow by the exception that is being handled, unless one has ended it.
-  void fail(std::uint64_t epoch, std::uint64_t batch) noexcept {
+  void fail(const batch_position& at) noexcept {
     const std::exception_ptr error = std::current_exception();
     if (has_failed_.exchange(true, std::memory_order_relaxed)) return;
     error_ = error;
-    failure_.store(failure{"results", epoch, batch});  // after the error, which it publishes
+    failure_.store(failure{"results", at.epoch, at.batch});  // after the error, which it publishes
     ring_->turns.fail();
   }
 
@@ -687,7 +707,7 @@ class results {
         }
       }
     } catch (...) {
-      fail(at.epoch, at.batch);
+      fail(at);
     }
   }
   void deliver(const job& next, detail::trace_writer* trace) {
@@ -810,9 +830,8 @@ class joined_range {
   void advance() {
     if (!step_) return;
     // Before the batch is released: both are recorded on the loop's stream after the step.
-    auto out = std::move(step_->out);
+    if (step_->out) step_->out.send();
     step_.reset();
-    if (out) out.send();
     ++at_;
     take();
   }

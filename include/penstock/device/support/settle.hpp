@@ -19,17 +19,14 @@ bool settle(const Device& device, const StreamOrEvent& work) noexcept {
 }
 
 /// Waits for all work of the device, where it can do that, for work whose stream can't be waited
-/// for. Throws what the device throws.
+/// for: before memory goes. It ends a capture.
 template <class Device>
-void synchronize_all([[maybe_unused]] const Device& device) {
-  if constexpr (requires { device.synchronize(); }) device.synchronize();
-}
-/// Does so, whatever the device says.
-template <class Device>
-void settle_everything(const Device& device) noexcept {
-  try {
-    synchronize_all(device);
-  } catch (...) {  // as above
+void settle_everything([[maybe_unused]] const Device& device) noexcept {
+  if constexpr (requires { device.synchronize(); }) {
+    try {
+      device.synchronize();
+    } catch (...) {  // as above
+    }
   }
 }
 

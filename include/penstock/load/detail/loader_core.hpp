@@ -395,7 +395,7 @@ class loader_core {
   std::optional<std::uint32_t> wait_for_next() {
     if (delivery_.has_failed()) return std::nullopt;
     // Unless leases end on other threads, only the consumer could give a slot back.
-    if (!waits_for_leases() && slots_->leased() == slots_->count()) slots_->throw_exhausted();
+    if (!waits_for_leases() && slots_->is_exhausted()) slots_->throw_exhausted();
     const bool starving = !delivery_.is_ready(next_);
     if (starving) process_.require();
     if (starving) slots_->set_starving(true);

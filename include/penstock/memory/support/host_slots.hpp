@@ -31,13 +31,20 @@ inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// Throws `leases_exhausted` for a loader with `count` host slots, `granted` by its budget of
-/// `asked`.
+/// `asked`, of which `lost` are in use for good.
 [[noreturn, gnu::cold]] inline void throw_slots_exhausted(std::size_t count, std::uint64_t granted,
-                                                          std::uint64_t asked) {
+                                                          std::uint64_t asked, std::size_t lost) {
   const std::string remedy = granted < asked
                                  ? joined({"raise memory.budget, which had no room for the ", asked,
                                            " that were asked for"})
                                  : "raise prefetch";
+  if (lost != 0) {
+    throw leases_exhausted(
+        joined({"loader: ", lost, " of ", count,
+                " host slots are lost, and leases hold the others: the device refused to say when "
+                "the work on them ends. End no lease while its stream is being captured; make the "
+                "loader anew"}));
+  }
   throw leases_exhausted(
       joined({"loader: all ", count, " host slots are held as leases: release one, or ", remedy}));
 }
@@ -120,8 +127,9 @@ class host_ring {
   }
 
   /// Returns a slot that is free once `stream` gets here. Throws what the device throws; the slot is
-  /// returned then too, after a wait for the stream, or where the device refuses that too for the
-  /// thread that takes it to wait for all work of the device.
+  /// returned then too, after a wait for the stream. Where the device refuses that as well, nothing
+  /// tells when the slot is free, and it is lost: it can't be waited for by all work of the device
+  /// either, which would end a capture of the program's.
   void give_back_after(std::uint32_t slot, typename Device::stream_ref stream) {
     try {
       require_still_usable(device_, stream);  // a record that is captured tells no thread anything
@@ -129,9 +137,8 @@ class host_ring {
     } catch (...) {
       if (settle(device_, stream)) {
         give_back(slot);
-      } else {
-        drained_[slot].is_unknown = true;
-        push({slot, true});
+      } else if (lost_.fetch_add(1, std::memory_order_release) + 1 == count()) {
+        push({none_left, false});  // a thread that sleeps for a slot is told
       }
       throw;
     }
@@ -169,6 +176,10 @@ class host_ring {
   [[nodiscard]] std::size_t leased() const noexcept {
     return leased_.load(std::memory_order_acquire);
   }
+  /// Whether leases hold every slot that is not lost.
+  [[nodiscard]] bool is_exhausted() const noexcept {
+    return leased() + lost_.load(std::memory_order_acquire) >= count();
+  }
   /// What records the leases, one at a time of each slot.
   [[nodiscard]] lease_tracks& leases() noexcept { return leases_; }
   /// Counts a lease that starts, of `batch` in `slot`.
@@ -181,7 +192,8 @@ class host_ring {
 
   /// Throws `leases_exhausted`: the consumer asks for a batch while leases hold every slot.
   [[noreturn]] void throw_exhausted() const {
-    throw_slots_exhausted(count(), granted_.slot_count(), granted_.asked());
+    throw_slots_exhausted(count(), granted_.slot_count(), granted_.asked(),
+                          lost_.load(std::memory_order_acquire));
   }
 
   /// Wakes all waiters for slots, permanently.
@@ -196,6 +208,7 @@ class host_ring {
     std::uint32_t slot;
     bool behind_copy;
   };
+  static constexpr std::uint32_t none_left = ~std::uint32_t{0};  // of a ticket: all are lost
 
   void push(ticket back) noexcept {
     // Counted first: a ticket can't be popped before it counts.
@@ -219,7 +232,8 @@ class host_ring {
     free_.fetch_sub(1, std::memory_order_relaxed);
     try {
       [[maybe_unused]] const auto timed = waits.for_copy(back->behind_copy);
-      if (back->behind_copy) wait_for_end(drained_[back->slot]);
+      if (back->slot == none_left) throw_exhausted();
+      if (back->behind_copy) device_.synchronize(drained_[back->slot].last());
     } catch (...) {
       push(*back);  // as it came: the thread that takes it next waits again
       throw;
@@ -228,12 +242,6 @@ class host_ring {
     memory_.allow(back->slot);
     if (back->behind_copy) memory_.erase(back->slot);
     return back->slot;
-  }
-
-  void wait_for_end(end_of_copy<event_type>& copy) {
-    if (!copy.is_unknown) return device_.synchronize(copy.last());
-    synchronize_all(device_);
-    copy.is_unknown = false;
   }
 
   memory_reservation granted_;  // first: it ends when the slab has gone
@@ -249,6 +257,7 @@ class host_ring {
   alignas(cache_line) std::atomic<std::size_t> free_{0};  // tickets in the queue
   alignas(cache_line) std::atomic<std::size_t> leased_{0};
   alignas(cache_line) std::atomic<bool> starving_{false};
+  std::atomic<std::size_t> lost_{0};  // slots that are never used again
 };
 
 template <device Device>
@@ -273,10 +282,8 @@ host_ring<Device>::host_ring(const Device& device, std::size_t slot_bytes, std::
 
 template <device Device>
 host_ring<Device>::~host_ring() {
-  for (const auto& copy : drained_) {
-    settle(device_, copy.last());
-    if (copy.is_unknown) settle_everything(device_);
-  }
+  for (const auto& copy : drained_) settle(device_, copy.last());
+  if (lost_.load(std::memory_order_acquire) != 0) settle_everything(device_);
   for (std::uint32_t slot = 0; slot < count(); ++slot) memory_.allow(slot);
 }
 

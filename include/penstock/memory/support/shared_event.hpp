@@ -91,7 +91,6 @@ struct end_of_copy {
   shared_event_ref<Event> own;     ///< records the end of this slot's copy, and of others
   Event alone;                     ///< does so while others hold that: of this slot's copy alone
   shared_event_ref<Event> marked;  ///< the one that has told it, until that was waited for
-  bool is_unknown = false;         ///< nothing tells it: all work of the device is waited for
 
   /// The one to wait for.
   [[nodiscard]] const Event& last() const noexcept { return marked ? marked.event() : alone; }

@@ -97,8 +97,7 @@ class result_turns {
     workers_.notify_one();
     return true;
   }
-  /// A taken slot is free again, and nothing leaves it. A slot that is never put back nor handed in
-  /// stays taken.
+  /// A taken slot is free again, and nothing leaves it.
   void put_back(std::uint32_t slot) noexcept {
     const std::lock_guard lock{mutex_};
     --taken_;

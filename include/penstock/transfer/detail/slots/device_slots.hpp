@@ -372,8 +372,10 @@ class device_ring {
                                      [[maybe_unused]] stream_ref stream) noexcept {
     leases.begin(slot);
     if constexpr (checked) {
-      if (!holds_host_) memory_.name_batch(slot, slots_[slot].info);
-      slots_[slot].uses = uses_of(stream);
+      if (!holds_host_) {  // else there is no copy that a stream has to wait for
+        memory_.name_batch(slot, slots_[slot].info);
+        slots_[slot].uses = uses_of(stream);
+      }
     }
     return std::move(slots_[slot].lease);
   }
