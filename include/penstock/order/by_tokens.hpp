@@ -280,8 +280,9 @@ class token_order {
     const spot found = find(batch);
     const std::uint64_t windows = plan_->windows;
     const std::size_t count = found.places.size() - (ends_empty(found) ? 1U : 0U);
-    if (count == 0) {  // a batch without a sample gets a short one again
-      const std::uint64_t back = batch % plan_->samples();
+    if (count == 0) {  // a batch without a sample gets one of the last places again
+      const std::uint64_t few = plan_->samples() - (plan_->places() - 1) * windows;
+      const std::uint64_t back = batch % few;
       std::fill(out.begin(), out.end(),
                 *(plan_->ranked.end() - 1 - static_cast<std::ptrdiff_t>(back)));
       return;
@@ -342,8 +343,8 @@ concept length_list = requires(const Container& list) {
 /// With other worlds: `sharded` gives rank r of w the batches r, r + w, ... A state counts batches
 /// of all ranks. One that is taken after a whole step, `batches_per_step() / w` batches of each rank,
 /// goes on with any world that divides `batches_per_step()`. Where a window has fewer samples than
-/// its batches need, some batches have a short sample again, fewer than `batches_per_step()` in a
-/// window, rather than none.
+/// batches, each batch that lacks one has one of the shortest again rather than none: at most
+/// `batches_per_step()` in a window.
 ///
 /// Lengths come from an array, or a function of the index with the number of samples. They are
 /// asked for once, at construction, which takes O(n) time, and are not referred to later. Memory: 4
