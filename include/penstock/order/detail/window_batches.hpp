@@ -145,8 +145,8 @@ class window_batches {
       all.push_back(bin_of(whole.number + half, whole.places - half));
       std::push_heap(all.begin(), all.end(), by_cost);
     }
-    // The last place may hold no sample: while a batch has several places, it is not alone. The last
-    // batch gets the place before, and so on down to one of several.
+    // The last place may hold no sample: it is not alone while a batch has several places. The
+    // last batch gets the place before, and so on down to the last one of several.
     std::ranges::sort(all, {}, &bin::number);
     std::size_t giving = all.back().places == 1 ? all.size() : 0;
     while (giving != 0 && all[giving - 1].places == 1) --giving;
