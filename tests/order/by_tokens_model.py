@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSL-1.0
 # promise: exact-22
 """Compares the batches of `by_tokens` with those of a slow model, which follows its documentation
-with lists and scans: by_tokens_model.py PROGRAM FOLDER [CASES [SEED]]. Checks besides that no sample
-is lost or repeated over restarts in other worlds."""
+with lists and scans: by_tokens_model.py PROGRAM FOLDER [CASES [SEED]]. Checks besides that no
+sample is lost or repeated over restarts in other worlds, nor comes again without need."""
 import collections
 import os
 import pathlib

@@ -99,8 +99,9 @@ inline constexpr std::string_view lengths_magic{"psLENGTH", 8};
 ///         {.fingerprint = version_of_texts, .workers = 8});
 ///     ps::by_tokens order{lengths, {.seed = 1, .most = 16'384}};
 ///
-/// The file is mapped, so the processes of a machine share its memory. It must not change meanwhile:
-/// truncating it ends the process. Movable, not copyable. Any number of threads may read.
+/// The file is mapped, so the processes of a machine share its memory. It must not change
+/// meanwhile: truncating it ends the process. Movable, not copyable. Any number of threads may
+/// read.
 class kept_lengths {
  public:
   /// Opens a file, and reads it once for its sum. Throws `file_unreadable`, `file_truncated`,
