@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSL-1.0
 # promise: exact-22
 """Compares the batches of `by_tokens` with those of a slow model, which follows its documentation
-with lists and scans: by_tokens_model.py PROGRAM FOLDER [CASES [SEED]]. Checks besides that no sample
-is lost or repeated over restarts in other worlds."""
+with lists and scans: by_tokens_model.py PROGRAM FOLDER [CASES [SEED]]. Checks besides that no
+sample is lost or repeated over restarts in other worlds, nor comes again without need."""
 import collections
 import os
 import pathlib
@@ -108,6 +108,13 @@ def packed_similar(bounds, o):
         place, count = max((b for b in batches if b[1] > 1), key=cost)
         batches.remove((place, count))
         batches += [(place, count // 2), (place + count // 2, count - count // 2)]
+    batches.sort()
+    several = [i for i, (_, count) in enumerate(batches) if count > 1]
+    if batches[-1][1] == 1 and several:  # the last gets the place before, down to one of several
+        for i in range(several[-1], len(batches)):
+            (place, count), is_giving = batches[i], i == several[-1]
+            batches[i] = (place if is_giving else place - 1,
+                          count - is_giving + (i == len(batches) - 1))
     batches = [list(range(p, p + c)) for p, c in sorted(batches, key=cost, reverse=True)]
     return batches + [[]] * (target - len(batches))
 
@@ -162,7 +169,8 @@ class Model:
                                 (place - first) * self.windows + window)
                         batch.append(self.ranked[rank])
                     if not batch:
-                        batch = [self.ranked[n - 1 - len(all_batches) % n]]
+                        few = n - (self.places - 1) * self.windows
+                        batch = [self.ranked[n - 1 - len(all_batches) % few]]
                     all_batches.append(batch)
         return all_batches
 
@@ -220,6 +228,11 @@ def main():
             costs = [max(1, lengths[i]) for i in batch]
             cost = len(batch) * max(costs) if options.padded else sum(costs)
             assert cost <= options.most, f"{batch} costs {cost}: {what}"
+        rest = len(lengths) - model.places * model.windows  # windows of one sample more
+        needed = len(model.batches) - model.places
+        assert sum(map(len, got)) - len(lengths) == (
+            rest * max(0, needed - 1) + (model.windows - rest) * max(0, needed)), \
+            f"samples are repeated beside unused ones: {what}"
         check_restarts(draw, got, options.step, len(lengths))
     assert next(found, None) is None
     print(f"{cases} cases: the same batches")

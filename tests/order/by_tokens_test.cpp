@@ -154,8 +154,42 @@ TEST_CASE("where samples are few a short one comes again", "[order][promise:exac
     CHECK(order.batches() == 8 * ((n + 7) / 8));
     const std::size_t windows = (n + 7) / 8;
     const std::size_t repeated = std::accumulate(counts.begin(), counts.end(), std::size_t{0}) - n;
-    CHECK(repeated <= 8 * windows - n + (padded ? 1 : 0));
+    CHECK(repeated == 8 * windows - n);
     for (const auto& batch : batches) CHECK(cost_of(batch, lengths, padded) <= 1000);
+  }
+}
+
+TEST_CASE("a sample comes again only in a window of fewer samples than batches",
+          "[order][promise:exact-22]") {
+  const auto repeated = [](const lengths_of_samples& lengths,
+                           const ps::by_tokens_options& options) {
+    const auto counts =
+        counts_of(batches_of(ps::by_tokens{lengths, options}, lengths.size(), 0), lengths.size());
+    CHECK(*std::min_element(counts.begin(), counts.end()) == 1);
+    return std::accumulate(counts.begin(), counts.end(), std::size_t{0}) - lengths.size();
+  };
+  const bool padded = GENERATE(false, true);
+  CAPTURE(padded);
+  const auto of_ones = [&](std::size_t n, std::uint64_t window, std::uint64_t step) {
+    return repeated(lengths_of_samples(n, 1),
+                    {.most = 2, .window = window, .batches_per_step = step, .padded = padded});
+  };
+  CHECK(of_ones(5, 3, 1) == 0);  // a window of two samples in two batches
+  CHECK(of_ones(9, 5, 4) == 0);  // one of four in four
+  // Windows of 26, 25, 25 and 25 samples that come alone, in 26 batches each.
+  CHECK(repeated(lengths_of_samples(101, 600), {.most = 1000, .window = 30, .padded = padded}) ==
+        3);
+}
+
+TEST_CASE("a sample that comes again is one of the shortest", "[order][promise:exact-22]") {
+  const bool padded = GENERATE(false, true);
+  const lengths_of_samples lengths{1000, 10, 10, 10};
+  const ps::by_tokens order{lengths,
+                            {.most = 1000, .window = 8, .batches_per_step = 8, .padded = padded}};
+  for (std::uint64_t epoch = 0; epoch < 4; ++epoch) {
+    const auto counts = counts_of(batches_of(order, 4, epoch), 4);
+    CHECK(counts[0] == 1);
+    CHECK(std::accumulate(counts.begin(), counts.end(), std::size_t{0}) == 8);
   }
 }
 

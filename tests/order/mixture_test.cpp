@@ -228,6 +228,63 @@ TEST_CASE("a change of weights that a state does not know is refused, and allowe
   CHECK_THROWS_AS(with_order_of(state, other.state_at({})), ps::state_mismatch);
 }
 
+TEST_CASE("a continued mixture is the same up to its place, or refused",
+          "[order][promise:exact-24]") {
+  const auto at = [](std::vector<ps::mixture_weights> schedule) {
+    return mixed({.schedule = std::move(schedule), .when_through = end, .batch_size = 1}, {10, 10});
+  };
+  const ps::mixture before = at({{{}, {1, 1}}});
+  REQUIRE(before.size(20) == 20);
+  // From epoch 1 on a part would end after 11 samples, and every epoch with it.
+  const auto problem_of = [](const ps::mixture& of, ps::training_place from, weights by) {
+    try {
+      static_cast<void>(of.continued(from, std::move(by)));
+    } catch (const ps::option_error& error) {
+      return std::string{error.what()};
+    }
+    return std::string{"none"};
+  };
+  CHECK(problem_of(before, {0, 15}, {9, 1}) ==
+        "weights: with these an epoch has 11 samples, before 20: step 15 of epoch 0 would be "
+        "another place of the training");
+  CHECK(problem_of(before, {0, 12}, {9, 1}) != "none");
+  CHECK(problem_of(before, {3, 0}, {9, 1}) != "none");
+  CHECK(problem_of(before, {1, 0}, {2, 2}) == "none");
+  for (const std::uint64_t step : {0U, 5U, 11U}) {
+    const ps::mixture after = before.continued({0, step}, {9, 1});
+    CHECK(after.size(20) == 11);
+    CHECK(after.progress({0, step}) == before.progress({0, step}));
+  }
+  // Without the weights that made epochs short, those that have come would be longer.
+  const ps::mixture planned = at({{{}, {1, 1}}, {{.epoch = 2}, {9, 1}}});
+  REQUIRE(planned.size(20) == 11);
+  CHECK(problem_of(planned, {1, 0}, {1, 1}) ==
+        "weights: with these an epoch has 20 samples, before 11: step 0 of epoch 1 would be "
+        "another place of the training");
+  CHECK(problem_of(planned, {0, 12}, {1, 1}) != "none");  // its epoch has ended
+  CHECK(problem_of(planned, {1, 0}, {1, 9}) == "none");
+  CHECK(planned.continued({0, 11}, {1, 1}).progress({0, 11}) == planned.progress({0, 11}));
+}
+
+TEST_CASE("many parts drop out one after another", "[order][promise:exact-23]") {
+  sizes of_parts(300);
+  weights of_weights(300);
+  for (std::size_t part = 0; part < 300; ++part) {
+    of_parts[part] = 4 + part * 7 % 13;
+    of_weights[part] = static_cast<std::uint32_t>(1 + part % 3);
+  }
+  const std::uint64_t n = std::accumulate(of_parts.begin(), of_parts.end(), std::uint64_t{0});
+  const ps::mixture mixture =
+      mixed({.schedule = {{{}, of_weights}}, .when_through = drop_out}, of_parts);
+  indices all = epoch_of(mixture, n, 1);
+  CHECK(counts_of(std::span{all}.first(600), of_parts) ==
+        sizes(of_weights.begin(), of_weights.end()));
+  std::sort(all.begin(), all.end());
+  indices once(n);
+  std::iota(once.begin(), once.end(), std::uint64_t{0});
+  CHECK(all == once);
+}
+
 TEST_CASE("a change far beyond the first samples of an epoch is in the fingerprint",
           "[order][promise:exact-7]") {
   const auto at = [](std::uint64_t step) {
@@ -247,6 +304,11 @@ TEST_CASE("bad options of a mixture are refused by name", "[order][promise:hones
   CHECK(mixture_problem({}, {3, 0}) ==
         "parts: part 1 has 0 samples: expected 1 to 9223372036854775805, so that all are at most "
         "2^63");
+  CHECK(mixture_problem({}, {}) == "parts: expected at least one");
+  CHECK(mixture_problem(
+            with({change{{}, {1, 1}}, change{{.epoch = ~std::uint64_t{0}, .step = 6}, {1, 2}}}, 1),
+            {3, 3}) ==
+        "epoch: 18446744073709551615 and 6 steps of 6 an epoch are more than 2^64 epochs");
   CHECK(mixture_problem(with({change{{}, {1}}}), {3, 3}) ==
         "weights: entry 0 of the schedule has 1 for 2 parts");
   CHECK(mixture_problem(with({change{{}, {0, 0}}}), {3, 3}) ==
@@ -324,8 +386,9 @@ ps::mixture killed_mixture() {
                {500, 300, 77});
 }
 
-// All ranks of the world in one process, rank after rank.
-[[noreturn]] void train(const test::temp_dir& folder, int world, int told) {
+// All ranks of the world in one process, rank after rank. Each step takes a byte from `allowed` and
+// gives one to `told`.
+[[noreturn]] void train(const test::temp_dir& folder, int world, int allowed, int told) {
   const ps::mixture order = killed_mixture();
   std::vector<std::unique_ptr<ps::loader<numbered, ps::sharded<ps::mixture>>>> loaders;
   for (int rank = 0; rank < world; ++rank) {
@@ -345,6 +408,8 @@ ps::mixture killed_mixture() {
   std::vector<decltype(ranges[0].begin())> places;
   for (auto& one : ranges) places.push_back(one.begin());
   for (; places[0] != ranges[0].end();) {
+    char step = 0;
+    if (::read(allowed, &step, 1) != 1) ::_exit(1);
     const auto at = (*places[0]).position();
     std::string line = "\n" + std::to_string(at.epoch) + ' ' + std::to_string(at.batch);
     for (auto& place : places) {
@@ -372,24 +437,33 @@ TEST_CASE("a training that is killed a hundred times has the samples of one that
   int kills = 0;
   for (bool is_through = false; !is_through;) {
     const int world = worlds[ps::uniform(gen, std::size_t{0}, worlds.size() - 1)];
-    std::array<int, 2> ends{};
-    REQUIRE(::pipe(ends.data()) == 0);
+    std::array<int, 2> allowed{};
+    std::array<int, 2> told{};
+    REQUIRE(::pipe(allowed.data()) == 0);
+    REQUIRE(::pipe(told.data()) == 0);
+    // The child may do two steps more than are waited for, so that it is killed often enough,
+    // however late that is.
+    int left = kills < 100 ? ps::uniform(gen, 0, 2) : 1000;
+    const std::string steps(static_cast<std::size_t>(left) + 2, 'x');
+    REQUIRE(::write(allowed[1], steps.data(), steps.size()) == static_cast<ssize_t>(steps.size()));
     const pid_t child = ::fork();
     REQUIRE(child >= 0);
     if (child == 0) {
-      ::close(ends[0]);
-      train(folder, world, ends[1]);
+      ::close(allowed[1]);
+      ::close(told[0]);
+      train(folder, world, allowed[0], told[1]);
     }
-    ::close(ends[1]);
+    ::close(allowed[0]);
+    ::close(told[1]);
     // After a step or none, wherever the child is then. Without kills there would be no end of it.
     char step = 0;
-    for (int left = kills < 100 ? ps::uniform(gen, 0, 2) : 1000; left > 0; --left) {
-      if (::read(ends[0], &step, 1) != 1) break;
+    for (; left > 0 && ::read(told[0], &step, 1) == 1; --left) {
     }
     ::kill(child, SIGKILL);
     int status = 0;
     REQUIRE(::waitpid(child, &status, 0) == child);
-    ::close(ends[0]);
+    ::close(allowed[1]);
+    ::close(told[0]);
     kills += WIFSIGNALED(status) ? 1 : 0;
     is_through = WIFEXITED(status) && WEXITSTATUS(status) == 0;
   }

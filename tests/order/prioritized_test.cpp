@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <numeric>
 #include <span>
@@ -18,6 +19,7 @@
 #include <penstock/order/random.hpp>
 #include <penstock/order/sharded.hpp>
 #include <penstock/order/support/stages.hpp>
+#include <penstock/order/support/word_hash.hpp>
 
 #include "order/epoch_of.hpp"
 #include "support/catch.hpp"
@@ -156,8 +158,10 @@ TEST_CASE("a lag that is too short for what was read ahead is refused",
   CHECK(problem_of([&] { train(order, 1, {1}); }) ==
         "lag: what is set in step 1 counts from step 7 on, but step 7 is drawn already: expected "
         "at least 7, found 6");
-  train(order, 2, {1});
-  CHECK(problem_of([&] { train(order, 1, {1}); }) != "none");
+  const ps::prioritized fresh{ramp(), options};
+  train(fresh, 5, {1});
+  CHECK(problem_of([&] { train(fresh, 4, {1}); }) ==
+        "at: step 4 comes after step 5: set weights in the order of steps, or load a state before");
 }
 
 TEST_CASE("a training goes on from its state, with any world", "[order][promise:exact-25]") {
@@ -238,6 +242,18 @@ TEST_CASE("a damaged state is refused, and nothing has changed then", "[order][p
   longer.lag = 7;
   CHECK(problem_of([&] { ps::prioritized{ramp(), longer}.load(state); }) ==
         "lag: 6 in the state, 7 here");
+  for (const std::size_t count : {1U, 99U, 101U, 500U}) {  // a shorter state and a longer one
+    CHECK(problem_of([&] { ps::prioritized{floats(count, 1), options}.load(state); }) ==
+          "weights: 100 in the state, " + std::to_string(count) + " here");
+  }
+  // A state whose sum is right, without its weights.
+  std::array<std::uint64_t, 9> head{};
+  std::memcpy(head.data(), state.data(), 64);
+  ps::detail::word_hash sum;
+  for (std::size_t i = 0; i < 8; ++i) sum.add(head[i]);
+  head[8] = sum.value();
+  CHECK(problem_of<ps::text_error>([&] { other.load(std::as_bytes(std::span{head})); }) ==
+        "state of prioritized: at byte 72: expected a whole state of 100 weights, found the end");
 }
 
 TEST_CASE("weights of 0 are not drawn, and all are drawn alike if all are 0", "[order]") {

@@ -42,9 +42,17 @@ TEST_CASE("places are packed into batches of equal loads", "[order]") {
 TEST_CASE("padded batches are runs of places of like bounds", "[order]") {
   CHECK(packed({4, 4, 2, 2, 1, 1}, {8, 0, 1, true}) == batches{{0, 1}, {2, 3, 4, 5}});
   CHECK(packed({4, 4, 2, 2, 1, 1}, {8, 0, 4, true}) == batches{{0}, {1}, {2, 3}, {4, 5}});
-  CHECK(packed({4, 4, 2, 2, 1, 1}, {8, 3, 1, true}) == batches{{0, 1}, {2, 3, 4}, {5}});
+  CHECK(packed({4, 4, 2, 2, 1, 1}, {8, 3, 1, true}) == batches{{0, 1}, {2, 3}, {4, 5}});
   CHECK(packed({3, 1}, {3, 0, 4, true}) == batches{{0}, {1}, {}, {}});
-  CHECK(packed({0, 0, 0}, {2, 0, 1, true}) == batches{{0, 1}, {2}});
+  CHECK(packed({0, 0, 0}, {2, 0, 1, true}) == batches{{0}, {1, 2}});
+}
+
+TEST_CASE("the last place of padded batches is not alone where another batch has two", "[order]") {
+  CHECK(packed({1, 1, 1, 1, 1}, {2, 0, 1, true}) == batches{{0, 1}, {2}, {3, 4}});
+  CHECK(packed({1, 1, 1, 1, 1}, {2, 0, 4, true}) == batches{{0}, {1}, {2}, {3, 4}});
+  CHECK(packed({4, 3, 1}, {6, 0, 1, true}) == batches{{0}, {1, 2}});
+  CHECK(packed({4, 4, 1}, {7, 1, 1, true}) == batches{{0}, {1}, {2}});  // at most 1
+  CHECK(packed({9, 9}, {10, 0, 1, true}) == batches{{0}, {1}});
 }
 
 TEST_CASE("padded batches come by their costs", "[order]") {

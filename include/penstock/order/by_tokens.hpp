@@ -31,12 +31,14 @@ struct by_tokens_options {
   /// The budget: the most values of a batch, at most 2^32 - 1. Fairseq: `max_tokens`.
   std::uint64_t most = 0;
 
-  /// Samples per window, at most 2^24. Every window has the lengths of the whole dataset. A larger one
-  /// leaves less of the budget unused, and fewer samples to choose from for each place of a batch.
+  /// Samples per window, at most 2^24. Every window has the lengths of the whole dataset. A larger
+  /// one leaves less of the budget unused, and fewer samples to choose from for each place of a
+  /// batch.
   std::uint64_t window = 65'536;
 
   /// Batches that all ranks together take in one step, at most 2^16; their costs are equal. The
-  /// batches of an epoch are a multiple of it, and every world that divides it reads the same steps.
+  /// batches of an epoch are a multiple of it, and every world that divides it reads the same
+  /// steps.
   std::uint64_t batches_per_step = 1;
 
   /// The most samples of a batch; 0: as many as fit the budget. Fairseq: `max_sentences`.
@@ -67,12 +69,12 @@ inline constexpr std::uint32_t length_classes = length_class(0xffffffffU) + 1;
 
 /// What all epochs of `by_tokens` share. Immutable.
 ///
-/// The samples are ranked by class, the longest first. With K windows, place j of every window holds
-/// one of the K samples of the ranks [j K, (j + 1) K): all windows have nearly the same lengths, and
-/// the same batches of places. The sums of two windows differ by less than the longest sample, and
-/// what classes hide. Neighbouring places whose ranks begin in one class, or in a few, are a stratum:
-/// its samples change places at random in each epoch. The n mod K last ranks share one more place,
-/// which some windows leave empty.
+/// The samples are ranked by class, the longest first. With K windows, place j of every window
+/// holds one of the K samples of the ranks [j K, (j + 1) K): all windows have nearly the same
+/// lengths, and the same batches of places. The sums of two windows differ by less than the longest
+/// sample, and what classes hide. Neighbouring places whose ranks begin in one class, or in a few,
+/// are a stratum: its samples change places at random in each epoch. The n mod K last ranks share
+/// one more place, which some windows leave empty.
 struct token_plan {
   /// A run of places that exchange their samples.
   struct stratum {
@@ -89,7 +91,8 @@ struct token_plan {
   std::uint64_t values;                   ///< of all samples
   std::uint64_t fingerprint;              ///< a hash of all lengths and options
 
-  /// For `count` samples of `length(index)` values. Throws `option_error`, and what `length` throws.
+  /// For `count` samples of `length(index)` values. Throws `option_error`, and what `length`
+  /// throws.
   template <class Length>
   token_plan(std::uint64_t count, const Length& length, const by_tokens_options& options)
       : token_plan(classes_of(count, length, options), options) {}
@@ -280,8 +283,9 @@ class token_order {
     const spot found = find(batch);
     const std::uint64_t windows = plan_->windows;
     const std::size_t count = found.places.size() - (ends_empty(found) ? 1U : 0U);
-    if (count == 0) {  // a batch without a sample gets a short one again
-      const std::uint64_t back = batch % plan_->samples();
+    if (count == 0) {  // a batch without a sample gets one of the last places again
+      const std::uint64_t few = plan_->samples() - (plan_->places() - 1) * windows;
+      const std::uint64_t back = batch % few;
       std::fill(out.begin(), out.end(),
                 *(plan_->ranked.end() - 1 - static_cast<std::ptrdiff_t>(back)));
       return;
@@ -329,10 +333,10 @@ concept length_list = requires(const Container& list) {
 ///     ps::loader loader{texts, share, {.batch_size = order.batch_size(),
 ///                                      .values_per_batch = order.most()}};
 ///
-/// The number of batches is the same in every epoch, on every rank and for every seed, and any batch
-/// is computed in constant time from its number: a loop resumes anywhere. All batches have nearly
-/// equal numbers of values; with `padded` those of a step have nearly equal costs. A batch of a
-/// loader says its own number of samples, `batch.size()`, at most `batch_size()`.
+/// The number of batches is the same in every epoch, on every rank and for every seed, and any
+/// batch is computed in constant time from its number: a loop resumes anywhere. All batches have
+/// nearly equal numbers of values; with `padded` those of a step have nearly equal costs. A batch
+/// of a loader says its own number of samples, `batch.size()`, at most `batch_size()`.
 ///
 /// Samples are ranked by length once. An epoch deals them to windows of at most `window` samples so
 /// that all windows have the same lengths, up to classes of 1/256, and packs them alike: batches of
@@ -340,10 +344,10 @@ concept length_list = requires(const Container& list) {
 /// of like length. Steps come in random order within a window.
 ///
 /// With other worlds: `sharded` gives rank r of w the batches r, r + w, ... A state counts batches
-/// of all ranks. One that is taken after a whole step, `batches_per_step() / w` batches of each rank,
-/// goes on with any world that divides `batches_per_step()`. Where a window has fewer samples than
-/// its batches need, some batches have a short sample again, fewer than `batches_per_step()` in a
-/// window, rather than none.
+/// of all ranks. One that is taken after a whole step, `batches_per_step() / w` batches of each
+/// rank, goes on with any world that divides `batches_per_step()`. Where a window has fewer samples
+/// than batches, each batch that lacks one has one of the shortest again rather than none: at most
+/// `batches_per_step()` in a window.
 ///
 /// Lengths come from an array, or a function of the index with the number of samples. They are
 /// asked for once, at construction, which takes O(n) time, and are not referred to later. Memory: 4
@@ -352,9 +356,9 @@ concept length_list = requires(const Container& list) {
 /// keep the sampler or a copy alive as long as its orders, as a loader does; `order` of a temporary
 /// does not compile.
 ///
-/// PyTorch: no counterpart; fairseq's `max_tokens` is close. Errors: `option_error` for options, for
-/// no sample or 2^32 samples, and for a sample longer than the budget, which it names; from `size`
-/// and `order` if the dataset has another size.
+/// PyTorch: no counterpart; fairseq's `max_tokens` is close. Errors: `option_error` for options,
+/// for no sample or 2^32 samples, and for a sample longer than the budget, which it names; from
+/// `size` and `order` if the dataset has another size.
 class by_tokens {
  public:
   /// Groups samples by `lengths`, one for each.
@@ -373,14 +377,14 @@ class by_tokens {
       : plan_(std::make_shared<const detail::token_plan>(count, length, options)),
         options_(options) {}
 
-  /// The places of an epoch: `batch_size()` for each of its batches. Throws `option_error` unless `n`
-  /// is the number of lengths.
+  /// The places of an epoch: `batch_size()` for each of its batches. Throws `option_error` unless
+  /// `n` is the number of lengths.
   [[nodiscard]] std::uint64_t size(std::uint64_t n) const {
     require_size(n);
     return batches() * batch_size();
   }
-  /// The batches of one epoch, an `order_of_batches`. Throws `option_error` unless `n` is the number
-  /// of lengths.
+  /// The batches of one epoch, an `order_of_batches`. Throws `option_error` unless `n` is the
+  /// number of lengths.
   [[nodiscard]] detail::token_order order(std::uint64_t n, std::uint64_t epoch) const& {
     require_size(n);
     return {*plan_, options_.seed, epoch, options_.batches_per_step};

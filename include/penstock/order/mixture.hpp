@@ -27,7 +27,7 @@ inline namespace PENSTOCK_ABI {
 /// What a `mixture` does with a part whose samples have all come.
 enum class part_through {
   repeat,    ///< its next epoch begins, in another order; epochs of the mixture do not interrupt it
-  end,       ///< the epoch ends where the part's next turn would be
+  end,       ///< an epoch ends where the part's next turn would be; the shortest one bounds all
   drop_out,  ///< the others go on without it; the epoch has every sample of every part once
 };
 
@@ -83,6 +83,7 @@ class mixture_plan {
         sizes_(std::move(sizes)),
         begins_{0},
         shuffles_({.seed = options_.seed, .epoch = 0, .stage = mixture_stage}) {
+    if (sizes_.empty()) refuse_option("parts", {"expected at least one"});
     for (std::size_t part = 0; part < sizes_.size(); ++part) {
       if (sizes_[part] == 0 || sizes_[part] > most - begins_.back()) {
         refuse_option("parts", {"part ", part, " has ", sizes_[part], " samples: expected 1 to ",
@@ -123,6 +124,10 @@ class mixture_plan {
     if (at.step == 0 || options_.when_through == part_through::end) return at;
     static_cast<void>(position_of(at.step));  // steps are counted
     const std::uint64_t steps = (size_ - 1) / options_.batch_size + 1;
+    if (at.step / steps > ~at.epoch) {
+      refuse_option("epoch", {at.epoch, " and ", at.step, " steps of ", steps,
+                              " an epoch are more than 2^64 epochs"});
+    }
     return {at.epoch + at.step / steps, at.step % steps};
   }
 
@@ -306,7 +311,9 @@ class mixture_plan {
   const round& add_segment(std::uint64_t begin, const std::vector<std::uint32_t>& weights,
                            std::span<const std::uint64_t> counts) {
     const std::vector<std::uint32_t> by = reduced(weights);
-    const auto same = std::ranges::find(rounds_, by, &round::weights);
+    const auto sum = std::accumulate(by.begin(), by.end(), std::uint64_t{0});
+    const auto same = std::ranges::find_if(
+        rounds_, [&](const round& one) { return one.turns.size() == sum && one.weights == by; });
     const auto which = static_cast<std::size_t>(same - rounds_.begin());
     if (same == rounds_.end()) rounds_.emplace_back(by);
     segments_.push_back({begin, which});
@@ -460,11 +467,15 @@ concept part_length = requires(const Length& length, std::size_t part, std::uint
 ///
 /// The sample at a position is a pure function of options and sizes, found in O(log changes), so
 /// that a loop resumes anywhere, with any workers and ranks. With `sharded`, whole steps only:
-/// `repeat` has no others. Memory: 8 bytes for each turn of a round of different weights, at most
-/// 512 KiB; 8 bytes for each part and change; with `drop_out` each part that drops out is a change.
-/// Copies share it; any number of threads may share a mixture. An order refers to the mixture: keep
-/// it or a copy alive as long as its orders, as a loader does; `order` of a temporary does not
-/// compile.
+/// `repeat` has no others. With `end` all epochs have as many samples as the shortest one of the
+/// schedule.
+///
+/// Memory: for each change 8 bytes a part and, where its weights are new, 8 for each turn of their
+/// round, at most 512 KiB, and 4 a part. With `drop_out` each part that drops out is such a change,
+/// in up to two epochs for each entry of the schedule: a thousand parts of equal weights take 16
+/// MB. Construction takes O(turns x different weights in them) for each round. Copies share the
+/// memory; any number of threads may share a mixture. An order refers to the mixture: keep it or a
+/// copy alive as long as its orders, as a loader does; `order` of a temporary does not compile.
 ///
 /// PyTorch: no counterpart in core. Errors: `option_error` for bad options, and from `size` and
 /// `order` if the dataset's size is not that of all parts together.
@@ -503,18 +514,30 @@ class mixture {
   [[nodiscard]] const mixture_options& options() const noexcept { return plan_->options(); }
 
   /// The same mixture up to `from`, with other weights from there on: the parts go on where they
-  /// are. States have another fingerprint then: see `with_order_of`. Throws `option_error`.
+  /// are. States have another fingerprint then: see `with_order_of`. Throws `option_error`, with
+  /// `part_through::end` also where epochs would get another length although one has come, or end
+  /// before `from`.
   [[nodiscard]] mixture continued(training_place from, std::vector<std::uint32_t> weights) const {
     mixture_options options = plan_->options();
     from = plan_->normal(from);
     std::erase_if(options.schedule, [&](const mixture_weights& one) { return one.from >= from; });
     options.schedule.push_back({from, std::move(weights)});
-    return of_sizes(std::move(options), {plan_->sizes().begin(), plan_->sizes().end()});
+    mixture after = of_sizes(std::move(options), {plan_->sizes().begin(), plan_->sizes().end()});
+    const std::uint64_t had = plan_->size();
+    const std::uint64_t has = after.plan_->size();
+    if ((from.epoch != 0 && has != had) ||
+        after.plan_->position_of(from.step) != plan_->position_of(from.step)) {
+      detail::refuse_option("weights", {"with these an epoch has ", has, " samples, before ", had,
+                                        ": step ", from.step, " of epoch ", from.epoch,
+                                        " would be another place of the training"});
+    }
+    return after;
   }
 
   /// What has come of each part before the place `at`, without a look at data. It costs one pass
   /// over the parts and a round; if epochs differ, other than with `repeat`, one for each of those.
-  /// Throws `option_error` if `at` counts steps and `batch_size` is 0.
+  /// Counts all samples of an epoch that has come, also those that a loader or a `sharded` drops
+  /// with its tail. Throws `option_error` if `at` counts steps and `batch_size` is 0.
   [[nodiscard]] std::vector<part_progress> progress(training_place at) const {
     std::vector<part_progress> all(plan_->sizes().size());
     plan_->each_pass_before(at, [&](std::uint64_t epoch, std::uint64_t epochs,
@@ -530,9 +553,10 @@ class mixture {
   }
 
   /// The sum of `length(part, index)` over the samples that have come of each part before the place
-  /// `at`: their tokens, if it returns those of sample `index` of part `part`. It is called once a
-  /// sample of the parts, and with `part_through::end` once a sample and epoch. Where all samples
-  /// of a part have the same length, `progress` has the answer at once.
+  /// `at`: their tokens, if it returns those of sample `index` of part `part`. It is called at most
+  /// twice a sample of the parts with `repeat`; with `drop_out` once for each run of epochs of the
+  /// same weights, and once for the epoch of `at`; with `end` at most once for each sample that has
+  /// come. Where all samples of a part have the same length, `progress` has the answer at once.
   template <detail::part_length Length>
   [[nodiscard]] std::vector<std::uint64_t> total(training_place at, const Length& length) const {
     std::vector<std::uint64_t> all(plan_->sizes().size());

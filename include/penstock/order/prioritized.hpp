@@ -66,7 +66,8 @@ class priority_log {
       refuse_option("draws", {"more than 2^62, or batches above 2^32"});
     }
     // So that n weights of `most_weight` are below 2^63.
-    scale_ = std::bit_cast<double>(std::uint64_t{1023 + 46 - std::bit_width(n)} << 52);
+    scale_ =
+        std::bit_cast<double>((1023 + 46 - static_cast<std::uint64_t>(std::bit_width(n))) << 52);
     for (std::uint64_t i = 0; i < n; ++i) require_weight(weights_[i], i);
     sum_up();
     // As many steps as may be drawn ahead, so that each is drawn once.
@@ -164,12 +165,14 @@ class priority_log {
     const auto fail = [](std::size_t word, const std::string& expected, const std::string& found) {
       throw text_error("state of prioritized", 8 * word, expected, found);
     };
-    const std::size_t count = bytes.size() / 8;
-    if (bytes.size() % 8 != 0 || count < head_words + weight_words() + 1) {
+    const auto require_words = [&](std::size_t least) {
+      if (bytes.size() % 8 == 0 && bytes.size() / 8 >= least) return;
       throw text_error("state of prioritized", bytes.size(),
                        "a whole state of " + std::to_string(weights_.size()) + " weights",
                        "the end");
-    }
+    };
+    require_words(head_words + 1);
+    const std::size_t count = bytes.size() / 8;
     std::vector<std::uint64_t> words(count);
     std::memcpy(words.data(), bytes.data(), bytes.size());
     const std::uint64_t sum = words.back();
@@ -185,6 +188,7 @@ class priority_log {
       if (words[i] == head[i]) continue;
       refuse_option(names[i], {words[i], " in the state, ", head[i], " here"});
     }
+    require_words(head_words + weight_words() + 1);
     if (step >> 62 != 0) fail(6, "a step below 2^62", std::to_string(step));
     std::size_t at = head_words + weight_words();
     if (words[7] != (words.size() - at) / 3 || (words.size() - at) % 3 != 0) {
@@ -422,8 +426,8 @@ class prioritized {
   }
 
   /// Goes on from what `save` returned; returns its place. While no loop is running. Throws
-  /// `text_error` for damaged bytes and `option_error` for the state of other options, and has
-  /// changed nothing then.
+  /// `text_error` for damaged bytes and `option_error` for the state of other options or of another
+  /// number of weights, and has changed nothing then.
   training_place load(std::span<const std::byte> state) const {
     const std::uint64_t step = log_->load(state);
     return {step / log_->steps(), step % log_->steps()};

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <cerrno>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -98,8 +99,9 @@ inline constexpr std::string_view lengths_magic{"psLENGTH", 8};
 ///         {.fingerprint = version_of_texts, .workers = 8});
 ///     ps::by_tokens order{lengths, {.seed = 1, .most = 16'384}};
 ///
-/// The file is mapped, so the processes of a machine share its memory. It must not change meanwhile:
-/// truncating it ends the process. Movable, not copyable. Any number of threads may read.
+/// The file is mapped, so the processes of a machine share its memory. It must not change
+/// meanwhile: truncating it ends the process. Movable, not copyable. Any number of threads may
+/// read.
 class kept_lengths {
  public:
   /// Opens a file, and reads it once for its sum. Throws `file_unreadable`, `file_truncated`,
@@ -161,13 +163,16 @@ struct keep_lengths_options {
 };
 
 /// Opens the lengths in the file `path`, or makes it: asks for `length(index)` of all `count`
-/// samples, from `workers` threads at once, and writes them. The file appears whole or not at all:
-/// it is written beside its path and renamed. Where several processes make it at once, each writes
-/// the same.
+/// samples, from `workers` threads at once, and writes them. The file appears whole or not at all,
+/// even if the process is killed: it is written beside its path and renamed. After a power cut it
+/// may be damaged, which its sum tells. Where several processes make it at once, each writes the
+/// same.
 ///
 /// Memory while it is made: 4 bytes a sample. Throws what opening does, for a file of another
-/// dataset too; what `length` throws, the first of it; `option_error` for 0 workers or a length
-/// above 2^32 - 1; and `file_unreadable` if the file can't be written.
+/// dataset too; what `length` throws, the first of it; `option_error` for 0 workers, more than 2^60
+/// samples, or a length above 2^32 - 1; `std::system_error` if a thread can't be started; and
+/// `file_unreadable` if the file can't be written, before any length is asked for where its folder
+/// tells that.
 template <class Length>
   requires requires(const Length& length, std::uint64_t index) {
     { length(index) } -> std::convertible_to<std::uint64_t>;
@@ -175,22 +180,40 @@ template <class Length>
 [[nodiscard]] kept_lengths keep_lengths(const std::string& path, std::uint64_t count,
                                         const Length& length,
                                         const keep_lengths_options& options = {}) {
+  const auto fail_to_write = [&](int wrong) {
+    throw file_unreadable(path, 0, "a file that can be written",
+                          std::system_category().message(wrong));
+  };
   if (options.workers == 0) throw option_error("workers", "must be at least 1, is 0");
+  if (count > std::uint64_t{1} << 60) {
+    throw option_error("count", "expected at most 2^60, found " + std::to_string(count));
+  }
+  const std::string folder = path.substr(0, path.rfind('/') + 1);  // "": the current one
   if (::access(path.c_str(), F_OK) == 0) return {path, count, options.fingerprint};
+  if (errno != ENOENT || ::access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) != 0) {
+    fail_to_write(errno);
+  }
   detail::lengths_header head{};
   std::string bytes(sizeof head + static_cast<std::size_t>(count) * sizeof(std::uint32_t), '\0');
   char* const lengths = bytes.data() + sizeof head;
-  // Relaxed, both: samples are taken once each, and the threads are joined before the bytes are
-  // read.
+  // Relaxed, all: samples are taken once each, the threads are joined before the bytes are read,
+  // and a stop that is seen shows what was stored before it.
   std::atomic<std::uint64_t> next{0};
   std::atomic<bool> has_failed{false};
-  const auto work = [&](const std::stop_token&, std::size_t) {
+  std::atomic<bool> has_all_threads{false};
+  const auto work = [&](const std::stop_token& stop, std::size_t) {
+    // The pool asks to stop where it lacks a thread, and to wait for the end of the work.
+    const auto is_in_vain = [&] {
+      return has_failed.load(std::memory_order_relaxed) ||
+             (stop.stop_requested() && !has_all_threads.load(std::memory_order_relaxed));
+    };
     constexpr std::uint64_t some = 64;
     try {
       for (;;) {
         const std::uint64_t begin = next.fetch_add(some, std::memory_order_relaxed);
-        if (begin >= count || has_failed.load(std::memory_order_relaxed)) return;
+        if (begin >= count) return;
         for (std::uint64_t i = begin; i < (std::min)(begin + some, count); ++i) {
+          if (is_in_vain()) return;
           const auto found = static_cast<std::uint64_t>(length(i));
           const auto kept = static_cast<std::uint32_t>(found);
           if (kept != found) {
@@ -209,7 +232,8 @@ template <class Length>
   {
     const auto wake = [] {};
     worker_pool<decltype(work), decltype(wake)> pool{options.workers, work, wake};
-    pool.stop();  // the work does not look at its token: it goes on to the end
+    has_all_threads.store(true, std::memory_order_relaxed);
+    pool.stop();
     pool.rethrow();
   }
   std::memcpy(head.magic, detail::lengths_magic.data(), detail::lengths_magic.size());
@@ -219,10 +243,7 @@ template <class Length>
   head.sum = detail::sum_of(
       head, std::as_bytes(std::span{bytes.data(), bytes.size()}).subspan(sizeof head));
   std::memcpy(bytes.data(), &head, sizeof head);
-  if (const int wrong = detail::write_whole_file(path, bytes)) {
-    throw file_unreadable(path, 0, "a file that can be written",
-                          std::system_category().message(wrong));
-  }
+  if (const int wrong = detail::write_whole_file(path, bytes)) fail_to_write(wrong);
   return {path, count, options.fingerprint};
 }
 

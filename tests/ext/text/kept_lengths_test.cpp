@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock_ext/text/kept_lengths.hpp>
 
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -10,6 +16,8 @@
 #include <iterator>
 #include <stdexcept>
 #include <string>
+#include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -94,8 +102,76 @@ TEST_CASE("a pass that fails leaves no file", "[text][fault:files-19]") {
       ps::keep_lengths(path, 1000, long_one), ps::option_error,
       Catch::Matchers::Message("length: expected at most 2^32 - 1, found 4294967296 of sample 3"));
   CHECK(std::filesystem::is_empty(folder.path("")));
-  CHECK_THROWS_AS(ps::keep_lengths(folder.path("no/folder"), 3, length_of), ps::file_unreadable);
   CHECK_THROWS_AS(ps::keep_lengths(path, 3, length_of, {.workers = 0}), ps::option_error);
+  for (const std::uint64_t count :
+       {(std::uint64_t{1} << 60) + 1, std::uint64_t{1} << 62, ~std::uint64_t{0}}) {
+    CHECK_THROWS_MATCHES(
+        ps::keep_lengths(path, count, not_asked), ps::option_error,
+        Catch::Matchers::Message("count: expected at most 2^60, found " + std::to_string(count)));
+  }
+}
+
+TEST_CASE("no length is asked for where no file can be made", "[text][fault:files-19]") {
+  const test::temp_dir folder;
+  const std::string file = folder.write("file", {1});
+  for (const std::string& path :
+       {folder.path("no/lengths"), file + "/lengths", folder.path(std::string(300, 'x'))}) {
+    CAPTURE(path);
+    CHECK_THROWS_AS(ps::keep_lengths(path, 3, not_asked), ps::file_unreadable);
+  }
+  CHECK_THROWS_MATCHES(
+      ps::keep_lengths(folder.path("no/lengths"), 3, not_asked), ps::file_unreadable,
+      Catch::Matchers::Message(folder.path("no/lengths") +
+                               ": at byte 0: expected a file that can be written, found " +
+                               std::system_category().message(ENOENT)));
+}
+
+// As nobody, whom permissions and the limit on threads bind.
+TEST_CASE("neither a folder without permission nor a refused thread costs a pass",
+          "[text][fault:files-19]") {
+  enum outcome { told = 0, not_told = 1, asked_for_all = 2, asked_in_vain = 3, cannot_lower = 4 };
+  const test::temp_dir folder;
+  std::filesystem::permissions(folder.path(""), std::filesystem::perms::all);
+  const std::string closed = folder.path("closed");
+  std::filesystem::create_directory(closed);
+  std::filesystem::permissions(closed, std::filesystem::perms{0555});
+  const ::pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    const ::rlimit few{3, 3};
+    if (::setrlimit(RLIMIT_NPROC, &few) != 0 || (::geteuid() == 0 && ::setuid(65534) != 0)) {
+      ::_exit(cannot_lower);
+    }
+    try {
+      static_cast<void>(ps::keep_lengths(closed + "/lengths", 3, not_asked));
+      ::_exit(not_told);
+    } catch (const ps::file_unreadable&) {
+    } catch (...) {
+      ::_exit(asked_in_vain);
+    }
+    std::atomic<std::uint64_t> asked{0};
+    const auto slow = [&](std::uint64_t) {
+      std::this_thread::sleep_for(std::chrono::milliseconds{1});
+      return ++asked;
+    };
+    try {
+      static_cast<void>(ps::keep_lengths(folder.path("lengths"), 3000, slow, {.workers = 8}));
+      ::_exit(cannot_lower);
+    } catch (const std::system_error&) {
+      ::_exit(asked < 3000 ? told : asked_for_all);
+    } catch (...) {
+      ::_exit(not_told);
+    }
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == cannot_lower) {
+    WARN("not tested: the process may not give up its right to start threads");
+    return;
+  }
+  CHECK(WEXITSTATUS(status) == told);
+  CHECK_FALSE(std::filesystem::exists(folder.path("lengths")));
 }
 
 TEST_CASE("the lengths of another dataset are refused", "[text][fault:files-19]") {

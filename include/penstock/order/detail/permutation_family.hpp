@@ -56,7 +56,8 @@ class permutation_family {
       while (x >= size);
       return x;
     }
-    // Few bits mix slowly: after four passes the 8! orders of eight are uneven by a twentieth still.
+    // Few bits mix slowly: after four passes the 8! orders of eight are uneven by a twentieth
+    // still.
     do {
       std::uint64_t own = first;
       for (int pass = 0; pass < 6; ++pass) {

@@ -145,6 +145,17 @@ class window_batches {
       all.push_back(bin_of(whole.number + half, whole.places - half));
       std::push_heap(all.begin(), all.end(), by_cost);
     }
+    // The last place may hold no sample: it is not alone while a batch has several places. The
+    // last batch gets the place before, and so on down to the last one of several.
+    std::ranges::sort(all, {}, &bin::number);
+    std::size_t giving = all.back().places == 1 ? all.size() : 0;
+    while (giving != 0 && all[giving - 1].places == 1) --giving;
+    if (giving != 0) {
+      bin& one = all[giving - 1];
+      one = bin_of(one.number, one.places - 1);
+      for (std::size_t i = giving; i < all.size(); ++i) all[i] = bin_of(all[i].number - 1, 1);
+      all.back() = bin_of(all.back().number, 2);
+    }
     std::sort(all.begin(), all.end(), std::greater<>{});
     for (const bin& one : all) {
       for (std::uint32_t i = 0; i < one.places; ++i) places_.push_back(one.number + i);

@@ -22,21 +22,38 @@ inline constexpr std::uint64_t most_turns = 65'536;
 /// evenly as its weight allows: the part with the largest deficit takes the next turn; a tie goes
 /// to the first. The sum of the weights is at most `most_turns`.
 [[nodiscard]] inline std::vector<std::uint32_t> even_turns(std::span<const std::uint32_t> weights) {
+  // Parts of equal weights take their turns in order, again and again: only the next one counts.
+  struct equals {
+    std::uint32_t weight;
+    std::vector<std::uint32_t> parts;
+    std::size_t at;     // of the part that is next
+    std::uint64_t had;  // its turns so far
+    [[nodiscard]] std::uint32_t part() const noexcept { return parts[at]; }
+  };
+  std::vector<equals> all;
+  for (std::size_t part = 0; part < weights.size(); ++part) {
+    if (weights[part] == 0) continue;
+    auto same = std::ranges::find(all, weights[part], &equals::weight);
+    if (same == all.end()) same = all.insert(same, {weights[part], {}, 0, 0});
+    same->parts.push_back(static_cast<std::uint32_t>(part));
+  }
   const auto sum = std::accumulate(weights.begin(), weights.end(), std::uint64_t{0});
-  std::vector<std::uint32_t> turns(static_cast<std::size_t>(sum));
-  std::vector<std::uint32_t> had(weights.size());
+  std::vector<std::uint32_t> turns;
+  turns.reserve(static_cast<std::size_t>(sum));
   for (std::uint64_t place = 1; place <= sum; ++place) {
-    std::size_t next = 0;
+    equals* next = nullptr;
     std::int64_t most = (std::numeric_limits<std::int64_t>::min)();
-    for (std::size_t part = 0; part < weights.size(); ++part) {
-      if (weights[part] == 0) continue;
-      const auto due = static_cast<std::int64_t>(place * weights[part]);
-      const std::int64_t behind = due - static_cast<std::int64_t>(sum * had[part]);
-      if (behind > most) next = part;
+    for (equals& one : all) {
+      const auto due = static_cast<std::int64_t>(place * one.weight);
+      const std::int64_t behind = due - static_cast<std::int64_t>(sum * one.had);
+      if (behind > most || (behind == most && one.part() < next->part())) next = &one;
       most = (std::max)(most, behind);
     }
-    turns[static_cast<std::size_t>(place - 1)] = static_cast<std::uint32_t>(next);
-    ++had[next];
+    turns.push_back(next->part());
+    if (++next->at == next->parts.size()) {
+      next->at = 0;
+      ++next->had;
+    }
   }
   return turns;
 }
