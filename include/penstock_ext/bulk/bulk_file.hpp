@@ -196,32 +196,25 @@ class bulk_file_source {
   /// Opens the regular file `path`. Throws `file_unreadable`, and `file_truncated` where it is
   /// shorter than the options say.
   explicit bulk_file_source(std::string path, const bulk_file_options& options = {})
-      : bulk_file_source(std::move(path), options, nullptr) {}
-  /// As above, for `safetensors_file`: `before` has the sum of the bytes before `offset`.
-  bulk_file_source(std::string path, const bulk_file_options& options,
-                   std::unique_ptr<detail::pieces_sum> before)
       : path_(std::move(path)),
-        offset_(options.offset),
-        expected_(options.sum),
-        sum_(std::move(before)),
         // O_NONBLOCK: a pipe without a writer does not block.
-        file_(detail::open_at(AT_FDCWD, path_.c_str(), O_NONBLOCK | O_NOCTTY)) {
-    if (file_.get() < 0) fail(0);
+        file_(std::make_shared<const detail::descriptor>(
+            detail::open_at(AT_FDCWD, path_.c_str(), O_NONBLOCK | O_NOCTTY))) {
+    if (file_->get() < 0) fail(0);
     struct ::stat status {};
-    if (::fstat(file_.get(), &status) != 0) fail(0);
+    if (::fstat(file_->get(), &status) != 0) fail(0);
     if (!S_ISREG(status.st_mode)) {
       throw file_unreadable(path_, 0, "a readable file", "what is no regular file");
     }
     stamp_ = detail::file_stamp_of(status);
-    const std::uint64_t rest = stamp_.size - (std::min)(offset_, stamp_.size);
-    size_ = options.size.value_or(rest);
-    if (offset_ > stamp_.size || size_ > rest) {
-      throw file_truncated(
-          path_, stamp_.size,
-          std::to_string(size_) + " bytes from byte " + std::to_string(offset_) + " on",
-          "the end of the file");
-    }
-    if (expected_ && sum_ == nullptr) sum_ = std::make_unique<detail::pieces_sum>();
+    take(options);
+  }
+  /// Another part of the file that `open` has open, which may have lost its name meanwhile. `before`
+  /// has the sum of the bytes before `offset`. Throws `file_truncated`, as above.
+  bulk_file_source(const bulk_file_source& open, const bulk_file_options& options,
+                   std::unique_ptr<detail::pieces_sum> before = nullptr)
+      : path_(open.path_), sum_(std::move(before)), file_(open.file_), stamp_(open.stamp_) {
+    take(options);
   }
 
   /// How many bytes it reads.
@@ -232,7 +225,7 @@ class bulk_file_source {
     for (std::size_t filled = 0; filled < out.size();) {
       const std::uint64_t at = offset_ + offset + filled;
       const ssize_t count =
-          ::pread(file_.get(), out.data() + filled, out.size() - filled, static_cast<off_t>(at));
+          ::pread(file_->get(), out.data() + filled, out.size() - filled, static_cast<off_t>(at));
       if (count < 0 && errno == EINTR) continue;
       if (count < 0) fail(at);
       if (count == 0) {
@@ -247,7 +240,7 @@ class bulk_file_source {
   /// where it has another sum.
   void finish() {
     struct ::stat status {};
-    if (::fstat(file_.get(), &status) != 0) fail(0);
+    if (::fstat(file_->get(), &status) != 0) fail(0);
     if (detail::file_stamp_of(status) != stamp_) {
       throw file_changed(path_, offset_, "a file that nobody writes to while it is read",
                          "another size or time of its last change");
@@ -266,17 +259,30 @@ class bulk_file_source {
   }
 
  private:
+  void take(const bulk_file_options& options) {
+    offset_ = options.offset;
+    expected_ = options.sum;
+    const std::uint64_t rest = stamp_.size - (std::min)(offset_, stamp_.size);
+    size_ = options.size.value_or(rest);
+    if (offset_ > stamp_.size || size_ > rest) {
+      throw file_truncated(
+          path_, stamp_.size,
+          std::to_string(size_) + " bytes from byte " + std::to_string(offset_) + " on",
+          "the end of the file");
+    }
+    if (expected_ && sum_ == nullptr) sum_ = std::make_unique<detail::pieces_sum>();
+  }
   [[noreturn]] void fail(std::uint64_t offset) const {
     const std::string reason = detail::system_reason();
     throw file_unreadable(path_, offset, "a readable file", reason);
   }
 
   std::string path_;
-  std::uint64_t offset_;
+  std::uint64_t offset_ = 0;
   std::uint64_t size_ = 0;
   std::optional<std::uint64_t> expected_;
   std::unique_ptr<detail::pieces_sum> sum_;  // none: nobody asks for it
-  detail::descriptor file_;
+  std::shared_ptr<const detail::descriptor> file_;
   detail::file_stamp stamp_;
 };
 
