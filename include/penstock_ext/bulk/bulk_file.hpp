@@ -13,15 +13,18 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
+#include <penstock/core/support/fork_guard.hpp>
 #include <penstock_ext/bulk/bulk_copier.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/support/sums.hpp>
@@ -87,12 +90,16 @@ class pieces_sum {
   std::vector<piece> pieces_;  // guarded
 };
 
-/// A file that is written at any offset beside the one that it becomes, and removed unless it does.
-/// Where a link leads to a file, that one is replaced. Movable. `write` is thread-safe.
+/// A file that is written at any offset beside the one that it becomes, and removed unless it does;
+/// not by a child made by fork(). Where a link leads to a file, that one is replaced. Movable.
+/// `write` is thread-safe.
 class new_file {
  public:
-  /// Becomes `path`. Throws `file_unwritable`.
+  /// Becomes `path`, as it leads from the present folder. Throws `file_unwritable`.
   explicit new_file(std::string path) : path_(std::move(path)), target_(path_) {
+    std::error_code problem;  // a folder that is gone, or no path: opening says so
+    const auto whole = std::filesystem::absolute(path_, problem);
+    if (!problem) target_ = whole.string();
     struct ::stat before {};
     if (::lstat(path_.c_str(), &before) == 0 && S_ISLNK(before.st_mode)) {
       char* const led_to = ::realpath(path_.c_str(), nullptr);  // null: to nothing; it is replaced
@@ -105,15 +112,17 @@ class new_file {
       }
       mode_ = before.st_mode & 07777U;
     }
+    // Others may read it no sooner than the file that it replaces.
+    const ::mode_t mode = mode_ ? (*mode_ & 0666U) | 0200U : 0666U;
     // Relaxed: it only counts, so that no two threads take one name.
     static std::atomic<unsigned> files{0};
     for (int tries = 0; tries < 1000;
          ++tries) {  // a dead process of this number may have left some
       part_ = target_ + ".part-" + std::to_string(::getpid()) + '-' +
               std::to_string(files.fetch_add(1, std::memory_order_relaxed));
-      file_ = descriptor{::open(part_.c_str(), O_WRONLY | O_CLOEXEC | O_CREAT | O_EXCL, 0666)};
+      file_ = descriptor{::open(part_.c_str(), O_WRONLY | O_CLOEXEC | O_CREAT | O_EXCL, mode)};
       if (file_.get() >= 0) return;
-      if (errno != EEXIST) break;
+      if (errno != EEXIST && errno != EINTR) break;
     }
     part_.clear();
     fail(0, "a folder that a file can be made in");
@@ -123,10 +132,11 @@ class new_file {
         target_(std::move(other.target_)),
         part_(std::exchange(other.part_, {})),
         mode_(other.mode_),
+        process_(other.process_),
         file_(std::move(other.file_)) {}
   new_file& operator=(new_file&&) = delete;
   ~new_file() {
-    if (!part_.empty()) ::unlink(part_.c_str());
+    if (!part_.empty() && !process_.is_in_child()) ::unlink(part_.c_str());
   }
 
   /// Writes `bytes` at `offset`. Throws `file_unwritable`, also where the disk is full.
@@ -174,6 +184,7 @@ class new_file {
   std::string target_;
   std::string part_;  // "" once it has its name
   std::optional<::mode_t> mode_;
+  fork_guard process_{true};
   descriptor file_{-1};
 };
 
