@@ -262,8 +262,8 @@ class bulk_ring {
 };
 
 /// One bulk transfer: what its threads share. Each thread has pieces of the ring for itself, so a
-/// thread waits for nothing but the device, the source and the sink. Never destroyed in a child made
-/// by fork(), which has none of the threads.
+/// thread waits for nothing but the device, the source and the sink. It is never destroyed in a
+/// child made by fork(), which has none of the threads.
 ///
 /// Invariant: a thread that leaves has noted all that it did before, in `running_`; the last one
 /// ends the transfer, and then advances `ended_`. Only that thread and those that have seen `ended_`

@@ -220,8 +220,8 @@ class bulk_file_source {
     stamp_ = detail::file_stamp_of(status);
     take(options);
   }
-  /// Another part of the file that `open` has open, which may have lost its name meanwhile. `before`
-  /// has the sum of the bytes before `offset`. Throws `file_truncated`, as above.
+  /// Another part of the file that `open` has open, which may have lost its name meanwhile.
+  /// `before` has the sum of the bytes before `offset`. Throws `file_truncated`, as above.
   bulk_file_source(const bulk_file_source& open, const bulk_file_options& options,
                    std::unique_ptr<detail::pieces_sum> before = nullptr)
       : path_(open.path_), sum_(std::move(before)), file_(open.file_), stamp_(open.stamp_) {

@@ -98,12 +98,12 @@ struct json_events {
   }
 };
 
-/// Parses a JSON text by nlohmann-json, which must be there. `ended(value, begin, around)` gets each
-/// object when it is whole, and each other value that is a member of the outermost object; with the
-/// byte that it begins at, or for a text or number one up to its end, and with what it lies in,
-/// outermost first. The parsed text does not have those for which it returns false.
-/// `refuse(offset, expected, found)` throws: for what is no JSON, a member that an object has twice,
-/// and what is nested deeper than 64.
+/// Parses a JSON text by nlohmann-json, which must be there. `ended(value, begin, around)` gets
+/// each object when it is whole, and each other value that is a member of the outermost object;
+/// `begin` is the byte that an object or array begins at, and for others one up to their end;
+/// `around` is what the value lies in, outermost first. The parsed text does not have values for
+/// which it returns false. `refuse(offset, expected, found)` throws: for what is no JSON, a member
+/// that an object has twice, and what is nested deeper than 64.
 template <class Refuse, class Ended>
 [[nodiscard]] nlohmann::json parsed_json(std::string_view text, const Refuse& refuse,
                                          const Ended& ended) {
