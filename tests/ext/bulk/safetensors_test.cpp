@@ -232,6 +232,13 @@ TEST_CASE("a hostile safetensors header takes no quadratic time", "[files][bulk]
   CHECK(ps::safetensors_file{dir.path("x")}.metadata().size() == many);
 }
 
+TEST_CASE("a checkpoint of many tensors takes no quadratic time to begin", "[files][bulk]") {
+  std::vector<ps::safetensor> tensors(200'000, {.dtype = "U8"});
+  for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].name = std::to_string(i);
+  const test::temp_dir dir;
+  CHECK(ps::safetensors_sink{dir.path("x"), tensors}.size() == tensors.size());
+}
+
 TEST_CASE("a safetensors file that can't be is not begun", "[files][bulk][fault:files-18]") {
   const test::temp_dir dir;
   const auto refuses = [&](std::vector<ps::safetensor> tensors, const char* part) {

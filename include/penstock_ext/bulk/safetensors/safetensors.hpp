@@ -368,13 +368,20 @@ class safetensors_sink {
 
   [[nodiscard]] static made_header header_of(std::vector<safetensor> tensors,
                                              const std::map<std::string, std::string>& metadata) {
-    using json = nlohmann::ordered_json;
+    const auto json_of = [](const nlohmann::json& value) {
+      try {
+        return value.dump();
+      } catch (const nlohmann::json::exception& problem) {
+        throw option_error("tensors", std::string{"a name or text is no UTF-8: "} + problem.what());
+      }
+    };
     made_header made;
-    json all;
-    all["__metadata__"]["penstock.crc64nvme"] = std::string(detail::safetensors_sum_digits, '0');
-    for (const auto& [key, text] : metadata) {
-      if (key != "penstock.crc64nvme") all["__metadata__"][key] = text;
+    std::string text{detail::safetensors_sum_begin};
+    text += std::string(detail::safetensors_sum_digits, '0') + '"';
+    for (const auto& [key, value] : metadata) {
+      if (key != "penstock.crc64nvme") text += ',' + json_of(key) + ':' + json_of(value);
     }
+    text += '}';
     std::set<std::string_view> names{"__metadata__"};
     for (const safetensor& one : tensors) {
       const auto refuse = [&](const std::string& problem) {
@@ -389,17 +396,12 @@ class safetensors_sink {
       if (!bytes || __builtin_add_overflow(made.size, *bytes, &end)) {
         refuse("has a shape that makes no whole bytes, or too many");
       }
-      all[one.name] = {
-          {"dtype", one.dtype}, {"shape", one.shape}, {"data_offsets", {made.size, end}}};
+      text +=
+          ',' + json_of(one.name) + ':' +
+          json_of({{"dtype", one.dtype}, {"shape", one.shape}, {"data_offsets", {made.size, end}}});
       made.size = end;
     }
-    std::string text;
-    try {
-      text = all.dump();
-    } catch (const json::exception& problem) {
-      throw option_error("tensors", std::string{"a name or text is no UTF-8: "} + problem.what());
-    }
-    text.insert(1, " ");  // as `safetensors_sum_begin` has it
+    text += '}';
     text.resize((text.size() + 7) / 8 * 8, ' ');
     if (text.size() > detail::most_safetensors_header) {
       throw option_error("tensors", "with the metadata make a header of " +
