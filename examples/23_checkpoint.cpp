@@ -32,8 +32,8 @@ void require(bool is_so, const char* problem) {
 
 std::vector<float> train(const std::string& file, std::uint64_t steps, std::uint64_t killed_at) {
   const ps::cpu_device device;
-  const auto stream = device.make_stream();
   std::vector<float> weights(300'000, 1.0F);  // a CPU device's memory
+  const auto stream = device.make_stream();
   const auto bytes = std::as_writable_bytes(std::span{weights});
   // The snapshot is a copy on the device: the step after it may change the weights.
   ps::bulk_copier copier{device, {.workers = 2, .piece_bytes = 1 << 16, .snapshot = true}};
@@ -41,6 +41,7 @@ std::vector<float> train(const std::string& file, std::uint64_t steps, std::uint
   std::uint64_t step = 0;
   if (std::filesystem::exists(file)) {
     const ps::safetensors_file saved{file};
+    require(saved.has_sum(), "a checkpoint without a sum");
     copier.upload(stream, bytes, saved.all()).wait();  // or throws where the file is damaged
     step = std::stoull(saved.metadata().at("step"));
   }
@@ -72,7 +73,8 @@ int main(int argc, char** argv) {
   const auto expected = train(out.path() / "once", 100, 0);
   if (::fork() == 0) train(out.path() / "twice", 100, 60);
   int status = 0;
-  require(::wait(&status) > 0 && WIFSIGNALED(status), "the first run was not killed");
+  require(::wait(&status) > 0 && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL,
+          "the first run was not killed");
   const ps::safetensors_file left{out.path() / "twice"};
   require(left.metadata().at("step") == "50" || left.metadata().at("step") == "60", "another step");
   require(train(out.path() / "twice", 100, 0) == expected, "the weights differ");

@@ -13,11 +13,13 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stdexcept>
 #include <stop_token>
 #include <utility>
 #include <vector>
 
 #include <penstock/core/error.hpp>
+#include <penstock/core/support/fork_guard.hpp>
 #include <penstock/core/support/joined.hpp>
 #include <penstock/device/cpu_device.hpp>
 #include <penstock/device/device.hpp>
@@ -207,10 +209,7 @@ class bulk_ring {
     return {snapshot_ ? snapshot_->data() : nullptr, bytes};
   }
 
-  Device device;
-  std::size_t piece_bytes;
-
- private:
+  /// `options`, or throws `option_error`.
   static const bulk_options& checked(const bulk_options& options) {
     constexpr std::size_t most = 1024;
     constexpr std::size_t page = 4096;
@@ -228,6 +227,20 @@ class bulk_ring {
     }
     return options;
   }
+
+  [[nodiscard]] bool is_in_child() const noexcept { return process_.is_in_child(); }
+  /// Throws `std::logic_error` in a child made by fork(), which has none of the threads.
+  void require_own() const {
+    if (!is_in_child()) return;
+    throw std::logic_error(
+        "penstock::bulk_transfer: its threads are in the process that made this one by fork(): "
+        "wait there, and make a bulk_copier here");
+  }
+
+  Device device;
+  std::size_t piece_bytes;
+
+ private:
   static memory_reservation reserved(const bulk_options& options) {
     const memory_budget budget = options.budget.value_or(memory_budget::bytes(~std::uint64_t{0}));
     return budget.reserve(
@@ -238,6 +251,7 @@ class bulk_ring {
          .raise = "budget"});
   }
 
+  fork_guard process_{true};
   memory_reservation reserved_;
   slab<Device> pinned_;
   std::optional<slab<Device>> snapshot_;
@@ -248,7 +262,8 @@ class bulk_ring {
 };
 
 /// One bulk transfer: what its threads share. Each thread has pieces of the ring for itself, so a
-/// thread waits for nothing but the device, the source and the sink.
+/// thread waits for nothing but the device, the source and the sink. It is never destroyed in a
+/// child made by fork(), which has none of the threads.
 ///
 /// Invariant: a thread that leaves has noted all that it did before, in `running_`; the last one
 /// ends the transfer, and then advances `ended_`. Only that thread and those that have seen `ended_`
@@ -294,7 +309,7 @@ class bulk_work {
       throw;
     }
   }
-  /// Waits until no thread does anything any more.
+  /// Waits until no thread does anything any more. Not in a child made by fork().
   void join() const noexcept {
     if (!is_started_) return;
     ended_.wait([](std::uint32_t ended) { return ended != 0; }, false);
@@ -309,6 +324,7 @@ class bulk_work {
     return all_ ? &*all_ : nullptr;
   }
   [[nodiscard]] const Device& device() const noexcept { return ring_->device; }
+  [[nodiscard]] const ring_type& ring() const noexcept { return *ring_; }
   [[nodiscard]] bool was_ended() const noexcept { return ended_.load() != 0; }
   [[nodiscard]] bulk_progress progress() const noexcept {
     return {done_.load(std::memory_order_relaxed), total_};
@@ -446,7 +462,8 @@ class bulk_work {
 /// `progress`, `done` and `cancel`, which any thread may call.
 ///
 /// The destructor waits for the end: a checkpoint that was begun is written. `cancel` makes that
-/// short. It never throws, and says on stderr what nobody has asked for.
+/// short. It never throws, and says on stderr what nobody has asked for. In a child made by fork()
+/// it waits for nothing, and `wait` throws `std::logic_error`.
 template <device Device>
 class bulk_transfer {
   using work_type = detail::bulk_work<Device>;
@@ -474,7 +491,10 @@ class bulk_transfer {
   /// by its sink. Throws what the source, the sink or the device has thrown, or `cancelled`: an
   /// upload has then left any bytes in its device memory, which nothing writes to any more.
   void wait() {
-    if (const auto* all = joined()) work_->device().synchronize(*all);
+    const auto* const all = joined();
+    if (all == nullptr) return;
+    is_reported_ = true;  // what the device throws now
+    work_->device().synchronize(*all);
   }
   /// Makes all later work of `stream` wait for the copies of an upload. Blocks only until the
   /// source is read, and not until the copies are complete. Throws as `wait`, and what
@@ -488,7 +508,7 @@ class bulk_transfer {
 
   /// Whether `wait` would not block. Throws what the device throws.
   [[nodiscard]] bool done() const {
-    if (work_ == nullptr) return true;
+    if (work_ == nullptr || work_->ring().is_in_child()) return true;
     if (!work_->was_ended()) return false;
     const auto* const all = work_->all_copied();
     return all == nullptr || work_->failure() != nullptr || work_->device().is_complete(*all);
@@ -508,28 +528,24 @@ class bulk_transfer {
   /// are any to wait for.
   [[nodiscard]] const typename Device::event_type* joined() {
     if (work_ == nullptr) return nullptr;
+    work_->ring().require_own();
     work_->join();
     if (work_->failure() == nullptr) return work_->all_copied();
     is_reported_ = true;
     std::rethrow_exception(work_->failure());
   }
   void end() noexcept {
-    if (work_ == nullptr) return;
-    work_->join();
-    if (const auto* all = work_->all_copied()) detail::settle(work_->device(), *all);
-    if (work_->failure() != nullptr && !is_reported_) report();
-    work_.reset();
-  }
-  void report() const noexcept {
     constexpr const char* line = "penstock: bulk transfer: an exception, not asked for: %s\n";
+    const bool was_reported = is_reported_;
     try {
-      std::rethrow_exception(work_->failure());
+      if (work_ != nullptr && !work_->ring().is_in_child()) wait();
     } catch (const cancelled&) {  // somebody wanted that
     } catch (const std::exception& problem) {
-      std::fprintf(stderr, line, problem.what());
+      if (!was_reported) std::fprintf(stderr, line, problem.what());
     } catch (...) {
-      std::fprintf(stderr, line, "no std::exception");
+      if (!was_reported) std::fprintf(stderr, line, "no std::exception");
     }
+    work_.reset();
   }
 
   std::shared_ptr<work_type> work_;
@@ -564,8 +580,8 @@ class bulk_copier {
                                      Source source) {
     require_same_size("upload: the source", source.size(), to.size());
     const auto work = prepared(stream, to.size());
-    work->begin_after(stream);
     const auto from = std::make_shared<Source>(std::move(source));
+    work->begin_after(stream);
     work->start([at = work.get(), from, to = std::move(to)](
                     std::size_t worker) { at->upload(std::as_const(*from), to, worker); },
                 [at = work.get(), from] {
@@ -586,6 +602,7 @@ class bulk_copier {
       require_same_size("download: the sink", sink.size(), from.size());
     }
     const auto work = prepared(stream, from.size());
+    const auto to = std::make_shared<Sink>(std::move(sink));  // before anything is queued
     if (options_.snapshot) {
       try {
         from = ring_->snapshot_of(from, stream);
@@ -597,7 +614,6 @@ class bulk_copier {
     } else {
       work->begin_after(stream);
     }
-    const auto to = std::make_shared<Sink>(std::move(sink));
     work->start([at = work.get(), to,
                  from = std::move(from)](std::size_t worker) { at->download(*to, from, worker); },
                 [to] { to->finish(); });
@@ -620,10 +636,14 @@ class bulk_copier {
   /// A transfer whose memory the one before has left.
   [[nodiscard]] std::shared_ptr<detail::bulk_work<Device>> prepared(stream_ref stream,
                                                                     std::uint64_t bytes) {
+    ring_->require_own();
     ring_->device.require_usable(stream);
     if (last_ != nullptr) last_->join();
     last_.reset();
-    return std::make_shared<detail::bulk_work<Device>>(ring_, bytes, options_);
+    using work = detail::bulk_work<Device>;
+    return {new work{ring_, bytes, options_}, [](const work* one) {
+              if (!one->ring().is_in_child()) delete one;
+            }};
   }
 
   bulk_options options_;
@@ -637,13 +657,12 @@ namespace detail {
 template <device Device>
 [[nodiscard]] bulk_copier<Device> copier_of(const Device& device, bulk_options options,
                                             std::uint64_t bytes) {
+  static_cast<void>(bulk_ring<Device>::checked(options));
   constexpr std::uint64_t page = 4096;
   const std::uint64_t rounded =
       (std::max)(bytes / page + (bytes % page != 0 ? 1 : 0), std::uint64_t{1}) * page;
-  if (options.piece_bytes > rounded && options.piece_bytes % page == 0) {
-    options.piece_bytes = static_cast<std::size_t>(rounded);
-  }
-  const std::uint64_t most = options.piece_bytes == 0 ? 1 : (rounded - 1) / options.piece_bytes + 1;
+  if (options.piece_bytes > rounded) options.piece_bytes = static_cast<std::size_t>(rounded);
+  const std::uint64_t most = (rounded - 1) / options.piece_bytes + 1;
   const std::size_t wished = options.pieces == automatic ? 2 * options.workers : options.pieces;
   if (wished > most) options.pieces = static_cast<std::size_t>(most);
   return bulk_copier<Device>{device, std::move(options)};

@@ -13,15 +13,18 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
+#include <penstock/core/support/fork_guard.hpp>
 #include <penstock_ext/bulk/bulk_copier.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/support/sums.hpp>
@@ -87,12 +90,16 @@ class pieces_sum {
   std::vector<piece> pieces_;  // guarded
 };
 
-/// A file that is written at any offset beside the one that it becomes, and removed unless it does.
-/// Where a link leads to a file, that one is replaced. Movable. `write` is thread-safe.
+/// A file that is written at any offset beside the one that it becomes, and removed unless it does;
+/// not by a child made by fork(). Where a link leads to a file, that one is replaced. Movable.
+/// `write` is thread-safe.
 class new_file {
  public:
-  /// Becomes `path`. Throws `file_unwritable`.
+  /// Becomes `path`, as it leads from the present folder. Throws `file_unwritable`.
   explicit new_file(std::string path) : path_(std::move(path)), target_(path_) {
+    std::error_code problem;  // a folder that is gone, or no path: opening says so
+    const auto whole = std::filesystem::absolute(path_, problem);
+    if (!problem) target_ = whole.string();
     struct ::stat before {};
     if (::lstat(path_.c_str(), &before) == 0 && S_ISLNK(before.st_mode)) {
       char* const led_to = ::realpath(path_.c_str(), nullptr);  // null: to nothing; it is replaced
@@ -105,15 +112,17 @@ class new_file {
       }
       mode_ = before.st_mode & 07777U;
     }
+    // Others may read it no sooner than the file that it replaces.
+    const ::mode_t mode = mode_ ? (*mode_ & 0666U) | 0200U : 0666U;
     // Relaxed: it only counts, so that no two threads take one name.
     static std::atomic<unsigned> files{0};
     for (int tries = 0; tries < 1000;
          ++tries) {  // a dead process of this number may have left some
       part_ = target_ + ".part-" + std::to_string(::getpid()) + '-' +
               std::to_string(files.fetch_add(1, std::memory_order_relaxed));
-      file_ = descriptor{::open(part_.c_str(), O_WRONLY | O_CLOEXEC | O_CREAT | O_EXCL, 0666)};
+      file_ = descriptor{::open(part_.c_str(), O_WRONLY | O_CLOEXEC | O_CREAT | O_EXCL, mode)};
       if (file_.get() >= 0) return;
-      if (errno != EEXIST) break;
+      if (errno != EEXIST && errno != EINTR) break;
     }
     part_.clear();
     fail(0, "a folder that a file can be made in");
@@ -123,10 +132,11 @@ class new_file {
         target_(std::move(other.target_)),
         part_(std::exchange(other.part_, {})),
         mode_(other.mode_),
+        process_(other.process_),
         file_(std::move(other.file_)) {}
   new_file& operator=(new_file&&) = delete;
   ~new_file() {
-    if (!part_.empty()) ::unlink(part_.c_str());
+    if (!part_.empty() && !process_.is_in_child()) ::unlink(part_.c_str());
   }
 
   /// Writes `bytes` at `offset`. Throws `file_unwritable`, also where the disk is full.
@@ -174,6 +184,7 @@ class new_file {
   std::string target_;
   std::string part_;  // "" once it has its name
   std::optional<::mode_t> mode_;
+  fork_guard process_{true};
   descriptor file_{-1};
 };
 
@@ -196,32 +207,25 @@ class bulk_file_source {
   /// Opens the regular file `path`. Throws `file_unreadable`, and `file_truncated` where it is
   /// shorter than the options say.
   explicit bulk_file_source(std::string path, const bulk_file_options& options = {})
-      : bulk_file_source(std::move(path), options, nullptr) {}
-  /// As above, for `safetensors_file`: `before` has the sum of the bytes before `offset`.
-  bulk_file_source(std::string path, const bulk_file_options& options,
-                   std::unique_ptr<detail::pieces_sum> before)
       : path_(std::move(path)),
-        offset_(options.offset),
-        expected_(options.sum),
-        sum_(std::move(before)),
         // O_NONBLOCK: a pipe without a writer does not block.
-        file_(detail::open_at(AT_FDCWD, path_.c_str(), O_NONBLOCK | O_NOCTTY)) {
-    if (file_.get() < 0) fail(0);
+        file_(std::make_shared<const detail::descriptor>(
+            detail::open_at(AT_FDCWD, path_.c_str(), O_NONBLOCK | O_NOCTTY))) {
+    if (file_->get() < 0) fail(0);
     struct ::stat status {};
-    if (::fstat(file_.get(), &status) != 0) fail(0);
+    if (::fstat(file_->get(), &status) != 0) fail(0);
     if (!S_ISREG(status.st_mode)) {
       throw file_unreadable(path_, 0, "a readable file", "what is no regular file");
     }
     stamp_ = detail::file_stamp_of(status);
-    const std::uint64_t rest = stamp_.size - (std::min)(offset_, stamp_.size);
-    size_ = options.size.value_or(rest);
-    if (offset_ > stamp_.size || size_ > rest) {
-      throw file_truncated(
-          path_, stamp_.size,
-          std::to_string(size_) + " bytes from byte " + std::to_string(offset_) + " on",
-          "the end of the file");
-    }
-    if (expected_ && sum_ == nullptr) sum_ = std::make_unique<detail::pieces_sum>();
+    take(options);
+  }
+  /// Another part of the file that `open` has open, which may have lost its name meanwhile.
+  /// `before` has the sum of the bytes before `offset`. Throws `file_truncated`, as above.
+  bulk_file_source(const bulk_file_source& open, const bulk_file_options& options,
+                   std::unique_ptr<detail::pieces_sum> before = nullptr)
+      : path_(open.path_), sum_(std::move(before)), file_(open.file_), stamp_(open.stamp_) {
+    take(options);
   }
 
   /// How many bytes it reads.
@@ -232,7 +236,7 @@ class bulk_file_source {
     for (std::size_t filled = 0; filled < out.size();) {
       const std::uint64_t at = offset_ + offset + filled;
       const ssize_t count =
-          ::pread(file_.get(), out.data() + filled, out.size() - filled, static_cast<off_t>(at));
+          ::pread(file_->get(), out.data() + filled, out.size() - filled, static_cast<off_t>(at));
       if (count < 0 && errno == EINTR) continue;
       if (count < 0) fail(at);
       if (count == 0) {
@@ -247,7 +251,7 @@ class bulk_file_source {
   /// where it has another sum.
   void finish() {
     struct ::stat status {};
-    if (::fstat(file_.get(), &status) != 0) fail(0);
+    if (::fstat(file_->get(), &status) != 0) fail(0);
     if (detail::file_stamp_of(status) != stamp_) {
       throw file_changed(path_, offset_, "a file that nobody writes to while it is read",
                          "another size or time of its last change");
@@ -266,17 +270,30 @@ class bulk_file_source {
   }
 
  private:
+  void take(const bulk_file_options& options) {
+    offset_ = options.offset;
+    expected_ = options.sum;
+    const std::uint64_t rest = stamp_.size - (std::min)(offset_, stamp_.size);
+    size_ = options.size.value_or(rest);
+    if (offset_ > stamp_.size || size_ > rest) {
+      throw file_truncated(
+          path_, stamp_.size,
+          std::to_string(size_) + " bytes from byte " + std::to_string(offset_) + " on",
+          "the end of the file");
+    }
+    if (expected_ && sum_ == nullptr) sum_ = std::make_unique<detail::pieces_sum>();
+  }
   [[noreturn]] void fail(std::uint64_t offset) const {
     const std::string reason = detail::system_reason();
     throw file_unreadable(path_, offset, "a readable file", reason);
   }
 
   std::string path_;
-  std::uint64_t offset_;
+  std::uint64_t offset_ = 0;
   std::uint64_t size_ = 0;
   std::optional<std::uint64_t> expected_;
   std::unique_ptr<detail::pieces_sum> sum_;  // none: nobody asks for it
-  detail::descriptor file_;
+  std::shared_ptr<const detail::descriptor> file_;
   detail::file_stamp stamp_;
 };
 

@@ -27,7 +27,7 @@ namespace detail {
 }
 
 /// The options, and with `has_cost` the cost, of an object that begins at byte `begin`.
-[[nodiscard]] inline trial trial_of(const nlohmann::ordered_json& object, std::size_t begin,
+[[nodiscard]] inline trial trial_of(const nlohmann::json& object, std::size_t begin,
                                     bool has_cost) {
   trial read;
   for (const auto& [key, value] : object.items()) {
@@ -118,7 +118,7 @@ namespace detail {
   std::vector<trial> read;
   const auto rest = detail::parsed_json(
       json, detail::refuse_trial, [&](const auto& object, std::size_t begin, const auto& around) {
-        if (around.size() != 1 || !around[0].key.empty()) return true;
+        if (around.size() != 1 || !around[0].value.is_array()) return true;
         read.push_back(detail::trial_of(object, begin, true));
         return false;
       });

@@ -113,7 +113,7 @@ TEST_CASE("an index of MDS shards says the sums of its files, or that there are 
   CHECK(read_index(text).shards.at(0).sums.empty());
   CHECK(read_index(with("null")).shards.at(0).sums.empty());
   const auto sums = read_index(with(R"({"sha1": "ab", "other": ""})")).shards.at(0).sums;
-  CHECK(sums == std::vector<ps::detail::mds_sum>{{"sha1", "ab"}, {"other", ""}});
+  CHECK(sums == std::vector<ps::detail::mds_sum>{{"other", ""}, {"sha1", "ab"}});
   for (const std::string wrong : {"[]", "7", "\"sha1\"", R"({"sha1": 7})", R"({"sha1": null})"}) {
     CAPTURE(wrong);
     (void)refused_index(with(wrong));

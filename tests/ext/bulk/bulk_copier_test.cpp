@@ -1,17 +1,24 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock_ext/bulk/bulk_copier.hpp>
 
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <stop_token>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -93,6 +100,36 @@ struct watched_sink {
   void finish() { seen.of->finish(); }
 };
 static_assert(ps::bulk_source<watched_source> && ps::bulk_sink<watched_sink>);
+
+/// What `call` writes to stderr: a few lines.
+std::string said_on_stderr(const std::function<void()>& call) {
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  const int before = ::dup(STDERR_FILENO);
+  ::dup2(ends[1], STDERR_FILENO);
+  call();
+  ::dup2(before, STDERR_FILENO);
+  ::close(before);
+  ::close(ends[1]);
+  char text[1000];
+  const ::ssize_t bytes = ::read(ends[0], text, sizeof text);
+  ::close(ends[0]);
+  return {text, static_cast<std::size_t>((std::max)(bytes, ::ssize_t{0}))};
+}
+
+/// Both a source and a sink, whose second move throws.
+struct moved_once {
+  std::span<std::byte> bytes;
+  int moves = 0;
+  explicit moved_once(std::span<std::byte> all) : bytes(all) {}
+  moved_once(moved_once&& other) : bytes(other.bytes), moves(other.moves + 1) {
+    if (moves == 2) throw std::domain_error("it stays here");
+  }
+  [[nodiscard]] std::uint64_t size() const { return bytes.size(); }
+  void read(std::uint64_t, std::span<std::byte>) const {}
+  void write(std::uint64_t, std::span<const std::byte>) {}
+  void finish() {}
+};
 
 /// Three ranges of `all`, with an empty one, that follow each other.
 template <class Byte>
@@ -362,7 +399,7 @@ TEST_CASE("each call of the device that fails ends a bulk transfer",
   CHECK(written.alive == 0);
   if (is_down) CHECK(back == there);
   CHECK(failures <= 1);
-  CHECK((failures == 1 || (which == 2 && k >= 6)));  // the end of a handle tells of none
+  CHECK((failures == 1 || (which == 2 && k == 7)));  // that of a handle that was waited for
   // The copier is as good as before.
   copier.upload(stream, std::span{there}, ps::memory_source{here}).wait();
   CHECK(there == here);
@@ -382,13 +419,85 @@ TEST_CASE("the end of a handle is the end of its transfer", "[transfer][bulk][pr
   }
   CHECK(written.finished == 1);
   CHECK(back == here);
-  watched failing;  // said on stderr, and nothing is thrown
+  watched failing;
   failing.fails_at = 2;
   transfer_type lost =
       ps::download(device, stream, watched_sink{ps::memory_sink{back}, watched_end{failing}}, here,
                    {.piece_bytes = page});
-  lost = {};
+  const std::string said = said_on_stderr([&] { lost = {}; });
+  CHECK(test::has(said, "bulk transfer: an exception, not asked for: the medium is worn\n"));
   CHECK(failing.alive == 0);
+}
+
+TEST_CASE("copies that can't be waited for at the end of a handle are told of",
+          "[transfer][bulk][fault:devices-4]") {
+  const gated_device device;
+  auto stream = device.make_stream();
+  const bytes_type here = pattern(3 * page);
+  bytes_type there(here.size());
+  const bool is_waited_for = GENERATE(false, true);
+  const std::string said = said_on_stderr([&] {
+    auto loading = ps::upload(device, stream, std::span{there}, ps::memory_source{here},
+                              {.workers = 1, .piece_bytes = page, .pieces = 3});
+    loading.wait(stream);
+    device.fail_synchronize(0);
+    if (is_waited_for) CHECK_THROWS_AS(loading.wait(), device_fault);
+  });
+  CHECK(said.empty() == is_waited_for);
+}
+
+TEST_CASE("a child made by fork leaves a bulk transfer to its parent",
+          "[transfer][bulk][fault:memory-8]") {
+  const gated_device device;
+  auto stream = device.make_stream();
+  const bytes_type here = pattern(5 * page);
+  bytes_type back(here.size());
+  watched written;
+  written.holds = true;
+  auto copier = std::make_optional<ps::bulk_copier<gated_device>>(
+      device, ps::bulk_options{.workers = 2, .piece_bytes = page});
+  auto saving =
+      copier->download(stream, watched_sink{ps::memory_sink{back}, watched_end{written}}, here);
+  written.arrived.wait([](std::uint32_t now) { return now != 0; });
+  const ::pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(100);  // a hang ends as a failure
+    const auto is_refused = [](const auto& call) {
+      try {
+        call();
+      } catch (const std::logic_error& problem) {
+        return test::has(problem.what(), "make a bulk_copier here");
+      }
+      return false;
+    };
+    const bool is_told =
+        saving.done() && is_refused([&] { saving.wait(); }) &&
+        is_refused([&] { saving.wait(stream); }) &&
+        is_refused([&] { (void)copier->upload(stream, std::span{back}, ps::memory_source{here}); });
+    saving = {};
+    copier.reset();
+    ::_exit(is_told && written.alive == 1 ? 7 : 1);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 7));
+  written.open.store(1);
+  saving.wait();
+  CHECK(back == here);
+}
+
+TEST_CASE("a sink or source that can't be moved ends a bulk transfer before it begins",
+          "[transfer][bulk][fault:consumers-11]") {
+  const gated_device device;
+  auto stream = device.make_stream();
+  bytes_type here = pattern(page);
+  ps::bulk_copier copier{device, {.piece_bytes = page, .snapshot = true}};
+  moved_once sink{here};
+  moved_once source{here};
+  CHECK_THROWS_AS(copier.download(stream, std::move(sink), here), std::domain_error);
+  CHECK_THROWS_AS(copier.upload(stream, std::span{here}, std::move(source)), std::domain_error);
+  stream.synchronize();
+  CHECK(device.copies() == 0);
 }
 
 TEST_CASE("bulk transfers refuse what does not fit", "[transfer][bulk][fault:consumers-11]") {
@@ -411,8 +520,13 @@ TEST_CASE("bulk transfers refuse what does not fit", "[transfer][bulk][fault:con
   refused({.pieces = 0}, "pieces");
   refused({.piece_bytes = 0}, "piece_bytes");
   refused({.piece_bytes = 4097}, "piece_bytes");
-  CHECK_THROWS_AS(ps::download(device, stream, ps::memory_sink{there}, there, {.piece_bytes = 5}),
-                  ps::option_error);
+  // Also where a small transfer would not take as much.
+  for (const ps::bulk_options& wrong : {ps::bulk_options{.piece_bytes = 5},
+                                        {.piece_bytes = std::size_t{2} << 30},
+                                        {.pieces = 5000}}) {
+    CHECK_THROWS_AS(ps::download(device, stream, ps::memory_sink{there}, there, wrong),
+                    ps::option_error);
+  }
 }
 
 TEST_CASE("pieces of bulk transfers stay within a budget",

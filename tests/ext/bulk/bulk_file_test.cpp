@@ -3,6 +3,9 @@
 
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstddef>
@@ -105,7 +108,8 @@ TEST_CASE("the sum of pieces in any order is that of the bytes", "[files][bulk]"
   CHECK(ps::detail::pieces_sum{}.sum() == 0);
 }
 
-TEST_CASE("a file is written whole or not at all", "[files][bulk][fault:files-18]") {
+TEST_CASE("a file is written whole or not at all",
+          "[files][bulk][fault:files-18][fault:memory-8]") {
   const test::temp_dir dir;
   const std::string path = dir.path("weights");
   put(path, "what was there");
@@ -130,6 +134,17 @@ TEST_CASE("a file is written whole or not at all", "[files][bulk][fault:files-18
     CHECK_THROWS_AS(saving.wait(), ps::cancelled);
   }
   SECTION("a sink that nobody uses") { const ps::bulk_file_sink unused{path}; }
+  SECTION("a child made by fork that ends with the sink of its parent") {
+    auto sink = std::make_optional<ps::bulk_file_sink>(path);
+    const ::pid_t child = ::fork();
+    if (child == 0) {
+      sink.reset();
+      ::_exit(files_in(dir) == 2 ? 0 : 1);
+    }
+    int status = -1;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+  }
   CHECK(content_of(path) == "what was there");
   CHECK(files_in(dir) == 1);
   save(ps::bulk_file_sink{path}, "new");
@@ -137,6 +152,34 @@ TEST_CASE("a file is written whole or not at all", "[files][bulk][fault:files-18
   struct ::stat status {};
   REQUIRE(::stat(path.c_str(), &status) == 0);
   CHECK((status.st_mode & 0777U) == 0640U);
+}
+
+TEST_CASE("a file is for no more readers while it is written than before and after",
+          "[files][bulk]") {
+  const test::temp_dir dir;
+  const std::string path = dir.path("weights");
+  put(path, "secret");
+  const ::mode_t mode = GENERATE(0600U, 0400U);
+  ::chmod(path.c_str(), mode);
+  const ps::bulk_file_sink sink{path};
+  struct ::stat status {};
+  for (const auto& one : std::filesystem::directory_iterator{dir.path("")}) {
+    REQUIRE(::stat(one.path().c_str(), &status) == 0);
+    CHECK((status.st_mode & 0177U) == 0);
+  }
+}
+
+TEST_CASE("a file stays in the folder that its path led to", "[files][bulk]") {
+  const test::temp_dir dir;
+  const test::temp_dir other;
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(dir.path(""));
+  ps::bulk_file_sink sink{"weights"};
+  std::filesystem::current_path(other.path(""));
+  CHECK_NOTHROW(save(std::move(sink), "new"));
+  std::filesystem::current_path(before);
+  CHECK(content_of(dir.path("weights")) == "new");
+  CHECK((files_in(dir) == 1 && files_in(other) == 0));
 }
 
 TEST_CASE("a link is followed, and what is no file is refused", "[files][bulk][fault:files-18]") {

@@ -141,6 +141,11 @@ TEST_CASE("a safetensors header that can't be is refused where it is wrong",
   };
   says("{\"a\":", 0, "JSON");
   says(R"({"a":5})", 0, "an object for each tensor");
+  CHECK(refused<ps::file_format_error>(file_of(R"({"a":[{}]})", 0)).offset() == 8 + 6);
+  says(R"({"a":{"b":{},"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", 4,
+       "an object for each tensor");
+  says(std::string{R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})"} + '\0' + '}', 4,
+       "a zero byte");
   says(R"({"a":[{"dtype":"U8","shape":[4],"data_offsets":[0,4]}]})", 4,
        "an object for each tensor");
   says(R"({"a":{"shape":[4],"data_offsets":[0,4]}})", 4, "\"dtype\" of the tensor \"a\"");
@@ -166,9 +171,72 @@ TEST_CASE("a safetensors header that can't be is refused where it is wrong",
   CHECK(test::has(shape("U8", "[5]").what(), "5 bytes for \"a\""));
   CHECK(test::has(shape("F4", "[9]").what(), "whole bytes"));
   shape("F64", "[4294967296,4294967296,4294967296]");
+  says(R"({"__metadata__":{"x":{}}})", 0, "without others in it");
   const auto sum = refused<ps::file_corrupt>(
-      file_of(R"({"__metadata__":{"penstock.crc64nvme":"0x34567890123456"}})", 0));
+      file_of(std::string{ps::detail::safetensors_sum_begin} + R"(0x34567890123456"}})", 0));
   CHECK(sum.offset() == 8 + ps::detail::safetensors_sum_begin.size());
+}
+
+TEST_CASE("a file that takes the name of an open safetensors file does not mix with it",
+          "[files][bulk][promise:honest-21]") {
+  const test::temp_dir dir;
+  const std::string path = dir.path("model.safetensors");
+  const std::vector<ps::safetensor> tensors{{.name = "a", .dtype = "U8", .shape = {5000}},
+                                            {.name = "b", .dtype = "U8", .shape = {3000}}};
+  const std::string old = std::string(5000, 'a') + std::string(3000, 'b');
+  save(path, tensors, old);
+  const ps::safetensors_file file{path};
+  save(path, tensors, std::string(8000, 'n'), {{"longer", "header"}});
+  CHECK(load(file.only("b")) == std::string(3000, 'b'));
+  CHECK(load(file.all()) == old);
+  CHECK(load(file.all(false)) == old);
+  CHECK(load(ps::safetensors_file{path}.all()) == std::string(8000, 'n'));
+
+  put(dir.path("written to"), content_of(path));
+  const ps::safetensors_file changed{dir.path("written to")};
+  std::ofstream{dir.path("written to"), std::ios::app} << "more";
+  CHECK_THROWS_AS(load(changed.only("b")), ps::file_changed);
+}
+
+TEST_CASE("a sum that another program has copied to a file of its own says nothing",
+          "[files][bulk]") {
+  const test::temp_dir dir;
+  const std::string path = dir.path("model.safetensors");
+  save(path, {{.name = "a", .dtype = "U8", .shape = {8}}}, "original");
+  std::string others = content_of(path);
+  others.replace(8, others.size() - 16, [](std::string header) {
+    return nlohmann::ordered_json::parse(header).dump();
+  }(others.substr(8, others.size() - 16)));
+  const std::string header = others.substr(8, others.size() - 16);
+  put(path, file_of(header, 0) + "changed!");
+  const ps::safetensors_file file{path};
+  CHECK(file.metadata().contains("penstock.crc64nvme"));
+  CHECK_FALSE(file.has_sum());
+  CHECK(load(file.all()) == "changed!");
+}
+
+TEST_CASE("a hostile safetensors header takes no quadratic time", "[files][bulk][fault:files-18]") {
+  constexpr int many = 200'000;
+  std::string objects = "{}";
+  std::string texts = R"("a":"")";
+  std::string scalars = R"("a":0)";
+  for (int i = 1; i < many; ++i) {
+    objects += ",{}";
+    texts += ",\"" + std::to_string(i) + "\":\"\"";
+    scalars += ",\"" + std::to_string(i) + "\":0";
+  }
+  refused<ps::file_format_error>(file_of(R"({"a":[)" + objects + "]}", 0));
+  refused<ps::file_format_error>(file_of('{' + scalars + '}', 0));
+  const test::temp_dir dir;
+  put(dir.path("x"), file_of(R"({"__metadata__":{)" + texts + "}}", 0));
+  CHECK(ps::safetensors_file{dir.path("x")}.metadata().size() == many);
+}
+
+TEST_CASE("a checkpoint of many tensors takes no quadratic time to begin", "[files][bulk]") {
+  std::vector<ps::safetensor> tensors(200'000, {.dtype = "U8"});
+  for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].name = std::to_string(i);
+  const test::temp_dir dir;
+  CHECK(ps::safetensors_sink{dir.path("x"), tensors}.size() == tensors.size());
 }
 
 TEST_CASE("a safetensors file that can't be is not begun", "[files][bulk][fault:files-18]") {
@@ -183,6 +251,7 @@ TEST_CASE("a safetensors file that can't be is not begun", "[files][bulk][fault:
   refuses({{.name = "a", .dtype = "float"}}, "of the type \"float\"");
   refuses({{.name = "a", .dtype = "F4", .shape = {3}}}, "no whole bytes");
   refuses({{.name = "\xff", .dtype = "U8"}}, "no UTF-8");
+  refuses({{.name = std::string(100'000'000, 'a'), .dtype = "U8"}}, "a header of 1000001");
   CHECK(content_of(dir.path("x")).empty());
   ps::safetensors_sink sink{dir.path("x"), {{.name = "a", .dtype = "F32", .shape = {5}}}};
   const std::vector<std::byte> wrong(19);

@@ -18,7 +18,7 @@ struct refused : std::runtime_error {
   std::size_t offset;
 };
 
-nlohmann::ordered_json parsed(std::string_view text, const auto& ended) {
+nlohmann::json parsed(std::string_view text, const auto& ended) {
   const auto refuse = [](std::size_t at, const std::string& expected, const std::string& found) {
     throw refused(at, expected, found);
   };
@@ -39,16 +39,18 @@ refused refused_at(std::string_view text) {
 
 TEST_CASE("objects of a JSON text come when they are whole, with their place", "[files]") {
   std::vector<std::string> seen;
-  const auto rest = parsed(R"( {"a": [{"x": 1}, {}], "b": {"c": {}}})",
-                           [&](const auto& value, std::size_t begin, const auto& around) {
-                             std::string line = std::to_string(begin) + ' ' + value.dump();
-                             for (const auto& one : around) line += ' ' + one.key;
-                             seen.push_back(line);
-                             return around.empty() || around[0].key != "a";
-                           });
-  CHECK(seen == std::vector<std::string>{R"(8 {"x":1} a )", "18 {} a ", "34 {} b c",
-                                         R"(28 {"c":{}} b)", R"(1 {"a":[],"b":{"c":{}}})"});
-  CHECK(rest.dump() == R"({"a":[],"b":{"c":{}}})");
+  const auto rest = parsed(
+      R"( {"a": [{"x": 1}, [2], {}], "b": {"c": {}}, "d": "e", "f": null})",
+      [&](const auto& value, std::size_t begin, const auto& around) {
+        std::string line = std::to_string(begin) + ' ' + value.dump();
+        for (const auto& one : around) line += ' ' + one.key;
+        seen.push_back(line);
+        return around.empty() || (around[0].key != "a" && around[0].key != "d") || value.is_array();
+      });
+  CHECK(seen == std::vector<std::string>{R"(8 {"x":1} a )", "23 {} a ", "7 [[2]] a", "39 {} b c",
+                                         R"(33 {"c":{}} b)", R"(51 "e" d)", "62 null f",
+                                         R"(1 {"a":[[2]],"b":{"c":{}},"f":null})"});
+  CHECK(rest.dump() == R"({"a":[[2]],"b":{"c":{}},"f":null})");
 }
 
 TEST_CASE("what is no JSON is refused at its first wrong byte", "[files][fault:files-6]") {
@@ -61,6 +63,10 @@ TEST_CASE("what is no JSON is refused at its first wrong byte", "[files][fault:f
   CHECK(refused_at("[\"\xff\"]").offset == 2);
   CHECK(test::has(refused_at("[1 2]").what(), "JSON, parse error at line 1, column 4"));
   CHECK(refused_at("[1e999, 2]").offset < 8);
+  using namespace std::string_view_literals;
+  CHECK(refused_at("[1]\0]"sv).offset == 3);
+  CHECK(refused_at("[1] \0"sv).offset == 4);
+  CHECK(refused_at("[1,\0 2]"sv).offset == 3);
 }
 
 TEST_CASE("a member that is there twice is refused", "[files][fault:files-6]") {
@@ -77,4 +83,25 @@ TEST_CASE("a JSON text is not followed deeper than 64 levels", "[files][fault:fi
   CHECK(refused_at(nested(65)).offset == 64);
   CHECK(refused_at(std::string(1'000'000, '[')).offset == 64);
   CHECK(refused_at("[[],[]]" + nested(1)).offset == 7);
+}
+
+TEST_CASE("a JSON text takes no quadratic time", "[files][fault:files-6]") {
+  constexpr std::size_t many = 200'000;
+  std::size_t objects = 0;
+  const auto read = [&](const std::string& text) {
+    return parsed(text, [&](const auto& value, std::size_t, const auto&) {
+      if (value.is_object()) ++objects;
+      return true;
+    });
+  };
+  std::string list = "{}";
+  std::string members = R"("a":{})";
+  for (std::size_t i = 1; i < many; ++i) {
+    list += ",{}";
+    members += ",\"" + std::to_string(i) + "\":{}";
+  }
+  CHECK(read(R"({"a":[)" + list + "]}").at("a").size() == many);
+  CHECK(objects == many + 1);
+  CHECK(read('{' + members + '}').size() == many);
+  CHECK(objects == 2 * many + 2);
 }

@@ -329,7 +329,7 @@ class mds_index_reader {
   }
 
  private:
-  using json = nlohmann::ordered_json;
+  using json = nlohmann::json;
 
   [[noreturn]] void refuse(const std::string& expected, const std::string& found) const {
     throw file_format_error(path_, at_, expected, found);

@@ -82,10 +82,13 @@ struct safetensors_header {
   std::map<std::string, std::string> metadata;
 };
 
-/// Where a header that has a sum of its file has it, and how it begins.
+/// How a header that has a sum of its file begins, up to the digits. The space after the brace: a
+/// program that saves the file again, with this text and other tensors, does not make one there.
 inline constexpr std::string_view safetensors_sum_begin =
-    R"({"__metadata__":{"penstock.crc64nvme":")";
+    R"({ "__metadata__":{"penstock.crc64nvme":")";
 inline constexpr std::size_t safetensors_sum_digits = 16;
+/// The most bytes of a header, as the format says.
+inline constexpr std::uint64_t most_safetensors_header = 100'000'000;
 
 /// Parses the JSON `text` of the file `path`, whose tensors have `data` bytes in all.
 class safetensors_parser {
@@ -97,32 +100,32 @@ class safetensors_parser {
   /// end.
   [[nodiscard]] safetensors_header read() {
     if (text_.empty() || text_.front() != '{') refuse(0, "{, with which JSON begins", "no {");
-    const auto left = parsed_json(
+    static_cast<void>(parsed_json(
         text_,
         [this](std::size_t at, const std::string& expected, const std::string& found) {
           refuse(at, expected, found);
         },
         [this](const json& value, std::size_t begin, const std::vector<open_json>& around) {
-          if (around.size() != 1) return true;
-          if (around.front().key == "__metadata__") {
+          if (around.empty()) return true;
+          const std::string& name = around.front().key;
+          if (!value.is_object() || around.size() > 1) {
+            refuse(begin, "an object for each tensor, without others in it",
+                   "another value for \"" + name + '"');
+          }
+          if (name == "__metadata__") {
             read_metadata(value, begin);
           } else {
-            read_tensor(around.front().key, value, begin);
+            read_tensor(name, value, begin);
           }
-          return false;
-        });
-    for (const auto& member : left.items()) {  // those that were no objects
-      if (!member.value().is_discarded()) {
-        refuse(0, "an object for each tensor", "another value for \"" + member.key() + '"');
-      }
-    }
+          return false;  // it takes no more memory
+        }));
     require_no_holes();
     for (auto& one : found_) header_.tensors.push_back(std::move(one.tensor));
     return std::move(header_);
   }
 
  private:
-  using json = nlohmann::ordered_json;
+  using json = nlohmann::json;
   struct found_tensor {
     safetensor tensor;
     std::size_t at;
@@ -228,6 +231,7 @@ class safetensors_parser {
 }  // namespace detail
 
 /// The tensors of a safetensors file, for uploads. The header is read and checked, and no tensor.
+/// The file stays open: one that gets its name later does not mix with it.
 ///
 ///     const ps::safetensors_file file{"model.safetensors"};
 ///     auto loading = ps::upload(device, stream, weights, file.all());
@@ -237,29 +241,28 @@ class safetensors_file {
  public:
   /// Opens `path`. Throws `file_unreadable`, `file_truncated`, and `file_format_error` with its
   /// children for a header that can't be.
-  explicit safetensors_file(std::string path) : path_(std::move(path)) {
-    const bulk_file_source file{path_};
+  explicit safetensors_file(std::string path) : path_(std::move(path)), file_(path_) {
     std::array<std::byte, 8> start{};
-    if (file.size() < start.size()) {
-      throw file_truncated(path_, file.size(), "the length of the header, 8 bytes",
+    if (file_.size() < start.size()) {
+      throw file_truncated(path_, file_.size(), "the length of the header, 8 bytes",
                            "the end of the file");
     }
-    file.read(0, start);
+    file_.read(0, start);
     const std::uint64_t length = detail::little_endian<8>(start.data());
-    constexpr std::uint64_t most = 100'000'000;  // as the format says; before memory is taken
-    if (length > most) {
+    constexpr std::uint64_t most = detail::most_safetensors_header;
+    if (length > most) {  // before memory is taken
       throw file_format_error(path_, 0, "a header of at most " + std::to_string(most) + " bytes",
                               std::to_string(length));
     }
     begin_ = start.size() + length;
-    if (begin_ > file.size()) {
-      throw file_truncated(path_, file.size(), "a header of " + std::to_string(length) + " bytes",
+    if (begin_ > file_.size()) {
+      throw file_truncated(path_, file_.size(), "a header of " + std::to_string(length) + " bytes",
                            "the end of the file");
     }
     head_.resize(static_cast<std::size_t>(begin_));
-    file.read(0, std::as_writable_bytes(std::span{head_}));
+    file_.read(0, std::as_writable_bytes(std::span{head_}));
     header_ = detail::safetensors_parser{std::string_view{head_}.substr(start.size()), path_,
-                                         file.size() - begin_}
+                                         file_.size() - begin_}
                   .read();
     const auto sum = header_.metadata.find("penstock.crc64nvme");
     if (sum != header_.metadata.end() &&
@@ -299,20 +302,21 @@ class safetensors_file {
   /// the file with its sum, if it has one: the upload throws `file_corrupt` at its end.
   [[nodiscard]] bulk_file_source all(bool verify = true) const {
     bulk_file_options options{.offset = begin_, .size = bytes()};
-    if (!verify || !sum_) return bulk_file_source{path_, options};
+    if (!verify || !sum_) return {file_, options};
     options.sum = sum_;
     auto head = std::make_unique<detail::pieces_sum>();
     head->add(0, std::as_bytes(std::span{head_}));
-    return bulk_file_source{path_, options, std::move(head)};
+    return {file_, options, std::move(head)};
   }
   /// One tensor, which is not compared with a sum. Throws as `at`.
   [[nodiscard]] bulk_file_source only(std::string_view name) const {
     const safetensor& one = at(name);
-    return bulk_file_source{path_, {.offset = begin_ + one.offset, .size = one.bytes}};
+    return {file_, {.offset = begin_ + one.offset, .size = one.bytes}};
   }
 
  private:
   std::string path_;
+  bulk_file_source file_;
   std::string head_;  // all before the tensors; with zeros for the digits of the sum
   std::uint64_t begin_ = 0;
   detail::safetensors_header header_;
@@ -326,7 +330,7 @@ class safetensors_sink {
  public:
   /// Makes the file `path` of these tensors, one after the other; their `offset` and `bytes` are not
   /// looked at. Throws `file_unwritable`, and `option_error` for a name that is there twice, a type
-  /// that is not known, or a shape that does not make whole bytes.
+  /// that is not known, a shape that does not make whole bytes, or a header over 100,000,000 bytes.
   safetensors_sink(std::string path, std::vector<safetensor> tensors,
                    const std::map<std::string, std::string>& metadata = {})
       : safetensors_sink(std::move(path), header_of(std::move(tensors), metadata)) {}
@@ -364,13 +368,20 @@ class safetensors_sink {
 
   [[nodiscard]] static made_header header_of(std::vector<safetensor> tensors,
                                              const std::map<std::string, std::string>& metadata) {
-    using json = nlohmann::ordered_json;
+    const auto json_of = [](const nlohmann::json& value) {
+      try {
+        return value.dump();
+      } catch (const nlohmann::json::exception& problem) {
+        throw option_error("tensors", std::string{"a name or text is no UTF-8: "} + problem.what());
+      }
+    };
     made_header made;
-    json all;
-    all["__metadata__"]["penstock.crc64nvme"] = std::string(detail::safetensors_sum_digits, '0');
-    for (const auto& [key, text] : metadata) {
-      if (key != "penstock.crc64nvme") all["__metadata__"][key] = text;
+    std::string text{detail::safetensors_sum_begin};
+    text += std::string(detail::safetensors_sum_digits, '0') + '"';
+    for (const auto& [key, value] : metadata) {
+      if (key != "penstock.crc64nvme") text += ',' + json_of(key) + ':' + json_of(value);
     }
+    text += '}';
     std::set<std::string_view> names{"__metadata__"};
     for (const safetensor& one : tensors) {
       const auto refuse = [&](const std::string& problem) {
@@ -385,17 +396,18 @@ class safetensors_sink {
       if (!bytes || __builtin_add_overflow(made.size, *bytes, &end)) {
         refuse("has a shape that makes no whole bytes, or too many");
       }
-      all[one.name] = {
-          {"dtype", one.dtype}, {"shape", one.shape}, {"data_offsets", {made.size, end}}};
+      text +=
+          ',' + json_of(one.name) + ':' +
+          json_of({{"dtype", one.dtype}, {"shape", one.shape}, {"data_offsets", {made.size, end}}});
       made.size = end;
     }
-    std::string text;
-    try {
-      text = all.dump();
-    } catch (const json::exception& problem) {
-      throw option_error("tensors", std::string{"a name or text is no UTF-8: "} + problem.what());
-    }
+    text += '}';
     text.resize((text.size() + 7) / 8 * 8, ' ');
+    if (text.size() > detail::most_safetensors_header) {
+      throw option_error("tensors", "with the metadata make a header of " +
+                                        std::to_string(text.size()) + " bytes, which is over " +
+                                        std::to_string(detail::most_safetensors_header));
+    }
     for (unsigned i = 0; i < 8; ++i) {
       made.head += static_cast<char>(std::uint64_t{text.size()} >> (8 * i) & 0xffU);
     }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <ios>
 #include <set>
 #include <sstream>
@@ -21,66 +22,98 @@ namespace detail {
 
 /// An object or array that a JSON text has begun and not ended.
 struct open_json {
+  nlohmann::json value = {};           ///< what it has up to now
   std::size_t begin = 0;               ///< the byte of its brace or bracket
   std::string key = {};                ///< of the member that is read; "" in an array
   std::set<std::string> members = {};  ///< all keys up to now
 };
 
-/// Parses a JSON text by nlohmann-json, which must be there. `ended(value, begin, around)` gets each
-/// object when it is whole, with the byte it begins at and what it lies in, outermost first; the
-/// parsed text does not have those for which it returns false. `refuse(offset, expected, found)`
-/// throws: for what is no JSON, a member that an object has twice, and what is nested deeper than
-/// 64.
+/// What nlohmann-json calls as it reads the text `in`, for `parsed_json`. Takes n log n time for n
+/// bytes; nlohmann-json's own parser with a callback looks at all of an object's or array's values
+/// whenever an object in it ends.
 template <class Refuse, class Ended>
-[[nodiscard]] nlohmann::ordered_json parsed_json(std::string_view text, const Refuse& refuse,
-                                                 const Ended& ended) {
-  using json = nlohmann::ordered_json;
-  constexpr std::size_t deepest = 64;
-  std::istringstream in{std::string{text}};
-  const auto last_read = [&] {
-    const auto read = in.rdbuf()->pubseekoff(0, std::ios::cur, std::ios::in);
-    return static_cast<std::size_t>(std::max<std::streamoff>(read, 1)) - 1;
-  };
-  std::vector<open_json> open;
-  const auto note = [&](int, json::parse_event_t event, json& value) {
-    switch (event) {
-      case json::parse_event_t::object_start:
-      case json::parse_event_t::array_start:
-        if (open.size() == deepest) {
-          refuse(last_read(), "at most 64 objects and arrays in each other", "more");
-        }
-        open.push_back({.begin = last_read()});
-        return true;
-      case json::parse_event_t::key:
-        open.back().key = value.template get<std::string>();
-        if (!open.back().members.insert(open.back().key).second) {
-          refuse(last_read(), "every member once", "a second \"" + open.back().key + '"');
-        }
-        return true;
-      case json::parse_event_t::object_end:
-      case json::parse_event_t::array_end: {
-        const std::size_t begin = open.back().begin;
-        open.pop_back();
-        return event == json::parse_event_t::array_end || ended(value, begin, std::as_const(open));
-      }
-      default:
-        return true;
+struct json_events {
+  using json = nlohmann::json;
+
+  std::istringstream in;
+  const Refuse& refuse;
+  const Ended& ended;
+  std::vector<open_json> open = {};
+  json whole = {};
+
+  bool null() { return add(nullptr, last_read()); }
+  bool boolean(bool value) { return add(value, last_read()); }
+  bool number_integer(std::int64_t value) { return add(value, last_read()); }
+  bool number_unsigned(std::uint64_t value) { return add(value, last_read()); }
+  bool number_float(double value, const std::string&) { return add(value, last_read()); }
+  bool string(std::string& value) { return add(std::move(value), last_read()); }
+  bool binary(json::binary_t&) { return false; }  // not in a text
+  bool start_object(std::size_t) { return start(json::object()); }
+  bool start_array(std::size_t) { return start(json::array()); }
+  bool end_object() { return end(); }
+  bool end_array() { return end(); }
+  bool key(std::string& name) {
+    if (!open.back().members.insert(name).second) {
+      refuse(last_read(), "every member once", "a second \"" + name + '"');
     }
-  };
-  std::size_t offset = 0;
-  std::string problem;
-  try {
-    return json::parse(in, note);
-  } catch (const json::parse_error& error) {
-    offset = (std::min)(error.byte - (std::min)(error.byte, std::size_t{1}), text.size());
-    problem = error.what();
-  } catch (const json::exception& error) {
-    offset = last_read();
-    problem = error.what();
+    open.back().key = std::move(name);
+    return true;
   }
-  // It begins with "[json.exception.parse_error.101] ".
-  refuse(offset, "JSON", problem.substr((std::min)(problem.find("] ") + 2, problem.size())));
-  return {};
+  bool parse_error(std::size_t position, const std::string&, const json::exception& error) {
+    const std::string problem = error.what();  // it begins with "[json.exception.parse_error.101] "
+    refuse(position - (std::min)(position, std::size_t{1}), "JSON",
+           problem.substr((std::min)(problem.find("] ") + 2, problem.size())));
+    return false;
+  }
+
+ private:
+  [[nodiscard]] std::size_t last_read() {
+    const auto read = in.rdbuf()->pubseekoff(0, std::ios::cur, std::ios::in);
+    return static_cast<std::size_t>((std::max)(std::streamoff{read}, std::streamoff{1})) - 1;
+  }
+  bool start(json value) {
+    constexpr std::size_t deepest = 64;
+    if (open.size() == deepest) {
+      refuse(last_read(), "at most 64 objects and arrays in each other", "more");
+    }
+    open.push_back({.value = std::move(value), .begin = last_read()});
+    return true;
+  }
+  bool end() {
+    open_json one = std::move(open.back());
+    open.pop_back();
+    return add(std::move(one.value), one.begin);
+  }
+  bool add(json value, std::size_t begin) {
+    const bool is_member = open.size() == 1 && open.front().value.is_object();
+    if ((value.is_object() || is_member) && !ended(value, begin, std::as_const(open))) return true;
+    if (open.empty()) {
+      whole = std::move(value);
+    } else if (open.back().value.is_array()) {
+      open.back().value.push_back(std::move(value));
+    } else {
+      open.back().value.emplace(open.back().key, std::move(value));
+    }
+    return true;
+  }
+};
+
+/// Parses a JSON text by nlohmann-json, which must be there. `ended(value, begin, around)` gets
+/// each object when it is whole, and each other value that is a member of the outermost object;
+/// `begin` is the byte that an object or array begins at, and for others one up to their end;
+/// `around` is what the value lies in, outermost first. The parsed text does not have values for
+/// which it returns false. `refuse(offset, expected, found)` throws: for what is no JSON, a member
+/// that an object has twice, and what is nested deeper than 64.
+template <class Refuse, class Ended>
+[[nodiscard]] nlohmann::json parsed_json(std::string_view text, const Refuse& refuse,
+                                         const Ended& ended) {
+  json_events<Refuse, Ended> events{
+      .in = std::istringstream{std::string{text}}, .refuse = refuse, .ended = ended};
+  nlohmann::json::sax_parse(events.in, &events);
+  // nlohmann-json takes a zero byte for the end of the text.
+  const std::size_t zero = text.find('\0');
+  if (zero != text.npos) refuse(zero, "JSON", "a zero byte");
+  return std::move(events.whole);
 }
 
 }  // namespace detail
