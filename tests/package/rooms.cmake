@@ -7,7 +7,9 @@
 # -Droot=, the folder that holds penstock/ and penstock_ext/.
 cmake_minimum_required(VERSION 3.25)
 set(rooms core threads observe order data device memory faults resume load transfer cuda)
-set(extensions lockfree files bulk narrow report store blob image table text interop serve ranks search)
+set(extensions lockfree files bulk narrow report store blob image table text interop serve ranks
+    search
+)
 foreach(extension IN LISTS extensions)
   list(APPEND rooms "ext:${extension}")
 endforeach()
