@@ -554,7 +554,8 @@ class bulk_transfer {
 
 /// Memory for bulk transfers, one after the other: page-locked pieces, taken at construction, and
 /// device memory for snapshots, taken at the first. For checkpoints, so that none of them takes or
-/// frees memory while the step runs. Used by one thread. The transfers may outlive it.
+/// frees memory while the step runs. Used by one thread. The transfers may outlive it. In a child
+/// made by fork() its calls throw `std::logic_error`.
 template <device Device = cpu_device>
 class bulk_copier {
  public:
