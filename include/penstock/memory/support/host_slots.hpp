@@ -41,8 +41,8 @@ namespace detail {
   if (lost != 0) {
     throw leases_exhausted(
         joined({"loader: ", lost, " of ", count,
-                " host slots are lost, and leases hold the others: the device refused to say when "
-                "the work on them ends. End no lease while its stream is being captured; make the "
+                " host slots are lost, and leases hold the others: the device refused to say when ",
+                "the work on them ends. End no lease while its stream is being captured; make the ",
                 "loader anew"}));
   }
   throw leases_exhausted(
