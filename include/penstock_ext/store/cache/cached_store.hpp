@@ -15,6 +15,7 @@
 #include <penstock_ext/store/byte_store.hpp>
 #include <penstock_ext/store/cache/cached_store_options.hpp>
 #include <penstock_ext/store/cache/detail/block_cache.hpp>
+#include <penstock_ext/store/support/delete_unless_forked.hpp>
 #include <penstock_ext/store/support/store_ref.hpp>
 
 namespace penstock {
@@ -29,15 +30,16 @@ inline namespace PENSTOCK_ABI {
 ///
 /// An lvalue store is referred to and must outlive it, an rvalue is moved in. A block is looked for
 /// in memory, on the disk, and read from the store below; several threads that need one read it
-/// once, and blocks that one call needs are read by one `read_many`. What goes when room is needed
-/// is what is used last of all, or never again as far as that is known (Belady 1966), and of that
-/// what was used longest ago.
+/// once, and blocks that one call needs are read together, 16 MiB at a time. What goes when room is
+/// needed is what is used last of all, or never again as far as that is known (Belady 1966), and of
+/// that what was used longest ago.
 ///
 /// Of a block on the disk that memory has no place for, only the part that is wanted is read. Files
 /// there carry their block's name, length and sums, and one that is damaged is removed and read
-/// anew. A disk that is full, or goes away, makes it slower and no read fail: `stats()`
-/// says why. Movable, not copyable. Reading is thread-safe; no lock is held while anything is read
-/// or written. A child made by fork() reads anew what other threads were reading then.
+/// anew. A disk that is full, or goes away, makes it slower and no read fail: `stats()` says why.
+/// Movable, not copyable. Reading is thread-safe; no lock is held while anything is read or
+/// written. A child made by fork() while no other thread waits in it or holds its lock reads anew
+/// what others were reading then.
 template <byte_store Store>
 class cached_store {
  public:
@@ -48,8 +50,7 @@ class cached_store {
              std::is_constructible_v<Store, From>)
   explicit cached_store(From&& store,  // NOLINT: hides no copy, see the condition
                         const cached_store_options& options = {})
-      : cache_(std::make_unique<detail::block_cache<Store>>(std::forward<From>(store),
-                                                            checked(options))) {}
+      : cache_(new detail::block_cache<Store>(std::forward<From>(store), checked(options))) {}
 
   /// How many bytes `object` has: asked of the store below once, and kept. Throws what that throws.
   [[nodiscard]] std::uint64_t size_of(std::string_view object) const {
@@ -83,11 +84,12 @@ class cached_store {
   [[nodiscard]] bool warm(const upcoming_range& range) const { return cache_->warm(range); }
 
   /// Says which ranges are read from now on, in which order, in place of what was said before: an
-  /// order is known before it is used. What is not named goes first. A wrong order costs hits and
-  /// nothing else. A range that reaches beyond the end of its object ends there. Takes 50 bytes for
-  /// a block of a range. While such ranges are to come, they go before what was foreseen; an empty
-  /// order takes all back. For a range of more than 4096 blocks the object's size is asked for, and
-  /// it throws what the store below throws. From any thread, at best between two epochs.
+  /// order is known before it is used. What is not named goes first, and what comes after 2^24
+  /// blocks counts as not named. A wrong order costs hits and nothing else. A range that reaches
+  /// beyond the end of its object ends there. Takes 50 bytes for a block of a range. While such
+  /// ranges are to come, they go before what was foreseen; an empty order takes all back. For a
+  /// range of more than 4096 blocks the object's size is asked for, and it throws what the store
+  /// below throws. From any thread, at best between two epochs.
   void will_use(std::span<const upcoming_range> ranges) const { cache_->will_use(ranges); }
 
   /// As `will_use`, for those that read through it and tell on what they will read: a loader with
@@ -118,7 +120,7 @@ class cached_store {
     return options;
   }
 
-  std::unique_ptr<detail::block_cache<Store>> cache_;
+  std::unique_ptr<detail::block_cache<Store>, detail::delete_unless_forked> cache_;
 };
 
 /// Over a store that is referred to where it is an lvalue, and else moved in.

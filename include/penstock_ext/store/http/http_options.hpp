@@ -41,7 +41,8 @@ struct http_options {
   std::chrono::milliseconds connect_timeout{10'000};
   /// How long an attempt may go without a byte.
   std::chrono::milliseconds silence_timeout{30'000};
-  /// How long a call may take with all its attempts; `store_unreachable` after that.
+  /// How long a call may take with all its attempts, and each page of a listing;
+  /// `store_unreachable` after that.
   std::chrono::milliseconds deadline{600'000};
 
   /// How many redirects are followed. A store whose URL is https never follows one to http.

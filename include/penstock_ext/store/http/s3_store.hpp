@@ -65,11 +65,13 @@ class s3_store {
 
   /// The objects whose keys start with `prefix`, in the order of the server, which is that of their
   /// bytes; a thousand for each request. Throws as `read`, and `bad_response` for an answer that is
-  /// no listing, or none that goes on in this order; directory buckets have another one.
+  /// no listing, none that goes on in this order (directory buckets have another one), or more than
+  /// a thousand pages without a key.
   [[nodiscard]] std::vector<s3_object> list(std::string_view prefix = {}) const {
     std::vector<s3_object> all;
     std::set<std::string> asked;
     std::string next;
+    std::size_t empty_pages = 0;  // one after the other: a service may filter what it has found
     do {
       // Sorted by name, as the signature wants it.
       detail::http_target page{bucket_.origin, bucket_.path.empty() ? "/" : bucket_.path, ""};
@@ -81,7 +83,9 @@ class s3_store {
       // Directory buckets, whose names end so, have an order of their own.
       const bool goes_on = is_directory_ || all.empty() || answer.objects.empty() ||
                            all.back().key < answer.objects.front().key;
-      if (!goes_on || (!answer.next.empty() && !asked.insert(answer.next).second)) {
+      empty_pages = answer.objects.empty() ? empty_pages + 1 : 0;
+      if (!goes_on || empty_pages > 1000 ||
+          (!answer.next.empty() && !asked.insert(answer.next).second)) {
         throw bad_response(page.shown(), 0, "the next page of a listing",
                            "one that is not after those before");
       }

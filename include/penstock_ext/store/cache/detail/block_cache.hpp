@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/core/support/fork_guard.hpp>
 #include <penstock/core/version.hpp>
 #include <penstock_ext/store/byte_store.hpp>
 #include <penstock_ext/store/cache/cached_store_options.hpp>
@@ -254,13 +255,14 @@ void read_blocks(const Store& store, block_disk& disk, std::span<block_claim> cl
 }
 
 /// The blocks that `ranges` need, in order, by their numbers; none lies beyond the end of an object
-/// whose size is known. `ask(object)` is the size of one that is not known, asked where the list
-/// would be long without it; where that is `std::nullopt`, a range that long counts as its first
-/// block.
+/// whose size is known, and there are `most` at most: the first ones. `ask(object)` is the size of
+/// one that is not known, asked where the list would be long without it; where that is
+/// `std::nullopt`, a range that long counts as its first block.
 template <class Ask>
 [[nodiscard]] std::vector<std::uint64_t> block_numbers(std::span<const upcoming_range> ranges,
                                                        const cached_store_options& options,
-                                                       known_objects& objects, const Ask& ask) {
+                                                       known_objects& objects, std::size_t most,
+                                                       const Ask& ask) {
   constexpr std::uint64_t most_unasked = 4096;  // blocks
   const std::uint64_t block_size = options.block_bytes;
   const auto size_of = [&](const upcoming_range& range) {
@@ -277,6 +279,7 @@ template <class Ask>
     const std::uint64_t count = (std::min)(range.length, size - range.offset);  // > 0
     const std::uint64_t last = (range.offset + (count - 1)) / block_size;
     for (std::uint64_t block = range.offset / block_size; block <= last; ++block) {
+      if (numbers.size() == most) return numbers;
       numbers.push_back(block_number({options.store_name, range.object, 0, block_size, block}));
     }
   }
@@ -298,6 +301,10 @@ class block_cache {
         uses_(memory_, disk_) {}
   block_cache(const block_cache&) = delete;
   block_cache& operator=(const block_cache&) = delete;
+
+  /// Whether this is a child made by fork(): threads that waited for a block are not here, and its
+  /// condition variable would wait for them where it ends.
+  [[nodiscard]] bool is_in_child() const noexcept { return process_.is_in_child(); }
 
   /// The object `name`, whose size and version are asked for once. Throws what the store throws.
   [[nodiscard]] const known_object& object(std::string_view name) {
@@ -349,14 +356,14 @@ class block_cache {
   void will_use(std::span<const upcoming_range> ranges) {
     const auto size_of = [&](std::string_view name) { return std::optional{object(name).size}; };
     next_uses uses;
-    uses.tell(block_numbers(ranges, options_, objects_, size_of));
+    uses.tell(block_numbers(ranges, options_, objects_, most_named, size_of));
     const std::lock_guard lock{mutex_};
     uses_.tell(std::move(uses));
   }
   /// As `cached_store::announce_reads`.
   void announce_reads(const void* who, std::span<const upcoming_range> ranges) {
     const auto nobody = [](std::string_view) { return std::nullopt; };
-    const auto blocks = block_numbers(ranges, options_, objects_, nobody);
+    const auto blocks = block_numbers(ranges, options_, objects_, most_announced, nobody);
     const std::lock_guard lock{mutex_};
     uses_.append(who, blocks);
   }
@@ -497,6 +504,10 @@ class block_cache {
     disk_.remove(gone);
   }
 
+  static constexpr std::size_t most_named = std::size_t{1} << 24;      // blocks
+  static constexpr std::size_t most_announced = std::size_t{1} << 20;  // likewise
+
+  const fork_guard process_{true};
   const Store store_;
   const cached_store_options options_;
   block_disk disk_;

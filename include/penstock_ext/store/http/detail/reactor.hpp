@@ -411,13 +411,13 @@ class http_reactor {
     return is_date ? date : std::string{};
   }
 
-  void repeat(request_ptr one, const std::string& reason,
+  void repeat(request_ptr one, std::string_view reason,
               std::optional<std::chrono::milliseconds> asked = std::nullopt) noexcept {
     guarded(*one, [&] {
       if (++one->failures >= options_.attempts) {
         one->call->fail(one->problem<store_unreachable>(
-            one->wanted(), reason + ", attempt " + std::to_string(one->failures) + " of " +
-                               std::to_string(options_.attempts)));
+            one->wanted(), std::string{reason} + ", attempt " + std::to_string(one->failures) +
+                               " of " + std::to_string(options_.attempts)));
         return;
       }
       const auto due = clock::now() + backoff_.next(one->failures, asked);
