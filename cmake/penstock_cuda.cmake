@@ -6,7 +6,7 @@
 # For the static runtime link penstock::penstock and CUDA::cudart_static instead.
 if(NOT TARGET penstock::cuda)
   find_package(CUDAToolkit 12.4 QUIET)
-  if(TARGET CUDA::cudart)
+  if(CUDAToolkit_FOUND AND TARGET CUDA::cudart)  # the target may be one of an older toolkit
     add_library(penstock::cuda INTERFACE IMPORTED GLOBAL)
     set_property(
       TARGET penstock::cuda PROPERTY INTERFACE_LINK_LIBRARIES penstock::penstock CUDA::cudart

@@ -35,7 +35,9 @@ int main(int argc, char** argv) try {
   std::filesystem::path csv = argc > 1 ? argv[1] : "";
   if (csv.empty()) {
     csv = std::filesystem::temp_directory_path() / "penstock_20_csv_list.csv";
-    std::ofstream{csv} << "path,label\n/etc/hostname,3\n/etc/passwd,5\n";
+    if (!(std::ofstream{csv} << "path,label\n/etc/hostname,3\n/etc/passwd,5\n").flush()) {
+      throw std::runtime_error("can't write " + csv.string());
+    }
   }
   const ps::blob_list files = list_of(csv);
   for (std::uint64_t i = 0; i < files.size(); ++i) {

@@ -45,7 +45,6 @@ void embed(const std::string& folder, const std::string& out, std::uint64_t kill
   ps::loader loader{files | ps::decode_images<images::pnm_decoder>(ps::center_crop{24}),
                     ps::sequential{}, options};
   ps::transfer feed{loader};
-
   std::string text = "{'descr': '<f4', 'fortran_order': False, 'shape': (";
   text += std::to_string(files.size()) + ", 3), }";
   text.resize(head_bytes - 11, ' ');
@@ -62,8 +61,9 @@ void embed(const std::string& folder, const std::string& out, std::uint64_t kill
           rows.seekp(head_bytes + row_bytes * static_cast<std::streamoff>(done.indices()[i]));
           rows.write(reinterpret_cast<const char*>(&ps::get<"vector">(done)(i, 0)), row_bytes);
         }
-        require(static_cast<bool>(rows.flush()), "the rows can't be written");
-        std::ofstream{out + ".new"} << loader.state_at({done.epoch(), done.number() + 1});
+        std::ofstream next{out + ".new"};
+        next << loader.state_at({done.epoch(), done.number() + 1});
+        require(rows.flush() && next.flush(), "the rows or the state can't be written");
         std::filesystem::rename(out + ".new", out + ".state");  // as a whole, and after the rows
         if (done.number() == killed_after) std::raise(SIGKILL);
       }};

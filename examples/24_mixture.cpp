@@ -48,8 +48,9 @@ ps::loader_state train(const ps::mixture& mixed, const std::string& folder, std:
     for (const std::uint64_t id : ps::get<"id">(batch).flat()) out << id << ' ';
     out << '\n' << std::flush;
     state = loader.state();
-    std::ofstream{folder + "/new", std::ios::binary}.write(reinterpret_cast<char*>(&state), 64);
-    std::filesystem::rename(folder + "/new", folder + "/state");  // as a whole
+    std::ofstream next{folder + "/new", std::ios::binary};
+    if (!next.write(reinterpret_cast<char*>(&state), 64).flush()) std::abort();  // a full disk
+    std::filesystem::rename(folder + "/new", folder + "/state");                 // as a whole
     if (batch.number() == killed_after) std::raise(SIGKILL);
     if (batch.number() + 1 == last) break;
   }

@@ -4,8 +4,10 @@
     licences.py <the repository>
 
 Files are copied one by one out of a header-only library. The second line will do after a `#!`.
+What git has at the root is what belongs there, and nothing that a program has written.
 """
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +15,9 @@ LINE = "SPDX-License-Identifier: BSL-1.0"
 FOLDERS = (".ci", ".github", "bench", "cmake", "docs", "examples", "include", "packaging", "tests")
 SUFFIXES = {".cmake", ".cpp", ".cu", ".cuh", ".hpp", ".py", ".sh", ".yml"}
 NAMES = {"CMakeLists.txt", "Doxyfile", "run"}
+AT_THE_ROOT = {".clang-format", ".clang-tidy", ".editorconfig", ".gitignore", "CHANGELOG.md",
+               "CMakeLists.txt", "CMakePresets.json", "CONTRIBUTING.md", "LICENSE", "README.md",
+               "SECURITY.md", "conanfile.py"}  # fmt: skip
 
 
 def sources_of(root):
@@ -28,8 +33,22 @@ def sources_of(root):
             yield path
 
 
+def strangers_at(root):
+    """What else git has there; none where there is no git."""
+    command = ["git", "-C", str(root), "ls-files", "-z"]
+    try:
+        listed = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
+    except OSError:
+        return set()
+    tops = {name.split("/")[0] for name in listed.decode().split("\0") if name}
+    return tops - AT_THE_ROOT - set(FOLDERS)
+
+
 def main():
     root = Path(sys.argv[1]).resolve()
+    strangers = sorted(strangers_at(root))
+    for name in strangers:
+        print(f"{name}: does not belong at the root: does a program write it there?")
     sources = list(sources_of(root))
     without = []
     for path in sources:
@@ -42,7 +61,7 @@ def main():
         print(f"{root}: no sources")
     else:
         print(f"{len(sources)} sources, {len(without)} without the line")
-    sys.exit(1 if without or not sources else 0)
+    sys.exit(1 if without or strangers or not sources else 0)
 
 
 if __name__ == "__main__":

@@ -226,6 +226,12 @@ inline void write_points() {
 #endif
 
 inline int run_all(std::initializer_list<fragment> all) {
+  // They write files, into a folder of their own beside the program wherever that is started from.
+  const auto folder =
+      std::filesystem::read_symlink("/proc/self/exe").parent_path() / "code_blocks.files";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  std::filesystem::current_path(folder);
   write_idx("train-images-idx3-ubyte", {28, 28}, std::size_t{28} * 28);
   write_idx("train-labels-idx1-ubyte", {}, 1);
   write_pictures();
