@@ -91,8 +91,8 @@ double train_overlapped(const Data& data, training<Backend>& trained, const loop
   return seconds;
 }
 
-/// All batches of the training lie on the device, in its order, before the clock starts: the floor
-/// that no feed is below. Returns the seconds of the loop.
+/// All batches of the training lie on the device, in its order, before the clock starts: about the
+/// floor of all feeds. Returns the seconds of the loop.
 template <class Data, class Backend>
 double train_resident(const Data& data, training<Backend>& trained, const loop_options& how) {
   using record = typename Data::record_type;
