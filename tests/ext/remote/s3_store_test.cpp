@@ -353,6 +353,21 @@ TEST_CASE("a listing that goes in circles is refused", "[remote][fault:stores-7]
   CHECK(pages <= 3);
 }
 
+TEST_CASE("a listing whose pages stay empty ends", "[remote][fault:stores-7]") {
+  const aws_variables none{{}};
+  int pages = 0;
+  test::range_server server{[&](const http_request&) {
+    return test::answer(200, {},
+                        "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>" +
+                            std::to_string(++pages) +
+                            "</NextContinuationToken></ListBucketResult>");
+  }};
+  const ps::s3_store store{"b", {.endpoint = server.url(), .credentials = somebody}};
+  const auto problem = test::error_of<ps::bad_response>([&] { (void)store.list(); });
+  CHECK(problem.path().starts_with(server.url() + "/b"));
+  CHECK(pages == 1001);
+}
+
 TEST_CASE("a key, a token or a name that is far too long is refused with its place", "[remote]") {
   const aws_variables none{{}};
   const std::string endless(20'000'000, 'k');

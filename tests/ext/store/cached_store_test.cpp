@@ -15,7 +15,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <random>
+#include <span>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -28,6 +30,7 @@
 #include "ext/store/belady.hpp"
 #include "ext/store/counting_store.hpp"
 #include "ext/store/files.hpp"
+#include "support/asleep.hpp"
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
 #include "support/has.hpp"
@@ -320,6 +323,47 @@ TEST_CASE("a child made by fork reads what a thread of its parent was reading th
   of.store.open();
   reader.join();
   CHECK(of.store.reads == 1);
+}
+
+TEST_CASE("a child made by fork ends a cache that a thread of its parent waits in",
+          "[store][fault:memory-7]") {
+  blocks_below of{4};
+  std::optional<ps::cached_store<test::counting_store&>> cache;
+  cache.emplace(of.store, ps::cached_store_options{.block_bytes = 100});
+  of.store.shut();
+  std::thread reader{[&] { (void)test::part_of(*cache, "x", 120, 60); }};
+  of.store.await(1);
+  std::atomic<long> number{0};
+  std::thread waiter{[&] {
+    number = this_thread_number();
+    (void)test::part_of(*cache, "x", 120, 60);
+  }};
+  while (number == 0) std::this_thread::yield();
+  wait_until_asleep(number);
+  const ::pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(100);  // ends what waits for a thread that is not here
+    cache.reset();
+    ::_exit(0);
+  }
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  of.store.open();
+  reader.join();
+  waiter.join();
+}
+
+TEST_CASE("what is announced is bounded, however long an object says that it is", "[store]") {
+  struct endless {
+    [[nodiscard]] std::uint64_t size_of(std::string_view) const { return std::uint64_t{1} << 62; }
+    void read(const ps::byte_range&) const { FAIL("nothing is read"); }
+  };
+  const ps::cached_store cache{endless{}, {.block_bytes = 100}};
+  CHECK(cache.size_of("x") == std::uint64_t{1} << 62);
+  const ps::upcoming_range all{"x", 0, ~std::uint64_t{0}};
+  cache.announce_reads(&all, std::span{&all, 1});
+  cache.will_use(std::span{&all, 1});
 }
 
 TEST_CASE("threads read through one cache at once", "[store][promise:honest-9]") {
