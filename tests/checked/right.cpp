@@ -14,6 +14,7 @@
 #include <future>
 #include <memory>
 #include <new>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -205,6 +206,31 @@ void the_body_waits_for_the_stream() {
     }
     require(ps::get<"x">(batch)(1, 0, 0) == static_cast<float>(batch.number() * 4 + 1),
             "what the body reads after a wait");
+  }
+}
+
+/// The body has taken an address, and does not get to its launch.
+void a_body_is_left_before_its_launch() {
+  auto loader = make_loader(1);
+  ps::cpu_device device;
+  auto stream = device.make_stream();
+  ps::transfer feed{loader, stream};
+  for (auto& batch : feed.epoch(0)) {
+    require(ps::get<"x">(batch).data() != nullptr, "an address");
+    break;
+  }
+  for (const bool moves : {false, true}) {
+    std::string said;
+    try {
+      for (auto& batch : feed.epoch(0)) {
+        require(ps::get<"x">(batch).data() != nullptr, "an address");
+        const auto own = moves ? std::move(batch) : device_lease{};
+        throw std::runtime_error("the body's");
+      }
+    } catch (const std::runtime_error& error) {
+      said = error.what();
+    }
+    require(said == "the body's", "what the body threw");
   }
 }
 
@@ -464,6 +490,7 @@ int main() {
   a_transform_and_leases_that_stay();
   the_body_waits_for_the_stream();
   threads_share_a_batch();
+  a_body_is_left_before_its_launch();
   a_lease_ends_on_its_full_stream();
   a_body_reads_what_is_not_copied();
   for (const std::size_t depth : {1U, 3U}) results_of_steps_on_a_stream(depth);

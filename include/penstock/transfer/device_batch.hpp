@@ -68,6 +68,10 @@ class device_batch : public lease<Record, detail::device_slots<Record, Device>, 
     slots_->release(slot_, *stream_);
     slots_.reset();
   }
+  /// The loop's body was left, and its lease, if there is one, ends next: for the feed too.
+  void note_left() noexcept {
+    if (slots_ != nullptr) slots_->note_left(slot_);
+  }
   /// Ends the lease, whose release is recorded with that of others: for the feed too.
   void end_later() noexcept {
     slots_->end(guard_, slot_, *stream_);
