@@ -188,7 +188,7 @@ void the_body_waits_for_the_stream() {
   ps::transfer feed{loader, stream};
   for (auto& batch : feed.epoch(0)) {
     std::promise<void> gate;
-    switch (batch.number() % 4) {
+    switch (batch.number() % 5) {
       case 0:
         device.synchronize(stream);
         break;
@@ -199,6 +199,9 @@ void the_body_waits_for_the_stream() {
       case 2:
         stream.launch([&gate] { gate.set_value(); });
         gate.get_future().wait();
+        break;
+      case 3:
+        while (!stream.is_complete()) std::this_thread::yield();
         break;
       default:
         batch.also_used_on(other);

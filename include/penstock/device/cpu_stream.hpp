@@ -87,14 +87,17 @@ class cpu_stream_ref {
 
   /// Whether all work queued so far is done. Does not wait, and does not rethrow exceptions.
   [[nodiscard]] bool is_complete() const noexcept {
-    return queue_ == nullptr || queue_->completed() >= queue_->pushed();
+    if (queue_ == nullptr) return true;
+    if (queue_->completed() < queue_->pushed()) return false;
+    queue_->note_use();
+    return true;
   }
 
   /// The device that made the stream; for the inline stream, one that models nothing.
   [[nodiscard]] cpu_device device() const noexcept;
 
   /// For checked builds: a number that changes with each launch, copy, record and wait on the
-  /// stream; `std::nullopt` for the inline stream.
+  /// stream, and where `is_complete` has said so; `std::nullopt` for the inline stream.
   [[nodiscard]] std::optional<std::uint64_t> uses() const noexcept {
     return queue_ != nullptr ? std::optional{queue_->uses()} : std::nullopt;
   }
