@@ -237,6 +237,26 @@ void a_body_is_left_before_its_launch() {
   }
 }
 
+/// A lease ends while its stream is full of work that waits for what comes after the end.
+void a_lease_ends_before_its_full_stream_goes_on() {
+  auto loader = make_loader(1);
+  ps::cpu_device device;
+  auto stream = device.make_stream();
+  ps::transfer feed{loader, stream};
+  std::size_t runs = 0;
+  for (auto& batch : feed.epoch(0)) {
+    std::promise<void> gate;
+    device.synchronize(stream);
+    stream.launch([opened = gate.get_future().share()] { opened.wait(); });
+    for (int i = 0; i < 255; ++i) stream.launch([&runs] { ++runs; });
+    device_lease{std::move(batch)} = {};
+    gate.set_value();
+    for (int i = 0; i < 300; ++i) stream.launch([&runs] { ++runs; });
+  }
+  device.synchronize(stream);
+  require(runs == 5550, "the work before and after the end of a lease");
+}
+
 /// The end of a lease is queued in its stream, also from that stream's own work and where it is
 /// full.
 void a_lease_ends_on_its_full_stream() {
@@ -495,6 +515,7 @@ int main() {
   threads_share_a_batch();
   a_body_is_left_before_its_launch();
   a_lease_ends_on_its_full_stream();
+  a_lease_ends_before_its_full_stream_goes_on();
   a_body_reads_what_is_not_copied();
   for (const std::size_t depth : {1U, 3U}) results_of_steps_on_a_stream(depth);
   slots_that_were_not_made();

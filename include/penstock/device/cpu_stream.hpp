@@ -64,16 +64,13 @@ class cpu_stream_ref {
   /// rethrown by `synchronize`; on the inline stream by `launch`.
   template <class Work>
   void launch(Work work) const {
-    if (queue_ == nullptr) {
-      work();
-    } else if (queue_->is_modelled()) {
-      queue_->push(
-          [queue = queue_, queued = detail::host_clock::now(), work = std::move(work)]() mutable {
-            queue->busy_until(detail::modelled_run(queue->start_of(queued), work));
-          });
-    } else {
-      queue_->push(std::move(work));
-    }
+    launch_or<detail::when_full::wait>(work);
+  }
+
+  /// For checked builds: `launch` without a wait, which uses heap memory beyond 256 operations.
+  template <class Work>
+  void launch_without_wait(Work work) const {
+    launch_or<detail::when_full::spill>(work);
   }
 
   /// Blocks until all work of the stream is done; rethrows its exceptions. Throws
@@ -107,6 +104,20 @@ class cpu_stream_ref {
  private:
   friend class cpu_device;
   cpu_stream_ref() = default;
+
+  template <detail::when_full Full, class Work>
+  void launch_or(Work& work) const {
+    if (queue_ == nullptr) {
+      work();
+    } else if (queue_->is_modelled()) {
+      queue_->push<Full>(
+          [queue = queue_, queued = detail::host_clock::now(), work = std::move(work)]() mutable {
+            queue->busy_until(detail::modelled_run(queue->start_of(queued), work));
+          });
+    } else {
+      queue_->push<Full>(std::move(work));
+    }
+  }
 
   detail::cpu_queue* queue_ = nullptr;
 };
