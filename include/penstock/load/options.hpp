@@ -81,13 +81,13 @@ struct loader_fault_options {
   /// What to do when a sample can't be read. By default the exception ends the range.
   error_policy on_error = {};
 
-  /// A read, or a sampler's `order`, that takes longer is reported while it still hangs, and again
-  /// each time that its time has doubled; 0: never. Costs a thread that wakes four times within
-  /// this time, at least once a second, and three uncontended locks a chunk.
+  /// A read, a sampler's `order`, or the lengths of a batch of ragged samples: what takes longer is
+  /// reported while it still hangs, and again each time that its time has doubled; 0: never. Costs
+  /// a thread that wakes four times within this time, at least once a second, and three uncontended
+  /// locks a chunk.
   std::chrono::milliseconds stall_warning{0};
 
-  /// A read, or a sampler's `order`, that takes longer is given up: the consumer gets a
-  /// `read_timeout`, and the loader gives no batches any more; 0: waits forever. Needs workers. The
+  /// What of these takes longer is given up: the consumer gets a `read_timeout`, and the loader gives no batches any more; 0: waits forever. Needs workers. The
   /// destructor still waits for a dataset that the loader does not own; for one that it owns the
   /// thread is detached, keeps its memory, and `abandoned_readers()` counts it.
   std::chrono::milliseconds timeout{0};

@@ -212,8 +212,9 @@ class loader_core {
   /// Opener: binds `slot` to the next batch of the schedule; false when none is wanted any more.
   ///
   /// The order of an epoch is made once a range, outside any lock: a sampler may take its time, or
-  /// hang, and the consumer can end the range all the same. What the sampler or the dataset's
-  /// `size` throws stays with the batch, as an exception of a read does.
+  /// hang, and the consumer can end the range all the same; so may a dataset that is asked for
+  /// lengths. What the sampler, `size` or `length` throws stays with the batch, as an exception of
+  /// a read does.
   [[gnu::noinline]] bool bind_next(std::uint32_t slot, const guarded_reader& reader,
                                    const meters& seen) noexcept {
     const auto next = schedule_.next();
@@ -229,7 +230,10 @@ class loader_core {
     if (order_error_) [[unlikely]]
       batch.note_failed({order_error_, failure{"order", next->at.epoch, next->at.batch}});
     if (ahead_ != nullptr) ahead_->note_opened(batch.sequence);
-    if (facts_.is_placed) source_->place(slot, plan(), batch, slots_->data(slot));
+    if (facts_.is_placed) {
+      const auto shown = reader.shows_lengths(next->at.epoch, next->at.batch);
+      source_->place(slot, plan(), batch, slots_->data(slot));
+    }
     batch.opened = seen.open();
     const std::size_t samples = chunk_length_.samples();
     batch.reset(chunk_length_.first_chunk(samples), chunk_length_.chunks(), samples);
