@@ -45,17 +45,18 @@ class delivery {
     place.word.store(static_cast<std::uint32_t>(sequence + 1));
   }
 
-  /// Nothing can be read any more: every wait returns, now and later. The first error is kept. From
-  /// any thread.
-  void fail(failed_batch error) noexcept {
+  /// Nothing can be read any more: every wait returns, now and later. The first error is kept;
+  /// whether it is this one. From any thread.
+  bool fail(failed_batch error) noexcept {
     {
       const std::lock_guard lock{failed_mutex_};
-      if (failed_) return;
+      if (failed_) return false;
       failed_ = std::move(error);
     }
     has_failed_.value.store(true, std::memory_order_release);
     finished_.close();
     for (announcement& place : announced_) place.word.advance();
+    return true;
   }
   [[nodiscard]] bool has_failed() const noexcept {
     return has_failed_.value.load(std::memory_order_acquire);

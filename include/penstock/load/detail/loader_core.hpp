@@ -329,8 +329,8 @@ class loader_core {
         self->binding_.take();
         self->work(stop, worker);
       } catch (...) {
-        self->fail_all({std::current_exception()});
-        throw;
+        // The pool tells what no consumer has got: that of others is no news.
+        if (self->fail_all({std::current_exception()})) throw;
       }
     }
   };
@@ -353,11 +353,12 @@ class loader_core {
 
   /// Nothing can be read any more: a worker failed outside a dataset's read (the device is in
   /// error), a read hangs beyond the timeout, or a stop was requested. The consumer gets the
-  /// exception at its next step. From any thread.
-  [[gnu::cold]] void fail_all(failed_batch error) noexcept {
-    delivery_.fail(std::move(error));
+  /// exception at its next step, unless there is one already: false. From any thread.
+  [[gnu::cold]] bool fail_all(failed_batch error) noexcept {
+    const bool is_first = delivery_.fail(std::move(error));
     guard_.interrupt();
     pool_.look_again();
+    return is_first;
   }
 
   /// Ends the workers, and waits for all whose read was not given up. The threads of the others are
@@ -612,6 +613,7 @@ std::optional<std::uint32_t> loader_core<Device>::next(failed_batch& failed) noe
     failed = {std::current_exception()};
   }
   end_by(failed);
+  pool_.note_told(failed.error);  // now that its workers have ended
   return std::nullopt;
 }
 
