@@ -219,6 +219,7 @@ class loader_core {
                                    const meters& seen) noexcept {
     const auto next = schedule_.next();
     if (!next) return false;
+    const std::uint64_t opened = seen.open();  // first: without workers the consumer waits for all
     if (!ordered_for_ || ordered_for_->range != next->range ||
         ordered_for_->at.epoch != next->at.epoch) {
       make_order(*next, reader);
@@ -234,7 +235,7 @@ class loader_core {
       const auto shown = reader.shows_lengths(next->at.epoch, next->at.batch);
       source_->place(slot, plan(), batch, slots_->data(slot));
     }
-    batch.opened = seen.open();
+    batch.opened = opened;
     const std::size_t samples = chunk_length_.samples();
     batch.reset(chunk_length_.first_chunk(samples), chunk_length_.chunks(), samples);
     guard_.begin_batch(slot);
