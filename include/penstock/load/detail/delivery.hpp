@@ -12,6 +12,7 @@
 #include <penstock/core/support/cache_line.hpp>
 #include <penstock/load/support/failed_batch.hpp>
 #include <penstock/threads/batch_queue.hpp>
+#include <penstock/threads/support/atomics.hpp>
 #include <penstock/threads/support/waitable_counter.hpp>
 
 namespace penstock {
@@ -37,7 +38,9 @@ class delivery {
   /// Batch `sequence` lies complete in `slot`.
   void announce(std::uint64_t sequence, std::uint32_t slot) noexcept {
     if (!in_order_) {
-      finished_.try_push(slot);
+      // There is room for all slots: a push that is refused has met more workers inside one than
+      // there are spare cells, and goes in once they are through. After `fail` no one takes it.
+      while (!finished_.try_push(slot) && !finished_.was_closed()) std_atomics::yield();
       return;
     }
     announcement& place = place_of(sequence);
