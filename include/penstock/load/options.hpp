@@ -94,7 +94,8 @@ struct loader_fault_options {
 
   /// Gets the reports of `stall_warning` and `timeout`, on a thread of the loader's, or on the one
   /// that destroys the loader: it must not take a lock that is held there, nor destroy the loader.
-  /// Default: lines on stderr. What it throws ends the range.
+  /// Default: lines on stderr. What it throws the consumer gets, and the loader gives no batches
+  /// any more.
   std::function<void(const stalled_read&)> on_stall = {};
 };
 

@@ -21,8 +21,9 @@ inline namespace PENSTOCK_ABI {
 /// overwritten only after the work that the consumer's stream had been given by then.
 ///
 /// It may be moved out of the loop and kept, also beyond feed and loader; the consumer's stream
-/// must outlive it. Used by one thread at a time; may be destroyed on any, also by work on a host
-/// stream. A CUDA stream's host functions may not call CUDA, and so not destroy it.
+/// must outlive it. Used by one thread at a time: to go on with it on another thread, move it. May
+/// be destroyed on any, also by work on a host stream. A CUDA stream's host functions may not call
+/// CUDA, and so not destroy it.
 template <record_type Record, device Device>
 class device_batch : public lease<Record, detail::device_slots<Record, Device>, std::size_t> {
   using slots_type = detail::device_slots<Record, Device>;
