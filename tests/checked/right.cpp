@@ -274,6 +274,27 @@ void a_lease_ends_on_its_full_stream() {
   device.synchronize(stream);
 }
 
+/// Work that was queued before the end of a lease uses the batch, also where other work of that
+/// stream ends the lease.
+void a_lease_ends_before_work_that_was_queued() {
+  auto loader = make_loader(1);
+  ps::cpu_device device;
+  auto stream = device.make_stream();
+  ps::transfer feed{loader, stream};
+  std::size_t good = 0;
+  for (auto& batch : feed.epoch(0)) {
+    const std::size_t first = batch.number() * 4;
+    const auto x = ps::get<"x">(batch.used_on(stream));
+    std::promise<void> gate;
+    stream.launch([own = std::make_unique<device_lease>(std::move(batch)),
+                   opened = gate.get_future().share()] { opened.wait(); });
+    stream.launch([&good, first, x] { good += is_ramp(x, first) ? 1U : 0U; });
+    gate.set_value();
+    device.synchronize(stream);
+  }
+  require(good == 10, "what work sees that was queued before the end");
+}
+
 /// Threads have a batch in common, each with a stream of its own; the last one ends the lease.
 void threads_share_a_batch() {
   auto loader = make_loader(2);
@@ -516,6 +537,7 @@ int main() {
   a_body_is_left_before_its_launch();
   a_lease_ends_on_its_full_stream();
   a_lease_ends_before_its_full_stream_goes_on();
+  a_lease_ends_before_work_that_was_queued();
   a_body_reads_what_is_not_copied();
   for (const std::size_t depth : {1U, 3U}) results_of_steps_on_a_stream(depth);
   slots_that_were_not_made();
