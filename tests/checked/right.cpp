@@ -295,6 +295,19 @@ void a_lease_ends_before_work_that_was_queued() {
   require(good == 10, "what work sees that was queued before the end");
 }
 
+/// A replay hands the same leases out again, each time to whichever thread advances it.
+void threads_take_turns_at_a_replay() {
+  auto loader = make_loader(1);
+  ps::transfer feed{loader};
+  auto range = feed.replay({0, 0}, 12);
+  for (auto it = range.begin(); it != range.end();) {
+    std::thread{[&it] {
+      require(is_ramp(ps::get<"x">(*it), it->number() * 4), "a batch of a replay");
+      ++it;
+    }}.join();
+  }
+}
+
 /// Threads have a batch in common, each with a stream of its own; the last one ends the lease.
 void threads_share_a_batch() {
   auto loader = make_loader(2);
@@ -538,6 +551,7 @@ int main() {
   a_lease_ends_on_its_full_stream();
   a_lease_ends_before_its_full_stream_goes_on();
   a_lease_ends_before_work_that_was_queued();
+  threads_take_turns_at_a_replay();
   a_body_reads_what_is_not_copied();
   for (const std::size_t depth : {1U, 3U}) results_of_steps_on_a_stream(depth);
   slots_that_were_not_made();
