@@ -14,6 +14,7 @@
 #include <future>
 #include <memory>
 #include <new>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -187,7 +188,7 @@ void the_body_waits_for_the_stream() {
   ps::transfer feed{loader, stream};
   for (auto& batch : feed.epoch(0)) {
     std::promise<void> gate;
-    switch (batch.number() % 4) {
+    switch (batch.number() % 5) {
       case 0:
         device.synchronize(stream);
         break;
@@ -199,6 +200,9 @@ void the_body_waits_for_the_stream() {
         stream.launch([&gate] { gate.set_value(); });
         gate.get_future().wait();
         break;
+      case 3:
+        while (!stream.is_complete()) std::this_thread::yield();
+        break;
       default:
         batch.also_used_on(other);
         device.synchronize(other);
@@ -206,6 +210,51 @@ void the_body_waits_for_the_stream() {
     require(ps::get<"x">(batch)(1, 0, 0) == static_cast<float>(batch.number() * 4 + 1),
             "what the body reads after a wait");
   }
+}
+
+/// The body has taken an address, and does not get to its launch.
+void a_body_is_left_before_its_launch() {
+  auto loader = make_loader(1);
+  ps::cpu_device device;
+  auto stream = device.make_stream();
+  ps::transfer feed{loader, stream};
+  for (auto& batch : feed.epoch(0)) {
+    require(ps::get<"x">(batch).data() != nullptr, "an address");
+    break;
+  }
+  for (const bool moves : {false, true}) {
+    std::string said;
+    try {
+      for (auto& batch : feed.epoch(0)) {
+        require(ps::get<"x">(batch).data() != nullptr, "an address");
+        const auto own = moves ? std::move(batch) : device_lease{};
+        throw std::runtime_error("the body's");
+      }
+    } catch (const std::runtime_error& error) {
+      said = error.what();
+    }
+    require(said == "the body's", "what the body threw");
+  }
+}
+
+/// A lease ends while its stream is full of work that waits for what comes after the end.
+void a_lease_ends_before_its_full_stream_goes_on() {
+  auto loader = make_loader(1);
+  ps::cpu_device device;
+  auto stream = device.make_stream();
+  ps::transfer feed{loader, stream};
+  std::size_t runs = 0;
+  for (auto& batch : feed.epoch(0)) {
+    std::promise<void> gate;
+    device.synchronize(stream);
+    stream.launch([opened = gate.get_future().share()] { opened.wait(); });
+    for (int i = 0; i < 255; ++i) stream.launch([&runs] { ++runs; });
+    device_lease{std::move(batch)} = {};
+    gate.set_value();
+    for (int i = 0; i < 300; ++i) stream.launch([&runs] { ++runs; });
+  }
+  device.synchronize(stream);
+  require(runs == 5550, "the work before and after the end of a lease");
 }
 
 /// The end of a lease is queued in its stream, also from that stream's own work and where it is
@@ -223,6 +272,40 @@ void a_lease_ends_on_its_full_stream() {
     gate.set_value();
   }
   device.synchronize(stream);
+}
+
+/// Work that was queued before the end of a lease uses the batch, also where other work of that
+/// stream ends the lease.
+void a_lease_ends_before_work_that_was_queued() {
+  auto loader = make_loader(1);
+  ps::cpu_device device;
+  auto stream = device.make_stream();
+  ps::transfer feed{loader, stream};
+  std::size_t good = 0;
+  for (auto& batch : feed.epoch(0)) {
+    const std::size_t first = batch.number() * 4;
+    const auto x = ps::get<"x">(batch.used_on(stream));
+    std::promise<void> gate;
+    stream.launch([own = std::make_unique<device_lease>(std::move(batch)),
+                   opened = gate.get_future().share()] { opened.wait(); });
+    stream.launch([&good, first, x] { good += is_ramp(x, first) ? 1U : 0U; });
+    gate.set_value();
+    device.synchronize(stream);
+  }
+  require(good == 10, "what work sees that was queued before the end");
+}
+
+/// A replay hands the same leases out again, each time to whichever thread advances it.
+void threads_take_turns_at_a_replay() {
+  auto loader = make_loader(1);
+  ps::transfer feed{loader};
+  auto range = feed.replay({0, 0}, 12);
+  for (auto it = range.begin(); it != range.end();) {
+    std::thread{[&it] {
+      require(is_ramp(ps::get<"x">(*it), it->number() * 4), "a batch of a replay");
+      ++it;
+    }}.join();
+  }
 }
 
 /// Threads have a batch in common, each with a stream of its own; the last one ends the lease.
@@ -464,7 +547,11 @@ int main() {
   a_transform_and_leases_that_stay();
   the_body_waits_for_the_stream();
   threads_share_a_batch();
+  a_body_is_left_before_its_launch();
   a_lease_ends_on_its_full_stream();
+  a_lease_ends_before_its_full_stream_goes_on();
+  a_lease_ends_before_work_that_was_queued();
+  threads_take_turns_at_a_replay();
   a_body_reads_what_is_not_copied();
   for (const std::size_t depth : {1U, 3U}) results_of_steps_on_a_stream(depth);
   slots_that_were_not_made();

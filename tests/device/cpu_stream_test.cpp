@@ -126,6 +126,31 @@ TEST_CASE("work may launch any number of operations into its own stream, in orde
     REQUIRE(order[static_cast<std::size_t>(i)] == i);
 }
 
+TEST_CASE("what may not wait goes into a full stream all the same, in order", "[device]") {
+  constexpr int launches = 1000;
+  std::vector<int> order;
+  {
+    ps::cpu_stream stream;
+    const ps::cpu_stream_ref ref{stream};
+    ps::detail::waitable_counter gate;
+    stream.launch([&] { block_on(gate); });
+    for (int i = 0; i < 255; ++i) ref.launch([&order, i] { order.push_back(i); });
+    for (int i = 255; i < launches; ++i)
+      ref.launch_without_wait([&order, i] { order.push_back(i); });
+    CHECK(order.empty());
+    gate.store(1);
+    for (int i = launches; i < 2 * launches; ++i) {  // while the heap is emptied
+      if (i % 3 == 0) {
+        ref.launch([&order, i] { order.push_back(i); });
+      } else {
+        ref.launch_without_wait([&order, i] { order.push_back(i); });
+      }
+    }
+  }
+  REQUIRE(order.size() == 2 * launches);
+  for (int i = 0; i < 2 * launches; ++i) REQUIRE(order[static_cast<std::size_t>(i)] == i);
+}
+
 TEST_CASE("others wait for room while work fills its own stream, and no thread forever",
           "[device][fault:consumers-8]") {
   constexpr int launches = 2000;

@@ -21,10 +21,14 @@ TEST_CASE("a report of a read that hangs is one line with place, worker and time
         "not own the dataset: move the dataset in to continue without it");
 }
 
-TEST_CASE("a report of a sampler that hangs names no sample", "[faults]") {
+TEST_CASE("a report of a sampler, or of lengths, that hang names no sample", "[faults]") {
   const ps::stalled_read order{{"order", 2, 5}, 0, milliseconds{20}};
   CHECK(order.str() ==
         "penstock: an order hangs for 20 ms in worker 0: stage order, epoch 2, batch 5");
+  const ps::stalled_read lengths{{"lengths", 2, 5}, 0, milliseconds{20}};
+  CHECK(lengths.str() ==
+        "penstock: the length() of a sample hangs for 20 ms in worker 0: stage lengths, epoch 2, "
+        "batch 5");
 }
 
 TEST_CASE("a read_timeout names the read, and what can be done", "[faults]") {

@@ -3,6 +3,7 @@
 // where the loader owns the dataset.
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdint>
@@ -62,6 +63,24 @@ constexpr milliseconds soon{300};
 // Longer than a thread stands still on one: where another read that is late would be an error.
 constexpr milliseconds late{1500};
 constexpr milliseconds never{std::chrono::hours{24}};
+
+/// One value a sample, of which some lengths hang until `release` is called.
+struct hanging_length {
+  using record_type = ps::record<ps::field<"values", std::uint8_t, ps::ragged>>;
+  hanging inner;
+
+  [[nodiscard]] std::uint64_t size() const { return inner.size(); }
+  [[nodiscard]] static ps::record_extents<record_type> extents() { return {{.longest = 1}}; }
+  [[nodiscard]] std::uint64_t length(std::uint64_t index) const {
+    if (std::find(inner.bad.begin(), inner.bad.end(), index) != inner.bad.end()) {
+      inner.life->around->gate.wait([](std::uint32_t closed) { return closed == 0; });
+    }
+    return 1;
+  }
+  static void read(std::uint64_t index, ps::sample<record_type> out) {
+    ps::get<"values">(out).flat()[0] = static_cast<std::uint8_t>(index);
+  }
+};
 
 template <class Range>
 std::uint64_t batches_of(Range&& range) {
@@ -279,6 +298,46 @@ TEST_CASE("all readers may hang", "[flow][fault:hangs-2]") {
   }
   around->release();
   around->wait_until_gone();
+}
+
+TEST_CASE("a hanging length() is reported while it hangs, with its batch",
+          "[flow][fault:hangs-7]") {
+  const std::size_t workers = GENERATE(0U, 2U);
+  const auto around = std::make_shared<hanging::outside>();
+  std::optional<ps::stalled_read> seen;
+  ps::loader loader{hanging_length{{around, 40, {13}}},
+                    ps::sequential{},
+                    {.batch_size = 8,
+                     .workers = workers,
+                     .faults = {.stall_warning = soon, .on_stall = [&](const ps::stalled_read& it) {
+                                  if (it.where.stage != "lengths") return;  // a thread stood still
+                                  if (!seen) seen = it;
+                                  around->release();
+                                }}}};
+  CHECK(batches_of(loader.epoch(2)) == 40);
+  REQUIRE(seen);
+  CHECK_THAT(seen->str(),
+             Catch::Matchers::StartsWith("penstock: the length() of a sample hangs for ") &&
+                 Catch::Matchers::EndsWith("stage lengths, epoch 2, batch 1"));
+}
+
+TEST_CASE("beyond the timeout a length() is given up, and a loader that owns it ends without it",
+          "[flow][promise:bounded-7][fault:hangs-7]") {
+  const auto around = std::make_shared<hanging::outside>();
+  const auto threads = present_threads();
+  {
+    ps::loader loader{hanging_length{{around, 40, {13}}},
+                      ps::sequential{},
+                      {.batch_size = 8, .workers = 2, .faults = {.timeout = late}}};
+    CHECK_THROWS_AS(batches_of(loader.epoch(0)), ps::read_timeout);
+    REQUIRE(loader.last_failure());
+    CHECK(loader.last_failure()->str() == "stage lengths, epoch 0, batch 1");
+    CHECK(loader.abandoned_readers() == 1);
+  }
+  CHECK(threads_added_become(threads, 1));
+  around->release();
+  around->wait_until_gone();
+  CHECK(threads_added_become(threads, 0));
 }
 
 TEST_CASE("a loop that is left while a read hangs ends at the timeout",

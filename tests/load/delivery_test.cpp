@@ -54,8 +54,8 @@ TEST_CASE("a failure ends every wait, although batches are complete", "[load]") 
   const long consumer = this_thread_number();
   std::thread other{[&] {
     wait_until_asleep(consumer);
-    to_consumer.fail({error_saying("first"), ps::failure{"read", 1, 2, 3, 4}});
-    to_consumer.fail({error_saying("second")});
+    CHECK(to_consumer.fail({error_saying("first"), ps::failure{"read", 1, 2, 3, 4}}));
+    CHECK_FALSE(to_consumer.fail({error_saying("second")}));
   }};
   CHECK_FALSE(to_consumer.wait(0));
   other.join();

@@ -2,12 +2,15 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <iterator>
 #include <limits>
 #include <numeric>
 #include <optional>
 #include <ranges>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -16,6 +19,7 @@
 
 #include "support/catch.hpp"
 #include "support/gated_device.hpp"
+#include "support/last_words.hpp"
 #include "support/numbered.hpp"
 
 namespace ps = penstock;
@@ -393,5 +397,27 @@ TEST_CASE("workers that fail while others still start end the first step",
     ps::loader loader{
         numbered{100}, ps::sequential{}, unusable_device{}, {.batch_size = 10, .workers = 8}};
     CHECK_THROWS_AS(loader.epoch(0).begin(), device_fault);
+  }
+}
+
+TEST_CASE("an exception of a worker that the consumer has got is told nowhere else",
+          "[load][fault:devices-3]") {
+  for (const bool asks : {false, true}) {
+    const std::string said = last_words([asks] {
+      {
+        ps::loader loader{
+            numbered{100}, ps::sequential{}, unusable_device{}, {.batch_size = 10, .workers = 1}};
+        try {
+          if (asks) static_cast<void>(loader.epoch(0).begin());
+        } catch (const device_fault&) {
+          std::fputs("thrown; ", stderr);
+        }
+      }
+      std::fputs("gone", stderr);
+      std::abort();
+    });
+    CHECK(said == (asks ? "thrown; gone"
+                        : "penstock: worker_pool: a worker's exception, not asked for: no thread "
+                          "may use this device\ngone"));
   }
 }

@@ -57,6 +57,28 @@ void let_time_pass() {
   while (std::chrono::steady_clock::now() - begin < 2ms) std::this_thread::yield();
 }
 
+/// Four samples of one value, whose lengths take their time.
+struct slow_to_open {
+  using record_type = ps::record<ps::field<"values", float, ps::ragged>>;
+  [[nodiscard]] static std::uint64_t size() { return 4; }
+  [[nodiscard]] static ps::record_extents<record_type> extents() { return {{.longest = 1}}; }
+  [[nodiscard]] static std::uint64_t length(std::uint64_t) {
+    let_time_pass();
+    return 1;
+  }
+  static void read(std::uint64_t, ps::sample<record_type> out) {
+    ps::get<"values">(out).flat()[0] = 1;
+  }
+};
+
+struct slow_to_order {
+  [[nodiscard]] static std::uint64_t size(std::uint64_t n) { return n; }
+  [[nodiscard]] static ps::detail::identity_order order(std::uint64_t, std::uint64_t) {
+    let_time_pass();
+    return {};
+  }
+};
+
 }  // namespace
 
 TEST_CASE("batches, samples and bytes are counted exactly", "[observe]") {
@@ -268,6 +290,16 @@ TEST_CASE("a consumer that reads itself waits for the end of a lease", "[observe
   holder.join();
   second = {};
   loader.stop();
+}
+
+TEST_CASE("without workers, orders and lengths are no part of the loop's body", "[observe]") {
+  ps::loader loader{
+      slow_to_open{}, slow_to_order{}, {.batch_size = 4, .workers = 0, .prefetch = 1}};
+  for (auto& batch : loader.epochs(0, 2)) static_cast<void>(batch);
+  const auto seen = loader.stats();
+  CHECK(seen.step.batches == 2);
+  CHECK(seen.read.busy >= 18ms);  // two orders and eight lengths, as two clocks tell the time
+  CHECK(seen.step.busy < seen.read.busy);
 }
 
 TEST_CASE("reads that hang are named among the slowest samples", "[observe]") {

@@ -237,6 +237,18 @@ TEST_CASE("an exception that nobody asks for is told in a line when the pool goe
         "penstock: worker_pool: a worker's exception, not asked for: no std::exception\n");
   CHECK(told(late(std::runtime_error{"disk full"}), true).empty());
   CHECK(told([](const std::stop_token&, std::size_t) {}, false).empty());
+  const stderr_lines lines;
+  const auto got = std::make_exception_ptr(std::runtime_error{"disk full"});
+  for (const auto& thrown : {got, std::make_exception_ptr(std::runtime_error{"another one"})}) {
+    const auto throws = [&](const std::stop_token&, std::size_t) {
+      std::rethrow_exception(thrown);
+    };
+    ps::worker_pool pool{1, throws, wake{&state}};
+    pool.stop();
+    pool.note_told(nullptr);
+    pool.note_told(got);
+  }
+  CHECK(lines.all() == "penstock: worker_pool: a worker's exception, not asked for: another one\n");
 }
 
 TEST_CASE("of several exceptions the first is kept", "[load]") {

@@ -167,7 +167,7 @@ struct passed_limit {
 struct failure {
   /// "read" (the dataset with its adaptors), "order" (the sampler's order of the epoch, or the
   /// dataset's size; concerns no single sample), "length" (of a ragged sample, or the capacity for
-  /// it), "batch" (a `map_batch`; concerns no single sample) or "transfer" (the copy to the
+  /// it), "lengths" (where they hang: those of a batch; concerns no single sample), "batch" (a `map_batch`; concerns no single sample) or "transfer" (the copy to the
   /// device).
   std::string_view stage;
   /// The epoch.
@@ -193,7 +193,7 @@ struct failure {
   [[nodiscard, gnu::cold]] std::string str() const {
     using detail::joined;
     std::string text = joined({"stage ", stage, ", epoch ", epoch, ", batch ", batch});
-    if (stage == "order" || stage == "batch") return text;
+    if (stage == "order" || stage == "lengths" || stage == "batch") return text;
     text += joined({", sample ", sample, " (position ", position, " of the batch",
                     exact ? ")" : " or after it)"});
     if (origin && *origin != sample_origin{sample, 0}) {

@@ -64,16 +64,13 @@ class cpu_stream_ref {
   /// rethrown by `synchronize`; on the inline stream by `launch`.
   template <class Work>
   void launch(Work work) const {
-    if (queue_ == nullptr) {
-      work();
-    } else if (queue_->is_modelled()) {
-      queue_->push(
-          [queue = queue_, queued = detail::host_clock::now(), work = std::move(work)]() mutable {
-            queue->busy_until(detail::modelled_run(queue->start_of(queued), work));
-          });
-    } else {
-      queue_->push(std::move(work));
-    }
+    launch_or<detail::when_full::wait>(work);
+  }
+
+  /// For checked builds: `launch` without a wait, which uses heap memory beyond 256 operations.
+  template <class Work>
+  void launch_without_wait(Work work) const {
+    launch_or<detail::when_full::spill>(work);
   }
 
   /// Blocks until all work of the stream is done; rethrows its exceptions. Throws
@@ -87,14 +84,17 @@ class cpu_stream_ref {
 
   /// Whether all work queued so far is done. Does not wait, and does not rethrow exceptions.
   [[nodiscard]] bool is_complete() const noexcept {
-    return queue_ == nullptr || queue_->completed() >= queue_->pushed();
+    if (queue_ == nullptr) return true;
+    if (queue_->completed() < queue_->pushed()) return false;
+    queue_->note_use();
+    return true;
   }
 
   /// The device that made the stream; for the inline stream, one that models nothing.
   [[nodiscard]] cpu_device device() const noexcept;
 
   /// For checked builds: a number that changes with each launch, copy, record and wait on the
-  /// stream; `std::nullopt` for the inline stream.
+  /// stream, and where `is_complete` has said so; `std::nullopt` for the inline stream.
   [[nodiscard]] std::optional<std::uint64_t> uses() const noexcept {
     return queue_ != nullptr ? std::optional{queue_->uses()} : std::nullopt;
   }
@@ -104,6 +104,20 @@ class cpu_stream_ref {
  private:
   friend class cpu_device;
   cpu_stream_ref() = default;
+
+  template <detail::when_full Full, class Work>
+  void launch_or(Work& work) const {
+    if (queue_ == nullptr) {
+      work();
+    } else if (queue_->is_modelled()) {
+      queue_->push<Full>(
+          [queue = queue_, queued = detail::host_clock::now(), work = std::move(work)]() mutable {
+            queue->busy_until(detail::modelled_run(queue->start_of(queued), work));
+          });
+    } else {
+      queue_->push<Full>(std::move(work));
+    }
+  }
 
   detail::cpu_queue* queue_ = nullptr;
 };

@@ -81,20 +81,21 @@ struct loader_fault_options {
   /// What to do when a sample can't be read. By default the exception ends the range.
   error_policy on_error = {};
 
-  /// A read, or a sampler's `order`, that takes longer is reported while it still hangs, and again
-  /// each time that its time has doubled; 0: never. Costs a thread that wakes four times within
-  /// this time, at least once a second, and three uncontended locks a chunk.
+  /// A read, a sampler's `order`, or the lengths of a batch of ragged samples: what takes longer is
+  /// reported while it still hangs, and again each time that its time has doubled; 0: never. Costs
+  /// a thread that wakes four times within this time, at least once a second, and three uncontended
+  /// locks a chunk.
   std::chrono::milliseconds stall_warning{0};
 
-  /// A read, or a sampler's `order`, that takes longer is given up: the consumer gets a
-  /// `read_timeout`, and the loader gives no batches any more; 0: waits forever. Needs workers. The
+  /// What of these takes longer is given up: the consumer gets a `read_timeout`, and the loader gives no batches any more; 0: waits forever. Needs workers. The
   /// destructor still waits for a dataset that the loader does not own; for one that it owns the
   /// thread is detached, keeps its memory, and `abandoned_readers()` counts it.
   std::chrono::milliseconds timeout{0};
 
   /// Gets the reports of `stall_warning` and `timeout`, on a thread of the loader's, or on the one
   /// that destroys the loader: it must not take a lock that is held there, nor destroy the loader.
-  /// Default: lines on stderr. What it throws ends the range.
+  /// Default: lines on stderr. What it throws the consumer gets, and the loader gives no batches
+  /// any more.
   std::function<void(const stalled_read&)> on_stall = {};
 };
 

@@ -376,7 +376,7 @@ struct loader_stats {
   bool clock_has_stepped = false;
 
   read_stats read;         ///< the work of the workers, or of the consumer without workers
-  duration_stats batches;  ///< from binding a slot to completion
+  duration_stats batches;  ///< from opening (order and lengths included) to completion
 
   wait_stats wait_for_slot;    ///< workers: every slot is full or leased
   wait_stats wait_for_copy;    ///< workers: the copy out of the slot is not complete

@@ -117,6 +117,12 @@ class worker_pool {
     is_told_ = exception_ != nullptr;
     return exception_;
   }
+  /// Says that somebody has got `told`: if that is the first exception, the destructor does not
+  /// tell it.
+  void note_told(const std::exception_ptr& told) const noexcept {
+    const std::lock_guard lock{mutex_};
+    if (exception_ != nullptr && exception_ == told) is_told_ = true;
+  }
   /// Throws the first exception that a worker's work has thrown; returns if none did. From any
   /// thread; after `stop` no other one comes.
   void rethrow() const {

@@ -21,8 +21,9 @@ inline namespace PENSTOCK_ABI {
 /// overwritten only after the work that the consumer's stream had been given by then.
 ///
 /// It may be moved out of the loop and kept, also beyond feed and loader; the consumer's stream
-/// must outlive it. Used by one thread at a time; may be destroyed on any, also by work on a host
-/// stream. A CUDA stream's host functions may not call CUDA, and so not destroy it.
+/// must outlive it. Used by one thread at a time: to go on with it on another thread, move it. May
+/// be destroyed on any, also by work on a host stream. A CUDA stream's host functions may not call
+/// CUDA, and so not destroy it.
 template <record_type Record, device Device>
 class device_batch : public lease<Record, detail::device_slots<Record, Device>, std::size_t> {
   using slots_type = detail::device_slots<Record, Device>;
@@ -67,6 +68,10 @@ class device_batch : public lease<Record, detail::device_slots<Record, Device>, 
     slots_->end(guard_, slot_, *stream_);
     slots_->release(slot_, *stream_);
     slots_.reset();
+  }
+  /// The loop's body was left, and its lease, if there is one, ends next: for the feed too.
+  void note_left() noexcept {
+    if (slots_ != nullptr) slots_->note_left(slot_);
   }
   /// Ends the lease, whose release is recorded with that of others: for the feed too.
   void end_later() noexcept {

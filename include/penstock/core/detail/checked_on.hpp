@@ -118,7 +118,10 @@ class ended_lease {
       then();
       lease_records::all().give_back(record);
     };
-    if constexpr (requires { stream.launch(end); }) {
+    // Without a wait for room: what makes room may wait for what the caller does next.
+    if constexpr (requires { stream.launch_without_wait(end); }) {
+      stream.launch_without_wait(end);
+    } else if constexpr (requires { stream.launch(end); }) {
       stream.launch(end);
     } else if (record_->is_behind_last_stream()) {
       lease_records::all().give_back(record_);

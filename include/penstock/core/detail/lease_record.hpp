@@ -125,10 +125,11 @@ class lease_record {
   /// Ends the lease; no view may be used any more.
   void end() noexcept { alive_.store(0, std::memory_order_release); }
 
-  /// Ends the lease on the host; queued work of `streams` streams may still use its views.
+  /// Ends the lease on the host; queued work of `streams` streams may still use its views. So may
+  /// work on the calling thread, if that is a stream's: it may have been queued before.
   void end_behind(std::size_t streams) noexcept {
     streams_.store(streams, std::memory_order_relaxed);
-    ended_by_.store(this_thread(), std::memory_order_relaxed);
+    if (!runs_a_stream()) ended_by_.store(this_thread(), std::memory_order_relaxed);
   }
   /// Called when one of them has passed the end of the lease. True for the last one, which sees the
   /// effects of all.
@@ -154,7 +155,7 @@ class lease_record {
   std::atomic<std::uint64_t> epoch_{0};
   std::atomic<std::uint64_t> index_{0};
   std::atomic<std::uint64_t> user_{0};  // the thread that uses the lease; 0: none since its move
-  std::atomic<std::uint64_t> ended_by_{0};  // the thread that ended a device lease; 0: not ended
+  std::atomic<std::uint64_t> ended_by_{0};  // the thread of no stream that ended a device lease
   std::atomic<std::uint64_t> arrived_{0};   // number of the newest lease whose data is complete
   mutable std::atomic<bool> seen_in_body_{false};  // a thread of no stream has taken the data
   std::atomic<std::size_t> streams_{0};  // whose work may still use the views of an ended lease

@@ -140,9 +140,15 @@ class operation {
   alignas(std::max_align_t) std::byte storage_[bytes];
 };
 
+/// What a push does that finds the ring full.
+enum class when_full : unsigned char {
+  wait,   ///< for room, but on the queue's own thread
+  spill,  ///< keeps the operation on the heap
+};
+
 /// The queue of one CPU stream: a bounded ring of operations that are held inline, run in order by
-/// one thread. Threads that push take a lock; the running thread never waits for room, nor for
-/// itself.
+/// one thread. Threads that push take a lock, the running thread only where operations are on the
+/// heap; it never waits for room, nor for itself.
 class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
  public:
   static constexpr std::size_t capacity = 256;
@@ -153,12 +159,12 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
   [[nodiscard]] const cpu_device_options& options() const noexcept { return options_; }
 
   /// Appends `work`; waits while the ring is full, but on the queue's own thread: only that one
-  /// makes room, so what does not fit is kept on the heap there. `work` is moved in and destroyed
-  /// after its run.
-  template <class Work>
+  /// makes room, so what does not fit is kept on the heap there, and on every thread with
+  /// `when_full::spill`. `work` is moved in and destroyed after its run.
+  template <when_full Full = when_full::wait, class Work>
   void push(Work work) {
     std::unique_lock lock{push_};
-    next_place(lock).hold(std::move(work));
+    next_place<Full>(lock).hold(std::move(work));
     publish_next();
   }
 
@@ -224,9 +230,8 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
     std::uint64_t position = 0;
     while (!stopped_ || pushed() > position) {
       pushed_signal_.wait([&](std::uint32_t) { return pushed() > position; });
-      if (!spilled_.empty() && spilled_.front().position == position) {
-        run(spilled_.front());  // the front, also while the operation spills others
-        spilled_.pop_front();
+      if (first_spilled_.load(std::memory_order_relaxed) == position) {
+        run_spilled();
       } else {
         run(ring_[position % capacity]);
       }
@@ -280,9 +285,10 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
   [[nodiscard]] bool has_room() const noexcept { return pushed() - completed() < capacity; }
 
   /// The place of the next operation. `lock` holds `push_`, but while this waits for room.
+  template <when_full Full>
   operation& next_place(std::unique_lock<std::mutex>& lock) {
     while (!has_room()) {
-      if (runs_here()) return spill();
+      if (Full == when_full::spill || runs_here()) return spill();
       require_own_process();
       lock.unlock();  // for the running thread, whose work may push
       completed_signal_.wait([this](std::uint32_t) { return has_room(); });
@@ -312,10 +318,25 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
                 ", of which this one is a child by fork(): make the stream in the child"}));
   }
 
-  /// A place on the heap for the next operation. On the queue's own thread.
+  /// A place on the heap for the next operation, under the lock.
   operation& spill() {
-    spilled_.emplace_back().position = pushed_.load(std::memory_order_relaxed);
+    const std::uint64_t position = pushed_.load(std::memory_order_relaxed);
+    spilled_.emplace_back().position = position;
+    if (spilled_.size() == 1) first_spilled_.store(position, std::memory_order_relaxed);
     return spilled_.back();
+  }
+
+  /// Runs the first operation on the heap. The lock is free meanwhile: the operation may spill
+  /// others.
+  void run_spilled() noexcept {
+    std::list<spilled_operation> first;
+    {
+      const std::lock_guard lock{push_};
+      first.splice(first.begin(), spilled_, spilled_.begin());
+      first_spilled_.store(spilled_.empty() ? none_spilled : spilled_.front().position,
+                           std::memory_order_relaxed);
+    }
+    run(first.front());
   }
 
   void run(operation& next) noexcept {
@@ -340,10 +361,14 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
   bool stopped_ = false;                // of the stream's thread
   stream_time time_;
   std::array<operation, capacity> ring_;
-  // Of the stream's thread. Invariant: an operation stands in the ring at its position modulo the
-  // ring's size, or here in the order of positions, if the ring was full: each position has one
-  // place.
+  // Under `push_`. Invariant: an operation stands in the ring at its position modulo the ring's
+  // size, or here in the order of positions, if the ring was full: each position has one place.
   std::list<spilled_operation> spilled_;
+  // The first position in the list. Stored under `push_`, and before the store of `pushed_` by
+  // which the stream's thread learns of the operation: that thread needs no lock to read whether
+  // the one that it runs next is on the heap.
+  static constexpr std::uint64_t none_spilled = ~std::uint64_t{0};
+  std::atomic<std::uint64_t> first_spilled_{none_spilled};
   // 64 bits count, so that an event recorded billions of operations ago stays complete; the 32-bit
   // words beside them are what threads sleep on.
   alignas(detail::cache_line) std::atomic<std::uint64_t> pushed_{0};

@@ -12,6 +12,7 @@
 #include <penstock/core/support/cache_line.hpp>
 #include <penstock/load/support/failed_batch.hpp>
 #include <penstock/threads/batch_queue.hpp>
+#include <penstock/threads/support/atomics.hpp>
 #include <penstock/threads/support/waitable_counter.hpp>
 
 namespace penstock {
@@ -37,7 +38,9 @@ class delivery {
   /// Batch `sequence` lies complete in `slot`.
   void announce(std::uint64_t sequence, std::uint32_t slot) noexcept {
     if (!in_order_) {
-      finished_.try_push(slot);
+      // There is room for all slots: a push that is refused has met more workers inside one than
+      // there are spare cells, and goes in once they are through. After `fail` no one takes it.
+      while (!finished_.try_push(slot) && !finished_.was_closed()) std_atomics::yield();
       return;
     }
     announcement& place = place_of(sequence);
@@ -45,17 +48,18 @@ class delivery {
     place.word.store(static_cast<std::uint32_t>(sequence + 1));
   }
 
-  /// Nothing can be read any more: every wait returns, now and later. The first error is kept. From
-  /// any thread.
-  void fail(failed_batch error) noexcept {
+  /// Nothing can be read any more: every wait returns, now and later. The first error is kept;
+  /// whether it is this one. From any thread.
+  bool fail(failed_batch error) noexcept {
     {
       const std::lock_guard lock{failed_mutex_};
-      if (failed_) return;
+      if (failed_) return false;
       failed_ = std::move(error);
     }
     has_failed_.value.store(true, std::memory_order_release);
     finished_.close();
     for (announcement& place : announced_) place.word.advance();
+    return true;
   }
   [[nodiscard]] bool has_failed() const noexcept {
     return has_failed_.value.load(std::memory_order_acquire);

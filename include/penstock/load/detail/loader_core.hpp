@@ -212,12 +212,14 @@ class loader_core {
   /// Opener: binds `slot` to the next batch of the schedule; false when none is wanted any more.
   ///
   /// The order of an epoch is made once a range, outside any lock: a sampler may take its time, or
-  /// hang, and the consumer can end the range all the same. What the sampler or the dataset's
-  /// `size` throws stays with the batch, as an exception of a read does.
+  /// hang, and the consumer can end the range all the same; so may a dataset that is asked for
+  /// lengths. What the sampler, `size` or `length` throws stays with the batch, as an exception of
+  /// a read does.
   [[gnu::noinline]] bool bind_next(std::uint32_t slot, const guarded_reader& reader,
                                    const meters& seen) noexcept {
     const auto next = schedule_.next();
     if (!next) return false;
+    const std::uint64_t opened = seen.open();  // first: without workers the consumer waits for all
     if (!ordered_for_ || ordered_for_->range != next->range ||
         ordered_for_->at.epoch != next->at.epoch) {
       make_order(*next, reader);
@@ -229,8 +231,11 @@ class loader_core {
     if (order_error_) [[unlikely]]
       batch.note_failed({order_error_, failure{"order", next->at.epoch, next->at.batch}});
     if (ahead_ != nullptr) ahead_->note_opened(batch.sequence);
-    if (facts_.is_placed) source_->place(slot, plan(), batch, slots_->data(slot));
-    batch.opened = seen.open();
+    if (facts_.is_placed) {
+      const auto shown = reader.shows_lengths(next->at.epoch, next->at.batch);
+      source_->place(slot, plan(), batch, slots_->data(slot));
+    }
+    batch.opened = opened;
     const std::size_t samples = chunk_length_.samples();
     batch.reset(chunk_length_.first_chunk(samples), chunk_length_.chunks(), samples);
     guard_.begin_batch(slot);
@@ -325,8 +330,8 @@ class loader_core {
         self->binding_.take();
         self->work(stop, worker);
       } catch (...) {
-        self->fail_all({std::current_exception()});
-        throw;
+        // The pool tells what no consumer has got: that of others is no news.
+        if (self->fail_all({std::current_exception()})) throw;
       }
     }
   };
@@ -349,11 +354,12 @@ class loader_core {
 
   /// Nothing can be read any more: a worker failed outside a dataset's read (the device is in
   /// error), a read hangs beyond the timeout, or a stop was requested. The consumer gets the
-  /// exception at its next step. From any thread.
-  [[gnu::cold]] void fail_all(failed_batch error) noexcept {
-    delivery_.fail(std::move(error));
+  /// exception at its next step, unless there is one already: false. From any thread.
+  [[gnu::cold]] bool fail_all(failed_batch error) noexcept {
+    const bool is_first = delivery_.fail(std::move(error));
     guard_.interrupt();
     pool_.look_again();
+    return is_first;
   }
 
   /// Ends the workers, and waits for all whose read was not given up. The threads of the others are
@@ -608,6 +614,7 @@ std::optional<std::uint32_t> loader_core<Device>::next(failed_batch& failed) noe
     failed = {std::current_exception()};
   }
   end_by(failed);
+  pool_.note_told(failed.error);  // now that its workers have ended
   return std::nullopt;
 }
 

@@ -25,6 +25,7 @@
 #include <penstock/observe/support/meters.hpp>
 #include <penstock/observe/support/trace.hpp>
 #include <penstock/threads/batch_queue.hpp>
+#include <penstock/threads/support/atomics.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -213,7 +214,9 @@ class host_ring {
   void push(ticket back) noexcept {
     // Counted first: a ticket can't be popped before it counts.
     const std::size_t free = free_.fetch_add(1, std::memory_order_relaxed) + 1;
-    returned_.try_push_quietly(back);
+    // There is room for all tickets: a push that is refused has met more threads inside one than
+    // there are spare cells, and goes in once they are through. After `close` no one takes it.
+    while (!returned_.try_push_quietly(back) && !returned_.was_closed()) std_atomics::yield();
     // Invariant: the push comes before the load of starving_, and the store of starving_ before the
     // consumer's look for sleepers, all seq_cst: either the consumer wakes a worker for this
     // ticket, or one is woken here.

@@ -768,6 +768,7 @@ class feed final : feed_ops {
   void stop() noexcept {
     if (!core_.range().end()) return;
     core_.watch().leave_step();
+    held_.note_left();
     end_held();
     core_.end();
   }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <penstock/core/batch_info.hpp>
+#include <penstock/core/checked.hpp>
 #include <penstock/core/error.hpp>
 
 namespace penstock {
@@ -78,7 +79,10 @@ class replay {
     }
     --left_;
     place_ = static_cast<std::size_t>(given_++ % kept_.size());
-    if (kept_[place_]) return true;
+    if (batch_type& again = kept_[place_]) {
+      if constexpr (checked) again = batch_type{std::move(again)};  // for whichever thread uses it
+      return true;
+    }
     abandon();
     throw leases_exhausted(
         "transfer: a lease was moved out of a replay, which hands it out again: loop over epochs "

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string_view>
 
 #include <penstock/core/error.hpp>
 #include <penstock/core/support/cache_line.hpp>
@@ -46,29 +47,30 @@ class alignas(cache_line) read_progress {
     samples_ = samples;
     place_ = &place;
   }
-  /// Reading thread: starts to ask for the order of an epoch, of which this batch is the first one
-  /// that needs it.
-  void begin_order(std::uint64_t epoch, std::uint64_t batch) noexcept {
+  /// Reading thread: starts to ask for something else that this batch needs: "order", that of its
+  /// epoch, or "lengths", those of its samples.
+  void begin_stage(std::string_view stage, std::uint64_t epoch, std::uint64_t batch) noexcept {
     const std::lock_guard lock{mutex_};
     ++turn_;
     is_busy_ = true;
+    stage_ = stage;
     epoch_ = epoch;
     batch_ = batch;
     position_ = 0;
     place_ = nullptr;
   }
-  /// Reading thread: the read, or the order, has returned or thrown.
+  /// Reading thread: what began has returned or thrown.
   void end() noexcept {
     const std::lock_guard lock{mutex_};
     is_busy_ = false;
     is_given_up_ = false;
   }
 
-  /// What is read, or ordered, now; `std::nullopt` between two reads.
+  /// What is read, or asked for, now; `std::nullopt` between two reads.
   [[nodiscard]] std::optional<observed_read> observe() const {
     const std::lock_guard lock{mutex_};
     if (!is_busy_) return std::nullopt;
-    if (place_ == nullptr) return observed_read{turn_, {"order", epoch_, batch_}};
+    if (place_ == nullptr) return observed_read{turn_, {stage_, epoch_, batch_}};
     // Until the read has started this is the place in the chunk before, which may have been longer.
     const std::size_t noted = place_->load(std::memory_order_relaxed);
     const std::size_t at = noted < samples_.size() ? noted : 0;
@@ -97,7 +99,8 @@ class alignas(cache_line) read_progress {
   std::uint64_t position_ = 0;
   bool is_busy_ = false;                    // between a begin and its end
   std::span<const std::uint64_t> samples_;  // as the reader holds them, while there is a read
-  const std::atomic<std::size_t>* place_ = nullptr;  // null while there is an order
+  const std::atomic<std::size_t>* place_ = nullptr;  // null while there is another stage:
+  std::string_view stage_;
   bool is_exact_ = false;
   bool is_given_up_ = false;
 };
@@ -119,16 +122,17 @@ class read_scope {
   read_progress* progress_;
 };
 
-/// The making of an epoch's order, shown in `progress` for as long as this object lives; null:
+/// A stage before the reads of a batch, shown in `progress` for as long as this object lives; null:
 /// nothing is shown.
-class order_scope {
+class stage_scope {
  public:
-  order_scope(read_progress* progress, std::uint64_t epoch, std::uint64_t batch) noexcept
+  stage_scope(read_progress* progress, std::string_view stage, std::uint64_t epoch,
+              std::uint64_t batch) noexcept
       : progress_(progress) {
-    if (progress_ != nullptr) progress_->begin_order(epoch, batch);
+    if (progress_ != nullptr) progress_->begin_stage(stage, epoch, batch);
   }
-  order_scope(order_scope&&) = delete;
-  ~order_scope() {
+  stage_scope(stage_scope&&) = delete;
+  ~stage_scope() {
     if (progress_ != nullptr) progress_->end();
   }
 

@@ -5,6 +5,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <optional>
 #include <span>
 #include <vector>
@@ -159,10 +160,12 @@ struct device_slot {
   }
 
   /// In a checked build: `ended` is over for the host, and for each stream after the work that it
-  /// has been given by now; the last one does `then` to the slot's memory.
+  /// has been given by now; the last one does `then` to the slot's memory. Where an exception ends
+  /// it, the body may not have come to its use of the stream.
   template <class Guard, class Then>
   void end(Guard& ended, stream_ref stream, const Then& then) const noexcept {
-    if (ended.was_seen_in_body() && extras_used == 0 && uses && uses == uses_of(stream)) {
+    if (ended.was_seen_in_body() && extras_used == 0 && uses && uses == uses_of(stream) &&
+        std::uncaught_exceptions() == 0) {
       ended.fail(
           "a thread took its data, but the feed was given a stream, which nobody has used since: "
           "nothing has waited for the copy. Leave the stream out (transfer feed{loader}) where the "

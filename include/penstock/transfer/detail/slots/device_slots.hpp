@@ -391,6 +391,11 @@ class device_ring {
     }
   }
 
+  /// In a checked build: the loop's body was left, maybe before it came to its use of the stream.
+  void note_left([[maybe_unused]] std::size_t slot) noexcept {
+    if constexpr (checked) slots_[slot].uses.reset();
+  }
+
   /// Whether the release of `slot` waits for `stream` beside the lease's own.
   [[nodiscard]] bool is_extra(std::size_t slot, stream_ref stream) const noexcept {
     return slots_[slot].is_extra(stream);
