@@ -169,6 +169,11 @@ class context_push {
   /// `cuda_error` or a derived type.
   void make_current(int ordinal) {
     require_nothing_pending("cuCtxGetDevice");
+    make_current_to_wait(ordinal);
+  }
+
+  /// As `make_current`, for a call that waits: even if an error of the program is pending.
+  void make_current_to_wait(int ordinal) {
     const cuda_driver& driver = cuda_driver::get();
     const int device = handle_of(driver, ordinal);
     int current = 0;
@@ -357,6 +362,22 @@ class stream_scope {
   /// For a stream of an unknown device. A default stream is that of the thread's device.
   explicit stream_scope(cudaStream_t stream) noexcept {
     if (!is_default(stream)) pushed_.require_one_of(stream);
+  }
+
+ private:
+  context_push pushed_;
+};
+
+/// The scope of a wait for a stream of the device `ordinal`, as `stream_scope`. It is entered even
+/// if an error of the program is pending.
+class wait_scope {
+ public:
+  wait_scope(int ordinal, cudaStream_t stream) {
+    if (is_default(stream)) {
+      pushed_.make_current_to_wait(ordinal);
+    } else {
+      pushed_.require_one(ordinal);
+    }
   }
 
  private:
