@@ -144,21 +144,34 @@ TEST_CASE_METHOD(a_stream_with_graphs, "an exception of a step passes through an
 
 TEST_CASE_METHOD(a_stream_with_graphs, "a step that can't be captured is reported",
                  "[cuda][fault:devices-7]") {
-  const bool allocates = GENERATE(true, false);
+  const auto forbidden = GENERATE(0, 1, 2);
+  const bool is_relaxed = GENERATE(false, true);
+  void* memory = nullptr;
+  REQUIRE(cudaMalloc(&memory, 16) == cudaSuccess);
   const auto bad = [&](ps::cuda_stream_ref on) {
     fake_cuda::launch(on.get(), [] {});
-    void* data = nullptr;
-    static_cast<void>(allocates ? cudaMalloc(&data, 16) : cudaStreamSynchronize(on.get()));
+    void* more = nullptr;
+    static_cast<void>(forbidden == 0   ? cudaMalloc(&more, 16)
+                      : forbidden == 1 ? cudaFree(memory)
+                                       : cudaStreamSynchronize(on.get()));
   };
-  CHECK_THROWS_MATCHES(graphs.launch(0, 1, stream, bad), ps::capture_in_progress,
-                       Catch::Matchers::Predicate<ps::capture_in_progress>(
-                           [](const auto& error) {
-                             const std::string text = error.what();
-                             return text.find("step") != std::string::npos &&
-                                    text.find("allocated") != std::string::npos;
-                           },
-                           "says what a step must not do"));
-  require_unhurt(graphs, device, stream);
+  // On a thread of its own, as a thread that is made relaxed stays so.
+  std::thread{[&] {
+    if (is_relaxed) device.make_current();
+    CHECK_THROWS_MATCHES(graphs.launch(0, 1, stream, bad), ps::capture_in_progress,
+                         Catch::Matchers::Predicate<ps::capture_in_progress>(
+                             [](const auto& error) {
+                               const std::string text = error.what();
+                               return text.find("step") != std::string::npos &&
+                                      text.find("allocated") != std::string::npos;
+                             },
+                             "says what a step must not do"));
+    require_unhurt(graphs, device, stream);
+    auto mode = cudaStreamCaptureModeThreadLocal;
+    CHECK(cudaThreadExchangeStreamCaptureMode(&mode) == cudaSuccess);
+    CHECK(mode == (is_relaxed ? cudaStreamCaptureModeRelaxed : cudaStreamCaptureModeGlobal));
+  }}.join();
+  CHECK(cudaFree(memory) == cudaSuccess);
 }
 
 TEST_CASE_METHOD(a_stream_with_graphs, "a step that waits through the library is reported",

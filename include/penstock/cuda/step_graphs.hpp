@@ -206,6 +206,7 @@ class step_graphs {
 
   template <class Step>
   [[nodiscard]] static detail::cuda_graph captured(cuda_stream_ref on, Step& step) {
+    const detail::scoped_strict_capture strict;
     detail::cuda_call("cudaStreamBeginCapture", [&] {
       return cudaStreamBeginCapture(on.get(), cudaStreamCaptureModeThreadLocal);
     });

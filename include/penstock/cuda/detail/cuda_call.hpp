@@ -101,6 +101,28 @@ class scoped_relaxed_capture {
   bool changed_ = false;
 };
 
+/// Makes the calling thread strict in a scope that captures: calls that a capture forbids are
+/// refused, even if the thread is permanently relaxed. Afterwards the mode is as before. Throws what
+/// `cuda_error` and its children say.
+class scoped_strict_capture {
+ public:
+  scoped_strict_capture() {
+    cuda_call("cudaThreadExchangeStreamCaptureMode",
+              [&] { return cudaThreadExchangeStreamCaptureMode(&mode_); });
+    is_relaxed_for_good() = false;
+  }
+  scoped_strict_capture(scoped_strict_capture&&) = delete;
+  ~scoped_strict_capture() {
+    const bool is_restored =
+        cuda_try([&] { return cudaThreadExchangeStreamCaptureMode(&mode_); }) == cudaSuccess;
+    is_relaxed_for_good() = was_relaxed_ && is_restored;
+  }
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeThreadLocal;
+  bool was_relaxed_ = is_relaxed_for_good();
+};
+
 /// The functions of the CUDA driver that make a context current, looked up by name, since a program
 /// links only the runtime. The types are those of `cuda.h`, except for the result, an enumeration
 /// with the values of `cudaError_t`.
