@@ -703,6 +703,17 @@ TEST_CASE("an operation that can't be captured invalidates the capture", "[fake_
       CHECK(cudaStreamEndCapture(all.one, &graph) == cudaErrorStreamCaptureInvalidated);
     }
   }
+  SECTION("the launch of a graph, in any mode") {
+    cudaGraphExec_t exec = nullptr;
+    CHECK(cudaStreamBeginCapture(all.one, cudaStreamCaptureModeRelaxed) == cudaSuccess);
+    CHECK(cudaStreamEndCapture(all.one, &graph) == cudaSuccess);
+    CHECK(cudaGraphInstantiateWithFlags(&exec, graph, 0) == cudaSuccess);
+    CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+    CHECK(cudaStreamBeginCapture(all.one, cudaStreamCaptureModeRelaxed) == cudaSuccess);
+    CHECK(cudaGraphLaunch(exec, all.one) == cudaErrorStreamCaptureUnsupported);
+    CHECK(cudaStreamEndCapture(all.one, &graph) == cudaErrorStreamCaptureInvalidated);
+    CHECK(cudaGraphExecDestroy(exec) == cudaSuccess);
+  }
   SECTION("but on the capturing one it may make events and end them") {
     cudaEvent_t event = nullptr;
     CHECK(cudaStreamBeginCapture(all.one, cudaStreamCaptureModeGlobal) == cudaSuccess);
