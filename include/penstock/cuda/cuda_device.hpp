@@ -354,9 +354,10 @@ static_assert(device<cuda_device>);
 
 inline cuda_device cuda_stream_ref::device() const {
   const detail::stream_scope current{handle_};
+  detail::require_not_captured(handle_);
   return cuda_device{detail::ordinal_of(handle_)};
 }
-inline cuda_device cuda_stream::device() const { return cuda_stream_ref{*this}.device(); }
+inline cuda_device cuda_stream::device() const { return cuda_device{ordinal()}; }
 
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

@@ -416,12 +416,13 @@ inline void require_not_captured(cudaStream_t stream) {
   }
 }
 
-/// The ordinal of a stream's device; call it in a `stream_scope` of the stream. Throws `cuda_error`
-/// or a derived type.
+/// The ordinal of the device of a stream that is not being captured; call it in a `stream_scope` of
+/// the stream. Throws `cuda_error` or a derived type.
 [[nodiscard]] inline int ordinal_of(cudaStream_t stream) {
   int ordinal = 0;
 #if CUDART_VERSION >= 12080
   require_nothing_pending("cudaStreamGetDevice");
+  const scoped_relaxed_capture relaxed;
   const cudaError_t told = cuda_try([&] { return cudaStreamGetDevice(stream, &ordinal); });
   if (told == cudaSuccess) return ordinal;
   // The driver may be older than the toolkit (minor version compatibility).
