@@ -338,22 +338,25 @@ class scoped_context {
 }
 
 /// The host's NUMA node next to the device `ordinal`; -1 if there is none, or neither the driver
-/// nor the system knows it. `root` is "/sys", except in tests.
+/// nor the system knows it. A driver that can't answer does not know it: only an error that
+/// persists is thrown. `root` is "/sys", except in tests.
 [[nodiscard]] inline int nearest_node(int ordinal, const std::string& root = "/sys") {
   require_nothing_pending("cudaDeviceGetAttribute");
+  const auto knows = [](const cuda_site& site, const auto& call) {
+    const cudaError_t code = cuda_try(call);
+    if (is_sticky(code)) throw_cuda_error(code, site);
+    return code == cudaSuccess;
+  };
   int node = -1;
-  cudaError_t code =
-      cuda_try([&] { return cudaDeviceGetAttribute(&node, cudaDevAttrHostNumaId, ordinal); });
-  // A driver that does not know the attribute returns "invalid value".
-  if (code != cudaSuccess && code != cudaErrorInvalidValue)
-    throw_cuda_error(code, "cudaDeviceGetAttribute");
-  if (code == cudaSuccess && node >= 0) return node;
+  const bool is_told = knows("cudaDeviceGetAttribute", [&] {
+    return cudaDeviceGetAttribute(&node, cudaDevAttrHostNumaId, ordinal);
+  });
+  if (is_told && node >= 0) return node;
   std::array<char, 32> id{};
-  code = cuda_try(
-      [&] { return cudaDeviceGetPCIBusId(id.data(), static_cast<int>(id.size()) - 1, ordinal); });
-  if (code == cudaErrorInvalidValue) return -1;
-  if (code != cudaSuccess) throw_cuda_error(code, "cudaDeviceGetPCIBusId");
-  return node_of_pci_device(root, id.data());
+  const bool has_id = knows("cudaDeviceGetPCIBusId", [&] {
+    return cudaDeviceGetPCIBusId(id.data(), static_cast<int>(id.size()) - 1, ordinal);
+  });
+  return has_id ? node_of_pci_device(root, id.data()) : -1;
 }
 
 /// Whether a handle means the per-thread default stream.
