@@ -37,8 +37,8 @@ class cuda_stream_ref {
   /// The native handle.
   [[nodiscard]] cudaStream_t get() const noexcept { return handle_; }
   /// The stream's device; that of the calling thread for a default stream. Needs `cuda_device.hpp`.
-  /// Throws what `cuda_error` and its children say, and `capture_in_progress` if the stream is being
-  /// captured; the capture stays valid.
+  /// Throws what `cuda_error` and its children say, and `capture_in_progress` if the stream is
+  /// being captured; the capture stays valid.
   [[nodiscard]] cuda_device device() const;
 
   /// Blocks until all work queued on the stream is done. Throws `cuda_context_lost` if a kernel has

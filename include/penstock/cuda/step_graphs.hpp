@@ -123,10 +123,11 @@ class step_graphs {
 
   /// Runs `step` on the batch in `stream`, by replay if it was captured before. Blocks only the
   /// first time. If the program is capturing `stream`, calls the step to queue its work in that
-  /// capture, and keeps nothing: a graph can't be launched there. Throws what the step throws, `capture_in_progress` if the step does something that
-  /// can't be captured, and `std::logic_error` if it queued no work on its stream, or if the
-  /// batch's address differs from the captured one (another feed). After an exception nothing is
-  /// kept or left in the last-error slot.
+  /// capture, and keeps nothing: a graph can't be launched there. Throws what the step throws,
+  /// `capture_in_progress` if the step does something that can't be captured, and
+  /// `std::logic_error` if it queued no work on its stream, or if the batch's address differs from
+  /// the captured one (another feed). After an exception nothing is kept or left in the last-error
+  /// slot.
   template <class Batch, class Step>
     requires requires(const Batch& batch) {
       { batch.data() } -> std::convertible_to<const void*>;

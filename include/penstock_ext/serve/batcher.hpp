@@ -93,8 +93,9 @@ class request_memory {
     require_still_usable(device_, stream);  // a record that is captured tells no thread anything
     device_.record(drained_[slot], stream);
   }
-  /// Waits for the copies on `stream`, whose end was not recorded. Whether that succeeded: otherwise
-  /// nothing tells when they end, and the memory waits for all work of the device before it goes.
+  /// Waits for the copies on `stream`, whose end was not recorded. Returns whether that succeeded:
+  /// otherwise nothing tells when they end, and the memory waits for all work of the device before
+  /// it goes.
   [[nodiscard]] bool settle_copies(stream_ref stream) noexcept {
     if (settle(device_, stream)) return true;
     has_lost_.store(true, std::memory_order_release);
@@ -204,9 +205,9 @@ class request_batch
 /// order of the samples. This is the order of submission, except that the last request takes the
 /// place of one whose write has thrown.
 ///
-/// `submit` waits while no slot is free. A slot is lost, and never used again, if the device refuses
-/// to record the end of the copy out of it and to wait for that copy: copies may still read it. So
-/// end no lease while its stream is being captured.
+/// `submit` waits while no slot is free. A slot is lost, and never used again, if the device
+/// refuses to record the end of the copy out of it and to wait for that copy, which may still read
+/// it. So end no lease while its stream is being captured.
 ///
 /// Each request is either handed to a consumer once, or its
 /// tag is returned through `batcher_options::on_unserved`: after `abandon`, or if the feed ended

@@ -102,8 +102,8 @@ class scoped_relaxed_capture {
 };
 
 /// Makes the calling thread strict in a scope that captures: calls that a capture forbids are
-/// refused, even if the thread is permanently relaxed. Afterwards the mode is as before. Throws what
-/// `cuda_error` and its children say.
+/// refused, even if the thread is permanently relaxed. Afterwards the mode is as before. Throws
+/// what `cuda_error` and its children say.
 class scoped_strict_capture {
  public:
   scoped_strict_capture() {
