@@ -89,6 +89,24 @@ TEST_CASE("a captured stream is refused also where the body has put another feed
   if (graph != nullptr) CHECK(cudaGraphDestroy(graph) == cudaSuccess);
 }
 
+TEST_CASE("a feed on the default stream goes on after an error that the program left unseen",
+          "[cuda][fault:devices-6]") {
+  const clean_double until_the_end;
+  const ps::cuda_device device{0};
+  ps::loader loader{digits{}, ps::sequential{}, device, sixteen_each()};
+  ps::transfer feed{loader, cudaStreamLegacy, {.depth = 2}};
+  const auto consume = [&] {
+    for (auto& batch : feed.epoch(0)) {
+      if (batch.number() == 1) CHECK(cudaSetDevice(77) == cudaErrorInvalidDevice);
+    }
+  };
+  CHECK_THROWS_AS(consume(), ps::pending_cuda_error);
+  CHECK(cudaGetLastError() == cudaErrorInvalidDevice);
+  // The lease that ended meanwhile is reported once; its slot is not lost.
+  CHECK_THROWS_AS(batches_of(feed), ps::pending_cuda_error);
+  CHECK(batches_of(feed) == 6);
+}
+
 TEST_CASE("a feed on the default stream says so while the program captures a blocking one",
           "[cuda][fault:devices-7]") {
   const clean_double until_the_end;

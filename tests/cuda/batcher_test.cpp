@@ -116,3 +116,51 @@ TEST_CASE("requests whose copy CUDA refuses come back", "[cuda][promise:honest-1
   }
   CHECK(known.ended_once() == 8);
 }
+
+TEST_CASE("a batch of requests that ends under its stream's capture is reported, and others go on",
+          "[cuda][fault:devices-7]") {
+  const clean_double fresh{{.policy = fake_cuda::policy::late}};
+  const ps::cuda_device device{0};
+  const auto stream = device.make_stream();
+  cuda_batcher requests{device, {.most = 1, .depth = 2}};
+  const auto end_one_under_capture = [&](std::uint64_t tag) {
+    requests.submit(tag, written(tag));
+    auto batch = requests.next();
+    REQUIRE(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+    CHECK_THROWS_AS(batch.release_after(stream), ps::capture_in_progress);
+    cudaGraph_t graph = nullptr;
+    CHECK(cudaStreamEndCapture(stream.get(), &graph) == cudaSuccess);
+    CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+  };
+  end_one_under_capture(1);
+  for (std::uint64_t tag = 2; tag < 6; ++tag) {
+    requests.submit(tag, written(tag));
+    CHECK(is_as_tagged(requests.next()));
+  }
+  end_one_under_capture(6);
+  CHECK_THROWS_AS(requests.submit(7, written(7)), ps::leases_exhausted);
+}
+
+TEST_CASE("no request is written, and no memory freed, under a copy that can't be waited for",
+          "[cuda][fault:devices-5]") {
+  const clean_double fresh{{.policy = fake_cuda::policy::late}};
+  const ps::cuda_device device{0};
+  const auto stream = device.make_stream();
+  void* const to = device.allocate(512);
+  {
+    cuda_batcher requests{device, {.most = 1, .depth = 2}};
+    requests.submit(1, written(1));
+    auto batch = requests.next();
+    const std::byte* const read = batch.data();
+    device.copy_to_device(to, read, 8, stream);
+    fake_cuda::fail_call_of("cudaEventRecord", 0, cudaErrorUnknown);
+    fake_cuda::fail_call_of("cudaStreamSynchronize", 0, cudaErrorUnknown);
+    CHECK_THROWS_AS(batch.release_after(stream), ps::cuda_error);
+    requests.submit(2, written(2));
+    const auto second = requests.next();
+    CHECK(second.data() != read);
+    CHECK_FALSE(requests.try_submit(3, written(3)));
+  }
+  CHECK(*fake_cuda::inspect(static_cast<std::uint64_t*>(to)) == 1);
+  device.deallocate(to, 512);
+}

@@ -126,6 +126,26 @@ TEST_CASE("a wait completes although a last error of the program stands", "[cuda
   CHECK(cudaGetLastError() == cudaErrorInvalidDevice);
 }
 
+TEST_CASE("a wait for a default stream, or for a device, completes although a last error stands",
+          "[cuda][fault:devices-6]") {
+  fake_cuda::reset({.policy = fake_cuda::policy::late, .devices = 2});
+  const ps::cuda_device device{1};
+  const bool is_of_stream = GENERATE(true, false);
+  bool ran = false;
+  {
+    const auto current = device.enter_scope();
+    fake_cuda::launch(cudaStreamLegacy, [&ran] { ran = true; });
+  }
+  CHECK(cudaSetDevice(77) == cudaErrorInvalidDevice);
+  if (is_of_stream) {
+    CHECK_NOTHROW(device.synchronize(ps::cuda_stream_ref{cudaStreamLegacy}));
+  } else {
+    CHECK_NOTHROW(device.synchronize());
+  }
+  CHECK(ran);
+  CHECK(cudaGetLastError() == cudaErrorInvalidDevice);
+}
+
 TEST_CASE("a wait that fails puts its code in the place of the program's error",
           "[cuda][fault:devices-6]") {
   fake_cuda::reset();

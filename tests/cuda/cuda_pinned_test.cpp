@@ -526,13 +526,13 @@ TEST_CASE("a last error of the program is not taken for a refusal, and stays", "
   CHECK(cudaGetLastError() != cudaSuccess);
 }
 
-TEST_CASE("a driver without NUMA nodes pins all the same, other errors are thrown", "[cuda]") {
+TEST_CASE("a driver without NUMA nodes pins all the same, a lost context is thrown", "[cuda]") {
   const clean_runtime runtime;
   fake_cuda::fail_call_of("cudaDeviceGetAttribute", 0, cudaErrorInvalidValue);
   void* data = ps::detail::cuda_allocate_pinned(0, 40 * page, 256, tiny);
   ps::detail::cuda_deallocate_pinned(0, data, 40 * page, 256, tiny);
-  fake_cuda::fail_call_of("cudaDeviceGetAttribute", 0, cudaErrorUnknown);
-  CHECK_THROWS_AS(ps::detail::cuda_allocate_pinned(0, 40 * page, 256, tiny), ps::cuda_error);
+  fake_cuda::fail_call_of("cudaDeviceGetAttribute", 0, cudaErrorIllegalAddress);
+  CHECK_THROWS_AS(ps::detail::cuda_allocate_pinned(0, 40 * page, 256, tiny), ps::cuda_context_lost);
 }
 
 // ---- the rooms above ----------------------------------------------------------------------------

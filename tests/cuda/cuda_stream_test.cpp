@@ -129,6 +129,20 @@ TEST_CASE("a stream knows its device and waits for its work, on any current devi
   CHECK(fake_cuda::expect_clean());
 }
 
+TEST_CASE("the device of a stream may be asked for while the thread captures another one",
+          "[cuda]") {
+  const clean_double until_the_end;
+  const ps::cuda_device device{0};
+  const ps::cuda_stream captured{0};
+  const ps::cuda_stream stream{0};
+  REQUIRE(cudaStreamBeginCapture(captured.get(), cudaStreamCaptureModeGlobal) == cudaSuccess);
+  CHECK(ps::cuda_stream_ref{stream}.device() == device);
+  CHECK_NOTHROW(device.require_usable(stream));
+  cudaGraph_t graph = nullptr;
+  CHECK(cudaStreamEndCapture(captured.get(), &graph) == cudaSuccess);
+  const auto owned = ps::detail::cuda_graph::from_native_handle(graph);
+}
+
 TEST_CASE("a stream under capture is not waited for, and its capture goes on", "[cuda]") {
   const clean_double until_the_end;
   const ps::cuda_stream stream{0};
@@ -136,6 +150,7 @@ TEST_CASE("a stream under capture is not waited for, and its capture goes on", "
   CHECK_THROWS_AS(stream.synchronize(), ps::capture_in_progress);
   CHECK_THROWS_AS(stream.is_complete(), ps::capture_in_progress);
   CHECK(stream.device().ordinal() == 0);
+  CHECK_THROWS_AS(ps::cuda_stream_ref{stream}.device(), ps::capture_in_progress);
   cudaGraph_t graph = nullptr;
   CHECK(cudaStreamEndCapture(stream.get(), &graph) == cudaSuccess);
   const auto owned = ps::detail::cuda_graph::from_native_handle(graph);

@@ -31,13 +31,18 @@ TEST_CASE("a GPU's node is what the driver says, else that of its place on the b
   {
     const clean_double does_not{{.host_numa_id = -1, .pci_bus_id = "0000:3B:00.0"}};
     CHECK(nearest_node(0, root) == 1);
-    fake_cuda::fail_call_of("cudaDeviceGetAttribute", 0, cudaErrorInvalidValue);
-    CHECK(nearest_node(0, root) == 1);  // a driver older than the question
-    fake_cuda::fail_call_of("cudaDeviceGetPCIBusId", 0, cudaErrorInvalidValue);
-    CHECK(nearest_node(0, root) == -1);
-    CHECK(cudaPeekAtLastError() == cudaSuccess);
-    fake_cuda::fail_call_of("cudaDeviceGetPCIBusId", 0, cudaErrorUnknown);
-    CHECK_THROWS_AS(nearest_node(0, root), ps::cuda_error);
+    // A driver older than the question, and one that can't answer.
+    for (const cudaError_t code : {cudaErrorInvalidValue, cudaErrorNotSupported}) {
+      fake_cuda::fail_call_of("cudaDeviceGetAttribute", 0, code);
+      CHECK(nearest_node(0, root) == 1);
+      fake_cuda::fail_call_of("cudaDeviceGetPCIBusId", 0, code);
+      CHECK(nearest_node(0, root) == -1);
+      CHECK(cudaPeekAtLastError() == cudaSuccess);
+    }
+    for (const char* call : {"cudaDeviceGetAttribute", "cudaDeviceGetPCIBusId"}) {
+      fake_cuda::fail_call_of(call, 0, cudaErrorIllegalAddress);
+      CHECK_THROWS_AS(nearest_node(0, root), ps::cuda_context_lost);
+    }
   }
   {
     const clean_double nowhere{{.pci_bus_id = "0000:AF:00.0"}};

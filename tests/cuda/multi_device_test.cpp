@@ -47,6 +47,23 @@ TEST_CASE("a thread may feed a device that is not current, and its current one s
   CHECK(fake_cuda::expect_clean());
 }
 
+TEST_CASE("a device is waited for by all its work, whichever device is current", "[cuda]") {
+  const clean_double until_the_end{{.policy = fake_cuda::policy::late, .devices = 2}};
+  const ps::cuda_device device{1};
+  const auto stream = device.make_stream();
+  bool ran = false;
+  {
+    const auto current = device.enter_scope();
+    fake_cuda::launch(stream.get(), [&ran] { ran = true; });
+  }
+  REQUIRE(cudaSetDevice(0) == cudaSuccess);
+  device.synchronize();
+  CHECK(ran);
+  int current = -1;
+  CHECK(cudaGetDevice(&current) == cudaSuccess);
+  CHECK(current == 0);
+}
+
 TEST_CASE("a stream of another device than the loader's is refused", "[cuda][fault:devices-8]") {
   const clean_double until_the_end{{.devices = 2}};
   const ps::cuda_stream stream = ps::cuda_device{0}.make_stream();

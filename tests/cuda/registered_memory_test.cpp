@@ -113,6 +113,23 @@ TEST_CASE("a refusal is out_of_memory and names what to raise, other errors keep
   CHECK(fake_cuda::calls_of("cudaHostUnregister") == 0);
 }
 
+TEST_CASE("a refusal of more than 256 GiB in one call advises to lock it in pieces", "[cuda]") {
+  const clean_start runtime;
+  constexpr std::size_t limit = std::size_t{256} << 30;
+  std::byte first{};  // the call is refused before it looks at the memory
+  const auto told = [&](std::size_t bytes) {
+    fake_cuda::fail_call_of("cudaHostRegister", 0, cudaErrorMemoryAllocation);
+    try {
+      ps::detail::cuda_register(0, &first, bytes, false);
+    } catch (const ps::out_of_memory& error) {
+      return std::string{error.what()};
+    }
+    return std::string{"was registered"};
+  };
+  CHECK(told(limit + 1).find("the unit of registered_memory") != std::string::npos);
+  CHECK(told(limit).find("ulimit -l") != std::string::npos);
+}
+
 TEST_CASE("pieces of a registration cover it once, and cut no page and no unit", "[cuda]") {
   std::size_t plans = 0;
   std::size_t cut = 0;

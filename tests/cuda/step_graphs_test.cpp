@@ -98,7 +98,7 @@ TEST_CASE_METHOD(a_stream_with_graphs,
   CHECK(step.runs == 18);
 }
 
-TEST_CASE("a replay is one launch on the caller's thread, besides the checks", "[cuda]") {
+TEST_CASE("a replay is one launch on the caller's thread, and a look for a capture", "[cuda]") {
   fake_cuda::reset();
   const ps::cuda_device device;
   const auto stream = device.make_stream();
@@ -107,7 +107,8 @@ TEST_CASE("a replay is one launch on the caller's thread, besides the checks", "
   graphs.launch(0, 1, stream, step);
   const auto before = fake_cuda::calls();
   for (int i = 0; i < 10; ++i) graphs.launch(0, 1, stream, step);
-  CHECK(fake_cuda::calls() - before == 10);
+  CHECK(fake_cuda::calls() - before == 20);
+  CHECK(fake_cuda::calls_of("cudaGraphLaunch") == 11);
   device.synchronize(ps::cuda_stream_ref{stream});
 }
 
@@ -144,21 +145,34 @@ TEST_CASE_METHOD(a_stream_with_graphs, "an exception of a step passes through an
 
 TEST_CASE_METHOD(a_stream_with_graphs, "a step that can't be captured is reported",
                  "[cuda][fault:devices-7]") {
-  const bool allocates = GENERATE(true, false);
+  const auto forbidden = GENERATE(0, 1, 2);
+  const bool is_relaxed = GENERATE(false, true);
+  void* memory = nullptr;
+  REQUIRE(cudaMalloc(&memory, 16) == cudaSuccess);
   const auto bad = [&](ps::cuda_stream_ref on) {
     fake_cuda::launch(on.get(), [] {});
-    void* data = nullptr;
-    static_cast<void>(allocates ? cudaMalloc(&data, 16) : cudaStreamSynchronize(on.get()));
+    void* more = nullptr;
+    static_cast<void>(forbidden == 0   ? cudaMalloc(&more, 16)
+                      : forbidden == 1 ? cudaFree(memory)
+                                       : cudaStreamSynchronize(on.get()));
   };
-  CHECK_THROWS_MATCHES(graphs.launch(0, 1, stream, bad), ps::capture_in_progress,
-                       Catch::Matchers::Predicate<ps::capture_in_progress>(
-                           [](const auto& error) {
-                             const std::string text = error.what();
-                             return text.find("step") != std::string::npos &&
-                                    text.find("allocated") != std::string::npos;
-                           },
-                           "says what a step must not do"));
-  require_unhurt(graphs, device, stream);
+  // On a thread of its own, as a thread that is made relaxed stays so.
+  std::thread{[&] {
+    if (is_relaxed) device.make_current();
+    CHECK_THROWS_MATCHES(graphs.launch(0, 1, stream, bad), ps::capture_in_progress,
+                         Catch::Matchers::Predicate<ps::capture_in_progress>(
+                             [](const auto& error) {
+                               const std::string text = error.what();
+                               return text.find("step") != std::string::npos &&
+                                      text.find("allocated") != std::string::npos;
+                             },
+                             "says what a step must not do"));
+    require_unhurt(graphs, device, stream);
+    auto mode = cudaStreamCaptureModeThreadLocal;
+    CHECK(cudaThreadExchangeStreamCaptureMode(&mode) == cudaSuccess);
+    CHECK(mode == (is_relaxed ? cudaStreamCaptureModeRelaxed : cudaStreamCaptureModeGlobal));
+  }}.join();
+  CHECK(cudaFree(memory) == cudaSuccess);
 }
 
 TEST_CASE_METHOD(a_stream_with_graphs, "a step that waits through the library is reported",
@@ -238,6 +252,8 @@ TEST_CASE("steps on the default stream are captured on another stream, and nothi
 TEST_CASE_METHOD(a_stream_with_graphs,
                  "a step may be launched while the program captures its stream", "[cuda]") {
   counted_step step;
+  const bool was_captured_before = GENERATE(false, true);
+  if (was_captured_before) graphs.launch(0, 1, stream, step);
   REQUIRE(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeRelaxed) == cudaSuccess);
   graphs.launch(0, 1, stream, step);
   cudaGraph_t whole = nullptr;
@@ -247,8 +263,15 @@ TEST_CASE_METHOD(a_stream_with_graphs,
   ready.launch(stream);
   ready.launch(stream);
   device.synchronize(ps::cuda_stream_ref{stream});
-  CHECK(step.calls == 1);
-  CHECK(step.runs == 2);
+  const int before = was_captured_before ? 1 : 0;
+  CHECK(step.calls == before + 1);
+  CHECK(step.runs == before + 2);
+  CHECK(graphs.size() == (was_captured_before ? 1 : 0));  // that of before
+  graphs.launch(0, 1, stream, step);
+  device.synchronize(ps::cuda_stream_ref{stream});
+  CHECK(step.calls == 2);
+  CHECK(step.runs == before + 3);
+  CHECK(graphs.size() == 1);
 }
 
 TEST_CASE_METHOD(a_stream_with_graphs, "a call that fails unseen within a step is reported",

@@ -248,6 +248,11 @@ cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* device) {
   if (call.now().how.driver_version < 12080) return call.done(cudaErrorCallRequiresNewerDriver);
   const auto of = call.stream(stream);
   if (of == nullptr) return call.done(cudaErrorInvalidResourceHandle);
+  if (of->captured_by != nullptr) {
+    of->captured_by->invalidated = true;
+    return call.done(cudaErrorStreamCaptureUnsupported);
+  }
+  if (call.forbidden_by_capture()) return call.done(cudaErrorStreamCaptureUnsupported);
   *device = of->device;
   return cudaSuccess;
 }

@@ -142,6 +142,10 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   const auto* what = find_object(call, call.now().execs, exec, "executable graph");
   const auto on = what == nullptr ? nullptr : call.stream(stream);
   if (on == nullptr) return call.done(cudaErrorInvalidValue);
+  if (on->captured_by != nullptr) {
+    on->captured_by->invalidated = true;
+    return call.done(cudaErrorStreamCaptureUnsupported);
+  }
   if (const auto why = call.refused_by_capture(*on); why != cudaSuccess) return call.done(why);
   for (const auto& next : what->operations) call.now().push(on, next);
   return cudaSuccess;

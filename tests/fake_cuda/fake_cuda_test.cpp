@@ -673,7 +673,7 @@ TEST_CASE("a capture notes work and runs none, its graph runs it each time", "[f
 }
 
 TEST_CASE("an operation that can't be captured invalidates the capture", "[fake_cuda]") {
-  fake_cuda::reset();
+  fake_cuda::reset({.driver_version = 13000});  // also with the headers of 12.4
   const handles all;
   cudaGraph_t graph = nullptr;
   void* data = nullptr;
@@ -702,6 +702,28 @@ TEST_CASE("an operation that can't be captured invalidates the capture", "[fake_
       std::thread{[&] { CHECK(call() == cudaErrorStreamCaptureUnsupported); }}.join();
       CHECK(cudaStreamEndCapture(all.one, &graph) == cudaErrorStreamCaptureInvalidated);
     }
+  }
+  SECTION("the question which device a stream is of") {
+    int device = -1;
+    CHECK(cudaStreamBeginCapture(all.one, cudaStreamCaptureModeRelaxed) == cudaSuccess);
+    CHECK(cudaStreamGetDevice(all.one, &device) == cudaErrorStreamCaptureUnsupported);
+    CHECK(cudaStreamEndCapture(all.one, &graph) == cudaErrorStreamCaptureInvalidated);
+    CHECK(cudaStreamBeginCapture(all.one, cudaStreamCaptureModeGlobal) == cudaSuccess);
+    std::thread{[&] {
+      CHECK(cudaStreamGetDevice(all.two, &device) == cudaErrorStreamCaptureUnsupported);
+    }}.join();
+    CHECK(cudaStreamEndCapture(all.one, &graph) == cudaErrorStreamCaptureInvalidated);
+  }
+  SECTION("the launch of a graph, in any mode") {
+    cudaGraphExec_t exec = nullptr;
+    CHECK(cudaStreamBeginCapture(all.one, cudaStreamCaptureModeRelaxed) == cudaSuccess);
+    CHECK(cudaStreamEndCapture(all.one, &graph) == cudaSuccess);
+    CHECK(cudaGraphInstantiateWithFlags(&exec, graph, 0) == cudaSuccess);
+    CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+    CHECK(cudaStreamBeginCapture(all.one, cudaStreamCaptureModeRelaxed) == cudaSuccess);
+    CHECK(cudaGraphLaunch(exec, all.one) == cudaErrorStreamCaptureUnsupported);
+    CHECK(cudaStreamEndCapture(all.one, &graph) == cudaErrorStreamCaptureInvalidated);
+    CHECK(cudaGraphExecDestroy(exec) == cudaSuccess);
   }
   SECTION("but on the capturing one it may make events and end them") {
     cudaEvent_t event = nullptr;

@@ -157,13 +157,15 @@ class cuda_device {
 
   /// As `stream.synchronize()`; the default stream is that of this device.
   void synchronize(stream_ref stream) const {
-    const detail::stream_scope current{ordinal_, stream.get()};
+    const detail::wait_scope current{ordinal_, stream.get()};
     stream.synchronize();
   }
 
-  /// Blocks until all work of this device is done, of whatever stream.
+  /// Blocks until all work of this device is done, of whatever stream, even if an error of the
+  /// program is pending. Invalidates captures. Throws what `cuda_error` and its children say.
   void synchronize() const {
-    const detail::scoped_context context{ordinal_};
+    detail::context_push current;
+    current.make_current_to_wait(ordinal_);
     const detail::scoped_relaxed_capture relaxed;
     detail::cuda_wait("cudaDeviceSynchronize", [] { return cudaDeviceSynchronize(); });
   }
@@ -352,9 +354,10 @@ static_assert(device<cuda_device>);
 
 inline cuda_device cuda_stream_ref::device() const {
   const detail::stream_scope current{handle_};
+  detail::require_not_captured(handle_);
   return cuda_device{detail::ordinal_of(handle_)};
 }
-inline cuda_device cuda_stream::device() const { return cuda_stream_ref{*this}.device(); }
+inline cuda_device cuda_stream::device() const { return cuda_device{ordinal()}; }
 
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

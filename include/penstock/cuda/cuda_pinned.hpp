@@ -208,6 +208,10 @@ struct registration_plan {
 /// GB.
 inline constexpr std::size_t largest_registration = std::size_t{1} << 30;
 
+/// Above this size a registration may be refused for its size alone, with the code for a lack of
+/// memory.
+inline constexpr std::size_t doubtful_registration = std::size_t{256} << 30;
+
 /// The plan for `bytes` bytes at `address` of which copies read at most `unit` bytes at multiples
 /// of `unit`. A page can be registered only once, so boundaries are page boundaries too. A single
 /// piece if there are none, and for a unit of 0.
@@ -424,6 +428,14 @@ inline void cuda_register(int ordinal, void* data, std::size_t bytes, bool read_
                                          "read it into pinned slots instead");
     case cudaErrorMemoryAllocation:
     case cudaErrorOperatingSystem:
+      if (plan.bytes(which - 1) > doubtful_registration) {
+        throw out_of_memory(
+            "pinned", bytes,
+            std::string{"cudaHostRegister gave "} + cudaGetErrorName(code) +
+                " for more than 256 GiB in one call: say what one copy takes (the "
+                "unit of registered_memory), so that it is locked in pieces, or raise the "
+                "limits on locked memory (ulimit -l)");
+      }
       throw out_of_memory("pinned", bytes,
                           std::string{"cudaHostRegister gave "} + cudaGetErrorName(code) +
                               ": raise the limits on locked memory (ulimit -l) and on the "

@@ -37,7 +37,8 @@ class cuda_stream_ref {
   /// The native handle.
   [[nodiscard]] cudaStream_t get() const noexcept { return handle_; }
   /// The stream's device; that of the calling thread for a default stream. Needs `cuda_device.hpp`.
-  /// Throws what `cuda_error` and its children say.
+  /// Throws what `cuda_error` and its children say, and `capture_in_progress` if the stream is
+  /// being captured; the capture stays valid.
   [[nodiscard]] cuda_device device() const;
 
   /// Blocks until all work queued on the stream is done. Throws `cuda_context_lost` if a kernel has
@@ -96,7 +97,8 @@ class cuda_stream : public detail::unique_handle<detail::stream_handle> {
   static cuda_stream from_native_handle(int) = delete;
   static cuda_stream from_native_handle(std::nullptr_t) = delete;
 
-  /// The GPU that the stream belongs to.
+  /// The GPU that the stream belongs to: for an adopted handle the one that was current then. Also
+  /// while the stream is being captured.
   [[nodiscard]] cuda_device device() const;
   /// `cuda_stream_ref::synchronize`: waits for all work on the stream.
   void synchronize() const { cuda_stream_ref{*this}.synchronize(); }

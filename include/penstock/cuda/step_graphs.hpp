@@ -122,10 +122,12 @@ class step_graphs {
   explicit step_graphs(const cuda_device& device) : device_(device) {}
 
   /// Runs `step` on the batch in `stream`, by replay if it was captured before. Blocks only the
-  /// first time. Throws what the step throws, `capture_in_progress` if the step does something that
-  /// can't be captured, and `std::logic_error` if it queued no work on its stream, or if the
-  /// batch's address differs from the captured one (another feed). After an exception nothing is
-  /// kept or left in the last-error slot.
+  /// first time. If the program is capturing `stream`, calls the step to queue its work in that
+  /// capture, and keeps nothing: a graph can't be launched there. Throws what the step throws,
+  /// `capture_in_progress` if the step does something that can't be captured, and
+  /// `std::logic_error` if it queued no work on its stream, or if the batch's address differs from
+  /// the captured one (another feed). After an exception nothing is kept or left in the last-error
+  /// slot.
   template <class Batch, class Step>
     requires requires(const Batch& batch) {
       { batch.data() } -> std::convertible_to<const void*>;
@@ -160,6 +162,11 @@ class step_graphs {
   template <class Step>
   void launch_at(const void* address, std::size_t slot, std::size_t size, cuda_stream_ref stream,
                  Step& step) {
+    if (is_captured(stream)) {
+      const detail::scoped_device current{device_.ordinal()};
+      step(stream);
+      return;
+    }
     for (const entry& known : entries_) {
       if (known.slot != slot || known.size != size) continue;
       if (known.address != address) {
@@ -178,20 +185,27 @@ class step_graphs {
     entries_.push_back({slot, size, address, std::move(made)});
   }
 
-  /// The capturing stream for `stream`: itself, unless it is the default stream or is already being
-  /// captured.
-  [[nodiscard]] cuda_stream_ref capturing_for(cuda_stream_ref stream) {
-#ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
-    const bool is_legacy = stream.get() == cudaStreamLegacy;
-#else
-    const bool is_legacy = stream.get() == cudaStreamLegacy || stream.get() == nullptr;
+  /// Whether a handle means the legacy default stream, which can't be captured.
+  [[nodiscard]] static bool is_legacy(cuda_stream_ref stream) noexcept {
+#ifndef CUDA_API_PER_THREAD_DEFAULT_STREAM
+    if (stream.get() == nullptr) return true;
 #endif
-    if (!is_legacy) {
-      cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-      detail::cuda_call("cudaStreamIsCapturing",
-                        [&] { return cudaStreamIsCapturing(stream.get(), &status); });
-      if (status == cudaStreamCaptureStatusNone) return stream;
-    }
+    return stream.get() == cudaStreamLegacy;
+  }
+
+  /// Whether the program is capturing the stream. Throws what `cuda_error` and its children say.
+  [[nodiscard]] bool is_captured(cuda_stream_ref stream) const {
+    if (is_legacy(stream)) return false;
+    const detail::stream_scope current{device_.ordinal(), stream.get()};
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    detail::cuda_call("cudaStreamIsCapturing",
+                      [&] { return cudaStreamIsCapturing(stream.get(), &status); });
+    return status != cudaStreamCaptureStatusNone;
+  }
+
+  /// The capturing stream for `stream`: itself, unless it is the legacy default stream.
+  [[nodiscard]] cuda_stream_ref capturing_for(cuda_stream_ref stream) {
+    if (!is_legacy(stream)) return stream;
     if (!apart_) {
       // Not cudaStreamNonBlocking, so that CUDA refuses work for the default stream during the
       // capture instead of running it just once.
@@ -206,6 +220,7 @@ class step_graphs {
 
   template <class Step>
   [[nodiscard]] static detail::cuda_graph captured(cuda_stream_ref on, Step& step) {
+    const detail::scoped_strict_capture strict;
     detail::cuda_call("cudaStreamBeginCapture", [&] {
       return cudaStreamBeginCapture(on.get(), cudaStreamCaptureModeThreadLocal);
     });

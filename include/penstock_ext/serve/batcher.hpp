@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <concepts>
 #include <cstddef>
@@ -21,6 +22,7 @@
 #include <penstock/core/record.hpp>
 #include <penstock/device/cpu_device.hpp>
 #include <penstock/device/device.hpp>
+#include <penstock/device/support/settle.hpp>
 #include <penstock/memory/support/last_owner.hpp>
 #include <penstock/memory/support/slab.hpp>
 #include <penstock/threads/support/deadline.hpp>
@@ -56,12 +58,8 @@ class request_memory {
   request_memory(request_memory&&) = delete;
   /// Frees the memory after the last copy out of it.
   ~request_memory() {
-    for (const auto& end : drained_) {
-      try {
-        device_.synchronize(end);
-      } catch (...) {  // NOLINT: a device in error runs no copies any more
-      }
-    }
+    for (const auto& end : drained_) settle(device_, end);
+    if (has_lost_.load(std::memory_order_acquire)) settle_everything(device_);
   }
 
   [[nodiscard]] const Device& device() const noexcept { return device_; }
@@ -90,18 +88,18 @@ class request_memory {
     }(std::make_index_sequence<Record::size>{});
   }
 
-  /// Records an event after a copy out of the slot on `stream`. Throws what the device throws,
-  /// after waiting for the stream.
+  /// Records an event after a copy out of the slot on `stream`. Throws what the device throws.
   void mark_copy(std::uint32_t slot, stream_ref stream) {
-    try {
-      device_.record(drained_[slot], stream);
-    } catch (...) {
-      try {
-        device_.synchronize(stream);
-      } catch (...) {  // NOLINT: as above
-      }
-      throw;
-    }
+    require_still_usable(device_, stream);  // a record that is captured tells no thread anything
+    device_.record(drained_[slot], stream);
+  }
+  /// Waits for the copies on `stream`, whose end was not recorded. Returns whether that succeeded:
+  /// otherwise nothing tells when they end, and the memory waits for all work of the device before
+  /// it goes.
+  [[nodiscard]] bool settle_copies(stream_ref stream) noexcept {
+    if (settle(device_, stream)) return true;
+    has_lost_.store(true, std::memory_order_release);
+    return false;
   }
   /// Whether the last copy out of the slot is complete.
   [[nodiscard]] bool is_drained(std::uint32_t slot) const {
@@ -120,6 +118,7 @@ class request_memory {
   batch_layout<Record> layout_;
   slab<Device> memory_;
   std::vector<typename Device::event_type> drained_;
+  std::atomic<bool> has_lost_{false};  // a slot that copies may still read
 };
 
 }  // namespace detail
@@ -172,18 +171,14 @@ class request_batch
   }
 
   /// Returns the slot once `stream` has done the work queued so far, for a copy out of the slot
-  /// that is in flight. Leaves the lease empty. Throws what the device throws.
+  /// that is in flight. Leaves the lease empty. Throws what the device throws, as where `stream` is
+  /// being captured; the slot is returned then too, after a wait for the stream. Where the device
+  /// refuses that as well, the slot is lost.
   void release_after(typename Device::stream_ref stream) {
     base::use();
     guard_.end();
     const auto board = std::move(slots_);
-    try {
-      board->memory().mark_copy(slot_, stream);
-    } catch (...) {
-      board->give_back(slot_, false);
-      throw;
-    }
-    board->give_back(slot_, true);
+    board->give_back_after(slot_, stream);
   }
 
  private:
@@ -210,7 +205,11 @@ class request_batch
 /// order of the samples. This is the order of submission, except that the last request takes the
 /// place of one whose write has thrown.
 ///
-/// `submit` waits while no slot is free. Each request is either handed to a consumer once, or its
+/// `submit` waits while no slot is free. A slot is lost, and never used again, if the device
+/// refuses to record the end of the copy out of it and to wait for that copy, which may still read
+/// it. So end no lease while its stream is being captured.
+///
+/// Each request is either handed to a consumer once, or its
 /// tag is returned through `batcher_options::on_unserved`: after `abandon`, or if the feed ended
 /// before its consumer got the batch. Requests that an ended feed has not taken remain for the next
 /// one.
@@ -250,13 +249,14 @@ class batcher {
   ~batcher() { board_->close(true); }
 
   /// Submits a request: waits for a place, then calls `write(sample<Record>)` on this thread. If
-  /// `write` throws, the exception propagates and there is no request. Throws `batcher_closed`,
-  /// also from calls that are waiting, and what the device throws.
+  /// `write` throws, the exception propagates and there is no request. Throws `batcher_closed`, and
+  /// `leases_exhausted` if all slots are lost, both also from calls that are waiting, and what the
+  /// device throws.
   template <std::invocable<sample<Record>> Write>
   void submit(std::uint64_t tag, Write&& write) {
     write_to(*board_->reserve(tag, (detail::deadline::max)()), std::forward<Write>(write));
   }
-  /// As `submit`, without waiting; false if there is no place.
+  /// As `submit`, without waiting; false if there is no place now.
   template <std::invocable<sample<Record>> Write>
   [[nodiscard]] bool try_submit(std::uint64_t tag, Write&& write) {
     return write_if(board_->reserve(tag, detail::deadline{}), std::forward<Write>(write));

@@ -177,6 +177,56 @@ TEST_CASE("a slot whose copy failed takes requests again", "[serve]") {
   CHECK(requests.try_submit(2, written(2)));
 }
 
+TEST_CASE("a slot whose copy can't be waited for is never written again", "[serve]") {
+  const gated_device device;
+  auto stream = device.make_stream();
+  gated_batcher requests{device, {.most = 1, .depth = 2}};
+  const auto lose_one = [&](std::uint64_t tag) {
+    requests.submit(tag, written(tag));
+    auto batch = requests.next();
+    const std::byte* const slot = batch.data();
+    device.fail_record(0);
+    device.fail_stream_synchronize(0);
+    CHECK_THROWS_AS(batch.release_after(stream), device_fault);
+    return slot;
+  };
+  const std::byte* const lost = lose_one(1);
+  for (std::uint64_t tag = 2; tag < 6; ++tag) {
+    requests.submit(tag, written(tag));
+    const auto batch = requests.next();
+    CHECK(batch.data() != lost);
+    CHECK(is_as_tagged(batch));
+    CHECK_FALSE(requests.try_submit(tag, written(tag)));  // there is no other slot
+  }
+  lose_one(6);
+  CHECK_THROWS_AS(requests.submit(7, written(7)), ps::leases_exhausted);
+  CHECK_THROWS_AS(requests.try_submit(7, written(7)), ps::leases_exhausted);
+  requests.close();
+  CHECK_THROWS_AS(requests.submit(7, written(7)), ps::batcher_closed);
+  CHECK_FALSE(requests.next());
+}
+
+TEST_CASE("a submitter that waits for a place learns that the last slot is lost", "[serve]") {
+  const gated_device device;
+  auto stream = device.make_stream();
+  gated_batcher requests{device, {.most = 1, .depth = 1}};
+  requests.submit(1, written(1));
+  auto batch = requests.next();
+  std::atomic<bool> was_told{false};
+  std::thread patient{[&] {
+    try {
+      requests.submit(2, written(2));
+    } catch (const ps::leases_exhausted&) {
+      was_told = true;
+    }
+  }};
+  device.fail_record(0);
+  device.fail_stream_synchronize(0);
+  CHECK_THROWS_AS(batch.release_after(stream), device_fault);
+  patient.join();
+  CHECK(was_told);
+}
+
 TEST_CASE("requests wait for the copy out of their slot, and one that has a limit gives up",
           "[serve]") {
   const gated_device device;

@@ -101,6 +101,28 @@ class scoped_relaxed_capture {
   bool changed_ = false;
 };
 
+/// Makes the calling thread strict in a scope that captures: calls that a capture forbids are
+/// refused, even if the thread is permanently relaxed. Afterwards the mode is as before. Throws
+/// what `cuda_error` and its children say.
+class scoped_strict_capture {
+ public:
+  scoped_strict_capture() {
+    cuda_call("cudaThreadExchangeStreamCaptureMode",
+              [&] { return cudaThreadExchangeStreamCaptureMode(&mode_); });
+    is_relaxed_for_good() = false;
+  }
+  scoped_strict_capture(scoped_strict_capture&&) = delete;
+  ~scoped_strict_capture() {
+    const bool is_restored =
+        cuda_try([&] { return cudaThreadExchangeStreamCaptureMode(&mode_); }) == cudaSuccess;
+    is_relaxed_for_good() = was_relaxed_ && is_restored;
+  }
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeThreadLocal;
+  bool was_relaxed_ = is_relaxed_for_good();
+};
+
 /// The functions of the CUDA driver that make a context current, looked up by name, since a program
 /// links only the runtime. The types are those of `cuda.h`, except for the result, an enumeration
 /// with the values of `cudaError_t`.
@@ -169,6 +191,11 @@ class context_push {
   /// `cuda_error` or a derived type.
   void make_current(int ordinal) {
     require_nothing_pending("cuCtxGetDevice");
+    make_current_to_wait(ordinal);
+  }
+
+  /// As `make_current`, for a call that waits: even if an error of the program is pending.
+  void make_current_to_wait(int ordinal) {
     const cuda_driver& driver = cuda_driver::get();
     const int device = handle_of(driver, ordinal);
     int current = 0;
@@ -311,22 +338,25 @@ class scoped_context {
 }
 
 /// The host's NUMA node next to the device `ordinal`; -1 if there is none, or neither the driver
-/// nor the system knows it. `root` is "/sys", except in tests.
+/// nor the system knows it. A driver that can't answer does not know it: only an error that
+/// persists is thrown. `root` is "/sys", except in tests.
 [[nodiscard]] inline int nearest_node(int ordinal, const std::string& root = "/sys") {
   require_nothing_pending("cudaDeviceGetAttribute");
+  const auto knows = [](const cuda_site& site, const auto& call) {
+    const cudaError_t code = cuda_try(call);
+    if (is_sticky(code)) throw_cuda_error(code, site);
+    return code == cudaSuccess;
+  };
   int node = -1;
-  cudaError_t code =
-      cuda_try([&] { return cudaDeviceGetAttribute(&node, cudaDevAttrHostNumaId, ordinal); });
-  // A driver that does not know the attribute returns "invalid value".
-  if (code != cudaSuccess && code != cudaErrorInvalidValue)
-    throw_cuda_error(code, "cudaDeviceGetAttribute");
-  if (code == cudaSuccess && node >= 0) return node;
+  const bool is_told = knows("cudaDeviceGetAttribute", [&] {
+    return cudaDeviceGetAttribute(&node, cudaDevAttrHostNumaId, ordinal);
+  });
+  if (is_told && node >= 0) return node;
   std::array<char, 32> id{};
-  code = cuda_try(
-      [&] { return cudaDeviceGetPCIBusId(id.data(), static_cast<int>(id.size()) - 1, ordinal); });
-  if (code == cudaErrorInvalidValue) return -1;
-  if (code != cudaSuccess) throw_cuda_error(code, "cudaDeviceGetPCIBusId");
-  return node_of_pci_device(root, id.data());
+  const bool has_id = knows("cudaDeviceGetPCIBusId", [&] {
+    return cudaDeviceGetPCIBusId(id.data(), static_cast<int>(id.size()) - 1, ordinal);
+  });
+  return has_id ? node_of_pci_device(root, id.data()) : -1;
 }
 
 /// Whether a handle means the per-thread default stream.
@@ -363,6 +393,22 @@ class stream_scope {
   context_push pushed_;
 };
 
+/// The scope of a wait for a stream of the device `ordinal`, as `stream_scope`. It is entered even
+/// if an error of the program is pending.
+class wait_scope {
+ public:
+  wait_scope(int ordinal, cudaStream_t stream) {
+    if (is_default(stream)) {
+      pushed_.make_current_to_wait(ordinal);
+    } else {
+      pushed_.require_one(ordinal);
+    }
+  }
+
+ private:
+  context_push pushed_;
+};
+
 /// Throws `capture_in_progress` if the stream is being captured.
 inline void require_not_captured(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
@@ -373,12 +419,13 @@ inline void require_not_captured(cudaStream_t stream) {
   }
 }
 
-/// The ordinal of a stream's device; call it in a `stream_scope` of the stream. Throws `cuda_error`
-/// or a derived type.
+/// The ordinal of the device of a stream that is not being captured; call it in a `stream_scope` of
+/// the stream. Throws `cuda_error` or a derived type.
 [[nodiscard]] inline int ordinal_of(cudaStream_t stream) {
   int ordinal = 0;
 #if CUDART_VERSION >= 12080
   require_nothing_pending("cudaStreamGetDevice");
+  const scoped_relaxed_capture relaxed;
   const cudaError_t told = cuda_try([&] { return cudaStreamGetDevice(stream, &ordinal); });
   if (told == cudaSuccess) return ordinal;
   // The driver may be older than the toolkit (minor version compatibility).

@@ -13,6 +13,8 @@
 #include <vector>
 
 #include <penstock/core/batch_info.hpp>
+#include <penstock/core/error.hpp>
+#include <penstock/core/support/joined.hpp>
 #include <penstock/core/version.hpp>
 #include <penstock/threads/support/deadline.hpp>
 #include <penstock_ext/serve/detail/consumer_signal.hpp>
@@ -121,7 +123,7 @@ class request_slot {
 /// Manages the slots of a `batcher`: which threads may use which slot, and when.
 ///
 /// A slot is free, open (accepts requests), sealed (accepts no more; some are still being written),
-/// ready, or out, and free again after the copy out of it. At most one is open.
+/// ready, or out, and free again after the copy out of it, or lost. At most one is open.
 ///
 /// One mutex guards everything. It is not held while a request is written, holes are filled, a copy
 /// is waited for, or user code runs. No wake-up is lost: conditions are checked and changed under
@@ -156,11 +158,12 @@ class request_board {
   [[nodiscard]] const auto& layout() const noexcept { return memory_.layout(); }
 
   /// Waits for a place for a request; `std::nullopt` if there is none by `end`. Throws
-  /// `batcher_closed`, and what the device throws.
+  /// `batcher_closed`, `leases_exhausted` if all slots are lost, and what the device throws.
   [[nodiscard]] std::optional<place> reserve(std::uint64_t tag, deadline end) {
     std::unique_lock lock{mutex_};
     for (;;) {
       if (is_closed_) throw batcher_closed("batcher: it is closed, and takes no request any more");
+      if (lost_ == slots_.size()) throw_slots_lost();
       if (!open_) open(free_.take(memory_));
       if (open_) return take_place(lock, tag);
       if (end == forever && free_.is_empty()) {
@@ -210,6 +213,18 @@ class request_board {
     const std::lock_guard lock{mutex_};
     if (!behind_copy) memory_.renew(number);
     add_free(number, behind_copy);
+  }
+  /// Returns a batch that was out: its slot is free once `stream` gets here. Throws what the device
+  /// throws; the slot is returned then too, after a wait for the stream, or else it is lost.
+  template <class Stream>
+  void give_back_after(std::uint32_t number, const Stream& stream) {
+    try {
+      memory_.mark_copy(number, stream);
+    } catch (...) {
+      memory_.settle_copies(stream) ? give_back(number, false) : lose_slot();
+      throw;
+    }
+    give_back(number, true);
   }
   /// Reports that a batch with these tags, which was handed out, has reached no consumer.
   void take_back(std::span<const std::uint64_t> tags) noexcept {
@@ -322,6 +337,18 @@ class request_board {
     free_.give(number, behind_copy);
     room_.notify_all();
   }
+  /// A slot that was out is never used again.
+  void lose_slot() noexcept {
+    const std::lock_guard lock{mutex_};
+    ++lost_;
+    room_.notify_all();  // if it was the last one, threads wait in vain
+  }
+  [[noreturn, gnu::cold]] void throw_slots_lost() const {
+    throw leases_exhausted(
+        joined({"batcher: all ", lost_, " slots are lost: the device refused to say when the ",
+                "copies out of them end. End no lease while its stream is being captured; make ",
+                "the batcher anew"}));
+  }
   bool has_ended() const noexcept { return is_closed_ && !open_ && busy_ == 0 && ready_.empty(); }
 
   Memory memory_;
@@ -334,6 +361,7 @@ class request_board {
   std::vector<std::uint32_t> ready_;  // in order of completion
   std::optional<std::uint32_t> open_;
   std::size_t busy_ = 0;  // sealed slots that are not ready yet
+  std::size_t lost_ = 0;  // slots that are never used again
   bool is_closed_ = false;
   bool is_abandoned_ = false;
   batcher_stats stats_;
