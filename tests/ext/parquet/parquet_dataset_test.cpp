@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock_ext/table/parquet/parquet_dataset.hpp>
 
+#include <arrow/memory_pool.h>
 #include <arrow/util/compression.h>
 #include <parquet/properties.h>
 
@@ -100,6 +101,53 @@ TEST_CASE("row groups beyond the cache's bytes are decoded again",
       [&] { ps::parquet_dataset<point>{path, {.cache_bytes = 4 * 44 - 1}}; });
   CHECK(problem.option() == "cache_bytes");
   CHECK(test::has(problem.what(), "176"));
+}
+
+TEST_CASE("of a struct only the members that are fields are held",
+          "[parquet][promise:race-free-10]") {
+  const test::temp_dir dir;
+  constexpr std::size_t rows = 8;
+  constexpr std::int64_t length = 1 << 18;
+  std::vector<std::string> texts;
+  for (std::size_t i = 0; i < rows; ++i) {
+    texts.emplace_back(length, static_cast<char>('a' + static_cast<char>(i)));
+  }
+  const std::string path =
+      written(dir.path("a.parquet"),
+              test::structs(
+                  "", {test::structs("image", {test::strings("bytes", "z", texts),
+                                               test::numbers("width", "i", counted<int>(rows))})}),
+              2);
+  using width = ps::record<ps::field<"image.width", std::int32_t>>;
+  const ps::parquet_dataset<width> data{path};
+  const auto before = ::arrow::default_memory_pool()->bytes_allocated();
+  CHECK(test::values<"image.width">(read_batch(data, {7, 5, 3, 1})) ==
+        std::vector<std::int32_t>{7, 5, 3, 1});
+  CHECK(data.held_bytes() == rows * sizeof(std::int32_t));
+  CHECK(::arrow::default_memory_pool()->bytes_allocated() - before < length);
+}
+
+TEST_CASE("fields may have one column of a Parquet file", "[parquet]") {
+  const test::temp_dir dir;
+  const std::string path = written(
+      dir.path("a.parquet"),
+      test::structs("", {test::numbers("y", "f", counted<float>(9, 20)),
+                         test::numbers("x", "f", counted<float>(9)),
+                         test::fixed_lists("z", 2, test::numbers("", "f", counted<float>(18)))}),
+      4);
+  using three = ps::record<ps::field<"a", float>, ps::field<"b", float>, ps::field<"c", float>>;
+  const ps::parquet_dataset<three> data{path, {.table = {.columns = {"x", "y", "x"}}}};
+  auto batch = read_batch(data, {8, 2});
+  CHECK(test::values<"a">(batch) == std::vector{8.0F, 2.0F});
+  CHECK(test::values<"b">(batch) == std::vector{28.0F, 22.0F});
+  CHECK(test::values<"c">(batch) == std::vector{8.0F, 2.0F});
+  using lists =
+      ps::record<ps::field<"a", float, 2>, ps::field<"b", float>, ps::field<"c", float, 2>>;
+  const ps::parquet_dataset<lists> nested{path, {.table = {.columns = {"z", "y", "z"}}}};
+  auto pairs = read_batch(nested, {8});
+  CHECK(test::values<"a">(pairs) == std::vector{16.0F, 17.0F});
+  CHECK(test::values<"b">(pairs) == std::vector{28.0F});
+  CHECK(test::values<"c">(pairs) == std::vector{16.0F, 17.0F});
 }
 
 TEST_CASE("lists of a Parquet file have one length, or say where not",

@@ -188,14 +188,14 @@ TEST_CASE("pages of a Parquet file are compared with their sums, where that is a
                                ->enable_page_checksum()
                                ->build();
     const std::string path = written(dir.path("a.parquet"), table, 200, with_sums);
-    const auto last = [&](std::size_t column) {
-      return ps::detail::parquet_file{path}.chunks(1, {column}).at(0);
+    const auto last = [&](int leaf) {
+      return ps::detail::parquet_file{path}.chunks(1, {leaf}).at(0);
     };
     const auto wrong = [](const auto& values) {
       return values != std::vector<std::int64_t>{200, 251, 399};
     };
     std::size_t unseen = 0;
-    for (const std::size_t column : {0U, 1U}) {
+    for (const int column : {0, 1}) {
       const auto chunk = last(column);
       for (std::uint64_t place = 0; place < 20; ++place) {
         // In the second half, after the page's header.

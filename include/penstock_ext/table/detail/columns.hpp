@@ -53,11 +53,14 @@ struct member_step {
   std::int64_t members = 0;  // of how many
 };
 
+/// The way to a column: from the table, through structs.
+using column_path = std::vector<member_step>;
+
 /// Where a column is in its table, and what its rows are made of.
 struct column_plan {
   std::string name = {};
-  std::string words = {};              // its type, for people
-  std::vector<member_step> path = {};  // the way to it: from the table, through structs
+  std::string words = {};  // its type, for people
+  column_path path = {};
   const ArrowSchema* node = nullptr;   // its type, at the end of that way
   std::vector<list_level> lists = {};  // the outermost first
   arrow_type element = {};
@@ -630,19 +633,21 @@ class table_columns {
     return all;
   }
 
-  /// The numbers of the table's columns that the fields are in, in the record's order.
-  [[nodiscard]] std::vector<std::size_t> columns() const {
-    std::vector<std::size_t> all;
-    for (const field_column& one : fields_) all.push_back(one.plan().path[0].child);
+  /// The ways to the columns of the fields, in the record's order.
+  [[nodiscard]] std::vector<column_path> paths() const {
+    std::vector<column_path> all;
+    for (const field_column& one : fields_) all.push_back(one.plan().path);
     return all;
   }
 
  private:
   void require_no_other(const ArrowSchema& table) const {
     std::string others;
-    const auto taken = columns();
     for (std::size_t i = 0; i < static_cast<std::size_t>(table.n_children); ++i) {
-      if (std::find(taken.begin(), taken.end(), i) != taken.end()) continue;
+      const bool is_taken = std::any_of(fields_.begin(), fields_.end(), [&](const auto& one) {
+        return one.plan().path[0].child == i;
+      });
+      if (is_taken) continue;
       const ArrowSchema& other = *table.children[i];
       others += (others.empty() ? "" : ", ") + arrow_name(other) + ": " + arrow_words(other);
     }

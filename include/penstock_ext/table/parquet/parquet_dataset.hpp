@@ -65,7 +65,7 @@ class parquet_dataset {
   explicit parquet_dataset(const std::vector<std::string>& paths,
                            const parquet_options& options = {})
       : shared_(std::make_shared<shared>(paths, options)), layout_(look_at(), 1) {
-    shared_->ahead.emplace(shared_->all, shared_->columns);
+    shared_->ahead.emplace(shared_->all, shared_->leaves);
     for (const detail::parquet_group& one : shared_->all.groups()) {
       std::uint64_t bytes = 0;
       const bool is_beyond = __builtin_mul_overflow(one.rows, layout_.sample_bytes(), &bytes);
@@ -139,7 +139,7 @@ class parquet_dataset {
 
     detail::parquet_groups all;
     parquet_options options;
-    std::vector<std::vector<std::size_t>> columns;  // of each file, those of the fields
+    std::vector<std::vector<int>> leaves;  // of each file, those of the fields
     std::vector<std::string> warnings;
     detail::group_cache<decoded_group> cache;
     std::optional<detail::parquet_ahead> ahead;
@@ -155,7 +155,7 @@ class parquet_dataset {
     const auto& files = shared_->all.files();
     for (const detail::parquet_file& file : files) {
       const auto columns = columns_of(file.schema(), file.path());
-      shared_->columns.push_back(columns.columns());
+      shared_->leaves.push_back(file.leaves(columns.paths()));
       for (auto& text : columns.warnings()) shared_->warnings.push_back(std::move(text));
     }
     auto columns = columns_of(files[0].schema(), files[0].path());
@@ -170,7 +170,7 @@ class parquet_dataset {
 
   [[nodiscard]] arrow_table table_of(std::size_t number) const {
     const detail::parquet_group& one = shared_->all.groups()[number];
-    return shared_->all.file_of(one).decode(one, shared_->columns[one.file]);
+    return shared_->all.file_of(one).decode(one, shared_->leaves[one.file]);
   }
 
   [[nodiscard]] decoded_group decode(std::size_t number) const {
