@@ -155,6 +155,24 @@ TEST_CASE("what an extended header says of all members holds until it is taken b
   CHECK(all[5].name == "i");
 }
 
+TEST_CASE("a member has 32 extended headers before it at most", "[blob][fault:files-4]") {
+  for (const char type : {'x', 'X', 'g', 'L', 'K'}) {
+    CAPTURE(type);
+    archive made;
+    for (std::size_t i = 0; i < 32; ++i) {
+      made.add("p", type == 'L' || type == 'K' ? "long" : "6 a=b\n", type);
+    }
+    const std::size_t last = made.bytes.size();
+    archive more = made;
+    CHECK(walk(made.add("1.jpg", "x").add("2.jpg", "y").ended()).size() == 2);
+    more.pax("comment", "one more", type == 'g' ? 'x' : 'g').add("1.jpg", "x");
+    const auto problem = walk_error<ps::file_corrupt>(more.ended());
+    CHECK(problem.offset() == last);
+    CHECK(problem.expected() == "at most 32 extended headers before a member");
+    CHECK(test::has(problem.found(), "more"));
+  }
+}
+
 TEST_CASE("sizes come in binary and by pax's headers", "[blob]") {
   archive made;
   std::string header = test::tar_header_of("binary", 0);
