@@ -280,7 +280,8 @@ class tar_walk {
 
   /// Goes to the next member; false at the end of the archive. Throws `file_truncated` where the
   /// file ends before the archive does, `file_corrupt` for a header that is none, and
-  /// `file_format_error` for what is no tar archive, has holes left out, or goes on after its end.
+  /// `file_format_error` for what is no tar archive, has holes left out, gives all members one path
+  /// by a global header, or goes on after its end.
   [[nodiscard]] bool next() {
     std::vector<std::string> said;  // by the extended headers of the member itself
     std::string long_name;
@@ -315,6 +316,10 @@ class tar_walk {
         }
         case 'g':
           read_records(all_after_, *stated);
+          if (all_after_.path) {
+            throw file_format_error(source_->path(), at, "a global header without a path",
+                                    "a path of all members after it: pack the files anew");
+          }
           continue;
         case 'L':
           long_name = text_of(*stated);
