@@ -462,7 +462,8 @@ class blob_plan {
 /// A column as the values of a field: by these rules, and no others.
 /// - Lists inside each other are the field's extents, one each, or one list is all of them.
 /// - Lists of variable length need one length in all rows; `dyn` takes that of the first row.
-/// - A fixed_size_binary is the bytes of the whole field, of any type, as the machine has them.
+/// - A fixed_size_binary is the bytes of the whole field, of any type but bool, as the machine has
+///   them.
 class field_column {
  public:
   /// Throws `missing_column`, `column_type_mismatch` and `column_shape_mismatch`. `where` is said
@@ -471,7 +472,9 @@ class field_column {
       : where_(where), wish_(std::move(wish)), plan_(find_column(table, where, wish_.column)) {
     open_lists(plan_, where_, expected());
     is_bytes_ = plan_.element.kind == arrow_kind::fixed_binary && plan_.lists.empty();
-    if (!is_bytes_ && !wish_.takes(plan_.element)) refuse_type(where_, plan_, expected());
+    // A bool has two values, and a byte any.
+    const bool fits = is_bytes_ ? wish_.element != "bool" : wish_.takes(plan_.element);
+    if (!fits) refuse_type(where_, plan_, expected());
     const std::size_t rank = wish_.extents.size();
     const bool is_flat = plan_.lists.size() == 1 && rank > 1;
     if (!is_bytes_ && !is_flat && plan_.lists.size() != rank) refuse_shape(plan_.words);
