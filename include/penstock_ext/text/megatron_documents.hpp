@@ -56,6 +56,10 @@ class megatron_index {
       throw file_format_error(path_, 17, "the code of the tokens' type, 1 to 8",
                               std::to_string(code));
     }
+    if (code == 6 || code == 7) {
+      throw file_format_error(path_, 17, "tokens that are integers",
+                              "code " + std::to_string(code) + ", of floats");
+    }
     token_bytes_ = sizes[code];
     sequences_ = number<8>(18);
     const std::uint64_t starts = number<8>(26);
@@ -188,7 +192,7 @@ class megatron_index {
 class megatron_documents {
  public:
   /// Opens `prefix`.idx and `prefix`.bin. Throws `file_unreadable`, `file_truncated`, and
-  /// `file_format_error` if the index is not of version 1 or has the wrong length.
+  /// `file_format_error` if the index is not of version 1, is of floats, or has the wrong length.
   explicit megatron_documents(std::string prefix)
       : prefix_(std::move(prefix)),
         index_file_(prefix_ + ".idx"),
