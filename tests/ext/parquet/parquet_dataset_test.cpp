@@ -170,8 +170,28 @@ TEST_CASE("lists of a Parquet file have one length, or say where not",
   CHECK(problem.found() == "4 in row 3");
   const ps::parquet_dataset<list> other{
       written(dir.path("c.parquet"), lists({0, 3, 6, 10, 14}), 2)};
-  CHECK(error_of<ps::column_shape_mismatch>([&] { read_batch(other, {2}); }).found() ==
-        "others in row group 1");
+  const auto others = error_of<ps::column_shape_mismatch>([&] { read_batch(other, {2}); });
+  CHECK(others.found() == "others in row group 1");
+  CHECK(others.column() == "x");
+}
+
+TEST_CASE("the first row that determines lengths may be in a later file",
+          "[parquet][fault:files-12]") {
+  const test::temp_dir dir;
+  using list = ps::record<ps::field<"x", std::uint8_t, ps::dyn>>;
+  const auto lists = [&](const std::vector<std::int32_t>& offsets) {
+    const auto bytes = test::numbers("", "C", counted<std::uint8_t>(14));
+    return test::structs("", {test::lists<std::int32_t>("x", offsets, bytes)});
+  };
+  const std::string none = written(dir.path("none.parquet"), lists({0}), 2);
+  const std::string right = written(dir.path("right.parquet"), lists({0, 3, 6}), 2);
+  const ps::parquet_dataset<list> data{{none, right}};
+  CHECK(test::values<"x">(read_batch(data, {1})) == std::vector<std::uint8_t>{3, 4, 5});
+  const std::string ragged = written(dir.path("ragged.parquet"), lists({0, 3, 7}), 2);
+  const auto problem =
+      error_of<ps::column_shape_mismatch>([&] { ps::parquet_dataset<list>{{none, ragged}}; });
+  CHECK(problem.where() == ragged);
+  CHECK(problem.found() == "4 in row 1");
 }
 
 TEST_CASE("columns of numbers are the same for any encoding, in one page or several", "[parquet]") {

@@ -627,6 +627,11 @@ class table_columns {
     return field.extents();
   }
 
+  /// The name of the column of field `index`.
+  [[nodiscard]] const std::string& column(std::size_t index) const noexcept {
+    return fields_[index].plan().name;
+  }
+
   /// What there is to say about columns that are slow to decode.
   [[nodiscard]] std::vector<std::string> warnings() const {
     std::vector<std::string> all;

@@ -163,7 +163,8 @@ class parquet_dataset {
       return detail::extents_of_columns<Record>(columns);
     }
     const arrow_table table = table_of(0);  // whose first row determines them
-    auto first = columns_of(table.schema(), files[0].path());
+    const auto& file = shared_->all.file_of(shared_->all.groups()[0]);
+    auto first = columns_of(table.schema(), file.path());
     (void)first.rows(table.batch(0), 0);
     return detail::extents_of_columns<Record>(first);
   }
@@ -182,11 +183,22 @@ class parquet_dataset {
       auto rows = columns.rows(made.table.batch(b), one.first_row + made.table.first_row(b));
       std::move(rows.begin(), rows.end(), std::back_inserter(made.rows));
     }
-    if (detail::extents_of_columns<Record>(columns) != layout_.extents()) {
-      throw column_shape_mismatch(path, {}, "lists of the lengths of the first row",
-                                  "others in row group " + std::to_string(one.number));
-    }
+    require_extents(columns, path, one.number);
     return made;
+  }
+
+  // Throws where the rows of row group `group` are no rows of the dataset.
+  void require_extents(detail::table_columns& columns, const std::string& path, int group) const {
+    const record_extents<Record> found = detail::extents_of_columns<Record>(columns);
+    [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+      const auto require = [&](std::size_t index, bool is_same) {
+        if (is_same) return;
+        throw column_shape_mismatch(path, columns.column(index),
+                                    "lists of the lengths of the first row",
+                                    "others in row group " + std::to_string(group));
+      };
+      (require(Is, found.template at<Is>() == extents().template at<Is>()), ...);
+    }(std::make_index_sequence<Record::size>{});
   }
 
   // Copies sample `i` and those after it that are in the same batch of a group whose first sample
