@@ -197,7 +197,10 @@ class parquet_file {
   /// Opens it and reads its footer; with `verify`, decoding compares pages with their sums.
   /// Throws `file_unreadable`, `file_changed`, and `file_corrupt` for what is no Parquet file.
   explicit parquet_file(std::string path, bool verify = false)
-      : path_(std::move(path)), file_(std::make_shared<shard_file>(path_)), verify_(verify) {
+      : path_(std::move(path)),
+        file_(std::make_shared<shard_file>(
+            path_, "all Parquet files stay open: raise the limit, ulimit -n")),
+        verify_(verify) {
     guarded("the footer of a Parquet file", [&] {
       metadata_ = parquet::ReadMetaData(std::make_shared<parquet_input>(file_));
       auto first = make_reader();
