@@ -385,8 +385,8 @@ class tar_shards {
                   {reinterpret_cast<const char*>(room.data()) + detail::tar_block, size});
   }
 
-  /// The path of the shard, and in it that of the sample's blob: "train-000.tar/n01440764/10.jpg".
-  /// Throws `index_error`.
+  /// The path of the shard, and in it that of the sample's blob, its extension in small letters:
+  /// "train-000.tar/n01440764/10.jpg". Throws `index_error`.
   [[nodiscard]] std::string key(std::uint64_t index) const {
     const place at = find(index);
     return at.shard->file.path() + '/' + name(at, wishes_.blob[at.sample->extension]);
