@@ -99,6 +99,11 @@ void read_as(const ps::arrow_table& table, const ps::table_options& options) {
       std::vector<std::byte> row(bytes);
       for (std::int64_t i = 0; i < table.batch(b).length; ++i) {
         rows.copy(static_cast<std::uint64_t>(i), row.data(), bytes);
+        if constexpr (std::is_same_v<typename Field::value_type, bool>) {
+          for (const std::byte one : row) {
+            fuzz::require(one <= std::byte{1}, "a bool is 0 or 1");
+          }
+        }
         rows.prefetch(static_cast<std::uint64_t>(i));
       }
     }

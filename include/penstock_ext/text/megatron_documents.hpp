@@ -5,9 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include <penstock/core/error.hpp>
@@ -56,6 +59,10 @@ class megatron_index {
       throw file_format_error(path_, 17, "the code of the tokens' type, 1 to 8",
                               std::to_string(code));
     }
+    if (code == 6 || code == 7) {
+      throw file_format_error(path_, 17, "tokens that are integers",
+                              "code " + std::to_string(code) + ", of floats");
+    }
     token_bytes_ = sizes[code];
     sequences_ = number<8>(18);
     const std::uint64_t starts = number<8>(26);
@@ -82,9 +89,9 @@ class megatron_index {
     std::uint64_t size = 0;   ///< bytes
   };
 
-  /// The location of document `index` in [0, documents()) in a .bin file of `total` bytes: all its
-  /// sequences, which must be contiguous. Throws `file_corrupt` if they are not, or exceed the
-  /// file.
+  /// The location of document `index` in [0, documents()) in a .bin file of `total` bytes, the same
+  /// in each call: all its sequences, which must be contiguous. Those of a document of many are
+  /// looked at once. Throws `file_corrupt` if they are not contiguous, or exceed the file.
   [[nodiscard]] place document(std::uint64_t index, std::uint64_t total) const {
     const std::uint64_t starts = arrays + 12 * sequences_;
     const std::uint64_t first = number<8>(starts + 8 * index);
@@ -92,6 +99,12 @@ class megatron_index {
     if (first > last || last > sequences_) {
       corrupt(starts + 8 * index, "the first sequence of a document, in order",
               std::to_string(first) + " before " + std::to_string(last));
+    }
+    const bool is_long = last - first >= many;
+    if (is_long) {
+      const std::lock_guard lock{long_->mutex};
+      const auto known = long_->places.find(index);
+      if (known != long_->places.end()) return known->second;
     }
     place found;
     for (std::uint64_t i = first; i < last; ++i) {
@@ -111,6 +124,10 @@ class megatron_index {
                 "a gap");
       }
       found.size += size;
+    }
+    if (is_long) {
+      const std::lock_guard lock{long_->mutex};
+      long_->places.emplace(index, found);
     }
     return found;
   }
@@ -142,6 +159,13 @@ class megatron_index {
  private:
   static constexpr std::uint64_t arrays = 34;
   static constexpr std::uint64_t nowhere = ~std::uint64_t{0};
+  static constexpr std::uint64_t many = 256;  // sequences, which take longer than to look it up
+
+  // Documents of `many` sequences or more, of which an index can have only few.
+  struct long_documents_found {
+    std::mutex mutex;
+    std::unordered_map<std::uint64_t, place> places;
+  };
 
   [[nodiscard]] std::uint64_t start_at(std::uint64_t index) const noexcept {
     return arrays + 12 * sequences_ + 8 * index;
@@ -170,6 +194,7 @@ class megatron_index {
   std::size_t token_bytes_ = 0;
   std::uint64_t sequences_ = 0;
   std::uint64_t documents_ = 0;
+  std::unique_ptr<long_documents_found> long_ = std::make_unique<long_documents_found>();
 };
 
 }  // namespace detail
@@ -188,7 +213,7 @@ class megatron_index {
 class megatron_documents {
  public:
   /// Opens `prefix`.idx and `prefix`.bin. Throws `file_unreadable`, `file_truncated`, and
-  /// `file_format_error` if the index is not of version 1 or has the wrong length.
+  /// `file_format_error` if the index is not of version 1, is of floats, or has the wrong length.
   explicit megatron_documents(std::string prefix)
       : prefix_(std::move(prefix)),
         index_file_(prefix_ + ".idx"),

@@ -279,8 +279,8 @@ class window_cache {
 /// in exactly one row. A document longer than a row is split into whole rows and a remainder that
 /// is packed like the others.
 ///
-/// Construction queries the length of each document and packs each window once, keeping 8 bytes per
-/// window. Reading packs a window again, with allocations, unless it is among the last
+/// Construction queries the length of each document and packs each window once, keeping 16 bytes
+/// per window. Reading packs a window again, with allocations, unless it is among the last
 /// `kept_windows`. So use `sequential`, or `block_shuffled` with blocks of `window_rows()`;
 /// documents are already shuffled. `shuffled` is correct, but packs a window for nearly every row.
 /// `fingerprint()` identifies the packing, so that a state of another packing is refused.
@@ -314,10 +314,12 @@ class packed_documents {
     }
     const std::uint64_t count = packer::windows(source.size(), options_.window);
     ends_.reserve(static_cast<std::size_t>(count));
+    hashes_.reserve(static_cast<std::size_t>(count));
     packer make{source, options_};
     for (std::uint64_t number = 0; number < count; ++number) {
       const detail::packed_window window = make.pack(number);
       ends_.push_back(size() + window.rows());
+      hashes_.push_back(window.documents_hash());
       tokens_ += window.tokens();
       if (ends_.back() > most_rows) {
         throw option_error("length", "the documents fill more than 2^62 rows: make them longer");
@@ -343,7 +345,8 @@ class packed_documents {
            static_cast<double>(size());
   }
 
-  /// A hash of the packing: of its options and the number of rows of each window.
+  /// A hash of the packing: of its options, and of the rows and the documents of each window, with
+  /// their indices and lengths.
   [[nodiscard]] std::uint64_t fingerprint() const noexcept {
     detail::word_hash hash;
     for (const std::uint64_t word :
@@ -353,6 +356,7 @@ class packed_documents {
       hash.add(word);
     }
     for (const std::uint64_t end : ends_) hash.add(end);
+    for (const std::uint64_t documents : hashes_) hash.add(documents);
     return hash.value();
   }
 
@@ -411,6 +415,12 @@ class packed_documents {
                                 ", found some that fill " + std::to_string(made.rows()) +
                                 ": keep them as they are while they are in use");
       }
+      if (made.documents_hash() != hashes_[at]) {
+        throw documents_changed(
+            "packed_documents: expected documents of the lengths that they had "
+            "when they were packed in window " +
+            std::to_string(number) + ", found others: keep them as they are while they are in use");
+      }
       return made;
     });
   }
@@ -418,7 +428,8 @@ class packed_documents {
   packing_options options_;
   record_extents<record_type> lengths_;
   std::unique_ptr<parts> parts_;
-  std::vector<std::uint64_t> ends_;  // end of each window, in rows
+  std::vector<std::uint64_t> ends_;    // end of each window, in rows
+  std::vector<std::uint64_t> hashes_;  // of each window's documents
   std::uint64_t tokens_ = 0;
 };
 

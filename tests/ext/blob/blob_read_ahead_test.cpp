@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// When threads are added. What is read ahead, and within which bytes: stored_blobs_test.cpp.
+// When threads are added, and what it costs to want a blob. What is read ahead, and within which
+// bytes: stored_blobs_test.cpp.
 #include <penstock_ext/blob/detail/ahead/blob_read_ahead.hpp>
 
 #include <atomic>
@@ -16,6 +17,7 @@
 
 #include "support/asleep.hpp"
 #include "support/catch.hpp"
+#include "support/counting_new.hpp"
 #include "support/threads.hpp"
 
 namespace ps = penstock;
@@ -66,7 +68,7 @@ struct played_reads {
 struct two_that_read {
   two_that_read(std::size_t most_threads, played_clock::rep milliseconds) {
     reads.milliseconds = milliseconds;
-    ahead = std::make_unique<read_ahead>(reads, 10 * 1000, most_threads);
+    ahead = std::make_unique<read_ahead>(reads, 10 * 2000, most_threads);
     for (std::uint64_t i = 0; i < 1000; ++i) ahead->want(i, 10);
     CHECK(reads.begins(2));
   }
@@ -115,4 +117,14 @@ TEST_CASE("a source that ends meanwhile adds no thread", "[blob][promise:bounded
   of.reads.let(2);
   end.join();
   CHECK(of.reads.begun == 2);
+}
+
+TEST_CASE("blobs that wait to be read are moved to new memory seldom", "[blob]") {
+  two_that_read of{2, 0};
+  const std::size_t before = test::allocations.load();
+  for (std::uint64_t i = 1000; i < 2000; ++i) of.ahead->want(i, 10);
+  // Each is in two tables of nodes, which grow now and then, as the list of those that wait.
+  const std::size_t allocations = test::allocations.load() - before;
+  CHECK(allocations >= 2 * 1000);
+  CHECK(allocations < 2 * 1000 + 20);
 }

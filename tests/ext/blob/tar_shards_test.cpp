@@ -440,3 +440,34 @@ TEST_CASE("a pattern stands for the paths of shards", "[blob]") {
   (void)error_of<ps::option_error>([] { (void)ps::shard_paths("{0..999}{0..1000}"); });
   (void)error_of<ps::option_error>([] { (void)ps::shard_paths("{0..999999999999999999}"); });
 }
+
+TEST_CASE("shards whose names agree up to the first dot have no index", "[blob][fault:files-5]") {
+  const shard_folder dir;
+  const auto one = [](const std::string& name) {
+    return archive{}.add(name + ".jpg", name).add(name + ".cls", "1").ended();
+  };
+  dir.add("d.0.tar", one("a"));
+  dir.add("d.1.tar", one("b"));
+  dir.add("e.tar", one("c"));
+  const std::vector<std::string> paths{dir.path("d.0.tar"), dir.path("d.1.tar"), dir.path("e.tar"),
+                                       dir.path("e.tar")};
+  for (const auto index : {ps::shard_index::keep, ps::shard_index::keep, ps::shard_index::use}) {
+    const ps::tar_shards shards{paths, {.index = index, .threads = 1}};
+    std::vector<std::string> texts;
+    ps::blob_buffer buffer;
+    for (std::uint64_t i = 0; i < shards.size(); ++i) {
+      const auto bytes = shards.bytes(i, buffer);
+      texts.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    }
+    CHECK(texts == std::vector<std::string>{"a", "b", "c", "c"});
+    REQUIRE(shards.index_problems().size() == 2);
+    for (const std::string& problem : shards.index_problems()) {
+      CHECK(test::has(problem, dir.path("d.idx") + ": not used: it would be the index of several"));
+    }
+    CHECK_FALSE(std::filesystem::exists(dir.path("d.idx")));
+    CHECK(std::filesystem::exists(dir.path("e.idx")));
+    if (index == ps::shard_index::use) CHECK(shards.listed_from_index() == 2);
+  }
+  const ps::tar_shards ignored{paths, {.index = ps::shard_index::ignore}};
+  CHECK(ignored.index_problems().empty());
+}

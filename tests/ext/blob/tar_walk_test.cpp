@@ -141,18 +141,52 @@ TEST_CASE("long names come by a prefix, by GNU's and by pax's headers", "[blob]"
 
 TEST_CASE("what an extended header says of all members holds until it is taken back", "[blob]") {
   archive made;
-  made.pax("comment", "nothing", 'g').add("a", "").pax("path", "b", 'g').add("c", "").add("d", "");
-  made.pax("path", "e").add("f", "").pax("path", "").add("h", "").pax("path", "", 'g').add("i", "");
+  made.pax("comment", "nothing", 'g').add("a", "").pax("size", "2", 'g');
+  made.raw(test::sealed(test::tar_header_of("b", 0))).raw("bb").add("c", "cc");
+  made.pax("size", "3").raw(test::sealed(test::tar_header_of("d", 0))).raw("ddd");
+  made.pax("size", "").add("e", "e").pax("size", "", 'g').add("f", "");
   const auto all = walk(made.ended());
   REQUIRE(all.size() == 6);
   CHECK(all[0].name == "a");
   CHECK(all[0].is_usual);
   CHECK(all[1].name == "b");
+  CHECK(all[1].size == 2);
   CHECK_FALSE(all[1].is_usual);  // its own header could have said so
-  CHECK(all[2].name == "b");
-  CHECK(all[3].name == "e");
-  CHECK(all[4].name == "h");
-  CHECK(all[5].name == "i");
+  CHECK(all[2].size == 2);
+  CHECK(all[2].is_usual);
+  CHECK(all[3].size == 3);
+  CHECK(all[4].size == 1);
+  CHECK(all[5].name == "f");
+  CHECK(all[5].size == 0);
+}
+
+TEST_CASE("a path for all members is refused", "[blob][fault:files-4]") {
+  archive made;
+  made.add("1.jpg", "x");
+  const std::size_t second = made.bytes.size();
+  made.pax("path", "2.jpg", 'g').add("3.jpg", "y");
+  const auto problem = walk_error<ps::file_format_error>(made.ended());
+  CHECK(problem.offset() == second);
+  CHECK(problem.expected() == "a global header without a path");
+  CHECK(walk(archive{}.pax("path", "", 'g').add("1.jpg", "x").ended()).size() == 1);
+}
+
+TEST_CASE("a member has 32 extended headers before it at most", "[blob][fault:files-4]") {
+  for (const char type : {'x', 'X', 'g', 'L', 'K'}) {
+    CAPTURE(type);
+    archive made;
+    for (std::size_t i = 0; i < 32; ++i) {
+      made.add("p", type == 'L' || type == 'K' ? "long" : "6 a=b\n", type);
+    }
+    const std::size_t last = made.bytes.size();
+    archive more = made;
+    CHECK(walk(made.add("1.jpg", "x").add("2.jpg", "y").ended()).size() == 2);
+    more.pax("comment", "one more", type == 'g' ? 'x' : 'g').add("1.jpg", "x");
+    const auto problem = walk_error<ps::file_corrupt>(more.ended());
+    CHECK(problem.offset() == last);
+    CHECK(problem.expected() == "at most 32 extended headers before a member");
+    CHECK(test::has(problem.found(), "more"));
+  }
 }
 
 TEST_CASE("sizes come in binary and by pax's headers", "[blob]") {

@@ -195,3 +195,47 @@ TEST_CASE("columns of a row group that lie near each other are one read", "[parq
   }
   CHECK(reads(far, 1) == each);
 }
+
+TEST_CASE("of a struct only the members that are fields or blobs are read", "[parquet]") {
+  const test::temp_dir dir;
+  const auto sizes = [](const char* name, std::size_t first) {
+    return test::numbers(name, "i", test::counted<std::int32_t>(4, first));
+  };
+  const auto table = test::structs(
+      "",
+      {test::structs(
+          "image",
+          {sizes("height", 100),
+           test::strings("bytes", "z", std::vector<std::string>(4, std::string(1U << 16U, 'a'))),
+           test::structs(
+               "about", {test::strings("key", "u", {"p", "q", "r", "s"}), sizes("width", 200)})})});
+  const auto plain = parquet::WriterProperties::Builder{}.disable_dictionary()->build();
+  const std::string path = test::written(dir.path("a.parquet"), table, 4, plain);
+  const auto chunks = ps::detail::parquet_file{path}.chunks(0, {0, 1, 2, 3});
+  REQUIRE(chunks.size() == 4);
+  const auto bytes_now = [&] {
+    std::uint64_t bytes = 0;
+    for (const auto& [offset, size] : read_now().taken()) bytes += size;
+    return bytes;
+  };
+
+  using size_of_image = ps::record<ps::field<"image.about.width", std::int32_t>,
+                                   ps::field<"image.height", std::int32_t>>;
+  const ps::parquet_dataset<size_of_image> data{path};
+  CHECK(data.storage_size(0) == (chunks[0].bytes + chunks[3].bytes + 3) / 4);
+  (void)asked().taken();
+  (void)read_now().taken();
+  data.prefetch_hint(std::vector<std::uint64_t>{1});
+  CHECK(asked().taken() == std::vector{asked_range{chunks[3].offset, chunks[3].bytes},
+                                       asked_range{chunks[0].offset, chunks[0].bytes}});
+  auto batch = test::read_batch(data, {3, 0});
+  CHECK(bytes_now() == chunks[0].bytes + chunks[3].bytes);
+  CHECK(test::values<"image.about.width">(batch) == std::vector<std::int32_t>{203, 200});
+  CHECK(test::values<"image.height">(batch) == std::vector<std::int32_t>{103, 100});
+
+  const ps::parquet_blobs keys{{path}, {.columns = {.blob = "image.about.key"}}};
+  (void)read_now().taken();
+  ps::blob_buffer buffer;
+  CHECK(keys.bytes(2, buffer)[0] == std::byte{'r'});
+  CHECK(bytes_now() == chunks[2].bytes);
+}

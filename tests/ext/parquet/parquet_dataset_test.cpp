@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock_ext/table/parquet/parquet_dataset.hpp>
 
+#include <arrow/memory_pool.h>
 #include <arrow/util/compression.h>
 #include <parquet/properties.h>
 
@@ -102,6 +103,53 @@ TEST_CASE("row groups beyond the cache's bytes are decoded again",
   CHECK(test::has(problem.what(), "176"));
 }
 
+TEST_CASE("of a struct only the members that are fields are held",
+          "[parquet][promise:race-free-10]") {
+  const test::temp_dir dir;
+  constexpr std::size_t rows = 8;
+  constexpr std::int64_t length = 1 << 18;
+  std::vector<std::string> texts;
+  for (std::size_t i = 0; i < rows; ++i) {
+    texts.emplace_back(length, static_cast<char>('a' + static_cast<char>(i)));
+  }
+  const std::string path =
+      written(dir.path("a.parquet"),
+              test::structs(
+                  "", {test::structs("image", {test::strings("bytes", "z", texts),
+                                               test::numbers("width", "i", counted<int>(rows))})}),
+              2);
+  using width = ps::record<ps::field<"image.width", std::int32_t>>;
+  const ps::parquet_dataset<width> data{path};
+  const auto before = ::arrow::default_memory_pool()->bytes_allocated();
+  CHECK(test::values<"image.width">(read_batch(data, {7, 5, 3, 1})) ==
+        std::vector<std::int32_t>{7, 5, 3, 1});
+  CHECK(data.held_bytes() == rows * sizeof(std::int32_t));
+  CHECK(::arrow::default_memory_pool()->bytes_allocated() - before < length);
+}
+
+TEST_CASE("fields may have one column of a Parquet file", "[parquet]") {
+  const test::temp_dir dir;
+  const std::string path = written(
+      dir.path("a.parquet"),
+      test::structs("", {test::numbers("y", "f", counted<float>(9, 20)),
+                         test::numbers("x", "f", counted<float>(9)),
+                         test::fixed_lists("z", 2, test::numbers("", "f", counted<float>(18)))}),
+      4);
+  using three = ps::record<ps::field<"a", float>, ps::field<"b", float>, ps::field<"c", float>>;
+  const ps::parquet_dataset<three> data{path, {.table = {.columns = {"x", "y", "x"}}}};
+  auto batch = read_batch(data, {8, 2});
+  CHECK(test::values<"a">(batch) == std::vector{8.0F, 2.0F});
+  CHECK(test::values<"b">(batch) == std::vector{28.0F, 22.0F});
+  CHECK(test::values<"c">(batch) == std::vector{8.0F, 2.0F});
+  using lists =
+      ps::record<ps::field<"a", float, 2>, ps::field<"b", float>, ps::field<"c", float, 2>>;
+  const ps::parquet_dataset<lists> nested{path, {.table = {.columns = {"z", "y", "z"}}}};
+  auto pairs = read_batch(nested, {8});
+  CHECK(test::values<"a">(pairs) == std::vector{16.0F, 17.0F});
+  CHECK(test::values<"b">(pairs) == std::vector{28.0F});
+  CHECK(test::values<"c">(pairs) == std::vector{16.0F, 17.0F});
+}
+
 TEST_CASE("lists of a Parquet file have one length, or say where not",
           "[parquet][fault:files-12]") {
   const test::temp_dir dir;
@@ -122,8 +170,28 @@ TEST_CASE("lists of a Parquet file have one length, or say where not",
   CHECK(problem.found() == "4 in row 3");
   const ps::parquet_dataset<list> other{
       written(dir.path("c.parquet"), lists({0, 3, 6, 10, 14}), 2)};
-  CHECK(error_of<ps::column_shape_mismatch>([&] { read_batch(other, {2}); }).found() ==
-        "others in row group 1");
+  const auto others = error_of<ps::column_shape_mismatch>([&] { read_batch(other, {2}); });
+  CHECK(others.found() == "others in row group 1");
+  CHECK(others.column() == "x");
+}
+
+TEST_CASE("the first row that determines lengths may be in a later file",
+          "[parquet][fault:files-12]") {
+  const test::temp_dir dir;
+  using list = ps::record<ps::field<"x", std::uint8_t, ps::dyn>>;
+  const auto lists = [&](const std::vector<std::int32_t>& offsets) {
+    const auto bytes = test::numbers("", "C", counted<std::uint8_t>(14));
+    return test::structs("", {test::lists<std::int32_t>("x", offsets, bytes)});
+  };
+  const std::string none = written(dir.path("none.parquet"), lists({0}), 2);
+  const std::string right = written(dir.path("right.parquet"), lists({0, 3, 6}), 2);
+  const ps::parquet_dataset<list> data{{none, right}};
+  CHECK(test::values<"x">(read_batch(data, {1})) == std::vector<std::uint8_t>{3, 4, 5});
+  const std::string ragged = written(dir.path("ragged.parquet"), lists({0, 3, 7}), 2);
+  const auto problem =
+      error_of<ps::column_shape_mismatch>([&] { ps::parquet_dataset<list>{{none, ragged}}; });
+  CHECK(problem.where() == ragged);
+  CHECK(problem.found() == "4 in row 1");
 }
 
 TEST_CASE("columns of numbers are the same for any encoding, in one page or several", "[parquet]") {

@@ -4,6 +4,7 @@
 #include <arrow/util/compression.h>
 #include <fcntl.h>
 #include <parquet/properties.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstddef>
@@ -11,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 #include <ios>
+#include <iterator>
 #include <limits>
 #include <string>
 #include <vector>
@@ -72,6 +74,23 @@ TEST_CASE("a Parquet file that can't be read any more is no damaged one",
   CHECK(error_of<ps::file_unreadable>([&] {
           ps::parquet_dataset<numbered_row>{dir.path("")};
         }).found() == "a folder");
+}
+
+TEST_CASE("more Parquet files than descriptors are refused with what to do",
+          "[parquet][fault:files-12]") {
+  const test::temp_dir dir;
+  const std::vector<std::string> paths(20, written(dir.path("a.parquet"), numbered_rows(4), 4));
+  const auto open = static_cast<std::size_t>(std::distance(
+      std::filesystem::directory_iterator{"/proc/self/fd"}, std::filesystem::directory_iterator{}));
+  ::rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const ::rlimit few{open + 6, before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+  const auto problem =
+      error_of<ps::file_unreadable>([&] { ps::parquet_dataset<numbered_row>{paths}; });
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  CHECK(problem.found() ==
+        "Too many open files: all Parquet files stay open: raise the limit, ulimit -n");
 }
 
 TEST_CASE("a Parquet file that was cut or written to while it is read is a changed one",
@@ -188,14 +207,14 @@ TEST_CASE("pages of a Parquet file are compared with their sums, where that is a
                                ->enable_page_checksum()
                                ->build();
     const std::string path = written(dir.path("a.parquet"), table, 200, with_sums);
-    const auto last = [&](std::size_t column) {
-      return ps::detail::parquet_file{path}.chunks(1, {column}).at(0);
+    const auto last = [&](int leaf) {
+      return ps::detail::parquet_file{path}.chunks(1, {leaf}).at(0);
     };
     const auto wrong = [](const auto& values) {
       return values != std::vector<std::int64_t>{200, 251, 399};
     };
     std::size_t unseen = 0;
-    for (const std::size_t column : {0U, 1U}) {
+    for (const int column : {0, 1}) {
       const auto chunk = last(column);
       for (std::uint64_t place = 0; place < 20; ++place) {
         // In the second half, after the page's header.

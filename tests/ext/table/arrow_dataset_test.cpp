@@ -368,6 +368,9 @@ TEST_CASE("a column of another type is refused with both, and with what to do",
         "int16 / float16");
   CHECK(found(only<std::int8_t, 2, ps::dyn>{}, test::fixed_lists("", 4, ints)) ==
         "int8[2][any] / fixed_size_list<int32>[4]");
+  made_column bytes = test::numbers("", "w:4", counted<std::uint8_t>(8));
+  bytes.length = 2;
+  CHECK(found(only<bool, 4>{}, bytes) == "bool[4] / fixed_size_binary(4)");  // bytes of any value
   for (const auto& [format, words] :
        std::vector<std::pair<std::string, std::string>>{{"n", "null"},
                                                         {"d:19,10", "type 'd:19,10'"},

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <penstock/core/version.hpp>
@@ -36,8 +37,10 @@ concept archive_bytes = requires(const S& source, std::uint64_t offset, std::spa
 /// thread-safe.
 class shard_file {
  public:
-  /// Opens the regular file `path`. Throws `file_unreadable`.
-  explicit shard_file(std::string path) : path_(std::move(path)), file_(open()) {
+  /// Opens the regular file `path`. Throws `file_unreadable`; where too many files are open,
+  /// `advice`, which outlives this, says what to do.
+  explicit shard_file(std::string path, std::string_view advice = "lower most_open")
+      : path_(std::move(path)), advice_(advice), file_(open()) {
     struct ::stat status {};
     if (::fstat(file_.get(), &status) != 0) fail(0);
     if (!S_ISREG(status.st_mode)) {
@@ -87,7 +90,7 @@ class shard_file {
   [[noreturn]] void fail(std::uint64_t offset) const {
     const bool are_too_many = errno == EMFILE || errno == ENFILE;
     throw file_unreadable(path_, offset, "a readable file",
-                          system_reason() + (are_too_many ? ": lower most_open" : ""));
+                          system_reason() + (are_too_many ? ": " + std::string{advice_} : ""));
   }
   [[noreturn]] void refuse(std::uint64_t offset, const std::string& found) const {
     throw file_changed(path_, offset, "the file as it was when the shard was opened",
@@ -123,6 +126,7 @@ class shard_file {
   }
 
   std::string path_;
+  std::string_view advice_;
   descriptor file_;
   file_stamp stamp_;
 };

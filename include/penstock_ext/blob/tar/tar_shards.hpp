@@ -250,7 +250,8 @@ struct tar_shards_options {
   /// Whether samples without a blob or a label are left out and counted. If not,
   /// `missing_component` names the first.
   bool skip_incomplete = false;
-  /// Index files in the form of DALI's wds2idx, as `name.idx` for `name.tar`.
+  /// Index files in the form of DALI's wds2idx, as `name.idx` for `name.tar`. Shards whose names
+  /// agree up to the first dot would share one, and have none.
   shard_index index = shard_index::use;
   /// The folder of the index files, for shards of different names; "" is that of each shard.
   std::string index_folder = {};
@@ -326,12 +327,19 @@ class tar_shards {
   explicit tar_shards(const std::vector<std::string>& paths, const tar_shards_options& options = {})
       : max_bytes_(options.max_bytes), wishes_(detail::wishes_of(options)) {
     if (paths.empty()) throw option_error("shards", "must not be empty");
+    const std::vector<std::string> indexes =
+        options.index == shard_index::ignore
+            ? std::vector<std::string>(paths.size())
+            : detail::shard_index_paths(paths, options.index_folder);
     const auto open = [&](std::size_t number) {
-      const bool has_index = options.index != shard_index::ignore;
-      auto shard = detail::open_shard::list(
-          paths[number], wishes_,
-          has_index ? detail::shard_index_path(paths[number], options.index_folder) : std::string{},
-          options.index == shard_index::keep);
+      const std::string& index = indexes[number];
+      const bool keeps = options.index == shard_index::keep && !index.empty();
+      auto shard = detail::open_shard::list(paths[number], wishes_, index, keeps);
+      if (options.index != shard_index::ignore && index.empty()) {
+        shard.problem = detail::shard_index_path(paths[number], options.index_folder) +
+                        ": not used: it would be the index of several shards, whose names agree up "
+                        "to the first dot: name them differently";
+      }
       if (number >= options.most_open) shard.file.close();
       return shard;
     };
@@ -377,8 +385,8 @@ class tar_shards {
                   {reinterpret_cast<const char*>(room.data()) + detail::tar_block, size});
   }
 
-  /// The path of the shard, and in it that of the sample's blob: "train-000.tar/n01440764/10.jpg".
-  /// Throws `index_error`.
+  /// The path of the shard, and in it that of the sample's blob, its extension in small letters:
+  /// "train-000.tar/n01440764/10.jpg". Throws `index_error`.
   [[nodiscard]] std::string key(std::uint64_t index) const {
     const place at = find(index);
     return at.shard->file.path() + '/' + name(at, wishes_.blob[at.sample->extension]);

@@ -53,11 +53,14 @@ struct member_step {
   std::int64_t members = 0;  // of how many
 };
 
+/// The way to a column: from the table, through structs.
+using column_path = std::vector<member_step>;
+
 /// Where a column is in its table, and what its rows are made of.
 struct column_plan {
   std::string name = {};
-  std::string words = {};              // its type, for people
-  std::vector<member_step> path = {};  // the way to it: from the table, through structs
+  std::string words = {};  // its type, for people
+  column_path path = {};
   const ArrowSchema* node = nullptr;   // its type, at the end of that way
   std::vector<list_level> lists = {};  // the outermost first
   arrow_type element = {};
@@ -459,7 +462,8 @@ class blob_plan {
 /// A column as the values of a field: by these rules, and no others.
 /// - Lists inside each other are the field's extents, one each, or one list is all of them.
 /// - Lists of variable length need one length in all rows; `dyn` takes that of the first row.
-/// - A fixed_size_binary is the bytes of the whole field, of any type, as the machine has them.
+/// - A fixed_size_binary is the bytes of the whole field, of any type but bool, as the machine has
+///   them.
 class field_column {
  public:
   /// Throws `missing_column`, `column_type_mismatch` and `column_shape_mismatch`. `where` is said
@@ -468,7 +472,9 @@ class field_column {
       : where_(where), wish_(std::move(wish)), plan_(find_column(table, where, wish_.column)) {
     open_lists(plan_, where_, expected());
     is_bytes_ = plan_.element.kind == arrow_kind::fixed_binary && plan_.lists.empty();
-    if (!is_bytes_ && !wish_.takes(plan_.element)) refuse_type(where_, plan_, expected());
+    // A bool has two values, and a byte any.
+    const bool fits = is_bytes_ ? wish_.element != "bool" : wish_.takes(plan_.element);
+    if (!fits) refuse_type(where_, plan_, expected());
     const std::size_t rank = wish_.extents.size();
     const bool is_flat = plan_.lists.size() == 1 && rank > 1;
     if (!is_bytes_ && !is_flat && plan_.lists.size() != rank) refuse_shape(plan_.words);
@@ -621,6 +627,11 @@ class table_columns {
     return field.extents();
   }
 
+  /// The name of the column of field `index`.
+  [[nodiscard]] const std::string& column(std::size_t index) const noexcept {
+    return fields_[index].plan().name;
+  }
+
   /// What there is to say about columns that are slow to decode.
   [[nodiscard]] std::vector<std::string> warnings() const {
     std::vector<std::string> all;
@@ -630,19 +641,21 @@ class table_columns {
     return all;
   }
 
-  /// The numbers of the table's columns that the fields are in, in the record's order.
-  [[nodiscard]] std::vector<std::size_t> columns() const {
-    std::vector<std::size_t> all;
-    for (const field_column& one : fields_) all.push_back(one.plan().path[0].child);
+  /// The ways to the columns of the fields, in the record's order.
+  [[nodiscard]] std::vector<column_path> paths() const {
+    std::vector<column_path> all;
+    for (const field_column& one : fields_) all.push_back(one.plan().path);
     return all;
   }
 
  private:
   void require_no_other(const ArrowSchema& table) const {
     std::string others;
-    const auto taken = columns();
     for (std::size_t i = 0; i < static_cast<std::size_t>(table.n_children); ++i) {
-      if (std::find(taken.begin(), taken.end(), i) != taken.end()) continue;
+      const bool is_taken = std::any_of(fields_.begin(), fields_.end(), [&](const auto& one) {
+        return one.plan().path[0].child == i;
+      });
+      if (is_taken) continue;
       const ArrowSchema& other = *table.children[i];
       others += (others.empty() ? "" : ", ") + arrow_name(other) + ": " + arrow_words(other);
     }

@@ -59,7 +59,7 @@ class parquet_blobs {
       : shared_(std::make_shared<shared>(paths, options)) {
     if (options.columns.blob.empty()) throw option_error("blob", "must name a column");
     for (const detail::parquet_file& file : shared_->all.files()) {
-      shared_->columns.push_back(columns_in(file, options.columns));
+      shared_->leaves.push_back(leaves_in(file, options.columns));
     }
     for (std::size_t number = 0; number < shared_->all.groups().size(); ++number) {
       if (bytes_of(number) <= options.cache_bytes) continue;
@@ -68,7 +68,7 @@ class parquet_blobs {
                              " at least, the bytes of a row group of " +
                              shared_->all.file_of(shared_->all.groups()[number]).path());
     }
-    shared_->ahead.emplace(shared_->all, shared_->columns);
+    shared_->ahead.emplace(shared_->all, shared_->leaves);
   }
 
   /// How many blobs there are: the rows.
@@ -124,31 +124,31 @@ class parquet_blobs {
 
     detail::parquet_groups all;
     parquet_blobs_options options;
-    std::vector<std::vector<std::size_t>> columns;  // of each file, those that are read
+    std::vector<std::vector<int>> leaves;  // of each file, those that are read
     cache_type cache;
     std::optional<detail::parquet_ahead> ahead;
   };
 
-  // The numbers of the columns that are read. Throws where they are not what is wanted.
-  [[nodiscard]] static std::vector<std::size_t> columns_in(const detail::parquet_file& file,
-                                                           const arrow_blobs_options& names) {
+  // The leaves that are read, in the file's order. Throws where they are not what is wanted.
+  [[nodiscard]] static std::vector<int> leaves_in(const detail::parquet_file& file,
+                                                  const arrow_blobs_options& names) {
     const ArrowSchema& schema = file.schema();
     (void)detail::blob_plan{schema, file.path(), names.blob};
     if (!names.key.empty()) (void)detail::blob_plan{schema, file.path(), names.key};
     (void)detail::label_plan{schema, file.path(), names.label};
-    std::vector<std::size_t> all;
+    std::vector<detail::column_path> paths;
     for (const std::string* name : {&names.blob, &names.label, &names.key}) {
       if (name->empty()) continue;
-      all.push_back(detail::find_column(schema, file.path(), *name).path[0].child);
+      paths.push_back(detail::find_column(schema, file.path(), *name).path);
     }
+    std::vector<int> all = file.leaves(paths);
     std::sort(all.begin(), all.end());
-    all.erase(std::unique(all.begin(), all.end()), all.end());
     return all;
   }
 
   [[nodiscard]] std::uint64_t bytes_of(std::size_t number) const {
     const detail::parquet_group& of = shared_->all.groups()[number];
-    return shared_->all.file_of(of).bytes(of.number, shared_->columns[of.file]);
+    return shared_->all.file_of(of).bytes(of.number, shared_->leaves[of.file]);
   }
 
   [[nodiscard]] std::pair<cache_type::lease, std::uint64_t> find(std::uint64_t index) const {
@@ -162,7 +162,7 @@ class parquet_blobs {
   [[nodiscard]] arrow_blobs decode(std::size_t number) const {
     const detail::parquet_group& of = shared_->all.groups()[number];
     const detail::parquet_file& file = shared_->all.file_of(of);
-    return {file.decode(of, shared_->columns[of.file]), shared_->options.columns, file.path(),
+    return {file.decode(of, shared_->leaves[of.file]), shared_->options.columns, file.path(),
             of.first_row};
   }
 

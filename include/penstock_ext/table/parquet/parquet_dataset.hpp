@@ -65,7 +65,7 @@ class parquet_dataset {
   explicit parquet_dataset(const std::vector<std::string>& paths,
                            const parquet_options& options = {})
       : shared_(std::make_shared<shared>(paths, options)), layout_(look_at(), 1) {
-    shared_->ahead.emplace(shared_->all, shared_->columns);
+    shared_->ahead.emplace(shared_->all, shared_->leaves);
     for (const detail::parquet_group& one : shared_->all.groups()) {
       std::uint64_t bytes = 0;
       const bool is_beyond = __builtin_mul_overflow(one.rows, layout_.sample_bytes(), &bytes);
@@ -139,7 +139,7 @@ class parquet_dataset {
 
     detail::parquet_groups all;
     parquet_options options;
-    std::vector<std::vector<std::size_t>> columns;  // of each file, those of the fields
+    std::vector<std::vector<int>> leaves;  // of each file, those of the fields
     std::vector<std::string> warnings;
     detail::group_cache<decoded_group> cache;
     std::optional<detail::parquet_ahead> ahead;
@@ -155,7 +155,7 @@ class parquet_dataset {
     const auto& files = shared_->all.files();
     for (const detail::parquet_file& file : files) {
       const auto columns = columns_of(file.schema(), file.path());
-      shared_->columns.push_back(columns.columns());
+      shared_->leaves.push_back(file.leaves(columns.paths()));
       for (auto& text : columns.warnings()) shared_->warnings.push_back(std::move(text));
     }
     auto columns = columns_of(files[0].schema(), files[0].path());
@@ -163,14 +163,15 @@ class parquet_dataset {
       return detail::extents_of_columns<Record>(columns);
     }
     const arrow_table table = table_of(0);  // whose first row determines them
-    auto first = columns_of(table.schema(), files[0].path());
+    const auto& file = shared_->all.file_of(shared_->all.groups()[0]);
+    auto first = columns_of(table.schema(), file.path());
     (void)first.rows(table.batch(0), 0);
     return detail::extents_of_columns<Record>(first);
   }
 
   [[nodiscard]] arrow_table table_of(std::size_t number) const {
     const detail::parquet_group& one = shared_->all.groups()[number];
-    return shared_->all.file_of(one).decode(one, shared_->columns[one.file]);
+    return shared_->all.file_of(one).decode(one, shared_->leaves[one.file]);
   }
 
   [[nodiscard]] decoded_group decode(std::size_t number) const {
@@ -182,11 +183,22 @@ class parquet_dataset {
       auto rows = columns.rows(made.table.batch(b), one.first_row + made.table.first_row(b));
       std::move(rows.begin(), rows.end(), std::back_inserter(made.rows));
     }
-    if (detail::extents_of_columns<Record>(columns) != layout_.extents()) {
-      throw column_shape_mismatch(path, {}, "lists of the lengths of the first row",
-                                  "others in row group " + std::to_string(one.number));
-    }
+    require_extents(columns, path, one.number);
     return made;
+  }
+
+  // Throws where the rows of row group `group` are no rows of the dataset.
+  void require_extents(detail::table_columns& columns, const std::string& path, int group) const {
+    const record_extents<Record> found = detail::extents_of_columns<Record>(columns);
+    [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+      const auto require = [&](std::size_t index, bool is_same) {
+        if (is_same) return;
+        throw column_shape_mismatch(path, columns.column(index),
+                                    "lists of the lengths of the first row",
+                                    "others in row group " + std::to_string(group));
+      };
+      (require(Is, found.template at<Is>() == extents().template at<Is>()), ...);
+    }(std::make_index_sequence<Record::size>{});
   }
 
   // Copies sample `i` and those after it that are in the same batch of a group whose first sample

@@ -180,6 +180,8 @@ class packed_window {
   [[nodiscard]] std::uint64_t rows() const noexcept { return full_rows() + shared_rows_; }
   /// The number of tokens.
   [[nodiscard]] std::uint64_t tokens() const noexcept { return tokens_; }
+  /// A hash of the documents that are packed, in their order: their indices and lengths.
+  [[nodiscard]] std::uint64_t documents_hash() const noexcept { return documents_hash_.value(); }
 
   /// Calls `use(piece)` for the pieces of row `row` < rows(), in their order.
   template <class Use>
@@ -217,6 +219,7 @@ class packed_window {
 
   std::size_t row_length_ = 1;
   std::uint64_t tokens_ = 0;
+  word_hash documents_hash_;
   std::uint32_t shared_rows_ = 0;
   std::vector<document> documents_;
   std::vector<std::uint32_t> full_;       // documents that fill whole rows
@@ -295,6 +298,8 @@ class window_packer {
       const auto place = static_cast<std::uint32_t>(made.documents_.size());
       made.documents_.push_back({index, length});
       made.tokens_ += length;
+      made.documents_hash_.add(index);
+      made.documents_hash_.add(length);
       if (length >= options_.length) {
         full += length / options_.length;
         made.full_.push_back(place);

@@ -124,7 +124,7 @@ class blob_read_ahead {
       ++counts_.dropped;
       erase(oldest->second);
     }
-    queue_.reserve(queue_.size() + 1);
+    if (queue_.size() == queue_.capacity()) queue_.reserve(2 * queue_.size() + most_together);
     const auto age = ages_.emplace(next_age_, index).first;
     try {
       blobs_.emplace(index, blob{bytes, next_age_});

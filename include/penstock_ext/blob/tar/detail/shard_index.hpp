@@ -11,6 +11,8 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -239,6 +241,25 @@ class shard_listing {
   std::string stem = path.substr(0, path.find('.', name + 1)) + ".idx";
   if (folder.empty()) return stem;
   return folder + (folder.back() == '/' ? "" : "/") + stem.substr(name);
+}
+
+/// The paths of the indexes of the shards `paths`, in their order; "" for those whose index would
+/// also be that of another path.
+[[nodiscard]] inline std::vector<std::string> shard_index_paths(
+    const std::vector<std::string>& paths, const std::string& folder) {
+  std::vector<std::string> indexes;
+  indexes.reserve(paths.size());
+  std::unordered_map<std::string, std::size_t> first;  // of the shards of an index
+  std::unordered_set<std::string> shared;
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    indexes.push_back(shard_index_path(paths[i], folder));
+    const auto [place, is_new] = first.emplace(indexes[i], i);
+    if (!is_new && paths[place->second] != paths[i]) shared.insert(indexes[i]);
+  }
+  for (std::string& index : indexes) {
+    if (shared.contains(index)) index.clear();
+  }
+  return indexes;
 }
 
 /// The text of an index file as NVIDIA's wds2idx writes it, in the version v1.2 that DALI reads:

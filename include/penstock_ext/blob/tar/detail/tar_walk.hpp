@@ -280,12 +280,13 @@ class tar_walk {
 
   /// Goes to the next member; false at the end of the archive. Throws `file_truncated` where the
   /// file ends before the archive does, `file_corrupt` for a header that is none, and
-  /// `file_format_error` for what is no tar archive, has holes left out, or goes on after its end.
+  /// `file_format_error` for what is no tar archive, has holes left out, gives all members one path
+  /// by a global header, or goes on after its end.
   [[nodiscard]] bool next() {
-    pax_records own = all_after_;
     std::vector<std::string> said;  // by the extended headers of the member itself
     std::string long_name;
     bool is_announced = false;  // by an extended header of its own
+    int extended = 0;           // headers
     while (true) {
       const std::uint64_t at = offset_;
       const tar_header header = read_header();
@@ -297,19 +298,27 @@ class tar_walk {
       if (!header.sum_is_right()) refuse_header(at);
       const auto stated = header.size();
       if (!stated) corrupt(at + 124, "the size of a member", "no number");
+      const char type = header.type();
+      if (std::string_view{"xXgLK"}.find(type) != std::string_view::npos &&
+          ++extended > most_extended) {
+        corrupt(at,
+                "at most " + std::to_string(most_extended) + " extended headers before a member",
+                "more");
+      }
       offset_ = at + tar_block;
-      switch (const char type = header.type()) {
+      switch (type) {
         case 'x':
-        case 'X':
-          said.push_back(read_records(own, *stated));
+        case 'X': {
+          pax_records checked;
+          said.push_back(read_records(checked, *stated));
           is_announced = true;
           continue;
+        }
         case 'g':
           read_records(all_after_, *stated);
-          own = all_after_;
-          for (const std::string& text : said) {
-            std::string_view none;
-            static_cast<void>(own.read(text, none));
+          if (all_after_.path) {
+            throw file_format_error(source_->path(), at, "a global header without a path",
+                                    "a path of all members after it: pack the files anew");
           }
           continue;
         case 'L':
@@ -321,9 +330,16 @@ class tar_walk {
           skip(*stated, "a long link");
           continue;
         default:
-          take(header, at, type, *stated, own, long_name);
-          return true;
+          break;
       }
+      // What is said of the member itself counts before what is said of all.
+      pax_records own = all_after_;
+      for (const std::string& text : said) {
+        std::string_view none;
+        static_cast<void>(own.read(text, none));
+      }
+      take(header, at, type, *stated, own, long_name);
+      return true;
     }
   }
 
@@ -332,6 +348,7 @@ class tar_walk {
 
  private:
   static constexpr std::uint64_t longest_text = std::uint64_t{1} << 20;
+  static constexpr int most_extended = 32;  // headers before a member: more than programs write
 
   [[noreturn]] void corrupt(std::uint64_t at, const std::string& expected,
                             const std::string& found = "the end of the archive") const {

@@ -36,6 +36,7 @@
 #include <penstock_ext/blob/support/shard_file.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/table/arrow_table.hpp>
+#include <penstock_ext/table/detail/columns.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -196,7 +197,10 @@ class parquet_file {
   /// Opens it and reads its footer; with `verify`, decoding compares pages with their sums.
   /// Throws `file_unreadable`, `file_changed`, and `file_corrupt` for what is no Parquet file.
   explicit parquet_file(std::string path, bool verify = false)
-      : path_(std::move(path)), file_(std::make_shared<shard_file>(path_)), verify_(verify) {
+      : path_(std::move(path)),
+        file_(std::make_shared<shard_file>(
+            path_, "all Parquet files stay open: raise the limit, ulimit -n")),
+        verify_(verify) {
     guarded("the footer of a Parquet file", [&] {
       metadata_ = parquet::ReadMetaData(std::make_shared<parquet_input>(file_));
       auto first = make_reader();
@@ -204,9 +208,11 @@ class parquet_file {
       std::shared_ptr<::arrow::Schema> schema;
       require(reader->GetSchema(&schema), "the types of a Parquet file");
       require(::arrow::ExportSchema(*schema, schema_.address()), "types that Arrow can hand over");
-      for (const auto& column : reader->manifest().schema_fields) {
-        add_leaves(column, leaves_.emplace_back());
-        numbers_.push_back(is_number(column) ? column.field : nullptr);
+      columns_ = reader->manifest().schema_fields;
+      numbers_.resize(static_cast<std::size_t>(metadata_->num_columns()));
+      for (const auto& column : columns_) {
+        if (!is_number(column)) continue;
+        numbers_[static_cast<std::size_t>(column.column_index)] = column.field;
       }
       idle_->readers.push_back(std::move(first));
     });
@@ -226,13 +232,29 @@ class parquet_file {
     return static_cast<std::uint64_t>(rows);
   }
 
-  /// The bytes of columns of row group `number`, before they are compressed, as the footer has it.
-  /// Throws `file_corrupt` where they can't be.
-  [[nodiscard]] std::uint64_t bytes(int number, const std::vector<std::size_t>& columns) const {
+  /// The leaves below the columns at `paths`, as Parquet counts them: each once, those of the first
+  /// path first.
+  [[nodiscard]] std::vector<int> leaves(const std::vector<column_path>& paths) const {
+    std::vector<int> all;
+    for (const column_path& path : paths) {
+      const auto* field = &columns_[path[0].child];
+      for (std::size_t i = 1; i < path.size(); ++i) {
+        // Arrow makes an extension type of all its storage, or not at all.
+        if (field->field->type()->id() == ::arrow::Type::EXTENSION) break;
+        field = &field->children[path[i].child];
+      }
+      add_leaves(*field, all);
+    }
+    return all;
+  }
+
+  /// The bytes of leaves of row group `number`, before they are compressed, as the footer has it: a
+  /// value that a dictionary has once counts once. Throws `file_corrupt` where they can't be.
+  [[nodiscard]] std::uint64_t bytes(int number, const std::vector<int>& leaves) const {
     std::int64_t all = 0;
     guarded("the columns of " + name_of(number), [&] {
       const auto group = metadata_->RowGroup(number);
-      for (const int leaf : leaves_of(columns)) {
+      for (const int leaf : leaves) {
         const std::int64_t size = group->ColumnChunk(leaf)->total_uncompressed_size();
         if (size >= 0 && !__builtin_add_overflow(all, size, &all)) continue;
         throw file_corrupt(path_, 0, "from 0 to 2^63 - 1 bytes in " + name_of(number),
@@ -242,29 +264,40 @@ class parquet_file {
     return static_cast<std::uint64_t>(all);
   }
 
-  /// Where columns of row group `number` lie; without those whose place in the footer
-  /// is not in the file.
+  /// Where leaves of row group `number` lie; without those whose place in the footer is not in the
+  /// file.
   [[nodiscard]] std::vector<parquet_chunk> chunks(int number,
-                                                  const std::vector<std::size_t>& columns) const {
-    return chunks_of(number, leaves_of(columns));
+                                                  const std::vector<int>& leaves) const {
+    std::vector<parquet_chunk> all;
+    guarded("the columns of " + name_of(number), [&] {
+      const auto group = metadata_->RowGroup(number);
+      for (const int leaf : leaves) {
+        const auto chunk = group->ColumnChunk(leaf);
+        const std::int64_t offset = begin_of(*chunk);
+        const std::int64_t bytes = chunk->total_compressed_size();
+        const auto end = static_cast<std::int64_t>(file_->size());
+        if (offset < 0 || bytes <= 0 || offset > end || bytes > end - offset) continue;
+        all.push_back({static_cast<std::uint64_t>(offset), static_cast<std::uint64_t>(bytes)});
+      }
+    });
+    return all;
   }
   /// Has the system read a chunk ahead, if it can.
   void prefetch(const parquet_chunk& chunk) const noexcept {
     file_->prefetch(chunk.offset, chunk.bytes);
   }
 
-  /// The columns `columns`, by their number, of a row group. Throws `file_unreadable`,
-  /// `file_changed` where the file was written to or cut since it was opened, and `file_corrupt`,
-  /// which names the column.
+  /// The columns of a row group that have one of `leaves`, each of which is there once; structs
+  /// without their other members. Throws `file_unreadable`, `file_changed` where the file was
+  /// written to or cut since it was opened, and `file_corrupt`, which names the column.
   [[nodiscard]] arrow_table decode(const parquet_group& group,
-                                   const std::vector<std::size_t>& columns) const {
+                                   const std::vector<int>& leaves) const {
     const int number = group.number;
-    const std::vector<int> leaves = leaves_of(columns);
     arrow_schema type;
     std::vector<arrow_array> batches;
     const std::string what = name_of(number);
     guarded(what, [&] {
-      if (const auto batch = read_numbers(number, columns, leaves)) {
+      if (const auto batch = read_numbers(number, leaves)) {
         require(::arrow::ExportSchema(*batch->schema(), type.address()), what);
         require(::arrow::ExportRecordBatch(*batch, batches.emplace_back().address()), what);
         return;
@@ -318,23 +351,6 @@ class parquet_file {
     std::mutex mutex;
     std::vector<group_reader> readers;
   };
-
-  [[nodiscard]] std::vector<parquet_chunk> chunks_of(int number,
-                                                     const std::vector<int>& leaves) const {
-    std::vector<parquet_chunk> all;
-    guarded("the columns of " + name_of(number), [&] {
-      const auto group = metadata_->RowGroup(number);
-      for (const int leaf : leaves) {
-        const auto chunk = group->ColumnChunk(leaf);
-        const std::int64_t offset = begin_of(*chunk);
-        const std::int64_t bytes = chunk->total_compressed_size();
-        const auto end = static_cast<std::int64_t>(file_->size());
-        if (offset < 0 || bytes <= 0 || offset > end || bytes > end - offset) continue;
-        all.push_back({static_cast<std::uint64_t>(offset), static_cast<std::uint64_t>(bytes)});
-      }
-    });
-    return all;
-  }
 
   [[nodiscard]] group_reader make_reader() const {
     auto input = std::make_shared<parquet_input>(file_);
@@ -417,12 +433,12 @@ class parquet_file {
   // Null where there is another column or a null, or where something is wrong: `read_leaves` says
   // what.
   [[nodiscard]] std::shared_ptr<::arrow::RecordBatch> read_numbers(
-      int number, const std::vector<std::size_t>& columns, const std::vector<int>& leaves) const {
+      int number, const std::vector<int>& leaves) const {
     ::arrow::FieldVector fields;
     std::int64_t row_bytes = 0;
-    for (const std::size_t column : columns) {
-      if (numbers_[column] == nullptr) return nullptr;
-      fields.push_back(numbers_[column]);
+    for (const int leaf : leaves) {
+      fields.push_back(numbers_[static_cast<std::size_t>(leaf)]);
+      if (fields.back() == nullptr) return nullptr;
       row_bytes += fields.back()->type()->byte_width();
     }
     const std::int64_t rows = metadata_->RowGroup(number)->num_rows();
@@ -432,7 +448,7 @@ class parquet_file {
     if (!made.ok()) return nullptr;
     try {
       group_reader own = take_reader();
-      require(own.input->hold(chunks_of(number, leaves)), name_of(number));
+      require(own.input->hold(chunks(number, leaves)), name_of(number));
       const std::shared_ptr<::arrow::Buffer> all = std::move(*made);
       const auto group = own.decoder->parquet_reader()->RowGroup(number);
       std::vector<std::shared_ptr<::arrow::Array>> arrays;
@@ -495,7 +511,7 @@ class parquet_file {
       std::shared_ptr<::arrow::Table> table;
       guarded(name_of(number), [&] {
         group_reader own = take_reader();
-        require(own.input->hold(chunks_of(number, some)), name_of(number));
+        require(own.input->hold(chunks(number, some)), name_of(number));
         table = read_group(*own.decoder, number, some);
         give_back(std::move(own));
       });
@@ -520,16 +536,10 @@ class parquet_file {
     }
   }
 
-  [[nodiscard]] std::vector<int> leaves_of(const std::vector<std::size_t>& columns) const {
-    std::vector<int> all;
-    for (const std::size_t one : columns) {
-      all.insert(all.end(), leaves_[one].begin(), leaves_[one].end());
-    }
-    return all;
-  }
-
   static void add_leaves(const parquet::arrow::SchemaField& field, std::vector<int>& leaves) {
-    if (field.is_leaf()) leaves.push_back(field.column_index);
+    const int own = field.column_index;
+    const bool is_new = std::find(leaves.begin(), leaves.end(), own) == leaves.end();
+    if (field.is_leaf() && is_new) leaves.push_back(own);
     for (const auto& child : field.children) add_leaves(child, leaves);
   }
 
@@ -538,8 +548,8 @@ class parquet_file {
   bool verify_;
   std::shared_ptr<parquet::FileMetaData> metadata_;
   arrow_schema schema_;
-  std::vector<std::vector<int>> leaves_;  // of each column, as Parquet counts
-  ::arrow::FieldVector numbers_;          // of each column, null where it is none, see `is_number`
+  std::vector<parquet::arrow::SchemaField> columns_;
+  ::arrow::FieldVector numbers_;  // of each leaf: its column, null unless `is_number`
   std::unique_ptr<idle_readers> idle_ = std::make_unique<idle_readers>();
 };
 

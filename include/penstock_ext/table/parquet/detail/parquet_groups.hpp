@@ -77,10 +77,10 @@ class parquet_groups {
 /// in memory by then. Decoding them is left to their readers. From any thread.
 class parquet_ahead {
  public:
-  /// For the row groups of `all`, and of each file the columns that are read; refers to both.
+  /// For the row groups of `all`, and of each file the leaves that are read; refers to both.
   /// Places that can't be are left alone: decoding refuses them.
-  parquet_ahead(const parquet_groups& all, const std::vector<std::vector<std::size_t>>& columns)
-      : all_(&all), columns_(&columns), is_told_(all.groups().size()) {
+  parquet_ahead(const parquet_groups& all, const std::vector<std::vector<int>>& leaves)
+      : all_(&all), leaves_(&leaves), is_told_(all.groups().size()) {
     for (const parquet_group& one : all.groups()) {
       std::uint64_t bytes = 0;
       for (const parquet_chunk& chunk : chunks_of(one)) bytes += chunk.bytes;
@@ -119,11 +119,11 @@ class parquet_ahead {
 
  private:
   [[nodiscard]] std::vector<parquet_chunk> chunks_of(const parquet_group& group) const {
-    return all_->file_of(group).chunks(group.number, (*columns_)[group.file]);
+    return all_->file_of(group).chunks(group.number, (*leaves_)[group.file]);
   }
 
   const parquet_groups* all_;
-  const std::vector<std::vector<std::size_t>>* columns_;
+  const std::vector<std::vector<int>>* leaves_;
   std::vector<std::uint64_t> row_bytes_;            // of each group
   mutable std::vector<std::atomic<bool>> is_told_;  // and not read since
 };
