@@ -12,15 +12,15 @@ using host_slots = penstock::detail::host_slots<record, model::device>;
 
 /// Four slots, all taken: a worker that sleeps for one is woken for the second that comes back, or
 /// for the first if the consumer starves.
-template <class Scenario, int Threads>
+template <class Scenario, int Threads, std::uint32_t Slots = 4>
 struct ring : model::scenario<Scenario, Threads> {
   host_slots slots{model::device{},
-                   penstock::batch_layout<record>{penstock::record_extents<record>{}, 1}, 4,
+                   penstock::batch_layout<record>{penstock::record_extents<record>{}, 1}, Slots,
                    penstock::detail::memory_kind::device};
-  std::array<model::plain<int>, 4> user{};  // the slot's last user
+  std::array<model::plain<int>, Slots> user{};  // the slot's last user
 
   void before() {
-    for (std::uint32_t i = 0; i != 4; ++i) {
+    for (std::uint32_t i = 0; i != Slots; ++i) {
       model::require(slots.acquire().has_value(), "there is a slot");
     }
   }
@@ -143,6 +143,23 @@ struct marked_together : ring<marked_together, 2> {
   }
 };
 
+/// More threads inside a push than there are cells that the producers know to be free.
+struct come_back_at_once : ring<come_back_at_once, 3, 3> {
+  void before() {
+    ring::before();
+    for (int i = 0; i != 2; ++i) {  // four cells, and two pops that no producer has seen
+      give_back(0);
+      model::require(slots.try_acquire().has_value(), "there is a slot");
+    }
+  }
+  void thread(unsigned index) { give_back(index); }
+  void after() {
+    for (int i = 0; i != 3; ++i) {
+      model::require(slots.try_acquire().has_value(), "every slot has come back");
+    }
+  }
+};
+
 /// Batches one after the other through one slot, as many times as a copy is let go.
 struct rounds : ring<rounds, 2> {
   penstock::detail::waitable_counter batch;
@@ -183,5 +200,6 @@ int main(int argc, char** argv) {
           model::at_random<half_come_back>("half of the slots come back"),
           model::at_random<marked_together>("copies are marked together"),
           model::at_random<rounds>("rounds through one slot"),
+          model::at_random<come_back_at_once>("slots come back at once"),
       });
 }
