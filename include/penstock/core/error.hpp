@@ -167,8 +167,8 @@ struct passed_limit {
 struct failure {
   /// "read" (the dataset with its adaptors), "order" (the sampler's order of the epoch, or the
   /// dataset's size; concerns no single sample), "length" (of a ragged sample, or the capacity for
-  /// it), "lengths" (where they hang: those of a batch; concerns no single sample), "batch" (a `map_batch`; concerns no single sample) or "transfer" (the copy to the
-  /// device).
+  /// it), "lengths" (those of a batch, where they hang; concerns no single sample), "batch" (a
+  /// `map_batch`; concerns no single sample) or "transfer" (the copy to the device).
   std::string_view stage;
   /// The epoch.
   std::uint64_t epoch = 0;

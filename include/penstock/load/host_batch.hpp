@@ -18,8 +18,8 @@ inline namespace PENSTOCK_ABI {
 
 /// A lease of one batch in host memory. Move-only; its destruction gives the slot back for
 /// refilling. It may be moved out of the loop and kept, also beyond the loader: the memory lives as
-/// long. Used by one thread at a time: to go on with it on another thread, move it. May be destroyed
-/// on any.
+/// long. Used by one thread at a time: to go on with it on another thread, move it. May be
+/// destroyed on any.
 template <record_type Record, device Device>
 class host_batch : public lease<Record, detail::host_slots<Record, Device>, std::uint32_t> {
   using slots_type = detail::host_slots<Record, Device>;

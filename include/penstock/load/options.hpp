@@ -87,9 +87,10 @@ struct loader_fault_options {
   /// locks a chunk.
   std::chrono::milliseconds stall_warning{0};
 
-  /// What of these takes longer is given up: the consumer gets a `read_timeout`, and the loader gives no batches any more; 0: waits forever. Needs workers. The
-  /// destructor still waits for a dataset that the loader does not own; for one that it owns the
-  /// thread is detached, keeps its memory, and `abandoned_readers()` counts it.
+  /// What of these takes longer is given up: the consumer gets a `read_timeout`, and the loader
+  /// gives no batches any more; 0: waits forever. Needs workers. The destructor still waits for a
+  /// dataset that the loader does not own; for one that it owns the thread is detached, keeps its
+  /// memory, and `abandoned_readers()` counts it.
   std::chrono::milliseconds timeout{0};
 
   /// Gets the reports of `stall_warning` and `timeout`, on a thread of the loader's, or on the one
