@@ -68,25 +68,26 @@ struct twice_codec {
   std::string family() const { return "zstd"; }
 };
 
-std::vector<std::string> thirty_samples() {
+// Those of another `first` have other values of equal length.
+std::vector<std::string> thirty_samples(std::size_t first = 0) {
   std::vector<std::string> samples;
   for (std::size_t i = 0; i < 30; ++i) {
-    samples.push_back(
-        mds_sample(std::string(i * 13 % 50, static_cast<char>(i)), static_cast<std::int64_t>(i)));
+    samples.push_back(mds_sample(std::string(i * 13 % 50, static_cast<char>(first + i)),
+                                 static_cast<std::int64_t>(first + i)));
   }
   return samples;
 }
 
 // Compressed shards of 30 samples, and a place for the unpacked ones.
 struct zipped_folder : test::folder {
-  explicit zipped_folder(std::vector<std::string> hashes = {}) {
+  explicit zipped_folder(std::vector<std::string> hashes = {}, std::size_t first = 0) {
     const auto packed = [](const std::string& bytes) {
       std::string twice;
       for (const char one : bytes) twice.append(2, one);
       return twice;
     };
     test::write_mds(
-        *this, thirty_samples(),
+        *this, thirty_samples(first),
         {.per_shard = 5, .hashes = std::move(hashes), .compression = "zstd:2", .packed = packed});
   }
 
@@ -108,11 +109,11 @@ struct zipped_folder : test::folder {
   twice_codec codec;
 };
 
-void check_samples(const ps::mds_shards& shards) {
+void check_samples(const ps::mds_shards& shards, std::uint64_t first = 0) {
   REQUIRE(shards.size() == 30);
   for (std::uint64_t i = 0; i < 30; ++i) {
-    CHECK(shards.label(i) == static_cast<std::int64_t>(i));
-    CHECK(test::content_of(shards, i) == std::string(i * 13 % 50, static_cast<char>(i)));
+    CHECK(shards.label(i) == static_cast<std::int64_t>(first + i));
+    CHECK(test::content_of(shards, i) == std::string(i * 13 % 50, static_cast<char>(first + i)));
   }
 }
 
@@ -152,14 +153,19 @@ TEST_CASE("a compressed MDS shard that was replaced is not taken for the old one
           "[blob][promise:exact-14]") {
   const zipped_folder dir;
   check_samples(dir.open());
-  const zipped_folder other;  // the same bytes, and another data set in the same folder
+  // Another data set in the same folder, whose index is the same.
+  const zipped_folder other{{}, 60};
+  REQUIRE(test::folder::read(other.path("index.json")) ==
+          test::folder::read(dir.path("index.json")));
   auto options = other.options();
   options.unpacked = dir.beside("unpacked");
-  std::filesystem::last_write_time(
-      other.path("shard.00000.mds.zstd"),
-      std::filesystem::file_time_type::clock::now() - std::chrono::hours{1});
-  check_samples(ps::mds_shards{other.path(), options});
+  const auto earlier = std::filesystem::file_time_type::clock::now() - std::chrono::hours{1};
+  for (const auto& entry : std::filesystem::directory_iterator{other.path()}) {
+    std::filesystem::last_write_time(entry.path(), earlier);
+  }
+  check_samples(ps::mds_shards{other.path(), options}, 60);
   CHECK(*other.codec.opened > 0);
+  check_samples(dir.open());
   const std::size_t before = dir.unpacked().size();
   std::string bytes = test::folder::read(dir.path("shard.00001.mds.zstd"));
   std::filesystem::remove(dir.path("shard.00001.mds.zstd"));

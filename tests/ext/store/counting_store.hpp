@@ -34,9 +34,9 @@ class counting_store {
   }
   void read(const penstock::byte_range& range) const { read_many({&range, 1}); }
   void read_many(std::span<const penstock::byte_range> ranges) const {
-    ++calls;
     {
       std::unique_lock lock{mutex_};
+      ++calls;
       ++waiting_;
       changed_.notify_all();
       changed_.wait(lock, [&] { return !is_shut_ || let_ > 0; });
@@ -78,6 +78,11 @@ class counting_store {
   bool await(int count) {
     std::unique_lock lock{mutex_};
     return changed_.wait_for(lock, std::chrono::minutes{1}, [&] { return waiting_ >= count; });
+  }
+  /// Whether so many calls begin; only what fails takes a minute.
+  bool await_call(int count) {
+    std::unique_lock lock{mutex_};
+    return changed_.wait_for(lock, std::chrono::minutes{1}, [&] { return calls >= count; });
   }
 
   mutable std::atomic<int> sizes{0};

@@ -29,8 +29,9 @@ inline namespace PENSTOCK_ABI {
 struct parquet_blobs_options {
   /// The columns, as `arrow_blobs` takes them.
   arrow_blobs_options columns = {};
-  /// The most bytes of decoded row groups that are held, at least those of the largest one; counted
-  /// from the footer, before compression.
+  /// The most bytes of decoded row groups that are held, at least those of the largest one; as the
+  /// footer counts them, before compression. Values that a dictionary has once count once, and
+  /// decode to more.
   std::uint64_t cache_bytes = std::uint64_t{1} << 28;
   /// Whether the pages of a row group are compared with their sums (CRC-32) each time it is
   /// decoded: `file_corrupt` for a damaged one. Off by default, because columns that are not

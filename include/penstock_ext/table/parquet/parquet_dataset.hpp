@@ -34,8 +34,9 @@ inline namespace PENSTOCK_ABI {
 struct parquet_options {
   /// How columns become fields.
   table_options table = {};
-  /// The most bytes of decoded row groups that are held, at least those of the largest one. What is
-  /// being decoded takes its compressed pages besides.
+  /// The most bytes of decoded row groups that are held, at least those of the largest one; counted
+  /// as the fields', without bits of nulls and offsets of lists. What is being decoded takes its
+  /// compressed pages besides.
   std::uint64_t cache_bytes = std::uint64_t{1} << 28;
   /// Whether the pages of a row group are compared with their sums (CRC-32) each time it is
   /// decoded: `file_corrupt` for a damaged one. Off by default, because columns that are not
