@@ -309,8 +309,8 @@ class tar_walk {
       switch (type) {
         case 'x':
         case 'X': {
-          pax_records checked;
-          said.push_back(read_records(checked, *stated));
+          pax_records read_now;
+          said.push_back(read_records(read_now, *stated));
           is_announced = true;
           continue;
         }
