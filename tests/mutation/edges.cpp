@@ -297,7 +297,7 @@ void run_flow(std::size_t round, std::atomic<int>& wrong) {
 }
 #endif
 
-#if defined(PENSTOCK_EDGES_RESULTS) || defined(PENSTOCK_EDGES_BULK)
+#if defined(PENSTOCK_EDGES_BULK)
 constexpr std::size_t rounds = 4;
 #else
 constexpr std::size_t rounds = 10;
