@@ -33,3 +33,17 @@ if(PENSTOCK_CHECKED STREQUAL "AUTO")
 elseif(PENSTOCK_CHECKED)
   set(penstock_is_checked TRUE)
 endif()
+
+# penstock_remove_benchmarks_of_missing(<list>): takes the benchmarks whose component is missing here
+# out of a list of sources.
+function(penstock_remove_benchmarks_of_missing list)
+  set(sources ${${list}})
+  foreach(pair IN ITEMS cache:store cache:http http:http jpeg:jpeg lockfree:batch_queue search:tune)
+    string(REPLACE ":" ";" pair "${pair}")
+    list(POP_FRONT pair component bench)
+    if(NOT TARGET penstock::${component})
+      list(FILTER sources EXCLUDE REGEX "/${bench}_bench\\.cpp$")
+    endif()
+  endforeach()
+  set(${list} ${sources} PARENT_SCOPE)
+endfunction()

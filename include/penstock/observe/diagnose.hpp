@@ -431,7 +431,8 @@ class judge {
     if (busy_share() < 0.8) return idle_workers(waits);
     const double better = time_with(times_, said_.wanted_workers, cores_);
     const auto cores = static_cast<double>(cores_);
-    // Not every kernel says who has no core: where the loop has them all, nobody waits for I/O.
+    // Some kernels do not report run-queue time. Workers of a loop that uses all cores do not wait
+    // for I/O.
     const double blocked = said_.busy_cores > 0.9 * cores ? 0 : 1 - computes - queues;
     const bool is_storage = blocked > 0.5;
     if (said_.wanted_workers > times_.workers && times_.all / better > 1.03) {

@@ -333,10 +333,10 @@ concept length_list = requires(const Container& list) {
 ///     ps::loader loader{texts, share, {.batch_size = order.batch_size(),
 ///                                      .values_per_batch = order.most()}};
 ///
-/// The number of batches is the same in every epoch, on every rank and for every seed, and any
-/// batch is computed in constant time from its number: a loop resumes anywhere. All batches have
-/// nearly equal numbers of values; with `padded` those of a step have nearly equal costs. A batch
-/// of a loader says its own number of samples, `batch.size()`, at most `batch_size()`.
+/// The number of batches does not depend on epoch, rank or seed. Any batch can be computed from its
+/// number in constant time, so a loop can resume anywhere. All batches hold nearly the same number
+/// of values; with `padded`, those of a step have nearly equal costs. The number of samples of a
+/// batch is `batch.size()`, at most `batch_size()`.
 ///
 /// Samples are ranked by length once. An epoch deals them to windows of at most `window` samples so
 /// that all windows have the same lengths, up to classes of 1/256, and packs them alike: batches of
