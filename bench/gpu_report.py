@@ -14,6 +14,7 @@ import statistics
 import sys
 
 ACCEPTED = ("passed", "absent", "left out")  # absent: a peer; left out: asked for
+SAME = "All loops had the same losses and parameters"  # the main example, where it is right
 
 
 def read(path):
@@ -85,6 +86,8 @@ def judged(step, log, found):
         return f"failed: status {status}"
     if "tests" in step["expects"] and not step["tests"]:
         return "failed: no test ran"
+    if "example" in step["expects"] and SAME not in log:
+        return "failed: its loops were not compared"
     wrong = None
     if "sanitized" in step["expects"]:
         wrong = wrong_with_sanitizer(log)
@@ -260,7 +263,7 @@ def claims_of(report):
     for target in report["targets"]:
         yield target["what"], target["met"]
     for s in report["steps"]:
-        if "tests" in s["expects"]:
+        if "tests" in s["expects"] or "example" in s["expects"]:
             refuted = re.fullmatch(r"failed: (status \d+|.*SUMMARY.*)", s["ended"])
             yield s["name"], s["ended"] == "passed" or (False if refuted else None)
 
@@ -349,6 +352,9 @@ def lines_of(report, table):
                     f"{r['group']:10} {r['name']:34} {r['bytes']:12.0f} {r['value']:12.3f} "
                     f"{r['unit']:8} {held}"
                 ).rstrip()
+    for lines in report["example"].values():
+        yield ""
+        yield from lines
     if report["mlp"]:
         yield ""
         yield from mlp_rows(report["mlp"])
@@ -386,6 +392,11 @@ def main(arguments):
         "transfer": results.get("transfer"),
         "on_device": results.get("on-device"),
         "narrowed": results.get("narrowed"),
+        "example": {
+            s["name"]: text_of(os.path.join(folder, s["name"] + ".log")).splitlines()
+            for s in steps
+            if "example" in s["expects"]
+        },
         "mlp": {
             name[len("mlp-") :]: found
             for name, found in results.items()

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSL-1.0
 # Everything that is measured and checked on a GPU, in one run: the benchmarks of transfer,
-# transforms and narrowed transfers, the MLP in its four modes, PyTorch beside it where it is
-# installed, the tests labelled gpu, tensors of PyTorch over a feed's batches, the MLP's kernels
-# beside the CPU device, NCCL as a world of one, and the tests under compute-sanitizer. Needs no
-# network.
+# transforms and narrowed transfers, the main example, the MLP in its four modes, PyTorch beside it
+# where it is installed, the tests labelled gpu, tensors of PyTorch over a feed's batches, the MLP's
+# kernels beside the CPU device, NCCL as a world of one, and the tests under compute-sanitizer.
+# Needs no network.
 #
 # What may be lost comes last: facts of the machine, a smoke of seconds, measurements, correctness,
 # sanitizers, and then the two steps that may upset a GPU (a held kernel, a kernel that faults).
@@ -132,7 +132,8 @@ note() { (IFS=$'\t' && printf '%s\n' "$*") >>"$steps/steps.tsv"; }
 
 # step NAME SHARE EXPECTS COMMAND...: runs it, within its share of seconds and what the ones before
 # have left over. EXPECTS: what must be found besides status 0: json ($steps/NAME.json), tests
-# (some, in the log), sanitized (the tool's summary), "-" for nothing; joined by commas.
+# (some, in the log), sanitized (the tool's summary), example (its loops trained
+# the same), "-" for nothing; joined by commas.
 step() {
   local name=$1 share=$2 expects=$3 began=$SECONDS status=0 most
   shift 3
@@ -158,7 +159,7 @@ step() {
 # ---- programs ------------------------------------------------------------------------------------
 
 targets=(penstock_gpu_tests penstock_gpu_torch penstock_mlp_gpu_tests penstock_cuda_transfer_bench
-  penstock_cuda_on_device_bench penstock_cuda_narrowed_bench penstock_mlp_bench)
+  penstock_cuda_on_device_bench penstock_cuda_narrowed_bench penstock_mlp_bench penstock_mlp)
 [[ $without == *" nccl "* ]] || targets+=(penstock_nccl_on_gpu)
 
 # program NAME: its path, or that of a library to be loaded; or one where nothing is.
@@ -218,6 +219,7 @@ narrowed=$(program penstock_cuda_narrowed_bench)
 nccl=$(program penstock_nccl_on_gpu)
 nvimgcodec=$(program penstock_nvimgcodec_gpu_tests)
 mlp=$(program penstock_mlp_bench)
+example=$(program penstock_mlp)
 if [ -n "$packed" ] && [ -z "${MNIST_DIR:-}" ] && [ -d "$packed/mnist" ]; then
   export MNIST_DIR=$packed/mnist
 fi
@@ -258,6 +260,8 @@ step smoke 8 json "$transfer" --quick --json "$steps/smoke.json"
 step transfer 28 json "$transfer" --json "$steps/transfer.json"
 step on-device 12 json "$on_device" --json "$steps/on-device.json"
 step narrowed 4 json "$narrowed" --json "$steps/narrowed.json"
+step example 8 example "$example" --device cuda --workers 8
+step example-augment 8 example "$example" --device cuda --workers 8 --augment
 
 mlp_run() {
   local name=mlp-$1 share=$2

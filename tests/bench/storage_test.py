@@ -66,7 +66,7 @@ class Lines(unittest.TestCase):
         text = self.said("unet3d", penstock=[run(0.4, verdict="CPU-bound: all cores")], no_step=[slow])
         self.assertIn("a core carries 0.231 of one accelerator, which takes 4.32 cores", text)
         self.assertIn("CPU-bound: all cores", text)
-        self.assertIn("two cores do not suffice", text)
+        self.assertIn("2 cores do not suffice", text)
 
     def test_cores_that_would_suffice(self):
         text = self.said("unet3d", penstock=[run(0.9)], no_step=[run(0, cpu=1, samples=1000)])

@@ -2,12 +2,14 @@
 """Whether an accelerator stays busy: rows of MLPerf Storage v3.0 with a modelled accelerator, penstock beside DLIO
 itself and beside PyTorch's DataLoader (numpy, Pillow, pyarrow), on the same samples.
 
-    python3 storage.py --ours PROGRAM --python PYTHON [--rounds N] [--folder FOLDER] [--only ROW]... [--cold]
+    python3 storage.py --ours PROGRAM --python PYTHON [--rounds N] [--workers N] [--folder FOLDER]
+        [--only ROW]... [--cold]
 
 PROGRAM is penstock_storage_peer; PYTHON an interpreter with numpy, Pillow and pyarrow, and with torch and
 dlio-benchmark, which are left out by name where they are missing. Utilisation is the time of all steps over that
-of the loop, without a first epoch; DLIO's is its own. All sides have two workers; files come from the page cache
-as far as there is memory. --cold: one epoch a run, for each of which the files were dropped from the page cache.
+of the loop, without a first epoch; DLIO's is its own. All sides have N workers, two if not told otherwise; files
+come from the page cache as far as there is memory. --cold: one epoch a run, for each of which the files were
+dropped from the page cache.
 
 "no step" is penstock without an accelerator: the share of one accelerator that a core carries, and the cores that
 one takes, follow from its processor seconds. unet3d has a floor besides: as many threads that only read the files.
@@ -26,7 +28,6 @@ sys.path.insert(0, str(HERE.parent))
 import rounds  # noqa: E402
 from workloads import WORKLOADS, paths  # noqa: E402
 
-WORKERS = 2
 AIM = 0.99
 FLOOR_AIM = 0.95
 WITHOUT_STEP = {"no step": None, "read loop": "loop"}  # and the kind, if it is another one
@@ -37,10 +38,10 @@ def command(side, chosen, name):
     epochs = [0, 1] if chosen.cold else [1, row.epochs]
     if side == "penstock" or side in WITHOUT_STEP:
         kind = WITHOUT_STEP.get(side) or row.kind
-        numbers = [row.batch, 0 if side in WITHOUT_STEP else row.step, *epochs, WORKERS]
+        numbers = [row.batch, 0 if side in WITHOUT_STEP else row.step, *epochs, chosen.workers]
         return [os.path.abspath(chosen.ours), kind, *map(str, numbers), *map(str, paths(chosen.folder, name))]
     program = "dataloader_peer.py" if side == "DataLoader" else "dlio_peer.py"
-    return [chosen.python, str(HERE / program), chosen.folder, name, *map(str, [WORKERS, *epochs])]
+    return [chosen.python, str(HERE / program), chosen.folder, name, *map(str, [chosen.workers, *epochs])]
 
 
 def sides_of(name, is_cold):
@@ -94,8 +95,8 @@ def carried(row, run):
     return row.step / (run["cpu_seconds"] / run["samples"] * row.batch)
 
 
-def lines(name, seen):
-    """What is printed of a row."""
+def lines(name, seen, workers=2):
+    """What is printed of a row, of so many workers."""
     row = WORKLOADS[name]
     yield f"{name}, asks for {row.samples_per_second:,.1f} samples a second, {row.demand:,.0f} MB/s, {row.passes:.0%}"
     for side, runs in seen.items():
@@ -117,7 +118,7 @@ def lines(name, seen):
     if "no step" in seen:  # else the disk may be what does not suffice
         share = statistics.median(run["utilisation"] for run in seen["penstock"])
         cores = statistics.median(1 / carried(row, run) for run in seen["no step"])
-        aim = "met" if share >= AIM else "two cores do not suffice" if cores > 0.9 * WORKERS else "MISSED"
+        aim = "met" if share >= AIM else f"{workers} cores do not suffice" if cores > 0.9 * workers else "MISSED"
         yield f"  aim {AIM}: {aim}"
 
 
@@ -126,13 +127,14 @@ def main():
     parser.add_argument("--ours", required=True)
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--folder", default=str(HERE.parent.parent.parent / "build" / "compare" / "storage"))
     parser.add_argument("--only", action="append", default=[], choices=WORKLOADS)
     parser.add_argument("--cold", action="store_true")
     chosen = parser.parse_args()
     where = rounds.machine()
     print(f"{where['cpu']}, {where['cores']} cores, load before {where['load_before']:.2f}; utilisation, medians of "
-          f"{chosen.rounds} rounds (least), and samples a second; {WORKERS} workers each; "
+          f"{chosen.rounds} rounds (least), and samples a second; {chosen.workers} workers each; "
           + ("from the disk" if chosen.cold else "from the page cache"))
     without = set()
     for name in chosen.only or WORKLOADS:
@@ -140,7 +142,7 @@ def main():
         subprocess.run(maker, check=True)
         for path in paths(chosen.folder, name):
             path.read_bytes()  # into the page cache
-        print("\n" + "\n".join(lines(name, seen_of(chosen, name, without))), flush=True)
+        print("\n" + "\n".join(lines(name, seen_of(chosen, name, without), chosen.workers)), flush=True)
     for side in sorted(without):
         print(f"\n{side}: left out, not installed")
 
