@@ -4,6 +4,9 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "rows.hpp"
 
@@ -16,21 +19,24 @@ namespace bench {
 /// What every main() here is: measures, and keeps what was measured in the file of `--json FILE`
 /// after every row, with "complete" false until all rows are there.
 ///
-/// `measure` gets the rows to fill, and whether `--quick` was given: few repetitions of the small
-/// sizes, to see whether it works. Returns the exit status: 1 after an error outside of all groups,
+/// `measure` gets the rows to fill, of the groups that were given by `--group` or of all, and whether
+/// `--quick` was given: few repetitions of the small sizes, to see whether it works. Returns the exit status: 1 after an error outside of all groups,
 /// 2 for other arguments, 3 where the GPU's context was lost. `name` is how the program calls
 /// itself where it says what is wrong.
 template <class Measure>
 int run(int argc, char** argv, const char* name, const Measure& measure) {
   const char* json = nullptr;
   bool quick = false;
+  std::vector<std::string> groups;
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--json") == 0 && i + 1 < argc) {
       json = argv[++i];
+    } else if (std::strcmp(argv[i], "--group") == 0 && i + 1 < argc) {
+      groups.emplace_back(argv[++i]);
     } else if (std::strcmp(argv[i], "--quick") == 0) {
       quick = true;
     } else {
-      std::fprintf(stderr, "usage: %s [--json FILE] [--quick]\n", argv[0]);
+      std::fprintf(stderr, "usage: %s [--json FILE] [--quick] [--group NAME]...\n", argv[0]);
       return 2;
     }
   }
@@ -38,7 +44,7 @@ int run(int argc, char** argv, const char* name, const Measure& measure) {
 #if defined(PENSTOCK_BENCH_ON_DOUBLE)
     arm_failure();
 #endif
-    rows out{json};
+    rows out{json, std::move(groups)};
     measure(out, quick);
     out.complete();
 #if defined(PENSTOCK_BENCH_ON_DOUBLE)

@@ -104,8 +104,10 @@ class rows {
     std::string path;
   };
 
-  /// `path` may be null: then no file is written.
-  explicit rows(const char* path) : path_(path == nullptr ? "" : path) {}
+  /// `path` may be null: then no file is written. Of groups only those called so are measured, or
+  /// all where there is no name.
+  explicit rows(const char* path, std::vector<std::string> groups = {})
+      : path_(path == nullptr ? "" : path), groups_(std::move(groups)) {}
 
   /// A member beside the rows. `value` is JSON.
   void fact(const std::string& name, const std::string& value) {
@@ -158,6 +160,9 @@ class rows {
   /// group and ends nothing else. No group runs after the GPU's context is lost.
   template <class Measure>
   void group(const std::string& name, const Measure& measure) {
+    if (!groups_.empty() && std::find(groups_.begin(), groups_.end(), name) == groups_.end()) {
+      return;
+    }
     if (is_lost()) return refuse(name, "the whole group", 0, "not tried: the context is lost");
     const auto begin = std::chrono::steady_clock::now();
     try {
@@ -226,6 +231,7 @@ class rows {
     if (std::rename(beside.c_str(), path_.c_str()) != 0) throw write_error{path_};
   }
   std::string path_;
+  std::vector<std::string> groups_;
   std::string facts_;
   std::string seconds_;
   std::string lines_;

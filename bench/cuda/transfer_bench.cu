@@ -26,15 +26,17 @@
 #include <new>
 #include <span>
 #include <sstream>
+#include <stop_token>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include <penstock/cuda.hpp>
 #include <penstock/cuda/on_device.cuh>
 #include <penstock/memory/registered_memory.hpp>
-#include <penstock_ext/bulk/bulk_copier.hpp>
 #include <penstock/transfer/results.hpp>
+#include <penstock_ext/bulk/bulk_copier.hpp>
 
 #include "program.hpp"
 #include "ready_source.hpp"
@@ -758,6 +760,51 @@ void calls(const ps::cuda_device& device, bench::rows& out, bool quick) {
   static_cast<void>(cudaEventDestroy(blocking));
 }
 
+/// Launches of one thread while others do what workers do that wait for a copy.
+void launches(const ps::cuda_device& device, bench::rows& out, bool quick) {
+  const auto stream = device.make_stream();
+  const auto busy = device.make_stream();
+  auto event = device.make_event(ps::event_wait::by_host);
+  constexpr int count = 400;  // no queue is full
+  const auto beside = [&](int threads, const auto& work) {
+    return std::function<double()>{[&, threads, work] {
+      keep_busy(busy.get(), 30'000'000);
+      device.record(event, busy);
+      double taken = 0;
+      {
+        std::vector<std::jthread> all;
+        for (int i = 0; i < threads; ++i) {
+          all.emplace_back([&](const std::stop_token& stop) {
+            device.make_current();
+            while (!stop.stop_requested()) work();
+          });
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds{2});  // all are at it
+        const auto begin = clock_type::now();
+        for (int i = 0; i < count; ++i) keep_busy(stream.get(), 0);
+        taken = bench::seconds_since(begin);
+      }
+      must(cudaStreamSynchronize(stream.get()));
+      must(cudaStreamSynchronize(busy.get()));
+      return taken;
+    }};
+  };
+  const auto query = [&] { static_cast<void>(cudaEventQuery(event.get())); };
+  const auto nap = [](int microseconds) {
+    std::this_thread::sleep_for(std::chrono::microseconds{microseconds});
+  };
+  out.compare(
+      "launches", 0, quick ? 1 : 9, "us",
+      {{"alone", [&] { return beside(0, [] {}); }},
+       {"beside 8 threads that nap", [&] { return beside(8, [&] { nap(20); }); }},
+       {"beside 8 that look each 20 us", [&] { return beside(8, [&] { query(), nap(20); }); }},
+       {"beside 8 that look each 100 us", [&] { return beside(8, [&] { query(), nap(100); }); }},
+       {"beside 1 that looks each 20 us", [&] { return beside(1, [&] { query(), nap(20); }); }},
+       {"beside 1 that only looks", [&] { return beside(1, query); }},
+       {"beside 8 that spin", [&] { return beside(8, [] {}); }}},
+      [&](double seconds) { return seconds / count * 1e6; });
+}
+
 /// Steps of a modelled length, fed and on one batch that stays, and how long the stream stood idle.
 void fed_steps(const ps::cuda_device& device, bench::rows& out, bool quick) {
   const auto stream = device.make_stream();
@@ -851,6 +898,7 @@ int main(int argc, char** argv) {
     out.group("download", [&] { download(device, out, quick); });
     out.group("bulk", [&] { bulk(device, out, quick); });
     out.group("calls", [&] { calls(device, out, quick); });
+    out.group("launches", [&] { launches(device, out, quick); });
     out.group("choices", [&] { choices(device, out, quick); });
     out.group("pinning", [&] { pinning(device, out, quick); });
   });

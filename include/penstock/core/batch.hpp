@@ -108,7 +108,7 @@ inline namespace PENSTOCK_ABI {
 /// memory. All other members read the offsets, so call them where the memory of the batch can be
 /// read: on the host for a host batch, in a kernel for a batch on a GPU.
 template <class T>
-class ragged_view {
+class ragged_view : detail::lease_tag {
  public:
   /// The type of a value; `const` in a view for reading.
   using element_type = T;
@@ -118,27 +118,27 @@ class ragged_view {
   /// `lease` is for views of a lease, see `core/checked.hpp`.
   PENSTOCK_HOST_DEVICE constexpr ragged_view(T* data, const std::int32_t* offsets, std::size_t size,
                                              detail::lease_tag lease = {}) noexcept
-      : data_(data), offsets_(offsets), size_(size), lease_(lease) {}
+      : lease_tag(lease), data_(data), offsets_(offsets), size_(size) {}
 
   /// A view of T is a view of const T.
   template <class U>
     requires(std::same_as<const U, T> && !std::same_as<U, T>)
   PENSTOCK_HOST_DEVICE constexpr ragged_view(  // NOLINT: implicit, as with std::span
       const ragged_view<U>& other) noexcept
-      : data_(other.data_), offsets_(other.offsets_), size_(other.size_), lease_(other.lease_) {}
+      : lease_tag(other.tag()), data_(other.data_), offsets_(other.offsets_), size_(other.size_) {}
 
   /// The number of samples.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::size_t size() const noexcept { return size_; }
   /// The first value of the batch, from which the offsets count.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr T* data() const noexcept {
-    lease_.note_address();
+    tag().note_address();
     return data_;
   }
   /// `size() + 1` non-decreasing offsets into `data()`: where each sample begins, and where the
   /// last one ends. The first is 0, except in a part of a batch.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr tensor_view<const std::int32_t, dyn> offsets()
       const noexcept {
-    return {offsets_, extents<dyn>{size_ + 1}, lease_};
+    return {offsets_, extents<dyn>{size_ + 1}, tag()};
   }
 
   /// The values of sample `index`. Indices are checked by `assert`.
@@ -169,18 +169,21 @@ class ragged_view {
   friend class ragged_view;
 
   PENSTOCK_HOST_DEVICE constexpr std::size_t offset(std::size_t index) const noexcept {
-    lease_.require_data();
+    tag().require_data();
     return static_cast<std::size_t>(offsets_[index]);
   }
   PENSTOCK_HOST_DEVICE constexpr tensor_view<T, dyn> part(std::size_t begin,
                                                           std::size_t end) const noexcept {
-    return {data_ + offset(begin), extents<dyn>{offset(end) - offset(begin)}, lease_};
+    return {data_ + offset(begin), extents<dyn>{offset(end) - offset(begin)}, tag()};
+  }
+
+  [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr const detail::lease_tag& tag() const noexcept {
+    return *this;
   }
 
   T* data_;
   const std::int32_t* offsets_;
   std::size_t size_;
-  [[no_unique_address]] detail::lease_tag lease_;
 };
 
 }  // namespace PENSTOCK_ABI

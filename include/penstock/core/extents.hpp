@@ -28,17 +28,25 @@ struct dynamic_extents<0> {
   friend constexpr bool operator==(const dynamic_extents&, const dynamic_extents&) = default;
 };
 
+/// How many of `Extents` are `dyn`.
+template <std::size_t... Extents>
+inline constexpr std::size_t dynamic_count = (std::size_t{0} + ... + (Extents == dyn ? 1U : 0U));
+
 }  // namespace detail
 
 /// The lengths of an array's dimensions, outermost first, each fixed at compile time or `dyn`. Only
 /// the dynamic ones are stored. Usable in kernels.
 template <std::size_t... Extents>
-class extents {
+class extents : detail::dynamic_extents<detail::dynamic_count<Extents...>> {
+  // Bases, here and in views: of members that are [[no_unique_address]] nvcc 13.0 makes a type of
+  // another size on the device than on the host.
+  using stored = detail::dynamic_extents<detail::dynamic_count<Extents...>>;
+
  public:
   /// The number of dimensions.
   static constexpr std::size_t rank = sizeof...(Extents);
   /// The number of dynamic dimensions.
-  static constexpr std::size_t dynamic_rank = (std::size_t{0} + ... + (Extents == dyn ? 1U : 0U));
+  static constexpr std::size_t dynamic_rank = detail::dynamic_count<Extents...>;
 
   constexpr extents() noexcept  // defaulted: callable in kernels without an annotation
     requires(dynamic_rank == 0)
@@ -48,7 +56,7 @@ class extents {
   template <std::convertible_to<std::size_t>... Sizes>
     requires(dynamic_rank > 0 && sizeof...(Sizes) == dynamic_rank)
   PENSTOCK_HOST_DEVICE constexpr extents(Sizes... sizes) noexcept  // NOLINT: implicit by intent
-      : dynamic_{{static_cast<std::size_t>(sizes)...}} {}
+      : stored{{static_cast<std::size_t>(sizes)...}} {}
 
   /// The length of dimension `dimension` (0 is the outermost); 1 for `dimension >= rank`.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::size_t operator[](
@@ -62,7 +70,7 @@ class extents {
         if (fixed[dimension] == dyn) {
           std::size_t position = 0;
           for (std::size_t d = 0; d < dimension; ++d) position += fixed[d] == dyn ? 1U : 0U;
-          return dynamic_.value[position];
+          return this->value[position];
         }
       }
       return fixed[dimension];
@@ -78,9 +86,6 @@ class extents {
   }
 
   friend constexpr bool operator==(const extents&, const extents&) = default;
-
- private:
-  [[no_unique_address]] detail::dynamic_extents<dynamic_rank> dynamic_;
 };
 
 }  // namespace PENSTOCK_ABI

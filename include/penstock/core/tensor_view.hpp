@@ -38,7 +38,7 @@ struct inner_view<T, extents<First, Rest...>> {
 /// that of `T`, as with `std::span`. A view of a batch has the batch as its outermost, dynamic
 /// dimension.
 template <class T, std::size_t... Extents>
-class tensor_view {
+class tensor_view : penstock::extents<Extents...>, detail::lease_tag {
  public:
   /// The type of an element; `const` in a view for reading.
   using element_type = T;
@@ -51,45 +51,45 @@ class tensor_view {
   /// `core/checked.hpp`.
   PENSTOCK_HOST_DEVICE constexpr tensor_view(T* data, extents_type lengths,
                                              detail::lease_tag lease = {}) noexcept
-      : data_(data), extents_(lengths), lease_(lease) {}
+      : extents_type(lengths), lease_tag(lease), data_(data) {}
 
   /// A view of T converts to a view of const T.
   template <class U>
     requires(std::same_as<const U, T> && !std::same_as<U, T>)
   PENSTOCK_HOST_DEVICE constexpr tensor_view(  // NOLINT: implicit, as with std::span
       const tensor_view<U, Extents...>& other) noexcept
-      : data_(other.data_), extents_(other.extents()), lease_(other.lease_) {}
+      : extents_type(other.stored()), lease_tag(other.tag()), data_(other.data_) {}
 
   /// The first element, in host or device memory depending on the owner.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr T* data() const noexcept {
-    lease_.note_address();
+    tag().note_address();
     return data_;
   }
   /// The number of elements.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::size_t size() const noexcept {
-    return extents_.size();
+    return stored().size();
   }
   /// The length of one dimension, outermost first.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::size_t extent(
       std::size_t dimension) const noexcept {
-    return extents_[dimension];
+    return stored()[dimension];
   }
   /// The lengths of all dimensions.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr extents_type extents() const noexcept {
-    return extents_;
+    return stored();
   }
 
   /// The element at the given position, one index per dimension. Indices are checked by `assert`.
   template <std::convertible_to<std::size_t>... Indices>
     requires(sizeof...(Indices) == rank)
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr T& operator()(Indices... indices) const noexcept {
-    lease_.require_data();
+    tag().require_data();
     std::size_t offset = 0;
     if constexpr (rank > 0) {
       const std::size_t position[rank] = {static_cast<std::size_t>(indices)...};
       for (std::size_t d = 0; d < rank; ++d) {
-        assert(position[d] < extents_[d]);
-        offset = offset * extents_[d] + position[d];
+        assert(position[d] < stored()[d]);
+        offset = offset * stored()[d] + position[d];
       }
     }
     return data_[offset];
@@ -101,15 +101,15 @@ class tensor_view {
       std::size_t index) const noexcept
     requires(rank > 0)
   {
-    assert(index < extents_[0]);
+    assert(index < stored()[0]);
     if constexpr (rank == 1) {
-      lease_.require_data();
+      tag().require_data();
       return (data_[index]);
     } else {
-      lease_.require_alive();
+      tag().require_alive();
       using inner = typename detail::inner_view<T, extents_type>::type;
       const auto lengths = inner_extents<typename inner::extents_type>();
-      return inner{data_ + index * lengths.size(), lengths, lease_};
+      return inner{data_ + index * lengths.size(), lengths, tag()};
     }
   }
 
@@ -117,7 +117,7 @@ class tensor_view {
   /// kernels.
   [[nodiscard]] constexpr std::array<std::int64_t, rank> shape() const noexcept {
     std::array<std::int64_t, rank> lengths{};
-    for (std::size_t d = 0; d != rank; ++d) lengths[d] = static_cast<std::int64_t>(extents_[d]);
+    for (std::size_t d = 0; d != rank; ++d) lengths[d] = static_cast<std::int64_t>(stored()[d]);
     return lengths;
   }
   /// The distance, in elements, between neighbours along each dimension: 1 for the innermost. Not
@@ -127,7 +127,7 @@ class tensor_view {
     std::int64_t step = 1;
     for (std::size_t d = rank; d != 0; --d) {
       steps[d - 1] = step;
-      step *= static_cast<std::int64_t>(extents_[d - 1]);
+      step *= static_cast<std::int64_t>(stored()[d - 1]);
     }
     return steps;
   }
@@ -167,19 +167,24 @@ class tensor_view {
     std::size_t found[Inner::dynamic_rank] = {};
     std::size_t count = 0;
     for (std::size_t d = 1; d < rank; ++d) {
-      if (fixed[d] == dyn) found[count++] = extents_[d];
+      if (fixed[d] == dyn) found[count++] = stored()[d];
     }
     return Inner{found[Is]...};
   }
 
   template <class Mdspan, std::size_t... Ds>
   constexpr Mdspan to_mdspan(std::index_sequence<Ds...>) const {
-    return Mdspan(data(), extents_[Ds]...);
+    return Mdspan(data(), stored()[Ds]...);
+  }
+
+  [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr const extents_type& stored() const noexcept {
+    return *this;
+  }
+  [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr const detail::lease_tag& tag() const noexcept {
+    return *this;
   }
 
   T* data_;
-  [[no_unique_address]] extents_type extents_;
-  [[no_unique_address]] detail::lease_tag lease_;
 };
 
 }  // namespace PENSTOCK_ABI
