@@ -257,7 +257,7 @@ fi
 
 # All programs that measure, in seconds: what can't run here says so before minutes are spent.
 step smoke 8 json "$transfer" --quick --json "$steps/smoke.json"
-step transfer 28 json "$transfer" --json "$steps/transfer.json"
+step transfer 32 json "$transfer" --json "$steps/transfer.json"
 step on-device 12 json "$on_device" --json "$steps/on-device.json"
 step narrowed 4 json "$narrowed" --json "$steps/narrowed.json"
 step example 8 example "$example" --device cuda --workers 8
@@ -277,8 +277,8 @@ else
   mlp_run cublas 8 --kernels cublas --mode resident --epochs 1 --samples 640 || with_cublas=no
 fi
 [ $with_cublas = yes ] || wide=(--kernels fused)
-mlp_run modes 18 --workers 8 --repeat 3
-mlp_run seeds 20 --workers 8 --mode overlapped --seeds 1,2,3,4,5
+mlp_run modes 10 --workers 8 --repeat 3
+mlp_run seeds 8 --workers 8 --mode overlapped --seeds 1,2,3,4,5
 mlp_run augment 20 --workers 8 --augment
 mlp_run wide 15 --workers 8 --workload wide "${wide[@]}"
 mlp_run workers 13 --mode overlapped --worker-counts 1,4,16
@@ -310,7 +310,7 @@ fi
 contract='a GPU keeps the contract*'
 fault='a kernel fault*'
 not_apart=('~[.]' '~a GPU keeps the contract*' '~a kernel fault*')
-step tests 33 tests "$tests" --durations yes "${not_apart[@]}"
+step tests 12 tests "$tests" --durations yes "${not_apart[@]}"
 if [ $has_torch = yes ]; then
   step torch 10 tests python3 "$here/gpu_torch.py" "$(program penstock_gpu_torch)"
 else
@@ -341,7 +341,7 @@ fi
 # Memory errors in all kernels; races and barriers in those of the MLP, which alone have shared
 # memory. Not on the two tests: one has to fault, and in the other the host holds kernels, for which
 # a tool that lets them run one by one would wait. API errors are none of ours here: a test makes
-# some on purpose.
+# some on purpose. Steps of 300 samples take racecheck two minutes on an H100: it gets 64.
 sanitized() {
   local name=$1 share=$2
   shift 2
@@ -359,10 +359,10 @@ sanitized initcheck 15 --tool initcheck "$tests" "${not_apart[@]}"
 sanitized leak-check 12 --tool memcheck --leak-check full --report-api-errors no \
   "$tests" "a program's own capture*"
 sanitized memcheck-mlp 18 --tool memcheck --report-api-errors no "$mlp_tests" 640
-sanitized racecheck-fused 12 --tool racecheck "$mlp_tests" 640 fused
+sanitized racecheck-fused 30 --tool racecheck "$mlp_tests" 65 fused
 sanitized synccheck-fused 10 --tool synccheck "$mlp_tests" 640 fused
 if [ $with_cublas = yes ]; then # apart: in these, races may be cuBLAS's own
-  sanitized racecheck-cublas 12 --tool racecheck "$mlp_tests" 640 cublas
+  sanitized racecheck-cublas 30 --tool racecheck "$mlp_tests" 65 cublas
 else
   note racecheck-cublas "left out" 0 0 sanitized "no cuBLAS"
 fi

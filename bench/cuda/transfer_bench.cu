@@ -337,48 +337,55 @@ void overlap(const ps::cuda_device& device, bench::rows& out, bool quick) {
           "us", longer_of(in_us(found[0]), in_us(found[1])));
 }
 
+/// Page-locked memory, by the runtime's calls and by ours: as it is, and mapped at any size.
 void pinning(const ps::cuda_device& device, bench::rows& out, bool quick) {
-  for (const std::size_t bytes : {std::size_t{quick ? 4U : 64U} << 20, std::size_t{1} << 30}) {
-    if (quick && bytes > std::size_t{64} << 20) continue;
-    const double per_gib = static_cast<double>(std::size_t{1} << 30) / static_cast<double>(bytes);
-    out.compare("pinning", static_cast<double>(bytes), quick ? 1 : 3, "s/GiB",
-                {{"cudaHostAlloc",
-                  [=] {
-                    return [=] {
-                      const auto begin = clock_type::now();
-                      void* data = nullptr;
-                      must(cudaHostAlloc(&data, bytes, cudaHostAllocDefault));
-                      const double taken = bench::seconds_since(begin);
-                      must(cudaFreeHost(data));
-                      return taken;
-                    };
-                  }},
+  const auto timed = [](auto take, auto give_back) {
+    return [=] {
+      return std::function<double()>{[=] {
+        const auto begin = clock_type::now();
+        void* const data = take();
+        const double taken = bench::seconds_since(begin);
+        give_back(data);
+        return taken;
+      }};
+    };
+  };
+  for (const std::size_t mib : {1, 4, 16, 64, 1024}) {
+    if (quick && mib > 4) continue;
+    const std::size_t bytes = mib << 20;
+    const ps::detail::pinned_sizes mapped{.mapped_above = 0};
+    out.compare("pinning", static_cast<double>(bytes),
+                quick        ? 1
+                : mib < 1024 ? 9
+                             : 3,
+                "ms",
+                {{"cudaHostAlloc", timed(
+                                       [=] {
+                                         void* data = nullptr;
+                                         must(cudaHostAlloc(&data, bytes, cudaHostAllocDefault));
+                                         return data;
+                                       },
+                                       [](void* data) { must(cudaFreeHost(data)); })},
                  {"mmap and cudaHostRegister",
-                  [=] {
-                    return [=] {
-                      const auto begin = clock_type::now();
-                      void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-                      const cudaError_t code =
-                          cudaHostRegister(data, bytes, cudaHostRegisterPortable);
-                      const double taken = bench::seconds_since(begin);
-                      if (code == cudaSuccess) must(cudaHostUnregister(data));
-                      ::munmap(data, bytes);
-                      must(code);
-                      return taken;
-                    };
-                  }},
-                 {"cuda_device",
-                  [=, &device] {
-                    return [=, &device] {
-                      const auto begin = clock_type::now();
-                      const auto block = device.allocate_pinned(bytes);
-                      const double taken = bench::seconds_since(begin);
-                      device.deallocate_pinned(block.data, bytes);
-                      return taken;
-                    };
-                  }}},
-                [&](double seconds) { return seconds * per_gib; });
+                  timed(
+                      [=] {
+                        void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+                        must(cudaHostRegister(data, bytes, cudaHostRegisterPortable));
+                        return data;
+                      },
+                      [=](void* data) {
+                        must(cudaHostUnregister(data));
+                        ::munmap(data, bytes);
+                      })},
+                 {"cuda_device", timed([=] { return device.allocate_pinned(bytes).data; },
+                                       [=](void* data) { device.deallocate_pinned(data, bytes); })},
+                 {"in huge pages, whatever the size",
+                  timed([=] { return ps::detail::cuda_allocate_pinned(0, bytes, 0, mapped); },
+                        [=](void* data) {
+                          ps::detail::cuda_deallocate_pinned(0, data, bytes, 0, mapped);
+                        })}},
+                [&](double seconds) { return seconds * 1e3; });
   }
 }
 
@@ -457,16 +464,11 @@ void choices(const ps::cuda_device& device, bench::rows& out, bool quick) {
 void options(const ps::cuda_device& device, bench::rows& out, bool quick) {
   const auto stream = device.make_stream();
   constexpr std::uint64_t burst = 100;
-  const auto highest = ps::stream_priority::highest;
   const std::vector<std::pair<const char*, ps::transfer_options>> all{
       {"as it is", {}},
       {"each batch alone", {.tuning = {.group = 1}}},
       {"depth 7, groups of four", {.depth = 7}},
-      {"two copy streams by turns", {.tuning = {.copy_streams = 2}}},
-      {"two copy streams, each batch alone", {.tuning = {.group = 1, .copy_streams = 2}}},
-      {"a group as one call", {.tuning = {.batched_copies = true}}},
-      {"depth 7, a group as one call", {.depth = 7, .tuning = {.batched_copies = true}}},
-      {"copies of the highest priority", {.tuning = {.copy_priority = highest}}}};
+      {"depth 15, groups of eight", {.depth = 15}}};
   for (const std::size_t bytes : {std::size_t{1024}, std::size_t{64 * 785}, std::size_t{1} << 20}) {
     const slab host{device, padded(bytes) * slots, ps::detail::memory_kind::pinned};
     std::vector<bench::way> ways;
@@ -527,39 +529,6 @@ void zero_copy(const ps::cuda_device& device, bench::rows& out, bool quick) {
   out.compare("zero copy", 785.0 * loaded_feed::batch_size, quick ? 1 : 9, "us/batch",
               {{"copied", [&] { return fed(ps::zero_copy_use::never); }},
                {"in the host slots", [&] { return fed(ps::zero_copy_use::always); }}},
-              [&](double seconds) { return seconds / static_cast<double>(count) * 1e6; });
-}
-
-/// Steps that fill the GPU several times over, fed through a transform of the highest priority, or
-/// of theirs.
-void transforms_under_steps(const ps::cuda_device& device, bench::rows& out, bool quick) {
-  const auto stream = device.make_stream();
-  const std::uint64_t count = quick ? 4 : 200;
-  int multiprocessors = 0;
-  must(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0));
-  const auto blocks = static_cast<unsigned>(std::max(1, 32 * multiprocessors));
-  const ps::batch_layout<small_digits::record_type> layout{{}, 1024};
-  const slab host{device, layout.bytes() * slots, ps::detail::memory_kind::pinned};
-  ready_digits source{device, layout, host.data(), layout.bytes(), slots, count};
-  const auto fed = [&](ps::stream_priority priority) {
-    const auto floats = ps::on_device<"image">(ps::normalised({.mean = 0.1, .deviation = 0.3}));
-    using feed_type = ps::transfer<ready_digits&, std::remove_cvref_t<decltype(floats)>>;
-    auto feed = std::make_shared<feed_type>(
-        source, stream, floats, ps::transfer_options{.tuning = {.transform_priority = priority}});
-    return std::function<double()>{[&, feed] {
-      const auto begin = clock_type::now();
-      for (auto& batch : feed->epoch(0)) {
-        static_cast<void>(batch);
-        spin<<<blocks, 256, 0, stream.get()>>>(std::uint64_t{10'000});
-      }
-      must(cudaStreamSynchronize(stream.get()));
-      return bench::seconds_since(begin);
-    }};
-  };
-  out.compare("options", static_cast<double>(layout.used_bytes(1024)), quick ? 1 : 9, "us/batch",
-              {{"transform under full steps", [&] { return fed(ps::stream_priority::highest); }},
-               {"transform under full steps, of their priority",
-                [&] { return fed(ps::stream_priority::normal); }}},
               [&](double seconds) { return seconds / static_cast<double>(count) * 1e6; });
 }
 
@@ -890,7 +859,6 @@ int main(int argc, char** argv) {
     out.group("tiny", [&] { tiny_batches(device, out, quick); });
     out.group("loaders", [&] { loaders(device, out, quick); });
     out.group("options", [&] { options(device, out, quick); });
-    out.group("transforms", [&] { transforms_under_steps(device, out, quick); });
     out.group("zero copy", [&] { zero_copy(device, out, quick); });
     out.group("overlap", [&] { overlap(device, out, quick); });
     out.group("fed", [&] { fed_steps(device, out, quick); });

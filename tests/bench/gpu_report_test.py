@@ -425,7 +425,8 @@ class Script(unittest.TestCase):
         self.assertRegex(commands["memcheck"], "--tool memcheck --report-api-errors no")
         for name in ("memcheck-mlp", "racecheck-fused", "synccheck-fused", "racecheck-cublas"):
             tool, kernels = name.split("-")
-            arguments = "640" if kernels == "mlp" else f"640 {kernels}"
+            samples = 65 if tool == "racecheck" else 640
+            arguments = "640" if kernels == "mlp" else f"{samples} {kernels}"
             program = "penstock_mlp_gpu_tests"
             self.assertRegex(commands[name], f"--tool {tool} .*/{program} {arguments}$")
             self.assertIn("--error-exitcode 1", commands[name])

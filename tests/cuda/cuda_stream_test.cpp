@@ -55,28 +55,22 @@ TEST_CASE("a stream of the library does not wait for the default stream", "[cuda
   CHECK(flags == cudaStreamNonBlocking);
 }
 
-TEST_CASE("transforms run at the highest priority, copies where they are told to",
-          "[cuda][promise:bounded-2]") {
+TEST_CASE("transforms run at the highest priority", "[cuda][promise:bounded-2]") {
   const ps::cuda_device device{0};
-  const auto with = [&](bool has_transform, const ps::transfer_options& options) {
+  const auto with = [&](bool has_transform) {
     fake_cuda::reset();
     const auto stream = device.make_stream();
     ps::loader loader{digits_flow::digits{64}, ps::sequential{}, device, {.workers = 0}};
     const auto nothing = [](auto, auto, ps::cuda_stream_ref) {};
     if (has_transform) {
-      const ps::transfer feed{loader, stream, ps::on_stream<digits_flow::record>(nothing), options};
+      const ps::transfer feed{loader, stream, ps::on_stream<digits_flow::record>(nothing)};
     } else {
-      const ps::transfer feed{loader, stream, options};
+      const ps::transfer feed{loader, stream};
     }
     return fake_cuda::stream_priorities();  // the consumer's, the transform's, the copies'
   };
-  const auto highest = ps::stream_priority::highest;
-  CHECK(with(false, {}) == std::vector<int>{0, 0});
-  CHECK(with(false, {.tuning = {.copy_priority = highest}}) == std::vector<int>{0, -5});
-  CHECK(with(true, {}) == std::vector<int>{0, -5, 0});
-  CHECK(with(true, {.tuning = {.copy_priority = highest}}) == std::vector<int>{0, -5, -5});
-  const auto normal = ps::stream_priority::normal;
-  CHECK(with(true, {.tuning = {.transform_priority = normal}}) == std::vector<int>{0, 0, 0});
+  CHECK(with(false) == std::vector<int>{0, 0});
+  CHECK(with(true) == std::vector<int>{0, -5, 0});
   int priority = 0;
   const auto urgent = device.make_stream(ps::stream_priority::highest);
   CHECK(cudaStreamGetPriority(urgent.get(), &priority) == cudaSuccess);

@@ -165,15 +165,14 @@ TEST_CASE("batches that share calls arrive unchanged, in any order of the device
   for (std::uint64_t seed = 0; seed < seed_count(); ++seed) {
     const ps::transfer_options options{
         .depth = 1 + seed % 7,
-        .tuning = {.group = seed % 3 == 0 ? ps::automatic : 1 + seed / 7 % 4,
-                   .copy_streams = 1 + seed / 2 % 2,
-                   .batched_copies = seed / 4 % 2 == 1}};
+        .tuning = {.group = seed % 3 == 0 ? ps::automatic : 1 + seed / 7 % 4}};
     const std::uint64_t stop = seed % 5 == 4 ? 7 + seed % 11 : 19;
     INFO("seed " << seed << ", depth " << options.depth << ", stop " << stop);
     const auto policy = seed % 4 == 0   ? fake_cuda::policy::late
                         : seed % 4 == 1 ? fake_cuda::policy::early
                                         : fake_cuda::policy::random;
-    fake_cuda::reset({.policy = policy, .seed = seed});
+    const int driver = seed / 4 % 2 == 1 ? 13000 : 12070;  // with copies by one call, and without
+    fake_cuda::reset({.policy = policy, .seed = seed, .driver_version = driver});
     digits_flow::outcome found;
     run_in_groups(options, seed % 3, stop, found);
     CHECK(found.right >= stop + 1);
@@ -182,25 +181,16 @@ TEST_CASE("batches that share calls arrive unchanged, in any order of the device
   }
 }
 
-TEST_CASE("copies run on two streams by turns where that is asked for",
-          "[cuda][promise:race-free-2]") {
+TEST_CASE("a group has 1 to 16 batches", "[cuda][promise:race-free-2]") {
   fake_cuda::reset();
   digits_flow::outcome found;
-  for (const std::size_t streams : {0U, 3U}) {
-    CHECK_THROWS_AS(run_in_groups({.tuning = {.copy_streams = streams}}, 1, 19, found),
-                    ps::option_error);
-  }
   for (const std::size_t group : {0U, 17U}) {
     CHECK_THROWS_AS(run_in_groups({.tuning = {.group = group}}, 1, 19, found), ps::option_error);
   }
-  fake_cuda::reset();
-  run_in_groups({.tuning = {.copy_streams = 2}}, 1, 19, found);
-  CHECK(fake_cuda::stream_priorities().size() == 4);  // the test's two, and two
 }
 
-TEST_CASE("the copies of a group are one call where that is asked for and there is one",
+TEST_CASE("the copies of a group are one call where there is one",
           "[cuda][group][promise:race-free-2]") {
-  const bool is_asked = GENERATE(false, true);
   const int driver = GENERATE(12070, 13000);
   const bool is_pinned = GENERATE(false, true);
   fake_cuda::reset({.driver_version = driver});
@@ -211,9 +201,9 @@ TEST_CASE("the copies of a group are one call where that is asked for and there 
                  ps::sequential{},
                  device,
                  {.batch_size = 16, .workers = 2, .prefetch = 4, .pinned = is_pinned}}};
-  ps::transfer feed{loader, stream, {.depth = 5, .tuning = {.batched_copies = is_asked}}};
+  ps::transfer feed{loader, stream, {.depth = 5}};
   auto calls = calls_a_batch(feed);
-  const bool is_one = is_asked && is_pinned && driver >= 12080 && CUDART_VERSION >= 12080;
+  const bool is_one = is_pinned && driver >= 12080 && CUDART_VERSION >= 12080;
   CHECK(calls["cudaMemcpyBatchAsync"] == Approx(is_one ? 1 / 3.0 : 0).margin(0.05));
   CHECK(calls["cudaMemcpyAsync"] == Approx(is_one ? 0 : 1).margin(0.1));
   digits_flow::outcome found;
@@ -231,7 +221,9 @@ TEST_CASE("a call that fails within a group is told, and no batch is wrong or lo
   if (is_one_call && CUDART_VERSION < 12080) return;
   for (std::uint64_t k = 0; k < (is_one_call ? 3 : 24); ++k) {
     INFO(name << " " << k);
-    fake_cuda::reset({.policy = fake_cuda::policy::random, .seed = k});
+    fake_cuda::reset({.policy = fake_cuda::policy::random,
+                      .seed = k,
+                      .driver_version = is_one_call ? 13000 : 12070});
     digits_flow::outcome found;
     {
       const ps::cuda_device device{0};
@@ -240,10 +232,7 @@ TEST_CASE("a call that fails within a group is told, and no batch is wrong or lo
                                      ps::sequential{},
                                      device,
                                      {.batch_size = 16, .workers = 1, .prefetch = 4}}};
-      ps::transfer feed{
-          loader,
-          stream,
-          {.depth = 5, .tuning = {.copy_streams = 1 + k % 2, .batched_copies = is_one_call}}};
+      ps::transfer feed{loader, stream, {.depth = 5}};
       fake_cuda::fail_call_of(name, k, cudaErrorUnknown);
       const auto consume = [&] {
         for (auto& batch : feed.epoch(0)) look_at(batch, stream, found);
@@ -259,8 +248,9 @@ TEST_CASE("a call that fails within a group is told, and no batch is wrong or lo
   }
 }
 
-TEST_CASE("a batch costs the consumer four calls, none of which allocates or waits",
-          "[cuda][promise:bounded-2]") {
+TEST_CASE(
+    "a batch that shares calls costs the consumer at most four, none of which allocates or waits",
+    "[cuda][promise:bounded-2]") {
   fake_cuda::reset({.policy = fake_cuda::policy::random, .seed = 3});
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
@@ -273,11 +263,14 @@ TEST_CASE("a batch costs the consumer four calls, none of which allocates or wai
     ps::transfer feed{loader, stream, {.depth = depth}};
     auto calls = calls_a_batch(feed);
     CHECK(calls.size() == 5);
-    CHECK(calls["cudaMemcpyAsync"] == Approx(1).margin(0.1));
+    const bool is_one_call = CUDART_VERSION >= 12080;
+    const double copies = is_one_call ? groups : 1;
+    CHECK(calls[is_one_call ? "cudaMemcpyBatchAsync" : "cudaMemcpyAsync"] ==
+          Approx(copies).margin(0.1));
     CHECK(calls["cudaStreamWaitEvent"] == Approx(2 * groups).margin(0.1));
     CHECK(calls["cudaEventRecord"] == Approx(2 * groups).margin(0.1));
     CHECK(calls["cudaStreamIsCapturing"] == Approx(1).margin(0.05));
-    CHECK(calls["cudaPeekAtLastError"] == Approx(2 + 4 * groups).margin(0.3));  // one for each
+    CHECK(calls["cudaPeekAtLastError"] == Approx(1 + copies + 4 * groups).margin(0.3));  // each
   }
   CHECK(fake_cuda::statistics().synchronous_copies == 0);
 }
@@ -314,15 +307,18 @@ TEST_CASE("a worker looks once for the end of a copy that is over, and makes no 
   std::uint64_t looks = 0;
   std::uint64_t exchanges = 0;
   const auto calls_of = [](const char* name) { return fake_cuda::calls_of(name); };
+  const auto copies = [&] {  // groups of two
+    return calls_of("cudaMemcpyAsync") + 2 * calls_of("cudaMemcpyBatchAsync");
+  };
   for (auto& batch : feed.epoch(0)) {
     if (batch.number() == 19) {
-      before = calls_of("cudaMemcpyAsync");
+      before = copies();
       looks = calls_of("cudaEventQuery");
       exchanges = calls_of("cudaThreadExchangeStreamCaptureMode");
     }
     if (batch.number() == 89) break;
   }
-  const std::uint64_t batches = calls_of("cudaMemcpyAsync") - before;
+  const std::uint64_t batches = copies() - before;
   CHECK(calls_of("cudaEventQuery") - looks <= batches + 5);  // one for each slot that comes back
   CHECK(calls_of("cudaThreadExchangeStreamCaptureMode") == exchanges);
   CHECK(calls_of("cudaEventSynchronize") == 0);

@@ -260,12 +260,9 @@ void run_flow(std::size_t round, std::atomic<int>& wrong) {
   loader.emplace(
       data, ps::shuffled{.seed = 4}, device,
       ps::loader_options{.batch_size = 8, .workers = 1 + round % 2, .prefetch = 1 + round % 4});
-  // By turns alone and two together, and three; on one copy stream, and on two.
-  const ps::transfer_options options{.depth = 4 + round % 2,
-                                     .tuning = {.group = 1 + round / 2 % 3,
-                                                .copy_streams = 1 + round / 3 % 2,
-                                                .batched_copies = round % 3 == 0,
-                                                .zero_copy = zero_copy}};
+  // By turns alone and two together, and three.
+  const ps::transfer_options options{
+      .depth = 4 + round % 2, .tuning = {.group = 1 + round / 2 % 3, .zero_copy = zero_copy}};
 #if defined(PENSTOCK_EDGES_TRANSFORM)
   std::optional feed{ps::transfer{source(*loader), stream, transform(), options}};
 #else

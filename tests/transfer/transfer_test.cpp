@@ -40,12 +40,10 @@ TEST_CASE("every batch arrives whole, in order, by one copy of its used bytes", 
   const auto workers = GENERATE(std::size_t{0}, std::size_t{1}, std::size_t{3});
   const auto depth = GENERATE(std::size_t{1}, std::size_t{2}, std::size_t{5});
   const auto group = GENERATE(std::size_t{1}, std::size_t{3});
-  const std::size_t streams = group == 1 ? 1 : 2;
   const gated_device device;
   auto stream = device.make_stream();
   ps::loader loader{numbered{95}, ps::sequential{}, device, ten_each(workers)};
-  ps::transfer feed{
-      loader, stream, {.depth = depth, .tuning = {.group = group, .copy_streams = streams}}};
+  ps::transfer feed{loader, stream, {.depth = depth, .tuning = {.group = group}}};
   std::vector<std::uint64_t> seen;
   for (auto& batch : feed.epochs(0, 2)) {
     CHECK(batch.slot() < depth);

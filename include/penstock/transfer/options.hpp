@@ -44,29 +44,12 @@ struct transfer_tuning_options {
   /// and for sources that share no mark (`batch_source`). See docs/gpu.md.
   std::size_t group = automatic;
 
-  /// How many streams the copies run on by turns, 1 or 2. With two, what orders one copy or group of
-  /// copies is done under the next one. Off until a GPU has shown that it helps.
-  std::size_t copy_streams = 1;
-
-  /// Whether the copies of a group are one call, where runtime and driver have one
-  /// (`cudaMemcpyBatchAsync`, CUDA 12.8) and the memory is page-locked. Off until a GPU has shown
-  /// that it helps.
-  bool batched_copies = false;
-
   /// Whether a device slot is the host slot of its batch, which is not copied then, for a source
   /// that is a loader. The host slot is refilled after the work on the batch, so the `prefetch` + 1
   /// host slots bound what is read and in use together, and `depth`; no device memory is taken, and
   /// a batch costs its stream one record. A transform reads the host slot, and fills a device slot.
   /// Kernels, and what else is given a batch's addresses, have to accept memory of the host.
   zero_copy_use zero_copy = zero_copy_use::by_device;
-
-  /// How soon the device turns to copies, beside the program's own streams. Copies have engines of
-  /// their own.
-  stream_priority copy_priority = stream_priority::normal;
-
-  /// How soon the device turns to the transform. A transform whose priority is that of the step
-  /// begins after all blocks of the step that runs, and the next step waits for it.
-  stream_priority transform_priority = stream_priority::highest;
 };
 
 /// The options of a `transfer`. Bad values throw `option_error` at construction, which names the
@@ -116,14 +99,6 @@ inline depth_range checked_depth(const transfer_options& options) {
                   {"is the cap of depth = automatic, but depth is ", options.depth});
   }
   return {options.depth, options.depth};
-}
-
-/// How many streams the options ask for. Throws `option_error`.
-inline std::size_t checked_copy_streams(const transfer_options& options) {
-  if (options.tuning.copy_streams == 0 || options.tuning.copy_streams > 2) {
-    refuse_option("tuning.copy_streams", {options.tuning.copy_streams, " is not in 1..2"});
-  }
-  return options.tuning.copy_streams;
 }
 
 /// How many batches of `batch_bytes` share calls at most, as the options say it and, where they

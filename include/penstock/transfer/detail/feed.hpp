@@ -696,7 +696,7 @@ class feed final : feed_ops {
       : source_(std::forward<Source>(source)),
         memory_(shared_by_leases<memory_type, stream_ref>(
             usable(source_.get().device(), stream), source_.get().layout(),
-            checked_depth(plan.options), std::move(transform), plan.options, plan.zero_copy)),
+            checked_depth(plan.options), std::move(transform), plan.zero_copy)),
         slots_(memory_, &memory_->ring),
         zero_copy_(plan.zero_copy),
         core_(*this, *slots_, stream, most_in_group(plan.options, stream), plan.options,

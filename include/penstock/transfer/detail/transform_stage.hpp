@@ -37,13 +37,14 @@ class transform_stage {
 
   /// Without that memory where the transform reads the host's (`reads_host`).
   transform_stage(const Device& device, const batch_layout<In>& layout, Transform transform,
-                  stream_priority priority, bool reads_host)
+                  bool reads_host)
       : device_(device),
         transform_(std::move(transform)),
         in_(layout),
         out_(transformed_extents<In>(transform_, layout.extents()), layout.batch_size()),
         arrived_(device.make_event(event_wait::by_streams)),
-        stream_(make_stream(device, priority)) {
+        // Else a transform begins after all blocks of the step that runs, and the next one waits.
+        stream_(make_stream(device, stream_priority::highest)) {
     for (place& one : places_) {
       if (!reads_host) one.memory.emplace(device, layout.bytes(), memory_kind::device);
     }
@@ -136,9 +137,9 @@ class feed_slots {
   using record_type = transformed_record_t<Transform, In>;
 
   feed_slots(const Device& device, const batch_layout<In>& layout, const depth_range& depth,
-             Transform transform, const transfer_options& options, bool zero_copy)
-      : stage_(device, layout, std::move(transform), options.tuning.transform_priority, zero_copy),
-        ring(device, stage_.out_layout(), depth.first, depth.most, options) {}
+             Transform transform, bool zero_copy)
+      : stage_(device, layout, std::move(transform), zero_copy),
+        ring(device, stage_.out_layout(), depth.first, depth.most) {}
 
   template <class HostBatch, class Around>
   void copy_in(std::span<slot_filling<HostBatch>> batches, const Around& around) {
@@ -164,8 +165,8 @@ class feed_slots<no_transform, In, Device> {
   using record_type = In;
 
   feed_slots(const Device& device, const batch_layout<In>& layout, const depth_range& depth,
-             no_transform, const transfer_options& options, bool zero_copy)
-      : ring(device, layout, depth.first, depth.most, options, zero_copy) {}
+             no_transform, bool zero_copy)
+      : ring(device, layout, depth.first, depth.most, zero_copy) {}
 
   template <class HostBatch, class Around>
   void copy_in(std::span<slot_filling<HostBatch>> batches, const Around& around) {

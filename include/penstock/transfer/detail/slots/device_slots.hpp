@@ -33,7 +33,6 @@
 #include <penstock/threads/support/waitable_counter.hpp>
 #include <penstock/transfer/detail/device_timer.hpp>
 #include <penstock/transfer/detail/slots/device_slot.hpp>
-#include <penstock/transfer/options.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -81,11 +80,11 @@ class batched_copies {
  public:
   using stream_ref = typename Device::stream_ref;
 
-  /// Takes memory for copies of up to `most` batches if it is wanted and the device can do that.
-  /// Throws what the device throws.
-  batched_copies([[maybe_unused]] const Device& device, bool is_wanted, std::size_t most) {
+  /// Takes memory for copies of up to `most` batches if the device can do that. Throws what the
+  /// device throws.
+  batched_copies([[maybe_unused]] const Device& device, [[maybe_unused]] std::size_t most) {
     if constexpr (is_possible) {
-      if (!is_wanted || !device.copies_batches()) return;
+      if (!device.copies_batches()) return;
       to_.reserve(most);
       from_.reserve(most);
       bytes_.reserve(most);
@@ -306,7 +305,7 @@ class device_ring {
   /// `depth` slots of so many bytes, on `device`, of which there may be `most` later; with
   /// `in_host` they are the host's. Throws `out_of_memory`, and what the device throws.
   device_ring(const Device& device, std::size_t slot_bytes, std::size_t depth, std::size_t most,
-              const transfer_options& options, bool in_host);
+              bool in_host);
   device_ring(device_ring&&) = delete;
 
   virtual ~device_ring() = default;
@@ -437,17 +436,6 @@ class device_ring {
   /// Waits for all copies and kernels that use the slots.
   void settle_slots() noexcept;
 
-  /// A stream that copies run on.
-  struct filler {
-    typename Device::stream_type stream;
-    bool knows_ended = true;  // it waits for the last record of `ended_together_` already
-  };
-  /// That of the next copies.
-  [[nodiscard]] filler& next_filler() noexcept {
-    if (++turn_ >= fillers_.size()) turn_ = 0;
-    return fillers_[turn_];
-  }
-
   /// Makes `stream`, which fills the slot next, wait for all who have used it.
   void wait_for_release(slot_type& to, stream_ref stream, bool& knows_ended);
 
@@ -468,11 +456,11 @@ class device_ring {
   Device device_;
   bool holds_host_;
   slot_places<Device> memory_;
-  std::vector<filler> fillers_;
-  std::size_t turn_ = 0;
+  typename Device::stream_type copies_;
   batched_copies<Device> batched_;
   typename Device::event_type ended_together_;  // records the releases of leases that end in turn
-  bool transforms_know_ended_ = true;           // as `filler::knows_ended`
+  bool copies_know_ended_ = true;               // they wait for its last record already
+  bool transforms_know_ended_ = true;           // likewise
   std::vector<std::size_t> ended_;              // the slots of leases that have ended since
   std::vector<slot_type> slots_;                // the first `memory_.count()` are in use, or were
   std::atomic<std::size_t> open_;               // relaxed: of the filling thread; others only ask
@@ -483,18 +471,16 @@ class device_ring {
 
 template <device Device>
 device_ring<Device>::device_ring(const Device& device, std::size_t slot_bytes, std::size_t depth,
-                                 std::size_t most, const transfer_options& options, bool in_host)
+                                 std::size_t most, bool in_host)
     : device_(device),
       holds_host_(in_host),
       memory_(device, slot_bytes, depth, most, !in_host),
-      batched_(device, options.tuning.batched_copies, most),
+      copies_(device.make_stream()),
+      batched_(device, most),
       ended_together_(device.make_event(event_wait::by_streams)),
       slots_(most),
       open_(depth) {
   ended_.reserve(most);
-  for (std::size_t left = checked_copy_streams(options); left != 0; --left) {
-    fillers_.push_back({make_stream(device, options.tuning.copy_priority)});
-  }
   for (std::size_t slot = 0; slot < depth; ++slot) slots_[slot].make_events(device);
 }
 
@@ -558,7 +544,7 @@ void device_ring<Device>::release_ended(stream_ref stream, bool is_asked) noexce
   try {
     if (!is_asked) require_still_usable(device_, stream);
     device_.record(ended_together_, stream);
-    for (filler& one : fillers_) one.knows_ended = false;
+    copies_know_ended_ = false;
     transforms_know_ended_ = false;
   } catch (...) {
     const auto refusal = std::current_exception();
@@ -610,7 +596,6 @@ void device_ring<Device>::wait_for_release(slot_type& to, stream_ref stream, boo
 template <record_type Record, device Device>
 class device_slots : public device_ring<Device> {
   using base = device_ring<Device>;
-  using typename base::filler;
   using typename base::slot_type;
 
  public:
@@ -618,8 +603,8 @@ class device_slots : public device_ring<Device> {
 
   /// See `device_ring`.
   device_slots(const Device& device, const batch_layout<Record>& layout, std::size_t depth,
-               std::size_t most, const transfer_options& options = {}, bool in_host = false)
-      : base(device, layout.bytes(), depth, most, options, in_host),
+               std::size_t most, bool in_host = false)
+      : base(device, layout.bytes(), depth, most, in_host),
         layout_(layout),
         hosts_(in_host ? most : 0) {
     memory_.name_fields(layout_);
@@ -649,15 +634,14 @@ class device_slots : public device_ring<Device> {
     if constexpr (std::same_as<HostBatch, host_batch<Record, Device>>) {
       if (holds_host()) return hold(batches, around);
     }
-    filler& copies = next_filler();
-    const stream_ref stream = copies.stream;
+    const stream_ref stream = copies_;
     const bool is_one_call = are_batched(batches);
     std::size_t queued = 0;
     try {
       for (auto& [slot, from] : batches) {
         slot_type& to = slots_[slot];
         around(queued, [&, &batch = from, place = data(slot)] {
-          this->wait_for_release(to, stream, copies.knows_ended);
+          this->wait_for_release(to, stream, copies_know_ended_);
           const std::size_t bytes = bytes_to_copy(layout_, batch, to.info.size);
           if (!is_one_call) return copy(place, batch, bytes, stream);
           batched_.add(place, batch.data(), bytes);
@@ -669,9 +653,7 @@ class device_slots : public device_ring<Device> {
       for (const auto& one : batches) slots_[one.slot].note_arrival(info(one.slot), stream);
       mark_arrivals(batches, stream);
     } catch (...) {
-      // They may run, and their memory is refilled next. Nor is it known what the next stream has
-      // to wait for, where this one has waited.
-      if (queued != 0 || fillers_.size() > 1) settle(device_, stream);
+      if (queued != 0) settle(device_, stream);  // they may run, and their memory is refilled next
       batched_.clear();
       for (const auto& one : batches) put_back(one.slot);
       throw;
@@ -686,7 +668,7 @@ class device_slots : public device_ring<Device> {
   template <class HostBatch, class Stage, class Around>
   void copy_in(std::span<slot_filling<HostBatch>> batches, Stage& stage, const Around& around) {
     if (stage.reads_host()) return transform_in(batches, stage, around);
-    const stream_ref copies = next_filler().stream;
+    const stream_ref copies = copies_;
     const stream_ref transforms = stage.stream();
     std::size_t queued = 0;
     bool is_copying = false;
@@ -728,10 +710,10 @@ class device_slots : public device_ring<Device> {
 
  private:
   using base::batched_;
+  using base::copies_;
+  using base::copies_know_ended_;
   using base::device_;
-  using base::fillers_;
   using base::memory_;
-  using base::next_filler;
   using base::slots_;
   using base::timer_;
   using base::transforms_know_ended_;
@@ -750,7 +732,7 @@ class device_slots : public device_ring<Device> {
     slot_type& from = slots_[slot];
     if (from.extras_used == 0) return hosts_[slot].release_after(stream);
     from.record_release(device_, stream);
-    const stream_ref after_all = fillers_.front().stream;
+    const stream_ref after_all = copies_;
     from.wait_for_release(device_, after_all);
     hosts_[slot].release_after(after_all);
   }
