@@ -30,6 +30,11 @@ struct inner_view<T, extents<First, Rest...>> {
   using type = tensor_view<T, Rest...>;
 };
 
+/// What a view has besides its pointer. An aggregate: nvcc would initialise two bases of a class in
+/// another order than they are in.
+template <class Extents>
+struct view_parts : Extents, lease_tag {};
+
 }  // namespace detail
 
 /// A non-owning view of a dense row-major array: a pointer and the extents.
@@ -38,7 +43,9 @@ struct inner_view<T, extents<First, Rest...>> {
 /// that of `T`, as with `std::span`. A view of a batch has the batch as its outermost, dynamic
 /// dimension.
 template <class T, std::size_t... Extents>
-class tensor_view : penstock::extents<Extents...>, detail::lease_tag {
+class tensor_view : detail::view_parts<penstock::extents<Extents...>> {
+  using parts = detail::view_parts<penstock::extents<Extents...>>;
+
  public:
   /// The type of an element; `const` in a view for reading.
   using element_type = T;
@@ -51,14 +58,14 @@ class tensor_view : penstock::extents<Extents...>, detail::lease_tag {
   /// `core/checked.hpp`.
   PENSTOCK_HOST_DEVICE constexpr tensor_view(T* data, extents_type lengths,
                                              detail::lease_tag lease = {}) noexcept
-      : extents_type(lengths), lease_tag(lease), data_(data) {}
+      : parts{lengths, lease}, data_(data) {}
 
   /// A view of T converts to a view of const T.
   template <class U>
     requires(std::same_as<const U, T> && !std::same_as<U, T>)
   PENSTOCK_HOST_DEVICE constexpr tensor_view(  // NOLINT: implicit, as with std::span
       const tensor_view<U, Extents...>& other) noexcept
-      : extents_type(other.stored()), lease_tag(other.tag()), data_(other.data_) {}
+      : parts{other.stored(), other.tag()}, data_(other.data_) {}
 
   /// The first element, in host or device memory depending on the owner.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr T* data() const noexcept {
