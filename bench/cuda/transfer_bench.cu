@@ -22,6 +22,7 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <new>
 #include <span>
@@ -350,7 +351,7 @@ void pinning(const ps::cuda_device& device, bench::rows& out, bool quick) {
       }};
     };
   };
-  for (const std::size_t mib : {1, 4, 16, 64, 1024}) {
+  for (const std::size_t mib : std::initializer_list<std::size_t>{1, 4, 16, 64, 1024}) {
     if (quick && mib > 4) continue;
     const std::size_t bytes = mib << 20;
     const ps::detail::pinned_sizes mapped{.mapped_above = 0};
