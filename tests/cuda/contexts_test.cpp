@@ -119,7 +119,7 @@ void feed_by_transform(const ps::cuda_device& device) {
     fake_cuda::launch(on.get(), [] {});
   };
   ps::transfer feed{loader, stream, ps::on_stream<digits_flow::record>(nothing)};
-  for (auto& batch : feed.epochs(0, 2)) batch.used_on(second);
+  for (auto& batch : feed.epochs(0, 2)) batch.also_used_on(second);
 }
 
 void everything(const ps::cuda_device& device) {

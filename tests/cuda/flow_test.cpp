@@ -171,8 +171,7 @@ TEST_CASE("batches that share calls arrive unchanged, in any order of the device
     const auto policy = seed % 4 == 0   ? fake_cuda::policy::late
                         : seed % 4 == 1 ? fake_cuda::policy::early
                                         : fake_cuda::policy::random;
-    const int driver = seed / 4 % 2 == 1 ? 13000 : 12070;  // with copies by one call, and without
-    fake_cuda::reset({.policy = policy, .seed = seed, .driver_version = driver});
+    fake_cuda::reset({.policy = policy, .seed = seed});
     digits_flow::outcome found;
     run_in_groups(options, seed % 3, stop, found);
     CHECK(found.right >= stop + 1);
@@ -189,41 +188,13 @@ TEST_CASE("a group has 1 to 16 batches", "[cuda][promise:race-free-2]") {
   }
 }
 
-TEST_CASE("the copies of a group are one call where there is one",
-          "[cuda][group][promise:race-free-2]") {
-  const int driver = GENERATE(12070, 13000);
-  const bool is_pinned = GENERATE(false, true);
-  fake_cuda::reset({.driver_version = driver});
-  const ps::cuda_device device{0};
-  const auto stream = device.make_stream();
-  always_ready loader{
-      ps::loader{digits_flow::digits{1600},
-                 ps::sequential{},
-                 device,
-                 {.batch_size = 16, .workers = 2, .prefetch = 4, .pinned = is_pinned}}};
-  ps::transfer feed{loader, stream, {.depth = 5}};
-  auto calls = calls_a_batch(feed);
-  const bool is_one = is_pinned && driver >= 12080 && CUDART_VERSION >= 12080;
-  CHECK(calls["cudaMemcpyBatchAsync"] == Approx(is_one ? 1 / 3.0 : 0).margin(0.05));
-  CHECK(calls["cudaMemcpyAsync"] == Approx(is_one ? 0 : 1).margin(0.1));
-  digits_flow::outcome found;
-  for (auto& batch : feed.epoch(1)) look_at(batch, stream, found);
-  device.synchronize(ps::cuda_stream_ref{stream});
-  CHECK(found.right == 100);
-  CHECK(found.wrong == 0);
-}
-
 TEST_CASE("a call that fails within a group is told, and no batch is wrong or lost",
-          "[cuda][group][fault:devices-3]") {
-  const std::string name = GENERATE("cudaMemcpyAsync", "cudaMemcpyBatchAsync", "cudaEventRecord",
-                                    "cudaStreamWaitEvent", "cudaStreamIsCapturing");
-  const bool is_one_call = name == "cudaMemcpyBatchAsync";
-  if (is_one_call && CUDART_VERSION < 12080) return;
-  for (std::uint64_t k = 0; k < (is_one_call ? 3 : 24); ++k) {
+          "[cuda][fault:devices-3]") {
+  const std::string name = GENERATE("cudaMemcpyAsync", "cudaEventRecord", "cudaStreamWaitEvent",
+                                    "cudaStreamIsCapturing");
+  for (std::uint64_t k = 0; k < 24; ++k) {
     INFO(name << " " << k);
-    fake_cuda::reset({.policy = fake_cuda::policy::random,
-                      .seed = k,
-                      .driver_version = is_one_call ? 13000 : 12070});
+    fake_cuda::reset({.policy = fake_cuda::policy::random, .seed = k});
     digits_flow::outcome found;
     {
       const ps::cuda_device device{0};
@@ -248,9 +219,8 @@ TEST_CASE("a call that fails within a group is told, and no batch is wrong or lo
   }
 }
 
-TEST_CASE(
-    "a batch that shares calls costs the consumer at most four, none of which allocates or waits",
-    "[cuda][promise:bounded-2]") {
+TEST_CASE("a batch costs the consumer four calls, none of which allocates or waits",
+          "[cuda][promise:bounded-2]") {
   fake_cuda::reset({.policy = fake_cuda::policy::random, .seed = 3});
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
@@ -263,14 +233,11 @@ TEST_CASE(
     ps::transfer feed{loader, stream, {.depth = depth}};
     auto calls = calls_a_batch(feed);
     CHECK(calls.size() == 5);
-    const bool is_one_call = CUDART_VERSION >= 12080;
-    const double copies = is_one_call ? groups : 1;
-    CHECK(calls[is_one_call ? "cudaMemcpyBatchAsync" : "cudaMemcpyAsync"] ==
-          Approx(copies).margin(0.1));
+    CHECK(calls["cudaMemcpyAsync"] == Approx(1).margin(0.1));
     CHECK(calls["cudaStreamWaitEvent"] == Approx(2 * groups).margin(0.1));
     CHECK(calls["cudaEventRecord"] == Approx(2 * groups).margin(0.1));
     CHECK(calls["cudaStreamIsCapturing"] == Approx(1).margin(0.05));
-    CHECK(calls["cudaPeekAtLastError"] == Approx(1 + copies + 4 * groups).margin(0.3));  // each
+    CHECK(calls["cudaPeekAtLastError"] == Approx(2 + 4 * groups).margin(0.3));  // one for each
   }
   CHECK(fake_cuda::statistics().synchronous_copies == 0);
 }
@@ -307,18 +274,15 @@ TEST_CASE("a worker looks once for the end of a copy that is over, and makes no 
   std::uint64_t looks = 0;
   std::uint64_t exchanges = 0;
   const auto calls_of = [](const char* name) { return fake_cuda::calls_of(name); };
-  const auto copies = [&] {  // groups of two
-    return calls_of("cudaMemcpyAsync") + 2 * calls_of("cudaMemcpyBatchAsync");
-  };
   for (auto& batch : feed.epoch(0)) {
     if (batch.number() == 19) {
-      before = copies();
+      before = calls_of("cudaMemcpyAsync");
       looks = calls_of("cudaEventQuery");
       exchanges = calls_of("cudaThreadExchangeStreamCaptureMode");
     }
     if (batch.number() == 89) break;
   }
-  const std::uint64_t batches = copies() - before;
+  const std::uint64_t batches = calls_of("cudaMemcpyAsync") - before;
   CHECK(calls_of("cudaEventQuery") - looks <= batches + 5);  // one for each slot that comes back
   CHECK(calls_of("cudaThreadExchangeStreamCaptureMode") == exchanges);
   CHECK(calls_of("cudaEventSynchronize") == 0);

@@ -183,34 +183,6 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   return copy(call, to, from, bytes, on, false);
 }
 
-#if CUDART_VERSION >= 12080
-#if CUDART_VERSION >= 13000
-cudaError_t cudaMemcpyBatchAsync(void* const* to, const void* const* from, const size_t* bytes,
-                                 size_t count, cudaMemcpyAttributes* how, size_t* how_from,
-                                 size_t kinds, cudaStream_t stream) {
-#else
-cudaError_t cudaMemcpyBatchAsync(void** to, void** from, size_t* bytes, size_t count,
-                                 cudaMemcpyAttributes* how, size_t* how_from, size_t kinds, size_t*,
-                                 cudaStream_t stream) {
-#endif
-  api_call call{"cudaMemcpyBatchAsync"};
-  if (call.failed()) return call.result();
-  if (call.now().how.driver_version < 12080) return call.done(cudaErrorCallRequiresNewerDriver);
-  const auto on = call.stream(stream);
-  if (on == nullptr) return call.done(cudaErrorInvalidResourceHandle);
-  const bool is_one_kind = count != 0 && kinds == 1 && how_from[0] == 0 &&
-                           how[0].srcAccessOrder == cudaMemcpySrcAccessOrderStream;
-  if (on->is_default || !is_one_kind) return call.done(cudaErrorInvalidValue);
-  if (call.forbidden_by_capture()) return call.done(cudaErrorStreamCaptureUnsupported);
-  for (size_t left = count; left != 0; --left) {  // in no order that one may count on
-    if (to[left - 1] == nullptr || bytes[left - 1] == 0) return call.done(cudaErrorInvalidValue);
-    const cudaError_t code = copy(call, to[left - 1], from[left - 1], bytes[left - 1], on, false);
-    if (code != cudaSuccess) return code;
-  }
-  return cudaSuccess;
-}
-#endif
-
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind) {
   api_call call{"cudaMemcpy"};
   if (call.failed()) return call.result();

@@ -182,4 +182,11 @@ device_work_scope::~device_work_scope() {
   if (--memory().open == 0) memory().protect(PROT_NONE);
 }
 
+static bool runs_device_work() noexcept { return works > 0; }
+
 }  // namespace fake_cuda::detail
+
+/// Whether the calling thread runs work that stands for a kernel. A checked build of penstock asks:
+/// device code checks nothing.
+extern "C" bool penstock_runs_device_code() noexcept;
+bool penstock_runs_device_code() noexcept { return fake_cuda::detail::runs_device_work(); }

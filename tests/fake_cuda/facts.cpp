@@ -79,12 +79,6 @@ int main() {
   FACT(cudaMemcpyDeviceToHost);
   FACT(cudaMemcpyDeviceToDevice);
   FACT(cudaMemcpyDefault);
-#if CUDART_VERSION >= 13000  // likewise, with other arguments before
-  FACT(cudaMemcpySrcAccessOrderStream);
-  FACT(sizeof(cudaMemcpyAttributes));
-  FACT(offsetof(cudaMemcpyAttributes, flags));
-  TYPE(cudaMemcpyBatchAsync);
-#endif
   FACT(cudaMemoryTypeUnregistered);
   FACT(cudaMemoryTypeHost);
   FACT(cudaMemoryTypeDevice);

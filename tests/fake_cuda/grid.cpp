@@ -21,12 +21,6 @@ thread_local constinit uint3 blockIdx{};
 thread_local constinit dim3 blockDim{};
 thread_local constinit dim3 gridDim{};
 
-/// Whether the calling thread runs a kernel. A checked build of penstock asks: device code checks
-/// nothing.
-extern "C" bool penstock_runs_device_code() noexcept;
-static thread_local constinit bool runs_a_kernel = false;
-bool penstock_runs_device_code() noexcept { return runs_a_kernel; }
-
 namespace fake_cuda::detail {
 
 namespace {
@@ -117,9 +111,7 @@ class block_runner {
     gridDim = what.blocks;
     std::vector<std::size_t> blocks(count(what.blocks));
     arrange(blocks);
-    runs_a_kernel = true;
     for (const std::size_t block : blocks) run_block(block);
-    runs_a_kernel = false;
     return barriers_;
   }
 

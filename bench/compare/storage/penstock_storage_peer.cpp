@@ -61,6 +61,8 @@ struct wanted {
   std::uint64_t epochs;
   std::size_t workers;
   std::vector<std::string> files;
+  std::size_t prefetch = 2;
+  std::size_t chunk = 0;
 };
 
 double cpu_seconds() {
@@ -123,9 +125,10 @@ void run(Data data, const Order& order, const wanted& asked) {
                     order,
                     {.batch_size = asked.batch,
                      .workers = asked.workers,
-                     .prefetch = 2,
+                     .prefetch = asked.prefetch,
                      .last_batch = ps::partial_batch::drop,
-                     .memory = {.budget = ps::memory_budget::share(0.8)}}};
+                     .memory = {.budget = ps::memory_budget::share(0.8)},
+                     .tuning = {.chunk = asked.chunk}}};
   const std::uint64_t left_out = (std::max)(batches * asked.warm_epochs, std::uint64_t{1});
   std::uint64_t number = 0;
   std::size_t samples = 0;
@@ -247,9 +250,15 @@ void run(const wanted& asked) {
     return run(std::move(rows), order, asked);
   }
   if (asked.kind == "columns") {
-    ps::parquet_dataset<row_of_40> rows{asked.files, {.cache_bytes = std::size_t{16} << 20U}};
+    // Room for two groups of a worker, whose chunks begin and end within one.
+    constexpr std::size_t group_bytes = 6144 * row_of_40::size * sizeof(float);
+    ps::parquet_dataset<row_of_40> rows{asked.files,
+                                        {.cache_bytes = 2 * (asked.workers + 1) * group_bytes}};
     const auto order = by_group(rows);
-    return run(std::move(rows), order, asked);
+    wanted in_groups = asked;
+    in_groups.prefetch = 0;
+    in_groups.chunk = rows.block();
+    return run(std::move(rows), order, in_groups);
   }
 #endif
   throw std::runtime_error("no kind " + asked.kind + " in this build");

@@ -214,43 +214,6 @@ class cuda_device {
     copy(to, from, bytes, cudaMemcpyHostToDevice, stream);
   }
 
-  /// Whether `copy_all_to_device` is supported: compiled with CUDA 12.8 or later, and the runtime
-  /// and driver are of 12.8 or later. Throws what `cuda_error` and its children say.
-  [[nodiscard]] static bool copies_batches() {
-#if CUDART_VERSION >= 12080
-    int runtime = 0;
-    int driver = 0;
-    detail::cuda_call("cudaRuntimeGetVersion", [&] { return cudaRuntimeGetVersion(&runtime); });
-    detail::cuda_call("cudaDriverGetVersion", [&] { return cudaDriverGetVersion(&driver); });
-    return (std::min)(runtime, driver) >= 12080;
-#else
-    return false;
-#endif
-  }
-
-#if CUDART_VERSION >= 12080
-  /// As `copy_to_device` out of page-locked memory for each of `to`, `from` and `bytes`, by one
-  /// call, in stream order, but in any order among themselves. Not for a default stream. Only where
-  /// `copies_batches()`.
-  void copy_all_to_device(std::span<void*> to, std::span<const void*> from,
-                          std::span<std::size_t> bytes, stream_ref stream) const {
-    const detail::stream_scope current{ordinal_, stream.get()};
-    cudaMemcpyAttributes how{};
-    how.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
-    std::size_t from_first_on = 0;
-    detail::cuda_call("cudaMemcpyBatchAsync", [&] {
-#if CUDART_VERSION >= 13000
-      return cudaMemcpyBatchAsync(to.data(), from.data(), bytes.data(), to.size(), &how,
-                                  &from_first_on, 1, stream.get());
-#else
-      std::size_t failed = 0;
-      return cudaMemcpyBatchAsync(to.data(), const_cast<void**>(from.data()), bytes.data(),
-                                  to.size(), &how, &from_first_on, 1, &failed, stream.get());
-#endif
-    });
-  }
-#endif
-
   /// Copies in stream order, in the direction given by the addresses. Both ranges must stay valid
   /// until the copy is complete. From or to pageable memory the call may block.
   void copy_async(void* to, const void* from, std::size_t bytes, stream_ref stream) const {

@@ -80,7 +80,7 @@ class pinned_resource_ref {
   [[nodiscard]] pinned_resource<Device>& resource() const noexcept { return *resource_; }
 
   /// Uninitialised memory with any alignment that is a power of two. Throws `out_of_memory`, and
-  /// `registration_unsupported` for more than 64 MiB if kernels can't access registered memory at
+  /// `registration_unsupported` for more than 2 MiB if kernels can't access registered memory at
   /// the host address.
   [[nodiscard]] void* allocate_sync(std::size_t bytes, std::size_t alignment) const {
     void* const data = resource_->allocate(bytes, alignment);

@@ -87,8 +87,6 @@ enum class stream_priority {
 ///   small copies: batches of up to this many bytes in total share calls
 ///   (`transfer_options::tuning.group`);
 /// - `make_stream(stream_priority)`;
-/// - `copy_all_to_device(to, from, bytes, stream)` for spans of equal length: several
-///   `copy_to_device` in any order by one call; and `copies_batches()`, whether it is supported;
 /// - `elapsed(begin, end)`, see `times_work`;
 /// - `reads_host()`, a `host_access`: for `transfer_options::zero_copy`; none without it;
 /// - `host_node`, a `std::optional<int>`: the host's NUMA node next to the device, to which a

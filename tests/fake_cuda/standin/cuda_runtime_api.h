@@ -6,9 +6,7 @@
 // Stands in for the CUDA toolkit's header of this name where there is no toolkit: the part of the
 // runtime's interface that the double has, with the runtime's values. A test compares the two.
 
-#ifndef CUDART_VERSION
-#define CUDART_VERSION 13000  // or 12080: what another version declares in another way
-#endif
+#define CUDART_VERSION 13000
 
 #define cudaHostAllocDefault 0x00
 #define cudaHostAllocPortable 0x01
@@ -113,25 +111,6 @@ enum cudaMemcpyKind {
   cudaMemcpyDeviceToHost = 2,
   cudaMemcpyDeviceToDevice = 3,
   cudaMemcpyDefault = 4,
-};
-enum cudaMemcpySrcAccessOrder {
-  cudaMemcpySrcAccessOrderInvalid = 0,
-  cudaMemcpySrcAccessOrderStream = 1,
-  cudaMemcpySrcAccessOrderDuringApiCall = 2,
-  cudaMemcpySrcAccessOrderAny = 3,
-};
-enum cudaMemLocationType {
-  cudaMemLocationTypeInvalid = 0,
-};
-struct cudaMemLocation {
-  cudaMemLocationType type;
-  int id;
-};
-struct cudaMemcpyAttributes {
-  cudaMemcpySrcAccessOrder srcAccessOrder;
-  cudaMemLocation srcLocHint;
-  cudaMemLocation dstLocHint;
-  unsigned int flags;
 };
 enum cudaMemoryType {
   cudaMemoryTypeUnregistered = 0,
@@ -270,16 +249,6 @@ cudaError_t cudaHostRegister(void* ptr, std::size_t size, unsigned int flags);
 cudaError_t cudaHostUnregister(void* ptr);
 cudaError_t cudaMemcpyAsync(void* dst, const void* src, std::size_t count, cudaMemcpyKind kind,
                             cudaStream_t stream = nullptr);
-#if CUDART_VERSION >= 13000
-cudaError_t cudaMemcpyBatchAsync(void* const* dsts, const void* const* srcs,
-                                 const std::size_t* sizes, std::size_t count,
-                                 cudaMemcpyAttributes* attrs, std::size_t* attrsIdxs,
-                                 std::size_t numAttrs, cudaStream_t stream);
-#else
-cudaError_t cudaMemcpyBatchAsync(void** dsts, void** srcs, std::size_t* sizes, std::size_t count,
-                                 cudaMemcpyAttributes* attrs, std::size_t* attrsIdxs,
-                                 std::size_t numAttrs, std::size_t* failIdx, cudaStream_t stream);
-#endif
 cudaError_t cudaMemcpy(void* dst, const void* src, std::size_t count, cudaMemcpyKind kind);
 cudaError_t cudaMemsetAsync(void* devPtr, int value, std::size_t count,
                             cudaStream_t stream = nullptr);

@@ -62,65 +62,6 @@ template <record_type Record, class HostBatch>
   }
 }
 
-/// Whether a batch in host memory does not say that its memory is not page-locked.
-template <class HostBatch>
-[[nodiscard]] bool is_pinned([[maybe_unused]] const HostBatch& from) {
-  if constexpr (requires {
-                  { from.pinned() } -> std::convertible_to<bool>;
-                }) {
-    return from.pinned();
-  } else {
-    return true;
-  }
-}
-
-/// Several copies of pinned memory that a device does by one call, where it can.
-template <class Device>
-class batched_copies {
- public:
-  using stream_ref = typename Device::stream_ref;
-
-  /// Takes memory for copies of up to `most` batches if the device can do that. Throws what the
-  /// device throws.
-  batched_copies([[maybe_unused]] const Device& device, [[maybe_unused]] std::size_t most) {
-    if constexpr (is_possible) {
-      if (!device.copies_batches()) return;
-      to_.reserve(most);
-      from_.reserve(most);
-      bytes_.reserve(most);
-      is_on_ = true;
-    }
-  }
-
-  [[nodiscard]] bool is_on() const noexcept { return is_possible && is_on_; }
-  /// One more copy, for which there is room.
-  void add(void* to, const void* from, std::size_t bytes) noexcept {
-    to_.push_back(to);
-    from_.push_back(from);
-    bytes_.push_back(bytes);
-  }
-  /// Queues them, and has none any more. Throws what the device throws.
-  void queue([[maybe_unused]] const Device& device, [[maybe_unused]] stream_ref stream) {
-    if constexpr (requires { device.copy_all_to_device(to_, from_, bytes_, stream); }) {
-      device.copy_all_to_device(to_, from_, bytes_, stream);
-    }
-    clear();
-  }
-  void clear() noexcept {
-    to_.clear();
-    from_.clear();
-    bytes_.clear();
-  }
-
- private:
-  static constexpr bool is_possible = requires(const Device& device) { device.copies_batches(); };
-
-  bool is_on_ = false;
-  std::vector<void*> to_;
-  std::vector<const void*> from_;
-  std::vector<std::size_t> bytes_;
-};
-
 /// Queues the copy of the first `bytes` bytes of a batch in host memory to `to` in `stream`. Where
 /// the batch says that its memory is not page-locked, by `pinned()`, a device that can copy from
 /// such memory in a way of its own does that. Throws what the device throws.
@@ -457,7 +398,6 @@ class device_ring {
   bool holds_host_;
   slot_places<Device> memory_;
   typename Device::stream_type copies_;
-  batched_copies<Device> batched_;
   typename Device::event_type ended_together_;  // records the releases of leases that end in turn
   bool copies_know_ended_ = true;               // they wait for its last record already
   bool transforms_know_ended_ = true;           // likewise
@@ -476,7 +416,6 @@ device_ring<Device>::device_ring(const Device& device, std::size_t slot_bytes, s
       holds_host_(in_host),
       memory_(device, slot_bytes, depth, most, !in_host),
       copies_(device.make_stream()),
-      batched_(device, most),
       ended_together_(device.make_event(event_wait::by_streams)),
       slots_(most),
       open_(depth) {
@@ -635,7 +574,6 @@ class device_slots : public device_ring<Device> {
       if (holds_host()) return hold(batches, around);
     }
     const stream_ref stream = copies_;
-    const bool is_one_call = are_batched(batches);
     std::size_t queued = 0;
     try {
       for (auto& [slot, from] : batches) {
@@ -643,9 +581,7 @@ class device_slots : public device_ring<Device> {
         around(queued, [&, &batch = from, place = data(slot)] {
           this->wait_for_release(to, stream, copies_know_ended_);
           const std::size_t bytes = bytes_to_copy(layout_, batch, to.info.size);
-          if (!is_one_call) return copy(place, batch, bytes, stream);
-          batched_.add(place, batch.data(), bytes);
-          if (queued + 1 == batches.size()) batched_.queue(device_, stream);
+          copy(place, batch, bytes, stream);
         });
         to.filled_by = stream;
         ++queued;
@@ -654,7 +590,6 @@ class device_slots : public device_ring<Device> {
       mark_arrivals(batches, stream);
     } catch (...) {
       if (queued != 0) settle(device_, stream);  // they may run, and their memory is refilled next
-      batched_.clear();
       for (const auto& one : batches) put_back(one.slot);
       throw;
     }
@@ -709,7 +644,6 @@ class device_slots : public device_ring<Device> {
   }
 
  private:
-  using base::batched_;
   using base::copies_;
   using base::copies_know_ended_;
   using base::device_;
@@ -761,14 +695,6 @@ class device_slots : public device_ring<Device> {
       for (const auto& one : batches) put_back(one.slot);
       throw;
     }
-  }
-
-  /// Whether these copies are one call. Not where copies are timed one by one.
-  template <class HostBatch>
-  [[nodiscard]] bool are_batched(std::span<slot_filling<HostBatch>> batches) const {
-    return batched_.is_on() && batches.size() > 1 && timer_ == nullptr &&
-           std::all_of(batches.begin(), batches.end(),
-                       [](const auto& one) { return is_pinned(one.from); });
   }
 
   /// Marks the end of the copies that `stream` was given last, for slots and host memory, which is
