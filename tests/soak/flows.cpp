@@ -31,11 +31,11 @@
 
 #include <penstock/device/cpu_stream.hpp>
 #include <penstock/penstock.hpp>
-#include <penstock/threads/value_queue.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/interop/shared_batch.hpp>
 #include "soak/clients.hpp"
 #include "soak/shelf.hpp"
+#include "support/hand_over.hpp"
 
 namespace {
 
@@ -240,7 +240,7 @@ struct lane {
   lane(lane&&) = delete;
   ~lane() { queue.close(); }
 
-  ps::value_queue<Lease> queue{2};
+  hand_over<Lease> queue{2};
   std::vector<std::jthread> threads;
 };
 

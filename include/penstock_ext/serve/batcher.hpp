@@ -215,7 +215,7 @@ class request_batch
 /// one.
 ///
 /// Thread-safe. Several threads may take batches, by `next` or by a feed each. A feed's leases may
-/// be passed to other threads, see `value_queue` and `held_action::wait`. All memory,
+/// be passed to other threads, see `held_action::wait`. All memory,
 /// `host_bytes()`, is taken at construction, outside any `memory_budget`. Batches are numbered over
 /// the batcher's lifetime, in epoch 0.
 ///

@@ -13,12 +13,12 @@
 #include <vector>
 
 #include <penstock/observe/trace_recorder.hpp>
-#include <penstock/threads/value_queue.hpp>
 #include <penstock/transfer/transfer.hpp>
 
 #include "ext/serve/requests.hpp"
 #include "support/catch.hpp"
 #include "support/gated_device.hpp"
+#include "support/hand_over.hpp"
 
 namespace ps = penstock;
 using namespace std::chrono_literals;
@@ -304,7 +304,7 @@ TEST_CASE("whatever goes wrong among many threads, what was submitted is served 
     }
     // A feed on each of two threads, whose copies fail and which are left now and then, and a
     // thread that works on leases.
-    ps::value_queue<ps::device_batch<request, gated_device>> ready{2};
+    hand_over<ps::device_batch<request, gated_device>> ready{2};
     std::thread worker{[&] {
       while (const auto batch = ready.pop()) known.note_served(*batch);
     }};
@@ -323,8 +323,8 @@ TEST_CASE("whatever goes wrong among many threads, what was submitted is served 
             for (auto& batch : feed.epoch(0)) {
               if (i == 0) {
                 known.note_served(batch);
-              } else if (!ready.push(std::move(batch))) {
-                std::terminate();
+              } else {
+                ready.push(std::move(batch));
               }
               if (left-- == 0) break;
             }

@@ -452,10 +452,13 @@ class parquet_file {
       const std::shared_ptr<::arrow::Buffer> all = std::move(*made);
       const auto group = own.decoder->parquet_reader()->RowGroup(number);
       std::vector<std::shared_ptr<::arrow::Array>> arrays;
+      std::vector<std::int16_t> levels;
       std::int64_t at = 0;
       for (std::size_t i = 0; i < fields.size(); ++i) {
         const auto& type = fields[i]->type();
-        if (!read_column(*group->Column(leaves[i]), rows, all->mutable_data() + at)) return nullptr;
+        if (!read_column(*group->Column(leaves[i]), rows, levels, all->mutable_data() + at)) {
+          return nullptr;
+        }
         const std::int64_t size = rows * type->byte_width();
         arrays.push_back(::arrow::MakeArray(::arrow::ArrayData::Make(
             type, rows, {nullptr, ::arrow::SliceBuffer(all, at, size)}, 0)));
@@ -468,35 +471,34 @@ class parquet_file {
       return nullptr;
     }
   }
-  // False unless there are `rows` numbers, no null among them and nothing after them.
+  // False unless there are `rows` numbers, no null among them and nothing after them. `levels` is
+  // memory for one column after the other.
   [[nodiscard]] static bool read_column(parquet::ColumnReader& column, std::int64_t rows,
-                                        std::uint8_t* out) {
+                                        std::vector<std::int16_t>& levels, std::uint8_t* out) {
     switch (column.type()) {
       case parquet::Type::INT32:
-        return read_values<parquet::Int32Reader>(column, rows, out);
+        return read_values<parquet::Int32Reader>(column, rows, levels, out);
       case parquet::Type::INT64:
-        return read_values<parquet::Int64Reader>(column, rows, out);
+        return read_values<parquet::Int64Reader>(column, rows, levels, out);
       case parquet::Type::FLOAT:
-        return read_values<parquet::FloatReader>(column, rows, out);
+        return read_values<parquet::FloatReader>(column, rows, levels, out);
       case parquet::Type::DOUBLE:
-        return read_values<parquet::DoubleReader>(column, rows, out);
+        return read_values<parquet::DoubleReader>(column, rows, levels, out);
       default:
         return false;
     }
   }
   template <class Reader>
   [[nodiscard]] static bool read_values(parquet::ColumnReader& column, std::int64_t rows,
-                                        std::uint8_t* out) {
+                                        std::vector<std::int16_t>& levels, std::uint8_t* out) {
     auto& reader = static_cast<Reader&>(column);
     auto* values = reinterpret_cast<typename Reader::T*>(out);
-    std::vector<std::int16_t> levels;
-    if (column.descr()->max_definition_level() != 0) {
-      levels.resize(static_cast<std::size_t>(rows));
-    }
+    const bool has_levels = column.descr()->max_definition_level() != 0;
+    if (has_levels) levels.resize(static_cast<std::size_t>(rows));
     for (std::int64_t left = rows; left != 0;) {
       std::int64_t got = 0;
       const std::int64_t read =
-          reader.ReadBatch(left, levels.empty() ? nullptr : levels.data(), nullptr, values, &got);
+          reader.ReadBatch(left, has_levels ? levels.data() : nullptr, nullptr, values, &got);
       if (read <= 0 || got != read) return false;
       values += got;
       left -= got;

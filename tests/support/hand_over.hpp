@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+/// Leases on their way from a loop to other threads: first in, first out, `most` at a time. After
+/// `close` the rest is handed over.
+template <class T>
+class hand_over {
+ public:
+  explicit hand_over(std::size_t most) : most_(most) {}
+
+  void push(T&& value) {
+    std::unique_lock lock{mutex_};
+    changed_.wait(lock, [this] { return values_.size() < most_; });
+    values_.push_back(std::move(value));
+    changed_.notify_all();
+  }
+  /// Nothing at the end.
+  [[nodiscard]] std::optional<T> pop() {
+    std::unique_lock lock{mutex_};
+    changed_.wait(lock, [this] { return !values_.empty() || is_closed_; });
+    if (values_.empty()) return std::nullopt;
+    std::optional<T> value{std::move(values_.front())};
+    values_.pop_front();
+    changed_.notify_all();
+    return value;
+  }
+  void close() {
+    const std::lock_guard lock{mutex_};
+    is_closed_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  std::size_t most_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<T> values_;
+  bool is_closed_ = false;
+};
