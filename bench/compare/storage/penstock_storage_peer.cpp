@@ -121,14 +121,13 @@ class whole_files {
 template <class Data, class Order>
 void run(Data data, const Order& order, const wanted& asked) {
   const std::uint64_t batches = data.size() / asked.batch;  // of an epoch
-  ps::loader loader{std::move(data),
-                    order,
-                    {.batch_size = asked.batch,
-                     .workers = asked.workers,
-                     .prefetch = asked.prefetch,
-                     .last_batch = ps::partial_batch::drop,
-                     .memory = {.budget = ps::memory_budget::share(0.8)},
-                     .tuning = {.chunk = asked.chunk}}};
+  ps::loader_options how{.batch_size = asked.batch,
+                         .workers = asked.workers,
+                         .prefetch = asked.prefetch,
+                         .last_batch = ps::partial_batch::drop};
+  how.memory.budget = ps::memory_budget::share(0.8);
+  how.tuning.chunk = asked.chunk;
+  ps::loader loader{std::move(data), order, how};
   const std::uint64_t left_out = (std::max)(batches * asked.warm_epochs, std::uint64_t{1});
   std::uint64_t number = 0;
   std::size_t samples = 0;
