@@ -132,8 +132,8 @@ note() { (IFS=$'\t' && printf '%s\n' "$*") >>"$steps/steps.tsv"; }
 
 # step NAME SHARE EXPECTS COMMAND...: runs it, within its share of seconds and what the ones before
 # have left over. EXPECTS: what must be found besides status 0: json ($steps/NAME.json), tests
-# (some, in the log), sanitized (the tool's summary), example (its loops trained
-# the same), "-" for nothing; joined by commas.
+# (some, in the log), sanitized (the tool's summary), example (its loops trained the same), "-" for
+# nothing; joined by commas.
 step() {
   local name=$1 share=$2 expects=$3 began=$SECONDS status=0 most
   shift 3

@@ -19,10 +19,11 @@ namespace bench {
 /// What every main() here is: measures, and keeps what was measured in the file of `--json FILE`
 /// after every row, with "complete" false until all rows are there.
 ///
-/// `measure` gets the rows to fill, of the groups that were given by `--group` or of all, and whether
-/// `--quick` was given: few repetitions of the small sizes, to see whether it works. Returns the exit status: 1 after an error outside of all groups,
-/// 2 for other arguments, 3 where the GPU's context was lost. `name` is how the program calls
-/// itself where it says what is wrong.
+/// `measure` gets the rows to fill, of the groups that were given by `--group` or of all, and
+/// whether `--quick` was given: few repetitions of the small sizes, to see whether it works. Returns
+/// the exit status: 1 after an error outside of all groups, 2 for other arguments and where there is
+/// no group of a name that was given, 3 where the GPU's context was lost. `name` is how the program
+/// calls itself where it says what is wrong.
 template <class Measure>
 int run(int argc, char** argv, const char* name, const Measure& measure) {
   const char* json = nullptr;
@@ -46,6 +47,10 @@ int run(int argc, char** argv, const char* name, const Measure& measure) {
 #endif
     rows out{json, std::move(groups)};
     measure(out, quick);
+    if (const auto unknown = out.unknown_group(); !unknown.empty()) {
+      std::fprintf(stderr, "%s: there is no group %s\n", name, unknown.c_str());
+      return 2;
+    }
     out.complete();
 #if defined(PENSTOCK_BENCH_ON_DOUBLE)
     list_calls();

@@ -160,8 +160,10 @@ class rows {
   /// group and ends nothing else. No group runs after the GPU's context is lost.
   template <class Measure>
   void group(const std::string& name, const Measure& measure) {
-    if (!groups_.empty() && std::find(groups_.begin(), groups_.end(), name) == groups_.end()) {
-      return;
+    if (!groups_.empty()) {
+      const auto wanted = std::find(groups_.begin(), groups_.end(), name);
+      if (wanted == groups_.end()) return;
+      was_met_.push_back(name);
     }
     if (is_lost()) return refuse(name, "the whole group", 0, "not tried: the context is lost");
     const auto begin = std::chrono::steady_clock::now();
@@ -179,6 +181,14 @@ class rows {
     std::fflush(stdout);
     seconds_ += (seconds_.empty() ? "" : ", ") + number(name.c_str(), taken);
     write();
+  }
+
+  /// One of the names of groups that no group had; or nothing.
+  [[nodiscard]] std::string unknown_group() const {
+    for (const std::string& name : groups_) {
+      if (std::find(was_met_.begin(), was_met_.end(), name) == was_met_.end()) return name;
+    }
+    return {};
   }
 
   /// Whether the GPU's context is lost: no call of this process can succeed any more.
@@ -232,6 +242,7 @@ class rows {
   }
   std::string path_;
   std::vector<std::string> groups_;
+  std::vector<std::string> was_met_;  // of those
   std::string facts_;
   std::string seconds_;
   std::string lines_;

@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock/cuda/cuda_device.hpp>
 
+#include <sys/prctl.h>
+#include <unistd.h>
+
 #include <chrono>
+#include <fstream>
+#include <string>
+#include <thread>
 
 #include "fake_cuda/fake_cuda.hpp"
 #include "support/catch.hpp"
@@ -45,4 +51,35 @@ TEST_CASE("the device tells the time between two timed events, and refuses other
     device.deallocate(memory, 256);
   }
   CHECK(fake_cuda::expect_clean());
+}
+
+TEST_CASE("a wait by naps leaves the thread's timer slack as it was, also where it fails",
+          "[cuda]") {
+  fake_cuda::reset({.policy = fake_cuda::policy::late});
+  const bool fails = GENERATE(false, true);
+  const ps::cuda_device device;
+  const auto stream = device.make_stream();
+  auto event = device.make_event(ps::event_wait::by_host);
+  REQUIRE(::prctl(PR_SET_TIMERSLACK, 70'000UL) == 0);
+  int meanwhile = 0;
+  bool can_tell = true;  // the system lets a thread see another's
+  const std::string slack = "/proc/" + std::to_string(::gettid()) + "/timerslack_ns";
+  fake_cuda::launch(stream.get(), [&] {
+    // Until the thread that waits has had a look, and naps.
+    for (int turn = 0; turn < 2000 && meanwhile != 1; ++turn) {
+      can_tell = can_tell && std::ifstream{slack} >> meanwhile;
+      std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    }
+  });
+  device.record(event, stream);
+  if (fails) {
+    fake_cuda::fail_call_of("cudaEventQuery", 1, cudaErrorUnknown);
+    CHECK_THROWS_AS(device.synchronize(event), ps::cuda_error);
+  } else {
+    device.synchronize(event);
+    CHECK((meanwhile == 1 || !can_tell));
+  }
+  CHECK(::prctl(PR_GET_TIMERSLACK) == 70'000);
+  ::prctl(PR_SET_TIMERSLACK, 0UL);  // as the process has it
+  device.synchronize(ps::cuda_stream_ref{stream});
 }

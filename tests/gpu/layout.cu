@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// What kernels get by value. layout.cmake holds the size that the front end has told, a part of each
+// What kernels get by value. layout.cmake holds the size that the front end has told, a part of a
 // kernel's name, against that of the parameter in the PTX: nvcc may lay out a type otherwise on the
 // device than on the host, and then a kernel reads rubbish.
 #include <penstock/core/batch.hpp>

@@ -249,7 +249,7 @@ void run(const wanted& asked) {
     return run(std::move(rows), order, asked);
   }
   if (asked.kind == "columns") {
-    // Room for two groups of a worker, whose chunks begin and end within one.
+    // Room for two groups of each worker, as many as a chunk lies in at most.
     constexpr std::size_t group_bytes = 6144 * row_of_40::size * sizeof(float);
     ps::parquet_dataset<row_of_40> rows{asked.files,
                                         {.cache_bytes = 2 * (asked.workers + 1) * group_bytes}};

@@ -43,7 +43,7 @@ class transform_stage {
         in_(layout),
         out_(transformed_extents<In>(transform_, layout.extents()), layout.batch_size()),
         arrived_(device.make_event(event_wait::by_streams)),
-        // Else a transform begins after all blocks of the step that runs, and the next one waits.
+        // So that a transform need not wait for all blocks of the step that runs.
         stream_(make_stream(device, stream_priority::highest)) {
     for (place& one : places_) {
       if (!reads_host) one.memory.emplace(device, layout.bytes(), memory_kind::device);

@@ -219,15 +219,14 @@ struct slot_filling {
 };
 
 /// The ring of device slots of so many bytes, whatever lies in them: memory at fixed addresses,
-/// with the events that order their use, and the copy streams. Lives until the last lease is gone.
+/// with the events that order their use, and the copy stream. Lives until the last lease is gone.
 ///
 /// Or the slots have no memory, and each is the host slot of its batch (`holds_host`): it keeps the
 /// batch until the lease ends, and gives it back after the work that the lease's streams have been
 /// given. Invariant: the feed's thread puts the batch there while `is_released` is false, and who
 /// ends the lease takes it out before that is true.
 ///
-/// Copies run on one stream, or on several by turns: all that are queued together on one of them.
-/// No stream counts on what another one has waited for.
+/// Copies run on one stream. It and that of the transforms each count on their own waits alone.
 ///
 /// Copies that are queued together share the events around them. Their end is one mark, recorded
 /// after the last of them. Leases that end one after the other on the feed's stream (`end_later`)
