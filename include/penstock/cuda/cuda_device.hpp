@@ -256,8 +256,8 @@ class cuda_device {
   /// nearest to this device. Up to `small_pinned_bytes` by `cudaHostAlloc`; larger blocks are
   /// mapped in huge pages, touched by several threads and registered in pieces that no copy
   /// crosses: `unit` is the size of a copy, 0 for the whole block. If the system refuses
-  /// registration, falls back to `cudaHostAlloc` and sets `registration_refused`. Throws
-  /// `out_of_memory` if that fails too.
+  /// registration, or kernels would reach such memory at another address than the host, falls back
+  /// to `cudaHostAlloc` and sets `registration_refused`. Throws `out_of_memory` if that fails too.
   [[nodiscard]] pinned_block allocate_pinned(std::size_t bytes, std::size_t unit = 0) const {
     void* const data = detail::cuda_allocate_pinned(ordinal_, bytes, unit);
     return {data, true, !detail::is_pinned_as_planned(data, bytes, unit)};

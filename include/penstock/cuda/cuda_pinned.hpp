@@ -319,6 +319,16 @@ inline void unregister_chunks(const pinned_plan& plan, std::byte* data,
   return (with_note(bytes) + sizes.page - 1) / sizes.page * sizes.page;
 }
 
+/// Whether kernels of the device `ordinal` reach registered memory by the host's address, as they do
+/// memory of `cudaHostAlloc`. Throws what the call gives.
+[[nodiscard]] inline bool reaches_registered(int ordinal) {
+  int value = 0;
+  cuda_call("cudaDeviceGetAttribute", [&] {
+    return cudaDeviceGetAttribute(&value, cudaDevAttrCanUseHostPointerForRegisteredMem, ordinal);
+  });
+  return value != 0;
+}
+
 /// Pinned host memory for the device `ordinal`: see `cuda_device::allocate_pinned`.
 [[nodiscard]] inline void* cuda_allocate_pinned(int ordinal, std::size_t bytes, std::size_t unit,
                                                 const pinned_sizes& sizes = {}) {
@@ -330,21 +340,20 @@ inline void unregister_chunks(const pinned_plan& plan, std::byte* data,
   const scoped_relaxed_capture relaxed;
   const scoped_node policy{nearest_node(ordinal)};  // also for pages that the driver allocates
   if (!plan.is_mapped()) return cuda_host_alloc(bytes, bytes);
-  cudaError_t refused = cudaSuccess;
-  {
+  std::string before;
+  if (reaches_registered(ordinal)) {
     page_mapping pages{mapped_length(bytes, sizes), bytes};
     touch_pages(pages.data(), plan.length, sizes.page, touching_threads(plan.length));
-    refused = register_chunks(plan, pages.data());
+    const cudaError_t refused = register_chunks(plan, pages.data());
     if (refused == cudaSuccess) {
       note_pinned(pages.data(), bytes, pinned_by::registration);
       return pages.release();
     }
+    // If confidential computing, a sandbox or a limit refuses, pages of the driver may work.
+    if (!is_refusal(refused)) throw_cuda_error(refused, "cudaHostRegister");
+    before = std::string{"cudaHostRegister gave "} + cudaGetErrorName(refused) + " and ";
   }
-  // If confidential computing, a sandbox or a limit refuses, pages of the driver may work.
-  if (!is_refusal(refused)) throw_cuda_error(refused, "cudaHostRegister");
-  void* const data =
-      cuda_host_alloc(bytes, with_note(bytes),
-                      std::string{"cudaHostRegister gave "} + cudaGetErrorName(refused) + " and ");
+  void* const data = cuda_host_alloc(bytes, with_note(bytes), before);
   note_pinned(data, bytes, pinned_by::allocation);
   return data;
 }

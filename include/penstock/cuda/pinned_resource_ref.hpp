@@ -18,37 +18,13 @@
 #include <concepts>
 #include <cstddef>
 #include <memory>
-#include <string>
 
 #include <penstock/cuda/cuda_device.hpp>
-#include <penstock/cuda/cuda_error.hpp>
-#include <penstock/cuda/cuda_pinned.hpp>
-#include <penstock/cuda/detail/cuda_call.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/memory/pinned_resource.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
-
-namespace detail {
-
-/// Throws `registration_unsupported` unless kernels of the device `ordinal` can access the
-/// page-locked memory at `data` by the same address. Source: "Unified Addressing" in the CUDA
-/// runtime's manual, which does not guarantee it for registered memory.
-inline void require_same_address(int ordinal, const void* data) {
-  const scoped_device current{ordinal};
-  const scoped_relaxed_capture relaxed;
-  cudaPointerAttributes known{};
-  cuda_call("cudaPointerGetAttributes", [&] { return cudaPointerGetAttributes(&known, data); });
-  if (known.devicePointer == data) return;
-  throw registration_unsupported(
-      cudaErrorNotSupported, "cudaHostRegister",
-      "kernels of device " + std::to_string(ordinal) +
-          " reach registered memory at another address than the host: allocate at most " +
-          std::to_string(small_pinned_bytes) + " bytes at a time, which cudaHostAlloc takes");
-}
-
-}  // namespace detail
 
 /// Adapts a `pinned_resource` to CCCL's `cuda::mr`: models `cuda::mr::resource` of CCCL 3.0 and
 /// before, `cuda::mr::synchronous_resource` of later ones.
@@ -79,20 +55,9 @@ class pinned_resource_ref {
   /// The resource.
   [[nodiscard]] pinned_resource<Device>& resource() const noexcept { return *resource_; }
 
-  /// Uninitialised memory with any alignment that is a power of two. Throws `out_of_memory`, and
-  /// `registration_unsupported` for more than 2 MiB if kernels can't access registered memory at
-  /// the host address.
+  /// Uninitialised memory with any alignment that is a power of two. Throws `out_of_memory`.
   [[nodiscard]] void* allocate_sync(std::size_t bytes, std::size_t alignment) const {
-    void* const data = resource_->allocate(bytes, alignment);
-    if constexpr (is_device_accessible) {
-      try {
-        detail::require_same_address(resource_->device().ordinal(), data);
-      } catch (...) {
-        resource_->deallocate(data, bytes, alignment);
-        throw;
-      }
-    }
-    return data;
+    return resource_->allocate(bytes, alignment);
   }
   /// Deallocates, with the arguments of the allocation.
   void deallocate_sync(void* data, std::size_t bytes, std::size_t alignment) const noexcept {
