@@ -466,6 +466,13 @@ class Script(unittest.TestCase):
             self.assertEqual(others, without_cublas, breakage)
             self.assertRegex(said, r"STEPS: \d+ passed, 0 partial, \d+ left out, 1 not")
 
+    def test_an_example_that_compared_nothing_is_red(self):
+        status, report, said = self.place.report("example:nothing")
+        self.assertEqual(status, 1)
+        ended = {s["name"]: s["ended"] for s in report["steps"]}
+        self.assertEqual(ended["example"], "failed: its loops were not compared", said)
+        self.assertEqual(ended["example-augment"], "passed")
+
     def test_what_a_step_had_written_when_it_was_killed_is_kept(self):
         kept = [s for s in STEPS[1:] if s in ("transfer", "on-device", "narrowed", "pytorch")
                 or s.startswith("mlp-") and s not in ("mlp-tests", "mlp-cublas")]
@@ -680,6 +687,14 @@ class RealPrograms(unittest.TestCase):
             for what, value, target, _ in gpu_report.targets_of(made)
         ]
         return made, "\n".join(gpu_report.lines_of(made, []))
+
+    def test_a_group_by_itself_and_one_that_there_is_not(self):
+        found = self.program("TRANSFER_BENCH_ON_DOUBLE", "--quick", "--group", "calls")
+        self.assertEqual({row["group"] for row in found["rows"]}, {"calls"})
+        words = [os.environ["TRANSFER_BENCH_ON_DOUBLE"], "--quick", "--group", "nonsense"]
+        done = subprocess.run(words, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("there is no group nonsense", done.stderr)
 
     def test_transfer_bench_on_the_double(self):
         found = self.program("TRANSFER_BENCH_ON_DOUBLE", "--quick")
