@@ -169,8 +169,8 @@ inline void print_table(const std::vector<run>& runs, std::size_t epochs) {
   std::printf("All loops had the same losses and parameters, to the last bit.\n\n");
 }
 
-/// What no loop with these workers can be faster than, from what the stages take alone. Steps take
-/// least in the resident loop, which does not wait for each. The copy is no limit here: timed alone
+/// About what a loop with these workers takes at least, from what the stages take alone: means of
+/// other runs. Steps take least in the resident loop, which does not wait for each. The copy is no limit here: timed alone
 /// it is out of ordinary memory, and mostly the wait for it.
 inline void print_bound(const stage_clock& stages, const run& overlapped, const run& resident,
                         std::size_t workers, std::size_t cores, bool step_takes_core) {
@@ -193,8 +193,8 @@ inline void print_bound(const stage_clock& stages, const run& overlapped, const 
   const limit least = *std::max_element(limits.begin(), limits.end(),
                                         [](auto& a, auto& b) { return a.time < b.time; });
   std::printf(
-      "A batch alone: read %.0f us, copy %.0f us, step %.0f us. No loop is faster than\n"
-      "%.0f us a batch, for %s; the overlapped one takes %.0f us.\n",
+      "A batch alone: read %.0f us, copy %.0f us, step %.0f us. A loop takes about\n"
+      "%.0f us a batch at least, for %s; the overlapped one takes %.0f us.\n",
       read, copy, step, least.time, least.words, of_a_batch(overlapped));
 }
 
