@@ -170,8 +170,8 @@ inline void print_table(const std::vector<run>& runs, std::size_t epochs) {
 }
 
 /// About what a loop with these workers takes at least, from what the stages take alone: means of
-/// other runs. Steps take least in the resident loop, which does not wait for each. The copy is no limit here: timed alone
-/// it is out of ordinary memory, and mostly the wait for it.
+/// other runs. Steps take least in the resident loop, which does not wait for each. The copy is no
+/// limit here: timed alone it is out of ordinary memory, and mostly the wait for it.
 inline void print_bound(const stage_clock& stages, const run& overlapped, const run& resident,
                         std::size_t workers, std::size_t cores, bool step_takes_core) {
   const auto of_a_batch = [](const run& one) {
