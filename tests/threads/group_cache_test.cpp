@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -154,6 +155,66 @@ TEST_CASE("many threads that want different groups get them all, within the limi
   }
   threads.clear();
   CHECK(wrong == 0);
+}
+
+namespace {
+
+struct wanted_part {
+  std::size_t group;
+  std::uint64_t bytes;
+};
+
+}  // namespace
+
+TEST_CASE("a thread makes another group while one that it wants is made",
+          "[threads][promise:race-free-10]") {
+  number_cache cache{30};
+  std::atomic<bool> is_making{false};
+  std::atomic<bool> is_made{false};
+  std::jthread other{[&] {
+    (void)cache.get(0, 10, [&] {
+      is_making = true;
+      is_making.notify_one();
+      is_made.wait(false);  // until the thread below has made the next one
+      return std::size_t{0};
+    });
+  }};
+  is_making.wait(false);
+  CHECK_FALSE(cache.try_get(0, 10, [] { return std::size_t{9}; }));
+  std::vector<std::size_t> used;
+  const auto make = [&](const wanted_part& part) {
+    if (part.group == 1) {
+      is_made = true;
+      is_made.notify_one();
+    }
+    return 3 * part.group;
+  };
+  cache.get_each(std::vector<wanted_part>{{0, 10}, {1, 10}, {2, 10}}, make,
+                 [&](const wanted_part& part, std::size_t group) {
+                   CHECK(group == 3 * part.group);
+                   used.push_back(part.group);
+                 });
+  CHECK(used.size() == 3);
+  CHECK(used.front() == 1);
+  CHECK(cache.made() == 3);
+}
+
+TEST_CASE("of several groups that can't be made the first is thrown, when the others were used",
+          "[threads][fault:files-12]") {
+  number_cache cache{10};  // room for one: the next does not wait for it
+  std::vector<std::size_t> used;
+  int tries = 0;
+  const auto make = [&](const wanted_part& part) -> std::size_t {
+    if (part.group % 2 == 0) return part.group;
+    ++tries;
+    throw std::runtime_error{std::to_string(part.group)};
+  };
+  const auto use = [&](const wanted_part& part, std::size_t) { used.push_back(part.group); };
+  CHECK_THROWS_WITH(
+      cache.get_each(std::vector<wanted_part>{{2, 10}, {3, 10}, {4, 10}, {5, 10}}, make, use), "3");
+  CHECK(used == std::vector<std::size_t>{2, 4});
+  CHECK(tries == 3);
+  CHECK(cache.held() == 0);  // what failed last had others make room
 }
 
 TEST_CASE("a group makes room also where two of them have more bytes than can be counted",

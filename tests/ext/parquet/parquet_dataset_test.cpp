@@ -232,6 +232,37 @@ TEST_CASE("columns of numbers are the same for any encoding, in one page or seve
   CHECK(data.held_bytes() == 700 * 36);
 }
 
+TEST_CASE("columns of numbers stay in the memory of their pages, unless others are beside them",
+          "[parquet][promise:bounded-12]") {
+  const test::temp_dir dir;
+  const auto plain = parquet::WriterProperties::Builder{}.disable_dictionary()->build();
+  constexpr std::size_t rows = 2000;
+  std::vector<made_column> columns;
+  for (const char* const name : {"x", "a", "y"}) {
+    columns.push_back(test::numbers(name, "f", counted<float>(rows)));
+  }
+  const std::string path = written(dir.path("a.parquet"), test::structs("", columns), rows, plain);
+  const auto taken = [&](const auto& data) {
+    const auto before = ::arrow::default_memory_pool()->bytes_allocated();
+    auto batch = read_batch(data, {rows - 1});
+    CHECK(batch.template get<"y">()(0) == static_cast<float>(rows - 1));
+    return ::arrow::default_memory_pool()->bytes_allocated() - before;
+  };
+  constexpr std::int64_t bytes = rows * sizeof(float);
+  // What was read is what is held: two columns with the one between them would be half as much
+  // again, so they are copied.
+  using all = ps::record<ps::field<"x", float>, ps::field<"a", float>, ps::field<"y", float>>;
+  const ps::parquet_dataset<all> whole{path};
+  const auto three = taken(whole);
+  CHECK(three > 3 * bytes);
+  CHECK(three < 3 * bytes + bytes / 2);
+  using outer = ps::record<ps::field<"x", float>, ps::field<"y", float>>;
+  const ps::parquet_dataset<outer> part{path};
+  const auto two = taken(part);
+  CHECK(two >= 2 * bytes);
+  CHECK(two < 2 * bytes + bytes / 2);
+}
+
 TEST_CASE("nulls of a Parquet file are refused at their batch with the file's row, or zeros",
           "[parquet][fault:files-12]") {
   const test::temp_dir dir;

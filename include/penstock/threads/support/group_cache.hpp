@@ -7,7 +7,9 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include <penstock/core/version.hpp>
 
@@ -57,6 +59,53 @@ class group_cache {
   /// What that throws is thrown here, and the next one that asks tries anew.
   template <class Make>
   [[nodiscard]] lease get(std::size_t number, std::uint64_t bytes, const Make& make) {
+    return *find(number, bytes, make, true);
+  }
+  /// `get`, but none where it would wait: where another thread makes the group, or there is no room.
+  template <class Make>
+  [[nodiscard]] std::optional<lease> try_get(std::size_t number, std::uint64_t bytes,
+                                             const Make& make) {
+    return find(number, bytes, make, false);
+  }
+
+  /// Calls `use(part, group)` for the group of each of `parts`, which have a number `group` and its
+  /// `bytes`; made by `make(part)` where it is not held. Groups that other threads make come last,
+  /// so that a thread makes one itself meanwhile. Throws what the first part throws that can't be
+  /// used, when all that can be were.
+  template <class Parts, class Make, class Use>
+  void get_each(const Parts& parts, const Make& make, const Use& use) {
+    std::vector<const typename Parts::value_type*> late;
+    for (const auto& part : parts) {
+      try {
+        if (const auto held = try_get(part.group, part.bytes, [&] { return make(part); })) {
+          use(part, **held);
+          continue;
+        }
+      } catch (...) {
+        // Tried again in its turn, so that timing does not decide whose error it is.
+      }
+      late.push_back(&part);
+    }
+    for (const auto* const part : late) {
+      use(*part, *get(part->group, part->bytes, [&] { return make(*part); }));
+    }
+  }
+
+  /// The bytes of all groups that are held or being made.
+  [[nodiscard]] std::uint64_t held() const {
+    const std::lock_guard lock{mutex_};
+    return held_;
+  }
+  /// How many groups were made so far.
+  [[nodiscard]] std::uint64_t made() const {
+    const std::lock_guard lock{mutex_};
+    return made_;
+  }
+
+ private:
+  template <class Make>
+  std::optional<lease> find(std::size_t number, std::uint64_t bytes, const Make& make,
+                            bool may_wait) {
     std::unique_lock lock{mutex_};
     while (true) {
       const auto found = entries_.find(number);
@@ -65,8 +114,9 @@ class group_cache {
       } else if (found->second.group) {
         found->second.asked = ++clock_;
         ++found->second.leases;
-        return {*this, found->second};
+        return lease{*this, found->second};
       }
+      if (!may_wait) return std::nullopt;
       changed_.wait(lock);
     }
     entry& own = entries_[number];
@@ -88,21 +138,9 @@ class group_cache {
     own.asked = ++clock_;
     ++made_;
     changed_.notify_all();
-    return {*this, own};
+    return lease{*this, own};
   }
 
-  /// The bytes of all groups that are held or being made.
-  [[nodiscard]] std::uint64_t held() const {
-    const std::lock_guard lock{mutex_};
-    return held_;
-  }
-  /// How many groups were made so far.
-  [[nodiscard]] std::uint64_t made() const {
-    const std::lock_guard lock{mutex_};
-    return made_;
-  }
-
- private:
   // Drops groups until there is room for `bytes`; false where those that are left are in use.
   bool make_room(std::uint64_t bytes) {
     while (held_ > limit_ - bytes) {  // a sum could wrap

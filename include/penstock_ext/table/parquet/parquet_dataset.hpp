@@ -106,20 +106,22 @@ class parquet_dataset {
   /// `null_in_column` and `column_shape_mismatch`, with rows as the file counts them.
   void read_chunk(std::span<const std::uint64_t> indices, batch_view<Record> out,
                   const chunk_context& context) const {
-    std::size_t i = 0;
-    while (i < indices.size()) {
+    std::vector<chunk_part> parts;
+    for (std::size_t i = 0; i < indices.size(); i = parts.back().end) {
       context.at(i);
-      if (indices[i] >= size()) throw index_error("parquet_dataset", indices[i], size());
-      const std::size_t number = shared_->all.group_of(indices[i]);
-      const std::uint64_t first = shared_->all.first_row(number);
-      const std::uint64_t rows = shared_->all.groups()[number].rows;
-      const auto held =
-          shared_->cache.get(number, rows * layout_.sample_bytes(), [&] { return decode(number); });
-      shared_->ahead->note_read(number);
-      while (i < indices.size() && indices[i] >= first && indices[i] - first < rows) {
-        i = copy(*held, first, indices, i, out, context);
-      }
+      parts.push_back(part_at(indices, i));
     }
+    const auto decode_part = [&](const chunk_part& part) {
+      context.at(part.begin);
+      return decode(part.group);
+    };
+    shared_->cache.get_each(parts, decode_part, [&](const chunk_part& part, const auto& group) {
+      shared_->ahead->note_read(part.group);
+      const std::uint64_t first = shared_->all.first_row(part.group);
+      for (std::size_t i = part.begin; i < part.end;) {
+        i = copy(group, first, indices.first(part.end), i, out, context);
+      }
+    });
   }
 
   /// Has the system read the row groups of the rows `indices`, their columns that are read, as
@@ -203,6 +205,25 @@ class parquet_dataset {
       };
       (require(Is, found.template at<Is>() == extents().template at<Is>()), ...);
     }(std::make_index_sequence<Record::size>{});
+  }
+
+  // Samples of a chunk, side by side, that lie in one row group.
+  struct chunk_part {
+    std::size_t group;
+    std::uint64_t bytes;  // of the group
+    std::size_t begin;
+    std::size_t end;
+  };
+
+  // The part that begins with sample `i`.
+  [[nodiscard]] chunk_part part_at(std::span<const std::uint64_t> indices, std::size_t i) const {
+    if (indices[i] >= size()) throw index_error("parquet_dataset", indices[i], size());
+    const std::size_t group = shared_->all.group_of(indices[i]);
+    const std::uint64_t first = shared_->all.first_row(group);
+    const std::uint64_t rows = shared_->all.groups()[group].rows;
+    std::size_t end = i + 1;
+    while (end < indices.size() && indices[end] >= first && indices[end] - first < rows) ++end;
+    return {group, rows * layout_.sample_bytes(), i, end};
   }
 
   // Copies sample `i` and those after it that are in the same batch of a group whose first sample

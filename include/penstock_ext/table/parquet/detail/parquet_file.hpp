@@ -14,6 +14,7 @@
 #include <arrow/type.h>
 #include <parquet/arrow/reader.h>
 #include <parquet/arrow/schema.h>
+#include <parquet/column_page.h>
 #include <parquet/column_reader.h>
 #include <parquet/exception.h>
 #include <parquet/file_reader.h>
@@ -25,6 +26,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -102,6 +104,12 @@ class parquet_input final : public ::arrow::io::RandomAccessFile {
   }
   /// Gives back what it holds.
   void drop() noexcept { held_.clear(); }
+  /// How many bytes it holds.
+  [[nodiscard]] std::int64_t held_bytes() const noexcept {
+    std::int64_t all = 0;
+    for (const auto& [begin, held] : held_) all += held->size();
+    return all;
+  }
 
   using RandomAccessFile::ReadAt;
 
@@ -187,6 +195,95 @@ struct parquet_group {
   int number;               // of the group, in the file
   std::uint64_t rows;       // not 0
   std::uint64_t first_row;  // in the file
+};
+
+/// Reads columns of numbers of one row group, none of which is null.
+struct number_reader {
+  parquet::RowGroupReader& group;
+  std::int64_t rows;                      // above 0
+  bool may_keep_pages;                    // whether values may stay in the memory of their pages
+  std::vector<std::int16_t> levels = {};  // memory for one page after the other
+
+  /// The values of `leaf`, which are `bytes`. Null where one is null, or where something is wrong.
+  [[nodiscard]] std::shared_ptr<::arrow::Buffer> values(int leaf, std::int64_t bytes) {
+    if (!group.metadata()->ColumnChunk(leaf)->has_dictionary_page()) {
+      if (auto found = plain_values(leaf, bytes)) return found;
+    }
+    auto made = ::arrow::AllocateBuffer(bytes);
+    if (!made.ok()) return nullptr;
+    return decode(*group.Column(leaf), (*made)->mutable_data()) ? std::move(*made) : nullptr;
+  }
+
+ private:
+  // Values that pages have as they are in memory: those of the only page stay where they are.
+  [[nodiscard]] std::shared_ptr<::arrow::Buffer> plain_values(int leaf, std::int64_t bytes) {
+    const bool has_levels = group.metadata()->schema()->Column(leaf)->max_definition_level() != 0;
+    const auto pages = group.GetColumnPageReader(leaf);
+    std::shared_ptr<::arrow::Buffer> all;
+    std::int64_t filled = 0;
+    while (const auto page = pages->NextPage()) {
+      if (page->type() != parquet::PageType::DATA_PAGE) return nullptr;
+      const auto& data = static_cast<const parquet::DataPageV1&>(*page);
+      const int count = data.num_values();
+      if (data.encoding() != parquet::Encoding::PLAIN || count <= 0) return nullptr;
+      std::int64_t begin = 0;
+      if (has_levels) {
+        levels.resize(static_cast<std::size_t>(count));
+        parquet::LevelDecoder decoder;
+        begin =
+            decoder.SetData(data.definition_level_encoding(), 1, count, data.data(), data.size());
+        if (decoder.Decode(count, levels.data()) != count) return nullptr;
+        if (std::count(levels.begin(), levels.end(), 1) != count) return nullptr;
+      }
+      const std::int64_t size = count * (bytes / rows);
+      if (size != data.size() - begin || size > bytes - filled) return nullptr;
+      if (size == bytes && may_keep_pages) {
+        all = ::arrow::SliceBuffer(data.buffer(), begin, size);
+      } else {
+        if (all == nullptr) {
+          auto made = ::arrow::AllocateBuffer(bytes);
+          if (!made.ok()) return nullptr;
+          all = std::move(*made);
+        }
+        std::memcpy(all->mutable_data() + filled, data.data() + begin,
+                    static_cast<std::size_t>(size));
+      }
+      filled += size;
+    }
+    return filled == bytes ? all : nullptr;
+  }
+
+  // False unless there are `rows` numbers, no null among them and nothing after them.
+  [[nodiscard]] bool decode(parquet::ColumnReader& column, std::uint8_t* out) {
+    switch (column.type()) {
+      case parquet::Type::INT32:
+        return decode_as<parquet::Int32Reader>(column, out);
+      case parquet::Type::INT64:
+        return decode_as<parquet::Int64Reader>(column, out);
+      case parquet::Type::FLOAT:
+        return decode_as<parquet::FloatReader>(column, out);
+      case parquet::Type::DOUBLE:
+        return decode_as<parquet::DoubleReader>(column, out);
+      default:
+        return false;
+    }
+  }
+  template <class Reader>
+  [[nodiscard]] bool decode_as(parquet::ColumnReader& column, std::uint8_t* out) {
+    auto& reader = static_cast<Reader&>(column);
+    auto* values = reinterpret_cast<typename Reader::T*>(out);
+    const bool has_levels = column.descr()->max_definition_level() != 0;
+    if (has_levels) levels.resize(static_cast<std::size_t>(rows));
+    for (std::int64_t left = rows; left != 0;) {
+      std::int64_t got = 0;
+      const std::int64_t read =
+          reader.ReadBatch(left, has_levels ? levels.data() : nullptr, nullptr, values, &got);
+      if (read <= 0 || got != read) return false;
+      values += got;
+      left -= got;
+    }
+    return !reader.HasNext();
+  }
 };
 
 /// A Parquet file: its type, and its row groups one by one. All members but the constructor are
@@ -429,9 +526,8 @@ class parquet_file {
     }
   }
 
-  // Columns of numbers without nulls, in one piece of memory, for half of what `read_leaves` takes.
-  // Null where there is another column or a null, or where something is wrong: `read_leaves` says
-  // what.
+  // Columns of numbers without nulls, for a third of what `read_leaves` takes. Null where there is
+  // another column or a null, or where something is wrong: `read_leaves` says what.
   [[nodiscard]] std::shared_ptr<::arrow::RecordBatch> read_numbers(
       int number, const std::vector<int>& leaves) const {
     ::arrow::FieldVector fields;
@@ -444,25 +540,20 @@ class parquet_file {
     const std::int64_t rows = metadata_->RowGroup(number)->num_rows();
     std::int64_t bytes = 0;
     if (rows <= 0 || __builtin_mul_overflow(rows, row_bytes, &bytes)) return nullptr;
-    auto made = ::arrow::AllocateBuffer(bytes);
-    if (!made.ok()) return nullptr;
     try {
       group_reader own = take_reader();
       require(own.input->hold(chunks(number, leaves)), name_of(number));
-      const std::shared_ptr<::arrow::Buffer> all = std::move(*made);
       const auto group = own.decoder->parquet_reader()->RowGroup(number);
+      number_reader reader{.group = *group,
+                           .rows = rows,
+                           .may_keep_pages = own.input->held_bytes() <= bytes + bytes / 4};
       std::vector<std::shared_ptr<::arrow::Array>> arrays;
-      std::vector<std::int16_t> levels;
-      std::int64_t at = 0;
       for (std::size_t i = 0; i < fields.size(); ++i) {
         const auto& type = fields[i]->type();
-        if (!read_column(*group->Column(leaves[i]), rows, levels, all->mutable_data() + at)) {
-          return nullptr;
-        }
-        const std::int64_t size = rows * type->byte_width();
-        arrays.push_back(::arrow::MakeArray(::arrow::ArrayData::Make(
-            type, rows, {nullptr, ::arrow::SliceBuffer(all, at, size)}, 0)));
-        at += size;
+        auto values = reader.values(leaves[i], rows * type->byte_width());
+        if (values == nullptr) return nullptr;
+        arrays.push_back(::arrow::MakeArray(
+            ::arrow::ArrayData::Make(type, rows, {nullptr, std::move(values)}, 0)));
       }
       give_back(std::move(own));
       return ::arrow::RecordBatch::Make(::arrow::schema(std::move(fields)), rows,
@@ -471,41 +562,6 @@ class parquet_file {
       return nullptr;
     }
   }
-  // False unless there are `rows` numbers, no null among them and nothing after them. `levels` is
-  // memory for one column after the other.
-  [[nodiscard]] static bool read_column(parquet::ColumnReader& column, std::int64_t rows,
-                                        std::vector<std::int16_t>& levels, std::uint8_t* out) {
-    switch (column.type()) {
-      case parquet::Type::INT32:
-        return read_values<parquet::Int32Reader>(column, rows, levels, out);
-      case parquet::Type::INT64:
-        return read_values<parquet::Int64Reader>(column, rows, levels, out);
-      case parquet::Type::FLOAT:
-        return read_values<parquet::FloatReader>(column, rows, levels, out);
-      case parquet::Type::DOUBLE:
-        return read_values<parquet::DoubleReader>(column, rows, levels, out);
-      default:
-        return false;
-    }
-  }
-  template <class Reader>
-  [[nodiscard]] static bool read_values(parquet::ColumnReader& column, std::int64_t rows,
-                                        std::vector<std::int16_t>& levels, std::uint8_t* out) {
-    auto& reader = static_cast<Reader&>(column);
-    auto* values = reinterpret_cast<typename Reader::T*>(out);
-    const bool has_levels = column.descr()->max_definition_level() != 0;
-    if (has_levels) levels.resize(static_cast<std::size_t>(rows));
-    for (std::int64_t left = rows; left != 0;) {
-      std::int64_t got = 0;
-      const std::int64_t read =
-          reader.ReadBatch(left, has_levels ? levels.data() : nullptr, nullptr, values, &got);
-      if (read <= 0 || got != read) return false;
-      values += got;
-      left -= got;
-    }
-    return !reader.HasNext();
-  }
-
   // Arrow's words do not say in which column a page is damaged, so one after the other is tried.
   [[nodiscard]] std::shared_ptr<::arrow::Table> read_leaves(int number,
                                                             const std::vector<int>& leaves) const {
