@@ -87,7 +87,9 @@ class Files(unittest.TestCase):
         "retinanet": {"sample": 200000, "files": 2, "batch": 2},
         "retinanet_decoded": {"sample": 200000, "files": 2, "batch": 2},
         "unet3d": {"sample": 100000, "files": 2, "batch": 2},
-        "dlrm": {"files": 2, "samples_a_file": 6144, "batch": 4096},
+        **dict.fromkeys(
+            ("dlrm", "dlrm_lz4", "dlrm_snappy"), {"files": 2, "samples_a_file": 6144, "batch": 4096}
+        ),
         "flux": {"sample": 1000, "files": 2, "samples_a_file": 8, "batch": 4},
     }
 
@@ -111,11 +113,19 @@ class Files(unittest.TestCase):
             self.assertEqual(path.stat().st_size, 200000)
         sizes = {path.stat().st_size for path in workloads.paths(self.folder, "unet3d")}
         self.assertEqual(len(sizes), 2)
+        import pyarrow.parquet as parquet
+
+        for name, codec in {"dlrm": "UNCOMPRESSED", "dlrm_lz4": "LZ4", "dlrm_snappy": "SNAPPY"}.items():
+            for path in workloads.paths(self.folder, name):
+                column = parquet.ParquetFile(path).metadata.row_group(0).column(0)
+                self.assertEqual((column.compression, column.has_dictionary_page), (codec, False))
 
     @unittest.skipUnless(PEER, "penstock's side is not built")
     def test_our_side(self):
         for is_cold in (False, True):
-            chosen = types.SimpleNamespace(cold=is_cold, folder=self.folder, ours=PEER, python=sys.executable)
+            chosen = types.SimpleNamespace(
+                cold=is_cold, folder=self.folder, ours=PEER, python=sys.executable, workers=2
+            )
             for name, row in workloads.WORKLOADS.items():
                 batches = row.files * row.samples_a_file // row.batch * (1 if is_cold else 2) - is_cold
                 for side in storage.sides_of(name, is_cold):

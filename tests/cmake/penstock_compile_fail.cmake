@@ -4,7 +4,8 @@
 # plain text beside the line:
 #   ps::get<"imgae">(batch);  // expected-error: no field of this name
 # A bad line is a whole statement, and is compiled without the others. Without all of them the file
-# must compile, so that no test passes because of a typing error.
+# must compile, so that no test passes because of a typing error. A line that ends in "// compiles"
+# is compiled only then.
 #
 # penstock_compile_refused(<test name> <text> <option>...): options of the compiler with which
 # nothing would work: including the library says the text at once, and nothing more.

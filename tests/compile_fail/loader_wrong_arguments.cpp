@@ -17,10 +17,10 @@ void use(ps::cpu_stream& stream) {
   const ps::loader_options options{.batch_size = 4};
   const ps::shuffled order{.seed = 1};
   const ps::cpu_device cpu;
-  ps::loader braces{data, order, {.batch_size = 4}};
-  ps::loader named{data, order, options};
-  ps::loader on_device{numbers{}, order, cpu, {.batch_size = 4}};
-  ps::loader moved{std::move(on_device)};
+  ps::loader braces{data, order, {.batch_size = 4}};  // compiles
+  ps::loader named{data, order, options};  // compiles
+  ps::loader on_device{numbers{}, order, cpu, {.batch_size = 4}};  // compiles
+  ps::loader moved{std::move(on_device)};  // compiles
   ps::loader a{data, {.batch_size = 4}};  // expected-error: a sampler is missing
   ps::loader b{data, cpu, {.batch_size = 4}};  // expected-error: a sampler comes after the dataset
   ps::loader c{data, {.batch_size = 4}, order};  // expected-error: options come last

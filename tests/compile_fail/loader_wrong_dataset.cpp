@@ -39,7 +39,7 @@ struct reads_another_record {
 void use() {
   const ps::loader_options options{.batch_size = 4};
   const ps::shuffled order{.seed = 1};
-  ps::loader fine{good{}, order, {.batch_size = 4}};
+  ps::loader fine{good{}, order, {.batch_size = 4}};  // compiles
   ps::loader a{read_is_not_const{}, order, {.batch_size = 4}};  // expected-error: is it const?
   ps::loader b{no_size{}, order, options};  // expected-error: `std::uint64_t size() const`
   ps::loader c{no_extents{}, order, options};  // expected-error: with dyn extents needs

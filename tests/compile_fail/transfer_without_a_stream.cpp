@@ -10,12 +10,12 @@ struct numbers {
 };
 
 void good(cudaStream_t stream) {
-  ps::loader loader{numbers{}, ps::sequential{}, ps::cuda_device{0}, {.batch_size = 1}};
-  ps::transfer feed{loader, stream};
-  ps::loader on_host{numbers{}, ps::sequential{}, {.batch_size = 1}};
-  ps::transfer body{on_host};
-  ps::transfer deep{on_host, {.depth = 2}};
-  ps::transfer named{on_host, ps::cpu_device{}};
+  ps::loader loader{numbers{}, ps::sequential{}, ps::cuda_device{0}, {.batch_size = 1}};  // compiles
+  ps::transfer feed{loader, stream};  // compiles
+  ps::loader on_host{numbers{}, ps::sequential{}, {.batch_size = 1}};  // compiles
+  ps::transfer body{on_host};  // compiles
+  ps::transfer deep{on_host, {.depth = 2}};  // compiles
+  ps::transfer named{on_host, ps::cpu_device{}};  // compiles
 }
 
 void bad() {

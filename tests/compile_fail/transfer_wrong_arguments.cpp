@@ -17,12 +17,12 @@ using loader = ps::loader<numbers, ps::sequential>;
 void use(loader& source, const loader& constant, ps::cpu_stream& stream) {
   const ps::transfer_options options{.depth = 2};
   const auto as_it_is = ps::on_stream<numbers::record_type>([](auto, auto, auto) {});
-  ps::transfer fine{source, stream};
-  ps::transfer deep{source, stream, {.depth = 2}};
-  ps::transfer body{source};
-  ps::transfer named{source, options};
-  ps::transfer transformed{source, stream, as_it_is, {.depth = 2}};
-  ps::transfer moved{std::move(deep)};
+  ps::transfer fine{source, stream};  // compiles
+  ps::transfer deep{source, stream, {.depth = 2}};  // compiles
+  ps::transfer body{source};  // compiles
+  ps::transfer named{source, options};  // compiles
+  ps::transfer transformed{source, stream, as_it_is, {.depth = 2}};  // compiles
+  ps::transfer moved{std::move(deep)};  // compiles
   (void)constant;
   ps::transfer a{constant};  // expected-error: must be a source of batches that
   ps::transfer c{numbers{}, stream};  // expected-error: must be a source of batches

@@ -165,7 +165,7 @@ TEST_CASE("workers without a core do not wait for a disk", "[observe]") {
                                   .cores = 2,
                                   .tells_queues = tells_queues});
     CHECK(said.limit == loop_limit::processors);
-    CHECK_THAT(said.sentence, Catch::Matchers::EndsWith("take 2.0 of 2 cores"));
+    CHECK_THAT(said.sentence, Catch::Matchers::EndsWith("reading takes 1.8 of 2 cores"));
   }
   // Other programs have one of two cores.
   const auto all =
@@ -187,6 +187,25 @@ TEST_CASE("workers without a core do not wait for a disk", "[observe]") {
   none.age = {};
   reads.loader->run_queue = reads.loader->read.busy / 10;
   CHECK(ps::diagnose(none, reads, 2).limit == loop_limit::storage);
+}
+
+TEST_CASE("a body that waits for its device takes no core from the workers", "[observe]") {
+  using std::chrono::milliseconds;
+  auto all = played_loop{.load = 10, .copy = 0.1, .body = 1, .workers = 4, .cores = 2}.play().stats;
+  ps::transfer_stats none = all - all;
+  none.age = {};
+  all.step.busy = milliseconds{1000};
+  all.wait_for_batch.time = milliseconds{2000};
+  all.wait_for_copy.time = {};
+  all.loader->read.busy = milliseconds{12000};
+  all.loader->processor = milliseconds{5700};
+  const auto said = ps::diagnose(none, all, 2);
+  CHECK(said.limit == loop_limit::processors);
+  CHECK(said.busy_cores == 2);
+  CHECK_THAT(said.sentence, Catch::Matchers::EndsWith("; reading takes 1.9 of 2 cores"));
+  all.loader->processor = milliseconds{4700};
+  CHECK_THAT(ps::diagnose(none, all, 2).sentence,
+             Catch::Matchers::EndsWith("; reading and the loop's body take 1.9 of 2 cores"));
 }
 
 TEST_CASE("where no part is much slower than the others, none is blamed", "[observe]") {

@@ -23,6 +23,7 @@ class Workload:
     samples_a_file: int
     epochs: int  # that are counted; one before is not
     ending: str = "parquet"
+    codec: str = "NONE"  # of Parquet pages
 
     @property
     def samples_per_second(self):
@@ -36,11 +37,14 @@ class Workload:
 
 
 JPEG = Workload("files", 322957, 24, 0.04755, 0.85, files=480, samples_a_file=1, epochs=4, ending="jpg")
+DLRM = Workload("columns", 160, 16384, 0.000375, 0.70, files=4, samples_a_file=24 * 6144, epochs=12)
 WORKLOADS = {
     "retinanet": JPEG,
     "retinanet_decoded": Workload(**{**JPEG.__dict__, "kind": "pictures", "files": 96, "epochs": 2}),
     "unet3d": Workload("files", 146600628, 7, 0.162, 0.90, files=14, samples_a_file=1, epochs=4, ending="npz"),
-    "dlrm": Workload("columns", 160, 16384, 0.000375, 0.70, files=4, samples_a_file=24 * 6144, epochs=12),
+    "dlrm": DLRM,
+    "dlrm_lz4": Workload(**{**DLRM.__dict__, "codec": "LZ4"}),
+    "dlrm_snappy": Workload(**{**DLRM.__dict__, "codec": "SNAPPY"}),
     "flux": Workload("blobs", 2160000, 48, 1.35, 0.90, files=4, samples_a_file=48, epochs=1),
 }
 UNET3D_SPREAD = 68341808  # bytes
@@ -52,7 +56,8 @@ PICTURES = 24  # different ones; the others are copies
 def paths(folder, name):
     """The files of a row."""
     row = WORKLOADS[name]
-    return [Path(folder, name.partition("_")[0], f"{number:05}.{row.ending}") for number in range(row.files)]
+    own = name if row.codec != "NONE" else name.partition("_")[0]
+    return [Path(folder, own, f"{number:05}.{row.ending}") for number in range(row.files)]
 
 
 def jpeg(number, size):
@@ -118,7 +123,7 @@ def make(folder, name):
 
             writer = None
             for group in table(number, row):
-                writer = writer or pq.ParquetWriter(part, group.schema, compression="NONE", use_dictionary=False)
+                writer = writer or pq.ParquetWriter(part, group.schema, compression=row.codec, use_dictionary=False)
                 writer.write_table(group)
             writer.close()
         part.rename(path)

@@ -221,7 +221,7 @@ struct verdict {
   double for_results = 0;                  ///< for a slot for the results of a step
   double throttled = 0;                    ///< share in which the container was throttled
   double busy_workers = 0;                 ///< the mean number of workers that read
-  double busy_cores = 0;                   ///< the mean number of cores that read or run the body
+  double busy_cores = 0;                   ///< the mean number of cores that read or run the body, at most all
   std::size_t cores = 0;                   ///< cores that the process may use
   std::size_t workers = 0;                 ///< workers of the loader
   std::size_t wanted_workers = 0;          ///< workers that are expected to suffice
@@ -286,8 +286,10 @@ class judge {
     said_.waiting = said_.for_batches + said_.for_copies + said_.for_leases + said_.for_results;
     said_.throttled = (std::min)(1.0, times_.throttled / times_.all);  // the sum over all cores
     said_.busy_workers = times_.reading / times_.all;
-    said_.busy_cores = (times_.computing + times_.body) / times_.all;
     said_.cores = cores_;
+    // A body may wait for a device, so that the sum can be above all cores.
+    said_.busy_cores = (std::min)((times_.computing + times_.body) / times_.all,
+                                  static_cast<double>(cores_));
     said_.workers = times_.workers;
     said_.floor = times_.floor;
     said_.device_copy = times_.device_copy;
@@ -462,8 +464,12 @@ class judge {
           "No part is much slower than the others: each has to become faster");
       return;
     }
+    const double reads = times_.computing / times_.all;
     say(loop_limit::processors,
-        "CPU-bound: " + waits + "; reading and the loop's body take " + tenths(said_.busy_cores) +
+        "CPU-bound: " + waits +
+            (reads > 0.8 * cores
+                 ? "; reading takes " + tenths(reads)
+                 : "; reading and the loop's body take " + tenths(said_.busy_cores)) +
             " of " + std::to_string(cores_) + " cores",
         "Less work a sample: decode less, transform on the device, or keep what was decoded");
   }
