@@ -233,7 +233,7 @@ TEST_CASE("columns of numbers are the same for any encoding, in one page or seve
 }
 
 TEST_CASE("columns of numbers stay in the memory of their pages, unless others are beside them",
-          "[parquet][promise:bounded-12]") {
+          "[parquet][promise:race-free-10]") {
   const test::temp_dir dir;
   const auto plain = parquet::WriterProperties::Builder{}.disable_dictionary()->build();
   constexpr std::size_t rows = 2000;

@@ -35,8 +35,9 @@ struct parquet_options {
   /// How columns become fields.
   table_options table = {};
   /// The most bytes of decoded row groups that are held, at least those of the largest one; counted
-  /// as the fields', without bits of nulls and offsets of lists. What is being decoded takes its
-  /// compressed pages besides.
+  /// as the fields', without bits of nulls and offsets of lists; numbers that stay in the memory of
+  /// their pages take up to a quarter more. What is being decoded takes its compressed pages
+  /// besides.
   std::uint64_t cache_bytes = std::uint64_t{1} << 28;
   /// Whether the pages of a row group are compared with their sums (CRC-32) each time it is
   /// decoded: `file_corrupt` for a damaged one. Off by default, because columns that are not
@@ -57,7 +58,8 @@ struct parquet_options {
 ///
 /// Types are looked at when it is made, lengths and nulls when a row group is decoded: what is
 /// refused then comes at that batch's turn. Copies share files and row groups. Reading is
-/// thread-safe: a row group is decoded by one thread, and those that want it wait.
+/// thread-safe: a row group is decoded by one thread, and those that want it read the other groups
+/// of their chunk first, and then wait.
 template <penstock::record_type Record>
 class parquet_dataset {
  public:
