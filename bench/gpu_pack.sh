@@ -10,6 +10,7 @@
 #                     90). The last one's PTX goes along, for later GPUs
 #   --march NAME      processors, as g++ calls them (default x86-64-v3; on other machines native)
 #   --build FOLDER    the build folder, kept (default build/gpu-pack)
+#   --only LIST       these of its programs, as CMake's targets: a,b (default all)
 #
 # Environment: MNIST_DIR the folder of MNIST's four files, which then go along; CMAKE_ARGS more
 # arguments for CMake; PENSTOCK_COMMIT what to call the sources where there is no git; PENSTOCK_JOBS
@@ -35,15 +36,17 @@ arch=90
 march=native
 [ "$(uname -m)" != x86_64 ] || march=x86-64-v3
 build=$root/build/gpu-pack
+only=
 while [ $# -gt 0 ]; do
   case $1 in
     -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;;
-    --arch | --march | --build)
+    --arch | --march | --build | --only)
       [ $# -ge 2 ] || refuse "$1 needs a value"
       case $1 in
         --arch) arch=$2 ;;
         --march) march=$2 ;;
         --build) build=$2 ;;
+        --only) only=$2 ;;
       esac
       shift 2
       ;;
@@ -83,6 +86,12 @@ known=$(cmake --build "$build" --target help)
 for target in penstock_nccl_on_gpu penstock_nvimgcodec_gpu_tests; do
   [[ $known != *"$target"* ]] || targets+=("$target")
 done
+if [ -n "$only" ]; then
+  for target in ${only//,/ }; do
+    [[ " ${targets[*]} " == *" $target "* ]] || refuse "--only $target: one of ${targets[*]}"
+  done
+  read -r -a targets <<<"${only//,/ }"
+fi
 cmake --build "$build" --target "${targets[@]}" --parallel "${PENSTOCK_JOBS:-$(nproc)}"
 
 # ---- pack ----------------------------------------------------------------------------------------
