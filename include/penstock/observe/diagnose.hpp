@@ -221,7 +221,7 @@ struct verdict {
   double for_results = 0;                  ///< for a slot for the results of a step
   double throttled = 0;                    ///< share in which the container was throttled
   double busy_workers = 0;                 ///< the mean number of workers that read
-  double busy_cores = 0;                   ///< the mean number of cores that read or run the body, at most all
+  double busy_cores = 0;                   ///< the mean number of cores that read or run the body
   std::size_t cores = 0;                   ///< cores that the process may use
   std::size_t workers = 0;                 ///< workers of the loader
   std::size_t wanted_workers = 0;          ///< workers that are expected to suffice
