@@ -1,10 +1,23 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <fcntl.h>
+#include <linux/io_uring.h>
+#include <pthread.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <condition_variable>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -13,23 +26,447 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <thread>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include <penstock/core/error.hpp>
 #include <penstock/core/version.hpp>
 #include <penstock_ext/files/file_error.hpp>
+#include <penstock_ext/files/support/system_file.hpp>
 #include <penstock_ext/store/byte_store.hpp>
 #include <penstock_ext/store/detail/local/file_read.hpp>
-#include <penstock_ext/store/detail/local/open_files.hpp>
-#include <penstock_ext/store/detail/local/read_ring.hpp>
-#include <penstock_ext/store/detail/local/read_threads.hpp>
 #include <penstock_ext/store/detail/local/ring_calls.hpp>
 #include <penstock_ext/store/detail/local/root_folder.hpp>
 #include <penstock_ext/store/detail/require_inside.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// A file of a `local_store`, open for reading.
+struct open_file_pair {
+  descriptor cached;  ///< reads by way of the page cache
+  descriptor direct;  ///< reads past it; none (below 0) where that was not asked for or is refused
+  file_stamp stamp;   ///< the file as it was when it was first opened
+
+  /// How many bytes it has.
+  [[nodiscard]] std::uint64_t size() const noexcept { return stamp.size; }
+};
+
+/// The files of a `local_store`, of which so many stay open, those used last. A file is known again
+/// when it is opened once more: 150 bytes and the name for each that has ever been. Thread-safe.
+class open_files {
+ public:
+  using file = std::shared_ptr<const open_file_pair>;
+
+  /// Opens files below `root`, and keeps `most` of them open, 1 or more.
+  open_files(root_folder root, std::size_t most, bool direct)
+      : root_(std::move(root)), most_(most), direct_(direct) {}
+  open_files(const open_files&) = delete;
+  open_files& operator=(const open_files&) = delete;
+
+  /// The folder.
+  [[nodiscard]] const root_folder& root() const noexcept { return root_; }
+  /// How often a file was opened.
+  [[nodiscard]] std::uint64_t opened() const noexcept {
+    return opened_.load(std::memory_order_relaxed);
+  }
+  /// How often a file was opened that has no direct reads.
+  [[nodiscard]] std::uint64_t direct_refused() const noexcept {
+    return direct_refused_.load(std::memory_order_relaxed);
+  }
+
+  /// The file `name`; it stays open while the result lives. Throws what `root_folder::open` throws,
+  /// and `file_changed` where it is not the file that it was.
+  [[nodiscard]] file open(std::string_view name) {
+    {
+      const std::lock_guard lock{mutex_};
+      const auto known = entries_.find(name);
+      if (known != entries_.end() && known->second.opened) return use(known->second);
+    }
+    // Not under the lock: a slow file system keeps nobody from the files that are open.
+    auto opened = std::make_shared<open_file_pair>(open_pair(name));
+    std::list<entry*> place(1);  // allocated where nothing has happened yet
+    const std::lock_guard lock{mutex_};
+    const auto [known, is_new] = entries_.try_emplace(std::string{name});
+    entry& one = known->second;
+    if (is_new) one.stamp = opened->stamp;
+    if (one.stamp != opened->stamp) {
+      refuse(name, one.stamp, opened->stamp);
+    }
+    if (one.opened) return use(one);  // another thread was faster
+    if (last_used_.size() >= most_) {
+      last_used_.back()->opened.reset();
+      last_used_.pop_back();
+    }
+    one.opened = std::move(opened);
+    place.front() = &one;
+    last_used_.splice(last_used_.begin(), place);
+    one.place = last_used_.begin();
+    return one.opened;
+  }
+
+  /// Throws `file_changed` where `one`, the file `name`, is not as it was.
+  void require_unchanged(std::string_view name, const open_file_pair& one) const {
+    struct ::stat status {};
+    if (::fstat(one.cached.get(), &status) != 0) {
+      throw file_unreadable(root_.path_of(name), 0, "a readable file", system_reason());
+    }
+    const file_stamp now = file_stamp_of(status);
+    if (now != one.stamp) refuse(name, one.stamp, now);
+  }
+
+ private:
+  struct entry {
+    file_stamp stamp = {};
+    file opened = nullptr;                   // null: closed
+    std::list<entry*>::iterator place = {};  // in `last_used_`, while it is open
+  };
+  struct name_hash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view name) const noexcept {
+      return std::hash<std::string_view>{}(name);
+    }
+  };
+
+  [[noreturn]] void refuse(std::string_view name, const file_stamp& was,
+                           const file_stamp& now) const {
+    const bool is_same = now.device == was.device && now.inode == was.inode;
+    throw file_changed(
+        root_.path_of(name), 0, "the file as it was when the store first opened it",
+        std::string{is_same ? "one that was written to since" : "another file of this name"} +
+            ": make a new store when all files are whole");
+  }
+
+  [[nodiscard]] const file& use(entry& one) {
+    last_used_.splice(last_used_.begin(), last_used_, one.place);
+    return one.opened;
+  }
+
+  [[nodiscard]] open_file_pair open_pair(std::string_view name) {
+    open_file_pair pair{root_.open(name), descriptor{-1}, {}};
+    struct ::stat status {};
+    if (::fstat(pair.cached.get(), &status) != 0) {
+      throw file_unreadable(root_.path_of(name), 0, "a readable file", system_reason());
+    }
+    pair.stamp = file_stamp_of(status);
+    // Relaxed, here and below: they only count.
+    opened_.fetch_add(1, std::memory_order_relaxed);
+    if (!direct_) return pair;
+    // EINVAL: the file system has no direct reads.
+    pair.direct = root_.open(name, O_DIRECT, EINVAL);
+    if (pair.direct.get() < 0) {
+      direct_refused_.fetch_add(1, std::memory_order_relaxed);
+      return pair;
+    }
+    if (::fstat(pair.direct.get(), &status) != 0 || file_stamp_of(status) != pair.stamp) {
+      refuse(name, pair.stamp, file_stamp_of(status));  // replaced between the two
+    }
+    return pair;
+  }
+
+  const root_folder root_;
+  const std::size_t most_;
+  const bool direct_;
+  std::atomic<std::uint64_t> opened_{0};
+  std::atomic<std::uint64_t> direct_refused_{0};
+  std::mutex mutex_;  // guards what follows; held for no call of the system
+  std::unordered_map<std::string, entry, name_hash, std::equal_to<>> entries_;
+  std::list<entry*> last_used_;  // those that are open, the one used last in front
+};
+
+/// Threads that read files for callers, which read along. They start when they are first
+/// needed, without the program's signals. From any thread, in a child made by fork() too: there
+/// are other threads then.
+class read_threads {
+ public:
+  /// At most `most` threads.
+  explicit read_threads(std::size_t most) : most_(most) {}
+  read_threads(const read_threads&) = delete;
+  read_threads& operator=(const read_threads&) = delete;
+  ~read_threads() {
+    pool* const last = pool_.load(std::memory_order_acquire);
+    if (last != nullptr && last->process == ::getpid()) delete last;
+  }
+
+  /// Reads all of `reads`, and returns when none is under way any more. Those that could not be
+  /// read are not whole then.
+  void read(std::span<file_read> reads) {
+    if (!reads.empty()) pool_of_process().read(reads, most_);
+  }
+
+ private:
+  struct job {
+    std::span<file_read> reads;
+    std::size_t next = 0;
+    std::size_t under_way = 0;
+    std::condition_variable ended = {};
+  };
+
+  // Invariant, under the mutex: a job is in `jobs` as long as it has a read that nobody has taken.
+  // So no thread finds a job that its caller has left: it leaves when all are taken and none is
+  // under way.
+  struct pool {
+    const ::pid_t process = ::getpid();
+    std::mutex mutex = {};  // guards what follows; held for no read
+    std::condition_variable wanted = {};
+    std::vector<job*> jobs = {};
+    std::vector<std::thread> threads = {};
+    bool refused = false;
+    bool ends = false;
+
+    pool() = default;
+    pool(const pool&) = delete;
+    pool& operator=(const pool&) = delete;
+    ~pool() {
+      {
+        const std::lock_guard lock{mutex};
+        ends = true;
+      }
+      wanted.notify_all();
+      for (std::thread& one : threads) one.join();
+    }
+
+    void read(std::span<file_read> reads, std::size_t most) {
+      std::unique_lock lock{mutex};
+      start((std::min)(most, reads.size() - 1));
+      job mine{reads};
+      jobs.push_back(&mine);
+      wanted.notify_all();
+      while (mine.next < reads.size()) read_one(lock, mine);
+      mine.ended.wait(lock, [&] { return mine.under_way == 0; });
+    }
+
+    void start(std::size_t count) {
+      if (refused || threads.size() >= count) return;
+      // A thread starts with the mask of its maker, and the program's signals are not for it.
+      ::sigset_t all;
+      ::sigset_t former;
+      ::sigfillset(&all);
+      ::pthread_sigmask(SIG_SETMASK, &all, &former);
+      try {
+        while (threads.size() < count) threads.emplace_back([this] { work(); });
+      } catch (const std::system_error&) {
+        refused = true;  // fewer threads do the same work
+      } catch (...) {
+        ::pthread_sigmask(SIG_SETMASK, &former, nullptr);
+        throw;
+      }
+      ::pthread_sigmask(SIG_SETMASK, &former, nullptr);
+    }
+
+    void read_one(std::unique_lock<std::mutex>& lock, job& from) {
+      file_read& read = from.reads[from.next];
+      ++from.next;
+      ++from.under_way;
+      if (from.next == from.reads.size()) std::erase(jobs, &from);
+      lock.unlock();
+      read_rest(read);
+      lock.lock();
+      --from.under_way;
+      // Under the lock: its caller may go as soon as it has it.
+      if (from.under_way == 0 && from.next == from.reads.size()) from.ended.notify_all();
+    }
+
+    void work() {
+      std::unique_lock lock{mutex};
+      while (true) {
+        wanted.wait(lock, [&] { return ends || !jobs.empty(); });
+        if (ends) return;
+        read_one(lock, *jobs.front());
+      }
+    }
+  };
+
+  // The pool of a process that made this one has no threads here, and its mutex may be locked for
+  // good: it is left as it is, and its memory is lost.
+  pool& pool_of_process() {
+    pool* found = pool_.load(std::memory_order_acquire);
+    if (found != nullptr && found->process == ::getpid()) return *found;
+    auto made = std::make_unique<pool>();
+    if (!pool_.compare_exchange_strong(found, made.get(), std::memory_order_acq_rel)) {
+      return *found;  // another thread of this process was first
+    }
+    return *made.release();
+  }
+
+  const std::size_t most_;
+  // Invariant: nothing, or a pool of this process, which stays until the end, or one of a process
+  // that this one comes from, in whose place one of this process comes.
+  std::atomic<pool*> pool_{nullptr};
+};
+
+/// An io_uring (Axboe, 2019) that reads files: many reads are under way while its thread waits for
+/// the next one to end. One thread at a time.
+///
+/// Two rings of numbers lie in memory that is shared with the kernel. This side moves the tail of
+/// the submissions and the head of the results, and the kernel the other two. A release on the one
+/// side and an acquire on the other order what lies between head and tail: entries are written
+/// before the tail passes them, and read before the head does.
+///
+/// Invariant: never more reads are queued and under way than the submissions have places. The
+/// results have at least as many, so none is ever dropped.
+template <class Calls = ring_calls>
+class read_ring {
+ public:
+  /// A ring for `depth` reads, up to a power of two. `problem()` says whether the system refuses.
+  read_ring(unsigned depth, Calls calls) : calls_(std::move(calls)) {
+    ::io_uring_params params{};
+    params.flags = IORING_SETUP_CLAMP;
+    ring_ = calls_.set_up(depth, params);
+    if (ring_ < 0) {
+      problem_ = -ring_;
+      return;
+    }
+    // Before 5.4 the two rings are mapped apart; there is no use in such an old one.
+    if ((params.features & IORING_FEAT_SINGLE_MMAP) == 0) {
+      problem_ = ENOSYS;
+      return;
+    }
+    entries_ = params.sq_entries;
+    rings_bytes_ =
+        std::max<std::size_t>(params.sq_off.array + params.sq_entries * sizeof(unsigned),
+                              params.cq_off.cqes + params.cq_entries * sizeof(::io_uring_cqe));
+    rings_ = calls_.map(ring_, rings_bytes_, IORING_OFF_SQ_RING);
+    submissions_ = static_cast<::io_uring_sqe*>(
+        calls_.map(ring_, entries_ * sizeof(::io_uring_sqe), IORING_OFF_SQES));
+    if (rings_ == nullptr || submissions_ == nullptr) {
+      problem_ = ENOMEM;
+      return;
+    }
+    submitted_head_ = word(params.sq_off.head);
+    submitted_tail_ = word(params.sq_off.tail);
+    submitted_mask_ = *word(params.sq_off.ring_mask);
+    submitted_ = word(params.sq_off.array);
+    ended_head_ = word(params.cq_off.head);
+    ended_tail_ = word(params.cq_off.tail);
+    ended_mask_ = *word(params.cq_off.ring_mask);
+    ended_ = reinterpret_cast<const ::io_uring_cqe*>(static_cast<const char*>(rings_) +
+                                                     params.cq_off.cqes);
+  }
+  read_ring(const read_ring&) = delete;
+  read_ring& operator=(const read_ring&) = delete;
+  ~read_ring() {
+    if (submissions_ != nullptr) calls_.unmap(submissions_, entries_ * sizeof(::io_uring_sqe));
+    if (rings_ != nullptr) calls_.unmap(rings_, rings_bytes_);
+    if (ring_ >= 0) calls_.close(ring_);
+  }
+
+  /// Why the system refuses it: its number; 0 where it does not.
+  [[nodiscard]] int problem() const noexcept { return problem_; }
+  /// Whether it was made by this process: a ring that came along by fork() is the parent's.
+  [[nodiscard]] bool is_ours() const noexcept { return process_ == ::getpid(); }
+
+  /// Reads all of `reads`, and returns when none is under way any more. Those that could not be
+  /// read, for whatever reason, are not whole then, and may be tried otherwise.
+  void read(std::span<file_read> reads) noexcept {
+    std::size_t next = 0;
+    while (true) {
+      while (problem_ == 0 && next < reads.size() && queued_ + under_way_ < entries_) {
+        if (!reads[next].is_whole()) queue(reads[next]);
+        ++next;
+      }
+      const unsigned all = queued_ + under_way_;
+      if (all == 0) return;
+      // Woken for a quarter of them at a time, and once for the last ones.
+      submit(next < reads.size() ? (std::max)(all / 4, 1U) : all);
+      reap();
+    }
+  }
+
+ private:
+  using shared = std::atomic_ref<unsigned>;
+
+  [[nodiscard]] unsigned* word(unsigned offset) const noexcept {
+    return reinterpret_cast<unsigned*>(static_cast<char*>(rings_) + offset);
+  }
+
+  void queue(file_read& read) noexcept {
+    // A result is an int; a read of more than that comes in parts.
+    constexpr std::size_t most = std::size_t{1} << 30;
+    // Only this side writes the tail.
+    const unsigned tail = *submitted_tail_;
+    const unsigned at = tail & submitted_mask_;
+    ::io_uring_sqe& entry = submissions_[at];
+    entry = {};
+    entry.opcode = IORING_OP_READ;
+    entry.fd = read.file;
+    entry.off = read.offset + read.done;
+    entry.addr = reinterpret_cast<std::uintptr_t>(read.out + read.done);
+    entry.len = static_cast<unsigned>((std::min)(read.size - read.done, most));
+    entry.user_data = reinterpret_cast<std::uintptr_t>(&read);
+    submitted_[at] = at;
+    shared{*submitted_tail_}.store(tail + 1, std::memory_order_release);
+    ++queued_;
+  }
+
+  // Hands over what is queued, and waits for so many results.
+  void submit(unsigned least) noexcept {
+    const int entered = calls_.enter(ring_, queued_, least);
+    if (entered >= 0) {
+      const unsigned count = (std::min)(static_cast<unsigned>(entered), queued_);
+      queued_ -= count;
+      under_way_ += count;
+      return;
+    }
+    if (entered == -EINTR) return;
+    // EAGAIN and EBUSY: no memory for more at the moment. Else the ring is of no more use. What
+    // has been handed over writes into the callers' memory, so its end has to be waited for.
+    if (entered != -EAGAIN && entered != -EBUSY) problem_ = -entered;
+    take_back();
+    if (under_way_ > 0) calls_.wait(ring_);
+  }
+
+  // What the kernel has not taken is not queued any more: it looks at the tail in `enter` only.
+  void take_back() noexcept {
+    const unsigned head = shared{*submitted_head_}.load(std::memory_order_acquire);
+    const unsigned taken = queued_ - (*submitted_tail_ - head);
+    under_way_ += taken;
+    queued_ = 0;
+    shared{*submitted_tail_}.store(head, std::memory_order_release);
+  }
+
+  void reap() noexcept {
+    unsigned head = *ended_head_;  // only this side writes it
+    const unsigned tail = shared{*ended_tail_}.load(std::memory_order_acquire);
+    while (head != tail) {
+      const ::io_uring_cqe& result = ended_[head & ended_mask_];
+      const auto handed_in = static_cast<std::uintptr_t>(result.user_data);
+      auto& read = *reinterpret_cast<file_read*>(handed_in);  // NOLINT: as `queue` gave it
+      const int count = result.res;
+      ++head;
+      shared{*ended_head_}.store(head, std::memory_order_release);
+      --under_way_;
+      // 0 is the end of the file; what an error means, the next engine finds out.
+      if (count <= 0) continue;
+      read.done += static_cast<std::size_t>(count);
+      if (!read.is_whole() && problem_ == 0) queue(read);
+    }
+  }
+
+  Calls calls_;
+  int ring_ = -1;
+  int problem_ = 0;
+  ::pid_t process_ = ::getpid();
+  unsigned entries_ = 0;
+  unsigned queued_ = 0;     // written to the submissions, and not handed over
+  unsigned under_way_ = 0;  // handed over, and without a result
+  void* rings_ = nullptr;
+  std::size_t rings_bytes_ = 0;
+  ::io_uring_sqe* submissions_ = nullptr;
+  unsigned* submitted_head_ = nullptr;
+  unsigned* submitted_tail_ = nullptr;
+  unsigned submitted_mask_ = 0;
+  unsigned* submitted_ = nullptr;
+  unsigned* ended_head_ = nullptr;
+  unsigned* ended_tail_ = nullptr;
+  unsigned ended_mask_ = 0;
+  const ::io_uring_cqe* ended_ = nullptr;
+};
+
+}  // namespace detail
 
 /// How a `local_store` reads what the system does not hold in memory.
 enum class read_engine {
