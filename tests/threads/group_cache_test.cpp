@@ -189,32 +189,68 @@ TEST_CASE("a thread makes another group while one that it wants is made",
     }
     return 3 * part.group;
   };
-  cache.get_each(std::vector<wanted_part>{{0, 10}, {1, 10}, {2, 10}}, make,
-                 [&](const wanted_part& part, std::size_t group) {
-                   CHECK(group == 3 * part.group);
-                   used.push_back(part.group);
-                 });
-  CHECK(used.size() == 3);
+  std::vector<std::size_t> begun;
+  cache.get_each(
+      std::vector<wanted_part>{{0, 10}, {1, 10}, {2, 10}},
+      [&](const wanted_part& part) { begun.push_back(part.group); }, make,
+      [&](const wanted_part& part, std::size_t group) {
+        CHECK(group == 3 * part.group);
+        used.push_back(part.group);
+      });
+  REQUIRE(used.size() == 3);
   CHECK(used.front() == 1);
+  CHECK(begun == std::vector<std::size_t>{0, 1, 2, 0});
   CHECK(cache.made() == 3);
 }
 
-TEST_CASE("of several groups that can't be made the first is thrown, when the others were used",
+TEST_CASE("of several groups that can't be made the first is thrown, and each is tried once",
           "[threads][fault:files-12]") {
-  number_cache cache{10};  // room for one: the next does not wait for it
+  const auto nothing = [](const wanted_part&) {};
   std::vector<std::size_t> used;
-  int tries = 0;
-  const auto make = [&](const wanted_part& part) -> std::size_t {
-    if (part.group % 2 == 0) return part.group;
-    ++tries;
+  const auto use = [&](const wanted_part& part, std::size_t) { used.push_back(part.group); };
+  {
+    number_cache cache{10};
+    int tries = 0;
+    const auto make = [&](const wanted_part& part) -> std::size_t {
+      if (part.group % 2 == 0) return part.group;
+      ++tries;
+      throw std::runtime_error{std::to_string(part.group)};
+    };
+    const std::vector<wanted_part> parts{{2, 10}, {3, 10}, {4, 10}, {5, 10}};
+    CHECK_THROWS_WITH(cache.get_each(parts, nothing, make, use), "3");
+    CHECK(used == std::vector<std::size_t>{2});
+    CHECK(tries == 1);
+  }
+  // The first one is made by another thread, which fails after the second one has failed here.
+  number_cache cache{30};
+  std::atomic<bool> is_making{false};
+  std::atomic<bool> has_failed{false};
+  std::jthread other{[&] {
+    try {
+      (void)cache.get(0, 10, [&]() -> std::size_t {
+        is_making = true;
+        is_making.notify_one();
+        has_failed.wait(false);
+        throw std::runtime_error{"no"};
+      });
+    } catch (const std::runtime_error&) {  // it is the other's turn
+    }
+  }};
+  is_making.wait(false);
+  const auto fail = [&](const wanted_part& part) -> std::size_t {
+    has_failed = true;
+    has_failed.notify_one();
     throw std::runtime_error{std::to_string(part.group)};
   };
-  const auto use = [&](const wanted_part& part, std::size_t) { used.push_back(part.group); };
-  CHECK_THROWS_WITH(
-      cache.get_each(std::vector<wanted_part>{{2, 10}, {3, 10}, {4, 10}, {5, 10}}, make, use), "3");
-  CHECK(used == std::vector<std::size_t>{2, 4});
-  CHECK(tries == 3);
-  CHECK(cache.held() == 0);  // what failed last had others make room
+  std::string found;
+  try {
+    cache.get_each(std::vector<wanted_part>{{0, 10}, {1, 10}, {2, 10}}, nothing, fail, use);
+  } catch (const std::runtime_error& problem) {
+    found = problem.what();
+  }
+  other.join();
+  CHECK(found == "0");
+  CHECK(used == std::vector<std::size_t>{2});
 }
 
 TEST_CASE("a group makes room also where two of them have more bytes than can be counted",

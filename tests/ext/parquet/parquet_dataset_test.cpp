@@ -261,6 +261,16 @@ TEST_CASE("columns of numbers stay in the memory of their pages, unless others a
   const auto two = taken(part);
   CHECK(two >= 2 * bytes);
   CHECK(two < 2 * bytes + bytes / 2);
+  // One column that could stay, and two that are decoded into memory of their own.
+  parquet::WriterProperties::Builder mixed;
+  mixed.disable_dictionary();
+  mixed.encoding("x", parquet::Encoding::BYTE_STREAM_SPLIT);
+  mixed.encoding("a", parquet::Encoding::BYTE_STREAM_SPLIT);
+  const ps::parquet_dataset<all> one{
+      written(dir.path("b.parquet"), test::structs("", columns), rows, mixed.build())};
+  const auto copied = taken(one);
+  CHECK(copied >= 3 * bytes);
+  CHECK(copied < 3 * bytes + bytes / 2);
 }
 
 TEST_CASE("nulls of a Parquet file are refused at their batch with the file's row, or zeros",

@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -70,23 +71,28 @@ class group_cache {
 
   /// Calls `use(part, group)` for the group of each of `parts`, which have a number `group` and its
   /// `bytes`; made by `make(part)` where it is not held. Groups that other threads make come last,
-  /// so that a thread makes one itself meanwhile. Throws what the first part throws that can't be
-  /// used, when all that can be were.
-  template <class Parts, class Make, class Use>
-  void get_each(const Parts& parts, const Make& make, const Use& use) {
+  /// so that a thread makes one itself meanwhile. `begin(part)` comes before each look for a group.
+  /// Throws what the first part throws that can't be used, whatever other threads do.
+  template <class Parts, class Begin, class Make, class Use>
+  void get_each(const Parts& parts, const Begin& begin, const Make& make, const Use& use) {
     std::vector<const typename Parts::value_type*> late;
+    std::exception_ptr problem;  // of the last one that is late
     for (const auto& part : parts) {
+      begin(part);
       try {
         if (const auto held = try_get(part.group, part.bytes, [&] { return make(part); })) {
           use(part, **held);
           continue;
         }
       } catch (...) {
-        // Tried again in its turn, so that timing does not decide whose error it is.
+        problem = std::current_exception();
       }
       late.push_back(&part);
+      if (problem != nullptr) break;
     }
     for (const auto* const part : late) {
+      begin(*part);
+      if (problem != nullptr && part == late.back()) std::rethrow_exception(problem);
       use(*part, *get(part->group, part->bytes, [&] { return make(*part); }));
     }
   }

@@ -113,11 +113,9 @@ class parquet_dataset {
       context.at(i);
       parts.push_back(part_at(indices, i));
     }
-    const auto decode_part = [&](const chunk_part& part) {
-      context.at(part.begin);
-      return decode(part.group);
-    };
-    shared_->cache.get_each(parts, decode_part, [&](const chunk_part& part, const auto& group) {
+    const auto begin = [&](const chunk_part& part) { context.at(part.begin); };
+    const auto make = [&](const chunk_part& part) { return decode(part.group); };
+    shared_->cache.get_each(parts, begin, make, [&](const chunk_part& part, const auto& group) {
       shared_->ahead->note_read(part.group);
       const std::uint64_t first = shared_->all.first_row(part.group);
       for (std::size_t i = part.begin; i < part.end;) {

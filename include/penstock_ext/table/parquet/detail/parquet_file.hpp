@@ -199,58 +199,99 @@ struct parquet_group {
 
 /// Reads columns of numbers of one row group, none of which is null.
 struct number_reader {
+  /// The values of a column.
+  struct column {
+    std::shared_ptr<::arrow::Buffer> values;  // null: one is null, or something is wrong
+    bool is_in_file_pages = false;            // whether they stay in memory that was read
+  };
+
   parquet::RowGroupReader& group;
   std::int64_t rows;                      // above 0
-  bool may_keep_pages;                    // whether values may stay in the memory of their pages
   std::vector<std::int16_t> levels = {};  // memory for one page after the other
 
-  /// The values of `leaf`, which are `bytes`. Null where one is null, or where something is wrong.
-  [[nodiscard]] std::shared_ptr<::arrow::Buffer> values(int leaf, std::int64_t bytes) {
-    if (!group.metadata()->ColumnChunk(leaf)->has_dictionary_page()) {
-      if (auto found = plain_values(leaf, bytes)) return found;
+  /// The values of `leaf`, which are `bytes`.
+  [[nodiscard]] column read(int leaf, std::int64_t bytes) {
+    const auto about = group.metadata()->ColumnChunk(leaf);
+    const auto& encodings = about->encodings();
+    // PLAIN values may be all that there is; the other two are of levels.
+    if (std::ranges::all_of(encodings, [](parquet::Encoding::type one) {
+          return one == parquet::Encoding::PLAIN || one == parquet::Encoding::RLE ||
+                 one == parquet::Encoding::BIT_PACKED;
+        })) {
+      bool has_null = false;
+      column found = read_plain(leaf, bytes, has_null);
+      if (found.values != nullptr || has_null) {
+        found.is_in_file_pages &= about->compression() == parquet::Compression::UNCOMPRESSED;
+        return found;
+      }
     }
     auto made = ::arrow::AllocateBuffer(bytes);
-    if (!made.ok()) return nullptr;
-    return decode(*group.Column(leaf), (*made)->mutable_data()) ? std::move(*made) : nullptr;
+    if (!made.ok() || !decode(*group.Column(leaf), (*made)->mutable_data())) return {};
+    return {std::move(*made)};
   }
 
  private:
-  // Values that pages have as they are in memory: those of the only page stay where they are.
-  [[nodiscard]] std::shared_ptr<::arrow::Buffer> plain_values(int leaf, std::int64_t bytes) {
+  // Values as they are in memory. Those of the only page stay where they are: pages share the
+  // memory that was read, or have what was decompressed for them; the reader looks for another page
+  // without touching either, as all values have been seen.
+  [[nodiscard]] column read_plain(int leaf, std::int64_t bytes, bool& has_null) {
     const bool has_levels = group.metadata()->schema()->Column(leaf)->max_definition_level() != 0;
     const auto pages = group.GetColumnPageReader(leaf);
-    std::shared_ptr<::arrow::Buffer> all;
+    column all;
     std::int64_t filled = 0;
     while (const auto page = pages->NextPage()) {
-      if (page->type() != parquet::PageType::DATA_PAGE) return nullptr;
-      const auto& data = static_cast<const parquet::DataPageV1&>(*page);
+      const bool is_v2 = page->type() == parquet::PageType::DATA_PAGE_V2;
+      if (!is_v2 && page->type() != parquet::PageType::DATA_PAGE) return {};
+      const auto& data = static_cast<const parquet::DataPage&>(*page);
       const int count = data.num_values();
-      if (data.encoding() != parquet::Encoding::PLAIN || count <= 0) return nullptr;
-      std::int64_t begin = 0;
-      if (has_levels) {
-        levels.resize(static_cast<std::size_t>(count));
-        parquet::LevelDecoder decoder;
-        begin =
-            decoder.SetData(data.definition_level_encoding(), 1, count, data.data(), data.size());
-        if (decoder.Decode(count, levels.data()) != count) return nullptr;
-        if (std::count(levels.begin(), levels.end(), 1) != count) return nullptr;
-      }
       const std::int64_t size = count * (bytes / rows);
-      if (size != data.size() - begin || size > bytes - filled) return nullptr;
-      if (size == bytes && may_keep_pages) {
-        all = ::arrow::SliceBuffer(data.buffer(), begin, size);
+      if (data.encoding() != parquet::Encoding::PLAIN || count <= 0 || size > bytes - filled) {
+        return {};
+      }
+      const std::int64_t begin = data.size() - size;
+      if (begin != (is_v2 ? levels_of(static_cast<const parquet::DataPageV2&>(data), has_levels)
+                          : levels_of(static_cast<const parquet::DataPageV1&>(data), has_levels))) {
+        return {};
+      }
+      if (has_levels && std::count(levels.begin(), levels.end(), 1) != count) {
+        has_null = true;
+        return {};
+      }
+      if (size == bytes && begin <= size / 4) {
+        all = {::arrow::SliceBuffer(data.buffer(), begin, size), true};
       } else {
-        if (all == nullptr) {
+        if (filled == 0) {
           auto made = ::arrow::AllocateBuffer(bytes);
-          if (!made.ok()) return nullptr;
-          all = std::move(*made);
+          if (!made.ok()) return {};
+          all = {std::move(*made)};
         }
-        std::memcpy(all->mutable_data() + filled, data.data() + begin,
+        std::memcpy(all.values->mutable_data() + filled, data.data() + begin,
                     static_cast<std::size_t>(size));
       }
       filled += size;
     }
-    return filled == bytes ? all : nullptr;
+    return filled == bytes ? all : column{};
+  }
+
+  // Reads the levels of a page, and returns their bytes; below 0 where they can't be.
+  [[nodiscard]] std::int64_t levels_of(const parquet::DataPageV1& page, bool has_levels) {
+    if (!has_levels) return 0;
+    parquet::LevelDecoder decoder;
+    const int bytes = decoder.SetData(page.definition_level_encoding(), 1, page.num_values(),
+                                      page.data(), page.size());
+    return decode_levels(decoder, page.num_values()) ? bytes : -1;
+  }
+  [[nodiscard]] std::int64_t levels_of(const parquet::DataPageV2& page, bool has_levels) {
+    const int bytes = page.definition_levels_byte_length();
+    if (page.repetition_levels_byte_length() != 0 || bytes < 0 || bytes > page.size()) return -1;
+    if (!has_levels) return bytes;
+    parquet::LevelDecoder decoder;
+    decoder.SetDataV2(bytes, 1, page.num_values(), page.data());
+    return decode_levels(decoder, page.num_values()) ? bytes : -1;
+  }
+  [[nodiscard]] bool decode_levels(parquet::LevelDecoder& decoder, int count) {
+    levels.resize(static_cast<std::size_t>(count));
+    return decoder.Decode(count, levels.data()) == count;
   }
 
   // False unless there are `rows` numbers, no null among them and nothing after them.
@@ -544,16 +585,26 @@ class parquet_file {
       group_reader own = take_reader();
       require(own.input->hold(chunks(number, leaves)), name_of(number));
       const auto group = own.decoder->parquet_reader()->RowGroup(number);
-      number_reader reader{.group = *group,
-                           .rows = rows,
-                           .may_keep_pages = own.input->held_bytes() <= bytes + bytes / 4};
+      number_reader reader{.group = *group, .rows = rows};
+      std::vector<number_reader::column> columns;
+      std::int64_t kept = 0;
+      for (std::size_t i = 0; i < fields.size(); ++i) {
+        columns.push_back(reader.read(leaves[i], rows * fields[i]->type()->byte_width()));
+        if (columns.back().values == nullptr) return nullptr;
+        if (columns.back().is_in_file_pages) kept += columns.back().values->size();
+      }
+      // All that was read stays as long as one of its pages does: only where it is little more.
+      const bool keeps = own.input->held_bytes() - kept <= kept / 4;
       std::vector<std::shared_ptr<::arrow::Array>> arrays;
       for (std::size_t i = 0; i < fields.size(); ++i) {
-        const auto& type = fields[i]->type();
-        auto values = reader.values(leaves[i], rows * type->byte_width());
-        if (values == nullptr) return nullptr;
+        auto& [values, is_in_file_pages] = columns[i];
+        if (is_in_file_pages && !keeps) {
+          auto copy = values->CopySlice(0, values->size());
+          if (!copy.ok()) return nullptr;
+          values = std::move(*copy);
+        }
         arrays.push_back(::arrow::MakeArray(
-            ::arrow::ArrayData::Make(type, rows, {nullptr, std::move(values)}, 0)));
+            ::arrow::ArrayData::Make(fields[i]->type(), rows, {nullptr, std::move(values)}, 0)));
       }
       give_back(std::move(own));
       return ::arrow::RecordBatch::Make(::arrow::schema(std::move(fields)), rows,
