@@ -10,7 +10,8 @@
 #                     90). The last one's PTX goes along, for later GPUs
 #   --march NAME      processors, as g++ calls them (default x86-64-v3; on other machines native)
 #   --build FOLDER    the build folder, kept (default build/gpu-pack)
-#   --only LIST       these of its programs, as CMake's targets: a,b (default all)
+#   --only LIST       these of its programs, as CMake's targets: a,b (default all; the report
+#                     says which it misses)
 #
 # Environment: MNIST_DIR the folder of MNIST's four files, which then go along; CMAKE_ARGS more
 # arguments for CMake; PENSTOCK_COMMIT what to call the sources where there is no git; PENSTOCK_JOBS
@@ -106,8 +107,8 @@ for target in "${targets[@]}"; do
     *) strip -o "$dir/bin/$target" "$found" ;;
   esac
 done
-packed=("$dir"/bin/*)
-for library in "$dir"/lib/*.so; do [ ! -e "$library" ] || packed+=("$library"); done
+packed=()
+for file in "$dir"/bin/* "$dir"/lib/*.so; do [ ! -e "$file" ] || packed+=("$file"); done
 
 # What the programs are linked with, as files: not the C library and its loader, which are the
 # machine's, and not NCCL, for its size.

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSL-1.0
 # Packs what the GPU report runs, by nvcc, moves the pack away from its build, and starts it there:
-# each program, and the report, which has nothing to measure without a GPU. Of the programs those
-# that the preset `full` does not build anyway.
+# each program, and the report, which has nothing to measure without a GPU. It packs the
+# programs that the preset `full` does not build.
 #
 #   bash tests/bench/gpu_pack_test.sh FOLDER       a folder of its own, which is emptied
 set -euo pipefail
@@ -15,13 +15,13 @@ fail() {
 
 rm -rf "${folder:?}"
 mkdir -p "$folder"
-# Nothing of it computes anything here: it need not be fast.
+# No program computes anything here: they need not be fast.
 export CMAKE_ARGS="-DCMAKE_CXX_FLAGS_RELEASE=-O0 -DCMAKE_CUDA_FLAGS_RELEASE=-O0 ${CMAKE_ARGS:-}"
 programs=(penstock_cuda_transfer_bench penstock_cuda_on_device_bench penstock_cuda_narrowed_bench
   penstock_gpu_torch)
 if bash "$root/bench/gpu_pack.sh" "$folder/none" --build "$folder/build" --only penstock_none \
   2>"$folder/log"; then
-  fail "a program that there is not is packed"
+  fail "a program of no such name was packed"
 fi
 grep -q -- '--only penstock_none: one of penstock_gpu_tests' "$folder/log" || fail "$(cat "$folder/log")"
 only=$(IFS=, && echo "${programs[*]}")

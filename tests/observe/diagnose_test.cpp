@@ -189,7 +189,7 @@ TEST_CASE("workers without a core do not wait for a disk", "[observe]") {
   CHECK(ps::diagnose(none, reads, 2).limit == loop_limit::storage);
 }
 
-TEST_CASE("a body that waits for its device takes no core from the workers", "[observe]") {
+TEST_CASE("where workers take nearly all cores, a body that waits is not named", "[observe]") {
   using std::chrono::milliseconds;
   auto all = played_loop{.load = 10, .copy = 0.1, .body = 1, .workers = 4, .cores = 2}.play().stats;
   ps::transfer_stats none = all - all;

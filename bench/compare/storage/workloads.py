@@ -40,7 +40,7 @@ JPEG = Workload("files", 322957, 24, 0.04755, 0.85, files=480, samples_a_file=1,
 DLRM = Workload("columns", 160, 16384, 0.000375, 0.70, files=4, samples_a_file=24 * 6144, epochs=12)
 WORKLOADS = {
     "retinanet": JPEG,
-    "retinanet_decoded": Workload(**{**JPEG.__dict__, "kind": "pictures", "files": 96, "epochs": 2}),
+    "retinanet_decoded": Workload(**{**JPEG.__dict__, "kind": "pictures", "files": 96, "epochs": 8}),
     "unet3d": Workload("files", 146600628, 7, 0.162, 0.90, files=14, samples_a_file=1, epochs=4, ending="npz"),
     "dlrm": DLRM,
     "dlrm_lz4": Workload(**{**DLRM.__dict__, "codec": "LZ4"}),

@@ -288,8 +288,8 @@ class judge {
     said_.busy_workers = times_.reading / times_.all;
     said_.cores = cores_;
     // A body may wait for a device, so that the sum can be above all cores.
-    said_.busy_cores = (std::min)((times_.computing + times_.body) / times_.all,
-                                  static_cast<double>(cores_));
+    said_.busy_cores =
+        (std::min)((times_.computing + times_.body) / times_.all, static_cast<double>(cores_));
     said_.workers = times_.workers;
     said_.floor = times_.floor;
     said_.device_copy = times_.device_copy;

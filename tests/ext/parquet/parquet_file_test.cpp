@@ -14,6 +14,7 @@
 #include <ios>
 #include <iterator>
 #include <limits>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -264,4 +265,44 @@ TEST_CASE("blobs of a Parquet file are compared with the sums of their pages, wh
   const ps::parquet_blobs checked{{path}, {.columns = {.blob = "b"}, .verify = true}};
   const auto problem = error_of<ps::file_corrupt>([&] { (void)checked.bytes(2, buffer); });
   CHECK(problem.expected() == "whole pages of column \"b\" in row group 0");
+}
+
+TEST_CASE("a Parquet file of which a byte is another gives an error or as many rows",
+          "[parquet][fault:files-12]") {
+  const test::temp_dir dir;
+  using row = ps::record<ps::field<"l", std::int64_t>, ps::field<"f", float>>;
+  constexpr std::size_t rows = 40;
+  const auto table =
+      test::structs("", {test::numbers("f", "f", test::counted<float>(rows)),
+                         test::numbers("l", "l", test::counted<std::int64_t>(rows))});
+  const auto version =
+      GENERATE(parquet::ParquetDataPageVersion::V1, parquet::ParquetDataPageVersion::V2);
+  const auto codec = GENERATE(::arrow::Compression::UNCOMPRESSED, ::arrow::Compression::SNAPPY);
+  parquet::WriterProperties::Builder how;
+  how.disable_dictionary()->disable_statistics()->data_page_version(version)->compression(codec);
+  const std::string path = test::written(dir.path("a.parquet"), table, rows, how.build());
+  std::ifstream in{path, std::ios::binary};
+  const std::string bytes{std::istreambuf_iterator<char>{in}, std::istreambuf_iterator<char>{}};
+  std::vector<std::uint64_t> all(rows);
+  std::iota(all.begin(), all.end(), std::uint64_t{0});
+  std::size_t refused = 0;
+  std::size_t read = 0;
+  for (std::size_t at = 0; at < bytes.size(); ++at) {
+    for (const unsigned change : {0x01U, 0x80U, 0xffU}) {
+      std::string changed = bytes;
+      changed[at] = static_cast<char>(
+          static_cast<unsigned char>(static_cast<unsigned char>(changed[at]) ^ change));
+      const std::string other = dir.path("b.parquet");
+      std::ofstream{other, std::ios::binary} << changed;
+      try {
+        const ps::parquet_dataset<row> data{other};
+        if (data.size() == rows) (void)test::read_batch(data, all);
+        ++read;
+      } catch (const ps::error&) {
+        ++refused;
+      }
+    }
+  }
+  CHECK(refused > bytes.size() / 4);
+  CHECK(read > bytes.size() / 4);  // other values
 }

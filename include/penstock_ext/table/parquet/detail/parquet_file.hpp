@@ -200,7 +200,7 @@ struct parquet_group {
 /// Reads columns of numbers of one row group, none of which is null.
 struct number_reader {
   /// The values of a column.
-  struct column {
+  struct numbers {
     std::shared_ptr<::arrow::Buffer> values;  // null: one is null, or something is wrong
     bool is_in_file_pages = false;            // whether they stay in memory that was read
   };
@@ -210,7 +210,7 @@ struct number_reader {
   std::vector<std::int16_t> levels = {};  // memory for one page after the other
 
   /// The values of `leaf`, which are `bytes`.
-  [[nodiscard]] column read(int leaf, std::int64_t bytes) {
+  [[nodiscard]] numbers read(int leaf, std::int64_t bytes) {
     const auto about = group.metadata()->ColumnChunk(leaf);
     const auto& encodings = about->encodings();
     // PLAIN values may be all that there is; the other two are of levels.
@@ -219,7 +219,7 @@ struct number_reader {
                  one == parquet::Encoding::BIT_PACKED;
         })) {
       bool has_null = false;
-      column found = read_plain(leaf, bytes, has_null);
+      numbers found = read_plain(leaf, bytes, has_null);
       if (found.values != nullptr || has_null) {
         found.is_in_file_pages &= about->compression() == parquet::Compression::UNCOMPRESSED;
         return found;
@@ -231,13 +231,13 @@ struct number_reader {
   }
 
  private:
-  // Values as they are in memory. Those of the only page stay where they are: pages share the
-  // memory that was read, or have what was decompressed for them; the reader looks for another page
-  // without touching either, as all values have been seen.
-  [[nodiscard]] column read_plain(int leaf, std::int64_t bytes, bool& has_null) {
+  // Values that lie in pages as in memory. Those of an only page stay there: it is a part of what was
+  // read, or has what was decompressed for it. The reader that looks for another page touches
+  // neither: it has seen all values.
+  [[nodiscard]] numbers read_plain(int leaf, std::int64_t bytes, bool& has_null) {
     const bool has_levels = group.metadata()->schema()->Column(leaf)->max_definition_level() != 0;
     const auto pages = group.GetColumnPageReader(leaf);
-    column all;
+    numbers all;
     std::int64_t filled = 0;
     while (const auto page = pages->NextPage()) {
       const bool is_v2 = page->type() == parquet::PageType::DATA_PAGE_V2;
@@ -270,7 +270,7 @@ struct number_reader {
       }
       filled += size;
     }
-    return filled == bytes ? all : column{};
+    return filled == bytes ? all : numbers{};
   }
 
   // Reads the levels of a page, and returns their bytes; below 0 where they can't be.
@@ -586,7 +586,7 @@ class parquet_file {
       require(own.input->hold(chunks(number, leaves)), name_of(number));
       const auto group = own.decoder->parquet_reader()->RowGroup(number);
       number_reader reader{.group = *group, .rows = rows};
-      std::vector<number_reader::column> columns;
+      std::vector<number_reader::numbers> columns;
       std::int64_t kept = 0;
       for (std::size_t i = 0; i < fields.size(); ++i) {
         columns.push_back(reader.read(leaves[i], rows * fields[i]->type()->byte_width()));
