@@ -306,3 +306,21 @@ TEST_CASE("a Parquet file of which a byte is another gives an error or as many r
   CHECK(refused > bytes.size() / 4);
   CHECK(read > bytes.size() / 4);  // other values
 }
+
+TEST_CASE("a page of a Parquet file whose levels say null is null, though values are there",
+          "[parquet][fault:files-12]") {
+  const test::temp_dir dir;
+  constexpr std::size_t rows = 40;
+  const auto plain =
+      parquet::WriterProperties::Builder{}.disable_dictionary()->disable_statistics()->build();
+  const std::string path = test::written(dir.path("a.parquet"), numbered_rows(rows), rows, plain);
+  std::ifstream in{path, std::ios::binary};
+  std::string bytes{std::istreambuf_iterator<char>{in}, std::istreambuf_iterator<char>{}};
+  const std::string levels{"\x02\0\0\0\x50\x01", 6};  // 2 bytes: 40 times 1
+  const std::size_t at = bytes.find(levels);
+  REQUIRE(at != std::string::npos);
+  bytes[at + 5] = 0;
+  std::ofstream{path, std::ios::binary} << bytes;
+  const ps::parquet_dataset<numbered_row> data{path};
+  CHECK_THROWS_AS(read_batch(data, {0}), ps::null_in_column);
+}
