@@ -7,9 +7,9 @@ itself and beside PyTorch's DataLoader (numpy, Pillow, pyarrow), on the same sam
 
 PROGRAM is penstock_storage_peer; PYTHON an interpreter with numpy, Pillow and pyarrow, and with torch and
 dlio-benchmark, which are left out by name where they are missing. Utilisation is the time that all steps ask for
-over that of the loop, without a first epoch; DLIO's is its own. All sides have N workers, two if not told otherwise; files
-come from the page cache as far as there is memory. --cold: one epoch a run, for each of which the files were
-dropped from the page cache.
+over that of the loop, without a first epoch; DLIO's is its own. All sides have N workers, two if not told
+otherwise; files come from the page cache as far as there is memory. --cold: one epoch a run, for each of which the
+files were dropped from the page cache.
 
 "no step" is penstock without an accelerator: the share of one accelerator that a core carries, and the cores that
 one takes, follow from its processor seconds. unet3d has a floor besides: as many threads that only read the files.
@@ -118,7 +118,8 @@ def lines(name, seen, workers=2):
     if "no step" in seen:  # else the disk may be what does not suffice
         share = statistics.median(run["utilisation"] for run in seen["penstock"])
         cores = statistics.median(1 / carried(row, run) for run in seen["no step"])
-        aim = "met" if share >= AIM else f"{workers} {'core does' if workers == 1 else 'cores do'} not suffice" if cores > 0.9 * workers else "MISSED"
+        lacking = "1 core does not suffice" if workers == 1 else f"{workers} cores do not suffice"
+        aim = "met" if share >= AIM else lacking if cores > 0.9 * workers else "MISSED"
         yield f"  aim {AIM}: {aim}"
 
 
