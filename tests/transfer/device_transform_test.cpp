@@ -77,12 +77,6 @@ static_assert(ps::device_transform<gated_transform, numbered::record_type, ps::c
 static_assert(!ps::device_transform<int, numbered::record_type, ps::cpu_device>);
 static_assert(!ps::device_transform<gated_transform, made, ps::cpu_device>);
 
-/// Whether `what` becomes true in a while that is long for a thread.
-bool comes_true(const std::atomic<bool>& what) {
-  for (int turn = 0; turn < 1000 && !what; ++turn) std::this_thread::yield();
-  return what;
-}
-
 void wait_until_all_read(const numbered& data, std::uint32_t reads) {
   data.state->arrived.wait([reads](std::uint32_t count) { return count >= reads; });
 }
@@ -150,7 +144,7 @@ TEST_CASE("work on a batch waits for its transform, the caller does not",
     ran = true;
   });
   while (device.copies() < 1) std::this_thread::yield();
-  CHECK_FALSE(comes_true(ran));
+  CHECK_FALSE(test::happens(ran));
   transform.open();
   stream.synchronize();
   CHECK(right);

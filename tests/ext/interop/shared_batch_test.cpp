@@ -20,6 +20,7 @@
 
 #include "support/catch.hpp"
 #include "support/freeing_device.hpp"
+#include "support/happens.hpp"
 #include "support/last_words.hpp"
 
 namespace ps = penstock;
@@ -87,11 +88,6 @@ device_lease copied(const std::shared_ptr<device_ring>& slots, std::size_t slot,
   slots->copy_in(slot, from);
   slots->wait_for_copy(slot, stream);
   return device_lease{slots, slot, stream};
-}
-
-bool comes_true(const std::function<bool()>& what) {
-  for (int turn = 0; turn < 1000 && !what(); ++turn) std::this_thread::yield();
-  return what();
 }
 
 bool says_no_batch(const std::function<void()>& what) {
@@ -253,7 +249,7 @@ TEST_CASE("the end of a shared device lease waits for each stream that a thread 
   CHECK(slots->is_released(0));
   plain_lease next{2};
   slots->copy_in(0, next);
-  CHECK_FALSE(comes_true([&] { return device.copies() > 1; }));
+  CHECK_FALSE(test::happens([&] { return device.copies() > 1; }));
   gate.store(1);
   slots->wait_for_copy(0, device.inline_stream());
   CHECK(seen == std::vector<std::uint32_t>(users + 1, 1));

@@ -421,7 +421,7 @@ TEST_CASE("redirects are followed, so many and no more", "[remote][fault:stores-
 
 TEST_CASE("a redirect leads to no other protocol than HTTP", "[remote][fault:stores-7]") {
   test::range_server server{
-      [&](const http_request&) { return test::answer(302, {"Location: file:///etc/passwd"}); }};
+      [&](const http_request&) { return test::answer(302, {"Location: ftp://127.0.0.1:1/x"}); }};
   const ps::http_store store{server.url(), hasty()};
   (void)test::error_of<ps::bad_response>([&] { (void)range_of(store, 0, 5); });
 }
