@@ -21,6 +21,8 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/transfer/results.hpp>
+
 #include <penstock_ext/serve/batcher.hpp>
 
 #include <penstock_ext/interop/shared_batch.hpp>
@@ -224,6 +226,15 @@ void address_read_in_a_batch_of_requests() {
   requests.submit(0, [](auto out) { ps::get<"label">(out) = 1; });
   const auto* const image = ps::get<"image">(requests.next()).data();
   seen = *image;
+}
+
+void address_read_of_results() {
+  const float* kept = nullptr;
+  ps::results<record> out{ps::cpu_device{}, 4,
+                          [&](auto& done) { kept = ps::get<"x">(done).data(); }};
+  out.take(ps::batch_info{.epoch = 0, .batch = 0, .size = 4, .valid_size = 4}).send();
+  out.finish();
+  seen = *kept;
 }
 
 void address_read_while_the_next_requests_come() {
@@ -514,7 +525,7 @@ constexpr const char* unordered = ": its release does not wait for the stream th
 // promise: race-free-12: bytes_read_in_a_device_batch bytes_read_beyond_the_feed
 // promise: race-free-12: address_on_a_stream_behind_its_lease address_read_after_release_after
 // promise: race-free-12: address_read_in_device_memory_behind_two_streams
-// promise: race-free-12: address_read_in_a_batch_of_requests
+// promise: race-free-12: address_read_in_a_batch_of_requests address_read_of_results
 // promise: race-free-12: address_read_while_the_next_requests_come a_fault_of_another_kind
 // promise: race-free-12: a_fault_that_nobody_handles a_signal_that_is_sent
 // fault: consumers-6: address_read_in_host_memory bytes_read_in_a_device_batch view_kept_in_a_loop
@@ -556,6 +567,7 @@ const std::array misuses = {
            "batch 0 of epoch 0: an address"},
     misuse{"address_read_in_a_batch_of_requests", address_read_in_a_batch_of_requests,
            "(field \"image\")."},
+    misuse{"address_read_of_results", address_read_of_results, address},
     misuse{"address_read_while_the_next_requests_come", address_read_while_the_next_requests_come,
            address},
     misuse{"a_fault_of_another_kind", a_fault_of_another_kind,

@@ -22,9 +22,10 @@ int said_in_child(const fork_guard& process) {
   if (child == 0) {
     int said = process.is_in_child() ? 1 : 0;
     try {
-      process.require();
+      process.require("thing", "make one here");
     } catch (const std::logic_error& refused) {
-      const std::string named = "are in process " + std::to_string(parent) + ",";
+      const std::string named =
+          "thing: its threads are in process " + std::to_string(parent) + ", which";
       if (std::string_view{refused.what()}.find(named) != std::string_view::npos) said |= 2;
     }
     ::_exit(said);
@@ -40,7 +41,7 @@ int said_in_child(const fork_guard& process) {
 TEST_CASE("a child process is told apart where there are threads", "[core]") {
   const fork_guard with_threads{true};
   CHECK_FALSE(with_threads.is_in_child());
-  CHECK_NOTHROW(with_threads.require());
+  CHECK_NOTHROW(with_threads.require("thing", "make one here"));
   CHECK(said_in_child(with_threads) == 3);
   CHECK(said_in_child(fork_guard{false}) == 0);
 }

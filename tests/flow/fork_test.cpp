@@ -15,6 +15,7 @@
 #include <utility>
 
 #include <penstock/penstock.hpp>
+#include <penstock/transfer/results.hpp>
 
 #include "support/catch.hpp"
 #include "support/gated_device.hpp"
@@ -142,6 +143,26 @@ TEST_CASE("in a forked child a transfer with copies under way is destroyed witho
   device.synchronize(*stream);
 }
 #endif
+
+TEST_CASE("in a forked child results throw on use and are destroyed without a hang",
+          "[flow][fault:memory-7]") {
+  using numbers = ps::record<ps::field<"n", int>>;
+  const ps::batch_info info{.epoch = 0, .batch = 0, .size = 4, .valid_size = 4};
+  auto out = std::make_optional<ps::results<numbers>>(ps::cpu_device{}, 4, [](auto&) {});
+  auto slot = std::make_optional(out->take(info));
+  CHECK(in_child([&] {
+          bool is_told = is_refused([&] { (void)out->take(info); });
+          is_told = is_refused([&] { slot->send(); }) && is_told;
+          is_told = is_refused([&] { out->finish(); }) && is_told;
+          is_told = is_refused([&] { out->close(); }) && is_told;
+          slot.reset();
+          out.reset();
+          return is_told ? 7 : 1;
+        }) == 7);
+  CHECK(slot->send());
+  out->finish();
+  CHECK(out->stats().consumed == 1);
+}
 
 TEST_CASE("a loader without threads goes on in a forked child", "[flow][fault:memory-7]") {
   ps::loader loader{numbered{100}, ps::sequential{}, {.batch_size = 10, .workers = 0}};

@@ -466,6 +466,14 @@ TEST_CASE("a loop that waits for slots for its results is told so", "[observe]")
   CHECK(said.limit == loop_limit::results);
   CHECK_THAT(said.remedy, Catch::Matchers::StartsWith("Let fewer bytes go back"));
 
+  // As many consumers as would do: what they wait for are the copies.
+  all.results = {.workers = 4, .waited = milliseconds{300}, .consuming = milliseconds{2400}};
+  said = ps::diagnose(none, all, 4);
+  CHECK(said.limit == loop_limit::results);
+  CHECK_THAT(said.sentence, Catch::Matchers::EndsWith("consumers are busy for 60 % of theirs"));
+  CHECK_THAT(said.remedy, Catch::Matchers::StartsWith("Let fewer bytes go back"));
+  all.results = {.workers = 1, .waited = milliseconds{600}, .consuming = milliseconds{100}};
+
   // What waits longer is named: here the loop waits for batches.
   all.wait_for_batch = {1000, std::chrono::seconds{2}};
   said = ps::diagnose(none, all, 4);

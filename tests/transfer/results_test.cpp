@@ -394,6 +394,56 @@ TEST_CASE("a consumer that throws ends the flow at the next take, which names th
   out.close();  // it has been told
 }
 
+TEST_CASE("an exception comes before all that a take has to say against its batch",
+          "[transfer][results][fault:consumers-9]") {
+  const gated_device device;
+  auto stream = device.make_stream();
+  gated_results out{device, stream, 10, [](gated_batch&) { throw std::runtime_error("no"); }};
+  out.rethrow();  // there is none yet
+  out.take(batch_of(0)).send();
+  CHECK_THROWS_WITH(out.finish(), "no");
+  CHECK_THROWS_WITH(out.take(batch_of(0)), "no");      // it has got a slot before
+  CHECK_THROWS_WITH(out.take(batch_of(1, 11)), "no");  // which is too large
+  CHECK_THROWS_WITH(out.rethrow(), "no");
+}
+
+TEST_CASE("a loop whose consumer has thrown does not wait for another batch",
+          "[transfer][results][fault:consumers-9]") {
+  ps::loader loader{numbered{95}, ps::sequential{}, ten_each(0)};
+  ps::transfer feed{loader};
+  ps::results<twice> out{ps::cpu_device{}, 10, [](auto&) { throw std::runtime_error("no"); }};
+  std::uint64_t batches = 0;
+  const auto loop = [&] {
+    for (auto& [batch, slot] : ps::joined(feed.epoch(0), out)) {
+      ++batches;
+      slot.send();
+      CHECK_THROWS_WITH(out.finish(), "no");
+    }
+  };
+  CHECK_THROWS_WITH(loop(), "no");
+  CHECK(batches == 1);
+  CHECK(feed.state().batch == 1);  // the second one is not taken
+}
+
+TEST_CASE("a failure that belongs to no batch names none", "[transfer][results]") {
+  struct homeless : gated_device {
+    void make_current() const { throw std::runtime_error("no context"); }
+  };
+  const homeless device;
+  auto stream = device.make_stream();
+  ps::results<twice, homeless> out{device, stream, 10, [](auto&) {}};
+  CHECK_THROWS_WITH(out.close(), "no context");
+  CHECK_FALSE(out.last_failure());
+}
+
+TEST_CASE("as many slots as may be, and workers, are no error of another option",
+          "[transfer][results]") {
+  const ps::batch_layout<twice> layout{{}, 1};
+  CHECK(ps::footprint(layout, ps::results_options{.depth = 1024}).host_slots == 1024);
+  CHECK(ps::footprint(layout, ps::results_options{.depth = 1000, .workers = 25}).host_slots ==
+        1024);
+}
+
 TEST_CASE("the last batch's exception is told by finish, or by close",
           "[transfer][results][fault:consumers-9]") {
   const bool by_finish = GENERATE(true, false);

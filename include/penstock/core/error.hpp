@@ -165,10 +165,10 @@ struct passed_limit {
 
 /// Where an exception that reached the consumer came from. Numbers count from 0.
 struct failure {
-  /// "read" (the dataset with its adaptors), "order" (the sampler's order of the epoch, or the
-  /// dataset's size; concerns no single sample), "length" (of a ragged sample, or the capacity for
-  /// it), "lengths" (those of a batch, where they hang; concerns no single sample), "batch" (a
-  /// `map_batch`; concerns no single sample) or "transfer" (the copy to the device).
+  /// "read" (the dataset with its adaptors) or "length" (of a ragged sample, or the capacity for
+  /// it); or, of no single sample, "order" (the sampler's order of the epoch, or the dataset's
+  /// size), "lengths" (those of a batch, where they hang), "batch" (a `map_batch`), "transfer" (the
+  /// copy to the device) and "results" (their copy to the host, or the consumer).
   std::string_view stage;
   /// The epoch.
   std::uint64_t epoch = 0;
@@ -193,7 +193,7 @@ struct failure {
   [[nodiscard, gnu::cold]] std::string str() const {
     using detail::joined;
     std::string text = joined({"stage ", stage, ", epoch ", epoch, ", batch ", batch});
-    if (stage == "order" || stage == "lengths" || stage == "batch") return text;
+    if (stage != "read" && stage != "length") return text;
     text += joined({", sample ", sample, " (position ", position, " of the batch",
                     exact ? ")" : " or after it)"});
     if (origin && *origin != sample_origin{sample, 0}) {

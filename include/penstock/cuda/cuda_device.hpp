@@ -105,10 +105,7 @@ class cuda_device {
   /// `cuda_error`.
   [[nodiscard]] host_access reads_host() const {
     const auto has = [this](cudaDeviceAttr attribute) {
-      int value = 0;
-      detail::cuda_call("cudaDeviceGetAttribute",
-                        [&] { return cudaDeviceGetAttribute(&value, attribute, ordinal_); });
-      return value != 0;
+      return detail::device_attribute(ordinal_, attribute) != 0;
     };
     const bool has_page_tables = has(cudaDevAttrPageableMemoryAccessUsesHostPageTables);
     const bool is_mapped = has(cudaDevAttrUnifiedAddressing) && has(cudaDevAttrCanMapHostMemory) &&
@@ -204,7 +201,13 @@ class cuda_device {
   /// See `times_work`. The resolution is about half a microsecond.
   [[nodiscard]] std::chrono::nanoseconds elapsed(const event_type& begin,
                                                  const event_type& end) const {
-    return detail::cuda_elapsed(ordinal_, begin.get(), end.get());
+    const detail::scoped_context context{ordinal_};
+    const detail::scoped_relaxed_capture relaxed;
+    float milliseconds = 0.0F;
+    detail::cuda_call("cudaEventElapsedTime",
+                      [&] { return cudaEventElapsedTime(&milliseconds, begin.get(), end.get()); });
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(
+        std::chrono::duration<float, std::milli>{milliseconds});
   }
 
   /// Copies from host memory to memory of this device in stream order, as `copy_async`: the driver

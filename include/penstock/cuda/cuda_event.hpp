@@ -22,18 +22,6 @@ struct event_handle {
   }
 };
 
-/// The device time between two complete events with timing.
-[[nodiscard]] inline std::chrono::nanoseconds cuda_elapsed(int ordinal, cudaEvent_t begin,
-                                                           cudaEvent_t end) {
-  const scoped_context context{ordinal};
-  const scoped_relaxed_capture relaxed;
-  float milliseconds = 0.0F;
-  cuda_call("cudaEventElapsedTime",
-            [&] { return cudaEventElapsedTime(&milliseconds, begin, end); });
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-      std::chrono::duration<float, std::milli>{milliseconds});
-}
-
 }  // namespace detail
 
 /// Owns a CUDA event, without timing unless requested. Move-only. May be destroyed while waits or

@@ -322,11 +322,7 @@ inline void unregister_chunks(const pinned_plan& plan, std::byte* data,
 /// Whether kernels of the device `ordinal` reach registered memory by the host's address, as they do
 /// memory of `cudaHostAlloc`. Throws what the call gives.
 [[nodiscard]] inline bool reaches_registered(int ordinal) {
-  int value = 0;
-  cuda_call("cudaDeviceGetAttribute", [&] {
-    return cudaDeviceGetAttribute(&value, cudaDevAttrCanUseHostPointerForRegisteredMem, ordinal);
-  });
-  return value != 0;
+  return device_attribute(ordinal, cudaDevAttrCanUseHostPointerForRegisteredMem) != 0;
 }
 
 /// Pinned host memory for the device `ordinal`: see `cuda_device::allocate_pinned`.
@@ -396,11 +392,7 @@ inline void cuda_register(int ordinal, void* data, std::size_t bytes, bool read_
   const scoped_relaxed_capture relaxed;
   unsigned int flags = cudaHostRegisterPortable;
   if (read_only) {
-    int supported = 0;
-    cuda_call("cudaDeviceGetAttribute", [&] {
-      return cudaDeviceGetAttribute(&supported, cudaDevAttrHostRegisterReadOnlySupported, ordinal);
-    });
-    if (supported == 0) {
+    if (device_attribute(ordinal, cudaDevAttrHostRegisterReadOnlySupported) == 0) {
       throw registration_unsupported(
           cudaErrorNotSupported, "cudaHostRegister",
           "device " + std::to_string(ordinal) +

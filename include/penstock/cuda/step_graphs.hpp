@@ -60,13 +60,6 @@ class cuda_graph_exec : public unique_handle<graph_exec_handle> {
   /// `cuda_error` or a derived type.
   explicit cuda_graph_exec(const cuda_graph& graph) : unique_handle(made(graph), graph.ordinal()) {}
 
-  /// Takes ownership of an existing executable graph, for the thread's current device.
-  [[nodiscard]] static cuda_graph_exec from_native_handle(cudaGraphExec_t handle) noexcept {
-    return cuda_graph_exec{handle, current_ordinal()};
-  }
-  static cuda_graph_exec from_native_handle(int) = delete;
-  static cuda_graph_exec from_native_handle(std::nullptr_t) = delete;
-
   /// Queues the graph's work in `stream`; the default stream is that of the graph's device. Blocks
   /// nothing. Throws what `cuda_error` and its children say.
   void launch(cuda_stream_ref stream) const {
@@ -75,8 +68,6 @@ class cuda_graph_exec : public unique_handle<graph_exec_handle> {
   }
 
  private:
-  cuda_graph_exec(cudaGraphExec_t handle, int ordinal) noexcept : unique_handle(handle, ordinal) {}
-
   [[nodiscard]] static cudaGraphExec_t made(const cuda_graph& graph) {
     const scoped_context context{graph.ordinal()};
     const scoped_relaxed_capture relaxed;
@@ -187,10 +178,7 @@ class step_graphs {
 
   /// Whether a handle means the legacy default stream, which can't be captured.
   [[nodiscard]] static bool is_legacy(cuda_stream_ref stream) noexcept {
-#ifndef CUDA_API_PER_THREAD_DEFAULT_STREAM
-    if (stream.get() == nullptr) return true;
-#endif
-    return stream.get() == cudaStreamLegacy;
+    return detail::is_default(stream.get()) && !detail::is_per_thread(stream.get());
   }
 
   /// Whether the program is capturing the stream. Throws what `cuda_error` and its children say.

@@ -377,14 +377,14 @@ class judge {
                               " of the time the loop waits for a slot for its results";
     const double others = times_.all - times_.for_results;
     const double busy = times_.consuming / times_.all / static_cast<double>(times_.consumers);
-    if (busy < 0.5) {
+    constexpr double most = 256;
+    const double wanted = (std::min)(most, others > 0 ? std::ceil(times_.consuming / others)
+                                                      : static_cast<double>(2 * times_.consumers));
+    if (busy < 0.5 || wanted <= static_cast<double>(times_.consumers)) {
       return say(loop_limit::results,
                  waits + ", and consumers are busy for " + percent(busy) + " of theirs",
                  "Let fewer bytes go back, or raise .depth and .host_slots of the results");
     }
-    constexpr double most = 256;
-    const double wanted = (std::min)(most, others > 0 ? std::ceil(times_.consuming / others)
-                                                      : static_cast<double>(2 * times_.consumers));
     const double time = (std::max)(others, times_.consuming / wanted);
     say(loop_limit::results,
         waits + ", whose consumers are busy for " + percent(busy) + " of theirs",

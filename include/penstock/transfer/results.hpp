@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <concepts>
@@ -11,6 +12,7 @@
 #include <functional>
 #include <iterator>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <stop_token>
@@ -23,6 +25,7 @@
 #include <penstock/core/error.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/core/lease.hpp>
+#include <penstock/core/support/fork_guard.hpp>
 #include <penstock/core/support/joined.hpp>
 #include <penstock/device/cpu_device.hpp>
 #include <penstock/device/device.hpp>
@@ -52,7 +55,8 @@ struct results_options {
   /// the batches come, at once.
   std::size_t workers = 1;
   /// Host slots, page-locked: those that batches are copied to, and those that consumers hold. More
-  /// where consumers keep leases after they return. `automatic`: `depth` and one for each worker.
+  /// where consumers keep leases after they return. `automatic`: `depth` and one for each worker,
+  /// 1024 at most.
   std::size_t host_slots = automatic;
   /// What happens when a slot could come free only by the end of a lease that a consumer has kept:
   /// `wait`, or `fail` with `leases_exhausted`, which is for leases that the loop's thread ends.
@@ -93,7 +97,8 @@ namespace detail {
   };
   require("depth", options.depth, 1);
   require("workers", options.workers, 1);
-  if (options.host_slots == automatic) options.host_slots = options.depth + options.workers;
+  if (options.host_slots == automatic)
+    options.host_slots = (std::min)(options.depth + options.workers, most);
   require("host_slots", options.host_slots, 1);
   return options;
 }
@@ -144,6 +149,7 @@ class result_ring {
     for (std::size_t i = 0; i < host_slots; ++i) {
       arrived_.push_back(device.make_event(event_wait::by_host));
     }
+    host_memory_.addresses().name_fields(layout_);
     // After all that may throw: a checked build forbids the memory, and the destructor allows it.
     for (std::size_t i = 0; i < host_slots; ++i) host_memory_.forbid(i);
   }
@@ -189,6 +195,7 @@ class result_ring {
     device_.copy_async(on_host.data(what.host_slot), on_device.data(what.device_slot),
                        layout_.used_bytes(from.info.size), copies_);
     device_.record(arrived_[what.host_slot], copies_);
+    host_memory_.addresses().name_batch(what.host_slot, from.info);
     to.info = from.info;
     to.tags.swap(from.tags);
     to.indices.swap(from.indices);
@@ -199,11 +206,21 @@ class result_ring {
   }
   /// The lease of a host slot ends.
   void release(std::uint32_t slot) noexcept {
+    if (process.is_in_child()) return;
     host_memory_.erase(slot);
     host_memory_.forbid(slot);
     turns.note_release(slot);
   }
 
+  /// Throws `std::logic_error` in a child made by fork(), which has none of the threads.
+  void require_threads() const {
+    process.require("results", "finish there, and make results of its own here");
+  }
+  /// In such a child: nothing of this is used any more, nor destroyed. The threads are not here to
+  /// be waited for, and may have held any lock when the process was copied.
+  void keep(const std::shared_ptr<result_ring>& self) noexcept { kept_ = self; }
+
+  fork_guard process{true};
   result_turns turns;
   side on_device;
   side on_host;
@@ -223,6 +240,7 @@ class result_ring {
     }
   }
 
+  std::shared_ptr<result_ring> kept_;
   Device device_;
   batch_layout<Record> layout_;
   slab<Device> host_memory_;
@@ -313,6 +331,7 @@ class result_slot
   bool send() {
     base::use();
     ring_type& ring = *slots_->ring;
+    ring.require_threads();
     ring.note_computed(slot_, *stream_);
     end_for_host();
     const auto side = std::move(slots_);
@@ -333,6 +352,7 @@ class result_slot
     end_for_host();
     const auto side = std::move(slots_);
     ring_type& ring = *side->ring;
+    if (ring.process.is_in_child()) return;
     try {
       ring.note_computed(slot_, *stream_);  // the memory may go before the step is over
     } catch (...) {
@@ -452,6 +472,8 @@ template <record_type Record, device Device = cpu_device>
 class results {
   using ring_type = detail::result_ring<Record, Device>;
   using job = detail::result_turns::job;
+  using pool_type =
+      worker_pool<std::function<void(std::stop_token, std::size_t)>, std::function<void()>>;
 
  public:
   using record_type = Record;
@@ -472,10 +494,10 @@ class results {
         ring_(detail::shared_by_leases<ring_type, stream_ref>(device, layout, options_.depth,
                                                               options_.host_slots)),
         traces_(tracks(options_)),
-        pool_(
+        pool_(std::make_unique<pool_type>(
             options_.workers,
             [this](const std::stop_token&, std::size_t worker) { work(traces_[worker + 1].get()); },
-            [this]() noexcept { ring_->turns.close(); }) {}
+            [this]() noexcept { ring_->turns.close(); })) {}
   /// For records whose extents are all known.
   results(const Device& device, stream_ref stream, std::size_t batch_size, consumer_type consume,
           results_options options = {})
@@ -491,6 +513,11 @@ class results {
                 std::move(options)) {}
   results(results&&) = delete;
   ~results() {
+    if (ring_->process.is_in_child()) {
+      static_cast<void>(pool_.release());
+      ring_->keep(ring_);
+      return;
+    }
     try {
       end();
     } catch (const std::exception& problem) {
@@ -517,6 +544,7 @@ class results {
   /// As above, with what is to go along: one tag and one index for each sample, or none.
   [[nodiscard]] slot_type take(const batch_info& info, std::span<const std::uint64_t> tags,
                                std::span<const std::uint64_t> indices) {
+    rethrow();
     require_fit(info, tags.size(), indices.size());
     take_back_unmarked();
     const std::stop_callback on_stop{options_.stop, [this]() noexcept { ring_->turns.wake(); }};
@@ -542,6 +570,7 @@ class results {
   /// or `cancelled` after a stop request. Nothing is lost by these two, and more may be taken
   /// afterwards.
   void finish() {
+    ring_->require_threads();
     const std::stop_callback on_stop{options_.stop, [this]() noexcept { ring_->turns.wake(); }};
     const bool is_done =
         ring_->turns.finish([this] { return !may_wait() || options_.stop.stop_requested(); });
@@ -549,6 +578,17 @@ class results {
     if (is_done) return last_.reset();
     if (!may_wait()) throw_held();
     throw cancelled("cancelled: a stop was requested while kept leases held all host slots");
+  }
+  /// Throws what a consumer or the device has thrown, if one has: what `take` and `finish` do first.
+  /// For the loop's thread, before it waits for something else. Waits for nothing.
+  void rethrow() {
+    ring_->require_threads();
+    std::unique_lock lock{mutex_};
+    if (!error_) return;
+    const std::exception_ptr error = error_;
+    lock.unlock();
+    is_reported_ = true;
+    std::rethrow_exception(error);
   }
   /// Ends the flow: waits until all that was handed in is consumed, and ends the workers. Nothing is
   /// taken any more. Does not wait for leases that consumers have kept, as `finish` does: where
@@ -662,30 +702,28 @@ class results {
          "threads (when_held)"}));
   }
 
-  /// Throws what has ended the flow, if something has. After that no worker writes `error_`.
-  void rethrow() {
-    if (!failure_.load()) return;
-    is_reported_ = true;
-    std::rethrow_exception(error_);
-  }
   void end() {
+    ring_->require_threads();
     ring_->turns.close();
-    pool_.stop();
-    if (failure_.load() && !is_reported_) rethrow();
+    pool_->stop();
+    if (!is_reported_) rethrow();
   }
 
-  /// Ends the flow by the exception that is being handled, unless one has ended it.
-  void fail(const batch_position& at) noexcept {
-    const std::exception_ptr error = std::current_exception();
-    if (has_failed_.exchange(true, std::memory_order_relaxed)) return;
-    error_ = error;
-    failure_.store(failure{"results", at.epoch, at.batch});  // after the error, which it publishes
+  /// Ends the flow by the exception that is being handled, unless one has ended it; `at`: of which
+  /// batch.
+  void fail(const std::optional<batch_position>& at) noexcept {
+    {
+      const std::lock_guard lock{mutex_};
+      if (error_) return;
+      error_ = std::current_exception();
+      if (at) failure_.store(failure{"results", at->epoch, at->batch});
+    }
     ring_->turns.fail();
   }
 
   void work(detail::trace_writer* trace) noexcept {
     ring_type& ring = *ring_;
-    batch_position at;
+    std::optional<batch_position> at;
     try {
       ring.device().make_current();
       for (;;) {
@@ -694,7 +732,7 @@ class results {
         const auto& entry = next.what == detail::result_turns::step::deliver
                                 ? ring.on_host.entries[next.host_slot]
                                 : ring.on_device.entries[next.device_slot];
-        at = {entry.info.epoch, entry.info.batch};
+        at.emplace(entry.info.epoch, entry.info.batch);
         if (next.what == detail::result_turns::step::stuck) throw_held();
         if (next.what == detail::result_turns::step::copy) {
           {
@@ -756,11 +794,11 @@ class results {
   std::atomic<std::int64_t> waited_{0};  // nanoseconds, as the next two
   std::atomic<std::int64_t> copying_{0};
   std::atomic<std::int64_t> consuming_{0};
-  std::atomic<bool> has_failed_{false};  // the thread that sets it writes `error_`
-  std::exception_ptr error_;             // written before `failure_`, read after it
+  std::mutex mutex_;          // guards the next one, and is held where the one after it is written
+  std::exception_ptr error_;  // what has ended the flow
   detail::shared_value<std::optional<failure>> failure_;
   std::vector<std::shared_ptr<detail::trace_writer>> traces_;  // of the loop, and of each worker
-  worker_pool<std::function<void(std::stop_token, std::size_t)>, std::function<void()>> pool_;
+  std::unique_ptr<pool_type> pool_;                            // released in a child process
 };
 
 /// The memory that `results` of this layout take with these options, before anything is taken.
@@ -832,6 +870,7 @@ class joined_range {
     // Before the batch is released: both are recorded on the loop's stream after the step.
     if (step_->out) step_->out.send();
     step_.reset();
+    out_->rethrow();  // before the source is waited for, whose batch would get no slot
     ++at_;
     take();
   }

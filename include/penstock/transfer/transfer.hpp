@@ -46,10 +46,9 @@ class replay {
   std::uint64_t start(const batch_position& from, std::uint64_t batches) {
     // Each epoch has a batch; a loader knows of 2^32 epochs, and says so of one that lies beyond.
     constexpr std::uint64_t end = std::uint64_t{1} << 32;
-    const batch_position next = flow_->next_position();
     serial_ = flow_->start(
-        from, (std::max)(from.epoch + 1, (std::min)(from.epoch + flow_->depth() + 1, end)));
-    flow_->note_next(next);  // what is replayed is no part of a training
+        from, (std::max)(from.epoch + 1, (std::min)(from.epoch + flow_->depth() + 1, end)),
+        flow_->next_position());  // what is replayed is no part of a training
     left_ = batches;
     given_ = 0;
     try {

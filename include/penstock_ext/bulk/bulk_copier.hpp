@@ -231,10 +231,7 @@ class bulk_ring {
   [[nodiscard]] bool is_in_child() const noexcept { return process_.is_in_child(); }
   /// Throws `std::logic_error` in a child made by fork(), which has none of the threads.
   void require_own() const {
-    if (!is_in_child()) return;
-    throw std::logic_error(
-        "penstock::bulk_transfer: its threads are in the process that made this one by fork(): "
-        "wait there, and make a bulk_copier here");
+    process_.require("bulk_transfer", "wait there, and make a bulk_copier here");
   }
 
   Device device;

@@ -24,16 +24,15 @@ class fork_guard {
   /// Whether the calling process is a fork of that process.
   [[nodiscard]] bool is_in_child() const noexcept { return id_ != 0 && ::getpid() != id_; }
 
-  /// Throws `std::logic_error` in a fork.
-  void require() const {
-    if (is_in_child()) throw_in_child();
+  /// Throws `std::logic_error` in a fork: what has the threads, and what to do there.
+  void require(const char* what, const char* remedy) const {
+    if (is_in_child()) throw_in_child(what, remedy);
   }
 
  private:
-  [[noreturn, gnu::cold]] void throw_in_child() const {
-    throw std::logic_error(joined({"penstock::loader: its threads are in process ", id_,
-                                   ", which made this one by fork(): make a loader of its own "
-                                   "here, or one with workers = 0 before the fork"}));
+  [[noreturn, gnu::cold]] void throw_in_child(const char* what, const char* remedy) const {
+    throw std::logic_error(joined({"penstock::", what, ": its threads are in process ", id_,
+                                   ", which made this one by fork(): ", remedy}));
   }
 
   ::pid_t id_;  // 0: there are no threads

@@ -31,9 +31,6 @@ struct ragged_places<0> {
   friend constexpr bool operator==(const ragged_places&, const ragged_places&) = default;
 };
 
-/// The value count of a batch without ragged fields.
-struct no_values {};
-
 }  // namespace detail
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

@@ -409,6 +409,14 @@ class wait_scope {
   context_push pushed_;
 };
 
+/// An attribute of the device `ordinal`. Throws what the call gives.
+[[nodiscard]] inline int device_attribute(int ordinal, cudaDeviceAttr which) {
+  int value = 0;
+  cuda_call("cudaDeviceGetAttribute",
+            [&] { return cudaDeviceGetAttribute(&value, which, ordinal); });
+  return value;
+}
+
 /// Throws `capture_in_progress` if the stream is being captured.
 inline void require_not_captured(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;

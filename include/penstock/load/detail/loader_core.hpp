@@ -391,6 +391,11 @@ class loader_core {
     return options_.when_held == held_action::wait;
   }
   [[nodiscard]] consumer_meters<tick_clock>& seen() noexcept { return observer_.of_consumer(); }
+  /// Throws in a child made by fork().
+  void require_threads() const {
+    process_.require("loader",
+                     "make a loader of its own here, or one with workers = 0 before the fork");
+  }
 
   [[gnu::cold]] void end_by(const failed_batch& failed) noexcept {
     failure_.store(failed.place);
@@ -403,7 +408,7 @@ class loader_core {
     // Unless leases end on other threads, only the consumer could give a slot back.
     if (!waits_for_leases() && slots_->is_exhausted()) slots_->throw_exhausted();
     const bool starving = !delivery_.is_ready(next_);
-    if (starving) process_.require();
+    if (starving) require_threads();
     if (starving) slots_->set_starving(true);
     const auto slot = [&] {
       [[maybe_unused]] const stage_mark mark{marked_stage::wait_for_batch};
@@ -589,7 +594,7 @@ tuning_history loader_core<Device>::tuning() const {
 template <device Device>
 std::uint64_t loader_core<Device>::start(const batch_position& from, std::uint64_t last_epoch) {
   range_.require_none();
-  process_.require();
+  require_threads();
   const batch_position first = plan().normal(from);
   if (tuner_) tuner_->begin(next_);
   end_ = schedule_.begin(first, last_epoch);

@@ -20,6 +20,7 @@
 #include <penstock/core/error.hpp>
 #include <penstock/core/support/active_range.hpp>
 #include <penstock/core/support/joined.hpp>
+#include <penstock/core/support/slot_layout.hpp>
 #include <penstock/device/cpu_device.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/load/footprint.hpp>
@@ -513,7 +514,8 @@ class feed_core {
   [[nodiscard]] stream_ref stream() const noexcept { return stream_; }
 
   /// See `feed`.
-  std::uint64_t start(const batch_position& from, std::uint64_t last_epoch);
+  std::uint64_t start(const batch_position& from, std::uint64_t last_epoch,
+                      const batch_position& next);
   /// The slot of the next batch, which may be used on the consumer's stream; empty at the end.
   [[nodiscard]] std::optional<std::size_t> next(bool is_asked);
   /// The range is over, whose leases have ended.
@@ -535,7 +537,6 @@ class feed_core {
   void note_failed(const std::optional<penstock::failure>& place) noexcept {
     failure_.store(place);
   }
-  void note_next(const batch_position& next) noexcept { next_position_.store(next); }
 
   /// How many copies are queued together at most.
   [[nodiscard]] std::size_t most_in_group() const noexcept { return most_in_group_; }
@@ -589,10 +590,11 @@ template <device Device>
 feed_core<Device>::~feed_core() = default;
 
 template <device Device>
-std::uint64_t feed_core<Device>::start(const batch_position& from, std::uint64_t last_epoch) {
+std::uint64_t feed_core<Device>::start(const batch_position& from, std::uint64_t last_epoch,
+                                       const batch_position& next) {
   range_.require_none();
   ops_->start_source(from, last_epoch);
-  next_position_.store(from);
+  next_position_.store(next);
   failure_.store(std::nullopt);
   seen_.begin_range();
   watch_.begin_range();
@@ -694,13 +696,14 @@ class feed final : feed_ops {
              planned_slots<Transform>(source, options)) {}
   feed(Source&& source, stream_ref stream, Transform transform, const slot_plan& plan)
       : source_(std::forward<Source>(source)),
+        layout_(source_.get().layout()),
         memory_(shared_by_leases<memory_type, stream_ref>(
             usable(source_.get().device(), stream), source_.get().layout(),
             checked_depth(plan.options), std::move(transform), plan.zero_copy)),
         slots_(memory_, &memory_->ring),
         zero_copy_(plan.zero_copy),
         core_(*this, *slots_, stream, most_in_group(plan.options, stream), plan.options,
-              fixed_bytes(source_.get().layout()), fixed_bytes(slots_->layout()),
+              layout_.fixed_bytes(), slot_layout{slots_->layout()}.fixed_bytes(),
               !std::same_as<Transform, no_transform>,
               source_.trace_flow(plan.options.observe.trace)) {
     memory_->trace_to(core_.seen().trace());
@@ -720,7 +723,12 @@ class feed final : feed_ops {
 
   /// Starts a range and returns its serial number, which `finish` takes.
   std::uint64_t start(const batch_position& from, std::uint64_t last_epoch) {
-    return core_.start(from, last_epoch);
+    return start(from, last_epoch, from);
+  }
+  /// Likewise; until `advance`, `next` is the position that a state has.
+  std::uint64_t start(const batch_position& from, std::uint64_t last_epoch,
+                      const batch_position& next) {
+    return core_.start(from, last_epoch, next);
   }
 
   /// Release, issue, hand out. False at the end.
@@ -785,8 +793,6 @@ class feed final : feed_ops {
   }
   /// Whether a stop of the source was requested.
   [[nodiscard]] bool is_stopped() const { return stop_token().stop_requested(); }
-  /// From now on `next` is the position that a state has.
-  void note_next(const batch_position& next) noexcept { core_.note_next(next); }
   /// Waits for all work of the consumer's stream.
   void synchronize() const { slots_->device().synchronize(core_.stream()); }
   /// Counts so many batches that were handed out anew, in so long.
@@ -876,7 +882,9 @@ class feed final : feed_ops {
         const auto& [slot, from] = group_[at = which];
         const batch_info& info = slots_->info(slot);
         list_samples(*slots_, slot, from);
-        const auto values = values_to_copy(source_.get().layout(), from, info.size);
+        std::uint64_t values = 0;
+        if constexpr (source_type::record_type::ragged_fields != 0)
+          values = layout_.value_bytes(from.data(), info.size);
         core_.watch().fill_of(info, !zero_copy_, queue);
         if (zero_copy_) return core_.seen().note_zero_copy();
         core_.seen().note_copy(info.size, values);
@@ -900,6 +908,7 @@ class feed final : feed_ops {
   void discard(issued_slots& issued) noexcept override { source_.discard(issued, *slots_); }
 
   feed_source<Source> source_;
+  slot_layout layout_;  // of the batches as they travel
   std::shared_ptr<memory_type> memory_;
   std::shared_ptr<device_slots<record_type, device_type>> slots_;  // of the memory, for leases
   bool zero_copy_;

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <penstock/core/support/ragged_numbers.hpp>
 #include <penstock/load/support/loader_observer.hpp>
 #include <penstock/observe/stats.hpp>
 #include <penstock/observe/support/clocks.hpp>
@@ -19,34 +18,29 @@ namespace detail {
 
 /// All that is counted and timed of one transfer: its consumer's thread writes, any thread takes a
 /// snapshot.
-template <class Clock>
-class basic_feed_observer : public consumer_meters<Clock> {
+class feed_observer : public consumer_meters<tick_clock> {
  public:
   /// For samples of `sample_bytes` bytes as they travel, and `out_bytes` as the consumer gets them,
   /// ragged fields not counted.
-  basic_feed_observer(std::size_t sample_bytes, std::size_t out_bytes, bool transforms) noexcept
-      : consumer_meters<Clock>(clock_),
+  feed_observer(std::size_t sample_bytes, std::size_t out_bytes, bool transforms) noexcept
+      : consumer_meters<tick_clock>(clock_),
         sample_bytes_(sample_bytes),
         out_bytes_(out_bytes),
         transforms_(transforms) {}
-  basic_feed_observer(basic_feed_observer&&) = delete;
+  feed_observer(feed_observer&&) = delete;
 
-  /// The consumer's thread has queued the copy of a batch.
-  void note_copy(std::uint64_t samples, no_values = {}) noexcept {
+  /// The consumer's thread has queued the copy of a batch, whose ragged fields hold `value_bytes`.
+  void note_copy(std::uint64_t samples, std::uint64_t value_bytes) noexcept {
     copies_.add(1);
     copied_.add(samples);
-  }
-  /// A copy of a batch whose ragged fields hold `value_bytes` bytes.
-  void note_copy(std::uint64_t samples, std::uint64_t value_bytes) noexcept {
-    note_copy(samples);
-    values_.add(value_bytes);
+    if (value_bytes != 0) values_.add(value_bytes);
   }
   /// A batch stays in its host slot, for the device to work on it there.
   void note_zero_copy() noexcept { zero_copies_.add(1); }
   /// It gets a batch, with `ahead` copies queued after it.
   void note_handed_out(std::uint64_t samples, std::uint64_t ahead) noexcept {
-    this->note_batch(samples);
-    this->note_depth(ahead);
+    note_batch(samples);
+    note_depth(ahead);
   }
   /// It has got so many batches anew in a replay, which took so long.
   void note_replay(std::uint64_t batches, std::chrono::nanoseconds time) noexcept {
@@ -62,7 +56,7 @@ class basic_feed_observer : public consumer_meters<Clock> {
   }
   /// The ticks by `now` that it has waited for copies that were not complete.
   [[nodiscard]] std::uint64_t waited_for_copy(std::uint64_t now) const noexcept {
-    return this->copy().read(now).ticks;
+    return copy().read(now).ticks;
   }
   /// @}
 
@@ -99,14 +93,14 @@ class basic_feed_observer : public consumer_meters<Clock> {
     all.bytes = all.samples * sample_bytes_ + values_.value();
     all.zero_copies = zero_copies_.value();
     all.transforms = transforms_ ? all.copies + all.zero_copies : 0;
-    all.wait_for_batch = times.of(this->batch().read(at.ticks));
-    all.wait_for_slot = times.of(this->lease().read(at.ticks));
-    all.wait_for_copy = times.of(this->copy().read(at.ticks));
-    all.ahead = {this->looks(), this->depths()};
+    all.wait_for_batch = times.of(batch().read(at.ticks));
+    all.wait_for_slot = times.of(lease().read(at.ticks));
+    all.wait_for_copy = times.of(copy().read(at.ticks));
+    all.ahead = {looks(), depths()};
     const auto waits = all.wait_for_batch.time + all.wait_for_slot.time + all.wait_for_copy.time;
-    const std::uint64_t got = this->samples();
-    all.step = {this->batches(), got, got * out_bytes_,
-                grown(times.of(this->range().read(at.ticks).ticks), waits)};
+    const std::uint64_t got = samples();
+    all.step = {batches(), got, got * out_bytes_,
+                grown(times.of(range().read(at.ticks).ticks), waits)};
     all.replay = {replayed_.value(),
                   std::chrono::nanoseconds{static_cast<std::int64_t>(replay_time_.value())}};
     const auto time = [](const tally& of) {
@@ -122,7 +116,7 @@ class basic_feed_observer : public consumer_meters<Clock> {
   std::size_t out_bytes_;
   bool transforms_;
   bool is_body_ = false;
-  mutable Clock clock_;
+  mutable tick_clock clock_;
   tally copies_;
   tally copied_;
   tally zero_copies_;
@@ -135,9 +129,6 @@ class basic_feed_observer : public consumer_meters<Clock> {
   tally device_idle_;
   tally device_step_;
 };
-
-/// That of the library's transfers.
-using feed_observer = basic_feed_observer<tick_clock>;
 
 }  // namespace detail
 }  // namespace PENSTOCK_ABI

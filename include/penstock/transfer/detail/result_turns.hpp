@@ -129,11 +129,11 @@ class result_turns {
     is_closed_ = true;
     wake_all();
   }
-  /// Nothing is copied nor consumed any more. True the first time. From any thread.
-  bool fail() noexcept {
+  /// Nothing is copied nor consumed any more. From any thread.
+  void fail() noexcept {
     const std::lock_guard lock{mutex_};
+    has_failed_ = true;
     wake_all();
-    return !std::exchange(has_failed_, true);
   }
 
   /// @name A worker

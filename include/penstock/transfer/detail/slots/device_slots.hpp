@@ -37,37 +37,6 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The bytes of one sample without its ragged values.
-template <record_type Record>
-[[nodiscard]] std::size_t fixed_bytes(const batch_layout<Record>& layout) noexcept {
-  std::size_t bytes = 0;
-  const auto add = [&]<std::size_t Index>() {
-    if constexpr (!Record::template field_at<Index>::is_ragged) {
-      bytes += layout.template sample_bytes<Index>();
-    }
-  };
-  [&]<std::size_t... Is>(std::index_sequence<Is...>) {
-    (add.template operator()<Is>(), ...);
-  }(std::make_index_sequence<Record::size>{});
-  return bytes;
-}
-
-/// The bytes of the ragged values in a batch, which the caller must be able to read.
-template <record_type Record, class Byte>
-[[nodiscard]] std::uint64_t value_bytes(const basic_batch_view<Record, Byte>& part) noexcept {
-  std::uint64_t bytes = 0;
-  const auto add = [&]<std::size_t Index>() {
-    using field = typename Record::template field_at<Index>;
-    if constexpr (field::is_ragged) {
-      bytes += part.template at<Index>().values().size() * sizeof(typename field::value_type);
-    }
-  };
-  [&]<std::size_t... Is>(std::index_sequence<Is...>) {
-    (add.template operator()<Is>(), ...);
-  }(std::make_index_sequence<Record::size>{});
-  return bytes;
-}
-
 /// What the copy of the batch `from` moves, which `layout` describes: ragged values as far as there
 /// are any.
 template <record_type Record, class HostBatch>
@@ -77,17 +46,6 @@ template <record_type Record, class HostBatch>
     return layout.used_bytes(samples, from.data());
   } else {
     return layout.used_bytes(samples);
-  }
-}
-
-/// The bytes of the ragged values in the batch `from` of `samples` samples.
-template <record_type Record, class HostBatch>
-[[nodiscard]] auto values_to_copy(const batch_layout<Record>& layout, const HostBatch& from,
-                                  std::size_t samples) noexcept {
-  if constexpr (Record::ragged_fields > 0) {
-    return value_bytes(const_batch_view<Record>{from.data(), layout, 0, samples});
-  } else {
-    return no_values{};
   }
 }
 
