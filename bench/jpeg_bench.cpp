@@ -28,6 +28,7 @@
 
 #include <penstock/order/random.hpp>
 #include <penstock_ext/image/crop.hpp>
+#include <penstock_ext/image/decode.hpp>
 #include <penstock_ext/image/jpeg/jpeg.hpp>
 #include <penstock_ext/image/resize.hpp>
 

@@ -6,6 +6,7 @@
 #include <penstock/penstock.hpp>
 #include <penstock_ext/blob/tar/tar_shards.hpp>
 #include <penstock_ext/image/crop.hpp>
+#include <penstock_ext/image/decode.hpp>
 #include <penstock_ext/image/jpeg/jpeg.hpp>
 #include <penstock_ext/image/png/png.hpp>
 

@@ -110,11 +110,11 @@ def worlds_that_cannot_be(program, work):
     refused(program.run(2, "--deterministic", "--batch", "60"), "a multiple of 8 for --batch")
     refused(
         program.run_apart([["--seed", 1], ["--seed", 2]]),
-        "run_mismatch: the ranks would train on different batches: seed: 1 on rank 0, 2 on rank 1",
+        "run_mismatch: the ranks would train on different batches: seed: 1 on rank 0; 2 on rank 1",
     )
     refused(
         program.run_apart([["--samples", 200], ["--samples", 100]]),
-        "dataset: 200 on rank 0, 100 on rank 1",
+        "dataset: 200 on rank 0; 100 on rank 1",
     )
     # Where one rank alone fails, the others wait for it: it must end them.
     torn = work / "torn"

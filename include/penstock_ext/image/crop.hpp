@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <cmath>
-
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <stdexcept>
 #include <string>
@@ -12,13 +11,10 @@
 #include <penstock/core/error.hpp>
 #include <penstock/core/version.hpp>
 #include <penstock/order/random.hpp>
-#include <penstock_ext/image/geometry.hpp>
-#include <penstock_ext/image/pixels.hpp>
-
-// Crops that are not resized, and what is resized without a random crop.
-
 #include <penstock/order/support/draw.hpp>
 #include <penstock_ext/image/detail/exact_math.hpp>
+#include <penstock_ext/image/geometry.hpp>
+#include <penstock_ext/image/pixels.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

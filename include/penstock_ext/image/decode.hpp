@@ -41,55 +41,6 @@ concept prefetches_chunks = requires(const Source& source, std::span<const std::
   { source.prefetch(indices) } noexcept;
 };
 
-/// A blob source that is not owned and outlives this one: what an lvalue becomes in a pipeline.
-template <blob_source Source>
-class blob_ref {
- public:
-  static constexpr bool borrows = true;
-
-  /// Refers to `source`, which must outlive it.
-  explicit blob_ref(const Source& source) noexcept : source_(&source) {}
-
-  [[nodiscard]] std::uint64_t size() const { return source_->size(); }
-  [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index, blob_buffer& buffer) const {
-    return source_->bytes(index, buffer);
-  }
-  [[nodiscard]] std::int64_t label(std::uint64_t index) const { return source_->label(index); }
-  [[nodiscard]] std::string key(std::uint64_t index) const { return source_->key(index); }
-  void prefetch(std::uint64_t index) const noexcept
-    requires prefetches<Source>
-  {
-    source_->prefetch(index);
-  }
-  void prefetch(std::span<const std::uint64_t> indices) const noexcept
-    requires prefetches_chunks<Source>
-  {
-    source_->prefetch(indices);
-  }
-  [[nodiscard]] std::vector<std::string> warnings() const { return warnings_of(*source_); }
-  [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const {
-    return storage_size_of(*source_, index);
-  }
-  [[nodiscard]] std::uint64_t prefetch_capacity() const
-    requires bounds_prefetch<Source>
-  {
-    return source_->prefetch_capacity();
-  }
-  void access_plan(std::span<const std::uint64_t> indices) const
-    requires accepts_access_plans<Source>
-  {
-    source_->access_plan(indices);
-  }
-  [[nodiscard]] std::uint64_t plan_capacity() const
-    requires accepts_access_plans<Source>
-  {
-    return plan_capacity_of(*source_);
-  }
-
- private:
-  const Source* source_;
-};
-
 /// `box`, given in pixels of `outer`, in those of the picture that `outer` lies in.
 [[nodiscard]] constexpr image_box moved(const image_box& box, const image_box& outer) noexcept {
   return {outer.left + box.left, outer.top + box.top, box.size};
@@ -210,24 +161,27 @@ class decode_states {
   std::size_t made_ = 0;
 };
 
-/// A dataset of decoded pictures over encoded ones, see `decode_images`.
-template <penstock::record_type Record, blob_source Source, image_geometry Geometry,
+/// A dataset of decoded pictures over encoded ones, see `decode_images`. `Held` is a blob source,
+/// or a pointer to one that is not owned and outlives the dataset.
+template <penstock::record_type Record, class Held, image_geometry Geometry,
           image_decoder... Decoders>
 class decode_dataset {
+  using Source = std::remove_const_t<std::remove_pointer_t<Held>>;
+
  public:
   using record_type = Record;
   static constexpr std::uint32_t stages = 1;
-  static constexpr bool borrows = detail::borrows<Source>;
+  static constexpr bool borrows = std::is_pointer_v<Held> || detail::borrows<Source>;
 
-  /// Decodes what `source` has; `decoders` are the models of those of each thread.
-  decode_dataset(Source source, Geometry geometry, const resize_options& resize, bool scaled,
+  /// Decodes what `held` has; `decoders` are the models of those of each thread.
+  decode_dataset(Held held, Geometry geometry, const resize_options& resize, bool scaled,
                  std::tuple<Decoders...> decoders)
-      : source_(std::move(source)),
+      : held_(std::move(held)),
         geometry_(std::move(geometry)),
         scaled_(scaled),
         states_(std::make_unique<decode_states<state>>(state{std::move(decoders), resize})) {}
 
-  [[nodiscard]] std::uint64_t size() const { return source_.size(); }
+  [[nodiscard]] std::uint64_t size() const { return source().size(); }
 
   [[nodiscard]] record_extents<record_type> extents() const {
     const image_size size = geometry_.size();
@@ -240,17 +194,17 @@ class decode_dataset {
     const typename decode_states<state>::lease taken{*states_};
     if constexpr (prefetches_chunks<Source>) {
       // Not the first, which is needed now: a thread that waits for one waits for all.
-      source_.prefetch(indices.subspan((std::min)(indices.size(), std::size_t{1})));
+      source().prefetch(indices.subspan((std::min)(indices.size(), std::size_t{1})));
     } else if constexpr (prefetches<Source>) {
       for (std::size_t i = 1; i < (std::min)(prefetch_distance, indices.size()); ++i) {
-        source_.prefetch(indices[i]);
+        source().prefetch(indices[i]);
       }
     }
     for (std::size_t i = 0; i < indices.size(); ++i) {
       context.at(i);
       if constexpr (prefetches<Source> && !prefetches_chunks<Source>) {
         if (i + prefetch_distance < indices.size()) {
-          source_.prefetch(indices[i + prefetch_distance]);
+          source().prefetch(indices[i + prefetch_distance]);
         }
       }
       auto random = context.generator(i, 0);
@@ -261,38 +215,38 @@ class decode_dataset {
   void prefetch(std::uint64_t index) const noexcept
     requires prefetches<Source>
   {
-    source_.prefetch(index);
+    source().prefetch(index);
   }
   /// Hints for all that come, also far ahead.
   void prefetch_hint(std::span<const std::uint64_t> indices) const
     requires prefetches<Source>
   {
     if constexpr (prefetches_chunks<Source>) {
-      source_.prefetch(indices);
+      source().prefetch(indices);
     } else {
-      for (const std::uint64_t index : indices) source_.prefetch(index);
+      for (const std::uint64_t index : indices) source().prefetch(index);
     }
   }
-  [[nodiscard]] std::vector<std::string> warnings() const { return warnings_of(source_); }
+  [[nodiscard]] std::vector<std::string> warnings() const { return warnings_of(source()); }
   /// Of a picture whose bytes the source does not know: the mean of those that were read so far.
   [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const {
-    const std::uint64_t known = storage_size_of(source_, index);
+    const std::uint64_t known = storage_size_of(source(), index);
     return known != 0 ? known : read_->value();
   }
   [[nodiscard]] std::uint64_t prefetch_capacity() const
     requires bounds_prefetch<Source>
   {
-    return source_.prefetch_capacity();
+    return source().prefetch_capacity();
   }
   void access_plan(std::span<const std::uint64_t> indices) const
     requires accepts_access_plans<Source>
   {
-    source_.access_plan(indices);
+    source().access_plan(indices);
   }
   [[nodiscard]] std::uint64_t plan_capacity() const
     requires accepts_access_plans<Source>
   {
-    return plan_capacity_of(source_);
+    return plan_capacity_of(source());
   }
 
  private:
@@ -308,13 +262,21 @@ class decode_dataset {
     blob_buffer crop;
   };
 
+  [[nodiscard]] const Source& source() const noexcept {
+    if constexpr (std::is_pointer_v<Held>) {
+      return *held_;
+    } else {
+      return held_;
+    }
+  }
+
   void read(state& with, std::uint64_t index, sample<record_type> out, sample_generator& random,
             const chunk_context& context) const {
     if (index >= size()) throw index_error("decode_images", index, size());
-    const std::span<const std::byte> bytes = source_.bytes(index, with.blob);
+    const std::span<const std::byte> bytes = source().bytes(index, with.blob);
     read_->add(bytes.size());
     const transform_scope timed = context.transform();
-    const std::string key = source_.key(index);
+    const std::string key = source().key(index);
     const image_size size = geometry_.size();
     auto* place = reinterpret_cast<std::uint8_t*>(out.address(0));
     const pixels slot{place, size, 3, size.width * 3};
@@ -330,15 +292,17 @@ class decode_dataset {
       throw image_unsupported(key, 0, "a picture of a format that decode_images was given",
                               found_image(bytes));
     }
-    const std::int64_t label = source_.label(index);
+    const std::int64_t label = source().label(index);
     std::memcpy(out.address(1), &label, sizeof label);
   }
 
-  // The geometry's plan for a picture of `size`; its exceptions name the picture.
-  image_plan plan_of(const image_size& size, sample_generator& random,
-                     const std::string& key) const {
+  // The geometry's plan for a picture of `size` that goes to `slot`; exceptions name the picture.
+  image_plan plan_of(const image_size& size, sample_generator& random, const std::string& key,
+                     const pixels& slot) const {
     try {
-      return geometry_.plan(size, random);
+      const image_plan plan = geometry_.plan(size, random);
+      check_resize({nullptr, size, 3, 0}, plan, slot);
+      return plan;
     } catch (const picture_too_small& problem) {
       throw picture_too_small(key, problem);
     } catch (const std::invalid_argument& problem) {
@@ -350,12 +314,7 @@ class decode_dataset {
   void decode(Decoder& decoder, state& with, std::span<const std::byte> bytes,
               const std::string& key, sample_generator& random, const pixels& slot) const {
     const image_info info = decoder.info(bytes, key);
-    image_plan plan = plan_of(info.size, random, key);
-    if (!is_part_of(plan.crop, info.size)) {
-      throw std::invalid_argument(
-          "decode_images: " + key + " is " + std::to_string(info.size.width) + " x " +
-          std::to_string(info.size.height) + ", and the crop of the geometry does not lie inside");
-    }
+    image_plan plan = plan_of(info.size, random, key, slot);
     if constexpr (scaled_image_decoder<Decoder>) {
       const unsigned denominator = scaled_ ? denominator_for(plan) : 1;
       if (denominator > 1) {
@@ -390,7 +349,7 @@ class decode_dataset {
     with.resize(crop, plan, slot);
   }
 
-  Source source_;
+  Held held_;
   Geometry geometry_;
   bool scaled_;
   std::unique_ptr<decode_states<state>> states_;
@@ -434,10 +393,16 @@ class decode_adaptor {
                   "label(index) and key(index), all const");
     // One sentence, and no page of unmet constraints after it.
     if constexpr (blob_source<blobs>) {
-      using stored = std::conditional_t<std::is_lvalue_reference_v<Source>, blob_ref<blobs>, blobs>;
-      return decode_dataset<image_record, stored, Geometry, Decoders...>{
-          stored(std::forward<Source>(source)), std::move(self.geometry_), self.options_.resize,
-          self.options_.scaled, std::move(self.decoders_)};
+      const auto over = [&self](auto held) {
+        return decode_dataset<image_record, decltype(held), Geometry, Decoders...>{
+            std::move(held), std::move(self.geometry_), self.options_.resize, self.options_.scaled,
+            std::move(self.decoders_)};
+      };
+      if constexpr (std::is_lvalue_reference_v<Source>) {
+        return over(&std::as_const(source));
+      } else {
+        return over(std::forward<Source>(source));
+      }
     }
   }
 

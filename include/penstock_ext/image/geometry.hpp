@@ -19,17 +19,6 @@ namespace detail {
 /// The longest side of a picture: what a float counts without a gap, as Pillow's sizes are floats.
 inline constexpr std::size_t longest_side = std::size_t{1} << 24;
 
-/// "640 x 480".
-inline std::string to_text(const image_size& size) {
-  return std::to_string(size.width) + " x " + std::to_string(size.height);
-}
-
-/// "20 x 10 at (3, 4)".
-inline std::string to_text(const image_box& box) {
-  return to_text(box.size) + " at (" + std::to_string(box.left) + ", " + std::to_string(box.top) +
-         ")";
-}
-
 /// Whether both sides are of 1 to `longest_side` pixels.
 inline bool has_pixels(const image_size& size) noexcept {
   return size.width - 1 < longest_side && size.height - 1 < longest_side;

@@ -3,7 +3,6 @@
 
 #include <concepts>
 #include <cstddef>
-#include <cstdint>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -100,27 +99,16 @@ namespace detail {
           (size.height + denominator - 1) / denominator};
 }
 
-/// Whether `box` has pixels and lies inside a picture of `size`.
-[[nodiscard]] constexpr bool is_part_of(const image_box& box, const image_size& size) noexcept {
-  return box.size.width > 0 && box.size.height > 0 && box.left < size.width &&
-         box.top < size.height && box.size.width <= size.width - box.left &&
-         box.size.height <= size.height - box.top;
-}
-
 /// Throws std::invalid_argument unless a decoder can write `box` of a picture of `size` to `out`.
 inline void require_box(std::string_view decoder, const image_box& box, const image_size& size,
                         const pixels& out) {
-  const auto text = [](const image_size& of) {
-    return std::to_string(of.width) + " x " + std::to_string(of.height);
-  };
   if (!is_part_of(box, size)) {
     throw std::invalid_argument(std::string{decoder} + ": expected a box inside the picture of " +
-                                text(size) + ", found " + text(box.size) + " at column " +
-                                std::to_string(box.left) + ", row " + std::to_string(box.top));
+                                to_text(size) + ", found " + to_text(box));
   }
   if (out.size != box.size || out.channels != 3) {
-    throw std::invalid_argument(std::string{decoder} + ": expected room for " + text(box.size) +
-                                " pixels of 3 channels, found " + text(out.size) + " of " +
+    throw std::invalid_argument(std::string{decoder} + ": expected room for " + to_text(box.size) +
+                                " pixels of 3 channels, found " + to_text(out.size) + " of " +
                                 std::to_string(out.channels));
   }
 }

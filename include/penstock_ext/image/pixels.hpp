@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <type_traits>
 
 #include <penstock/core/tensor_view.hpp>
@@ -27,6 +28,28 @@ struct image_box {
 
   friend constexpr bool operator==(const image_box&, const image_box&) = default;
 };
+
+namespace detail {
+
+/// "640 x 480".
+[[nodiscard]] inline std::string to_text(const image_size& size) {
+  return std::to_string(size.width) + " x " + std::to_string(size.height);
+}
+
+/// "20 x 10 at (3, 4)".
+[[nodiscard]] inline std::string to_text(const image_box& box) {
+  return to_text(box.size) + " at (" + std::to_string(box.left) + ", " + std::to_string(box.top) +
+         ")";
+}
+
+/// Whether `box` has pixels and lies inside a picture of `size`.
+[[nodiscard]] constexpr bool is_part_of(const image_box& box, const image_size& size) noexcept {
+  return box.size.width > 0 && box.size.height > 0 && box.left < size.width &&
+         box.top < size.height && box.size.width <= size.width - box.left &&
+         box.size.height <= size.height - box.top;
+}
+
+}  // namespace detail
 
 /// A picture in memory that it does not own: rows of pixels, each of `channels` values that lie
 /// side by side (HWC), row after row at a distance of `pitch`. `Value` is std::uint8_t or float,

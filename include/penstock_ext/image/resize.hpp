@@ -10,31 +10,16 @@
 #include <vector>
 
 #include <penstock/core/version.hpp>
-#include <penstock_ext/image/geometry.hpp>
-#include <penstock_ext/image/pixels.hpp>
-
-// What a resizer does besides weighing pixels.
-
 #include <penstock_ext/image/detail/exact_math.hpp>
-
-// What a pixel at a distance of `x` source pixels (or target pixels, when the picture shrinks)
-// weighs, for each filter. `support` is where the weights end. The order of the sums and products
-// is Pillow's, so that equal coefficients come of it.
-
 #include <penstock_ext/image/detail/resample/resample_avx2.hpp>
 #include <penstock_ext/image/detail/resample/resample_neon.hpp>
 #include <penstock_ext/image/detail/resample/resample_table.hpp>
+#include <penstock_ext/image/geometry.hpp>
+#include <penstock_ext/image/pixels.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
-
-/// Whether `box` has a pixel and lies inside a picture of `size`.
-inline bool lies_inside(const image_box& box, const image_size& size) noexcept {
-  return box.size.width != 0 && box.size.height != 0 && box.left < size.width &&
-         box.top < size.height && box.size.width <= size.width - box.left &&
-         box.size.height <= size.height - box.top;
-}
 
 /// Throws std::invalid_argument unless `plan` makes a picture like `out` of one like `in`.
 inline void check_resize(const const_pixels& in, const image_plan& plan, const pixels& out) {
@@ -50,10 +35,10 @@ inline void check_resize(const const_pixels& in, const image_plan& plan, const p
       refuse("sides of 1 to 2^24 pixels", to_text(size));
     }
   }
-  if (!lies_inside(plan.crop, in.size)) {
+  if (!is_part_of(plan.crop, in.size)) {
     refuse("a crop inside the picture of " + to_text(in.size), to_text(plan.crop));
   }
-  if (!lies_inside(plan.kept, plan.scaled)) {
+  if (!is_part_of(plan.kept, plan.scaled)) {
     refuse("a kept part inside the scaled crop of " + to_text(plan.scaled), to_text(plan.kept));
   }
   if (out.size != plan.size()) {

@@ -43,7 +43,7 @@ struct run_record {
 static_assert(std::is_trivially_copyable_v<run_record> && sizeof(run_record) == 88,
               "no byte of it is padding, which would differ");
 
-/// Ranks as text, ascending: "rank 3", "ranks 0-2, 4-7 and 9"; long lists are cut.
+/// Ranks as text, ascending: "rank 3", "ranks 0 and 1, 4-7, 9"; long lists are cut.
 [[nodiscard]] inline std::string ranks_text(std::span<const std::size_t> ranks) {
   constexpr std::size_t most = 8;  // groups of consecutive ranks
   std::vector<std::string> runs;
@@ -63,7 +63,7 @@ static_assert(std::is_trivially_copyable_v<run_record> && sizeof(run_record) == 
   return text;
 }
 
-/// Each value with the ranks that have it, by first rank: "64 on ranks 0-6, 32 on rank 7"; empty if
+/// Each value with the ranks that have it, by first rank: "64 on ranks 0-6; 32 on rank 7"; empty if
 /// all are equal.
 [[nodiscard]] inline std::string differences(const std::vector<std::string>& values) {
   constexpr std::size_t most = 4;
@@ -82,10 +82,10 @@ static_assert(std::is_trivially_copyable_v<run_record> && sizeof(run_record) == 
   if (kinds.size() < 2) return "";
   std::string text;
   for (std::size_t kind = 0; kind < kinds.size() && kind < most; ++kind) {
-    if (kind != 0) text += ", ";
+    if (kind != 0) text += "; ";  // the list of ranks has commas
     text += kinds[kind] + " on " + ranks_text(ranks[kind]);
   }
-  if (kinds.size() > most) text += ", and others";
+  if (kinds.size() > most) text += "; and others";
   return text;
 }
 

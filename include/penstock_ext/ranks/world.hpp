@@ -212,14 +212,13 @@ template <class Environment>
     }
   }
   if (only && !chosen) {
-    for (const launcher_names& names : launchers) {
-      if (names.which != *only) continue;
-      throw world_error("world: " + std::string{names.name} +
-                        " is to have started this process, but there is "
-                        "no " +
-                        names.variables[its_rank] + " and no " + names.variables[its_size] +
-                        ": start the program by it");
-    }
+    const launcher_names& names =
+        *std::find_if(launchers.begin(), launchers.end(),
+                      [&](const launcher_names& one) { return one.which == *only; });
+    throw world_error("world: " + std::string{names.name} +
+                      " is to have started this process, but there is no " +
+                      names.variables[its_rank] + " and no " + names.variables[its_size] +
+                      ": start the program by it");
   }
   return chosen;
 }

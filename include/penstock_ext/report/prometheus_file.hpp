@@ -26,7 +26,8 @@ inline void write_statistics(const std::string& path, const std::string& text) {
 ///
 ///     ps::write_prometheus(feed.stats(), "/var/lib/node_exporter/train.prom");
 ///
-/// One file for each loader or transfer. A reader sees the file of before or the new one, never a
+/// One file for each transfer, and one for each loader that no transfer takes batches from: the file
+/// of a transfer has its loader's series too, and a series may be in one file only. A reader sees the file of before or the new one, never a
 /// part: it is written to a file in the same folder and renamed. It is not on the disk yet when
 /// this returns. Costs some system calls: for once in a while, not for each batch. From any thread,
 /// also for one path; throws `report_error`.

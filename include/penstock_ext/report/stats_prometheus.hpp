@@ -105,8 +105,9 @@ class prometheus_writer {
 }  // namespace detail
 
 /// The statistics in Prometheus' text format: counters of samples, bytes and seconds from the
-/// loader's construction, with the label `loader`, its number in this process. For snapshots, not
-/// for differences of two: Prometheus subtracts itself.
+/// loader's construction. The label `loader` is a long number that no other loader of the process
+/// has, made of its address and of the time; the next run has others. For snapshots, not for
+/// differences of two: Prometheus subtracts itself.
 [[nodiscard]] inline std::string to_prometheus(const loader_stats& stats) {
   detail::prometheus_writer out{"penstock_loader_",
                                 "loader=\"" + std::to_string(stats.loader) + '"'};
@@ -162,8 +163,8 @@ class prometheus_writer {
   return std::move(out).text();
 }
 
-/// A transfer's statistics in the same format, with the label `transfer`, and `loader` too where
-/// its source is one; then follow those of that loader.
+/// A transfer's statistics in the same format, with the label `transfer`, such a number too, and
+/// `loader` where its source is one; then follow the series of that loader.
 [[nodiscard]] inline std::string to_prometheus(const transfer_stats& stats) {
   std::string labels = "transfer=\"" + std::to_string(stats.transfer) + '"';
   if (stats.loader) labels += ",loader=\"" + std::to_string(stats.loader->loader) + '"';

@@ -21,9 +21,11 @@ namespace detail {
   constexpr std::array<const char*, 4> units{"ns", "us", "ms", "s"};
   auto value = static_cast<double>(time.count());
   std::size_t unit = 0;
-  for (; value >= 1000 && unit + 1 < units.size(); ++unit) value /= 1000;
+  // From 999.5 on three digits are 1000.
+  for (; value >= 999.5 && unit + 1 < units.size(); ++unit) value /= 1000;
   std::array<char, 48> text{};
-  std::snprintf(text.data(), text.size(), value < 1000 ? "%.3g %s" : "%.0f %s", value, units[unit]);
+  std::snprintf(text.data(), text.size(), value < 999.5 ? "%.3g %s" : "%.0f %s", value,
+                units[unit]);
   return text.data();
 }
 

@@ -70,8 +70,7 @@ class search_grid {
     return static_cast<std::size_t>(std::count_if(
         axes_.begin(), axes_.end(), [](const axis& one) { return one.values.size() > 1; }));
   }
-  /// How many options are looked at, and how many values each of them has.
-  [[nodiscard]] std::size_t options() const noexcept { return axes_.size(); }
+  /// How many values an option that is looked at has.
   [[nodiscard]] std::size_t values_of(std::size_t option) const noexcept {
     return axes_[option].values.size();
   }
@@ -213,7 +212,8 @@ class option_search {
   /// nothing is left, or when no trial is expected to gain enough.
   [[nodiscard]] std::optional<tuned_options> next() const {
     if (trials_.size() >= options_.trials || is_late()) return std::nullopt;
-    const auto point = trials_.size() < first_trials() ? spread() : best_expected();
+    auto point = trials_.size() < first_trials() ? spread() : std::nullopt;
+    if (!point && !trials_.empty()) point = best_expected();
     if (!point) return std::nullopt;
     return grid_.at(*point);
   }

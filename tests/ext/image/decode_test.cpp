@@ -235,8 +235,8 @@ TEST_CASE("what no decoder knows is refused by name", "[image][fault:files-13]")
   CHECK_THROWS_AS(test::read_batch(data, {1}), ps::image_unsupported);
   CHECK_THROWS_AS(test::read_batch(data, {2}), ps::image_truncated);
   CHECK_THROWS_WITH(test::read_batch(data, {3}),
-                    "decode_images: folder/3.any is 3 x 3, and the crop of the geometry does not "
-                    "lie inside");
+                    "folder/3.any: resizer: expected a crop inside the picture of 3 x 3, found "
+                    "9 x 9 at (0, 0)");
   CHECK_THROWS_AS(test::read_batch(data, {4}), ps::index_error);
 }
 
@@ -247,7 +247,8 @@ TEST_CASE("a geometry whose plans have another size than it says is refused", "[
   const test::blobs blobs{{toy(9, 9, 1)}};
   const auto data = blobs | ps::decode_images<toy_decoder>(liar{
                                 {{{0, 0, {9, 9}}, {9, 9}, {0, 0, {9, 9}}, false, {1, 1, 1, 1}}}});
-  CHECK_THROWS_AS(test::read_batch(data, {0}), std::invalid_argument);
+  CHECK_THROWS_WITH(test::read_batch(data, {0}),
+                    "folder/0.any: resizer: expected a place for 11 x 11 pixels, found 9 x 9");
 }
 
 TEST_CASE("what a geometry refuses names the picture", "[image]") {

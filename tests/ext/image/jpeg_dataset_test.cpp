@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // From JPEG files in memory to samples, the crop alone decoded.
+#include <penstock_ext/image/decode.hpp>
 #include <penstock_ext/image/jpeg/jpeg.hpp>
 
 #include <algorithm>
@@ -33,7 +34,7 @@ TEST_CASE("a sample of JPEG pictures is the crop of the decoded one, resized",
   for (std::size_t i = 0; i < 40; ++i) {
     blobs.all.push_back(test::some_jpeg(40 + 7 * i, 90 - 2 * i, {.progressive = i % 5 == 0}, i));
   }
-  const auto data = blobs | ps::decode_jpeg(test::some_crop{});
+  const auto data = blobs | ps::decode_images<ps::jpeg_decoder>(test::some_crop{});
   const ps::random_key key{.seed = 5};
   std::vector<std::uint64_t> indices(40);
   for (std::size_t i = 0; i < 40; ++i) indices[i] = i;
@@ -60,7 +61,7 @@ TEST_CASE("large crops are decoded smaller where it is asked for", "[image]") {
     blobs.all.push_back(test::some_jpeg(20 * across + 10, 15 * down + 9));
   }
   const std::vector<std::uint64_t> indices{0, 1, 2, 3, 4, 5, 6};
-  const auto data = blobs | ps::decode_jpeg(halves{}, {}, {.scaled = true});
+  const auto data = blobs | ps::decode_images<ps::jpeg_decoder>(halves{}, {.scaled = true});
   auto batch = test::read_batch(data, indices);
   ps::jpeg_decoder decoder;
   for (std::size_t i = 0; i < factors.size(); ++i) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // JPEG files in tar shards become the samples that the same files in memory become.
 #include <penstock_ext/blob/tar/tar_shards.hpp>
+#include <penstock_ext/image/decode.hpp>
 #include <penstock_ext/image/jpeg/jpeg.hpp>
 
 #include <cstddef>
@@ -39,7 +40,8 @@ TEST_CASE("JPEG files in tar shards are decoded as those in memory", "[image]") 
   const std::vector<std::uint64_t> indices{3, 0, 7, 4, 1, 2, 6, 5};
   const ps::random_key key{.seed = 3};
   const auto bytes_of = [&](const auto& source) {
-    auto batch = test::read_batch(source | ps::decode_jpeg(test::some_crop{}), indices, key);
+    auto batch = test::read_batch(source | ps::decode_images<ps::jpeg_decoder>(test::some_crop{}),
+                                  indices, key);
     const auto pixels = batch.template get<"image">().flat();
     const auto labels = batch.template get<"label">().flat();
     std::vector<std::int64_t> all{labels.begin(), labels.end()};

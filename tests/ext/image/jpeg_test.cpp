@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <typeinfo>
+#include <utility>
 #include <vector>
 
 #include "ext/image/jpeg_pictures.hpp"
@@ -247,6 +248,10 @@ TEST_CASE("kinds of JPEG that libjpeg can't decode to 8 bits are unsupported", "
   lossless[marker(lossless, 0xc0) + 1] = std::byte{0xc3};
   CHECK(jpeg_error<ps::image_unsupported>(lossless).found() ==
         "Unsupported JPEG process: SOF type 0xc3");
+  encoded counted_later = test::some_jpeg(8, 8);  // by a mark after the first scan
+  counted_later[marker(counted_later, 0xc0) + 6] = std::byte{0};
+  CHECK(jpeg_error<ps::image_unsupported>(counted_later).found() ==
+        "Empty JPEG image (DNL not supported)");
   const encoded two = test::some_jpeg(8, 8, {.across = 1, .down = 1, .components = 2});
   CHECK(jpeg_error<ps::image_unsupported>(two).found() == "2 components");
 }
@@ -344,6 +349,17 @@ TEST_CASE("the orientation is heeded where it is asked for", "[image]") {
   }
 }
 
+TEST_CASE("an orientation of four bytes counts too", "[image]") {
+  for (const bool little : {true, false}) {
+    encoded picture = test::turned(test::some_jpeg(8, 8), 6, little);
+    picture[little ? 24 : 25] = std::byte{4};  // the type: LONG
+    if (!little) std::swap(picture[31], picture[33]);
+    CHECK(ps::detail::jpeg_orientation(picture) == 6);
+    picture[little ? 32 : 31] = std::byte{1};
+    CHECK(ps::detail::jpeg_orientation(picture) == 1);  // of 65542
+  }
+}
+
 TEST_CASE("an EXIF block is read inside its bytes only", "[image]") {
   const encoded bytes = test::turned(test::some_jpeg(8, 8), 6, false);
   for (std::size_t size = 0; size < 44; ++size) {
@@ -383,7 +399,7 @@ TEST_CASE("a box outside the picture is refused", "[image]") {
   CHECK_THROWS_AS(decode({0, 0, {5, 5}}, {5, 5}, 3, 3), std::invalid_argument);
   CHECK_THROWS_WITH(decode({1, 0, {20, 10}}, {20, 10}, 3, 1),
                     "jpeg_decoder: expected a box inside the picture of 20 x 10, found 20 x 10 at "
-                    "column 1, row 0");
+                    "(1, 0)");
 }
 
 TEST_CASE("a copy of a JPEG decoder has its options", "[image]") {

@@ -246,6 +246,15 @@ TEST_CASE("chunks that the pixels do not need are passed over", "[image][fault:f
   CHECK((whole(decoder, picture.bytes) == picture.rgb));
 }
 
+TEST_CASE("a long text in a PNG picture is no damage", "[image]") {
+  // libpng 1.6.32 to 1.6.38 hold a limit of memory against the bytes of all chunks.
+  std::vector<std::byte> extra;
+  test::put_chunk(extra, "tEXt", std::vector<std::byte>(65'537, std::byte{'a'}));
+  const auto picture = test::some_png(9, 9, {}, 1, extra);
+  ps::png_decoder decoder;
+  CHECK((whole(decoder, picture.bytes) == picture.rgb));
+}
+
 TEST_CASE("an interlaced picture takes memory for the rows of the box only", "[image]") {
   const auto picture = test::some_png(400, 300, {6, 8, true});
   ps::png_decoder decoder;  // a new one: a sanitizer sees where its memory ends

@@ -99,8 +99,9 @@ nvimgcodecStatus_t nvimgcodecCodeStreamGetImageInfo(nvimgcodecCodeStream_t,
                                                     nvimgcodecImageInfo_t* info) {
   info->num_planes = 1;
   info->plane_info[0].width = info->plane_info[0].height = 2;
-  info->plane_info[0].num_channels = 3;
-  return NVIMGCODEC_STATUS_SUCCESS;
+  info->plane_info[0].num_channels = test::the_double().channels;
+  info->plane_info[0].sample_type = test::the_double().samples;
+  return test::the_double().header;
 }
 
 nvimgcodecStatus_t nvimgcodecCodeStreamGetSubCodeStream(nvimgcodecCodeStream_t whole,

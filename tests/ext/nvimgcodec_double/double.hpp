@@ -4,6 +4,7 @@
 #include <nvimgcodec.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -21,12 +22,16 @@ struct double_call {
 };
 
 /// What the double of nvImageCodec does and has seen; its decoders have no GPU and write to host
-/// memory. A picture is "P6\n" and a word, of 2 x 2 pixels; each letter of the word is a back end
-/// that decodes it, g, h or c, into that letter. All others have the status `undecoded`. A decoder
-/// that is given allocators has `working` bytes of each kind for itself, and as many for each call.
+/// memory. A picture is "P6\n", or "II*" and a zero, and a word, of 2 x 2 pixels; each letter of
+/// the word is a back end that decodes it, g, h or c, into that letter. All others have the status
+/// `undecoded`. A decoder that is given allocators has `working` bytes of each kind for itself, and
+/// as many for each call.
 struct nvimgcodec_double {
   std::string missing;  // back ends whose decoder can't be made
   nvimgcodecProcessingStatus_t undecoded = NVIMGCODEC_PROCESSING_STATUS_FAIL;
+  nvimgcodecStatus_t header = NVIMGCODEC_STATUS_SUCCESS;  // what reading a header gives
+  std::uint32_t channels = 3;                             // of each picture
+  nvimgcodecSampleDataType_t samples = NVIMGCODEC_SAMPLE_DATA_TYPE_UINT8;
   nvimgcodecStatus_t waiting = NVIMGCODEC_STATUS_SUCCESS;  // what waiting for a batch gives
   nvimgcodecStatus_t loading = NVIMGCODEC_STATUS_SUCCESS;
   std::vector<double_call> calls;

@@ -130,6 +130,30 @@ TEST_CASE("a back end that is required decodes, or the picture fails",
   CHECK(test::the_double().calls.size() == 1);
 }
 
+TEST_CASE("kinds of TIFF that nvImageCodec decodes wrongly are refused by their header",
+          "[nvimgcodec][fault:files-14]") {
+  const fresh_double clean;
+  const ps::nvimgcodec_decoder decoder;
+  const std::string word = "II*" + std::string(1, '\0') + "c";
+  const std::span tiff = std::as_bytes(std::span{word});
+  CHECK(decoder.info(tiff, "a.tif").channels == 3);
+  test::the_double().channels = 2;
+  CHECK(test::error_of<ps::image_unsupported>([&] { (void)decoder.info(tiff, "a.tif"); }).path() ==
+        "a.tif");
+  test::the_double().channels = 1;
+  CHECK(decoder.info(tiff, "a.tif").channels == 1);
+  test::the_double().samples = NVIMGCODEC_SAMPLE_DATA_TYPE_UINT16;  // as a palette has it
+  CHECK(decoder.info(tiff, "a.tif").channels == 1);
+  test::the_double().samples = NVIMGCODEC_SAMPLE_DATA_TYPE_FLOAT32;
+  CHECK_THROWS_AS(decoder.info(tiff, "a.tif"), ps::image_unsupported);
+  const std::string other = "P6\nc";
+  CHECK(decoder.info(std::as_bytes(std::span{other}), "a.ppm").channels == 1);
+  test::the_double().header = NVIMGCODEC_STATUS_CODESTREAM_UNSUPPORTED;
+  CHECK_THROWS_AS(decoder.info(std::as_bytes(std::span{other}), "a.ppm"), ps::image_unsupported);
+  test::the_double().header = NVIMGCODEC_STATUS_BAD_CODESTREAM;
+  CHECK_THROWS_AS(decoder.info(tiff, "a.tif"), ps::image_corrupt);
+}
+
 TEST_CASE("back ends that are missing are left out, and none left is an error",
           "[nvimgcodec][fault:files-14]") {
   const fresh_double clean;

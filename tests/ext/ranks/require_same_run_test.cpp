@@ -114,15 +114,15 @@ TEST_CASE("ranks with the same run go on", "[ranks][promise:honest-13]") {
 TEST_CASE("a rank with another run is named on all ranks, with what differs",
           "[ranks][promise:honest-13]") {
   CHECK(common(compared({}, {.loader_seed = 3}, {5})) ==
-        "run_mismatch: the ranks would train on different batches: seed: 2 on ranks 0-4, 6 and 7, "
+        "run_mismatch: the ranks would train on different batches: seed: 2 on ranks 0-4, 6 and 7; "
         "3 on rank 5" +
             what_to_do);
   CHECK(common(compared({}, {.global_batch = 40}, {0, 1, 2})) ==
-        "run_mismatch: the ranks would train on different batches: samples: 1000 on ranks 0-2, "
-        "1008 on ranks 3-7; batch_size: 40 on ranks 0-2, 48 on ranks 3-7" +
+        "run_mismatch: the ranks would train on different batches: samples: 1000 on ranks 0-2; "
+        "1008 on ranks 3-7; batch_size: 40 on ranks 0-2; 48 on ranks 3-7" +
             what_to_do);
   const auto data = common(compared({}, {.samples = 999}, {7}));
-  CHECK(mentions(data, "dataset: 1000 on ranks 0-6, 999 on rank 7"));
+  CHECK(mentions(data, "dataset: 1000 on ranks 0-6; 999 on rank 7"));
   CHECK(mentions(data, "as a fingerprint: "));
   const auto order = common(compared({}, {.seed = 9}, {4}));
   CHECK(mentions(order, "the order (the sampler's kind, seed or options"));
@@ -171,7 +171,7 @@ TEST_CASE("ranks that go on from different checkpoints are told", "[ranks][promi
     ps::require_same_run(w, state, exchange);
   });
   CHECK(common(said) ==
-        "run_mismatch: the ranks would train on different batches: batch: 11 on ranks 0 and 1, 3, "
+        "run_mismatch: the ranks would train on different batches: batch: 11 on ranks 0 and 1, 3; "
         "10 on rank 2" +
             what_to_do);
 }
@@ -195,7 +195,7 @@ TEST_CASE("an exchange that numbers the ranks in another way is noticed",
     };
     ps::require_same_run(w, ps::loader_state{}, kept);
   });
-  CHECK(mentions(common(smaller), "the size of the world: 2 on rank 0, 4 on rank 1"));
+  CHECK(mentions(common(smaller), "the size of the world: 2 on rank 0; 4 on rank 1"));
 }
 
 TEST_CASE("an exchange that fails is the caller's own error", "[ranks]") {
@@ -224,8 +224,8 @@ TEST_CASE("long lists of ranks and values are cut short", "[ranks]") {
     problem = error.what();
   }
   CHECK(mentions(problem,
-                 "seed: 1 on ranks 0-2, 4, 6, 8, 10, 12, 14, 16, ... (5001 of them), 3 on rank 3, "
-                 "5 on rank 5, 7 on rank 7, and others"));
+                 "seed: 1 on ranks 0-2, 4, 6, 8, 10, 12, 14, 16, ... (5001 of them); 3 on rank 3; "
+                 "5 on rank 5; 7 on rank 7; and others"));
   CHECK(problem.size() < 600);
 }
 

@@ -131,6 +131,15 @@ TEST_CASE("statistics of nothing are texts too", "[report]") {
   CHECK((replayed + replayed).replay.batches == 10);
 }
 
+TEST_CASE("the unit of a time is the one that its three digits have", "[report]") {
+  using ps::detail::short_text;
+  CHECK(short_text(std::chrono::nanoseconds{999'499}) == "999 us");
+  CHECK(short_text(std::chrono::nanoseconds{999'500}) == "1 ms");
+  CHECK(short_text(std::chrono::nanoseconds{999'999'999}) == "1 s");
+  CHECK(short_text(std::chrono::nanoseconds{1000}) == "1 us");
+  CHECK(short_text(std::chrono::seconds{12'345}) == "12345 s");
+}
+
 TEST_CASE("the table has a line a stage, with its share of the time", "[report]") {
   ps::loader_stats stats;
   stats.age = std::chrono::seconds{2};

@@ -142,6 +142,23 @@ TEST_CASE("options that can't work are not proposed again", "[tune]") {
   CHECK_FALSE(nothing.next());
 }
 
+TEST_CASE("combinations that were all tried are proposed again, also when there are few",
+          "[tune]") {
+  const auto tried = [](ps::option_search& search) {
+    std::size_t count = 0;
+    while (const auto options = search.next()) {
+      const double noise = count++ % 2 == 0 ? 1.02 : 0.98;
+      search.note(*options, noise * (1 + static_cast<double>(*options->workers)));
+    }
+    return search.trials().size();
+  };
+  ps::option_search two{{.workers = {1, 2}}, {.trials = 40}};
+  CHECK(tried(two) > 2);
+  ps::option_search three{{.workers = {1, 2}, .depth = {2, 3}}, {.trials = 40}};
+  three.exclude({.workers = 2, .depth = 3});
+  CHECK(tried(three) > 3);
+}
+
 TEST_CASE("one lucky trial is not the best", "[tune]") {
   ps::option_search search{{.workers = {1, 2, 3, 4, 5, 6, 7, 8}}};
   for (std::size_t round = 0; round < 5; ++round) {

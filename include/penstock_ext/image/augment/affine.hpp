@@ -1,25 +1,21 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <cmath>
-#include <stdexcept>
-#include <string>
-
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <stdexcept>
+#include <string>
 
 #include <penstock/core/version.hpp>
-#include <penstock_ext/image/detail/exact_math.hpp>
-#include <penstock_ext/image/pixels.hpp>
-
-// Pillow's weighing of the pixels around a point: sums and products of doubles, in its order.
-
 #include <penstock/order/random.hpp>
 #include <penstock/order/support/draw.hpp>
+#include <penstock_ext/image/detail/exact_math.hpp>
 #include <penstock_ext/image/geometry.hpp>
+#include <penstock_ext/image/pixels.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

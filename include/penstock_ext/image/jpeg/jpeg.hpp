@@ -2,9 +2,14 @@
 #pragma once
 
 #include <algorithm>
+#include <csetjmp>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <limits>
 #include <new>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -12,22 +17,13 @@
 #include <utility>
 #include <vector>
 
-#include <csetjmp>
-#include <cstddef>
-#include <cstdint>
-#include <cstdio>
-#include <span>
-
 // jpeglib.h leans on <cstdio>.
 #include <jpeglib.h>
 
 #include <jerror.h>
 
 #include <penstock/core/version.hpp>
-
-#include <penstock_ext/image/decode.hpp>
 #include <penstock_ext/image/detail/decode/decode_formats.hpp>
-#include <penstock_ext/image/geometry.hpp>
 #include <penstock_ext/image/image_decoder.hpp>
 #include <penstock_ext/image/pixels.hpp>
 
@@ -108,9 +104,10 @@ class decode_orientation {
   // An entry: tag, type, how many, and the value itself where it is short.
   for (std::size_t i = 0; i < entries && tiff.size() - at >= 12; ++i, at += 12) {
     if (u16(at) != 0x0112) continue;
-    const std::uint32_t value = u16(at + 8);
-    const bool is_one_short = u16(at + 2) == 3 && u32(at + 4) == 1;
-    return is_one_short && value >= 1 && value <= 8 ? static_cast<int>(value) : 1;
+    const std::uint32_t type = u16(at + 2);
+    const std::uint32_t value = type == 4 ? u32(at + 8) : u16(at + 8);  // LONG, or SHORT
+    const bool is_one = (type == 3 || type == 4) && u32(at + 4) == 1;
+    return is_one && value >= 1 && value <= 8 ? static_cast<int>(value) : 1;
   }
   return 1;
 }
@@ -172,6 +169,7 @@ enum class jpeg_failure : std::uint8_t {
     case JERR_CCIR601_NOTIMPL:
     case JERR_COMPONENT_COUNT:
     case JERR_CONVERSION_NOTIMPL:
+    case JERR_EMPTY_IMAGE:  // of no rows, until a mark after the first scan says how many
     case JERR_FRACT_SAMPLE_NOTIMPL:
     case JERR_NOTIMPL:
     case JERR_NOT_COMPILED:
@@ -491,6 +489,7 @@ static_assert(std::is_standard_layout_v<jpeg_region>, "the session stands for it
 struct jpeg_options {
   /// Damage among the rows that are decoded is an error. False: filled up as libjpeg and Pillow do,
   /// so that the pixels after the damage are wrong; what ends too early is an error all the same.
+  /// Arithmetic code has no wrong bits: damage inside of it is not seen, whatever this says.
   bool strict = true;
   /// Turn pictures upright by their EXIF orientation. False: as they are stored, as torchvision
   /// does.
@@ -514,8 +513,8 @@ struct jpeg_options {
 ///
 /// Throws `image_truncated`, `image_corrupt`, `image_unsupported`, `image_too_large`;
 /// std::invalid_argument for a box outside the picture, std::bad_alloc. Bytes that libjpeg skips
-/// between markers are no error, nor is a missing end mark when every row is there, and damage
-/// after the last row of a box goes unnoticed.
+/// between markers are no error, nor is a missing end mark when every row is there, of a picture of
+/// one scan in Huffman's code; and damage after the last row of a box goes unnoticed.
 ///
 /// Not thread-safe: use one decoder per thread. Each picture gets fresh libjpeg objects, so that
 /// tables of an earlier picture never reach a later one that lacks its own.
@@ -629,20 +628,20 @@ class jpeg_decoder {
                               "a JPEG picture of 1, 3 or 4 components",
                               std::to_string(info.num_components) + " components");
     }
-    const std::uint64_t count = std::uint64_t{info.image_width} * info.image_height;
+    const image_size size{info.image_width, info.image_height};
+    const std::uint64_t count = std::uint64_t{size.width} * size.height;
     if (count > options_.most_pixels) {
       throw image_too_large(
           std::string{key}, region_.session.offset(),
           "at most " + std::to_string(options_.most_pixels) + " pixels (jpeg_options::most_pixels)",
-          std::to_string(info.image_width) + " x " + std::to_string(info.image_height));
+          detail::to_text(size));
     }
     // A block, of at most 32 x 32 pixels, takes a bit at least by Huffman's code.
     constexpr std::uint64_t most_pixels_a_byte = std::uint64_t{8} * 32 * 32;
     if (info.arith_code == 0 && count / most_pixels_a_byte > bytes.size()) {
       throw image_truncated(std::string{key}, bytes.size(),
                             "at least " + std::to_string(count / most_pixels_a_byte) +
-                                " bytes for a JPEG picture of " + std::to_string(info.image_width) +
-                                " x " + std::to_string(info.image_height) + " pixels",
+                                " bytes for a JPEG picture of " + detail::to_text(size) + " pixels",
                             "the end of its bytes");
     }
   }
@@ -690,14 +689,6 @@ class jpeg_decoder {
 };
 
 static_assert(scaled_image_decoder<jpeg_decoder>);
-
-/// Decodes the JPEG pictures of a blob source, see `decode_images`:
-/// `photos | decode_jpeg(random_resized_crop{224})`.
-template <image_geometry Geometry>
-[[nodiscard]] auto decode_jpeg(Geometry geometry, const jpeg_options& jpeg = {},
-                               const decode_options& options = {}) {
-  return decode_images(std::move(geometry), options, jpeg_decoder{jpeg});
-}
 
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

@@ -37,6 +37,10 @@ struct nvimgcodec_options {
 /// libjpeg does, and does not report it; `jpeg_decoder` does. The libraries below write
 /// remarks of their own to the standard error output.
 ///
+/// Formats other than JPEG and PNG are for files that are trusted: nvImageCodec's own decoders of
+/// them are not hardened, and a hostile file may make them read and write out of bounds. TIFF of
+/// two channels, of signed values or of floats is an `image_unsupported`.
+///
 /// One object is for one thread at a time. Copies share what nvImageCodec has loaded and decode by
 /// objects of their own; those of a picture are made anew for every picture.
 class nvimgcodec_decoder {

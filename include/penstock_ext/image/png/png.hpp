@@ -14,6 +14,7 @@
 #include <type_traits>
 #include <vector>
 
+#include <penstock_ext/image/detail/decode/decode_end.hpp>
 #include <penstock_ext/image/detail/decode/decode_formats.hpp>
 #include <penstock_ext/image/image_decoder.hpp>
 #include <penstock_ext/image/pixels.hpp>
@@ -124,7 +125,8 @@ struct png_session {
     ::png_set_read_fn(session.png, &session, on_read);
     // No chunk counts but those that the pixels need: texts and profiles unpack to megabytes.
     ::png_set_keep_unknown_chunks(session.png, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
-    ::png_set_chunk_malloc_max(session.png, 1 << 16);
+    // No limit, as libpng up to 1.6.38 takes it for one of the bytes of a chunk that is skipped.
+    ::png_set_chunk_malloc_max(session.png, 0);
     ::png_set_chunk_cache_max(session.png, 16);
   }
 
@@ -217,8 +219,9 @@ class png_decoder {
   [[nodiscard]] image_info info(std::span<const std::byte> bytes, std::string_view key) const {
     const std::string path{key};
     if (!matches(bytes)) {
-      if (bytes.size() < 8) throw image_truncated(path, 0, "a PNG picture", text_of(bytes));
-      throw image_unsupported(path, 0, "a PNG picture", text_of(bytes));
+      const std::string found = detail::found_image(bytes);
+      if (bytes.size() < 8) throw image_truncated(path, 0, "a PNG picture", found);
+      throw image_unsupported(path, 0, "a PNG picture", found);
     }
     // Signature, length and name of the first chunk, what it holds, its sum.
     if (bytes.size() < 8 + 8 + 13 + 4) {
@@ -227,8 +230,9 @@ class png_decoder {
     if (!detail::has_text(bytes, 8, {"\0\0\0\x0dIHDR", 8})) {
       throw image_corrupt(path, 8, "a PNG header: a chunk IHDR of 13 bytes", "something else");
     }
-    const image_size size{number(bytes, 16), number(bytes, 20)};
-    const std::string text = std::to_string(size.width) + " x " + std::to_string(size.height);
+    const image_size size{detail::number_at(bytes, 16, 4, true),
+                          detail::number_at(bytes, 20, 4, true)};
+    const std::string text = detail::to_text(size);
     if (size.width == 0 || size.height == 0) {
       throw image_corrupt(path, 16, "a width and a height", text);
     }
@@ -295,18 +299,6 @@ class png_decoder {
    private:
     detail::png_session& session_;
   };
-
-  static std::string text_of(std::span<const std::byte> bytes) {
-    return detail::found_image(bytes);
-  }
-
-  // Four bytes, the highest first.
-  static std::size_t number(std::span<const std::byte> bytes, std::size_t at) noexcept {
-    std::size_t value = 0;
-    for (std::size_t i = 0; i < 4; ++i)
-      value = value << 8 | std::to_integer<std::size_t>(bytes[at + i]);
-    return value;
-  }
 
   static std::size_t channels_of(unsigned color_type) noexcept {
     const std::size_t colors = (color_type & PNG_COLOR_MASK_COLOR) != 0 ? 3 : 1;

@@ -53,9 +53,6 @@ class gaussian_process {
     return {mean_ + scale_ * mean, scale_ * std::sqrt(variance_ * (std::max)(0.0, 1 - known))};
   }
 
-  /// How much lies between two measurements at one point, as a standard deviation.
-  [[nodiscard]] double noise() const noexcept { return scale_ * std::sqrt(variance_ * nugget_); }
-
  private:
   static constexpr std::array lengths{0.2, 0.4, 0.8, 1.6, 3.2};
   static constexpr std::array nuggets{1e-6, 1e-4, 1e-3, 1e-2, 1e-1, 0.5};

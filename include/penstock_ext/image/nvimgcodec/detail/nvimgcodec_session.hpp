@@ -343,14 +343,17 @@ struct nvimgcodec_opened {
   auto header = nvimgcodec_struct<nvimgcodecImageInfo_t>(NVIMGCODEC_STRUCTURE_TYPE_IMAGE_INFO);
   const nvimgcodecStatus_t status = nvimgcodecCodeStreamGetImageInfo(stream.get(), &header);
   if (status == NVIMGCODEC_STATUS_ALLOCATOR_FAILURE) throw std::bad_alloc();
+  const std::string format{image_format_of(bytes)};
   if (status != NVIMGCODEC_STATUS_SUCCESS) {
-    throw_unsound(
-        bytes, key,
-        "a header that nvImageCodec gives status " + std::to_string(static_cast<int>(status)));
+    const std::string found =
+        "a header that nvImageCodec gives status " + std::to_string(static_cast<int>(status));
+    if (status != NVIMGCODEC_STATUS_CODESTREAM_UNSUPPORTED) throw_unsound(bytes, key, found);
+    throw image_unsupported(std::string{key}, 0,
+                            "a " + format + " picture of a kind that nvImageCodec reads", found);
   }
 
   const image_size size{header.plane_info[0].width, header.plane_info[0].height};
-  const std::string text = std::to_string(size.width) + " x " + std::to_string(size.height);
+  const std::string text = to_text(size);
   if (size.width == 0 || size.height == 0) {
     throw image_corrupt(std::string{key}, 0, "a width and a height", text);
   }
@@ -363,6 +366,17 @@ struct nvimgcodec_opened {
   std::size_t channels = 0;
   for (std::uint32_t plane = 0; plane < header.num_planes; ++plane) {
     channels += header.plane_info[plane].num_channels;
+  }
+  // Of two channels its decoder reads a third one; signed values and floats come out wrong.
+  const auto samples = header.plane_info[0].sample_type;
+  const bool is_unsigned = samples == NVIMGCODEC_SAMPLE_DATA_TYPE_UINT8 ||
+                           samples == NVIMGCODEC_SAMPLE_DATA_TYPE_UINT16 ||
+                           samples == NVIMGCODEC_SAMPLE_DATA_TYPE_UINT32;
+  if (format == "TIFF" && (channels == 2 || !is_unsigned)) {
+    throw image_unsupported(std::string{key}, 0,
+                            "a TIFF picture of 1, 3 or 4 channels of unsigned numbers",
+                            std::to_string(channels) + " channels of nvImageCodec's sample type " +
+                                std::to_string(static_cast<int>(samples)));
   }
   return {std::move(stream), {}, {size, channels, 1}};
 }
