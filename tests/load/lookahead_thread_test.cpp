@@ -36,10 +36,10 @@ struct fails_once {
 template <class Sampler = ps::sequential>
 struct telling {
   explicit telling(std::uint64_t read_ahead, ps::partial_batch last = ps::partial_batch::keep,
-                   std::uint64_t keeps = unbounded, std::uint64_t accepts_access_plans = 0)
+                   std::uint64_t keeps = unbounded, std::uint64_t plans = 0)
       : batches(ps::detail::epoch_plan{10, 4, last}) {
     data.keeps = keeps;
-    data.accepts_access_plans = accepts_access_plans;
+    data.plans = plans;
     options.ahead.bytes = read_ahead;
     options.workers = 0;
     lookahead_thread.emplace(data, 10, sampler, batches, layout, options, observer);
@@ -212,7 +212,7 @@ TEST_CASE("without workers a batch waits for a part of what is foreseen",
   for (std::size_t i = 0; i < foreseen.size(); ++i) REQUIRE(foreseen[i] == i % 10);
 }
 
-TEST_CASE("a dataset that only accepts_access_plans is told so, and nothing to fetch",
+TEST_CASE("a dataset that only takes plans is told them, and nothing to fetch",
           "[load][promise:bounded-11]") {
   telling<fails_once> of{unbounded, ps::partial_batch::keep, 0, 1000};
   of.batches.begin({0, 2}, 3);
