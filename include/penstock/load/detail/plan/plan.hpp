@@ -193,9 +193,7 @@ class chunk_length {
         least_(min_chunk(options, sample_bytes)),
         most_(chunk_size_of(options, sample_bytes)) {}
 
-  /// The fewest samples of a chunk.
-  [[nodiscard]] std::size_t least() const noexcept { return least_; }
-  /// The most.
+  /// The most samples of a chunk.
   [[nodiscard]] std::size_t most() const noexcept { return most_; }
 
   /// The most chunks that a batch is cut into.
