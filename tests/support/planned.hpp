@@ -16,8 +16,9 @@
 #include <penstock/data/dataset.hpp>
 #include <penstock/threads/support/waitable_counter.hpp>
 
-/// A dataset that notes what it is told to fetch, and to plan for, and what is read of it. Sample i takes 10 bytes where it is stored, or what `sizes` says. Copies share one state, and
-/// end with `gone`.
+/// A dataset that notes what it is told to fetch, and to plan for, and what is read of it. Sample i
+/// takes 10 bytes where it is stored, or what `sizes` says. Copies share one state, and end with
+/// `gone`.
 struct planned {
   using record_type = penstock::record<penstock::field<"label", std::uint64_t>>;
 
