@@ -103,7 +103,7 @@ class in_order {
   std::uint64_t next_ = 0;
 };
 
-// Places that no prefetcher accepts_access_plans, and that cost next to nothing themselves.
+// Places that no prefetcher foresees, and that cost next to nothing themselves.
 class anywhere {
  public:
   explicit anywhere(std::uint64_t size) : size_(size) {}

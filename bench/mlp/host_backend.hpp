@@ -81,8 +81,7 @@ class host_context {
                    T* to) const {
     const std::uint64_t* rows = order + kernel::coming_place(*state, count, capacity);
     const std::size_t bytes = length * sizeof(T);
-    constexpr std::size_t ahead =
-        4;  // the rows come in random order: the hardware accepts_access_plans none
+    constexpr std::size_t ahead = 4;  // rows in random order: the hardware foresees none
     for (std::size_t i = 0; i < count; ++i) {
       if (i + ahead < count) {
         const auto* next = reinterpret_cast<const char*>(from + rows[i + ahead] * length);

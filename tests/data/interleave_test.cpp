@@ -109,7 +109,8 @@ TEST_CASE("weights that can't be are refused", "[data][fault:samples-7]") {
   CHECK(why_not({.weights = {1, 0}}, 2, 2) ==
         "weights: that of dataset 1 is 0: leave the dataset out");
   CHECK(why_not({.weights = {65536, 1}}, 2, 2) ==
-        "weights: their sum is 65537 without common divisors, above 65536: take coarser ones");
+        "weights: their sum is 65537 without common divisors, above 65536: take coarser ones, as "
+        "`tempered` makes them");
   CHECK(why_not({.weights = {65535, 1}}, 2, 2) == "none");
   CHECK(why_not({.when_through = ps::through_action::repeat}, 2, 0) ==
         "when_through: dataset 1 has no sample that could be repeated");

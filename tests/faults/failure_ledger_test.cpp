@@ -21,6 +21,10 @@ std::exception_ptr problem(const std::string& what) {
   return std::make_exception_ptr(std::runtime_error(what));
 }
 
+void note_failure(ledger& to, std::uint64_t sample, const std::exception_ptr& error) {
+  to.note_failure(sample, error, {sample, 0});
+}
+
 std::string quarantine_of(const ps::failure_report& report) {
   std::ostringstream out;
   report.write_quarantine(out);
@@ -32,10 +36,10 @@ std::string quarantine_of(const ps::failure_report& report) {
 TEST_CASE("a ledger keeps a sample's first reason, its failure count and its outcome",
           "[faults][promise:honest-3]") {
   ledger kept;
-  kept.note_failure(9, problem("first"));
-  kept.note_failure(9, problem("second"));
+  note_failure(kept, 9, problem("first"));
+  note_failure(kept, 9, problem("second"));
   kept.note_outcome(9, read_outcome::skipped);
-  kept.note_failure(4, problem("slow disk"));
+  note_failure(kept, 4, problem("slow disk"));
   CHECK(kept.report().samples.front().last == read_outcome::retrying);
   kept.note_outcome(4, read_outcome::recovered);
   const auto report = kept.report();
@@ -47,12 +51,13 @@ TEST_CASE("a ledger keeps a sample's first reason, its failure count and its out
   CHECK(report.skipped == 1);
   CHECK(report.substituted == 0);
   CHECK(report.dropped == 0);
+  CHECK_FALSE(report.misses_known);
 }
 
 TEST_CASE("a substitute that fails is recorded, and takes no place in the batch", "[faults]") {
   ledger kept;
-  kept.note_failure(1, problem("bad"));
-  kept.note_failure(2, problem("bad too"));
+  note_failure(kept, 1, problem("bad"));
+  note_failure(kept, 2, problem("bad too"));
   kept.note_outcome(2, read_outcome::substituted, false);
   kept.note_outcome(1, read_outcome::substituted);
   const auto report = kept.report();
@@ -63,10 +68,10 @@ TEST_CASE("a substitute that fails is recorded, and takes no place in the batch"
 
 TEST_CASE("a reason is one line of at most 119 bytes, whatever was thrown", "[faults]") {
   ledger kept;
-  kept.note_failure(0, problem("two\nlines\tand a\rtab"));
-  kept.note_failure(1, problem(std::string(119, 'x')));
-  kept.note_failure(2, problem(std::string(500, 'y')));
-  kept.note_failure(3, std::make_exception_ptr(42));
+  note_failure(kept, 0, problem("two\nlines\tand a\rtab"));
+  note_failure(kept, 1, problem(std::string(119, 'x')));
+  note_failure(kept, 2, problem(std::string(500, 'y')));
+  note_failure(kept, 3, std::make_exception_ptr(42));
   const auto report = kept.report();
   CHECK(report.samples[0].what == "two lines and a tab");
   CHECK(report.samples[1].what == std::string(119, 'x'));
@@ -78,10 +83,10 @@ TEST_CASE("a full ledger counts what it drops, and keeps what it has",
           "[faults][promise:bounded-9][fault:samples-4]") {
   ledger kept;
   for (std::uint64_t i = 0; i < ledger::capacity + 10; ++i) {
-    kept.note_failure(1000 - i, problem("bad"));
+    note_failure(kept, 1000 - i, problem("bad"));
     kept.note_outcome(1000 - i, read_outcome::skipped);
   }
-  kept.note_failure(1000, problem("again"));
+  note_failure(kept, 1000, problem("again"));
   const auto report = kept.report();
   CHECK(report.samples.size() == ledger::capacity);
   CHECK(report.samples.front().sample == 1000 - (ledger::capacity - 1));
@@ -93,13 +98,45 @@ TEST_CASE("a full ledger counts what it drops, and keeps what it has",
   CHECK(quarantine_of(report).find("# incomplete: 10 failed reads") != std::string::npos);
 }
 
+TEST_CASE("samples that are known to be bad leave room for those that fail, and are not dropped",
+          "[faults][promise:honest-3][fault:samples-4]") {
+  ledger kept;
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    for (std::uint64_t i = 0; i < 300; ++i) {
+      kept.note_known_bad(i, {i, 0}, read_outcome::skipped);
+    }
+  }
+  CHECK(kept.report().samples.size() == ledger::capacity);
+  CHECK(kept.report().samples.back().given_up == 2);
+  note_failure(kept, 4000, problem("new"));
+  kept.note_outcome(4000, read_outcome::skipped);
+  const auto report = kept.report();
+  REQUIRE(report.samples.size() == ledger::capacity);
+  CHECK(report.samples.back() ==
+        ps::failed_sample{4000, "new", 1, 1, read_outcome::skipped, {4000, 0}});
+  CHECK(report.samples[ledger::capacity - 2].sample == ledger::capacity - 2);  // the last went
+  CHECK(report.failed_reads == 1);
+  CHECK(report.skipped == 601);
+  CHECK(report.dropped == 0);
+  CHECK(report.misses_known);
+  CHECK(quarantine_of(report).find("\n4000 # skipped 1 time: new\n# incomplete: samples of "
+                                   "faults.on_error.quarantined were not kept: keep that list\n") !=
+        std::string::npos);
+  // Those that have failed stay, and what finds no room any more is dropped.
+  for (std::uint64_t i = 0; i < ledger::capacity; ++i) note_failure(kept, 5000 + i, problem("bad"));
+  CHECK(kept.report().samples.front().sample == 4000);
+  CHECK(kept.report().dropped == 1);
+  kept.note_known_bad(1, {1, 0}, read_outcome::skipped);
+  CHECK(kept.report().dropped == 1);
+}
+
 TEST_CASE("a ledger may be written and read by many threads at once", "[faults]") {
   ledger kept;
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&] {
       for (std::uint64_t i = 0; i < 200; ++i) {
-        kept.note_failure(i % 50, problem("bad"));
+        note_failure(kept, i % 50, problem("bad"));
         kept.note_outcome(i % 50, read_outcome::skipped);
         if (i % 20 == 0 && kept.report().samples.size() > 50) std::terminate();
       }

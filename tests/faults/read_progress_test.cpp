@@ -12,7 +12,6 @@
 
 using penstock::detail::read_progress;
 using penstock::detail::read_scope;
-using penstock::detail::stage_scope;
 
 TEST_CASE("a progress mark shows the sample being read, and nothing between reads", "[faults]") {
   constexpr std::array<std::uint64_t, 3> samples{70, 80, 90};
@@ -71,7 +70,7 @@ TEST_CASE("only the read seen to hang is given up, and only until it returns", "
 TEST_CASE("an order that is being made is shown with the batch that needs it", "[faults]") {
   read_progress shown;
   {
-    const stage_scope ordering{&shown, "order", 6, 2};
+    const read_scope ordering{&shown, "order", 6, 2};
     const auto seen = shown.observe();
     REQUIRE(seen);
     CHECK(seen->where.str() == "stage order, epoch 6, batch 2");
@@ -79,5 +78,5 @@ TEST_CASE("an order that is being made is shown with the batch that needs it", "
   }
   CHECK_FALSE(shown.observe());
   CHECK_FALSE(shown.is_given_up());
-  const stage_scope nobody_looks{nullptr, "order", 6, 2};
+  const read_scope nobody_looks{nullptr, "order", 6, 2};
 }

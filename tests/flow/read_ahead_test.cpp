@@ -81,14 +81,14 @@ TEST_CASE("what is told and not read stays within the bound", "[flow][promise:bo
 TEST_CASE("a pipeline tells the datasets at its bottom of their own samples",
           "[flow][promise:bounded-12]") {
   planned one{40};
-  one.accepts_access_plans = 400;
+  one.plans = 400;
   planned other{30};
-  other.accepts_access_plans = 300;
+  other.plans = 300;
   const auto same = [](auto) {};
   const auto copied = [](auto in, auto out) { ps::get<"label">(out) = ps::get<"label">(in); };
   const ps::any_dataset kept{ps::concat(one, other | ps::subset(10, 30)) |
                              ps::map<planned::record_type>(copied) | ps::map(same)};
-  // As far as both access_plan, and each its own.
+  // As far as both plan, and to each its own samples.
   CHECK(ps::plan_capacity_of(kept) == 300);
   ps::extend_access_plan(kept, std::vector<std::uint64_t>{3, 41, 42, 4});
   CHECK(one.seen->foreseen == std::vector<std::uint64_t>{3, 4});
@@ -117,9 +117,9 @@ TEST_CASE("datasets side by side are told together, within what both keep",
           "[flow][promise:bounded-12]") {
   planned one{20};
   one.keeps = 100;
-  one.accepts_access_plans = 200;
+  one.plans = 200;
   planned other{20};
-  other.accepts_access_plans = 300;
+  other.plans = 300;
   const auto renamed = [](auto in, auto out) { ps::get<"other">(out) = ps::get<"label">(in); };
   using other_record = ps::record<ps::field<"other", std::uint64_t>>;
   const auto both = ps::zip(one, other | ps::map<other_record>(renamed));

@@ -52,7 +52,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   // This text as the reason of a failure, once for sixteen inputs: a ledger is large.
   if (size % 16 == 0) {
     ps::detail::failure_ledger ledger;
-    ledger.note_failure(7, std::make_exception_ptr(std::runtime_error(text)));
+    ledger.note_failure(7, std::make_exception_ptr(std::runtime_error(text)), {7, 0});
     ledger.note_outcome(7, ps::read_outcome::skipped);
     std::ostringstream out;
     ledger.report().write_quarantine(out);

@@ -6,7 +6,12 @@
 #include <limits>
 #include <optional>
 #include <stdexcept>
+#include <string>
 #include <vector>
+
+#include <penstock/load/loader.hpp>
+#include <penstock/order/prioritized.hpp>
+#include <penstock/order/sharded.hpp>
 
 #include "support/catch.hpp"
 #include "support/planned.hpp"
@@ -31,10 +36,10 @@ struct fails_once {
 template <class Sampler = ps::sequential>
 struct telling {
   explicit telling(std::uint64_t read_ahead, ps::partial_batch last = ps::partial_batch::keep,
-                   std::uint64_t keeps = unbounded, std::uint64_t accepts_access_plans = 0)
+                   std::uint64_t keeps = unbounded, std::uint64_t plans = 0)
       : batches(ps::detail::epoch_plan{10, 4, last}) {
     data.keeps = keeps;
-    data.accepts_access_plans = accepts_access_plans;
+    data.plans = plans;
     options.ahead.bytes = read_ahead;
     options.workers = 0;
     lookahead_thread.emplace(data, 10, sampler, batches, layout, options, observer);
@@ -207,7 +212,7 @@ TEST_CASE("without workers a batch waits for a part of what is foreseen",
   for (std::size_t i = 0; i < foreseen.size(); ++i) REQUIRE(foreseen[i] == i % 10);
 }
 
-TEST_CASE("a dataset that only accepts_access_plans is told so, and nothing to fetch",
+TEST_CASE("a dataset that only takes plans is told them, and nothing to fetch",
           "[load][promise:bounded-11]") {
   telling<fails_once> of{unbounded, ps::partial_batch::keep, 0, 1000};
   of.batches.begin({0, 2}, 3);
@@ -232,4 +237,32 @@ TEST_CASE("an epoch whose order can't be made is not told, and the next one is",
   for (int batch = 0; batch < 3; ++batch) of.open();  // of epoch 1
   CHECK(of.told() == told_samples{0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
   CHECK(of.observer.snapshot().ahead.failed == 1);
+}
+
+TEST_CASE("hints would be draws of prioritized: a loader refuses them, and gives none by itself",
+          "[load][promise:exact-11][promise:exact-25]") {
+  const planned data{80};
+  const std::vector<float> weights(80, 1.0F);
+  const ps::prioritized order{weights, {.seed = 4, .batch_size = 8, .lag = 6}};
+  const ps::sharded share{order, {.rank = 1, .world = 2, .global_batch = 8}};
+  const auto refusal_of = [&](const auto& sampler, std::size_t batch_size) -> std::string {
+    try {
+      ps::loader{data, sampler, {.batch_size = batch_size, .workers = 1, .ahead = {.bytes = 900}}};
+    } catch (const ps::option_error& error) {
+      return error.what();
+    }
+    return "none";
+  };
+  const std::string expected =
+      "ahead.bytes: must be 0, is 900: hints would draw steps of the sampler whose weights are "
+      "still to be set";
+  CHECK(refusal_of(order, 8) == expected);
+  CHECK(refusal_of(share, 4) == expected);
+  ps::loader loader{
+      data, order, {.batch_size = 8, .workers = 1, .prefetch = 5, .observe = {.indices = true}}};
+  const std::vector<float> set(8, 2.0F);
+  for (const auto& batch : loader.epochs(0, 2)) {
+    REQUIRE_NOTHROW(order.set({batch.epoch(), batch.number()}, batch.indices(), set));
+  }
+  CHECK(data.seen->told().empty());
 }

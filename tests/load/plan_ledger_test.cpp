@@ -66,3 +66,24 @@ TEST_CASE("who tells sleeps until something has moved, and ends for good", "[loa
   CHECK_FALSE(ledger.note_announced(7, 1));
   CHECK(ledger.wait_until_silent(std::chrono::milliseconds{0}));
 }
+
+TEST_CASE("who ends it waits as long as it may, however long that is", "[load][fault:hangs-5]") {
+  plan_ledger ledger{100};
+  ledger.note_opened(0);
+  REQUIRE(ledger.wait());  // from now on it tells
+  std::atomic<long> number = 0;
+  std::atomic<bool> has_returned = false;
+  bool is_silent = false;
+  std::thread ending{[&] {
+    number = this_thread_number();
+    is_silent = ledger.wait_until_silent((std::chrono::milliseconds::max)());
+    has_returned = true;
+  }};
+  while (number == 0) std::this_thread::yield();
+  while (!is_asleep(number) && !has_returned) std::this_thread::yield();
+  CHECK_FALSE(has_returned);
+  ledger.end();
+  CHECK_FALSE(ledger.wait());
+  ending.join();
+  CHECK(is_silent);
+}

@@ -114,25 +114,22 @@ TEST_CASE("a reservation ends once, may outlive the budget, and moves", "[memory
   const ps::detail::slot_demand one{.slot_count = 1, .least = 1, .slot_bytes = 100};
   std::optional<ps::memory_budget> budget = ps::memory_budget::bytes(250);
   const ps::memory_budget copy = *budget;
-  ps::detail::memory_reservation first = budget->reserve(one);
-  ps::detail::memory_reservation second = copy.reserve(one);
-  CHECK(budget->used() == 200);  // copies share one account
-  CHECK(refusal(copy, one).used() == 200);
-  second = std::move(first);
-  CHECK(copy.used() == 100);
   {
-    const ps::detail::memory_reservation last = std::move(second);
-    CHECK(copy.used() == 100);
+    ps::detail::memory_reservation first = budget->reserve(one);
+    const ps::detail::memory_reservation second = copy.reserve(one);
+    CHECK(budget->used() == 200);  // copies share one account
+    CHECK(refusal(copy, one).used() == 200);
+    const ps::detail::memory_reservation last = std::move(first);
+    CHECK(copy.used() == 200);
     CHECK(last.bytes() == 100);
   }
   CHECK(copy.used() == 0);
-  first = copy.reserve(one);
   budget.reset();
-  {
+  const auto outlives = [&] {
     const ps::memory_budget gone = ps::memory_budget::bytes(100);
-    second = gone.reserve(one);
-  }
-  CHECK(second.bytes() == 100);
+    return gone.reserve(one);
+  }();
+  CHECK(outlives.bytes() == 100);
 }
 
 TEST_CASE("threads that share a budget never take more than there is",

@@ -12,10 +12,12 @@
 
 namespace {
 
+using turns_type = std::vector<penstock::detail::part_turn>;
+
 /// Turn by turn: the part that is furthest behind its share, the first of those that are equally so.
-std::vector<std::uint32_t> slow_turns(const std::vector<std::uint32_t>& weights) {
+turns_type slow_turns(const std::vector<std::uint32_t>& weights) {
   const auto sum = std::accumulate(weights.begin(), weights.end(), std::int64_t{0});
-  std::vector<std::uint32_t> turns;
+  turns_type turns;
   std::vector<std::int64_t> had(weights.size());
   for (std::int64_t place = 1; place <= sum; ++place) {
     std::vector<std::int64_t> behind;
@@ -23,8 +25,8 @@ std::vector<std::uint32_t> slow_turns(const std::vector<std::uint32_t>& weights)
       behind.push_back(weights[i] == 0 ? -sum * sum : place * weights[i] - sum * had[i]);
     }
     const auto next = std::max_element(behind.begin(), behind.end()) - behind.begin();
-    turns.push_back(static_cast<std::uint32_t>(next));
-    ++had[static_cast<std::size_t>(next)];
+    turns.push_back({static_cast<std::uint32_t>(next),
+                     static_cast<std::uint32_t>(had[static_cast<std::size_t>(next)]++)});
   }
   return turns;
 }
@@ -34,7 +36,7 @@ std::vector<std::uint32_t> slow_turns(const std::vector<std::uint32_t>& weights)
 TEST_CASE("turns are those of the part that is furthest behind", "[order]") {
   CHECK(penstock::detail::even_turns(std::vector<std::uint32_t>{}).empty());
   CHECK(penstock::detail::even_turns(std::vector<std::uint32_t>{0, 3, 0}) ==
-        std::vector<std::uint32_t>{1, 1, 1});
+        turns_type{{1, 0}, {1, 1}, {1, 2}});
   std::mt19937 random{7};
   for (int round = 0; round < 300; ++round) {
     std::vector<std::uint32_t> weights(1 + random() % 12);

@@ -243,6 +243,9 @@ TEST_CASE("options that can't be sharded are refused by name", "[order][promise:
         "1002");
   CHECK(problem_of({.world = 8, .global_batch = 7}) ==
         "global_batch: must be a multiple of the world of 8, is 7, which leaves 7: take 8");
+  CHECK(problem_of({.world = 2, .global_batch = ~std::size_t{0}}) ==
+        "global_batch: must be a multiple of the world of 2, is 18446744073709551615, which leaves "
+        "1: take 18446744073709551614");
   CHECK(problem_of({.rank = 3, .world = 4, .global_batch = 8}) == "none");
   CHECK(problem_of({.world = 4, .global_batch = 104, .tail = ps::shard_tail::drop}) ==
         "global_batch: 104 is above the 100 samples of an epoch, and shard_tail::drop leaves none");

@@ -16,9 +16,9 @@
 #include <penstock/data/dataset.hpp>
 #include <penstock/threads/support/waitable_counter.hpp>
 
-/// A dataset that notes what it is told to fetch, and to access_plan, and what is read of it.
-/// Sample i takes 10 bytes where it is stored, or what `sizes` says. Copies share one state, and
-/// end with `gone`.
+/// A dataset that notes what it is told to fetch, and to plan for, and what is read of it. Sample i
+/// takes 10 bytes where it is stored, or what `sizes` says. Copies share one state, and end with
+/// `gone`.
 struct planned {
   using record_type = penstock::record<penstock::field<"label", std::uint64_t>>;
 
@@ -91,10 +91,10 @@ struct planned {
     all.insert(all.end(), indices.begin(), indices.end());
     if (seen->throws) throw std::runtime_error("not now");
   }
-  [[nodiscard]] std::uint64_t plan_capacity() const { return accepts_access_plans; }
+  [[nodiscard]] std::uint64_t plan_capacity() const { return plans; }
 
   std::uint64_t count;
-  std::uint64_t accepts_access_plans = 0;
+  std::uint64_t plans = 0;
   std::uint64_t keeps = (std::numeric_limits<std::uint64_t>::max)();
   std::shared_ptr<noted> seen;
   std::shared_ptr<life> alive;

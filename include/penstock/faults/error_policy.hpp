@@ -66,10 +66,11 @@ struct error_policy {
   /// at the bottom of the pipeline, below `subset` and `map`, in any order. They are taken for
   /// failed without being read, and retried: `action` applies at once, and an exception is a
   /// `quarantined_sample`. So order, state and all other samples stay as they are, also in the
-  /// middle of a chunk. They are in `loader::failures()` and in its quarantine list, and count to
-  /// no limit. Over datasets that `concat` joins it is refused: take `without`. With ragged fields
-  /// the length of such a sample is still asked for, before any is read: one that throws or is too
-  /// long ends the range, and `without` leaves the sample out.
+  /// middle of a chunk. They are in `loader::failures()` and in its quarantine list, as far as
+  /// there is room beside samples that fail, and count to no limit. Over datasets that `concat`
+  /// joins it is refused: take `without`. With ragged fields the length of such a sample is still
+  /// asked for, before any is read: one that throws or is too long ends the range, and `without`
+  /// leaves the sample out.
   std::vector<std::uint64_t> quarantined = {};
 };
 

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <ostream>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -46,7 +47,7 @@ enum class read_outcome {
   return "propagated";
 }
 
-/// One sample that could not be read, at least once.
+/// One sample that could not be read, at least once, or was known to be bad.
 struct failed_sample {
   std::uint64_t sample = 0;    ///< its index in the loader's dataset
   std::string what;            ///< of its first exception: one line, at most 119 bytes
@@ -68,12 +69,15 @@ inline constexpr std::string_view quarantine_head = "# penstock quarantine: ";
 
 /// What has failed so far, and what was done about it. A copy; see `loader::failures`.
 struct failure_report {
-  std::vector<failed_sample> samples;  ///< in order of their indices; at most 256
-  std::uint64_t failed_reads = 0;      ///< all of them, including retries and drawn substitutes
-  std::uint64_t recovered = 0;         ///< samples that a retry has read
-  std::uint64_t substituted = 0;       ///< places that another sample has taken
-  std::uint64_t skipped = 0;           ///< places that were left out of batches
+  /// In order of their indices; at most 256. A sample that has failed takes the place of one that
+  /// was known to be bad, the last one.
+  std::vector<failed_sample> samples;
+  std::uint64_t failed_reads = 0;  ///< all of them, including retries and drawn substitutes
+  std::uint64_t recovered = 0;     ///< samples that a retry has read
+  std::uint64_t substituted = 0;   ///< places that another sample has taken
+  std::uint64_t skipped = 0;       ///< places that were left out of batches
   std::uint64_t dropped = 0;  ///< failed reads of samples beyond the 256, in no entry of `samples`
+  bool misses_known = false;  ///< samples that were known to be bad are in no entry either
 
   /// How many samples the datasets at the bottom of the pipeline have, by `sample_origin::part`;
   /// empty where nothing is written down.
@@ -108,6 +112,9 @@ struct failure_report {
       out << "# incomplete: " << std::to_string(dropped)
           << " failed reads of other samples were not kept\n";
     }
+    if (misses_known) {
+      out << "# incomplete: samples of faults.on_error.quarantined were not kept: keep that list\n";
+    }
   }
 };
 
@@ -128,16 +135,15 @@ class failure_ledger {
                     const sample_origin& origin) noexcept {
     const std::lock_guard lock{mutex_};
     ++failed_reads_;
-    entry* const found = enter(sample, origin);
-    if (found == nullptr) return;
+    entry* found = enter(sample, origin);
+    if (found == nullptr) found = displace_known(sample, origin);
+    if (found == nullptr) {
+      ++dropped_;
+      return;
+    }
     if (found->what[0] == '\0') keep_text(error, found->what);
     ++found->failures;
     found->last = read_outcome::retrying;
-  }
-
-  /// A read of `sample` has thrown `error`; the dataset adapts no other one.
-  void note_failure(std::uint64_t sample, const std::exception_ptr& error) noexcept {
-    note_failure(sample, error, {sample, 0});
   }
 
   /// `sample`, which comes from `origin`, was known to be bad and not read; `outcome` was done
@@ -146,7 +152,9 @@ class failure_ledger {
                       read_outcome outcome) noexcept {
     {
       const std::lock_guard lock{mutex_};
-      if (entry* const found = enter(sample, origin); found != nullptr && found->what[0] == '\0') {
+      entry* const found = enter(sample, origin);
+      misses_known_ = misses_known_ || found == nullptr;
+      if (found != nullptr && found->what[0] == '\0') {
         copy_line("known to be bad, not read", found->what);
       }
     }
@@ -186,32 +194,41 @@ class failure_ledger {
     all.substituted = substituted_;
     all.skipped = skipped_;
     all.dropped = dropped_;
+    all.misses_known = misses_known_;
     return all;
   }
 
  private:
   using text = std::array<char, 120>;
   struct entry {
-    std::uint64_t sample;
-    sample_origin origin;
-    std::uint64_t failures;
-    std::uint64_t given_up;
-    read_outcome last;
-    text what;
+    std::uint64_t sample = 0;
+    sample_origin origin = {};
+    std::uint64_t failures = 0;  // 0: known to be bad
+    std::uint64_t given_up = 0;
+    read_outcome last = read_outcome::retrying;
+    text what = {};
   };
 
   /// The entry of `sample`, a new one without a text if there is none yet; null where all are
   /// taken.
   entry* enter(std::uint64_t sample, const sample_origin& origin) noexcept {
     if (entry* const found = find(sample)) return found;
-    if (size_ == capacity) {
-      ++dropped_;
-      return nullptr;
-    }
+    if (size_ == capacity) return nullptr;
     entry* const added = &entries_[size_++];
-    added->sample = sample;
-    added->origin = origin;
+    *added = {.sample = sample, .origin = origin};
     return added;
+  }
+  /// The same where all are taken, in place of the last sample that was known to be bad; null where
+  /// there is none.
+  entry* displace_known(std::uint64_t sample, const sample_origin& origin) noexcept {
+    entry* last = nullptr;
+    for (entry& one : std::span{entries_.get(), size_}) {
+      if (one.failures == 0 && (last == nullptr || one.sample > last->sample)) last = &one;
+    }
+    if (last == nullptr) return nullptr;
+    *last = {.sample = sample, .origin = origin};
+    misses_known_ = true;
+    return last;
   }
   entry* find(std::uint64_t sample) noexcept {
     for (std::size_t i = 0; i < size_; ++i) {
@@ -249,6 +266,7 @@ class failure_ledger {
   std::uint64_t substituted_ = 0;
   std::uint64_t skipped_ = 0;
   std::uint64_t dropped_ = 0;
+  bool misses_known_ = false;
 };
 
 }  // namespace detail

@@ -95,7 +95,7 @@ template <dataset Dataset, class Data, sampler Sampler, device Device>
 [[nodiscard]] std::shared_ptr<loader_flow<typename Dataset::record_type, Device>> make_flow(
     Data&& data, const Sampler& order, const Device& device, const loader_options& asked) {
   const loader_options options = loader_core<Device>::checked(asked);
-  require_batches_of(order, asked);
+  require_options_of(order, asked);
   auto source =
       std::make_unique<source_of<Dataset, Sampler>>(std::forward<Data>(data), order, options);
   auto ring = make_slots(device, source->layout(), options);

@@ -72,7 +72,8 @@ struct loader_ahead_options {
   /// How far ahead of the workers the dataset gets prefetch hints, in stored bytes; 0: none. At
   /// most its `prefetch_capacity`; a cache may plan farther ahead than it fetches. Changes no batch
   /// and takes no slots. A thread of the loader calls the dataset; the destructor joins it, waiting
-  /// at most `faults.timeout` if that is set.
+  /// at most `faults.timeout` if that is set. Refused with a sampler that counts draws, as
+  /// `prioritized` does: a hint of a step would be its draw.
   std::uint64_t bytes = 0;
 };
 

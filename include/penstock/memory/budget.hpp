@@ -64,21 +64,7 @@ class memory_reservation {
  public:
   /// Nothing, of no budget.
   memory_reservation() = default;
-  memory_reservation(memory_reservation&& other) noexcept
-      : account_(std::move(other.account_)),
-        asked_(other.asked_),
-        slots_(other.slots_),
-        bytes_(other.bytes_) {}
-  memory_reservation& operator=(memory_reservation&& other) noexcept {
-    if (this != &other) {
-      end();
-      account_ = std::move(other.account_);
-      asked_ = other.asked_;
-      slots_ = other.slots_;
-      bytes_ = other.bytes_;
-    }
-    return *this;
-  }
+  memory_reservation(memory_reservation&&) noexcept = default;
   ~memory_reservation() { end(); }
 
   /// How many slots were asked for.

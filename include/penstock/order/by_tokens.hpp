@@ -331,7 +331,7 @@ concept length_list = requires(const Container& list) {
 ///     ps::by_tokens order{lengths, {.seed = 1, .most = 16'384, .batches_per_step = 8}};
 ///     ps::sharded share{order, {.rank = 3, .world = 8}};
 ///     ps::loader loader{texts, share, {.batch_size = order.batch_size(),
-///                                      .values_per_batch = order.most()}};
+///                                      .memory = {.values_per_batch = order.most()}}};
 ///
 /// The number of batches does not depend on epoch, rank or seed. Any batch can be computed from its
 /// number in constant time, so a loop can resume anywhere. All batches hold nearly the same number
@@ -393,7 +393,7 @@ class by_tokens {
 
   /// The samples of the largest batch: the loader's `batch_size`.
   [[nodiscard]] std::size_t batch_size() const noexcept { return plan_->batch_size; }
-  /// The budget: the loader's `values_per_batch`.
+  /// The budget: the loader's `memory.values_per_batch`.
   [[nodiscard]] std::size_t most() const noexcept {
     return static_cast<std::size_t>(options_.most);
   }

@@ -223,17 +223,11 @@ class mixture_plan {
  private:
   /// The turns of one round.
   struct round {
-    struct turn {
-      std::uint32_t part;
-      std::uint32_t before;  // turns of this part in the round
-    };
     std::vector<std::uint32_t> weights;
-    std::vector<turn> turns;
+    std::vector<part_turn> turns;
 
-    explicit round(std::vector<std::uint32_t> by) : weights(std::move(by)) {
-      std::vector<std::uint32_t> had(weights.size());
-      for (const std::uint32_t part : even_turns(weights)) turns.push_back({part, had[part]++});
-    }
+    explicit round(std::vector<std::uint32_t> by)
+        : weights(std::move(by)), turns(even_turns(weights)) {}
 
     /// Adds the turns of each part among the first `places` places.
     void add_turns(std::uint64_t places, std::span<std::uint64_t> counts) const noexcept {
@@ -294,18 +288,6 @@ class mixture_plan {
                                 sizes_.size(), " parts"});
     }
     static_cast<void>(reduced(weights));
-  }
-
-  /// Without a common divisor. Throws `option_error`.
-  static std::vector<std::uint32_t> reduced(std::vector<std::uint32_t> weights) {
-    std::uint32_t divisor = 0;
-    for (const std::uint32_t weight : weights) divisor = std::gcd(divisor, weight);
-    if (divisor == 0) refuse_option("weights", {"all of them are 0: at least one must not be"});
-    std::uint64_t sum = 0;
-    for (std::uint32_t& weight : weights) sum += weight /= divisor;
-    if (sum <= most_turns) return weights;
-    refuse_option("weights", {"their sum is ", sum, " without common divisors, above ", most_turns,
-                              ": take coarser ones, as `tempered` makes them"});
   }
 
   const round& add_segment(std::uint64_t begin, const std::vector<std::uint32_t>& weights,

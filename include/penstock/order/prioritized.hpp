@@ -367,7 +367,8 @@ class prioritized_order {
 ///
 /// What is set in step s counts from step s + lag on, no sooner and no later, so that no batch
 /// depends on how far a loader reads ahead. Where a step that it concerns has been drawn, because
-/// the lag is too short, `set` throws. A sample that is not set keeps its weight; the last of equal
+/// the lag is too short, `set` throws. A loader with `ahead.bytes` is refused: hints draw steps far
+/// ahead. A sample that is not set keeps its weight; the last of equal
 /// indices counts. With `sharded` every rank sets the weights of all ranks, in the same order.
 ///
 /// Weights are 0 to 65536, in units of 2^-(46 - bits of n): 2^-26 for a million. 0 is not drawn; if
@@ -381,6 +382,9 @@ class prioritized_order {
 /// compile.
 class prioritized {
  public:
+  /// A draw is a step that `set` can't change any more.
+  static constexpr bool counts_draws = true;
+
   /// Begins with `weights`, one for each sample. Throws `option_error`.
   prioritized(std::span<const float> weights, const prioritized_options& options)
       : log_(std::make_shared<detail::priority_log>(weights, options)) {}

@@ -48,7 +48,9 @@ concept epoch_order =
 /// An exception from `order` is rethrown at the turn of the first batch that needs the order. A
 /// slow `order` is covered by `loader_options::faults.stall_warning` and `timeout`. A sampler whose
 /// `order` refers to another owner's memory has `static constexpr bool borrows = true`; then a
-/// loader's destructor waits for it.
+/// loader's destructor waits for it. One that needs to know how far its orders are drawn, as
+/// `prioritized` does, has `static constexpr bool counts_draws = true`; then a loader refuses
+/// `ahead.bytes`, whose hints would be draws.
 ///
 /// States compare some indices of two orders; of a sampler with `std::uint64_t fingerprint()
 /// const`, a hash of all that its orders depend on, they compare that.

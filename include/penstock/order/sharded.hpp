@@ -144,11 +144,13 @@ class sharded {
     if (global_batch == 0) throw option_error("global_batch", "must be at least 1, is 0");
     if (const std::size_t rest = global_batch % ranks; rest != 0) {
       const std::size_t below = global_batch - rest;
+      const std::size_t above = below + ranks;  // 0 where there is none
       throw option_error(
           "global_batch",
           "must be a multiple of the world of " + std::to_string(world) + ", is " +
               std::to_string(global_batch) + ", which leaves " + std::to_string(rest) + ": take " +
-              (below == 0 ? "" : std::to_string(below) + " or ") + std::to_string(below + ranks));
+              (below == 0 ? "" : std::to_string(below)) + (below == 0 || above == 0 ? "" : " or ") +
+              (above == 0 ? "" : std::to_string(above)));
     }
     if constexpr (detail::sampler_of_steps<Sampler>) {
       const std::size_t step = all_.step_size();

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <numeric>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -31,10 +30,11 @@ class weighted_turns {
   /// been read once; otherwise the first exhausted part ends the mixture. Throws `option_error`.
   weighted_turns(const std::vector<std::uint32_t>& weights, const std::vector<std::uint64_t>& sizes,
                  bool repeats)
-      : sizes_(sizes), weights_(weights), repeats_(repeats) {
-    if (weights_.empty()) weights_.assign(sizes_.size(), 1);
+      : sizes_(sizes), repeats_(repeats) {
+    weights_ = weights.empty() ? std::vector<std::uint32_t>(sizes_.size(), 1) : weights;
     require_valid();
-    take_turns();
+    weights_ = reduced(std::move(weights_));
+    turns_ = even_turns(weights_);
     begins_.assign(1, 0);
     for (const std::uint64_t size : sizes_) begins_.push_back(begins_.back() + size);
     size_ = places();
@@ -44,7 +44,7 @@ class weighted_turns {
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
   /// The index of sample `i` in the concatenation of the parts.
   [[nodiscard]] std::uint64_t operator[](std::uint64_t i) const noexcept {
-    const turn& at = turns_[static_cast<std::size_t>(i % turns_.size())];
+    const part_turn& at = turns_[static_cast<std::size_t>(i % turns_.size())];
     const std::uint64_t nth = i / turns_.size() * weights_[at.part] + at.before;
     return begins_[at.part] + (nth < sizes_[at.part] ? nth : nth % sizes_[at.part]);
   }
@@ -59,44 +59,25 @@ class weighted_turns {
   void check(std::uint64_t) const noexcept {}
 
  private:
-  struct turn {
-    std::uint32_t part;
-    std::uint32_t before;  // turns of that part before this one
-  };
-
-  void require_valid() {
+  void require_valid() const {
     if (weights_.size() != sizes_.size()) {
       throw option_error("weights", "there are " + std::to_string(weights_.size()) + " for " +
                                         std::to_string(sizes_.size()) +
                                         " datasets: give one for each, or none for equal ones");
     }
-    std::uint32_t divisor = 0;
     for (std::size_t part = 0; part < weights_.size(); ++part) {
       if (weights_[part] == 0) {
         throw option_error(
             "weights", "that of dataset " + std::to_string(part) + " is 0: leave the dataset out");
       }
-      divisor = std::gcd(divisor, weights_[part]);
     }
-    std::uint64_t sum = 0;
-    for (std::uint32_t& weight : weights_) sum += weight /= divisor;
-    if (sum > most_turns) {
-      throw option_error("weights", "their sum is " + std::to_string(sum) +
-                                        " without common divisors, above " +
-                                        std::to_string(most_turns) + ": take coarser ones");
-    }
-  }
-
-  void take_turns() {
-    std::vector<std::uint32_t> had(weights_.size());
-    for (const std::uint32_t part : even_turns(weights_)) turns_.push_back({part, had[part]++});
   }
 
   /// The position of the `nth` sample of a part, counted from 0.
   [[nodiscard]] std::uint64_t place_of(std::size_t part, std::uint64_t nth) const {
     const std::uint64_t rounds = nth / weights_[part];
     const auto in_round = static_cast<std::uint32_t>(nth % weights_[part]);
-    const auto at = std::find_if(turns_.begin(), turns_.end(), [&](const turn& one) {
+    const auto at = std::find_if(turns_.begin(), turns_.end(), [&](const part_turn& one) {
       return one.part == part && one.before == in_round;
     });
     const auto place = static_cast<std::uint64_t>(at - turns_.begin());
@@ -123,7 +104,7 @@ class weighted_turns {
   std::vector<std::uint64_t> sizes_;
   std::vector<std::uint32_t> weights_;  // without a common divisor
   bool repeats_;
-  std::vector<turn> turns_;
+  std::vector<part_turn> turns_;
   std::vector<std::uint64_t> begins_;  // of the parts; then the end of the last
   std::uint64_t size_ = 0;
 };

@@ -12,10 +12,10 @@
 #include <penstock/core/error.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/data/adaptors/adaptor.hpp>
-#include <penstock/data/adaptors/detail/over_dataset.hpp>
 #include <penstock/data/chunk_context.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/reader.hpp>
+#include <penstock/data/support/over_dataset.hpp>
 #include <penstock/order/random.hpp>
 
 namespace penstock {

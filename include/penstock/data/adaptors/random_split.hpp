@@ -358,14 +358,14 @@ template <class Data, std::size_t Parts, class Labels>
   return detail::split<Parts>(std::forward<Data>(data), fractions, seed, by);
 }
 
-/// As above, for a chunk-time number of fractions; returns a vector.
+/// As above, for a run-time number of fractions; returns a vector.
 template <class Data>
 [[nodiscard]] auto random_split(Data&& data, std::span<const double> fractions,
                                 std::uint64_t seed) {
   return detail::split<0>(std::forward<Data>(data), fractions, seed);
 }
 
-/// As above, for a chunk-time number of fractions, stratified by labels.
+/// As above, for a run-time number of fractions, stratified by labels.
 template <class Data, class Labels>
 [[nodiscard]] auto random_split(Data&& data, std::span<const double> fractions, std::uint64_t seed,
                                 const detail::stratification<Labels>& by) {

@@ -11,11 +11,11 @@
 #include <penstock/core/name.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/data/adaptors/adaptor.hpp>
-#include <penstock/data/adaptors/detail/over_dataset.hpp>
 #include <penstock/data/chunk_context.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/reader.hpp>
 #include <penstock/data/support/joined_record.hpp>
+#include <penstock/data/support/over_dataset.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -13,10 +13,10 @@
 #include <penstock/core/layout.hpp>
 #include <penstock/core/place_sample.hpp>
 #include <penstock/core/record.hpp>
-#include <penstock/data/adaptors/detail/over_dataset.hpp>
 #include <penstock/data/chunk_context.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/reader.hpp>
+#include <penstock/data/support/over_dataset.hpp>
 #include <penstock/order/random.hpp>
 
 namespace penstock {

@@ -9,12 +9,20 @@
 #include <utility>
 
 #include <penstock/core/version.hpp>
-#include <penstock/load/detail/tuning/trial_result.hpp>
 #include <penstock/load/tuning_history.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
+
+/// How a trial ended, with the ticks of a batch.
+struct trial_result {
+  tuning_setting from;
+  tuning_setting to;
+  tuning_reason why = tuning_reason::went_back;
+  double ticks_from = 0;
+  double ticks_to = 0;
+};
 
 /// The mean of numbers that come one by one, and how sure it is.
 class running_mean {

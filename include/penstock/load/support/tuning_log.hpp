@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <penstock/load/detail/tuning/trial_result.hpp>
+#include <penstock/load/support/hill_climber.hpp>
 #include <penstock/load/support/loader_observer.hpp>
 #include <penstock/load/tuning_history.hpp>
 #include <penstock/threads/support/shared_value.hpp>

@@ -22,8 +22,7 @@ enum class memory_kind {
   device,    ///< device memory
   pinned,    ///< host memory for asynchronous copies
   pageable,  ///< ordinary host memory: copies from it are slower, and on a GPU may be synchronous
-  /// Pinned where it is to be had, else pageable: `slab::kind()` says which.
-  pinned_or_pageable,
+  pinned_or_pageable,  ///< pinned where it is to be had, else pageable
 };
 
 /// A device that takes pinned memory in pieces, and wants to know what one copy takes.
@@ -134,10 +133,8 @@ class slab {
   [[nodiscard]] slot_addresses<Device>& addresses() noexcept { return addresses_; }
   /// How many bytes it has.
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
-  /// What the memory is; never `pinned_or_pageable`.
-  [[nodiscard]] memory_kind kind() const noexcept { return kind_; }
   /// Whether the memory really is page-locked. A GPU's pinned memory is. The CPU device goes on
-  /// where the system refuses to lock: then the kind is `pinned` and this is false.
+  /// where the system refuses to lock: this is false then.
   [[nodiscard]] bool pinned() const noexcept { return pinned_; }
   /// See `pinned_block`.
   [[nodiscard]] bool registration_refused() const noexcept { return registration_refused_; }

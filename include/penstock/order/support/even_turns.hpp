@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include <penstock/core/error.hpp>
 #include <penstock/core/version.hpp>
 
 namespace penstock {
@@ -18,16 +19,37 @@ namespace detail {
 /// The maximum number of turns of a round.
 inline constexpr std::uint64_t most_turns = 65'536;
 
-/// A round in which part p has weights[p] turns: the part of each turn. Each part is spread as
+/// The weights of parts without a common divisor. Throws `option_error` where all are 0, and where
+/// their sum is above `most_turns` then.
+[[nodiscard]] inline std::vector<std::uint32_t> reduced(std::vector<std::uint32_t> weights) {
+  std::uint32_t divisor = 0;
+  for (const std::uint32_t weight : weights) divisor = std::gcd(divisor, weight);
+  if (divisor == 0) refuse_option("weights", {"all of them are 0: at least one must not be"});
+  std::uint64_t sum = 0;
+  for (std::uint32_t& weight : weights) sum += weight /= divisor;
+  if (sum <= most_turns) return weights;
+  refuse_option("weights", {"their sum is ", sum, " without common divisors, above ", most_turns,
+                            ": take coarser ones, as `tempered` makes them"});
+}
+
+/// A part's turn in a round.
+struct part_turn {
+  std::uint32_t part;
+  std::uint32_t before;  ///< turns of this part in the round before this one
+
+  friend bool operator==(const part_turn&, const part_turn&) = default;
+};
+
+/// The turns of a round in which part p has weights[p] of them. Each part is spread as
 /// evenly as its weight allows: the part with the largest deficit takes the next turn; a tie goes
 /// to the first. The sum of the weights is at most `most_turns`.
-[[nodiscard]] inline std::vector<std::uint32_t> even_turns(std::span<const std::uint32_t> weights) {
+[[nodiscard]] inline std::vector<part_turn> even_turns(std::span<const std::uint32_t> weights) {
   // Parts of equal weights take their turns in order, again and again: only the next one counts.
   struct equals {
     std::uint32_t weight;
     std::vector<std::uint32_t> parts;
     std::size_t at;     // of the part that is next
-    std::uint64_t had;  // its turns so far
+    std::uint32_t had;  // its turns so far
     [[nodiscard]] std::uint32_t part() const noexcept { return parts[at]; }
   };
   std::vector<equals> all;
@@ -38,7 +60,7 @@ inline constexpr std::uint64_t most_turns = 65'536;
     same->parts.push_back(static_cast<std::uint32_t>(part));
   }
   const auto sum = std::accumulate(weights.begin(), weights.end(), std::uint64_t{0});
-  std::vector<std::uint32_t> turns;
+  std::vector<part_turn> turns;
   turns.reserve(static_cast<std::size_t>(sum));
   for (std::uint64_t place = 1; place <= sum; ++place) {
     equals* next = nullptr;
@@ -49,7 +71,7 @@ inline constexpr std::uint64_t most_turns = 65'536;
       if (behind > most || (behind == most && one.part() < next->part())) next = &one;
       most = (std::max)(most, behind);
     }
-    turns.push_back(next->part());
+    turns.push_back({next->part(), next->had});
     if (++next->at == next->parts.size()) {
       next->at = 0;
       ++next->had;

@@ -16,6 +16,7 @@
 #include <penstock/data/chunk_context.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/reader.hpp>
+#include <penstock/data/support/over_dataset.hpp>
 #include <penstock/order/support/word_hash.hpp>
 
 namespace penstock {
@@ -79,26 +80,23 @@ struct index_list {
 
 /// A part of a dataset, see `subset`.
 template <dataset Base, class Selection>
-class subset_dataset {
+class subset_dataset : public over_dataset<Base> {
  public:
   using record_type = typename Base::record_type;
   static constexpr bool borrows = detail::borrows<Base>;
 
   /// Throws `index_error` if the selection exceeds the dataset.
   subset_dataset(Base base, Selection selection)
-      : base_(std::move(base)), selection_(std::move(selection)) {
+      : over_dataset<Base>(std::move(base)), selection_(std::move(selection)) {
     selection_.check(base_.size());
   }
 
   [[nodiscard]] std::uint64_t size() const noexcept { return selection_.size(); }
-  [[nodiscard]] record_extents<record_type> extents() const { return extents_of(base_); }
   [[nodiscard]] sample_lengths<record_type> lengths(std::uint64_t index) const
     requires tells_lengths<Base>
   {
     return lengths_of(base_, translate(index));
   }
-  [[nodiscard]] std::size_t scratch_bytes() const { return scratch_bytes_of(base_); }
-  [[nodiscard]] std::uint32_t stages() const { return stages_of(base_); }
   [[nodiscard]] std::uint64_t fingerprint() const {
     word_hash hash{fingerprint_of(base_)};
     selection_.add_to(hash);
@@ -143,7 +141,6 @@ class subset_dataset {
   [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const {
     return index < size() ? storage_size_of(base_, selection_[index]) : 0;
   }
-  [[nodiscard]] std::uint64_t prefetch_capacity() const { return prefetch_capacity_of(base_); }
   void access_plan(std::span<const std::uint64_t> indices) const
     requires accepts_access_plans<Base>
   {
@@ -152,13 +149,10 @@ class subset_dataset {
       if (!below.empty()) base_.access_plan(below);
     });
   }
-  [[nodiscard]] std::uint64_t plan_capacity() const { return plan_capacity_of(base_); }
 
   [[nodiscard]] sample_origin origin(std::uint64_t index) const noexcept {
     return index < size() ? origin_of(base_, selection_[index]) : sample_origin{index, 0};
   }
-  [[nodiscard]] std::vector<std::uint64_t> base_sizes() const { return base_sizes_of(base_); }
-  [[nodiscard]] std::vector<std::string> warnings() const { return warnings_of(base_); }
 
  private:
   // Translates the indices that are in range and calls `below(some)` with a few at a time.
@@ -181,7 +175,7 @@ class subset_dataset {
     return selection_[index];
   }
 
-  Base base_;
+  using over_dataset<Base>::base_;
   Selection selection_;
 };
 

@@ -24,6 +24,7 @@
 #include <penstock/load/support/loader_observer.hpp>
 #include <penstock/order/sampler.hpp>
 #include <penstock/threads/float_mode.hpp>
+#include <penstock/threads/support/deadline.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -117,7 +118,7 @@ class plan_ledger {
   /// After `end`: waits for the lookahead thread, at most `most`. Returns whether it has ended.
   [[nodiscard]] bool wait_until_silent(std::chrono::milliseconds most) {
     std::unique_lock lock{mutex_};
-    return changed_.wait_for(lock, most, [this] { return !is_announcing_; });
+    return changed_.wait_until(lock, deadline_in(most), [this] { return !is_announcing_; });
   }
 
  private:

@@ -137,11 +137,11 @@ class alignas(cache_line) guarded_reader {
 
   /// Shows that the order of `epoch` is being made, of which batch `batch` is the first one that
   /// needs it, for as long as the result lives.
-  [[nodiscard]] stage_scope shows_order(std::uint64_t epoch, std::uint64_t batch) const noexcept {
+  [[nodiscard]] read_scope shows_order(std::uint64_t epoch, std::uint64_t batch) const noexcept {
     return {progress_, "order", epoch, batch};
   }
   /// Shows that the lengths of the samples of this batch are asked for, as long.
-  [[nodiscard]] stage_scope shows_lengths(std::uint64_t epoch, std::uint64_t batch) const noexcept {
+  [[nodiscard]] read_scope shows_lengths(std::uint64_t epoch, std::uint64_t batch) const noexcept {
     return {progress_, "lengths", epoch, batch};
   }
 

@@ -105,34 +105,24 @@ class alignas(cache_line) read_progress {
   bool is_given_up_ = false;
 };
 
-/// A read that is shown in `progress` for as long as this object lives; null: nothing is shown.
+/// A read, or a stage before the reads of a batch, that is shown in `progress` for as long as this
+/// object lives; null: nothing is shown.
 class read_scope {
  public:
+  /// See `read_progress::begin`.
   read_scope(read_progress* progress, std::uint64_t position,
              std::span<const std::uint64_t> samples, const std::atomic<std::size_t>& place) noexcept
       : progress_(progress) {
     if (progress_ != nullptr) progress_->begin(position, samples, place);
   }
-  read_scope(read_scope&&) = delete;
-  ~read_scope() {
-    if (progress_ != nullptr) progress_->end();
-  }
-
- private:
-  read_progress* progress_;
-};
-
-/// A stage before the reads of a batch, shown in `progress` for as long as this object lives; null:
-/// nothing is shown.
-class stage_scope {
- public:
-  stage_scope(read_progress* progress, std::string_view stage, std::uint64_t epoch,
-              std::uint64_t batch) noexcept
+  /// See `read_progress::begin_stage`.
+  read_scope(read_progress* progress, std::string_view stage, std::uint64_t epoch,
+             std::uint64_t batch) noexcept
       : progress_(progress) {
     if (progress_ != nullptr) progress_->begin_stage(stage, epoch, batch);
   }
-  stage_scope(stage_scope&&) = delete;
-  ~stage_scope() {
+  read_scope(read_scope&&) = delete;
+  ~read_scope() {
     if (progress_ != nullptr) progress_->end();
   }
 

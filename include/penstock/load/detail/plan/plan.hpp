@@ -9,20 +9,30 @@
 #include <limits>
 #include <span>
 #include <string>
+#include <type_traits>
 
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/memory/support/slab.hpp>
 #include <penstock/order/sampler.hpp>
+#include <penstock/order/support/fingerprint.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Throws `option_error` where a sampler is made for another batch size.
+/// Throws `option_error` where a sampler is made for another batch size, or for no hints.
 template <sampler Sampler>
-void require_batches_of(const Sampler& order, const loader_options& options) {
+void require_options_of(const Sampler& order, const loader_options& options) {
+  using global = std::remove_cvref_t<decltype(global_sampler(order))>;
+  if constexpr (requires { requires global::counts_draws; }) {
+    if (options.ahead.bytes != 0) {
+      refuse_option("ahead.bytes",
+                    {"must be 0, is ", options.ahead.bytes,
+                     ": hints would draw steps of the sampler whose weights are still to be set"});
+    }
+  }
   if constexpr (sampler_of_batches<Sampler>) {
     if (order.batch_size() == options.batch_size) return;
     refuse_option("batch_size", {"must be the sampler's ", order.batch_size(),
@@ -183,9 +193,7 @@ class chunk_length {
         least_(min_chunk(options, sample_bytes)),
         most_(chunk_size_of(options, sample_bytes)) {}
 
-  /// The fewest samples of a chunk.
-  [[nodiscard]] std::size_t least() const noexcept { return least_; }
-  /// The most.
+  /// The most samples of a chunk.
   [[nodiscard]] std::size_t most() const noexcept { return most_; }
 
   /// The most chunks that a batch is cut into.

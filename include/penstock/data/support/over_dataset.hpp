@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <penstock/core/error.hpp>
+#include <penstock/core/record.hpp>
+#include <penstock/data/dataset.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// Base of adaptors whose samples come from those of the dataset below, held as it is or by a
+/// pointer. It forwards all members to that dataset; a derived adaptor reads, and hides the members
+/// that it changes.
+template <class Base, class Held = Base>
+class over_dataset {
+ public:
+  using record_type = typename Base::record_type;
+
+  [[nodiscard]] std::uint64_t size() const { return base().size(); }
+  [[nodiscard]] record_extents<record_type> extents() const { return extents_of(base()); }
+  [[nodiscard]] sample_lengths<record_type> lengths(std::uint64_t index) const
+    requires tells_lengths<Base>
+  {
+    return lengths_of(base(), index);
+  }
+  [[nodiscard]] std::size_t scratch_bytes() const { return scratch_bytes_of(base()); }
+  [[nodiscard]] std::uint32_t stages() const { return stages_of(base()); }
+  [[nodiscard]] std::uint64_t fingerprint() const { return fingerprint_of(base()); }
+  void prefetch(std::uint64_t index) const noexcept
+    requires prefetches<Base>
+  {
+    base().prefetch(index);
+  }
+  void prefetch_hint(std::span<const std::uint64_t> indices) const
+    requires accepts_hints<Base>
+  {
+    base().prefetch_hint(indices);
+  }
+  [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const {
+    return storage_size_of(base(), index);
+  }
+  [[nodiscard]] std::uint64_t prefetch_capacity() const { return prefetch_capacity_of(base()); }
+  void access_plan(std::span<const std::uint64_t> indices) const
+    requires accepts_access_plans<Base>
+  {
+    base().access_plan(indices);
+  }
+  [[nodiscard]] std::uint64_t plan_capacity() const { return plan_capacity_of(base()); }
+  [[nodiscard]] sample_origin origin(std::uint64_t index) const noexcept {
+    return origin_of(base(), index);
+  }
+  [[nodiscard]] std::vector<std::uint64_t> base_sizes() const { return base_sizes_of(base()); }
+  [[nodiscard]] std::vector<std::string> warnings() const { return warnings_of(base()); }
+
+ protected:
+  explicit over_dataset(Held base) : base_(std::move(base)) {}
+
+  [[nodiscard]] const Base& base() const noexcept {
+    if constexpr (std::is_pointer_v<Held>) {
+      return *base_;
+    } else {
+      return base_;
+    }
+  }
+
+  Held base_;  ///< what is below
+};
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock
