@@ -21,7 +21,7 @@ namespace {
 bool is_right(const ps::detail::block_id& id, std::span<const std::byte> file) {
   const std::size_t begin = (std::min)(file.size(), ps::detail::start_bytes(id));
   const auto start = file.first(begin);
-  return ps::detail::start_problem(id, start).empty() && file.size() == begin + id.length() &&
+  return ps::detail::is_start_of(id, start) && file.size() == begin + id.length() &&
          ps::detail::are_whole(id, start, 0, file.subspan(begin));
 }
 

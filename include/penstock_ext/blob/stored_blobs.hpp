@@ -24,7 +24,7 @@
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/store/byte_store.hpp>
 #include <penstock_ext/store/support/delete_unless_forked.hpp>
-#include <penstock_ext/store/support/store_ref.hpp>
+#include <penstock_ext/store/support/kept_store.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -227,7 +227,7 @@ class stored_blobs {
   {
     state_->foreseen.access_plan(indices);
   }
-  /// How many bytes of blobs it is of use to access_plan: as the store says, and no more than 2^19
+  /// How many bytes of blobs it is of use to announce: as the store says, and no more than 2^19
   /// blobs of the mean length.
   [[nodiscard]] std::uint64_t plan_capacity() const
     requires planned_store<Store>

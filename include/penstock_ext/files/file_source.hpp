@@ -32,26 +32,63 @@ concept byte_source = requires(S& source, const S& constant, std::span<std::byte
   { constant.path() } -> std::convertible_to<const std::string&>;
 };
 
+namespace detail {
+
+/// A file descriptor, closed by the destructor. Movable.
+class descriptor {
+ public:
+  /// Owns `number`; below 0: none, or a place such as AT_FDCWD, which is not closed.
+  explicit descriptor(int number) noexcept : number_(number) {}
+  descriptor(descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+  descriptor& operator=(descriptor&& other) noexcept {
+    std::swap(number_, other.number_);
+    return *this;
+  }
+  ~descriptor() {
+    if (number_ >= 0) ::close(number_);
+  }
+
+  /// The system's number of it.
+  [[nodiscard]] int get() const noexcept { return number_; }
+  /// Gives it away; this object has none then.
+  [[nodiscard]] int release() noexcept { return std::exchange(number_, -1); }
+
+ private:
+  int number_;
+};
+
+/// The system's words for `errno`.
+[[nodiscard]] inline std::string system_reason() { return std::system_category().message(errno); }
+
+/// Opens `name`, which is looked up from the directory `base`, with `flags`, for reading where they
+/// say nothing else; what it makes has `mode`. A descriptor below 0 and `errno` where that fails.
+[[nodiscard]] inline descriptor open_at(int base, const char* name, int flags,
+                                        ::mode_t mode = 0) noexcept {
+  while (true) {
+    const int number = ::openat(base, name, flags | O_CLOEXEC, mode);
+    if (number >= 0 || errno != EINTR) return descriptor{number};
+  }
+}
+
+}  // namespace detail
+
 /// A file as it is. Opened by the constructor, closed by the destructor.
 class file_source {
  public:
   /// Throws `file_unreadable`.
   explicit file_source(std::string path)
-      : path_(std::move(path)), descriptor_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
-    if (descriptor_ < 0) fail();
+      : path_(std::move(path)), file_(detail::open_at(AT_FDCWD, path_.c_str(), O_RDONLY)) {
+    if (file_.get() < 0) fail();
   }
   file_source(const file_source&) = delete;
   file_source& operator=(const file_source&) = delete;
-  ~file_source() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
 
   /// Fills `out`, less only at the end of the file. Throws `file_unreadable`.
   std::size_t read(std::span<std::byte> out) {
     std::size_t filled = 0;
     while (filled < out.size()) {
       // One call moves at most 2 GiB on Linux, and may move less.
-      const ssize_t count = ::read(descriptor_, out.data() + filled, out.size() - filled);
+      const ssize_t count = ::read(file_.get(), out.data() + filled, out.size() - filled);
       if (count < 0 && errno == EINTR) continue;
       if (count < 0) fail();
       if (count == 0) break;
@@ -64,7 +101,7 @@ class file_source {
   /// How many bytes are left to read; 0 for what is no regular file.
   [[nodiscard]] std::uint64_t available() const noexcept {
     struct ::stat status {};
-    if (::fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) return 0;
+    if (::fstat(file_.get(), &status) != 0 || !S_ISREG(status.st_mode)) return 0;
     const auto bytes = static_cast<std::uint64_t>(std::max<off_t>(status.st_size, 0));
     return bytes - (std::min)(bytes, offset_);
   }
@@ -73,21 +110,19 @@ class file_source {
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
 
  private:
-  [[noreturn]] void fail() {
-    const std::string reason = std::system_category().message(errno);
-    // The destructor of an object whose constructor throws does not run.
-    if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
-    throw file_unreadable(path_, offset_, "a readable file", reason);
+  [[noreturn]] void fail() const {
+    throw file_unreadable(path_, offset_, "a readable file", detail::system_reason());
   }
 
   std::string path_;
-  int descriptor_;
+  detail::descriptor file_;
   std::uint64_t offset_ = 0;
 };
 
 static_assert(byte_source<file_source>);
 
-/// Opens a file of the given path as a `byte_source`: `open_file`, and `gzip` of penstock_ext/files/gzip/gzip.hpp.
+/// Opens a file of the given path as a `byte_source`: `open_file`, and `gzip` of
+/// penstock_ext/files/gzip/gzip.hpp.
 template <class O>
 concept file_opener = requires(const O& open, std::string path) {
   { open(path) } -> byte_source;

@@ -7,7 +7,6 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <span>
 #include <string>
 #include <utility>
@@ -56,47 +55,30 @@ consteval idx_type idx_type_of() {
   }
 }
 
+/// What an element type is called, and how many bytes an element has.
+struct idx_kind {
+  idx_type type;
+  const char* name;
+  std::size_t size;
+};
+inline constexpr std::array<idx_kind, 6> idx_kinds{{{idx_type::u8, "uint8", 1},
+                                                    {idx_type::i8, "int8", 1},
+                                                    {idx_type::i16, "int16", 2},
+                                                    {idx_type::i32, "int32", 4},
+                                                    {idx_type::f32, "float", 4},
+                                                    {idx_type::f64, "double", 8}}};
+
+/// The kind of `type`; null where there is none.
+constexpr const idx_kind* kind_of(idx_type type) noexcept {
+  for (const idx_kind& one : idx_kinds) {
+    if (one.type == type) return &one;
+  }
+  return nullptr;
+}
+
+/// A type's name and code.
 inline std::string describe(idx_type type) {
-  const std::string code = " (" + hex(static_cast<std::uint8_t>(type)) + ")";
-  switch (type) {
-    case idx_type::u8:
-      return "uint8" + code;
-    case idx_type::i8:
-      return "int8" + code;
-    case idx_type::i16:
-      return "int16" + code;
-    case idx_type::i32:
-      return "int32" + code;
-    case idx_type::f32:
-      return "float" + code;
-    case idx_type::f64:
-      return "double" + code;
-  }
-  return "an unknown type" + code;
-}
-
-constexpr std::size_t size_of(idx_type type) noexcept {
-  switch (type) {
-    case idx_type::i16:
-      return 2;
-    case idx_type::i32:
-    case idx_type::f32:
-      return 4;
-    case idx_type::f64:
-      return 8;
-    default:
-      return 1;
-  }
-}
-
-// IDX is big-endian.
-template <std::size_t Size>
-void from_big_endian(std::span<std::byte> bytes) noexcept {
-  if constexpr (Size > 1 && std::endian::native == std::endian::little) {
-    for (std::size_t i = 0; i < bytes.size(); i += Size) {
-      for (std::size_t j = 0; j < Size / 2; ++j) std::swap(bytes[i + j], bytes[i + Size - 1 - j]);
-    }
-  }
+  return kind_of(type)->name + (" (" + hex(static_cast<std::uint8_t>(type)) + ")");
 }
 
 /// One file in IDX, the format of MNIST: 0, 0, element type, rank; a big-endian 32-bit length for
@@ -189,22 +171,21 @@ class idx_file {
           hex(found) + (packed ? ", a gzip file: open it by penstock::gzip" : ""));
     }
     header_.type = static_cast<idx_type>(begin[2]);
-    constexpr idx_type types[] = {idx_type::u8,  idx_type::i8,  idx_type::i16,
-                                  idx_type::i32, idx_type::f32, idx_type::f64};
-    if (std::find(std::begin(types), std::end(types), header_.type) == std::end(types)) {
+    const idx_kind* const kind = kind_of(header_.type);
+    if (kind == nullptr) {
       throw file_format_error(path_, 2, "the code of an element type, 0x08, 0x09 or 0x0b to 0x0e",
                               hex(std::to_integer<std::uint8_t>(begin[2])));
     }
     const auto rank = std::to_integer<std::size_t>(begin[3]);
     if (rank == 0) throw dimension_mismatch(path_, 3, "one dimension or more", "none");
 
-    header_.bytes = size_of(header_.type);
+    header_.bytes = kind->size;
     bool too_large = false;
     for (std::size_t d = 0; d < rank; ++d) {
       std::array<std::byte, 4> raw{};
       read_exactly(source, raw, offset_of_length(d));
-      from_big_endian<4>(raw);
-      const auto length = std::bit_cast<std::uint32_t>(raw);
+      std::reverse(raw.begin(), raw.end());  // IDX is big-endian
+      const auto length = static_cast<std::uint32_t>(little_endian<4>(raw.data()));
       header_.lengths.push_back(length);
       too_large = __builtin_mul_overflow(header_.bytes, length, &header_.bytes) || too_large;
     }
@@ -237,18 +218,11 @@ class idx_file {
       throw file_format_error(path_, end, "the end of the file",
                               "more bytes than the dimensions say");
     }
-    switch (size_of(header_.type)) {
-      case 2:
-        from_big_endian<2>(bytes_);
-        break;
-      case 4:
-        from_big_endian<4>(bytes_);
-        break;
-      case 8:
-        from_big_endian<8>(bytes_);
-        break;
-      default:
-        break;
+    if constexpr (std::endian::native == std::endian::little) {
+      const std::size_t size = kind_of(header_.type)->size;
+      if (size == 2) swap_bytes<2>(bytes_);
+      if (size == 4) swap_bytes<4>(bytes_);
+      if (size == 8) swap_bytes<8>(bytes_);
     }
   }
 

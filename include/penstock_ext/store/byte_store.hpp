@@ -82,7 +82,7 @@ concept batching_store =
 /// `announce_reads`: these ranges are read after all that were foreseen so far, each once; nothing
 /// is to be fetched. `retract` takes back what the same `who`, an address of the caller's, foresaw.
 /// What was foreseen may turn out wrong, and reads that nobody foresaw may come. `plan_capacity`:
-/// how many bytes it is of use to access_plan; 0: none. Called from several threads at once, beside
+/// how many bytes it is of use to announce; 0: none. Called from several threads at once, beside
 /// reads; they return soon, and nothing but speed depends on them.
 template <class S>
 concept planned_store = byte_store<S> && requires(const S& store, const void* who,

@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <functional>
 #include <list>
 #include <memory>
@@ -39,6 +40,7 @@
 #include <penstock_ext/store/detail/local/file_read.hpp>
 #include <penstock_ext/store/detail/local/ring_calls.hpp>
 #include <penstock_ext/store/detail/local/root_folder.hpp>
+#include <penstock_ext/store/detail/name_hash.hpp>
 #include <penstock_ext/store/detail/require_inside.hpp>
 
 namespace penstock {
@@ -55,7 +57,8 @@ struct open_file_pair {
   [[nodiscard]] std::uint64_t size() const noexcept { return stamp.size; }
 };
 
-/// The files of a `local_store`, of which so many stay open, those used last. A file is known again
+/// The files of a `local_store`, of which so many stay open, those used last, and those that a call
+/// still reads. A file is known again
 /// when it is opened once more: 150 bytes and the name for each that has ever been. Thread-safe.
 class open_files {
  public:
@@ -123,12 +126,6 @@ class open_files {
     file_stamp stamp = {};
     file opened = nullptr;                   // null: closed
     std::list<entry*>::iterator place = {};  // in `last_used_`, while it is open
-  };
-  struct name_hash {
-    using is_transparent = void;
-    std::size_t operator()(std::string_view name) const noexcept {
-      return std::hash<std::string_view>{}(name);
-    }
   };
 
   [[noreturn]] void refuse(std::string_view name, const file_stamp& was,
@@ -484,7 +481,9 @@ struct local_store_options {
   /// is not aligned to 4,096 bytes. For files that are larger than the memory and read once an
   /// epoch. A file system that has no such reads is read as ever: `stats().direct_refused`.
   bool direct = false;
-  /// How many files stay open; with `direct` each takes two descriptors. From 1 on.
+  /// How many files stay open; with `direct` each takes two descriptors. From 1 on. Each call that
+  /// is under way has up to so many open besides, if others have used more files since: n threads
+  /// take (n + 1) times as many at most.
   std::size_t most_open = 256;
   /// With io_uring: how many reads one call has under way at a time. From 1 to 4,096.
   std::size_t depth = 64;
@@ -705,10 +704,11 @@ class basic_local_store {
     return state_->files.open(object)->size();
   }
 
-  /// That and when it was last written to, in nanoseconds: see `versioned_store`.
+  /// That, when it was last written to, in nanoseconds, and its inode: see `versioned_store`.
   [[nodiscard]] object_state state_of(std::string_view object) const {
     const detail::file_stamp stamp = state_->files.open(object)->stamp;
-    return {stamp.size, std::to_string(stamp.seconds) + '.' + std::to_string(stamp.nanoseconds)};
+    return {stamp.size, std::to_string(stamp.seconds) + '.' + std::to_string(stamp.nanoseconds) +
+                            ' ' + std::to_string(stamp.inode)};
   }
 
   /// Reads a range on the calling thread. Throws as `read_many`.
@@ -718,7 +718,7 @@ class basic_local_store {
   /// `file_truncated` for a range that reaches beyond the end of its file, and `file_changed`: for
   /// the first range of which that is so. Nothing is written to any more then.
   void read_many(std::span<const byte_range> ranges) const {
-    // Of so many at a time, so that no more files are open.
+    // Of so many at a time, so that this call has no more files open.
     const std::size_t most = state_->options.most_open;
     for (; !ranges.empty(); ranges = ranges.subspan((std::min)(most, ranges.size()))) {
       state_->read(ranges.first((std::min)(most, ranges.size())), false);
@@ -797,26 +797,33 @@ class basic_local_store {
       std::vector<detail::local_piece> pieces;
       std::vector<std::size_t> range_of;
       std::uint64_t bytes = 0;
-      for (std::size_t i = 0; i < ranges.size(); ++i) {
-        const byte_range& range = ranges[i];
-        const bool is_same = i > 0 && range.object == ranges[i - 1].object;
-        opened.push_back(is_same ? opened.back() : files.open(range.object));
-        detail::require_inside(range, opened.back()->size(),
-                               [&] { return files.root().path_of(range.object); });
-        cut(range, *opened.back(), pieces);
-        range_of.resize(pieces.size(), i);
-        bytes += range.out.size();
+      std::size_t sound = 0;     // ranges that can be read
+      std::exception_ptr wrong;  // of the first one that can't: those before may have others
+      try {
+        for (; sound < ranges.size(); ++sound) {
+          const byte_range& range = ranges[sound];
+          const bool is_same = sound > 0 && range.object == ranges[sound - 1].object;
+          opened.push_back(is_same ? opened.back() : files.open(range.object));
+          detail::require_inside(range, opened.back()->size(),
+                                 [&] { return files.root().path_of(range.object); });
+          cut(range, *opened.back(), pieces);
+          range_of.resize(pieces.size(), sound);
+          bytes += range.out.size();
+        }
+      } catch (...) {
+        wrong = std::current_exception();
       }
       auto with = take();
       add(with->read(pieces, is_alone), bytes);
       give_back(std::move(with));
-      for (std::size_t i = 0; i < pieces.size(); ++i) {
-        if (!pieces[i].read.is_whole()) fail(ranges[range_of[i]].object, pieces[i]);
-      }
-      for (std::size_t i = 0; i < ranges.size(); ++i) {
+      for (std::size_t i = 0, piece = 0; i < sound; ++i) {
+        for (; piece < range_of.size() && range_of[piece] == i; ++piece) {
+          if (!pieces[piece].read.is_whole()) fail(ranges[i].object, pieces[piece]);
+        }
         const bool is_same = i > 0 && opened[i] == opened[i - 1];
         if (!is_same) files.require_unchanged(ranges[i].object, *opened[i]);
       }
+      if (wrong) std::rethrow_exception(wrong);
     }
 
     // At multiples of a size in the file, so that direct reads don't overlap.

@@ -1,10 +1,20 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock_ext/files/file_source.hpp>
 
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <array>
+#include <atomic>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <string>
+#include <system_error>
+#include <thread>
 #include <vector>
 
 #include <penstock_ext/files/support/system_file.hpp>
@@ -98,6 +108,46 @@ TEST_CASE("memory grows with the file and not with what is asked for",
   CHECK(ps::detail::append_bytes(source, bytes, std::uint64_t{1} << 60U) == 5);
   CHECK(bytes.size() == 5);
   CHECK(bytes.capacity() < (std::size_t{4} << 20U));
+}
+
+TEST_CASE("opening goes on after a signal", "[files]") {
+  const test::temp_dir dir;
+  const std::string pipe = dir.path("pipe");
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  static std::atomic<int> signals;
+  signals = 0;
+  struct ::sigaction counting {};  // without SA_RESTART: calls end with EINTR
+  counting.sa_handler = [](int) { ++signals; };
+  struct ::sigaction before {};
+  REQUIRE(::sigaction(SIGUSR1, &counting, &before) == 0);
+  // Waits for the pipe's other end, while it gets signals.
+  const auto waits = [&](const auto& open) {
+    std::atomic<bool> is_over{false};
+    std::string problem;
+    std::thread opening{[&] {
+      try {
+        open();
+      } catch (const std::exception& thrown) {
+        problem = thrown.what();
+      }
+      is_over = true;
+    }};
+    const int first = signals;
+    for (int seen = first; seen < first + 200 && !is_over; ++seen) {
+      ::pthread_kill(opening.native_handle(), SIGUSR1);
+      while (signals == seen && !is_over) std::this_thread::yield();
+    }
+    const int end = ::open(pipe.c_str(), O_RDWR | O_CLOEXEC);
+    opening.join();
+    ::close(end);
+    return problem;
+  };
+  CHECK(waits([&] { const ps::file_source source{pipe}; }) == "");
+  CHECK(waits([&] {
+          const int wrong = ps::detail::write_whole_file(pipe, "x");
+          if (wrong != 0) throw std::system_error(wrong, std::generic_category());
+        }) == "");
+  REQUIRE(::sigaction(SIGUSR1, &before, nullptr) == 0);
 }
 
 TEST_CASE("a missing file and a directory are unreadable, with the system's reason",

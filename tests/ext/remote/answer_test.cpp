@@ -169,11 +169,4 @@ TEST_CASE("versions of an object agree where they say the same or nothing",
   CHECK(object_version::kept(endless).size() < 130);
   CHECK(object_version::kept(endless) != object_version::kept(endless + 'e'));
   CHECK(object_version{{}, "a\nb\xff"}.words() == "an object, ETag: a?b?");
-  ps::detail::version_table table;
-  CHECK(table.of("a").agrees({1U}));
-  CHECK_FALSE(table.of("a").agrees({2U}));
-  CHECK(table.of("b").agrees({2U}));
-  REQUIRE(table.find("a") != nullptr);
-  CHECK(table.find("a")->size == 1U);
-  CHECK(table.find("c") == nullptr);
 }

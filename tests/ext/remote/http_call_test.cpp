@@ -18,7 +18,8 @@ namespace {
 struct called {
   std::string out = std::string(8, '?');
   ps::byte_range range{"x", 10, std::as_writable_bytes(std::span{out})};
-  ps::detail::http_call call{ps::detail::plan_requests({&range, 1}, 0, 100), 1};
+  ps::detail::http_call call{
+      ps::detail::plan_requests({&range, 1}, 0, 100, [](auto) { return std::string{}; }), 1};
 
   bool deliver(const std::string& text, std::uint64_t position) {
     return call.deliver(call.plan().requests.front(), position, std::as_bytes(std::span{text}));
@@ -37,6 +38,12 @@ TEST_CASE("a call that is over writes to no memory", "[remote][fault:stores-5]")
   given_up.call.fail(std::make_exception_ptr(std::runtime_error{"late"}));  // nobody sees it
   given_up.call.finish_one();
 
+  called late;
+  late.call.note(std::make_exception_ptr(std::logic_error{"first"}));
+  late.call.note(std::make_exception_ptr(std::runtime_error{"second"}));
+  CHECK_FALSE(late.call.was_over());
+  CHECK_THROWS_AS(late.call.wait_until(std::chrono::steady_clock::now()), std::runtime_error);
+
   called failed;
   failed.call.fail(std::make_exception_ptr(std::runtime_error{"first"}));
   failed.call.fail(std::make_exception_ptr(std::logic_error{"second"}));
@@ -45,6 +52,7 @@ TEST_CASE("a call that is over writes to no memory", "[remote][fault:stores-5]")
   CHECK(failed.out == "????????");
 
   called whole;
+  whole.call.note(std::make_exception_ptr(std::runtime_error{"before"}));
   CHECK(whole.deliver("cdefgh", 12));
   CHECK(whole.deliver("ab", 10));
   whole.call.finish_one();

@@ -2,16 +2,22 @@
 // Servers that fail, and answers that are not what was asked for.
 #include <penstock_ext/store/http/http_store.hpp>
 
+#include <sys/resource.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
+#include <functional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <thread>
 #include <vector>
 
-#include <penstock_ext/store/http/detail/object_version.hpp>
+#include <penstock_ext/store/cache/cached_store.hpp>
 
 #include "ext/remote/range_server.hpp"
 #include "support/catch.hpp"
@@ -106,6 +112,53 @@ TEST_CASE("a server that keeps failing is unreachable after all attempts",
   const ps::http_store store{url, hasty({.attempts = 2})};
   const auto refused = test::error_of<ps::store_unreachable>([&] { (void)store.size_of("x"); });
   CHECK(has_text(refused.found(), "attempt 2 of 2"));
+}
+
+TEST_CASE("at the deadline the error says how often and how it was tried",
+          "[remote][fault:stores-5]") {
+  test::range_server server{
+      [](const http_request&) { return test::answer(503, {"Retry-After: 3600"}); }};
+  // A machine may be so slow that the deadline comes before the first answer.
+  for (auto limit = milliseconds{100};; limit *= 10) {
+    const ps::http_store store{server.url(),
+                               {.longest_delay = std::chrono::minutes{10}, .deadline = limit}};
+    const auto late =
+        test::error_of<ps::store_unreachable>([&] { (void)range_of(store, 100, 50); });
+    CHECK(has_text(late.expected(), "deadline of " + std::to_string(limit.count()) + " ms"));
+    CHECK(late.path() == server.url() + "/x");
+    CHECK(late.offset() == 100);
+    if (has_text(late.found(), "HTTP 503, attempt 1 of 5")) break;
+    REQUIRE(limit < std::chrono::seconds{10});
+  }
+}
+
+TEST_CASE("of the body of a failed answer no more is read than is looked at",
+          "[remote][fault:stores-5]") {
+  const auto endless = std::size_t{64} << 20U;
+  test::range_server server{[&](const http_request& request) {
+    if (request.number > 0) return test::ranged(request, content_of_faults);
+    return test::answer(503, {}, std::string(endless, '!'));
+  }};
+  const ps::http_store store{server.url(), hasty()};
+  CHECK(range_of(store, 100, 50) == content_of_faults.substr(100, 50));
+  CHECK(store.stats().retries == 1);
+  CHECK(store.stats().bytes < endless / 2);
+}
+
+TEST_CASE("a store that gets no descriptor says so at once", "[remote][fault:stores-5]") {
+  const ps::http_store first{"http://127.0.0.1:1"};  // what libcurl opens once is open
+  ::rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const ::rlimit none{.rlim_cur = 0, .rlim_max = before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  std::string words;
+  try {
+    const ps::http_store store{"http://127.0.0.1:1"};
+  } catch (const std::system_error& problem) {
+    words = problem.what();
+  }
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  CHECK(has_text(words, "ulimit -n"));
 }
 
 TEST_CASE("missing objects and refused ones are told apart, at once", "[remote][fault:stores-6]") {
@@ -348,38 +401,40 @@ TEST_CASE("of a server that says no version the size is compared, and such reads
 
 TEST_CASE("the parts of a split range are of one version of the object",
           "[remote][fault:stores-8]") {
-  // Another object, which has the place of this one in the table of versions when its second part
-  // comes.
-  std::string other;
-  ps::detail::version_table table;
-  for (int i = 0; other.empty() || table.of("x").size; ++i) {
-    other = "y" + std::to_string(i);
-    table.of("x").size = 1;
-    table.of(other).size = 2;
-  }
-  test::gate first_is_done;
-  test::gate other_is_done;
-  test::range_server server{[&](const http_request& request) {
-    const bool is_second = request.path == "/x" && request.range(1000).first == 500;
-    if (request.path != "/x") first_is_done.wait();
-    if (is_second) other_is_done.wait();
+  test::range_server server{[](const http_request& request) {
+    const bool is_second = request.range(1000).first == 100;
     return test::ranged(request, content_of_faults, is_second ? "\"b\"" : "\"a\"");
   }};
-  const ps::http_store store{server.url(), {.merge_gap = 0}};
-  std::string out(300, '?');
-  const auto room = std::as_writable_bytes(std::span{out});
-  const std::vector<ps::byte_range> ranges{
-      {"x", 0, room.first(100)}, {"x", 500, room.last(100)}, {other, 0, room.subspan(100, 100)}};
-  std::atomic<bool> is_over{false};
-  std::thread caller{[&] {
-    (void)test::error_of<ps::object_changed>([&] { store.read_many(ranges); });
-    is_over = true;
+  const ps::http_store store{server.url(), {.largest_request = 100}};
+  (void)test::error_of<ps::object_changed>([&] { (void)range_of(store, 0, 200); });
+}
+
+TEST_CASE("a cache keeps no block of a replaced object, however many were asked for since",
+          "[remote][promise:honest-10][fault:stores-8]") {
+  std::atomic<int> version{1};
+  test::range_server server{[&](const http_request& request) {
+    return test::ranged(request, content_of_faults, '"' + std::to_string(version.load()) + '"');
   }};
-  while (!is_over && store.stats().bytes < 100) std::this_thread::yield();
-  first_is_done.open();
-  while (!is_over && store.stats().bytes < 200) std::this_thread::yield();
-  other_is_done.open();
-  caller.join();
+  const ps::http_store store{server.url()};
+  const ps::cached_store kept{store, {.block_bytes = 100}};
+  const auto first_of = [&](std::string_view object, std::uint64_t offset) {
+    std::string out(10, '?');
+    kept.read({object, offset, std::as_writable_bytes(std::span{out})});
+    return out;
+  };
+  CHECK(first_of("x", 0) == content_of_faults.substr(0, 10));
+  // Of so many objects, those that share the last bits of a hash with it.
+  const auto last_bits = [](std::string_view name) {
+    return std::hash<std::string_view>{}(name) % (1U << 14U);
+  };
+  for (int i = 0; i < 100'000; ++i) {
+    const std::string other = "y" + std::to_string(i);
+    if (last_bits(other) == last_bits("x")) (void)first_of(other, 0);
+  }
+  CHECK(server.requests().size() > 2);
+  version = 2;
+  (void)test::error_of<ps::object_changed>([&] { (void)first_of("x", 100); });
+  CHECK(first_of("x", 0) == content_of_faults.substr(0, 10));
 }
 
 TEST_CASE("a size comes from the first byte where HEAD does not tell it",

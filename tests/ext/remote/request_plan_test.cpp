@@ -7,10 +7,12 @@
 #include <limits>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "support/catch.hpp"
+#include "support/error_of.hpp"
 
 namespace ps = penstock;
 
@@ -21,6 +23,8 @@ struct place_of_range {
   std::uint64_t offset;
   std::size_t size;
 };
+
+std::string path_of_planned(std::string_view object) { return "http://h/" + std::string{object}; }
 
 }  // namespace
 
@@ -53,7 +57,7 @@ TEST_CASE("plans deliver each byte to each range that wants it, for any pieces",
     }
     const std::uint64_t gap = below(40);
     const std::uint64_t largest = 1 + below(150);
-    const auto plan = ps::detail::plan_requests(ranges, gap, largest);
+    const auto plan = ps::detail::plan_requests(ranges, gap, largest, path_of_planned);
     for (const auto& request : plan.requests) {
       REQUIRE(request.begin < request.end);
       REQUIRE(request.end - request.begin <= largest);
@@ -82,7 +86,7 @@ TEST_CASE("ranges are merged up to a gap and a length", "[remote][promise:honest
                             std::uint64_t gap, std::uint64_t largest) {
     std::vector<ps::byte_range> ranges;
     for (const auto& [offset, size] : places) ranges.push_back({"x", offset, room.first(size)});
-    return ps::detail::plan_requests(ranges, gap, largest).requests.size();
+    return ps::detail::plan_requests(ranges, gap, largest, path_of_planned).requests.size();
   };
   CHECK(count_of({}, 10, 100) == 0);
   CHECK(count_of({{5, 0}}, 10, 100) == 0);
@@ -95,6 +99,9 @@ TEST_CASE("ranges are merged up to a gap and a length", "[remote][promise:honest
   CHECK(count_of({{7, 301}}, 0, 100) == 4);
   constexpr std::uint64_t most = (std::numeric_limits<std::int64_t>::max)();
   CHECK(count_of({{most - 10, 10}}, ~std::uint64_t{0}, ~std::uint64_t{0}) == 1);
-  CHECK_THROWS_AS(count_of({{most - 10, 11}}, 0, 100), ps::file_truncated);
+  const auto beyond =
+      test::error_of<ps::file_truncated>([&] { (void)count_of({{most - 10, 11}}, 0, 100); });
+  CHECK(beyond.path() == "http://h/x");
+  CHECK(beyond.offset() == most - 10);
   CHECK_THROWS_AS(count_of({{~std::uint64_t{0}, 1}}, 0, 100), ps::file_truncated);
 }

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <mutex>
 #include <span>
@@ -176,6 +177,11 @@ TEST_CASE("files of AWS are read where something is wanted of them, or refused",
   CHECK(problem.path() == folder);
   (void)test::error_of<ps::file_unreadable>([&] { (void)place({.credentials = somebody}); });
   (void)test::error_of<ps::file_unreadable>([&] { (void)place({.anonymous = true}); });
+  // A file that is there, and that this process may not look at, is not taken for a missing one.
+  const std::string circle = dir.path("circle");
+  std::filesystem::create_symlink(circle, circle);
+  ::setenv("AWS_SHARED_CREDENTIALS_FILE", circle.c_str(), 1);
+  CHECK(test::error_of<ps::file_unreadable>([&] { (void)place({}); }).path() == circle);
   ::setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere", 1);
   CHECK(test::error_of<ps::file_format_error>([&] { (void)place({}); }).path() == bad);
 }

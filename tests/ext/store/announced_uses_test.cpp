@@ -4,14 +4,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
-
-#include <penstock_ext/store/cache/detail/uses/next_uses.hpp>
 
 #include "support/catch.hpp"
 
 using penstock::detail::announced_uses;
-using penstock::detail::next_uses;
+using penstock::detail::never;
 
 namespace {
 
@@ -32,7 +31,7 @@ blocks_in_order used(announced_uses& uses, std::uint64_t block) {
 TEST_CASE("the next use of a block is the first that was foreseen and has not come",
           "[store][promise:bounded-11]") {
   announced_uses uses;
-  CHECK(uses.of(7) == next_uses::never);
+  CHECK(uses.of(7) == never);
   uses.append(&reader, blocks_in_order{7, 8, 7});
   uses.append(&other_reader, blocks_in_order{9, 8});
   CHECK(uses.of(7) < uses.of(8));
@@ -41,33 +40,26 @@ TEST_CASE("the next use of a block is the first that was foreseen and has not co
   CHECK(uses.of(8) < uses.of(7));
   CHECK(uses.of(7) < uses.of(9));
   CHECK(used(uses, 7).empty());
-  CHECK(uses.of(7) == next_uses::never);
+  CHECK(uses.of(7) == never);
   CHECK(used(uses, 7).empty());
   CHECK(uses.size() == 3);
 }
 
 TEST_CASE("the use after the next one is known too", "[store]") {
   announced_uses uses;
-  next_uses told;
   const blocks_in_order order{7, 8, 7, 9, 7};
   uses.append(&reader, order);
-  told.tell(order);
-  CHECK(uses.after(6) == next_uses::never);
-  CHECK(told.after(6) == next_uses::never);
-  CHECK(uses.after(8) == next_uses::never);
-  CHECK(told.after(8) == next_uses::never);
+  CHECK(uses.after(6) == never);
+  CHECK(uses.after(8) == never);
   for (int uses_left = 3; uses_left > 0; --uses_left) {
     const std::uint64_t after = uses.after(7);
-    const std::uint64_t told_after = told.after(7);
-    CHECK((after == next_uses::never) == (uses_left == 1));
+    CHECK((after == never) == (uses_left == 1));
     CHECK(used(uses, 7).empty());
-    told.use(7);
     CHECK(uses.of(7) == after);
-    CHECK(told.of(7) == told_after);
   }
 }
 
-TEST_CASE("what one reader takes back leaves what the others access_plan, in order",
+TEST_CASE("what one reader takes back leaves what the others announced, in order",
           "[store][promise:bounded-11]") {
   announced_uses uses;
   uses.append(&reader, blocks_in_order{1, 2, 3});
@@ -76,11 +68,11 @@ TEST_CASE("what one reader takes back leaves what the others access_plan, in ord
   CHECK(used(uses, 1).empty());
   uses.retract(&reader);
   CHECK(uses.size() == 2);
-  CHECK(uses.of(2) == next_uses::never);
+  CHECK(uses.of(2) == never);
   CHECK(uses.of(3) < uses.of(1));
   uses.retract(&other_reader);
   CHECK(uses.size() == 0);
-  CHECK(uses.of(1) == next_uses::never);
+  CHECK(uses.of(1) == never);
 }
 
 TEST_CASE("a use that does not come is given up once enough later ones have come",
@@ -99,17 +91,53 @@ TEST_CASE("a use that does not come is given up once enough later ones have come
   CHECK(before < uses.of(2));
   CHECK(used(uses, 3) == blocks_in_order{1, 2});
   CHECK(uses.of(1) > before);
-  CHECK(uses.of(2) == next_uses::never);
+  CHECK(uses.of(2) == never);
   CHECK(uses.size() == 1);
   CHECK(used(uses, 1).empty());
   CHECK(uses.size() == 0);
+}
+
+TEST_CASE("an order that is told and not gone on with keeps no announcement out for good",
+          "[store][promise:bounded-11]") {
+  constexpr std::size_t most = announced_uses::most_overtaken;
+  penstock::detail::memory_tier memory{0};
+  penstock::detail::block_disk disk{penstock::cached_store_options{}};
+  penstock::detail::planned_uses uses{memory, disk};
+  const auto tell = [&](const blocks_in_order& blocks) {
+    announced_uses order;
+    order.append(&reader, blocks);
+    uses.tell(std::move(order));
+  };
+  const auto use = [&](std::uint64_t block, std::size_t times) {
+    for (std::size_t i = 0; i < times; ++i) uses.use(block);
+  };
+  // Its first use does not come.
+  blocks_in_order long_one(most + 2, 3);
+  long_one.front() = 1;
+  tell(long_one);
+  use(3, most);
+  CHECK(uses.of(1) != never);
+  use(3, 1);
+  CHECK(uses.size() == 0);
+  // It is too short for that.
+  tell({1, 2});
+  use(9, most);
+  uses.append(&reader, blocks_in_order{3});
+  CHECK(uses.of(3) == never);
+  use(1, 1);
+  use(9, most);
+  CHECK(uses.size() == 1);
+  use(9, 1);
+  CHECK(uses.size() == 0);
+  uses.append(&reader, blocks_in_order{3});
+  CHECK(uses.of(3) != never);
 }
 
 TEST_CASE("no more uses are held than were asked for", "[store][promise:bounded-11]") {
   announced_uses uses{5};
   uses.append(&reader, blocks_in_order{1, 2, 3, 4, 5, 6, 7});
   CHECK(uses.size() == 5);
-  CHECK(uses.of(6) == next_uses::never);
+  CHECK(uses.of(6) == never);
   CHECK(used(uses, 1).empty());
   uses.append(&reader, blocks_in_order{6, 7});
   CHECK(uses.size() == 5);

@@ -11,7 +11,7 @@
 
 #include <penstock_ext/store/byte_store.hpp>
 #include <penstock_ext/store/cache/cached_store.hpp>
-#include <penstock_ext/store/support/store_ref.hpp>
+#include <penstock_ext/store/support/kept_store.hpp>
 
 #include "ext/store/counting_store.hpp"
 #include "ext/store/files.hpp"
@@ -20,13 +20,13 @@
 namespace ps = penstock;
 
 static_assert(ps::borrowable_store<ps::cached_store<test::counting_store>>);
-static_assert(ps::borrowable_store<ps::detail::store_ref<ps::cached_store<test::counting_store>>>);
+static_assert(ps::borrowable_store<const ps::cached_store<test::counting_store>&>);
 static_assert(!ps::borrowable_store<test::counting_store>);
-static_assert(!ps::borrowable_store<ps::detail::store_ref<test::counting_store>>);
+static_assert(!ps::borrowable_store<const test::counting_store&>);
 static_assert(ps::warmable_store<ps::cached_store<test::counting_store>>);
-static_assert(ps::warmable_store<ps::detail::store_ref<ps::cached_store<test::counting_store>>>);
+static_assert(ps::warmable_store<const ps::cached_store<test::counting_store>&>);
 static_assert(!ps::warmable_store<test::counting_store>);
-static_assert(!ps::warmable_store<ps::detail::store_ref<test::counting_store>>);
+static_assert(!ps::warmable_store<const test::counting_store&>);
 
 namespace {
 

@@ -491,6 +491,41 @@ TEST_CASE("a file that was written to between two runs is not taken from a cache
   }
 }
 
+TEST_CASE("stores that share a folder of a cache have blocks of their own", "[store]") {
+  const test::temp_dir dir;
+  const ps::cached_store_options options{
+      .block_bytes = 100, .memory_bytes = 0, .folder = dir.path("cache")};
+  const auto when = std::filesystem::file_time_type{} + std::chrono::seconds{1};
+  const auto write = [&](const std::string& path, char content) {
+    std::ofstream{path, std::ios::binary} << std::string(300, content);
+    std::filesystem::last_write_time(path, when);
+  };
+  const auto cached = [&](const auto& store) {
+    return test::part_of(ps::cached_store{store, options}, "x", 0, 300);
+  };
+  for (const char content : {'a', 'b'}) {
+    const std::string root = dir.path(std::string(1, content));
+    std::filesystem::create_directory(root);
+    write(root + "/x", content);
+    CHECK(cached(ps::local_store{root}) == std::string(300, content));
+  }
+  // A file that has taken the place of another one, with its size and its time.
+  write(dir.path("a/new"), 'c');
+  std::filesystem::rename(dir.path("a/new"), dir.path("a/x"));
+  CHECK(cached(ps::local_store{dir.path("a")}) == std::string(300, 'c'));
+  // Stores without versions are told apart by their roots alone.
+  struct rooted : test::counting_store {
+    std::string where;
+    [[nodiscard]] const std::string& root() const { return where; }
+  };
+  for (const char content : {'d', 'e'}) {
+    rooted below;
+    below.where = content;
+    below.add("x", std::string(300, content));
+    CHECK(cached(below) == std::string(300, content));
+  }
+}
+
 TEST_CASE("a file of a cache that is damaged, cut or longer is dropped and read anew",
           "[store][fault:stores-3]") {
   const test::temp_dir dir;
@@ -723,7 +758,7 @@ TEST_CASE("a range that is told to the end of its object ends there", "[store]")
   CHECK(misses_of(cache, of.store, {0, 1, 2, 3}) == 2);
 }
 
-TEST_CASE("what several readers access_plan of a cache keeps the blocks that are used next",
+TEST_CASE("what several readers announce to a cache keeps the blocks that are used next",
           "[store][promise:bounded-11]") {
   blocks_below of{8};
   const ps::cached_store cache{of.store, {.block_bytes = 100, .memory_bytes = 200}};
@@ -851,7 +886,7 @@ TEST_CASE("a cache passes errors on, and refuses what it can't do", "[store][fau
   const auto beyond =
       error_of<ps::file_truncated>([&] { (void)test::part_of(cache, "x", 299, 2); });
   CHECK(beyond.path() == "x");
-  CHECK(beyond.offset() == 300);
+  CHECK(beyond.offset() == 299);
   of.store.fails = true;
   CHECK_THROWS_AS((void)test::part_of(cache, "x", 0, 300), ps::file_unreadable);
   of.store.fails = false;

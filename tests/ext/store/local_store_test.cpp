@@ -320,8 +320,9 @@ TEST_CASE("names, missing files and ranges beyond the end are refused by type",
     const auto beyond = error_of<ps::file_truncated>(
         [&, from = offset, size = count] { (void)test::part_of(store, "d0/4097", from, size); });
     CHECK(beyond.path() == files.path("d0/4097"));
-    CHECK(beyond.offset() == 4097);
-    CHECK(test::has(beyond.expected(), " from byte " + std::to_string(offset) + " on"));
+    CHECK(beyond.offset() == offset);
+    CHECK(beyond.expected() == std::to_string(count) + " bytes from there on");
+    CHECK(beyond.found() == "an object of 4097 bytes");
   }
   CHECK(test::part_of(store, "d0/4097", 4097, 0).empty());
   files.check_reads(store, 9);  // and the store goes on
@@ -363,6 +364,29 @@ TEST_CASE("a file that is written to, cut or replaced is noticed", "[store][faul
       CHECK(test::has(problem.found(), "another file of this name"));
     }
   }
+}
+
+TEST_CASE("the error of a batch is that of its first range that has one",
+          "[store][fault:stores-1]") {
+  const test::stored_files files;
+  files.add("a", "old");
+  files.add("b", "old");
+  const ps::local_store store{files.path()};
+  CHECK(test::part_of(store, "a", 0, 3) == "old");
+  files.add("a", "longer");
+  for (const std::string second : {"b", "none", "../secret"}) {
+    CAPTURE(second);
+    test::wanted_ranges wanted;
+    wanted.add("a", 0, 3);
+    wanted.add(second, 1, 3);  // too long, missing or outside
+    const auto problem = error_of<ps::file_changed>([&] { store.read_many(wanted.ranges()); });
+    CHECK(problem.path() == files.path("a"));
+  }
+  test::wanted_ranges wanted;
+  wanted.add("b", 0, 3);
+  wanted.add("b", 1, 3);
+  wanted.add("a", 0, 3);
+  (void)error_of<ps::file_truncated>([&] { store.read_many(wanted.ranges()); });
 }
 
 TEST_CASE("no more files stay open than were asked for", "[store][promise:bounded-10]") {

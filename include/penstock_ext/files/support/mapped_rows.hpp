@@ -21,29 +21,6 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Turns the bytes of each element of `Size` bytes round, in place.
-template <std::size_t Size>
-void swap_bytes(std::byte* elements, std::size_t bytes) noexcept {
-  for (std::size_t i = 0; i < bytes; i += Size) {
-    if constexpr (Size == 2) {
-      std::uint16_t value = 0;
-      std::memcpy(&value, elements + i, Size);
-      value = __builtin_bswap16(value);
-      std::memcpy(elements + i, &value, Size);
-    } else if constexpr (Size == 4) {
-      std::uint32_t value = 0;
-      std::memcpy(&value, elements + i, Size);
-      value = __builtin_bswap32(value);
-      std::memcpy(elements + i, &value, Size);
-    } else if constexpr (Size == 8) {
-      std::uint64_t value = 0;
-      std::memcpy(&value, elements + i, Size);
-      value = __builtin_bswap64(value);
-      std::memcpy(elements + i, &value, Size);
-    }
-  }
-}
-
 /// A field's values of all samples: one row a sample, at any address, aligned or not.
 struct mapped_field {
   const std::byte* first = nullptr;  ///< the row of sample 0
@@ -129,7 +106,7 @@ class mapped_rows {
     if constexpr (std::is_same_v<value_type, bool>) {  // which has two values, and a file any
       for (std::size_t i = 0; i < bytes; ++i) place[i] = std::byte{place[i] != std::byte{0}};
     }
-    if (fields_[Index].is_swapped) swap_bytes<sizeof(value_type)>(place, bytes);
+    if (fields_[Index].is_swapped) swap_bytes<sizeof(value_type)>({place, bytes});
   }
 
   const char* name_;

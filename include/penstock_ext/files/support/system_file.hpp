@@ -21,6 +21,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -31,41 +32,6 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
-
-/// A file descriptor, closed by the destructor. Movable.
-class descriptor {
- public:
-  /// Owns `number`; below 0: none, or a place such as AT_FDCWD, which is not closed.
-  explicit descriptor(int number) noexcept : number_(number) {}
-  descriptor(descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
-  descriptor& operator=(descriptor&& other) noexcept {
-    std::swap(number_, other.number_);
-    return *this;
-  }
-  ~descriptor() {
-    if (number_ >= 0) ::close(number_);
-  }
-
-  /// The system's number of it.
-  [[nodiscard]] int get() const noexcept { return number_; }
-  /// Gives it away; this object has none then.
-  [[nodiscard]] int release() noexcept { return std::exchange(number_, -1); }
-
- private:
-  int number_;
-};
-
-/// The system's words for `errno`.
-[[nodiscard]] inline std::string system_reason() { return std::system_category().message(errno); }
-
-/// Opens `name`, which is looked up from the directory `base`, with `flags`; a descriptor below 0
-/// and `errno` where that fails.
-[[nodiscard]] inline descriptor open_at(int base, const char* name, int flags) noexcept {
-  while (true) {
-    const int number = ::openat(base, name, flags | O_RDONLY | O_CLOEXEC);
-    if (number >= 0 || errno != EINTR) return descriptor{number};
-  }
-}
 
 /// A byte as the messages of file errors have it.
 inline std::string hex(std::uint8_t byte) {
@@ -162,6 +128,22 @@ template <std::size_t Size>
   }
 }
 
+/// Turns the bytes of each element of `Size` bytes round, in place: of 2, 4 or 8; others have no
+/// order of bytes.
+template <std::size_t Size>
+void swap_bytes(std::span<std::byte> elements) noexcept {
+  using word = std::conditional_t<Size == 2, std::uint16_t,
+                                  std::conditional_t<Size == 4, std::uint32_t, std::uint64_t>>;
+  if constexpr (Size == sizeof(word)) {
+    for (std::size_t i = 0; i < elements.size(); i += Size) {
+      word value = 0;
+      std::memcpy(&value, &elements[i], Size);
+      value = static_cast<word>(__builtin_bswap64(value) >> (64 - 8 * Size));
+      std::memcpy(&elements[i], &value, Size);
+    }
+  }
+}
+
 /// A file's bytes where the system has them: mapped, and read when they are looked at. Takes no
 /// memory of the process, and no file descriptor after the construction. A file that replaces it is
 /// not seen. The file must not be made shorter meanwhile: looking at what is gone ends the process.
@@ -171,13 +153,9 @@ class mapped_file {
   /// Maps the regular file `path`. Throws `file_unreadable`.
   explicit mapped_file(std::string path) : path_(std::move(path)) {
     // O_NONBLOCK: a pipe without a writer does not block.
-    int file = -1;
-    do {
-      file = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    } while (file < 0 && errno == EINTR);
-    if (file < 0) fail(reason());
-    const std::string wrong = map(file);
-    ::close(file);
+    const descriptor file = open_at(AT_FDCWD, path_.c_str(), O_NONBLOCK | O_NOCTTY);
+    if (file.get() < 0) fail(system_reason());
+    const std::string wrong = map(file.get());
     if (!wrong.empty()) fail(wrong);
   }
   mapped_file(mapped_file&& other) noexcept
@@ -197,7 +175,6 @@ class mapped_file {
   }
 
  private:
-  static std::string reason() { return std::system_category().message(errno); }
   [[noreturn]] void fail(const std::string& found) const {
     throw file_unreadable(path_, 0, "a readable file", found);
   }
@@ -205,14 +182,14 @@ class mapped_file {
   // What went wrong; "" if nothing did.
   [[nodiscard]] std::string map(int file) {
     struct ::stat status {};
-    if (::fstat(file, &status) != 0) return reason();
+    if (::fstat(file, &status) != 0) return system_reason();
     if (!S_ISREG(status.st_mode)) return "what is no regular file";
     const auto size = static_cast<std::uint64_t>(status.st_size);
     if (size > (std::numeric_limits<std::size_t>::max)() / 2) return "more bytes than addresses";
     if (size == 0) return {};
     void* const bytes =
         ::mmap(nullptr, static_cast<std::size_t>(size), PROT_READ, MAP_SHARED, file, 0);
-    if (bytes == MAP_FAILED) return reason();
+    if (bytes == MAP_FAILED) return system_reason();
     bytes_ = bytes;
     size_ = static_cast<std::size_t>(size);
     return {};
@@ -297,23 +274,23 @@ class read_soon {
   const bool is_special = is_there && !S_ISREG(before.st_mode);
   // Relaxed: it only counts, so that no two threads take one name.
   static std::atomic<unsigned> files{0};
-  const int how =
-      is_special ? O_WRONLY | O_CLOEXEC | O_TRUNC : O_WRONLY | O_CLOEXEC | O_CREAT | O_EXCL;
+  const int how = is_special ? O_WRONLY | O_TRUNC : O_WRONLY | O_CREAT | O_EXCL;
   std::string part = target;
-  int file = -1;
+  descriptor file{-1};
   for (int tries = 0; tries < 1000;
        ++tries) {  // a process of this number may have died and left some
     if (!is_special) {
       part = target + ".part-" + std::to_string(::getpid()) + '-' +
              std::to_string(files.fetch_add(1, std::memory_order_relaxed));
     }
-    file = ::open(part.c_str(), how, 0666);  // not mkstemp, whose file is for this user alone
-    if (file >= 0 || errno != EEXIST) break;
+    // Not mkstemp, whose file is for this user alone.
+    file = open_at(AT_FDCWD, part.c_str(), how, 0666);
+    if (file.get() >= 0 || errno != EEXIST) break;
   }
-  if (file < 0) return errno;
-  int wrong = write_all(file, bytes);
-  if (is_there && !is_special) static_cast<void>(::fchmod(file, before.st_mode & 07777));
-  if (::close(file) != 0 && wrong == 0) wrong = errno;
+  if (file.get() < 0) return errno;
+  int wrong = write_all(file.get(), bytes);
+  if (is_there && !is_special) static_cast<void>(::fchmod(file.get(), before.st_mode & 07777));
+  if (::close(file.release()) != 0 && wrong == 0) wrong = errno;
   if (is_special) return wrong;
   if (wrong == 0 && std::rename(part.c_str(), target.c_str()) != 0) wrong = errno;
   if (wrong != 0) ::unlink(part.c_str());

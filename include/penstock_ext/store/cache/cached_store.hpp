@@ -16,7 +16,7 @@
 #include <penstock_ext/store/cache/cached_store_options.hpp>
 #include <penstock_ext/store/cache/detail/block_cache.hpp>
 #include <penstock_ext/store/support/delete_unless_forked.hpp>
-#include <penstock_ext/store/support/store_ref.hpp>
+#include <penstock_ext/store/support/kept_store.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -86,10 +86,11 @@ class cached_store {
   /// Says which ranges are read from now on, in which order, in place of what was said before: an
   /// order is known before it is used. What is not named goes first, and what comes after 2^24
   /// blocks counts as not named. A wrong order costs hits and nothing else. A range that reaches
-  /// beyond the end of its object ends there. Takes 50 bytes for a block of a range. While such
-  /// ranges are to come, they go before what was foreseen; an empty order takes all back. For a
-  /// range of more than 4096 blocks the object's size is asked for, and it throws what the store
-  /// below throws. From any thread, at best between two epochs.
+  /// beyond the end of its object ends there. Takes 80 bytes for a block of a range. While such
+  /// ranges are to come, they go before what was foreseen; an empty order takes all back, and so do
+  /// 2^17 uses of other blocks, one after the other. For a range of more than 4096 blocks the
+  /// object's size is asked for, and it throws what the store below throws. From any thread, at
+  /// best between two epochs.
   void will_use(std::span<const upcoming_range> ranges) const { cache_->will_use(ranges); }
 
   /// As `will_use`, for those that read through it and tell on what they will read: a loader with
@@ -102,7 +103,7 @@ class cached_store {
   }
   /// Takes back what `who` foresaw.
   void retract(const void* who) const { cache_->retract(who); }
-  /// How many bytes it is of use to access_plan: 2^19 blocks.
+  /// How many bytes it is of use to announce: 2^19 blocks.
   [[nodiscard]] std::uint64_t plan_capacity() const noexcept {
     return cache_->options().block_bytes << 19U;
   }

@@ -23,8 +23,10 @@ struct cached_store_options {
   /// How many bytes the files in `folder` may have. Each process looks how many there are after it
   /// has written a sixteenth of this: with n of them there may be n sixteenths more for a while.
   std::uint64_t disk_bytes = std::uint64_t{16} << 30;
-  /// Which store is below: blocks of other names in `folder` are others' blocks. Another name where
-  /// objects of a store that is no `versioned_store` have changed and kept their sizes.
+  /// Which store is below: blocks of other names in `folder` are others' blocks. "": what the
+  /// store's `root()` says, a folder as it was given or a URL; a store without one is not told from
+  /// others. Another name where objects of a store that is no `versioned_store` have changed and
+  /// kept their sizes.
   std::string store_name = {};
 };
 

@@ -16,10 +16,9 @@ namespace detail {
 template <class Path>
 void require_inside(const byte_range& range, std::uint64_t size, const Path& path) {
   if (range.offset <= size && range.out.size() <= size - range.offset) return;
-  throw file_truncated(
-      path(), size,
-      std::to_string(range.out.size()) + " bytes from byte " + std::to_string(range.offset) + " on",
-      "the end of the object");
+  throw file_truncated(path(), range.offset,
+                       std::to_string(range.out.size()) + " bytes from there on",
+                       "an object of " + std::to_string(size) + " bytes");
 }
 
 }  // namespace detail

@@ -29,9 +29,9 @@ inline namespace PENSTOCK_ABI {
 /// as curl does.
 ///
 /// Each answer is checked: status, Content-Range, length, and size, ETag and Last-Modified against
-/// those of answers before. Errors are of `penstock_ext/store/remote_error.hpp`, and `file_truncated` for a range beyond
-/// the object's end; they name the URL without its query. After an exception nothing is written to
-/// the caller's memory any more.
+/// those of answers before. Errors are of `penstock_ext/store/remote_error.hpp`, and
+/// `file_truncated` for a range beyond the object's end; they name the URL without its query. After
+/// an exception nothing is written to the caller's memory any more.
 ///
 /// Movable, not copyable. Members are called from several threads at once. The destructor ends the
 /// thread; no call may be under way then. In a child made by fork() each call throws
@@ -40,7 +40,8 @@ class http_store {
  public:
   /// Objects are `base_url` + '/' + their names, percent-encoded; a query in it goes with each
   /// request and is taken for secret. Throws `option_error` for a URL or options that can't work,
-  /// and `std::system_error` where the system refuses a thread. Asks the server for nothing.
+  /// and `std::system_error` where the system refuses a thread or a descriptor. Asks the server for
+  /// nothing.
   explicit http_store(std::string_view base_url, const http_options& options = {})
       : base_(detail::parse_store_url(base_url, "base_url")),
         client_(std::make_unique<const detail::http_client>(
@@ -68,6 +69,8 @@ class http_store {
         ranges, [this](std::string_view object) { return detail::object_target(base_, object); });
   }
 
+  /// The URL below which the objects are, without its query.
+  [[nodiscard]] std::string root() const { return base_.shown(); }
   /// What the store has done so far.
   [[nodiscard]] http_stats stats() const { return client_->stats(); }
 

@@ -40,8 +40,8 @@ class s3_store {
  public:
   /// The bucket named `bucket`. Throws `option_error` for what can't work, `access_denied` where
   /// there are no credentials, `file_unreadable` and `file_format_error` for a profile that is
-  /// needed and can't be read, and `std::system_error` where the system refuses a thread. Asks the
-  /// server for nothing.
+  /// needed and can't be read, and `std::system_error` where the system refuses a thread or a
+  /// descriptor. Asks the server for nothing.
   explicit s3_store(std::string_view bucket, const s3_options& options = {})
       : s3_store(detail::place_of(bucket, options), options.http, bucket.ends_with("--x-s3")) {}
 
@@ -95,6 +95,8 @@ class s3_store {
     return all;
   }
 
+  /// The bucket's URL.
+  [[nodiscard]] std::string root() const { return bucket_.shown(); }
   /// What the store has done so far.
   [[nodiscard]] http_stats stats() const { return client_->stats(); }
 

@@ -29,10 +29,10 @@
 #include <penstock_ext/store/cache/detail/disk/block_file.hpp>
 #include <penstock_ext/store/cache/detail/disk/block_folder.hpp>
 #include <penstock_ext/store/cache/detail/memory_tier.hpp>
-#include <penstock_ext/store/cache/detail/uses/next_uses.hpp>
 #include <penstock_ext/store/cache/detail/uses/planned_uses.hpp>
+#include <penstock_ext/store/detail/name_hash.hpp>
 #include <penstock_ext/store/detail/require_inside.hpp>
-#include <penstock_ext/store/support/store_ref.hpp>
+#include <penstock_ext/store/support/kept_store.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -125,17 +125,19 @@ class known_objects {
   }
 
  private:
-  struct name_hash {
-    using is_transparent = void;
-    std::size_t operator()(std::string_view name) const noexcept {
-      return std::hash<std::string_view>{}(name);
-    }
-  };
-
   const std::string store_name_;
   std::mutex mutex_;
   std::unordered_map<std::string, known_object, name_hash, std::equal_to<>> objects_;
 };
+
+/// `options` for a cache over `store`, with a name for it where it has one.
+template <class Store>
+[[nodiscard]] cached_store_options with_name(cached_store_options options, const Store& store) {
+  if constexpr (requires { options.store_name = store.root(); }) {
+    if (options.store_name.empty()) options.store_name = store.root();
+  }
+  return options;
+}
 
 /// The number of block `id`, which all versions of its object share: the newer one takes the older
 /// one's place, and what will be used is known by it before the version is.
@@ -294,9 +296,9 @@ class block_cache {
   template <class From>
   block_cache(From&& store, const cached_store_options& options)
       : store_(std::forward<From>(store)),
-        options_(options),
+        options_(with_name(options, store_)),
         disk_(options),
-        objects_(options.store_name),
+        objects_(options_.store_name),
         memory_(options.memory_bytes),
         uses_(memory_, disk_) {}
   block_cache(const block_cache&) = delete;
@@ -355,8 +357,8 @@ class block_cache {
   /// As `cached_store::will_use`.
   void will_use(std::span<const upcoming_range> ranges) {
     const auto size_of = [&](std::string_view name) { return std::optional{object(name).size}; };
-    next_uses uses;
-    uses.tell(block_numbers(ranges, options_, objects_, most_named, size_of));
+    announced_uses uses{most_named};
+    uses.append(this, block_numbers(ranges, options_, objects_, most_named, size_of));
     const std::lock_guard lock{mutex_};
     uses_.tell(std::move(uses));
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <set>
 #include <tuple>
 #include <unordered_map>
@@ -12,6 +13,9 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
+
+/// The next use of what is not used any more.
+inline constexpr std::uint64_t never = (std::numeric_limits<std::uint64_t>::max)();
 
 /// What is held, and what goes first when room is needed: what is used last of all, or never again
 /// (Belady 1966: for things of one size nothing does better); of those, what was used longest ago.

@@ -45,13 +45,6 @@ using curl_easy = std::unique_ptr<CURL, free_curl_easy>;
 /// Lines of a request's header.
 using curl_list = std::unique_ptr<curl_slist, free_curl_list>;
 
-/// Throws `std::bad_alloc` where there is no memory.
-[[nodiscard]] inline curl_easy new_curl_easy() {
-  curl_easy easy{::curl_easy_init()};
-  if (!easy) throw std::bad_alloc();
-  return easy;
-}
-
 /// Appends a line.
 inline void append(curl_list& list, const std::string& line) {
   curl_slist* const longer = ::curl_slist_append(list.get(), line.c_str());

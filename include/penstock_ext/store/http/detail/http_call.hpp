@@ -9,11 +9,9 @@
 #include <mutex>
 #include <span>
 #include <utility>
-#include <vector>
 
 #include <penstock/threads/support/deadline.hpp>
 #include <penstock_ext/store/http/detail/answer.hpp>
-#include <penstock_ext/store/http/detail/object_version.hpp>
 #include <penstock_ext/store/http/detail/request_plan.hpp>
 
 namespace penstock {
@@ -29,20 +27,20 @@ namespace detail {
 class http_call {
  public:
   /// A call of `requests` requests.
-  http_call(request_plan plan, std::size_t requests)
-      : plan_(std::move(plan)), open_(requests), versions_(plan_.objects.size()) {}
+  http_call(request_plan plan, std::size_t requests) : plan_(std::move(plan)), open_(requests) {}
 
   /// What is to be read; constant.
   [[nodiscard]] const request_plan& plan() const noexcept { return plan_; }
 
   /// The caller: waits until all requests are done, one has failed for good, whose exception it
-  /// throws, or `limit` has passed: false, and the call is over.
+  /// throws, or `limit` has passed: the call is over, and it throws what was noted last, or returns
+  /// false.
   [[nodiscard]] bool wait_until(deadline limit) {
     std::unique_lock lock{mutex_};
     const bool is_over = over_.wait_until(lock, limit, [this] { return is_over_.load(); });
     is_over_.store(true);
-    if (!error_) return is_over;
-    std::exception_ptr error = std::move(error_);
+    std::exception_ptr error = std::move(is_over ? error_ : late_);
+    if (!error) return is_over;
     lock.unlock();
     std::rethrow_exception(std::move(error));
   }
@@ -66,6 +64,12 @@ class http_call {
     if (--open_ == 0) end();
   }
 
+  /// The reactor: an attempt has failed, and another one follows: the error if `limit` passes.
+  void note(std::exception_ptr error) noexcept {
+    const std::lock_guard lock{mutex_};
+    if (!is_over_.load()) late_ = std::move(error);
+  }
+
   /// The reactor: a request has failed for good. The first one counts. The exception is the
   /// caller's from here on: no other thread is to hold it.
   void fail(std::exception_ptr error) noexcept {
@@ -74,9 +78,6 @@ class http_call {
     error_ = std::move(error);
     end();
   }
-
-  /// The reactor alone: what the answers of this call said about object `number`.
-  [[nodiscard]] object_version& version(std::size_t number) noexcept { return versions_[number]; }
 
  private:
   void end() noexcept {
@@ -89,9 +90,9 @@ class http_call {
   std::condition_variable over_;
   std::size_t open_;          // by mutex_
   std::exception_ptr error_;  // by mutex_
+  std::exception_ptr late_;   // by mutex_
   // Written with mutex_ held; read without it where an old answer only costs time.
   std::atomic<bool> is_over_{false};
-  std::vector<object_version> versions_;  // the reactor's
 };
 
 }  // namespace detail

@@ -33,7 +33,7 @@ namespace detail {
 /// What stores over HTTP share: calls that wait for their requests. Thread-safe.
 class http_client {
  public:
-  /// Throws `option_error`, and what starting a thread throws.
+  /// Throws `option_error`, and `std::system_error` without a thread or a descriptor.
   http_client(const http_options& options, std::shared_ptr<const http_service> service)
       : options_(options) {
     require_sound(options);
@@ -51,7 +51,9 @@ class http_client {
   /// Reads `ranges`; `target_of(object)` says where an object is.
   template <class TargetOf>
   void read_many(std::span<const byte_range> ranges, const TargetOf& target_of) const {
-    request_plan plan = plan_requests(ranges, options_.merge_gap, options_.largest_request);
+    request_plan plan =
+        plan_requests(ranges, options_.merge_gap, options_.largest_request,
+                      [&](std::string_view object) { return target_of(object).shown(); });
     if (plan.requests.empty()) return;
     std::vector<http_target> targets;
     targets.reserve(plan.objects.size());
@@ -134,9 +136,7 @@ class http_client {
     }
     if (is_done) return;
     reactor_->wake();
-    throw store_unreachable(first.shown(), offset,
-                            "an answer within the call's deadline of " +
-                                std::to_string(options_.deadline.count()) + " ms",
+    throw store_unreachable(first.shown(), offset, "an answer" + within(options_.deadline),
                             "none: the network is slow, or `deadline` is too short");
   }
 

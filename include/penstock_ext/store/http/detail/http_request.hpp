@@ -116,7 +116,7 @@ class http_request {
   std::optional<body_sum> sum = {};  ///< of the body, where the server has said it
   std::string error_body = {};       ///< the first bytes of an error's body
   std::exception_ptr refusal = {};   ///< why the body was not taken
-  bool is_enough = false;            ///< the body was not taken, and need not be
+  bool is_enough = false;            ///< the rest of the body was not taken, and need not be
   std::chrono::steady_clock::time_point last_byte = {};
   std::array<char, CURL_ERROR_SIZE> curl_words = {};
 
@@ -310,7 +310,8 @@ class http_request {
     const std::string_view text{reinterpret_cast<const char*>(bytes.data()), bytes.size()};
     if (answer.status != 200 && answer.status != 206) {
       error_body.append(text.substr(0, longest_error - error_body.size()));
-      return true;
+      is_enough = error_body.size() == longest_error;
+      return !is_enough;
     }
     if (kind == request_kind::page) {
       if (page->size() + text.size() > longest_page) {

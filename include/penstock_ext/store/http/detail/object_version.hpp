@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <array>
-#include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -75,36 +72,6 @@ struct object_version {
   [[nodiscard]] static std::string_view opaque(std::string_view tag) noexcept {
     return tag.starts_with("W/") ? tag.substr(2) : tag;
   }
-};
-
-/// The versions of the objects that were asked for last: bounded, so that millions of objects take
-/// no more memory; objects that share a place displace each other. One thread uses it.
-class version_table {
- public:
-  /// The entry of `object`, an empty one if another object has its place.
-  [[nodiscard]] object_version& of(std::string_view object) noexcept {
-    const std::uint64_t hash = std::hash<std::string_view>{}(object);
-    entry& found = (*entries_)[hash % places];
-    if (!found.is_used || found.object != hash) found = {hash, true, {}};
-    return found.version;
-  }
-  /// What is known of `object`, or null.
-  [[nodiscard]] const object_version* find(std::string_view object) const noexcept {
-    const std::uint64_t hash = std::hash<std::string_view>{}(object);
-    const entry& found = (*entries_)[hash % places];
-    return found.is_used && found.object == hash ? &found.version : nullptr;
-  }
-
- private:
-  struct entry {
-    std::uint64_t object = 0;
-    bool is_used = false;
-    object_version version;
-  };
-
-  static constexpr std::size_t places = 1U << 14U;
-  std::unique_ptr<std::array<entry, places>> entries_ =
-      std::make_unique<std::array<entry, places>>();
 };
 
 }  // namespace detail

@@ -16,7 +16,9 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -35,6 +37,11 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
+
+/// The deadline of a call in words.
+[[nodiscard]] inline std::string within(std::chrono::milliseconds limit) {
+  return " within the call's deadline of " + std::to_string(limit.count()) + " ms";
+}
 
 /// How long to wait before a request is repeated: exponential backoff with full jitter, so that
 /// many that failed together do not come back together. Source: Brooker, "Exponential Backoff And
@@ -132,9 +139,16 @@ class http_meters {
 /// next ones. One thread uses it, but for `wake`.
 class http_transfers {
  public:
-  /// Takes the memory for `most` of them.
+  /// Takes the memory for `most` of them. Throws `std::system_error` without a descriptor for
+  /// `wake`.
   explicit http_transfers(std::size_t most) : most_(most), multi_(::curl_multi_init()) {
     if (!multi_) throw std::bad_alloc();
+    // Without descriptors libcurl makes a handle that nothing wakes.
+    if (::curl_multi_wakeup(multi_.get()) != CURLM_OK) {
+      throw std::system_error(
+          std::make_error_code(std::errc::too_many_files_open),
+          "penstock: no descriptor is left for a store over HTTP: raise the limit (ulimit -n)");
+    }
     ::curl_multi_setopt(multi_.get(), CURLMOPT_MAXCONNECTS, static_cast<long>(most));
     active_.reserve(most);
     idle_.reserve(most);
@@ -155,9 +169,13 @@ class http_transfers {
   /// Starts an attempt for `one`, where there is room. Throws what `http_request::prepare` throws;
   /// `one` is lost then.
   void start(request_ptr one, const http_options& options, const http_service& service) {
-    if (idle_.empty()) idle_.push_back(new_curl_easy());
-    one->easy = std::move(idle_.back());
-    idle_.pop_back();
+    if (idle_.empty()) {
+      one->easy.reset(::curl_easy_init());
+      if (!one->easy) throw std::bad_alloc();
+    } else {
+      one->easy = std::move(idle_.back());
+      idle_.pop_back();
+    }
     one->prepare(options, service);
     if (::curl_multi_add_handle(multi_.get(), one->easy.get()) != CURLM_OK) throw std::bad_alloc();
     active_.push_back(std::move(one));  // reserved
@@ -225,7 +243,7 @@ class http_reactor {
  public:
   using clock = std::chrono::steady_clock;
 
-  /// Starts the thread. Throws `std::system_error` where the system refuses one.
+  /// Starts the thread. Throws `std::system_error` where the system refuses one, or a descriptor.
   http_reactor(const http_options& options, std::shared_ptr<const http_service> service)
       : options_(options),
         service_(std::move(service)),
@@ -377,11 +395,8 @@ class http_reactor {
   [[nodiscard]] std::exception_ptr changed(const http_request& one) {
     if (one.kind == request_kind::page) return {};
     const object_version said = one.version();
-    object_version& in_call = one.call->version(one.range.object);
-    if (!in_call.agrees(said)) return one.difference(in_call, said);
-    object_version& known = versions_.of(one.object);
-    if (!known.agrees(said)) return one.difference(known, said);
-    return {};
+    object_version& known = versions_[one.object];
+    return known.agrees(said) ? nullptr : one.difference(known, said);
   }
 
   // Checks the object version of a failed answer, whose body is discarded.
@@ -390,21 +405,19 @@ class http_reactor {
     if (one.kind == request_kind::page || (status != 200 && status != 206 && status != 416))
       return {};
     const object_version said = one.version();
-    const object_version& in_call = one.call->version(one.range.object);
-    if (in_call.differs(said)) return one.difference(in_call, said);
-    const object_version* const known = versions_.find(one.object);
-    return known != nullptr && known->differs(said) ? one.difference(*known, said) : nullptr;
+    const auto known = versions_.find(one.object);
+    if (known == versions_.end() || !known->second.differs(said)) return {};
+    return one.difference(known->second, said);
   }
 
   // The date after which an object without a strong ETag must not have changed; "" where none is
   // known.
   [[nodiscard]] std::string condition_of(const http_request& one) {
     if (one.kind != request_kind::range || !one.checks_modified) return {};
-    const object_version* known = &one.call->version(one.range.object);
-    if (known->modified.empty()) known = versions_.find(one.object);
-    if (known == nullptr || known->has_strong_etag()) return {};
+    const auto known = versions_.find(one.object);
+    if (known == versions_.end() || known->second.has_strong_etag()) return {};
     // What came from a server goes into a header: a date and nothing else.
-    const std::string& date = known->modified;
+    const std::string& date = known->second.modified;
     const bool is_date =
         std::all_of(date.begin(), date.end(), [](char c) { return c >= ' ' && c <= '~'; }) &&
         !date.empty() && ::curl_getdate(date.c_str(), nullptr) != -1;
@@ -414,12 +427,15 @@ class http_reactor {
   void repeat(request_ptr one, std::string_view reason,
               std::optional<std::chrono::milliseconds> asked = std::nullopt) noexcept {
     guarded(*one, [&] {
-      if (++one->failures >= options_.attempts) {
-        one->call->fail(one->problem<store_unreachable>(
-            one->wanted(), std::string{reason} + ", attempt " + std::to_string(one->failures) +
-                               " of " + std::to_string(options_.attempts)));
+      const bool is_last = ++one->failures >= options_.attempts;
+      const std::string found = std::string{reason} + ", attempt " + std::to_string(one->failures) +
+                                " of " + std::to_string(options_.attempts);
+      if (is_last) {
+        one->call->fail(one->problem<store_unreachable>(one->wanted(), found));
         return;
       }
+      one->call->note(one->problem<store_unreachable>(one->wanted() + within(options_.deadline),
+                                                      found + ", the last one that failed"));
       const auto due = clock::now() + backoff_.next(one->failures, asked);
       delayed_.push_back({due, std::move(one)});
     });
@@ -455,7 +471,7 @@ class http_reactor {
   http_meters meters_;
   // From here on the thread's own.
   backoff backoff_;
-  version_table versions_;
+  std::unordered_map<std::string, object_version> versions_;  // of all objects asked for
   http_transfers transfers_;
   std::deque<request_ptr> ready_;
   std::vector<delayed_request> delayed_;

@@ -46,9 +46,6 @@ struct request_plan {
   std::vector<planned_request> requests;
   std::size_t ranges = 0;  ///< that are not empty
 
-  /// How many ranges came along with another one.
-  [[nodiscard]] std::size_t merged() const noexcept { return parts.size() - requests.size(); }
-
   /// Copies the bytes of an object from `position` on to where the parts of `request` want them.
   void deliver(const planned_request& request, std::uint64_t position,
                std::span<const std::byte> bytes) const noexcept {
@@ -65,16 +62,18 @@ struct request_plan {
 };
 
 /// Plans the requests for `ranges`: those of one object that are at most `gap` bytes apart
-/// together, none above `largest` bytes. Throws `file_truncated` for a range that ends beyond 2^63.
-[[nodiscard]] inline request_plan plan_requests(std::span<const byte_range> ranges,
-                                                std::uint64_t gap, std::uint64_t largest) {
+/// together, none above `largest` bytes. `path_of(object)` is for messages. Throws `file_truncated`
+/// for a range that ends beyond 2^63.
+template <class PathOf>
+[[nodiscard]] request_plan plan_requests(std::span<const byte_range> ranges, std::uint64_t gap,
+                                         std::uint64_t largest, const PathOf& path_of) {
   constexpr std::uint64_t limit = (std::numeric_limits<std::int64_t>::max)();
   std::vector<std::size_t> order;
   for (std::size_t i = 0; i < ranges.size(); ++i) {
     const byte_range& range = ranges[i];
     if (range.out.empty()) continue;
     if (range.offset > limit || range.out.size() > limit - range.offset) {
-      throw file_truncated(std::string{range.object}, range.offset, "a range that ends below 2^63",
+      throw file_truncated(path_of(range.object), range.offset, "a range that ends below 2^63",
                            "one of " + std::to_string(range.out.size()) + " bytes");
     }
     order.push_back(i);

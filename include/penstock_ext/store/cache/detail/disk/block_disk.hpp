@@ -18,7 +18,6 @@
 #include <penstock_ext/store/cache/detail/disk/block_file.hpp>
 #include <penstock_ext/store/cache/detail/disk/block_folder.hpp>
 #include <penstock_ext/store/cache/detail/eviction_order.hpp>
-#include <penstock_ext/store/cache/detail/uses/next_uses.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -157,7 +156,7 @@ class block_disk {
     if (options.folder.empty()) return;
     folder_.emplace(options.folder);
     folder_->remove_left_over();
-    remove(look(list(), [](std::uint64_t) { return next_uses::never; }));
+    remove(look(list(), [](std::uint64_t) { return never; }));
   }
 
   /// Reads the part of block `id`, whose number is `number`, from byte `from` of it on to `out`, if

@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -100,27 +99,24 @@ inline constexpr std::size_t summed_header = offsetof(block_header, chunk_size);
   return start;
 }
 
-/// What is wrong with `start` as that of block `id`'s file; "" if nothing is.
-[[nodiscard]] inline std::string start_problem(const block_id& id,
-                                               std::span<const std::byte> start) {
+/// Whether `start` is that of block `id`'s file, undamaged.
+[[nodiscard]] inline bool is_start_of(const block_id& id, std::span<const std::byte> start) {
   block_header header;
-  if (start.size() < sizeof header) return "it is shorter than a header";
+  if (start.size() < sizeof header) return false;
   std::memcpy(&header, start.data(), sizeof header);
-  if (header.magic != block_header::expected_magic) return "it is no block of a cache";
-  if (checksum(start.subspan(summed_header)) != header.header_sum) return "its header is damaged";
   const std::string_view names{reinterpret_cast<const char*>(start.data()) + sizeof header,
                                start.size() - sizeof header};
-  const bool is_it = header.chunk_size == chunk_bytes && header.object_size == id.object_size &&
-                     header.block_size == id.block_size && header.number == id.number &&
-                     header.store_length == id.store.size() &&
-                     header.object_length == id.object.size() && start.size() == start_bytes(id) &&
-                     names.substr(0, id.store.size()) == id.store &&
-                     names.substr(id.store.size(), id.object.size()) == id.object;
-  return is_it ? "" : "it is another block, or of another version of the object";
+  return header.magic == block_header::expected_magic &&
+         header.header_sum == checksum(start.subspan(summed_header)) &&
+         header.chunk_size == chunk_bytes && header.object_size == id.object_size &&
+         header.block_size == id.block_size && header.number == id.number &&
+         header.store_length == id.store.size() && header.object_length == id.object.size() &&
+         start.size() == start_bytes(id) && names.substr(0, id.store.size()) == id.store &&
+         names.substr(id.store.size(), id.object.size()) == id.object;
 }
 
 /// Whether `bytes`, chunks of block `id` from number `first` on, have their sums in `start`, which
-/// has no problem. The last one is as long as the block has it.
+/// is that of its file. The last one is as long as the block has it.
 [[nodiscard]] inline bool are_whole(const block_id& id, std::span<const std::byte> start,
                                     std::uint64_t first, std::span<const std::byte> bytes) {
   const auto sums = start.last(static_cast<std::size_t>(chunks_of(id) * sizeof(std::uint64_t)));

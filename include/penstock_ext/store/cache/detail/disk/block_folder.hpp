@@ -79,7 +79,7 @@ template <std::size_t Count>
   const bool is_one = begins_inside && first * chunk_bytes == last_begin;
   const bool ends_inside = whole_end != end && !is_one;
   if (!begins_inside && !ends_inside && from == 0) {
-    return read_all<2>(file, 0, {start, out}) && start_problem(id, start).empty() &&
+    return read_all<2>(file, 0, {start, out}) && is_start_of(id, start) &&
            are_whole(id, start, first, out);
   }
   const auto edges = std::make_unique_for_overwrite<std::byte[]>(2 * chunk_bytes);
@@ -93,7 +93,7 @@ template <std::size_t Count>
   const auto middle = whole < whole_end ? out.subspan(static_cast<std::size_t>(whole - from),
                                                       static_cast<std::size_t>(whole_end - whole))
                                         : std::span<std::byte>{};
-  if (!read_all<1>(file, 0, {start}) || !start_problem(id, start).empty() ||
+  if (!read_all<1>(file, 0, {start}) || !is_start_of(id, start) ||
       !read_all<3>(file, start.size() + first * chunk_bytes, {head, middle, tail}) ||
       !are_whole(id, start, first, head) || !are_whole(id, start, whole / chunk_bytes, middle) ||
       !are_whole(id, start, last_begin / chunk_bytes, tail)) {
@@ -197,8 +197,8 @@ class block_folder {
     // Another process that starts just then may take the file for left over before it has its lock.
     for (int tries = 0;; ++tries) {
       const std::string part = part_of(name);
-      const descriptor file{::openat(folder_.get(), part.c_str(),
-                                     O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666)};
+      const descriptor file =
+          open_at(folder_.get(), part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0666);
       // Where processes have numbers of their own (containers), a name may be another's.
       if (file.get() < 0 && errno == EEXIST && tries < most_tries) continue;
       if (file.get() < 0) return errno;

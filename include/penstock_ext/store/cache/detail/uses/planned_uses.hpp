@@ -11,16 +11,16 @@
 
 #include <penstock/core/version.hpp>
 #include <penstock_ext/store/cache/detail/disk/block_disk.hpp>
+#include <penstock_ext/store/cache/detail/eviction_order.hpp>
 #include <penstock_ext/store/cache/detail/memory_tier.hpp>
-#include <penstock_ext/store/cache/detail/uses/next_uses.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// When blocks are used next, as those say it that know what they will read: each of them may go
-/// on, and take back what it said. A use is known by its place in the order in which they were
-/// said. One thread at a time.
+/// on, and take back what it said. Blocks are known by a number each, and a use by its place in the
+/// order in which they were said. One thread at a time.
 class announced_uses {
  public:
   /// How many later uses may come before one that is said to come: then it does not come any more,
@@ -61,12 +61,12 @@ class announced_uses {
   /// The place at which `block` is used next.
   [[nodiscard]] std::uint64_t of(std::uint64_t block) const {
     const auto found = places_.find(block);
-    return found == places_.end() ? next_uses::never : found->second.first;
+    return found == places_.end() ? never : found->second.first;
   }
   /// The place at which it is used after that.
   [[nodiscard]] std::uint64_t after(std::uint64_t block) const {
     const auto found = places_.find(block);
-    if (found == places_.end()) return next_uses::never;
+    if (found == places_.end()) return never;
     return uses_[static_cast<std::size_t>(found->second.first - first_)].next;
   }
   /// How many uses are held.
@@ -94,7 +94,7 @@ class announced_uses {
   struct one_use {
     std::uint64_t block;
     const void* who;
-    std::uint64_t next = next_uses::never;  // the place of the block's next one
+    std::uint64_t next = never;  // the place of the block's next one
     bool is_over = false;
   };
   struct ends {  // places of a block's uses
@@ -115,7 +115,7 @@ class announced_uses {
     one_use& one = at(found->second.first);
     one.is_over = true;
     ++over_;
-    if (one.next == next_uses::never) {
+    if (one.next == never) {
       places_.erase(found);
     } else {
       found->second.first = one.next;
@@ -132,17 +132,18 @@ class announced_uses {
 };
 
 /// What a cache knows of the blocks that are used next: what its user has told, and while none of
-/// that is to come, what those access_plan that read. Blocks that are held have the next uses that
-/// are known. One thread at a time.
+/// that is to come, what those that read have announced. Blocks that are held have the next uses
+/// that are known. One thread at a time.
 class planned_uses {
  public:
   /// Of the blocks of both, which must outlive it.
   planned_uses(memory_tier& memory, block_disk& disk) noexcept : memory_(&memory), disk_(&disk) {}
 
   /// The user's order, in place of all that is known.
-  void tell(next_uses uses) {
+  void tell(announced_uses uses) {
     foreseen_ = announced_uses{};
     told_ = std::move(uses);
+    unnamed_ = 0;
     rearrange();
   }
   /// See `announced_uses::append`; nothing is held while a use is to come that the user has told.
@@ -159,24 +160,21 @@ class planned_uses {
 
   /// The place at which `block` is used next.
   [[nodiscard]] std::uint64_t of(std::uint64_t block) const {
-    return is_told() ? told_.of(block) : foreseen_.of(block);
+    return (is_told() ? told_ : foreseen_).of(block);
   }
   /// The place at which it is used after that.
   [[nodiscard]] std::uint64_t after(std::uint64_t block) const {
-    return is_told() ? told_.after(block) : foreseen_.after(block);
+    return (is_told() ? told_ : foreseen_).after(block);
   }
-  /// `block` was used.
+  /// `block` was used. An order that the user has told, and of which nothing is used for long, is
+  /// forgotten.
   void use(std::uint64_t block) {
-    if (is_told()) {
-      told_.use(block);
-    } else {
-      foreseen_.use(block, [&](std::uint64_t gone) { renew(gone); });
-    }
+    unnamed_ = is_told() && told_.of(block) == never ? unnamed_ + 1 : 0;
+    if (unnamed_ > announced_uses::most_overtaken) tell(announced_uses{});
+    (is_told() ? told_ : foreseen_).use(block, [&](std::uint64_t gone) { renew(gone); });
   }
   /// How many uses are to come.
-  [[nodiscard]] std::size_t size() const noexcept {
-    return is_told() ? told_.size() : foreseen_.size();
-  }
+  [[nodiscard]] std::size_t size() const noexcept { return (is_told() ? told_ : foreseen_).size(); }
 
  private:
   [[nodiscard]] bool is_told() const noexcept { return told_.size() != 0; }
@@ -193,8 +191,9 @@ class planned_uses {
 
   memory_tier* memory_;
   block_disk* disk_;
-  next_uses told_;
+  announced_uses told_;
   announced_uses foreseen_;
+  std::size_t unnamed_ = 0;  // uses of blocks that are not in `told_`, one after the other
 };
 
 }  // namespace detail

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdlib>
-#include <fstream>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
+#include <vector>
 
 #include <penstock/core/error.hpp>
 #include <penstock_ext/files/file_error.hpp>
+#include <penstock_ext/files/support/system_file.hpp>
 #include <penstock_ext/store/http/detail/object_url.hpp>
 #include <penstock_ext/store/http/detail/s3/aws_config.hpp>
 #include <penstock_ext/store/http/http_options.hpp>
@@ -38,21 +40,15 @@ struct s3_place {
   return a.empty() ? std::move(b) : std::move(a);
 }
 
-/// The text of the file `path`; nothing where there is none, or none that this process may open.
-/// Throws `file_unreadable` for one that can't be read, such as a folder.
+/// The text of the file `path`; nothing where there is none. Throws `file_unreadable` for one that
+/// can't be read, such as a folder.
 [[nodiscard]] inline std::optional<std::string> text_of(const std::string& path) {
-  std::ifstream file{path, std::ios::binary};
-  if (path.empty() || !file) return std::nullopt;
-  std::string text;
-  std::array<char, 4096> piece{};
-  while (file) {
-    file.read(piece.data(), piece.size());
-    text.append(piece.data(), static_cast<std::size_t>(file.gcount()));
-  }
-  if (file.bad()) {
-    throw file_unreadable(path, text.size(), "a file of AWS's profiles", "one that can't be read");
-  }
-  return text;
+  std::error_code wrong;
+  const bool is_there = std::filesystem::exists(path, wrong);
+  if (wrong) throw file_unreadable(path, 0, "a file of AWS's profiles", wrong.message());
+  if (!is_there) return std::nullopt;
+  const std::vector<std::byte> bytes = read_file(path);
+  return std::string{reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
 /// The profile `profile` of both files of AWS, the credentials' one first: the key, the secret and
