@@ -13,7 +13,6 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -25,15 +24,11 @@
 #include <penstock_ext/blob/blob_error.hpp>
 #include <penstock_ext/blob/blob_source.hpp>
 #include <penstock_ext/blob/detail/blob_file.hpp>
+#include <penstock_ext/blob/detail/lowered.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
-
-/// A letter of ASCII as a small one; other bytes as they are.
-[[nodiscard]] constexpr char lowered(char c) noexcept {
-  return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c;
-}
 
 /// Whether `name` ends in one of the `endings`, which are in small letters.
 [[nodiscard]] inline bool ends_in_one_of(std::string_view name,
@@ -348,16 +343,8 @@ class image_folder {
     }
   }
 
-  /// The folder, as it was given.
-  [[nodiscard]] const std::string& path() const noexcept { return path_; }
   /// The names of the classes, by label.
   [[nodiscard]] const std::vector<std::string>& classes() const noexcept { return classes_; }
-  /// The label of the class called `name`; none where there is no such class.
-  [[nodiscard]] std::optional<std::int64_t> class_of(std::string_view name) const noexcept {
-    const auto found = std::lower_bound(classes_.begin(), classes_.end(), name);
-    if (found == classes_.end() || *found != name) return std::nullopt;
-    return found - classes_.begin();
-  }
 
  private:
   // A path relative to the root, ended by a NUL.

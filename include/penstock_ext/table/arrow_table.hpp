@@ -525,8 +525,6 @@ class arrow_table {
     const auto after = std::upper_bound(content_->ends.begin(), content_->ends.end(), index);
     return static_cast<std::size_t>(after - content_->ends.begin());
   }
-  /// The columns with their types, for messages: "label: int64, image: list<uint8>".
-  [[nodiscard]] std::string columns() const { return detail::arrow_columns(schema()); }
 
  private:
   struct content {

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
 #include <cerrno>
 #include <concepts>
@@ -12,7 +11,6 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
-#include <stop_token>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -21,7 +19,7 @@
 #include <penstock/core/error.hpp>
 #include <penstock/core/version.hpp>
 #include <penstock/order/support/word_hash.hpp>
-#include <penstock/threads/worker_pool.hpp>
+#include <penstock_ext/blob/support/side_by_side.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/support/sums.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
@@ -146,8 +144,6 @@ class kept_lengths {
   }
   /// The number that stands for the dataset.
   [[nodiscard]] std::uint64_t fingerprint() const noexcept { return head_.fingerprint; }
-  /// The file.
-  [[nodiscard]] const std::string& path() const noexcept { return file_.path(); }
 
  private:
   detail::mapped_file file_;
@@ -158,21 +154,20 @@ class kept_lengths {
 struct keep_lengths_options {
   /// A number that changes with the dataset, such as a hash of its files' names, sizes and times.
   std::uint64_t fingerprint = 0;
-  /// Threads that ask for lengths, at least 1.
+  /// Threads that ask for lengths, at least 1; the caller's is one.
   std::size_t workers = 1;
 };
 
 /// Opens the lengths in the file `path`, or makes it: asks for `length(index)` of all `count`
-/// samples, from `workers` threads at once, and writes them. The file appears whole or not at all,
-/// even if the process is killed: it is written beside its path and renamed. After a power cut it
-/// may be damaged, which its sum tells. Where several processes make it at once, each writes the
-/// same.
+/// samples, from `workers` threads at once, from fewer where the system refuses them, and writes
+/// them. The file appears whole or not at all, even if the process is killed: it is written beside
+/// its path and renamed. After a power cut it may be damaged, which its sum tells. Where several
+/// processes make it at once, each writes the same.
 ///
 /// Memory while it is made: 4 bytes a sample. Throws what opening does, for a file of another
 /// dataset too; what `length` throws, the first of it; `option_error` for 0 workers, more than 2^60
-/// samples, or a length above 2^32 - 1; `std::system_error` if a thread can't be started; and
-/// `file_unreadable` if the file can't be written, before any length is asked for where its folder
-/// tells that.
+/// samples, or a length above 2^32 - 1; and `file_unreadable` if the file can't be written, before
+/// any length is asked for where its folder tells that.
 template <class Length>
   requires requires(const Length& length, std::uint64_t index) {
     { length(index) } -> std::convertible_to<std::uint64_t>;
@@ -196,46 +191,21 @@ template <class Length>
   detail::lengths_header head{};
   std::string bytes(sizeof head + static_cast<std::size_t>(count) * sizeof(std::uint32_t), '\0');
   char* const lengths = bytes.data() + sizeof head;
-  // Relaxed, all: samples are taken once each, the threads are joined before the bytes are read,
-  // and a stop that is seen shows what was stored before it.
-  std::atomic<std::uint64_t> next{0};
-  std::atomic<bool> has_failed{false};
-  std::atomic<bool> has_all_threads{false};
-  const auto work = [&](const std::stop_token& stop, std::size_t) {
-    // The pool asks to stop where it lacks a thread, and to wait for the end of the work.
-    const auto is_in_vain = [&] {
-      return has_failed.load(std::memory_order_relaxed) ||
-             (stop.stop_requested() && !has_all_threads.load(std::memory_order_relaxed));
-    };
-    constexpr std::uint64_t some = 64;
-    try {
-      for (;;) {
-        const std::uint64_t begin = next.fetch_add(some, std::memory_order_relaxed);
-        if (begin >= count) return;
-        for (std::uint64_t i = begin; i < (std::min)(begin + some, count); ++i) {
-          if (is_in_vain()) return;
-          const auto found = static_cast<std::uint64_t>(length(i));
-          const auto kept = static_cast<std::uint32_t>(found);
-          if (kept != found) {
-            throw option_error("length", "expected at most 2^32 - 1, found " +
-                                             std::to_string(found) + " of sample " +
-                                             std::to_string(i));
-          }
-          std::memcpy(lengths + i * sizeof kept, &kept, sizeof kept);
-        }
+  constexpr std::uint64_t some = 64;
+  const std::uint64_t parts = count / some + (count % some == 0 ? 0 : 1);
+  const auto work = [&](std::size_t part) {
+    const std::uint64_t begin = part * some;
+    for (std::uint64_t i = begin; i < (std::min)(begin + some, count); ++i) {
+      const auto found = static_cast<std::uint64_t>(length(i));
+      const auto kept = static_cast<std::uint32_t>(found);
+      if (kept != found) {
+        throw option_error("length", "expected at most 2^32 - 1, found " + std::to_string(found) +
+                                         " of sample " + std::to_string(i));
       }
-    } catch (...) {
-      has_failed.store(true, std::memory_order_relaxed);
-      throw;
+      std::memcpy(lengths + i * sizeof kept, &kept, sizeof kept);
     }
   };
-  {
-    const auto wake = [] {};
-    worker_pool<decltype(work), decltype(wake)> pool{options.workers, work, wake};
-    has_all_threads.store(true, std::memory_order_relaxed);
-    pool.stop();
-    pool.rethrow();
-  }
+  detail::call_side_by_side(static_cast<std::size_t>(parts), options.workers, work);
   std::memcpy(head.magic, detail::lengths_magic.data(), detail::lengths_magic.size());
   head.version = 1;
   head.count = count;

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -25,6 +24,7 @@
 #include <penstock/data/chunk_context.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/order/support/word_hash.hpp>
+#include <penstock/threads/support/group_cache.hpp>
 #include <penstock_ext/blob/blob_buffer.hpp>
 #include <penstock_ext/text/detail/packed_window.hpp>
 #include <penstock_ext/text/packing_options.hpp>
@@ -216,58 +216,6 @@ class piece_hints {
   std::size_t at_ = 0;  // the piece that is read next
 };
 
-/// An LRU cache of numbered values that are expensive to make. The first thread that asks for a
-/// value makes it, others wait for it. Thread-safe.
-template <class Value>
-class window_cache {
- public:
-  /// Keeps `most` >= 1 values.
-  explicit window_cache(std::size_t most) : places_(most) {}
-  window_cache(const window_cache&) = delete;
-  window_cache& operator=(const window_cache&) = delete;
-
-  /// Value `number`, made by `make()` if it is not cached. It stays alive while it is held. Throws
-  /// what `make` throws; the next call tries again.
-  template <class Make>
-  [[nodiscard]] std::shared_ptr<const Value> get(std::uint64_t number, const Make& make) {
-    const std::shared_ptr<entry> found = entry_of(number);
-    const std::lock_guard lock{found->mutex};
-    if (!found->value) found->value.emplace(make());
-    return {found, &*found->value};
-  }
-
- private:
-  struct entry {
-    std::mutex mutex;            // held while the value is made
-    std::optional<Value> value;  // guarded by it; never changes once set
-  };
-  struct place {
-    std::uint64_t number = 0;
-    std::uint64_t used = 0;  // the number of the last call that used it; 0: none
-    std::shared_ptr<entry> value;
-  };
-
-  [[nodiscard]] std::shared_ptr<entry> entry_of(std::uint64_t number) {
-    const std::lock_guard lock{mutex_};
-    ++calls_;
-    place* oldest = &places_.front();
-    for (place& one : places_) {
-      if (one.value && one.number == number) {
-        one.used = calls_;
-        return one.value;
-      }
-      if (one.used < oldest->used) oldest = &one;
-    }
-    auto made = std::make_shared<entry>();
-    *oldest = {number, calls_, std::move(made)};
-    return oldest->value;
-  }
-
-  std::mutex mutex_;  // guards the rest
-  std::vector<place> places_;
-  std::uint64_t calls_ = 0;
-};
-
 }  // namespace detail
 
 /// A dataset of rows of S tokens, filled with whole documents, made by `pack_documents`: for models
@@ -281,7 +229,7 @@ class window_cache {
 ///
 /// Construction queries the length of each document and packs each window once, keeping 16 bytes
 /// per window. Reading packs a window again, with allocations, unless it is among the last
-/// `kept_windows`. So use `sequential`, or `block_shuffled` with blocks of `window_rows()`;
+/// `kept_windows`; a thread that needs one more waits until another one is not read. So use `sequential`, or `block_shuffled` with blocks of `window_rows()`;
 /// documents are already shuffled. `shuffled` is correct, but packs a window for nearly every row.
 /// `fingerprint()` identifies the packing, so that a state of another packing is refused.
 ///
@@ -291,7 +239,7 @@ class packed_documents {
  public:
   using record_type = packed_record<Token>;
   /// Whether reading refers to documents of another owner.
-  static constexpr bool borrows = detail::borrows<Documents>;
+  static constexpr bool borrows = std::is_reference_v<Documents> || detail::borrows<Documents>;
 
   /// Packs `documents`. Throws `option_error` for invalid options and if the token size differs
   /// from that of `Token`; `document_error` for a refused document; and what `length` of the
@@ -299,8 +247,8 @@ class packed_documents {
   explicit packed_documents(Documents documents, const packing_options& options = {})
       : options_(detail::resolved_packing(options)),
         lengths_(extents_for(options_)),
-        parts_(std::make_unique<parts>(std::move(documents), options_.kept_windows)) {
-    const Documents& source = parts_->documents;
+        parts_(std::make_unique<parts>(std::forward<Documents>(documents), options_.kept_windows)) {
+    const source_type& source = parts_->documents;
     if (source.token_bytes() != sizeof(Token)) {
       throw option_error("Token", "has " + std::to_string(sizeof(Token)) +
                                       " bytes, and the documents' tokens have " +
@@ -366,17 +314,20 @@ class packed_documents {
   void read_chunk(std::span<const std::uint64_t> indices, batch_view<record_type> out,
                   const chunk_context& context) const {
     blob_buffer buffer;
-    std::shared_ptr<const detail::packed_window> window;
+    std::optional<lease> held;
+    const detail::packed_window* window = nullptr;
     std::uint64_t first = 0;  // the first row of the window
-    detail::piece_hints<Documents> hints{parts_->documents};
+    detail::piece_hints<source_type> hints{parts_->documents};
     std::size_t hinted = 0;  // rows whose pieces were taken by the hints
     for (std::size_t i = 0; i < indices.size(); ++i) {
       context.at(i);
       const std::uint64_t index = indices[i];
       if (index >= size()) throw index_error("packed_documents", index, size());
-      if (!window || index < first || index - first >= window->rows()) {
+      if (window == nullptr || index < first || index - first >= window->rows()) {
         const auto end = std::upper_bound(ends_.begin(), ends_.end(), index);
-        window = window_at(static_cast<std::uint64_t>(end - ends_.begin()));
+        held.reset();  // one at most, see `group_cache`
+        held.emplace(window_at(static_cast<std::size_t>(end - ends_.begin())));
+        window = &**held;
         first = *end - window->rows();
       }
       if (i >= hinted) hinted = i + hints.take(*window, first, indices.subspan(i));
@@ -390,32 +341,34 @@ class packed_documents {
   }
 
  private:
-  using packer = detail::window_packer<Documents>;
+  using source_type = std::remove_cvref_t<Documents>;
+  using packer = detail::window_packer<source_type>;
+  using lease = detail::group_cache<detail::packed_window>::lease;
   static constexpr std::uint64_t most_rows = std::uint64_t{1} << 62U;
 
   // On the heap, so that references stay valid when this object is moved.
   struct parts {
-    parts(Documents source, std::size_t kept) : documents(std::move(source)), windows(kept) {}
+    parts(Documents source, std::size_t kept)
+        : documents(std::forward<Documents>(source)), windows(kept) {}
     Documents documents;
-    detail::window_cache<detail::packed_window> windows;
+    detail::group_cache<detail::packed_window> windows;  // each counts as 1 byte
   };
 
   [[nodiscard]] static record_extents<record_type> extents_for(const packing_options& options) {
     return {{options.length}, {options.length}, {options.length}, {options.most_documents + 1}, {}};
   }
 
-  [[nodiscard]] std::shared_ptr<const detail::packed_window> window_at(std::uint64_t number) const {
-    return parts_->windows.get(number, [&] {
+  [[nodiscard]] lease window_at(std::size_t number) const {
+    return parts_->windows.get(number, 1, [&] {
       detail::packed_window made = packer{parts_->documents, options_}.pack(number);
-      const auto at = static_cast<std::size_t>(number);
-      const std::uint64_t rows = ends_[at] - (at == 0 ? 0 : ends_[at - 1]);
+      const std::uint64_t rows = ends_[number] - (number == 0 ? 0 : ends_[number - 1]);
       if (made.rows() != rows) {
         throw documents_changed("packed_documents: expected documents that fill " +
                                 std::to_string(rows) + " rows in window " + std::to_string(number) +
                                 ", found some that fill " + std::to_string(made.rows()) +
                                 ": keep them as they are while they are in use");
       }
-      if (made.documents_hash() != hashes_[at]) {
+      if (made.documents_hash() != hashes_[number]) {
         throw documents_changed(
             "packed_documents: expected documents of the lengths that they had "
             "when they were packed in window " +
@@ -445,13 +398,9 @@ template <std::integral Token = std::uint16_t, class Documents>
   requires token_documents<std::remove_cvref_t<Documents>>
 [[nodiscard]] auto pack_documents(Documents&& documents, const packing_options& options = {}) {
   static_assert(sizeof(Token) <= 4, "penstock::pack_documents: labels have 4 bytes, tokens too");
-  if constexpr (std::is_lvalue_reference_v<Documents>) {
-    using stored = detail::documents_ref<std::remove_cvref_t<Documents>>;
-    return packed_documents<stored, Token>{stored{documents}, options};
-  } else {
-    return packed_documents<std::remove_cvref_t<Documents>, Token>{
-        std::forward<Documents>(documents), options};
-  }
+  using source = std::remove_cvref_t<Documents>;
+  using stored = std::conditional_t<std::is_lvalue_reference_v<Documents>, const source&, source>;
+  return packed_documents<stored, Token>{std::forward<Documents>(documents), options};
 }
 
 }  // namespace PENSTOCK_ABI

@@ -36,7 +36,8 @@ struct packing_options {
   /// The label of tokens without a successor: the default `ignore_index` of PyTorch's
   /// cross_entropy.
   std::int32_t no_label = -100;
-  /// Packed windows in the cache, at least 1, at about 20 bytes per document.
+  /// Packed windows in memory, at least 1, at about 20 bytes per document; with fewer than workers
+  /// that read different ones, these wait for each other.
   std::size_t kept_windows = 16;
 };
 

@@ -82,38 +82,6 @@ concept prefetches_documents = requires(const S& source, std::span<const documen
   { source.prefetch(parts) } noexcept;
 };
 
-/// A reference to documents, which must outlive it: how an lvalue is held.
-template <token_documents Source>
-class documents_ref {
- public:
-  static constexpr bool borrows = true;
-
-  /// Refers to `source`, which must outlive it.
-  explicit documents_ref(const Source& source) noexcept : source_(&source) {}
-
-  [[nodiscard]] std::uint64_t size() const { return source_->size(); }
-  [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index, blob_buffer& buffer) const {
-    return source_->bytes(index, buffer);
-  }
-  [[nodiscard]] std::int64_t label(std::uint64_t index) const { return source_->label(index); }
-  [[nodiscard]] std::string key(std::uint64_t index) const { return source_->key(index); }
-  [[nodiscard]] std::size_t token_bytes() const { return source_->token_bytes(); }
-  [[nodiscard]] std::uint64_t length(std::uint64_t index) const { return source_->length(index); }
-  void lengths(std::span<const std::uint64_t> indices, std::span<std::uint64_t> lengths) const
-    requires(tells_document_lengths<Source>)
-  {
-    source_->lengths(indices, lengths);
-  }
-  void prefetch(std::span<const document_part> parts) const noexcept
-    requires(prefetches_documents<Source>)
-  {
-    source_->prefetch(parts);
-  }
-
- private:
-  const Source* source_;
-};
-
 }  // namespace detail
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ext/blob/mds_files.hpp"
+#include "support/allocations.hpp"
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
 #include "support/has.hpp"
@@ -130,5 +131,44 @@ TEST_CASE("no name in an index of MDS shards leads out of the folder", "[blob][f
   }
   for (const std::string name : {"a..mds", "...", "a/b/c"}) {
     CHECK(read_index(test::mds_index({{.name = name}})).shards.at(0).name == name);
+  }
+}
+
+TEST_CASE("what is not known in an index of MDS shards takes no memory",
+          "[blob][promise:bounded-9][fault:files-6]") {
+  std::string ones = "[1";
+  std::string members = R"({"": 1)";
+  for (std::size_t i = 0; i < 200'000; ++i) {
+    ones += ",1";
+    members += ",\"" + std::to_string(i) + "\":1";
+  }
+  ones += ']';
+  members += '}';
+  const std::string inner = members.substr(1, members.size() - 2);
+  const auto peak_of = [](const std::string& text, const auto& read) {
+    const std::size_t before = test::live_bytes;
+    test::peak_bytes = before;
+    read(text);
+    return test::peak_bytes.load() - before;
+  };
+  // The parser has a copy of the text.
+  const auto whole = [](const std::string& text) { CHECK(read_index(text).shards.size() == 1); };
+  const std::string entry = test::mds_entry{.name = "a.mds"}.text();
+  for (const std::string& more : {R"("x": )" + ones, R"("x": )" + members, inner}) {
+    const std::string at_root = R"({"version": 2, )" + more + R"(, "shards": [)" + entry + "]}";
+    CHECK(peak_of(at_root, whole) < at_root.size() + 100'000);
+    const std::string in_shard =
+        R"({"version": 2, "shards": [{)" + more + ", " + entry.substr(1) + "]}";
+    CHECK(peak_of(in_shard, whole) < in_shard.size() + 100'000);
+  }
+  const auto refused = [](const std::string& text) { (void)refused_index(text); };
+  for (const std::string& wrong :
+       {ones, R"({"version": 2, "shards": )" + ones + '}',
+        R"({"version": 2, "shards": )" + members + '}',
+        R"({"version": 2, "shards": [{"column_names": )" + ones + "}]}",
+        R"({"version": 2, "shards": [{"raw_data": {"hashes": )" + members + "}}]}",
+        R"({"version": 2, "shards": [{"raw_data": {"x": )" + ones + "}}]}"}) {
+    CAPTURE(wrong.substr(0, 60));
+    CHECK(peak_of(wrong, refused) < wrong.size() + 400'000);
   }
 }

@@ -53,6 +53,29 @@ TEST_CASE("objects of a JSON text come when they are whole, with their place", "
   CHECK(rest.dump() == R"({"a":[[2]],"b":{"c":{}},"f":null})");
 }
 
+TEST_CASE("of values of a JSON text that are not wanted, and of what is in them, nothing comes",
+          "[files]") {
+  std::vector<std::size_t> seen;
+  const auto refuse = [](std::size_t at, const std::string& expected, const std::string& found) {
+    throw refused(at, expected, found);
+  };
+  const auto rest = penstock::detail::parsed_json(
+      R"({"a": {"b": {}, "c": [{}], "c": {}}, "x": [{"y": 1, "y": 2}, {}], "x": {"a": {}}})",
+      refuse,
+      [&](const auto&, std::size_t begin, const auto&) {
+        seen.push_back(begin);
+        return true;
+      },
+      [](const auto& around) { return around.back().key != "x" && around.back().key != "c"; });
+  CHECK(seen == std::vector<std::size_t>{12, 6, 0});
+  CHECK(rest.dump() == R"({"a":{"b":{}}})");
+  CHECK_THROWS_AS(
+      penstock::detail::parsed_json(
+          R"({"x": [1, {]})", refuse, [](const auto&, std::size_t, const auto&) { return true; },
+          [](const auto& around) { return around.back().key != "x"; }),
+      refused);
+}
+
 TEST_CASE("what is no JSON is refused at its first wrong byte", "[files][fault:files-6]") {
   CHECK(refused_at("").offset == 0);
   CHECK(refused_at("[1,]").offset == 3);

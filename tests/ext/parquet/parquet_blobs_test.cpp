@@ -9,6 +9,7 @@
 #include "ext/parquet/written.hpp"
 #include "ext/table/arrow_producer.hpp"
 #include "support/catch.hpp"
+#include "support/counting_new.hpp"
 #include "support/error_of.hpp"
 #include "support/temp_dir.hpp"
 
@@ -60,6 +61,19 @@ TEST_CASE("pictures in a column of Parquet files are blobs with labels and keys"
   CHECK(plain.key(3) == second + ", row 3");
   CHECK(plain.label(3) == 0);
   CHECK(error_of<ps::index_error>([&] { (void)plain.key(4); }).index() == 4);
+}
+
+TEST_CASE("a label of a row group that is held is found without memory", "[parquet]") {
+  const test::temp_dir dir;
+  const ps::parquet_blobs source{{written(dir.path("a.parquet"), pictures(4, 0), 2)},
+                                 {.columns = names}};
+  CHECK(source.label(3) == 3);
+  const std::size_t before = test::allocations;
+  std::int64_t sum = 0;
+  for (int i = 0; i < 10; ++i) sum += source.label(2);
+  const std::size_t taken = test::allocations - before;
+  CHECK(sum == 20);
+  CHECK(taken == 0);
 }
 
 TEST_CASE("blobs of a row group that made room are read again", "[parquet][promise:race-free-10]") {

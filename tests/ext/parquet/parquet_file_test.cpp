@@ -324,3 +324,35 @@ TEST_CASE("a page of a Parquet file whose levels say null is null, though values
   const ps::parquet_dataset<numbered_row> data{path};
   CHECK_THROWS_AS(read_batch(data, {0}), ps::null_in_column);
 }
+
+TEST_CASE("a page of a Parquet file that is a byte short, with levels that can't be, is refused",
+          "[parquet][fault:files-12]") {
+  const test::temp_dir dir;
+  constexpr std::size_t rows = 40;
+  const auto numbers = test::counted<std::int64_t>(rows);
+  const auto table =
+      test::structs("", {test::numbers("a", "l", numbers), test::numbers("b", "l", numbers)});
+  const auto plain = parquet::WriterProperties::Builder{}
+                         .disable_dictionary()
+                         ->disable_statistics()
+                         ->data_page_version(parquet::ParquetDataPageVersion::V2)
+                         ->build();
+  const std::string path = test::written(dir.path("a.parquet"), table, rows, plain);
+  std::ifstream in{path, std::ios::binary};
+  std::string bytes{std::istreambuf_iterator<char>{in}, std::istreambuf_iterator<char>{}};
+  // The second column's page: 2 bytes of levels and 320 of values become 319, of which one is of
+  // repetition levels, which the column does not have.
+  const std::string sizes{"\x15\x84\x05\x15\x84\x05", 6};
+  const std::size_t at = bytes.rfind(sizes);
+  REQUIRE(at != std::string::npos);
+  bytes.replace(at, sizes.size(), "\x15\xfe\x04\x15\xfe\x04");
+  const std::string levels{"\x15\x04\x15\0", 4};
+  const std::size_t lengths = bytes.find(levels, at);
+  REQUIRE(lengths != std::string::npos);
+  bytes[lengths + 3] = 2;
+  std::ofstream{path, std::ios::binary} << bytes;
+  using row = ps::record<ps::field<"a", std::int64_t>, ps::field<"b", std::int64_t>>;
+  const ps::parquet_dataset<row> data{path};
+  const auto problem = error_of<ps::file_corrupt>([&] { read_batch(data, {0}); });
+  CHECK(problem.expected() == "whole pages of column \"b\" in row group 0");
+}

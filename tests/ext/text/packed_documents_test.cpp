@@ -415,6 +415,21 @@ TEST_CASE("documents that tell lengths at once, and are told what comes, are pac
   CHECK(told.all_were_hinted);
 }
 
+TEST_CASE("the windows that were read last are kept, and no more than wanted", "[text]") {
+  const told_documents told{test::mixed_lengths(400)};
+  const ps::packing_options options{.length = 64, .window = 100, .kept_windows = 2};
+  const auto rows = ps::pack_documents<std::uint32_t>(told, options);
+  const std::uint64_t last = rows.size() - 1;
+  std::vector<std::size_t> packed;
+  for (const std::uint64_t index : {std::uint64_t{0}, last, std::uint64_t{0}, last / 2, last,
+                                    std::uint64_t{0}, std::uint64_t{0}}) {
+    const std::size_t before = told.asked;
+    static_cast<void>(test::read_batch(rows, {index}));
+    packed.push_back(told.asked - before);
+  }
+  CHECK(packed == std::vector<std::size_t>{1, 1, 0, 1, 1, 1, 0});
+}
+
 TEST_CASE("tokens around a block of sixteen have their labels and positions",
           "[text][promise:exact-13]") {
   for (std::uint64_t length = 1; length <= 50; ++length) {

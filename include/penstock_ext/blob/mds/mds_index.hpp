@@ -300,7 +300,7 @@ struct mds_index {
   std::vector<mds_shard_entry> shards = {};
 };
 
-/// Reads an index.json. Members that are not known are left alone. Single-use.
+/// Reads an index.json. Members that are not known are left alone, and take no memory. Single-use.
 class mds_index_reader {
  public:
   /// Reads `text`, the content of the file `path`.
@@ -314,13 +314,15 @@ class mds_index_reader {
       at_ = offset;
       refuse(expected, found);
     };
-    const json all = parsed_json(text_, refuse_at,
-                                 [this](const json& value, std::size_t begin, const auto& around) {
-                                   if (around.size() != 2 || around[0].key != "shards") return true;
-                                   at_ = begin;
-                                   read_shard(value);
-                                   return false;  // it takes no more memory
-                                 });
+    const json all = parsed_json(
+        text_, refuse_at,
+        [this](const json& value, std::size_t begin, const auto& around) {
+          if (around.size() != 2 || around[0].key != "shards") return true;
+          at_ = begin;
+          read_shard(value);
+          return false;  // it takes no more memory
+        },
+        is_read);
     at_ = 0;
     const json& rest = member(all, "shards");
     if (!rest.is_array() || !rest.empty()) refuse("an array of objects as \"shards\"", shown(rest));
@@ -333,6 +335,29 @@ class mds_index_reader {
 
   [[noreturn]] void refuse(const std::string& expected, const std::string& found) const {
     throw file_format_error(path_, at_, expected, found);
+  }
+
+  // Whether a value that comes is one of those that are read: of a list too long for columns no
+  // more than shows that.
+  [[nodiscard]] static bool is_read(const std::vector<open_json>& around) {
+    const std::string& key = around.back().key;
+    const std::size_t before = around.back().value.size();
+    switch (around.size()) {
+      case 1:  // a member of the whole, or an element where there should be members
+        return key == "shards" || key == "version";
+      case 2:  // a shard; of what is none only the first, to be shown
+        return before == 0;
+      case 3: {
+        static constexpr std::array<std::string_view, 9> known{
+            "column_encodings", "column_names", "column_sizes", "compression", "format",
+            "raw_data",         "samples",      "version",      "zip_data"};
+        return std::find(known.begin(), known.end(), key) != known.end();
+      }
+      case 4:  // of a list of columns, or of a file
+        return before <= most_mds_columns;
+      default:  // a sum of a file
+        return around.size() == 5 && around[3].key == "hashes" && before <= most_mds_columns;
+    }
   }
 
   // For messages.

@@ -34,11 +34,12 @@
 #include <penstock_ext/blob/blob_error.hpp>
 #include <penstock_ext/blob/blob_source.hpp>
 #include <penstock_ext/blob/detail/blob_file.hpp>
-#include <penstock_ext/blob/detail/open_side_by_side.hpp>
 #include <penstock_ext/blob/mds/mds_index.hpp>
 #include <penstock_ext/blob/support/shard_file.hpp>
+#include <penstock_ext/blob/support/side_by_side.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/file_source.hpp>
+#include <penstock_ext/files/support/sums.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
 #include <penstock_ext/report/report_error.hpp>
 
@@ -352,13 +353,10 @@ class unpacked_shards {
     add(entry.samples);
     add(zipped.stamp().seconds);
     add(zipped.stamp().nanoseconds);
-    const std::uint64_t sum = ::XXH3_64bits(all.data(), all.size());
-    std::string digits;
-    for (unsigned shift = 64; shift > 0; shift -= 4) {
-      digits += "0123456789abcdef"[sum >> (shift - 4) & 15U];
-    }
+    ::XXH64_canonical_t sum;
+    ::XXH64_canonicalFromHash(&sum, ::XXH3_64bits(all.data(), all.size()));
     const std::string name = entry.name.substr(entry.name.rfind('/') + 1);
-    return joined_path(options_.unpacked, name + '.' + digits);
+    return joined_path(options_.unpacked, name + '.' + hex_digits(sum.digest));
   }
 
   [[nodiscard]] std::string unpack(const mds_shard_entry& entry) const {

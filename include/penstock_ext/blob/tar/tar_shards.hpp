@@ -25,8 +25,9 @@
 #include <penstock_ext/blob/blob_buffer.hpp>
 #include <penstock_ext/blob/blob_source.hpp>
 #include <penstock_ext/blob/detail/blob_file.hpp>
-#include <penstock_ext/blob/detail/open_side_by_side.hpp>
+#include <penstock_ext/blob/detail/lowered.hpp>
 #include <penstock_ext/blob/support/shard_file.hpp>
+#include <penstock_ext/blob/support/side_by_side.hpp>
 #include <penstock_ext/blob/tar/detail/shard_index.hpp>
 #include <penstock_ext/blob/tar/detail/tar_walk.hpp>
 #include <penstock_ext/files/file_error.hpp>
@@ -43,7 +44,7 @@ void list_by_headers(const Source& archive, shard_listing& into, shard_index_tex
   tar_walk walk{archive};
   while (walk.next()) {
     const tar_member& member = walk.member();
-    if (member.is_link) into.pass_link(member.name);
+    if (member.is_link) into.pass_link();
     if (!member.is_file) continue;
     const shard_component file{member.name, member.begin, member.size, member.is_usual};
     const auto listed = into.add(file);
@@ -274,7 +275,7 @@ namespace detail {
     throw option_error("blob", "must name 1 to 255 extensions");
   }
   const auto lower = [](std::string& text) {
-    for (char& c : text) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    std::transform(text.begin(), text.end(), text.begin(), lowered);
   };
   for (std::string& extension : wishes.blob) {
     if (extension.starts_with('.')) {

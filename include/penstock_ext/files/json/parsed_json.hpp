@@ -24,20 +24,22 @@ namespace detail {
 struct open_json {
   nlohmann::json value = {};           ///< what it has up to now
   std::size_t begin = 0;               ///< the byte of its brace or bracket
+  bool is_wanted = true;               ///< whether it is kept
   std::string key = {};                ///< of the member that is read; "" in an array
-  std::set<std::string> members = {};  ///< all keys up to now
+  std::set<std::string> members = {};  ///< keys of those up to now that are wanted
 };
 
 /// What nlohmann-json calls as it reads the text `in`, for `parsed_json`. Takes n log n time for n
 /// bytes; nlohmann-json's own parser with a callback looks at all of an object's or array's values
 /// whenever an object in it ends.
-template <class Refuse, class Ended>
+template <class Refuse, class Ended, class Wanted>
 struct json_events {
   using json = nlohmann::json;
 
   std::istringstream in;
   const Refuse& refuse;
   const Ended& ended;
+  const Wanted& wanted;
   std::vector<open_json> open = {};
   json whole = {};
 
@@ -53,10 +55,11 @@ struct json_events {
   bool end_object() { return end(); }
   bool end_array() { return end(); }
   bool key(std::string& name) {
-    if (!open.back().members.insert(name).second) {
-      refuse(last_read(), "every member once", "a second \"" + name + '"');
+    open_json& of = open.back();
+    of.key = std::move(name);
+    if (is_wanted() && !of.members.insert(of.key).second) {
+      refuse(last_read(), "every member once", "a second \"" + of.key + '"');
     }
-    open.back().key = std::move(name);
     return true;
   }
   bool parse_error(std::size_t position, const std::string&, const json::exception& error) {
@@ -67,6 +70,10 @@ struct json_events {
   }
 
  private:
+  // Whether the value that is read now is kept.
+  [[nodiscard]] bool is_wanted() const {
+    return open.empty() || (open.back().is_wanted && wanted(open));
+  }
   [[nodiscard]] std::size_t last_read() {
     const auto read = in.rdbuf()->pubseekoff(0, std::ios::cur, std::ios::in);
     return static_cast<std::size_t>((std::max)(std::streamoff{read}, std::streamoff{1})) - 1;
@@ -76,7 +83,8 @@ struct json_events {
     if (open.size() == deepest) {
       refuse(last_read(), "at most 64 objects and arrays in each other", "more");
     }
-    open.push_back({.value = std::move(value), .begin = last_read()});
+    const bool is_kept = is_wanted();
+    open.push_back({.value = std::move(value), .begin = last_read(), .is_wanted = is_kept});
     return true;
   }
   bool end() {
@@ -85,6 +93,7 @@ struct json_events {
     return add(std::move(one.value), one.begin);
   }
   bool add(json value, std::size_t begin) {
+    if (!is_wanted()) return true;
     const bool is_member = open.size() == 1 && open.front().value.is_object();
     if ((value.is_object() || is_member) && !ended(value, begin, std::as_const(open))) return true;
     if (open.empty()) {
@@ -102,18 +111,28 @@ struct json_events {
 /// each object when it is whole, and each other value that is a member of the outermost object;
 /// `begin` is the byte that an object or array begins at, and for others one up to their end;
 /// `around` is what the value lies in, outermost first. The parsed text does not have values for
-/// which it returns false. `refuse(offset, expected, found)` throws: for what is no JSON, a member
-/// that an object has twice, and what is nested deeper than 64.
-template <class Refuse, class Ended>
+/// which it returns false. `wanted(around)` says of each value that comes whether it is kept: one
+/// that is not takes no memory, and neither `ended` nor the search for members that are there twice
+/// sees it or what lies in it. `refuse(offset, expected, found)` throws: for what is no JSON, a
+/// member that an object has twice, and what is nested deeper than 64.
+template <class Refuse, class Ended, class Wanted>
 [[nodiscard]] nlohmann::json parsed_json(std::string_view text, const Refuse& refuse,
-                                         const Ended& ended) {
-  json_events<Refuse, Ended> events{
-      .in = std::istringstream{std::string{text}}, .refuse = refuse, .ended = ended};
+                                         const Ended& ended, const Wanted& wanted) {
+  json_events<Refuse, Ended, Wanted> events{.in = std::istringstream{std::string{text}},
+                                            .refuse = refuse,
+                                            .ended = ended,
+                                            .wanted = wanted};
   nlohmann::json::sax_parse(events.in, &events);
   // nlohmann-json takes a zero byte for the end of the text.
   const std::size_t zero = text.find('\0');
   if (zero != text.npos) refuse(zero, "JSON", "a zero byte");
   return std::move(events.whole);
+}
+/// All values are wanted.
+template <class Refuse, class Ended>
+[[nodiscard]] nlohmann::json parsed_json(std::string_view text, const Refuse& refuse,
+                                         const Ended& ended) {
+  return parsed_json(text, refuse, ended, [](const std::vector<open_json>&) { return true; });
 }
 
 }  // namespace detail

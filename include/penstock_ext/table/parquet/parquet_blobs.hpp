@@ -62,12 +62,14 @@ class parquet_blobs {
     for (const detail::parquet_file& file : shared_->all.files()) {
       shared_->leaves.push_back(leaves_in(file, options.columns));
     }
-    for (std::size_t number = 0; number < shared_->all.groups().size(); ++number) {
-      if (bytes_of(number) <= options.cache_bytes) continue;
-      throw option_error("cache_bytes",
-                         "must be " + std::to_string(bytes_of(number)) +
-                             " at least, the bytes of a row group of " +
-                             shared_->all.file_of(shared_->all.groups()[number]).path());
+    for (const detail::parquet_group& one : shared_->all.groups()) {
+      const detail::parquet_file& file = shared_->all.file_of(one);
+      const std::uint64_t bytes =
+          shared_->group_bytes.emplace_back(file.bytes(one.number, shared_->leaves[one.file]));
+      if (bytes <= options.cache_bytes) continue;
+      throw option_error("cache_bytes", "must be " + std::to_string(bytes) +
+                                            " at least, the bytes of a row group of " +
+                                            file.path());
     }
     shared_->ahead.emplace(shared_->all, shared_->leaves);
   }
@@ -125,7 +127,8 @@ class parquet_blobs {
 
     detail::parquet_groups all;
     parquet_blobs_options options;
-    std::vector<std::vector<int>> leaves;  // of each file, those that are read
+    std::vector<std::vector<int>> leaves;    // of each file, those that are read
+    std::vector<std::uint64_t> group_bytes;  // of each row group, by the footer
     cache_type cache;
     std::optional<detail::parquet_ahead> ahead;
   };
@@ -147,15 +150,11 @@ class parquet_blobs {
     return all;
   }
 
-  [[nodiscard]] std::uint64_t bytes_of(std::size_t number) const {
-    const detail::parquet_group& of = shared_->all.groups()[number];
-    return shared_->all.file_of(of).bytes(of.number, shared_->leaves[of.file]);
-  }
-
   [[nodiscard]] std::pair<cache_type::lease, std::uint64_t> find(std::uint64_t index) const {
     if (index >= size()) throw index_error("parquet_blobs", index, size());
     const std::size_t number = shared_->all.group_of(index);
-    auto held = shared_->cache.get(number, bytes_of(number), [&] { return decode(number); });
+    auto held =
+        shared_->cache.get(number, shared_->group_bytes[number], [&] { return decode(number); });
     shared_->ahead->note_read(number);
     return {std::move(held), index - shared_->all.first_row(number)};
   }

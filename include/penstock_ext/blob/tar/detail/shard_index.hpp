@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include <penstock_ext/blob/detail/lowered.hpp>
 #include <penstock_ext/blob/tar/detail/tar_walk.hpp>
 #include <penstock_ext/blob/tar/tar_error.hpp>
 
@@ -102,19 +103,8 @@ class shard_listing {
     return is_first;
   }
 
-  /// Notes that the archive has a link of that name at this place, for messages: it has no bytes,
-  /// and is no file of a sample.
-  void pass_link(std::string_view path) {
-    const component_name name = split_component(path);
-    if (name.is_hidden() || !name.has_dot) return;
-    if (has_files_ && name.key == key_) {
-      note_link(links_, name);
-      return;
-    }
-    if (name.key != link_key_) next_links_.clear();
-    link_key_ = name.key;
-    note_link(next_links_, name);
-  }
+  /// Notes that the archive has a link, for messages: it has no bytes, and is no file of a sample.
+  void pass_link() noexcept { has_links_ = true; }
 
   /// Ends the last sample. Throws as `add`.
   void finish() {
@@ -140,13 +130,12 @@ class shard_listing {
         expected = "a file ." + wishes_->label;
       }
       throw missing_component(path_, first_, key_, expected,
-                              found_ + links_ +
+                              found_ + (has_links_ ? links : "") +
                                   ": the files of a sample have to follow each other, and "
                                   "skip_incomplete leaves such samples out");
     }
     next_ = {};
     found_.clear();
-    links_.clear();
   }
 
   /// How many samples wds2idx counts: also those that are left out here.
@@ -159,12 +148,14 @@ class shard_listing {
   [[nodiscard]] std::string& keys() noexcept { return keys_; }
 
  private:
+  static constexpr const char* links =
+      ", and links in the archive, which have no bytes of their own: pack the files that they lead "
+      "to (tar --dereference --hard-dereference)";
+
   // Whether `extension` is `wanted`, in letters of any case.
   [[nodiscard]] static bool is(std::string_view extension, std::string_view wanted) noexcept {
     return std::equal(extension.begin(), extension.end(), wanted.begin(), wanted.end(),
-                      [](char a, char b) {
-                        return (a >= 'A' && a <= 'Z' ? static_cast<char>(a - 'A' + 'a') : a) == b;
-                      });
+                      [](char a, char b) { return lowered(a) == b; });
   }
 
   [[noreturn]] void refuse_second(const component_name& name, const shard_component& file) const {
@@ -173,19 +164,8 @@ class shard_listing {
                               "a second: give each sample a name of its own");
   }
 
-  static void note_link(std::string& links, const component_name& name) {
-    constexpr std::size_t most_shown = 80;
-    if (!links.empty()) return;
-    links = ", and ." + std::string{name.extension.substr(0, most_shown)} +
-            " as a link, which has no bytes of its own: pack the files that links lead to (tar "
-            "--dereference --hard-dereference)";
-  }
-
   void take(const component_name& name, const shard_component& file) {
-    if (!has_files_) {
-      first_ = file.begin - tar_block;
-      if (link_key_ == key_) links_.swap(next_links_);
-    }
+    if (!has_files_) first_ = file.begin - tar_block;
     has_files_ = true;
     constexpr std::size_t most_shown = 80;
     if (found_.size() < most_shown) {
@@ -217,14 +197,12 @@ class shard_listing {
 
   std::string path_;
   const shard_wishes* wishes_;
-  std::string line_key_;    // of the last file, as wds2idx has it
-  std::string key_;         // of the sample that is being read
-  std::string found_;       // its extensions, for messages
-  std::string links_;       // of it, for messages
-  std::string link_key_;    // of the last link that is of no sample yet
-  std::string next_links_;  // of that key, for messages
+  std::string line_key_;  // of the last file, as wds2idx has it
+  std::string key_;       // of the sample that is being read
+  std::string found_;     // its extensions, for messages
   std::uint64_t first_ = 0;
   bool has_files_ = false;
+  bool has_links_ = false;
   shard_sample next_;
   std::vector<shard_sample> samples_;
   std::string keys_;

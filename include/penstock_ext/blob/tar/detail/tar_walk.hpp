@@ -16,6 +16,7 @@
 #include <vector>
 
 #include <penstock/core/version.hpp>
+#include <penstock_ext/blob/detail/lowered.hpp>
 #include <penstock_ext/blob/support/shard_file.hpp>
 #include <penstock_ext/files/file_error.hpp>
 
@@ -113,8 +114,7 @@ class tar_header {
                               std::size_t folded = std::string_view::npos) const noexcept {
     const auto is_same = [&](std::string_view said, std::size_t begin) {
       for (std::size_t i = 0; i < said.size(); ++i) {
-        const bool is_capital = said[i] >= 'A' && said[i] <= 'Z' && begin + i >= folded;
-        const char c = is_capital ? static_cast<char>(said[i] - 'A' + 'a') : said[i];
+        const char c = begin + i >= folded ? lowered(said[i]) : said[i];
         if (c != path[begin + i]) return false;
       }
       return true;

@@ -30,6 +30,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -248,24 +249,23 @@ struct number_reader {
       if (data.encoding() != parquet::Encoding::PLAIN || count <= 0 || size > bytes - filled) {
         return {};
       }
-      const std::int64_t begin = data.size() - size;
-      if (begin != (is_v2 ? levels_of(static_cast<const parquet::DataPageV2&>(data), has_levels)
-                          : levels_of(static_cast<const parquet::DataPageV1&>(data), has_levels))) {
-        return {};
-      }
+      const std::optional<std::int64_t> begin =
+          is_v2 ? levels_of(static_cast<const parquet::DataPageV2&>(data), has_levels)
+                : levels_of(static_cast<const parquet::DataPageV1&>(data), has_levels);
+      if (!begin || *begin < 0 || *begin != data.size() - size) return {};
       if (has_levels && std::count(levels.begin(), levels.end(), 1) != count) {
         has_null = true;
         return {};
       }
-      if (size == bytes && begin <= size / 4) {
-        all = {::arrow::SliceBuffer(data.buffer(), begin, size), true};
+      if (size == bytes && *begin <= size / 4) {
+        all = {::arrow::SliceBuffer(data.buffer(), *begin, size), true};
       } else {
         if (filled == 0) {
           auto made = ::arrow::AllocateBuffer(bytes);
           if (!made.ok()) return {};
           all = {std::move(*made)};
         }
-        std::memcpy(all.values->mutable_data() + filled, data.data() + begin,
+        std::memcpy(all.values->mutable_data() + filled, data.data() + *begin,
                     static_cast<std::size_t>(size));
       }
       filled += size;
@@ -273,21 +273,27 @@ struct number_reader {
     return filled == bytes ? all : numbers{};
   }
 
-  // Reads the levels of a page, and returns their bytes; below 0 where they can't be.
-  [[nodiscard]] std::int64_t levels_of(const parquet::DataPageV1& page, bool has_levels) {
+  // Reads the levels of a page, and returns their bytes; nothing where they can't be.
+  [[nodiscard]] std::optional<std::int64_t> levels_of(const parquet::DataPageV1& page,
+                                                      bool has_levels) {
     if (!has_levels) return 0;
     parquet::LevelDecoder decoder;
     const int bytes = decoder.SetData(page.definition_level_encoding(), 1, page.num_values(),
                                       page.data(), page.size());
-    return decode_levels(decoder, page.num_values()) ? bytes : -1;
+    if (!decode_levels(decoder, page.num_values())) return std::nullopt;
+    return bytes;
   }
-  [[nodiscard]] std::int64_t levels_of(const parquet::DataPageV2& page, bool has_levels) {
+  [[nodiscard]] std::optional<std::int64_t> levels_of(const parquet::DataPageV2& page,
+                                                      bool has_levels) {
     const int bytes = page.definition_levels_byte_length();
-    if (page.repetition_levels_byte_length() != 0 || bytes < 0 || bytes > page.size()) return -1;
+    if (page.repetition_levels_byte_length() != 0 || bytes < 0 || bytes > page.size()) {
+      return std::nullopt;
+    }
     if (!has_levels) return bytes;
     parquet::LevelDecoder decoder;
     decoder.SetDataV2(bytes, 1, page.num_values(), page.data());
-    return decode_levels(decoder, page.num_values()) ? bytes : -1;
+    if (!decode_levels(decoder, page.num_values())) return std::nullopt;
+    return bytes;
   }
   [[nodiscard]] bool decode_levels(parquet::LevelDecoder& decoder, int count) {
     levels.resize(static_cast<std::size_t>(count));

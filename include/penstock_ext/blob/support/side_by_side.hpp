@@ -7,7 +7,6 @@
 #include <exception>
 #include <mutex>
 #include <optional>
-#include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -19,13 +18,11 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Opens `count` shards by `open(number)`, on up to `threads` threads, of which the caller's is
-/// one; on fewer where the system refuses them. Headers that are not in memory are waited for side
-/// by side then. Throws what `open` throws for the lowest number of those for which it throws.
-template <class Open>
-[[nodiscard]] auto open_side_by_side(std::size_t count, std::size_t threads, const Open& open) {
-  using shard = decltype(open(count));
-  std::vector<std::optional<shard>> opened(count);
+/// Calls `call(number)` for all numbers below `count`, on up to `threads` threads, of which the
+/// caller's is one; on fewer where the system refuses them. Throws what `call` throws for the lowest
+/// number of those for which it throws.
+template <class Call>
+void call_side_by_side(std::size_t count, std::size_t threads, const Call& call) {
   // Relaxed: it deals out numbers, in order, and the joins order everything else. After a failure
   // no more are dealt out; those before the one that failed were, so the first failure is known.
   std::atomic<std::size_t> next{0};
@@ -37,7 +34,7 @@ template <class Open>
       const std::size_t number = next.fetch_add(1, std::memory_order_relaxed);
       if (number >= count) return;
       try {
-        opened[number].emplace(open(number));
+        call(number);
       } catch (...) {
         next.store(count, std::memory_order_relaxed);
         const std::lock_guard lock{guard};
@@ -58,6 +55,16 @@ template <class Open>
     work();
   }
   if (problem) std::rethrow_exception(problem);
+}
+
+/// What `open(number)` makes for all numbers below `count`, by `call_side_by_side`: headers of
+/// shards that are not in memory are waited for side by side then.
+template <class Open>
+[[nodiscard]] auto open_side_by_side(std::size_t count, std::size_t threads, const Open& open) {
+  using shard = decltype(open(count));
+  std::vector<std::optional<shard>> opened(count);
+  call_side_by_side(count, threads,
+                    [&](std::size_t number) { opened[number].emplace(open(number)); });
   std::vector<shard> all;
   all.reserve(count);
   for (std::optional<shard>& one : opened) all.push_back(std::move(*one));
