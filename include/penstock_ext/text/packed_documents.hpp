@@ -229,8 +229,9 @@ class piece_hints {
 ///
 /// Construction queries the length of each document and packs each window once, keeping 16 bytes
 /// per window. Reading packs a window again, with allocations, unless it is among the last
-/// `kept_windows`; a thread that needs one more waits until another one is not read. So use `sequential`, or `block_shuffled` with blocks of `window_rows()`;
-/// documents are already shuffled. `shuffled` is correct, but packs a window for nearly every row.
+/// `kept_windows`; a thread that needs one more waits until one of those is not read any more. So
+/// use `sequential`, or `block_shuffled` with blocks of `window_rows()`; documents are already
+/// shuffled. `shuffled` is correct, but packs a window for nearly every row.
 /// `fingerprint()` identifies the packing, so that a state of another packing is refused.
 ///
 /// Movable. Reading is thread-safe. @see examples/14_packed_tokens.cpp
