@@ -296,6 +296,14 @@ TEST_CASE("a change far beyond the first samples of an epoch is in the fingerpri
   CHECK(mixed({.seed = 1}, {5, 5}).fingerprint() != mixed({.seed = 2}, {5, 5}).fingerprint());
 }
 
+TEST_CASE("epochs that no count of samples can hold are refused", "[order]") {
+  for (const auto when : {ps::part_through::drop_out, ps::part_through::repeat}) {
+    const auto of_two = ps::mixture::of_sizes({.when_through = when}, {5, 50});
+    CHECK(of_two.progress({1, 0})[0].samples > 4);
+    CHECK_THROWS_AS(of_two.progress({~std::uint64_t{0}, 0}), ps::option_error);
+  }
+}
+
 TEST_CASE("bad options of a mixture are refused by name", "[order][promise:honest-7]") {
   using change = ps::mixture_weights;
   const auto with = [](std::vector<change> schedule, std::size_t batch = 0) {

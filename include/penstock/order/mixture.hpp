@@ -33,7 +33,8 @@ enum class part_through {
 
 /// The weights of a mixture from a place in the training on.
 struct mixture_weights {
-  /// Where they begin. A step beyond an epoch's end counts on into the next epochs; with
+  /// Where they begin. A step beyond an epoch's end counts on into the next epochs, of which each
+  /// has its short last batch as a step, also where a loader or a `sharded` drops that; with
   /// `part_through::end` it is not reached, and the weights begin with the next epoch.
   training_place from = {};
   /// How often each part comes in a round: {6, 3, 1}. 0: not at all. Their sum, after division by a
@@ -60,7 +61,8 @@ struct mixture_options {
 struct part_progress {
   /// The number of samples.
   std::uint64_t samples = 0;
-  /// The part's epoch: how often its samples have come before. Of the part's next sample.
+  /// The part's epoch: how often its samples have come before. Of the part's next sample; where a
+  /// part is through and waits for the mixture's next epoch, of its last one.
   std::uint64_t epoch = 0;
   /// How many samples of that epoch have come.
   std::uint64_t in_epoch = 0;
@@ -144,9 +146,7 @@ class mixture_plan {
   /// The position of the first sample of `epoch` in the segments that hold for it.
   [[nodiscard]] std::uint64_t base_of(std::uint64_t epoch) const {
     if (!repeats()) return 0;
-    if (epoch >= most / size_) {
-      refuse_option("epoch", {epoch, " epochs of ", size_, " samples are more than 2^63"});
-    }
+    require_countable(epoch);
     return epoch * size_;
   }
 
@@ -174,6 +174,7 @@ class mixture_plan {
     at = normal(at);
     const std::uint64_t position = position_of(at.step);
     if (repeats()) return each(0, 1, counts_before(0, base_of(at.epoch) + position));
+    require_countable(at.epoch);
     for (std::size_t which = 0; which < passes_.size(); ++which) {
       const std::uint64_t first = passes_[which].first_epoch;
       if (first >= at.epoch) break;
@@ -221,6 +222,11 @@ class mixture_plan {
   }
 
  private:
+  void require_countable(std::uint64_t epochs) const {
+    if (epochs < most / size_) return;
+    refuse_option("epoch", {epochs, " epochs of ", size_, " samples are more than 2^63"});
+  }
+
   /// The turns of one round.
   struct round {
     std::vector<std::uint32_t> weights;
