@@ -76,7 +76,7 @@ TEMPLATE_TEST_CASE("a handle is destroyed once, by its last owner", "[cuda]", st
 }
 
 TEMPLATE_TEST_CASE("a handle that is released belongs to the caller, and can be taken back",
-                   "[cuda]", streams, events, graphs, graph_execs) {
+                   "[cuda]", streams, events, graphs) {
   using owner = decltype(TestType::make());
   const clean_double until_the_end;
   owner given = TestType::make();
