@@ -732,7 +732,7 @@ class results {
         const auto& entry = next.what == detail::result_turns::step::deliver
                                 ? ring.on_host.entries[next.host_slot]
                                 : ring.on_device.entries[next.device_slot];
-        at.emplace(entry.info.epoch, entry.info.batch);
+        at = batch_position{entry.info.epoch, entry.info.batch};
         if (next.what == detail::result_turns::step::stuck) throw_held();
         if (next.what == detail::result_turns::step::copy) {
           {
