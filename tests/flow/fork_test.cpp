@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
@@ -17,6 +18,7 @@
 #include <penstock/penstock.hpp>
 #include <penstock/transfer/results.hpp>
 
+#include "support/asleep.hpp"
 #include "support/catch.hpp"
 #include "support/gated_device.hpp"
 #include "support/numbered.hpp"
@@ -147,8 +149,14 @@ TEST_CASE("in a forked child a transfer with copies under way is destroyed witho
 TEST_CASE("in a forked child results throw on use and are destroyed without a hang",
           "[flow][fault:memory-7]") {
   using numbers = ps::record<ps::field<"n", int>>;
-  const ps::batch_info info{.epoch = 0, .batch = 0, .size = 4, .valid_size = 4};
-  auto out = std::make_optional<ps::results<numbers>>(ps::cpu_device{}, 4, [](auto&) {});
+  ps::batch_info info{.epoch = 0, .batch = 0, .size = 4, .valid_size = 4};
+  std::atomic<long> worker{0};
+  auto out = std::make_optional<ps::results<numbers>>(
+      ps::cpu_device{}, 4, [&worker](auto&) { worker = this_thread_number(); });
+  out->take(info).send();
+  out->finish();
+  wait_until_asleep(worker);  // which is what the child can't wait for
+  ++info.batch;
   auto slot = std::make_optional(out->take(info));
   CHECK(in_child([&] {
           bool is_told = is_refused([&] { (void)out->take(info); });
@@ -161,7 +169,7 @@ TEST_CASE("in a forked child results throw on use and are destroyed without a ha
         }) == 7);
   CHECK(slot->send());
   out->finish();
-  CHECK(out->stats().consumed == 1);
+  CHECK(out->stats().consumed == 2);
 }
 
 TEST_CASE("a loader without threads goes on in a forked child", "[flow][fault:memory-7]") {

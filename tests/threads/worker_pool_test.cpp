@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock/threads/worker_pool.hpp>
 
-#include <pthread.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,7 +9,6 @@
 #include <atomic>
 #include <cstddef>
 #include <exception>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -24,6 +22,7 @@
 #include <penstock/threads/support/waitable_counter.hpp>
 
 #include "support/catch.hpp"
+#include "support/no_more_threads.hpp"
 #include "support/sanitized.hpp"
 
 namespace ps = penstock;
@@ -337,18 +336,7 @@ TEST_CASE("a thread whose stack finds no address space is told with that limit",
   const ::pid_t child = ::fork();
   REQUIRE(child >= 0);
   if (child == 0) {
-    // Stacks larger than those of threads that are gone, which the C library keeps for the next.
-    ::pthread_attr_t large{};
-    std::ifstream pages{"/proc/self/statm"};
-    ::rlim_t used = 0;
-    pages >> used;
-    used = (used + 4096) * static_cast<::rlim_t>(::getpagesize());
-    const ::rlimit no_more{used, used};
-    if (used == 0 || ::pthread_attr_init(&large) != 0 ||
-        ::pthread_attr_setstacksize(&large, std::size_t{1} << 30) != 0 ||
-        ::pthread_setattr_default_np(&large) != 0 || ::setrlimit(RLIMIT_AS, &no_more) != 0) {
-      ::_exit(cannot_lower);
-    }
+    if (!test::allow_no_more_threads()) ::_exit(cannot_lower);
     shared state;
     try {
       const ps::worker_pool pool{2, block_until_stopped{&state}, wake{&state}};

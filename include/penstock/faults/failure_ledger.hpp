@@ -218,8 +218,8 @@ class failure_ledger {
     *added = {.sample = sample, .origin = origin};
     return added;
   }
-  /// The same where all are taken, in place of the last sample that was known to be bad; null where
-  /// there is none.
+  /// A new entry, which overwrites that of the last sample that was known to be bad and not read;
+  /// null if each entry is of a sample that has failed.
   entry* displace_known(std::uint64_t sample, const sample_origin& origin) noexcept {
     entry* last = nullptr;
     for (entry& one : std::span{entries_.get(), size_}) {

@@ -57,9 +57,9 @@ struct open_file_pair {
   [[nodiscard]] std::uint64_t size() const noexcept { return stamp.size; }
 };
 
-/// The files of a `local_store`, of which so many stay open, those used last, and those that a call
-/// still reads. A file is known again
-/// when it is opened once more: 150 bytes and the name for each that has ever been. Thread-safe.
+/// The files of a `local_store`: those used last stay open, up to a number, and those that a call
+/// still reads. A file is recognised when it is opened again: 150 bytes and the name for each that
+/// has ever been open. Thread-safe.
 class open_files {
  public:
   using file = std::shared_ptr<const open_file_pair>;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock_ext/text/kept_lengths.hpp>
 
-#include <pthread.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,6 +23,7 @@
 #include <penstock/order/by_tokens.hpp>
 
 #include "support/catch.hpp"
+#include "support/no_more_threads.hpp"
 #include "support/sanitized.hpp"
 #include "support/temp_dir.hpp"
 
@@ -147,19 +146,7 @@ TEST_CASE("neither a folder without permission nor a refused thread costs a pass
     } catch (...) {
       ::_exit(asked_in_vain);
     }
-    // Stacks that find no address space; a sanitizer needs such of its own.
-    ::pthread_attr_t large{};
-    std::ifstream pages{"/proc/self/statm"};
-    ::rlim_t used = 0;
-    pages >> used;
-    used = (used + 4096) * static_cast<::rlim_t>(::getpagesize());
-    const ::rlimit no_more{used, used};
-    if (!test::sanitized &&
-        (::pthread_attr_init(&large) != 0 ||
-         ::pthread_attr_setstacksize(&large, std::size_t{1} << 30U) != 0 ||
-         ::pthread_setattr_default_np(&large) != 0 || ::setrlimit(RLIMIT_AS, &no_more) != 0)) {
-      ::_exit(cannot_lower);
-    }
+    if (!test::sanitized && !test::allow_no_more_threads()) ::_exit(cannot_lower);
     try {
       if (!test::sanitized) std::jthread{[] {}};
       if (!test::sanitized) ::_exit(cannot_lower);

@@ -83,8 +83,8 @@ struct nvimgcodec_result {
 
 /// Decodes the pictures of a batch, many in one call, to 8-bit RGB in a GPU's memory or the host's:
 /// for the copy side of a pipeline, so that encoded bytes travel. By nvImageCodec (0.9 or newer;
-/// the CMake target `penstock::nvimgcodec`), which reads what `nvimgcodec_decoder` does;
-/// like there, formats other than JPEG and PNG are for files that are trusted.
+/// the CMake target `penstock::nvimgcodec`), which reads what `nvimgcodec_decoder` does. As there,
+/// formats other than JPEG and PNG are for files that are trusted.
 ///
 ///     nvimgcodec_batch decoder{{.device = 0}};
 ///     decoder.decode(pictures, stream);       // a cudaStream_t
