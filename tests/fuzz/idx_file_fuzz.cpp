@@ -50,7 +50,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     for (const std::uint32_t length : file.lengths()) elements *= length;
     const std::size_t header = 4 + 4 * file.lengths().size();
     fuzz::require(!file.lengths().empty(), "a file has a dimension");
-    fuzz::require(size - header == elements * ps::detail::size_of(file.type()),
+    fuzz::require(size - header == elements * ps::detail::kind_of(file.type())->size,
                   "the elements fill the file");
     if (file.type() == ps::detail::idx_type::u8) {
       const auto values = file.values<std::uint8_t>();
