@@ -1,65 +1,90 @@
 # SPDX-License-Identifier: BSL-1.0
-# penstock_header_path(<variable> <header>): where a header lies in include/; one of the core is
-# named from its room on.
-function(penstock_header_path variable header)
+# Headers with a line changed, for tests that must notice that it is missing. The text to change
+# has to be there, so that a mutant can't outlive the line that it leaves out. A header of the core
+# is named from its room on.
+
+# penstock_edit(<target> <header> <text> <instead>): lets <target> compile with a copy of one public
+# header in which every <text> is replaced.
+function(penstock_edit target header text instead)
   if(NOT header MATCHES "^penstock(_ext)?/")
     set(header "penstock/${header}")
   endif()
-  set(${variable} "${header}" PARENT_SCOPE)
-endfunction()
-
-# penstock_mutant(<target> <header> <text> <instead>): lets <target> compile with a copy of one
-# public header in which every <text> is replaced. For tests that must notice that a line is
-# missing. The text has to be there, so that a mutant can't outlive the line that it leaves out.
-function(penstock_mutant target header text instead)
-  set(original "${PROJECT_SOURCE_DIR}/include/${header}")
-  file(READ "${original}" source)
-  string(FIND "${source}" "${text}" at)
-  if(at EQUAL -1)
-    message(FATAL_ERROR "penstock: the mutant ${target} looks for this in ${header}:\n${text}")
-  endif()
-  string(REPLACE "${text}" "${instead}" source "${source}")
-  penstock_mutant_copy(${target} "${header}" "${source}")
-endfunction()
-
-# penstock_mutant_copy(<target> <header> <source>): <target> compiles with this text of the header.
-function(penstock_mutant_copy target header source)
-  set(out "${CMAKE_CURRENT_BINARY_DIR}/mutants/${target}")
-  file(CONFIGURE OUTPUT "${out}/${header}" CONTENT "@source@" @ONLY)
-  set_property(
-    DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/include/${header}"
-  )
-  target_include_directories(${target} BEFORE PRIVATE "${out}")
-endfunction()
-
-# penstock_mutant_switch(<target> <header> <text> <instead> <number>): the copy of the header that
-# <target> compiles with runs <instead> for <text> while `left_out` is a number of its own, which it
-# sets <number> to. Any number of them share one build (mutant schemata: Untch, Offutt and Harrold,
-# 1993). <text> is one statement or several, without a declaration that is used after them.
-function(penstock_mutant_switch target header text instead number)
-  get_property(count TARGET ${target} PROPERTY switches)
-  if(NOT count)
-    set(count 0)
-    file(CONFIGURE OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/mutants/${target}/left_out.hpp"
-         CONTENT "#pragma once\ninline int left_out = 0;\n" @ONLY
-    )
-    target_compile_options(
-      ${target} PRIVATE -include "${CMAKE_CURRENT_BINARY_DIR}/mutants/${target}/left_out.hpp"
-    )
-  endif()
-  math(EXPR count "${count} + 1")
-  set_property(TARGET ${target} PROPERTY switches ${count})
-  set(${number} ${count} PARENT_SCOPE)
-
   get_property(source TARGET ${target} PROPERTY "source:${header}")
   if(NOT source)
-    file(READ "${PROJECT_SOURCE_DIR}/include/${header}" source)
+    set(original "${PROJECT_SOURCE_DIR}/include/${header}")
+    file(READ "${original}" source)
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${original}")
+    get_property(edited TARGET ${target} PROPERTY edited)
+    if(NOT edited)
+      target_include_directories(
+        ${target} BEFORE PRIVATE "${CMAKE_CURRENT_BINARY_DIR}/edited/${target}"
+      )
+      # Once, after the last edit: a file that is written again is compiled again.
+      cmake_language(EVAL CODE "cmake_language(DEFER CALL penstock_write_edited ${target})")
+    endif()
+    set_property(TARGET ${target} APPEND PROPERTY edited "${header}")
   endif()
   string(FIND "${source}" "${text}" at)
   if(at EQUAL -1)
-    message(FATAL_ERROR "penstock: a mutant of ${target} looks for this in ${header}:\n${text}")
+    message(FATAL_ERROR "penstock: ${target} looks for this in ${header}:\n${text}")
   endif()
-  string(REPLACE "${text}" "if (left_out == ${count}) { ${instead} } else { ${text} }" source "${source}")
+  string(REPLACE "${text}" "${instead}" source "${source}")
   set_property(TARGET ${target} PROPERTY "source:${header}" "${source}")
-  penstock_mutant_copy(${target} "${header}" "${source}")
+endfunction()
+
+function(penstock_write_edited target)
+  get_property(edited TARGET ${target} PROPERTY edited)
+  foreach(header IN LISTS edited)
+    get_property(source TARGET ${target} PROPERTY "source:${header}")
+    file(CONFIGURE OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/edited/${target}/${header}" CONTENT "@source@"
+         @ONLY
+    )
+  endforeach()
+endfunction()
+
+# penstock_is_left_out(<target> <test> <variable>): a condition for the source of <target>, which
+# holds in the test <test>, told so by a variable of its environment, and in no other. Any number of
+# mutants share one build (mutant schemata: Untch, Offutt and Harrold, 1993).
+function(penstock_is_left_out target test variable)
+  get_property(number TARGET ${target} PROPERTY mutants)
+  if(NOT number)
+    set(number 0)
+    set(header "${CMAKE_CURRENT_BINARY_DIR}/edited/${target}/left_out.hpp")
+    file(CONFIGURE OUTPUT "${header}" CONTENT "#pragma once
+#include <cstdlib>
+inline const int left_out = [] {
+  const char* const number = std::getenv(\"PENSTOCK_LEFT_OUT\");
+  return number == nullptr ? 0 : std::atoi(number);
+}();
+"   @ONLY)
+    target_compile_options(${target} PRIVATE -include "${header}")
+  endif()
+  math(EXPR number "${number} + 1")
+  set_property(TARGET ${target} PROPERTY mutants ${number})
+  set_property(TEST ${test} APPEND PROPERTY ENVIRONMENT PENSTOCK_LEFT_OUT=${number})
+  set(${variable} "(left_out == ${number})" PARENT_SCOPE)
+endfunction()
+
+# penstock_mutant(<target> <test> [<header> <text> <instead>]...): in the test <test>, <target> runs
+# each <instead> for its <text>, which is an expression, or whole statements without a declaration
+# that is used after them. Where <instead> says LEFT_OUT, it stands there as it is, and LEFT_OUT is
+# whether this is the mutant that runs.
+function(penstock_mutant target test)
+  penstock_is_left_out(${target} ${test} is_left_out)
+  set(i 2)
+  while(i LESS ARGC)
+    math(EXPR of_text "${i} + 1")
+    math(EXPR of_instead "${i} + 2")
+    set(text "${ARGV${of_text}}")
+    set(instead "${ARGV${of_instead}}")
+    if(instead MATCHES "LEFT_OUT")
+      string(REPLACE "LEFT_OUT" "${is_left_out}" instead "${instead}")
+    elseif(text MATCHES "[;}][ \n]*$")
+      set(instead "if ${is_left_out} { ${instead} } else { ${text} }")
+    else()
+      set(instead "(${is_left_out} ? ${instead} : ${text})")
+    endif()
+    penstock_edit(${target} "${ARGV${i}}" "${text}" "${instead}")
+    math(EXPR i "${i} + 3")
+  endwhile()
 endfunction()

@@ -344,19 +344,18 @@ int caught(fake_cuda::policy policy, int seeds) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 3) {
-    std::fputs("usage: edges clean|caught NUMBER\n", stderr);
+  if (argc != 2) {
+    std::fputs("usage: edges clean|caught\n", stderr);
     return 2;
   }
-  constexpr int seeds = 40;
+  constexpr int seeds = 20;
   const bool edge_is_missing = std::strcmp(argv[1], "caught") == 0;
-  left_out = std::atoi(argv[2]);
   const int late = caught(fake_cuda::policy::late, seeds);
   const int random = caught(fake_cuda::policy::random, seeds);
   const int early = caught(fake_cuda::policy::early, seeds);
   std::printf("runs of %d that see something wrong: late %d, random %d, early %d\n", seeds, late,
               random, early);
   // Nearly every run: threads are threads, and a few of them may be lucky.
-  if (edge_is_missing) return late >= seeds - 4 && random >= seeds - 8 ? 0 : 1;
+  if (edge_is_missing) return late >= seeds - 2 && random >= seeds - 4 ? 0 : 1;
   return late + random + early == 0 ? 0 : 1;
 }
