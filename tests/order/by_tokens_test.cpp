@@ -97,7 +97,7 @@ std::string problem_of(const lengths_of_samples& lengths, const ps::by_tokens_op
 }  // namespace
 
 TEST_CASE("batches by tokens have each sample once and keep the budget",
-          "[order][promise:exact-22]") {
+          "[order][large][promise:exact-22]") {
   const bool padded = GENERATE(false, true);
   for (const std::size_t n : {200U, 1000U, 4096U, 5003U, 20011U}) {
     const auto lengths = long_tailed(n, 1500);

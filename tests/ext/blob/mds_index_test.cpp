@@ -135,7 +135,7 @@ TEST_CASE("no name in an index of MDS shards leads out of the folder", "[blob][f
 }
 
 TEST_CASE("what is not known in an index of MDS shards takes no memory",
-          "[blob][promise:bounded-9][fault:files-6]") {
+          "[blob][large][promise:bounded-9][fault:files-6]") {
   std::string ones = "[1";
   std::string members = R"({"": 1)";
   for (std::size_t i = 0; i < 200'000; ++i) {

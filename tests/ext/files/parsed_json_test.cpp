@@ -108,7 +108,7 @@ TEST_CASE("a JSON text is not followed deeper than 64 levels", "[files][fault:fi
   CHECK(refused_at("[[],[]]" + nested(1)).offset == 7);
 }
 
-TEST_CASE("a JSON text takes no quadratic time", "[files][fault:files-6]") {
+TEST_CASE("a JSON text takes no quadratic time", "[files][large][fault:files-6]") {
   constexpr std::size_t many = 200'000;
   std::size_t objects = 0;
   const auto read = [&](const std::string& text) {

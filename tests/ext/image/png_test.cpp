@@ -219,7 +219,8 @@ TEST_CASE("a PNG picture of a few bytes that claims to be huge takes no memory",
   CHECK_THROWS_AS(decoder.info(claims.bytes, "a.png"), ps::image_truncated);
 }
 
-TEST_CASE("a PNG picture of one colour is as small as deflate has it, and no damage", "[image]") {
+TEST_CASE("a PNG picture of one colour is as small as deflate has it, and no damage",
+          "[image][large]") {
   for (const unsigned depth : {1u, 8u}) {
     for (const bool interlaced : {false, true}) {
       CAPTURE(depth, interlaced);
