@@ -11,11 +11,14 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-template class host_ring<cpu_device>;
+template struct delete_outside_of_work<cpu_stream_ref>;
+template class host_slots<cpu_device>;
 template class loader_core<cpu_device>;
-template class device_ring<cpu_device>;
+template class device_slots<cpu_device>;
 template class feed_watch<cpu_device>;
 template class feed_core<cpu_device>;
+template class feed_engine<loader_core<cpu_device>, plain_slots<cpu_device>>;
+template slot_plan planned_slots(const loader_core<cpu_device>&, const transfer_options&, bool);
 
 }  // namespace detail
 }  // namespace PENSTOCK_ABI

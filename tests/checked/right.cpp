@@ -403,8 +403,8 @@ void slots_that_were_not_made() {
   const ps::batch_layout<record> layout{ps::record_extents<record>{}, 4};
   bool is_refused = false;
   try {
-    const ps::detail::host_slots<record, few_events> slots{few_events{}, layout, 3,
-                                                           ps::detail::memory_kind::pinned};
+    const ps::detail::host_slots<few_events> slots{few_events{}, layout, 3,
+                                                   ps::detail::memory_kind::pinned};
   } catch (const std::bad_alloc&) {
     is_refused = true;
   }

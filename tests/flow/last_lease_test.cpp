@@ -126,7 +126,7 @@ TEST_CASE("the last host lease may end in work that a copy out of another slot w
     auto stream = device.make_stream();
     {
       using record = numbered::record_type;
-      using slots_type = ps::detail::host_slots<record, ledger_device>;
+      using slots_type = ps::detail::host_slots<ledger_device>;
       const ps::batch_layout<record> layout{ps::record_extents<record>{}, 10};
       const auto slots = ps::detail::shared_by_leases<slots_type, ps::cpu_stream_ref>(
           device, layout, std::size_t{2}, ps::detail::memory_kind::pinned);

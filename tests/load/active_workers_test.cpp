@@ -23,7 +23,7 @@ using core_type = ps::detail::loader_core<ps::cpu_device>;
 struct parts_of_core {};
 constexpr auto members_of(parts_of_core);
 template struct opened<parts_of_core, &core_type::schedule_, &core_type::delivery_,
-                       &core_type::active_workers_, &core_type::slots_>;
+                       &core_type::active_workers_, &core_type::slots_, &core_type::work_>;
 
 namespace {
 
@@ -99,7 +99,7 @@ TEST_CASE("batches come in order however active_workers open and close under the
   const auto flow = ps::detail::make_flow<numbered>(
       numbered{batches * 6}, ps::sequential{}, ps::cpu_device{},
       {.batch_size = 6, .workers = 4, .prefetch = 2, .tuning = {.chunk = 1}});
-  const auto [to_schedule, to_delivery, to_seats, to_slots] = members_of(parts_of_core{});
+  const auto [to_schedule, to_delivery, to_seats, to_slots, to_work] = members_of(parts_of_core{});
   auto& core = flow->core();
   auto& schedule = core.*to_schedule;
   auto& delivery = core.*to_delivery;
@@ -111,7 +111,7 @@ TEST_CASE("batches come in order however active_workers open and close under the
     schedule.allow(k + 2, true);
     const auto slot = delivery.wait(k);
     REQUIRE(slot);
-    REQUIRE(core.info(*slot).batch == k);
+    REQUIRE((core.*to_work)[*slot].info.batch == k);
     (core.*to_slots)->give_back(*slot);
   }
 }

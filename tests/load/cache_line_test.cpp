@@ -26,7 +26,7 @@ namespace {
 
 using ps::detail::delivery;
 using ps::detail::schedule;
-using slots = ps::detail::host_ring<ps::cpu_device>;
+using slots = ps::detail::host_slots<ps::cpu_device>;
 using core = ps::detail::loader_core<ps::cpu_device>;
 
 }  // namespace
@@ -45,8 +45,8 @@ template struct opened<in_schedule, &schedule::plan_, &schedule::cancelled_, &sc
 template struct opened<in_delivery, &delivery::has_failed_, &delivery::in_order_,
                        &delivery::announced_, &delivery::finished_, &delivery::failed_mutex_,
                        &delivery::failed_>;
-template struct opened<in_slots, &slots::slot_bytes_, &slots::memory_, &slots::returned_,
-                       &slots::free_, &slots::leased_, &slots::starving_>;
+template struct opened<in_slots, &slots::layout_, &slots::memory_, &slots::returned_, &slots::free_,
+                       &slots::leased_, &slots::starving_>;
 template struct opened<in_core, &core::options_, &core::schedule_, &core::layout_, &core::slots_,
                        &core::work_, &core::delivery_, &core::cursor_, &core::ordered_for_,
                        &core::spare_, &core::next_>;
@@ -91,7 +91,11 @@ TEST_CASE("whether a delivery has failed shares its cache line with nothing", "[
 }
 
 TEST_CASE("the counters of the host slots have a cache line each", "[load]") {
-  const slots one{{}, 256, 2, ps::detail::memory_kind::pageable, {}};
+  const slots one{{},
+                  ps::batch_layout<numbered::record_type>{{}, 16},
+                  2,
+                  ps::detail::memory_kind::pageable,
+                  {}};
   const auto [layout, memory, returned, free, leased, starving] = members_of(in_slots{});
   CHECK(neighbours(one.*free, one.*layout, one.*memory, one.*returned, one.*leased,
                    one.*starving) == 0);

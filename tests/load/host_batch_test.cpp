@@ -21,11 +21,16 @@ namespace ps = penstock;
 namespace {
 
 using record = numbered::record_type;
-using ring = ps::detail::host_slots<record, freeing_device>;
+using ring = ps::detail::host_slots<freeing_device>;
 using lease = ps::host_batch<record, freeing_device>;
 static_assert(std::movable<lease> && !std::copyable<lease>);
 static_assert(std::is_nothrow_move_constructible_v<lease> &&
               std::is_nothrow_move_assignable_v<lease>);
+// A batch of one record makes none of another, though both are a lease of the same slots.
+using others = ps::host_batch<ps::record<ps::field<"other", int>>, freeing_device>;
+static_assert(!std::is_constructible_v<lease, others> && !std::is_assignable_v<lease&, others>);
+static_assert(!std::is_default_constructible_v<
+              ps::lease<record, ps::host_lease<freeing_device>>>);  // only what ends it may be made
 
 const ps::batch_layout<record> layout{{{}, {}}, 10};
 

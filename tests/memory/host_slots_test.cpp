@@ -41,7 +41,7 @@ struct pieces_device : gated_device {
   }
 };
 
-using ring = ps::detail::host_slots<record, freeing_device>;
+using ring = ps::detail::host_slots<freeing_device>;
 using lease = ps::host_batch<record, freeing_device>;
 static_assert(!std::is_move_constructible_v<ring>);
 
@@ -69,21 +69,21 @@ TEST_CASE("the slots lie one after the other in one slab, each a whole batch",
   const auto slots = make_ring(device, 4);
   CHECK(slots->count() == 4);
   CHECK(slots->bytes() == 4 * layout.bytes());
-  CHECK(slots->layout() == layout);
+  CHECK(slots->layout().as<record>() == layout);
   for (std::uint32_t slot = 0; slot < 4; ++slot) {
     CHECK(slots->data(slot) == slots->data(0) + slot * layout.bytes());
     CHECK(reinterpret_cast<std::uintptr_t>(slots->data(slot)) % 256 == 0);
   }
-  CHECK_FALSE((ps::detail::host_slots<record, freeing_device>{device, layout, 2,
-                                                              ps::detail::memory_kind::pageable}
-                   .pinned()));
+  CHECK_FALSE(
+      (ps::detail::host_slots<freeing_device>{device, layout, 2, ps::detail::memory_kind::pageable}
+           .pinned()));
 }
 
 TEST_CASE("a device that pins in pieces is told that a copy takes a slot", "[memory]") {
   const pieces_device device;
   {
-    const ps::detail::host_slots<record, pieces_device> slots{device, layout, 3,
-                                                              ps::detail::memory_kind::pinned};
+    const ps::detail::host_slots<pieces_device> slots{device, layout, 3,
+                                                      ps::detail::memory_kind::pinned};
   }
   CHECK(*device.unit == layout.bytes());
 }

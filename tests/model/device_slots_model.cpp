@@ -8,7 +8,7 @@
 namespace {
 
 using record = penstock::record<penstock::field<"label", std::uint64_t>>;
-using device_slots = penstock::detail::device_slots<record, model::device>;
+using device_slots = penstock::detail::device_slots<model::device>;
 
 struct host_batch {
   [[nodiscard]] static const std::byte* data() { return nullptr; }

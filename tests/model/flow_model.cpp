@@ -18,7 +18,7 @@ using record = penstock::record<penstock::field<"label", std::uint64_t>>;
 template <class Scenario, int Workers, std::uint32_t Slots, std::uint32_t Runs>
 struct flow : model::scenario<Scenario, Workers + 1> {
   penstock::detail::claim_cursor<> cursor{Runs};
-  penstock::detail::host_slots<record, model::device> slots{
+  penstock::detail::host_slots<model::device> slots{
       model::device{}, penstock::batch_layout<record>{penstock::record_extents<record>{}, 1}, Slots,
       penstock::detail::memory_kind::device};
   std::array<penstock::detail::batch_work, Slots> work;

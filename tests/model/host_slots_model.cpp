@@ -8,7 +8,7 @@
 namespace {
 
 using record = penstock::record<penstock::field<"label", std::uint64_t>>;
-using host_slots = penstock::detail::host_slots<record, model::device>;
+using host_slots = penstock::detail::host_slots<model::device>;
 
 /// Four slots, all taken: a worker that sleeps for one is woken for the second that comes back, or
 /// for the first if the consumer starves.

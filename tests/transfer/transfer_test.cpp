@@ -450,3 +450,52 @@ TEST_CASE("a release that is refused once ends one range, and the transfer goes 
   consume(false);
   CHECK(batches == 10);
 }
+
+TEST_CASE("a loader that is assigned to between two ranges feeds what it has now", "[transfer]") {
+  using any = ps::any_loader<numbered::record_type>;
+  const auto made = [](std::uint64_t size) {
+    return any{ps::loader{numbered{size}, ps::sequential{}, {.batch_size = 10, .workers = 1}}};
+  };
+  any loader = made(40);
+  ps::transfer feed{loader};
+  std::size_t batches = 0;
+  for (auto& batch : feed.epoch(0)) batches += batch.size() == 10 ? 1U : 0U;
+  CHECK(batches == 4);
+  loader = made(60);
+  for (auto& batch : feed.epoch(0)) batches += batch.size() == 10 ? 1U : 0U;
+  CHECK(batches == 10);
+  CHECK(feed.state().samples == 60);
+}
+
+namespace {
+
+/// A batch of a source's own: a lease, and more.
+struct own_batch : ps::host_batch<numbered::record_type, ps::cpu_device> {
+  using base = ps::host_batch<numbered::record_type, ps::cpu_device>;
+  own_batch() = default;
+  explicit own_batch(base&& batch) noexcept : base(std::move(batch)) {}
+};
+
+/// A loader that hands those out.
+struct own_source : ps::any_loader<numbered::record_type> {
+  using base = ps::any_loader<numbered::record_type>;
+  using batch_type = own_batch;
+  explicit own_source(base&& loader) : base(std::move(loader)) {}
+  own_batch next() { return own_batch{base::next()}; }
+  own_batch try_next() { return own_batch{base::try_next()}; }
+};
+
+}  // namespace
+
+TEST_CASE("a source with batches of its own is asked itself, and they are not kept in part",
+          "[transfer]") {
+  own_source source{ps::loader{numbered{40}, ps::sequential{}, {.batch_size = 10, .workers = 1}}};
+  ps::transfer feed{source};
+  std::size_t samples = 0;
+  for (auto& batch : feed.epoch(0)) samples += batch.size();
+  CHECK(samples == 40);
+  CHECK_THROWS_AS(
+      (ps::transfer{source,
+                    ps::transfer_options{.tuning = {.zero_copy = ps::zero_copy_use::always}}}),
+      ps::option_error);
+}

@@ -9,8 +9,10 @@
 #include <penstock/core/batch.hpp>
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/checked.hpp>
+#include <penstock/core/layout.hpp>
 #include <penstock/core/name.hpp>
 #include <penstock/core/record.hpp>
+#include <penstock/core/support/slot_layout.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -28,13 +30,11 @@ constexpr void refuse_copy_of_lease() noexcept {
 
 }  // namespace detail
 
-/// Common part of `host_batch` and `device_batch`: a lease of a slot of `Slots`, which provides
-/// `data` and `layout`. The derived classes define how a lease ends.
-template <record_type Record, class Slots, class SlotNumber>
-class lease {
+/// A lease of a slot of `Slots`, which provides `data` and `layout`, whatever the record of the batch
+/// in it. The derived classes define how a lease ends.
+template <class Slots, class SlotNumber>
+class slot_lease {
  public:
-  using record_type = Record;
-
   /// Whether the lease holds a batch. An empty lease may be assigned to, destroyed, and asked which
   /// batch it held last; any use that needs a batch ends the program with a message.
   [[nodiscard]] explicit operator bool() const noexcept { return slots_ != nullptr; }
@@ -74,13 +74,45 @@ class lease {
     return slots_->data(slot_);
   }
 
+ protected:
+  /// @cond derived
+  slot_lease() = default;
+  slot_lease(std::shared_ptr<Slots>&& ring, SlotNumber slot, const batch_info& info,
+             detail::lease_guard guard) noexcept
+      : slots_(std::move(ring)),
+        slot_(slot),
+        info_(info),
+        guard_(std::move(guard)) {}  // NOLINT: trivial, except in a checked build
+  slot_lease(slot_lease&&) noexcept = default;
+  slot_lease& operator=(slot_lease&&) noexcept = default;
+  ~slot_lease() = default;
+
+  /// Checks that the lease holds a batch.
+  void use() const noexcept {
+    guard_.use();
+    if (slots_ == nullptr) detail::no_batch();
+  }
+
+  std::shared_ptr<Slots> slots_;  // null: an empty lease
+  SlotNumber slot_ = 0;
+  batch_info info_;
+  [[no_unique_address]] detail::lease_guard guard_;
+  /// @endcond
+};
+
+/// A lease of a batch of `Record`: `Base`, derived from `slot_lease`, with views of the fields.
+template <record_type Record, class Base>
+class lease : public Base {
+ public:
+  using record_type = Record;
+
   /// All samples of the batch.
   [[nodiscard]] batch_view<Record> view() noexcept {
-    return {data(), slots_->layout(), 0, info_.size, guard_.tag()};
+    return {this->data(), layout(), 0, this->size(), this->guard_.tag()};
   }
   /// All samples of the batch, for reading.
   [[nodiscard]] const_batch_view<Record> view() const noexcept {
-    return {data(), slots_->layout(), 0, info_.size, guard_.tag()};
+    return {this->data(), layout(), 0, this->size(), this->guard_.tag()};
   }
 
   /// A `tensor_view` of one field, with the samples as outermost dimension.
@@ -96,28 +128,17 @@ class lease {
 
  protected:
   /// @cond derived
+  using Base::Base;
   lease() = default;
-  lease(std::shared_ptr<Slots>&& ring, SlotNumber slot, const batch_info& info,
-        detail::lease_guard guard) noexcept
-      : slots_(std::move(ring)),
-        slot_(slot),
-        info_(info),
-        guard_(std::move(guard)) {}  // NOLINT: trivial, except in a checked build
   lease(lease&&) noexcept = default;
   lease& operator=(lease&&) noexcept = default;
   ~lease() = default;
-
-  /// Checks that the lease holds a batch.
-  void use() const noexcept {
-    guard_.use();
-    if (slots_ == nullptr) detail::no_batch();
-  }
-
-  std::shared_ptr<Slots> slots_;  // null: an empty lease
-  SlotNumber slot_ = 0;
-  batch_info info_;
-  [[no_unique_address]] detail::lease_guard guard_;
   /// @endcond
+
+ private:
+  [[nodiscard]] const batch_layout<Record>& layout() const noexcept {
+    return detail::layout_as<Record>(this->slots_->layout());
+  }
 };
 
 }  // namespace PENSTOCK_ABI

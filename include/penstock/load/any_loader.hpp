@@ -5,18 +5,15 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <optional>
 #include <stop_token>
 #include <utility>
 
 #include <penstock/core/batch_info.hpp>
-#include <penstock/core/checked.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/core/record.hpp>
-#include <penstock/core/support/joined.hpp>
 #include <penstock/device/cpu_device.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/faults/failure_ledger.hpp>
@@ -28,38 +25,39 @@
 #include <penstock/load/support/failed_batch.hpp>
 #include <penstock/load/tuning_history.hpp>
 #include <penstock/memory/support/host_slots.hpp>
+#include <penstock/memory/support/last_owner.hpp>
 #include <penstock/observe/stats.hpp>
 #include <penstock/observe/support/trace.hpp>
 #include <penstock/observe/trace_recorder.hpp>
 #include <penstock/resume/loader_state.hpp>
-#include <penstock/threads/float_mode.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
+
+template <record_type Record, device Device>
+class any_loader;
+
 namespace detail {
 
 #if PENSTOCK_COMPILED
-extern template class host_ring<cpu_device>;
+extern template struct delete_outside_of_work<cpu_stream_ref>;
+extern template class host_slots<cpu_device>;
 extern template class loader_core<cpu_device>;
 #endif
 
-/// What a loader shares with its ranges: the core, the slots with the type of their record, and the
-/// batch that a loop is at.
+/// What a loader shares with its ranges: the core, and the batch that a loop is at.
 template <record_type Record, device Device>
 class loader_flow {
  public:
   using batch_type = host_batch<Record, Device>;
-  using ring_type = host_slots<Record, Device>;
 
   /// See `loader_core`.
   loader_flow(std::unique_ptr<source_ops> source, const epoch_plan& plan,
-              std::shared_ptr<ring_type> ring, const loader_options& asked,
+              std::shared_ptr<host_slots<Device>> ring, const loader_options& asked,
               const loader_options& options)
-      : ring_(std::move(ring)),
-        core_(std::move(source), plan, ring_->layout(), ring_, asked, options) {}
+      : core_(std::move(source), plan, std::move(ring), asked, options) {}
 
   [[nodiscard]] loader_core<Device>& core() noexcept { return core_; }
-  [[nodiscard]] const ring_type& ring() const noexcept { return *ring_; }
 
   /// For a `batch_range`: starts to read; the range's serial number.
   std::uint64_t start(const batch_position& from, std::uint64_t last_epoch) {
@@ -72,7 +70,7 @@ class loader_flow {
     // The release comes before the next batch is waited for, which may need the slot. In place: a
     // lease that is moved costs more than all else here.
     std::destroy_at(&held_);
-    ::new (static_cast<void*>(&held_)) batch_type(next(failed));
+    ::new (static_cast<void*>(&held_)) batch_type(core_.template next<batch_type>(failed));
     if (failed) std::rethrow_exception(failed.error);
     if (held_) step_.begin(core_.trace(), held_.info());
     return static_cast<bool>(held_);
@@ -86,85 +84,32 @@ class loader_flow {
     core_.stop();
   }
 
-  /// See `loader_core::next`.
-  [[nodiscard]] batch_type next(failed_batch& failed) noexcept {
-    const auto slot = core_.next(failed);
-    return slot ? leased(*slot, failed) : batch_type{};
-  }
-  /// See `loader_core::try_next`.
-  [[nodiscard]] batch_type try_next(failed_batch& failed) noexcept {
-    const auto slot = core_.try_next(failed);
-    return slot ? leased(*slot, failed) : batch_type{};
-  }
-
-  /// The state of a loop whose next batch is `next`. Throws `option_error` where batches come out
-  /// of order. From any thread.
-  [[nodiscard]] loader_state state_at(const batch_position& next) {
-    const loader_options& options = core_.options();
-    if (!options.in_order) {
-      throw option_error("in_order",
-                         "must be true for a state, is false: batches that come as they are ready "
-                         "leave no place to continue from");
-    }
-    const source_ops& source = core_.source();
-    std::call_once(asked_, [&] {
-      const flushed_denormals as_on_a_worker;
-      fingerprint_ = source.fingerprint();
-    });
-    const std::uint64_t world = source.world();
-    const std::uint64_t step = source.batches_per_step();
-    return {.version = loader_state{}.version,
-            .last = static_cast<std::uint32_t>(options.last_batch),
-            .epoch = next.epoch,
-            .batch = step == 0 ? next.batch : next.batch * world,
-            .dataset = source.size(),
-            .samples = core_.plan().samples() * world,
-            .batch_size = options.batch_size * (step == 0 ? world : step),
-            .seed = options.seed,
-            .order = fingerprint_};
-  }
-
-  /// Where a loop goes on from `state`. Throws `state_mismatch`.
-  [[nodiscard]] batch_position position_of(const loader_state& state) {
-    detail::require_same_order(state, state_at({}));
-    const source_ops& source = core_.source();
-    if (source.batches_per_step() == 0) return {state.epoch, state.batch};
-    const std::uint64_t world = source.world();
-    if (state.batch % world != 0) {
-      throw state_mismatch(joined({"resume: the state is at batch ", state.batch,
-                                   " of all ranks, which is no multiple of this world of ", world,
-                                   ": take states after whole steps"}));
-    }
-    return {state.epoch, state.batch / world};
-  }
-
-  /// What was taken. From any thread.
-  [[nodiscard]] loader_footprint footprint() const {
-    return footprint_taken(*ring_, core_.options(), core_.where(), core_.source().warnings());
-  }
-
  private:
-  /// The lease of what the core has given.
-  batch_type leased(std::uint32_t slot, [[maybe_unused]] failed_batch& failed) noexcept {
-    const batch_info& info = core_.info(slot);
-    try {
-      lease_guard guard{info.epoch, info.batch};
-      core_.note_leased(info);
-      return {ring_, slot, info, std::move(guard)};  // NOLINT: trivial, but in a checked build
-    } catch (...) {  // a checked build without memory for what it keeps of a lease
-      failed = {std::current_exception()};
-      core_.give_up(slot, failed);
-      return {};
-    }
-  }
-
-  std::shared_ptr<ring_type> ring_;
   loader_core<Device> core_;
   batch_type held_;
   noted_step step_;
-  std::once_flag asked_;           // guards the next: states may be asked for on several threads
-  std::uint64_t fingerprint_ = 0;  // of order and choices, once a state was asked for
 };
+
+/// What a feed takes for `Source`, or a reference to it: of a `loader` the `any_loader`, so that all
+/// loaders of a record and a device have one feed, compiled once.
+template <class Source>
+struct fed {
+  using type = Source;
+};
+template <class Source>
+struct fed<Source&> {
+  using type = typename fed<Source>::type&;
+};
+
+/// What a feed asks: of a loader the core, which all loaders of a device share; a class derived from
+/// one may have a `next` of its own, and is asked itself.
+template <record_type Record, device Device>
+[[nodiscard]] auto fed_by(any_loader<Record, Device>& loader) noexcept
+    -> std::shared_ptr<loader_core<Device>>;
+template <class Source>
+[[nodiscard]] std::shared_ptr<Source> fed_by(Source& source) noexcept {
+  return {std::shared_ptr<void>{}, &source};
+}
 
 }  // namespace detail
 
@@ -234,7 +179,7 @@ class any_loader {
   /// has `batch` still to do, `state_at({e + 1, 0})` that of one which has done all that follows
   /// epoch e. Throws `option_error` where batches come out of order. From any thread.
   [[nodiscard]] loader_state state_at(const batch_position& next) const {
-    return flow_->state_at(next);
+    return core().state_at(next);
   }
 
   /// Continues after the batch at which `state` was taken, up to but not including epoch
@@ -249,7 +194,7 @@ class any_loader {
   /// The position of the batch with which `resume` goes on: what `state_at` was given, unless the
   /// world is another one. Throws `state_mismatch`, as `resume`. From any thread.
   [[nodiscard]] batch_position position_of(const loader_state& state) const {
-    return flow_->position_of(state);
+    return core().position_of(state);
   }
 
   /// @cond misuse
@@ -278,11 +223,11 @@ class any_loader {
   [[nodiscard]] const loader_options& options() const noexcept { return core().asked(); }
   /// The memory that was taken, the number of slots, whether they are page-locked, where the
   /// workers run, and what the dataset says of itself. From any thread.
-  [[nodiscard]] loader_footprint footprint() const { return flow_->footprint(); }
+  [[nodiscard]] loader_footprint footprint() const { return core().footprint(); }
 
   /// How many host slots leases hold now, of `footprint().slot_count`: with all of them held
   /// `try_next` gives nothing any more. From any thread.
-  [[nodiscard]] std::size_t held() const noexcept { return flow_->ring().leased(); }
+  [[nodiscard]] std::size_t held() const noexcept { return core().held(); }
 
   /// The place of the exception that ended the last range; empty if none did, or if it belongs to
   /// no batch, such as a device's failure between two. From any thread.
@@ -297,7 +242,7 @@ class any_loader {
 
   /// What has been read and waited for so far, see `loader_stats`. From any thread, also while a
   /// loop runs; costs some microseconds a worker, and a look at files of the container's.
-  [[nodiscard]] loader_stats stats() const { return core().observer().snapshot(); }
+  [[nodiscard]] loader_stats stats() const { return core().stats(); }
 
   /// What `workers` and `prefetch` have come to where they are `automatic`, and by which moves.
   /// From any thread, also while a loop runs; allocates a list of at most 32.
@@ -311,41 +256,38 @@ class any_loader {
 
   /// @name The members that make a `batch_source`; a loop uses `epochs` instead.
   /// @{
-  [[nodiscard]] const Device& device() const noexcept { return flow_->ring().device(); }
+  [[nodiscard]] const Device& device() const noexcept { return core().device(); }
   [[nodiscard]] const batch_layout<Record>& layout() const noexcept {
-    return flow_->ring().layout();
+    return core().layout().template as<Record>();
   }
   void start(const batch_position& from, std::uint64_t last_epoch) {
-    flow_->start(from, last_epoch);
+    core().start(from, last_epoch);
   }
   [[nodiscard]] batch_type next() {
     detail::failed_batch failed;
-    batch_type batch = next(failed);
+    batch_type batch = core().template next<batch_type>(failed);
     if (failed) std::rethrow_exception(failed.error);
     return batch;
   }
   [[nodiscard]] batch_type try_next() {
     detail::failed_batch failed;
-    batch_type batch = try_next(failed);
+    batch_type batch = core().template try_next<batch_type>(failed);
     if (failed) std::rethrow_exception(failed.error);
     return batch;
   }
-  /// For a `transfer`: as above, but an error comes as a value.
-  [[nodiscard]] batch_type next(detail::failed_batch& failed) { return flow_->next(failed); }
-  /// As above.
-  [[nodiscard]] batch_type try_next(detail::failed_batch& failed) {
-    return flow_->try_next(failed);
-  }
   void stop() noexcept { core().stop(); }
   [[nodiscard]] bool at_end() const noexcept { return core().at_end(); }
-  [[nodiscard]] std::stop_token stop_token() const noexcept { return options().stop; }
+  [[nodiscard]] std::stop_token stop_token() const noexcept { return core().stop_token(); }
   /// What the batches are called in a trace of `recorder`; 0 where they are not recorded there.
   [[nodiscard]] std::uint64_t trace_flow(const trace_recorder* recorder) const noexcept {
-    return recorder == options().observe.trace ? core().observer().trace_flow() : 0;
+    return core().trace_flow(recorder);
   }
   /// @}
 
  private:
+  friend auto detail::fed_by<Record, Device>(any_loader& loader) noexcept
+      -> std::shared_ptr<detail::loader_core<Device>>;
+
   void shut_down() noexcept {
     if (flow_) core().shut_down();
   }
@@ -354,5 +296,13 @@ class any_loader {
   std::shared_ptr<flow> flow_;  // shared with the ranges: the loader may move, and even go
 };
 
+namespace detail {
+
+template <record_type Record, device Device>
+auto fed_by(any_loader<Record, Device>& loader) noexcept -> std::shared_ptr<loader_core<Device>> {
+  return {loader.flow_, &loader.core()};
+}
+
+}  // namespace detail
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <limits>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <penstock/core/extents.hpp>
@@ -88,35 +87,19 @@ inline std::size_t most_bookkeeping(const loader_options& options, std::size_t s
 }
 
 /// What a loader with these options takes when it gets `slot_count` slots.
-template <record_type Record>
-[[nodiscard]] loader_footprint footprint_of(const batch_layout<Record>& layout,
-                                            const loader_options& options,
-                                            std::size_t slot_count) noexcept {
+[[nodiscard]] inline loader_footprint footprint_of(std::size_t slot_bytes, std::size_t sample_bytes,
+                                                   const loader_options& options,
+                                                   std::size_t slot_count) noexcept {
   const bool anywhere = options.tuning.placement == worker_placement::anywhere;
-  const std::size_t run = chunk_size_of(options, layout.sample_bytes());
+  const std::size_t run = chunk_size_of(options, sample_bytes);
   return {.slot_count = slot_count,
-          .slots_asked = wanted_slots(options, layout.bytes()),
-          .slot_bytes = layout.bytes(),
-          .bytes = static_cast<std::size_t>(saturating_product(slot_count, layout.bytes())),
+          .slots_asked = wanted_slots(options, slot_bytes),
+          .slot_bytes = slot_bytes,
+          .bytes = static_cast<std::size_t>(saturating_product(slot_count, slot_bytes)),
           .pinned = options.pinned,
           .bookkeeping = most_bookkeeping(options, slot_count, run),
           .workers = {.binding = anywhere ? core_binding::not_asked : core_binding::no_node},
           .warnings = {}};
-}
-
-/// What a loader with these options has taken, whose slots are `ring`, whose workers run there, and
-/// whose dataset says that.
-template <class Ring>
-[[nodiscard]] loader_footprint footprint_taken(const Ring& ring, const loader_options& options,
-                                               worker_cores workers,
-                                               std::vector<std::string> warnings) {
-  loader_footprint taken = footprint_of(ring.layout(), options, ring.count());
-  taken.bytes = ring.bytes();
-  taken.pinned = ring.pinned();
-  taken.registration_refused = ring.registration_refused();
-  taken.workers = std::move(workers);
-  taken.warnings = std::move(warnings);
-  return taken;
 }
 
 /// Reserves a loader's host slots from its budget, for resolved options. Throws
@@ -149,7 +132,8 @@ template <record_type Record>
   detail::require_valid(options);
   const batch_layout<Record> layout{detail::extents_for(extents, options), options.batch_size};
   const loader_options most = detail::resolved(options);
-  return detail::footprint_of(layout, most, detail::wanted_slots(most, layout.bytes()));
+  return detail::footprint_of(layout.bytes(), layout.sample_bytes(), most,
+                              detail::wanted_slots(most, layout.bytes()));
 }
 
 /// A line for people: the slots, their memory, and where the workers run; then one for each warning

@@ -16,14 +16,13 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A lease of one batch in host memory. Move-only; its destruction gives the slot back for
-/// refilling. It may be moved out of the loop and kept, also beyond the loader: the memory lives as
-/// long. Used by one thread at a time: to go on with it on another thread, move it. May be
-/// destroyed on any.
-template <record_type Record, device Device>
-class host_batch : public lease<Record, detail::host_slots<Record, Device>, std::uint32_t> {
-  using slots_type = detail::host_slots<Record, Device>;
-  using base = lease<Record, slots_type, std::uint32_t>;
+/// A lease of one batch in host memory, whatever its record: what a `transfer` copies from.
+template <device Device>
+class host_lease : public slot_lease<detail::host_slots<Device>, std::uint32_t> {
+  using slots_type = detail::host_slots<Device>;
+  using base = slot_lease<slots_type, std::uint32_t>;
+
+ protected:
   using base::guard_;
   using base::slot_;
   using base::slots_;
@@ -32,9 +31,9 @@ class host_batch : public lease<Record, detail::host_slots<Record, Device>, std:
   using device_type = Device;
 
   /// An empty lease.
-  host_batch() = default;
+  host_lease() = default;
   /// A lease of `slot`, which holds the batch; `guard` is what a checked build knows of it.
-  host_batch(std::shared_ptr<slots_type> ring, std::uint32_t slot, const batch_info& info,
+  host_lease(std::shared_ptr<slots_type> ring, std::uint32_t slot, const batch_info& info,
              detail::lease_guard guard) noexcept
       : base(std::move(ring), slot, info,
              std::move(guard)) {  // NOLINT: trivial, but in a checked build
@@ -43,23 +42,18 @@ class host_batch : public lease<Record, detail::host_slots<Record, Device>, std:
   }
   /// A lease of `slot`, which holds the batch. In a checked build it may throw std::bad_alloc, and
   /// the slot stays the caller's.
-  host_batch(std::shared_ptr<slots_type> ring, std::uint32_t slot,
+  host_lease(std::shared_ptr<slots_type> ring, std::uint32_t slot,
              const batch_info& info) noexcept(!detail::checked)
-      : host_batch(std::move(ring), slot, info, detail::lease_guard{info.epoch, info.batch}) {}
-  host_batch(host_batch&&) noexcept = default;
-  /// A copy, as `auto batch` in a loop makes one, does not compile, and says why.
-  template <std::same_as<host_batch> Lease>
-  host_batch(Lease&) {  // NOLINT: implicit, as a copy is
-    detail::refuse_copy_of_lease<Lease>();
-  }
-  host_batch& operator=(host_batch&& other) noexcept {
+      : host_lease(std::move(ring), slot, info, detail::lease_guard{info.epoch, info.batch}) {}
+  host_lease(host_lease&&) noexcept = default;
+  host_lease& operator=(host_lease&& other) noexcept {
     if (this != &other) {
       release();
       base::operator=(std::move(other));
     }
     return *this;
   }
-  ~host_batch() { release(); }
+  ~host_lease() { release(); }
 
   /// The device that the memory is for.
   [[nodiscard]] const Device& device() const noexcept {
@@ -123,6 +117,36 @@ class host_batch : public lease<Record, detail::host_slots<Record, Device>, std:
     slots_.reset();
   }
 };
+
+/// A lease of one batch in host memory. Move-only; its destruction gives the slot back for
+/// refilling. It may be moved out of the loop and kept, also beyond the loader: the memory lives as
+/// long. Used by one thread at a time: to go on with it on another thread, move it. May be
+/// destroyed on any.
+template <record_type Record, device Device>
+class host_batch : public lease<Record, host_lease<Device>> {
+  using base = lease<Record, host_lease<Device>>;
+
+ public:
+  using base::base;
+  host_batch() = default;
+  host_batch(host_batch&&) noexcept = default;
+  /// A copy, as `auto batch` in a loop makes one, does not compile, and says why.
+  template <std::same_as<host_batch> Lease>
+  host_batch(Lease&) {  // NOLINT: implicit, as a copy is
+    detail::refuse_copy_of_lease<Lease>();
+  }
+  host_batch& operator=(host_batch&&) noexcept = default;
+};
+
+namespace detail {
+
+/// Whether a batch is a lease of a host slot and nothing more.
+template <class Batch, class Device>
+inline constexpr bool is_host_lease = std::same_as<Batch, host_lease<Device>>;
+template <class Record, class Device>
+inline constexpr bool is_host_lease<host_batch<Record, Device>, Device> = true;
+
+}  // namespace detail
 
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

@@ -20,7 +20,6 @@
 #include <penstock/load/options.hpp>
 #include <penstock/memory/support/host_slots.hpp>
 #include <penstock/memory/support/last_owner.hpp>
-#include <penstock/memory/support/sample_lists.hpp>
 #include <penstock/order/sampler.hpp>
 
 /// @file
@@ -80,14 +79,13 @@ struct loaded_with_early_options {
 /// The host slots of a loader, as many as its resolved options ask for and its budget grants. Throws
 /// `pinned_budget_exceeded`, `out_of_memory`, and what the device throws.
 template <record_type Record, device Device>
-[[nodiscard]] std::shared_ptr<host_slots<Record, Device>> make_slots(
-    const Device& device, const batch_layout<Record>& layout, const loader_options& options) {
+[[nodiscard]] std::shared_ptr<host_slots<Device>> make_slots(const Device& device,
+                                                             const batch_layout<Record>& layout,
+                                                             const loader_options& options) {
   auto granted = loader_core<Device>::reserve(layout.bytes(), options);
   const auto count = static_cast<std::size_t>(granted.slot_count());
-  auto ring = shared_by_leases<host_slots<Record, Device>, typename Device::stream_ref>(
+  return shared_by_leases<host_slots<Device>, typename Device::stream_ref>(
       device, layout, count, slot_memory(options), std::move(granted));
-  if (options.observe.indices) ring->lists = sample_lists{count, options.batch_size};
-  return ring;
 }
 
 /// What a loader of `Dataset` runs on: checks the options, takes all memory and starts the workers.
@@ -143,6 +141,15 @@ class loader : public any_loader<typename Dataset::record_type, Device> {
   loader(Data&& data, const Sampler& order, const loader_options& options)
       : loader(std::forward<Data>(data), order, Device{}, options) {}
 };
+
+namespace detail {
+
+template <dataset Dataset, sampler Sampler, device Device>
+struct fed<loader<Dataset, Sampler, Device>> {
+  using type = any_loader<typename Dataset::record_type, Device>;
+};
+
+}  // namespace detail
 
 /// An lvalue dataset is referred to, an rvalue is moved in.
 template <class Data, class Sampler, class Device>

@@ -17,17 +17,13 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A lease of one batch in device memory. Move-only; its destruction is the release: the slot is
-/// overwritten only after the work that the consumer's stream had been given by then.
-///
-/// It may be moved out of the loop and kept, also beyond feed and loader; the consumer's stream
-/// must outlive it. Used by one thread at a time: to go on with it on another thread, move it. May
-/// be destroyed on any, also by work on a host stream. A CUDA stream's host functions may not call
-/// CUDA, and so not destroy it.
-template <record_type Record, device Device>
-class device_batch : public lease<Record, detail::device_slots<Record, Device>, std::size_t> {
-  using slots_type = detail::device_slots<Record, Device>;
-  using base = lease<Record, slots_type, std::size_t>;
+/// A lease of one batch in device memory, whatever its record.
+template <device Device>
+class device_lease : public slot_lease<detail::device_slots<Device>, std::size_t> {
+  using slots_type = detail::device_slots<Device>;
+  using base = slot_lease<slots_type, std::size_t>;
+
+ protected:
   using base::guard_;
   using base::slot_;
   using base::slots_;
@@ -38,18 +34,13 @@ class device_batch : public lease<Record, detail::device_slots<Record, Device>, 
   using stream_ref = typename Device::stream_ref;
 
   /// An empty lease.
-  device_batch() = default;
+  device_lease() = default;
   /// A lease of `slot`, whose end is ordered after the work on `stream`.
-  device_batch(std::shared_ptr<slots_type> ring, std::size_t slot, stream_ref stream) noexcept
+  device_lease(std::shared_ptr<slots_type> ring, std::size_t slot, stream_ref stream) noexcept
       : base(std::move(ring), slot, ring->info(slot), ring->hand_out(slot, stream)),
         stream_(stream) {}  // NOLINT: moved from after the other two have looked at it
-  device_batch(device_batch&&) noexcept = default;
-  /// A copy, as `auto batch` in a loop makes one, does not compile, and says why.
-  template <std::same_as<device_batch> Lease>
-  device_batch(Lease&) {  // NOLINT: implicit, as a copy is
-    detail::refuse_copy_of_lease<Lease>();
-  }
-  device_batch& operator=(device_batch&& other) noexcept {
+  device_lease(device_lease&&) noexcept = default;
+  device_lease& operator=(device_lease&& other) noexcept {
     if (this != &other) {
       release();
       stream_ = other.stream_;
@@ -57,7 +48,7 @@ class device_batch : public lease<Record, detail::device_slots<Record, Device>, 
     }
     return *this;
   }
-  ~device_batch() { release(); }
+  ~device_lease() { release(); }
 
   /// Whether there is a batch, and it lies in `ring`: for the feed whose ring it is.
   [[nodiscard]] bool is_in(const slots_type& ring) const noexcept { return slots_.get() == &ring; }
@@ -80,7 +71,7 @@ class device_batch : public lease<Record, detail::device_slots<Record, Device>, 
     slots_.reset();
   }
 
-  /// The slot that holds the batch, as `lease::slot`; the host slot where the device works on the
+  /// The slot that holds the batch, as `slot_lease::slot`; the host slot where the device works on the
   /// batch there (`transfer_options::zero_copy`).
   [[nodiscard]] std::size_t slot() const noexcept {
     return slots_ == nullptr ? slot_ : slots_->number(slot_);
@@ -129,20 +120,9 @@ class device_batch : public lease<Record, detail::device_slots<Record, Device>, 
     slots_->also_release_after(slot_, other);
   }
 
-  /// Says that work on `stream` uses the batch: `get<"x">(batch.used_on(stream))`. A checked build
-  /// reports a stream that neither is the lease's own nor was given to `also_used_on`: nothing
-  /// orders that work after the copy, nor the slot's reuse after the work. Does nothing otherwise.
-  device_batch& used_on(stream_ref stream) noexcept {
-    require_ordered(stream);
-    return *this;
-  }
-  /// Says that work on `stream` reads the batch.
-  const device_batch& used_on(stream_ref stream) const noexcept {
-    require_ordered(stream);
-    return *this;
-  }
-
- private:
+ protected:
+  /// @cond derived
+  /// Checks that the lease's end is ordered after work on `stream`.
   void require_ordered([[maybe_unused]] stream_ref stream) const noexcept {
     if constexpr (detail::checked && std::equality_comparable<stream_ref>) {
       guard_.use();
@@ -152,8 +132,53 @@ class device_batch : public lease<Record, detail::device_slots<Record, Device>, 
           "the feed was given, or call also_used_on(stream) first");
     }
   }
+  /// @endcond
 
+ private:
   std::optional<stream_ref> stream_;
+};
+
+/// A lease of one batch in device memory. Move-only; its destruction is the release: the slot is
+/// overwritten only after the work that the consumer's stream had been given by then.
+///
+/// It may be moved out of the loop and kept, also beyond feed and loader; the consumer's stream
+/// must outlive it. Used by one thread at a time: to go on with it on another thread, move it. May
+/// be destroyed on any, also by work on a host stream. A CUDA stream's host functions may not call
+/// CUDA, and so not destroy it.
+template <record_type Record, device Device>
+class device_batch : public lease<Record, device_lease<Device>> {
+  using base = lease<Record, device_lease<Device>>;
+
+ public:
+  using typename base::stream_ref;
+
+  using base::base;
+  device_batch() = default;
+  /// What `untyped` holds, a batch of `Record`: for the feed.
+  template <std::same_as<device_lease<Device>> Lease>
+  explicit device_batch(Lease&& untyped) noexcept {
+    device_lease<Device>::operator=(std::move(untyped));
+  }
+  device_batch(device_batch&&) noexcept = default;
+  /// A copy, as `auto batch` in a loop makes one, does not compile, and says why.
+  template <std::same_as<device_batch> Lease>
+  device_batch(Lease&) {  // NOLINT: implicit, as a copy is
+    detail::refuse_copy_of_lease<Lease>();
+  }
+  device_batch& operator=(device_batch&&) noexcept = default;
+
+  /// Says that work on `stream` uses the batch: `get<"x">(batch.used_on(stream))`. A checked build
+  /// reports a stream that neither is the lease's own nor was given to `also_used_on`: nothing
+  /// orders that work after the copy, nor the slot's reuse after the work. Does nothing otherwise.
+  device_batch& used_on(stream_ref stream) noexcept {
+    base::require_ordered(stream);
+    return *this;
+  }
+  /// Says that work on `stream` reads the batch.
+  const device_batch& used_on(stream_ref stream) const noexcept {
+    base::require_ordered(stream);
+    return *this;
+  }
 };
 
 }  // namespace PENSTOCK_ABI

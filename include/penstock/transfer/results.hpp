@@ -288,10 +288,11 @@ void require_offsets(const batch_layout<Record>& layout, const std::byte* slab,
 /// by the loop's thread.
 template <record_type Record, device Device>
 class result_slot
-    : public lease<Record, typename detail::result_ring<Record, Device>::side, std::uint32_t> {
+    : public lease<Record,
+                   slot_lease<typename detail::result_ring<Record, Device>::side, std::uint32_t>> {
   using ring_type = detail::result_ring<Record, Device>;
   using side_type = typename ring_type::side;
-  using base = lease<Record, side_type, std::uint32_t>;
+  using base = lease<Record, slot_lease<side_type, std::uint32_t>>;
   using base::guard_;
   using base::slot_;
   using base::slots_;
@@ -384,9 +385,10 @@ class result_slot
 /// destroyed on any.
 template <record_type Record, device Device>
 class result_batch
-    : public lease<Record, typename detail::result_ring<Record, Device>::side, std::uint32_t> {
+    : public lease<Record,
+                   slot_lease<typename detail::result_ring<Record, Device>::side, std::uint32_t>> {
   using side_type = typename detail::result_ring<Record, Device>::side;
-  using base = lease<Record, side_type, std::uint32_t>;
+  using base = lease<Record, slot_lease<side_type, std::uint32_t>>;
   using base::guard_;
   using base::slot_;
   using base::slots_;

@@ -182,8 +182,8 @@ template <class Device>
 ///
 ///     ps::transfer feed{loader, stream, ps::on_device<"image">(to_float{}), {.depth = 3}};
 ///
-/// An lvalue source is referred to, must outlive the feed and must not be moved meanwhile; an
-/// rvalue is moved in. The consumer's stream must outlive every lease. All memory is taken at
+/// An lvalue source is referred to, must outlive the feed and must not be moved meanwhile, nor
+/// assigned to while a range is live; an rvalue is moved in. The consumer's stream must outlive every lease. All memory is taken at
 /// construction: on the device `depth` times the bytes of a batch, and twice those of a batch as it
 /// travels where there is a transform; only `depth = automatic` takes slots later. Movable; one
 /// thread consumes.
@@ -193,7 +193,7 @@ template <class Source, class Transform = no_transform>
   requires detail::transferable<std::remove_reference_t<Source>, Transform>
 class transfer {
   using source_type = std::remove_reference_t<Source>;
-  using flow = detail::feed<Source, Transform>;
+  using flow = detail::feed<typename detail::fed<Source>::type, Transform>;
 
  public:
   /// What the consumer's batches consist of.
@@ -308,8 +308,10 @@ class transfer {
   }
 
   /// Where the batches come from, to be asked: of a source that was moved in `failures()`,
-  /// `footprint()` and the like.
-  [[nodiscard]] const source_type& source() const noexcept { return flow_->source(); }
+  /// `footprint()` and the like. A loader is an `any_loader` here.
+  [[nodiscard]] const typename flow::source_type& source() const noexcept {
+    return flow_->source();
+  }
   /// How many batches an epoch has. For sources that say so, as the loader does.
   [[nodiscard]] std::uint64_t batches_per_epoch() const
     requires detail::counted_source<source_type>

@@ -128,10 +128,10 @@ class request_memory {
 /// thread at a time; may be destroyed on any thread.
 template <record_type Record, device Device>
 class request_batch
-    : public lease<Record, detail::request_board<detail::request_memory<Record, Device>>,
-                   std::uint32_t> {
+    : public lease<Record, slot_lease<detail::request_board<detail::request_memory<Record, Device>>,
+                                      std::uint32_t>> {
   using board_type = detail::request_board<detail::request_memory<Record, Device>>;
-  using base = lease<Record, board_type, std::uint32_t>;
+  using base = lease<Record, slot_lease<board_type, std::uint32_t>>;
   using base::guard_;
   using base::slot_;
   using base::slots_;

@@ -16,7 +16,7 @@ namespace ps = penstock;
 namespace {
 
 using numbers = ps::record<ps::field<"x", std::int32_t, 2, 3>, ps::field<"is_odd", bool>>;
-using host_ring = ps::detail::host_slots<numbers, ps::cpu_device>;
+using host_ring = ps::detail::host_slots<ps::cpu_device>;
 
 const std::shared_ptr<host_ring>& both_slots() {
   static const auto ring = std::make_shared<host_ring>(

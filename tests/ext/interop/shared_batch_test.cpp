@@ -30,9 +30,9 @@ namespace {
 using numbers = ps::record<ps::field<"a", std::uint8_t, 3>, ps::field<"b", std::uint32_t>>;
 const ps::batch_layout<numbers> ten{{{}, {}}, 10};
 
-using host_ring = ps::detail::host_slots<numbers, freeing_device>;
+using host_ring = ps::detail::host_slots<freeing_device>;
 using host_lease = ps::host_batch<numbers, freeing_device>;
-using device_ring = ps::detail::device_slots<numbers, freeing_device>;
+using device_ring = ps::detail::device_slots<freeing_device>;
 using device_lease = ps::device_batch<numbers, freeing_device>;
 
 using shared_on_host = ps::shared_batch<host_lease>;
@@ -109,7 +109,7 @@ static_assert(ps::device<asking_device>);
 
 TEST_CASE("what a shared lease was asked once is told while another thread has its lock",
           "[interop]") {
-  using ring = ps::detail::device_slots<numbers, asking_device>;
+  using ring = ps::detail::device_slots<asking_device>;
   const asking_device device;
   const auto slots = ps::detail::shared_by_leases<ring, ps::cpu_stream_ref>(
       device, ten, std::size_t{1}, std::size_t{1});

@@ -48,9 +48,9 @@ using kinds = ps::record<ps::field<"image", float, 2, ps::dyn>, ps::field<"label
                          ps::field<"h", half, 5>, ps::field<"pair", two_numbers>>;
 const ps::batch_layout<kinds> four{{{7}, {}, {}, {}, {}, {}}, 4};
 
-using kinds_ring = ps::detail::host_slots<kinds, ps::cpu_device>;
+using kinds_ring = ps::detail::host_slots<ps::cpu_device>;
 using kinds_lease = ps::host_batch<kinds, ps::cpu_device>;
-using kinds_on_device = ps::detail::device_slots<kinds, ps::cpu_device>;
+using kinds_on_device = ps::detail::device_slots<ps::cpu_device>;
 
 std::shared_ptr<kinds_ring> kinds_ring_of(std::size_t count) {
   return std::make_shared<kinds_ring>(ps::cpu_device{}, four, count,

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <utility>
@@ -17,6 +18,7 @@
 #include <penstock/core/error.hpp>
 #include <penstock/core/support/active_range.hpp>
 #include <penstock/core/support/fork_guard.hpp>
+#include <penstock/core/support/joined.hpp>
 #include <penstock/core/support/slot_layout.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/load/detail/batch_work.hpp>
@@ -32,15 +34,20 @@
 #include <penstock/load/detail/tuning/resolved_options.hpp>
 #include <penstock/load/detail/worker_binding.hpp>
 #include <penstock/load/footprint.hpp>
+#include <penstock/load/host_batch.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/load/support/failed_batch.hpp>
 #include <penstock/load/support/loader_observer.hpp>
 #include <penstock/load/tuning_history.hpp>
 #include <penstock/memory/budget.hpp>
 #include <penstock/memory/support/host_slots.hpp>
+#include <penstock/memory/support/sample_lists.hpp>
+#include <penstock/observe/stats.hpp>
 #include <penstock/observe/support/stage_mark.hpp>
 #include <penstock/observe/support/trace_writer.hpp>
+#include <penstock/observe/trace_recorder.hpp>
 #include <penstock/order/random.hpp>
+#include <penstock/resume/loader_state.hpp>
 #include <penstock/threads/float_mode.hpp>
 #include <penstock/threads/support/shared_value.hpp>
 #include <penstock/threads/worker_cores.hpp>
@@ -66,7 +73,9 @@ namespace detail {
 template <device Device>
 class loader_core {
  public:
-  using ring_type = host_ring<Device>;
+  using device_type = Device;
+  using ring_type = host_slots<Device>;
+  using batch_type = host_lease<Device>;
 
   /// `asked` with numbers in place of `automatic`. Throws `option_error` where no loader can work
   /// with them.
@@ -75,9 +84,9 @@ class loader_core {
   [[nodiscard]] static memory_reservation reserve(std::size_t slot_bytes,
                                                   const loader_options& options);
 
-  /// Starts all threads. Batches of `layout` by `plan`, in the slots of `ring`; `asked` is what the
-  /// user wrote, `options` that with numbers in place of `automatic`.
-  loader_core(std::unique_ptr<source_ops> source, const epoch_plan& plan, const slot_layout& layout,
+  /// Starts all threads. Batches by `plan`, in the slots of `ring`; `asked` is what the user wrote,
+  /// `options` that with numbers in place of `automatic`.
+  loader_core(std::unique_ptr<source_ops> source, const epoch_plan& plan,
               std::shared_ptr<ring_type> ring, const loader_options& asked,
               const loader_options& options);
   loader_core(loader_core&&) = delete;
@@ -96,7 +105,6 @@ class loader_core {
   [[nodiscard]] const loader_options& options() const noexcept { return options_; }
   [[nodiscard]] const source_ops& source() const noexcept { return *source_; }
   [[nodiscard]] const epoch_plan& plan() const noexcept { return schedule_.plan(); }
-  [[nodiscard]] const loader_observer& observer() const noexcept { return observer_; }
   [[nodiscard]] failure_report failures() const;
   /// The position of the batch after the one that was taken last, in order.
   [[nodiscard]] batch_position next_position() const noexcept { return next_position_.load(); }
@@ -108,6 +116,23 @@ class loader_core {
   [[nodiscard]] worker_cores where() const;
   /// What was chosen while the loop ran.
   [[nodiscard]] tuning_history tuning() const;
+  /// What was taken.
+  [[nodiscard]] loader_footprint footprint() const;
+  [[nodiscard]] loader_stats stats() const { return observer_.snapshot(); }
+  [[nodiscard]] const Device& device() const noexcept { return slots_->device(); }
+  [[nodiscard]] const slot_layout& layout() const noexcept { return layout_; }
+  /// How many slots leases hold.
+  [[nodiscard]] std::size_t held() const noexcept { return slots_->leased(); }
+  [[nodiscard]] std::stop_token stop_token() const noexcept { return options_.stop; }
+  /// What the batches are called in a trace of `recorder`; 0 where they are not recorded there.
+  [[nodiscard]] std::uint64_t trace_flow(const trace_recorder* recorder) const noexcept {
+    return recorder == options_.observe.trace ? observer_.trace_flow() : 0;
+  }
+  /// The state of a loop whose next batch is `next`. Throws `option_error` where batches come out
+  /// of order.
+  [[nodiscard]] loader_state state_at(const batch_position& next) const;
+  /// Where a loop goes on from `state`. Throws `state_mismatch`.
+  [[nodiscard]] batch_position position_of(const loader_state& state) const;
   /// @}
 
   // ---- The consumer's thread
@@ -118,30 +143,23 @@ class loader_core {
   [[nodiscard]] bool is_current(std::uint64_t serial) const noexcept {
     return range_.is_current(serial);
   }
-  /// What the batch is that `next` gave.
-  [[nodiscard]] const batch_info& info(std::uint32_t slot) const noexcept {
-    return work_[slot].info;
-  }
-
   /// Starts to read the batches from `from` to the start of epoch `last_epoch`. Returns the range's
   /// serial number.
   std::uint64_t start(const batch_position& from, std::uint64_t last_epoch);
 
-  /// The slot of the next batch, waiting for it; empty at the end of what was started, and where
+  /// A lease of the next batch, waiting for it; empty at the end of what was started, and where
   /// `failed` says what is in its place: what the dataset has thrown for this batch,
   /// `leases_exhausted`, `cancelled`, `read_timeout`, or what the device throws. The range is over
-  /// then. The slot is the caller's: for `note_leased`, or `give_up`.
-  [[nodiscard]] std::optional<std::uint32_t> next(failed_batch& failed) noexcept;
-
-  /// As `next`, if the batch is complete already; else empty. Without workers always empty.
-  [[nodiscard]] std::optional<std::uint32_t> try_next(failed_batch& failed) noexcept;
-
-  /// The batch that `next` gave is leased.
-  void note_leased(const batch_info& batch) noexcept {
-    next_position_.store(batch_position{batch.epoch, batch.batch + 1});
+  /// then. `Lease` is that of a record, or of any.
+  template <class Lease = batch_type>
+  [[nodiscard]] Lease next(failed_batch& failed) noexcept {
+    return leased<Lease>(next_slot(failed), failed);
   }
-  /// The batch that `next` gave in `slot` can't be: the range is over by `failed`.
-  void give_up(std::uint32_t slot, const failed_batch& failed) noexcept;
+  /// As `next`, if the batch is complete already; else empty. Without workers always empty.
+  template <class Lease = batch_type>
+  [[nodiscard]] Lease try_next(failed_batch& failed) noexcept {
+    return leased<Lease>(try_next_slot(failed), failed);
+  }
 
   /// Whether `next` has no batch left to give.
   [[nodiscard]] bool at_end() const noexcept { return !range_.is_live() || next_ == end_; }
@@ -309,6 +327,9 @@ class loader_core {
     do {
       readers_.emplace_back(source_->make_reader(), guard_, readers_.size(), chunk_length_.most());
     } while (readers_.size() < options_.workers);
+    if (options_.observe.indices) {
+      slots_->lists = sample_lists{slots_->count(), options_.batch_size};
+    }
     guard_.list_to(slots_->lists);
     observer_.trace_to(options_.observe.trace);
     slots_->leases().trace_to(options_.observe.trace, observer_.trace_flow(), "host slot",
@@ -395,6 +416,26 @@ class loader_core {
   void require_threads() const {
     process_.require("loader",
                      "make a loader of its own here, or one with workers = 0 before the fork");
+  }
+
+  [[nodiscard]] std::optional<std::uint32_t> next_slot(failed_batch& failed) noexcept;
+  [[nodiscard]] std::optional<std::uint32_t> try_next_slot(failed_batch& failed) noexcept;
+
+  /// The lease of `slot`, if there is one.
+  template <class Lease>
+  Lease leased(std::optional<std::uint32_t> slot, [[maybe_unused]] failed_batch& failed) noexcept {
+    if (!slot) return {};
+    const batch_info& info = work_[*slot].info;
+    try {
+      lease_guard guard{info.epoch, info.batch};
+      next_position_.store(batch_position{info.epoch, info.batch + 1});
+      return {slots_, *slot, info, std::move(guard)};  // NOLINT: trivial, but in a checked build
+    } catch (...) {  // a checked build without memory for what it keeps of a lease
+      failed = {std::current_exception()};
+      slots_->give_back(*slot);
+      end_by(failed);
+      return {};
+    }
   }
 
   [[gnu::cold]] void end_by(const failed_batch& failed) noexcept {
@@ -494,6 +535,9 @@ class loader_core {
   std::uint64_t end_ = 0;   // the one after the last of the range
   shared_value<batch_position> next_position_;
   shared_value<std::optional<failure>> failure_;
+  mutable std::once_flag
+      asked_for_state_;  // guards the next: states may be asked for on several threads
+  mutable std::uint64_t fingerprint_ = 0;  // of order and choices, once a state was asked for
   std::atomic<std::size_t> abandoned_{0};
   std::weak_ptr<void> state_;
   std::shared_ptr<void> kept_;  // in a child process: what holds this object, until its end
@@ -522,14 +566,14 @@ memory_reservation loader_core<Device>::reserve(std::size_t slot_bytes,
 
 template <device Device>
 loader_core<Device>::loader_core(std::unique_ptr<source_ops> source, const epoch_plan& plan,
-                                 const slot_layout& layout, std::shared_ptr<ring_type> ring,
-                                 const loader_options& asked, const loader_options& options)
+                                 std::shared_ptr<ring_type> ring, const loader_options& asked,
+                                 const loader_options& options)
     : asked_(asked),
       options_(options),
       source_(std::move(source)),
       facts_(source_->facts()),
       schedule_(plan),
-      layout_(layout),
+      layout_(ring->layout()),
       slots_(std::move(ring)),
       chunk_length_(options_, layout_.sample_bytes()),
       cursor_(chunk_length_.chunks()),
@@ -592,6 +636,55 @@ tuning_history loader_core<Device>::tuning() const {
 }
 
 template <device Device>
+loader_state loader_core<Device>::state_at(const batch_position& next) const {
+  if (!options_.in_order) {
+    throw option_error("in_order",
+                       "must be true for a state, is false: batches that come as they are ready "
+                       "leave no place to continue from");
+  }
+  std::call_once(asked_for_state_, [&] {
+    const flushed_denormals as_on_a_worker;
+    fingerprint_ = source_->fingerprint();
+  });
+  const std::uint64_t world = source_->world();
+  const std::uint64_t step = source_->batches_per_step();
+  return {.version = loader_state{}.version,
+          .last = static_cast<std::uint32_t>(options_.last_batch),
+          .epoch = next.epoch,
+          .batch = step == 0 ? next.batch : next.batch * world,
+          .dataset = source_->size(),
+          .samples = plan().samples() * world,
+          .batch_size = options_.batch_size * (step == 0 ? world : step),
+          .seed = options_.seed,
+          .order = fingerprint_};
+}
+
+template <device Device>
+batch_position loader_core<Device>::position_of(const loader_state& state) const {
+  detail::require_same_order(state, state_at({}));
+  if (source_->batches_per_step() == 0) return {state.epoch, state.batch};
+  const std::uint64_t world = source_->world();
+  if (state.batch % world != 0) {
+    throw state_mismatch(joined({"resume: the state is at batch ", state.batch,
+                                 " of all ranks, which is no multiple of this world of ", world,
+                                 ": take states after whole steps"}));
+  }
+  return {state.epoch, state.batch / world};
+}
+
+template <device Device>
+loader_footprint loader_core<Device>::footprint() const {
+  loader_footprint taken =
+      footprint_of(layout_.bytes(), layout_.sample_bytes(), options_, slots_->count());
+  taken.bytes = slots_->bytes();
+  taken.pinned = slots_->pinned();
+  taken.registration_refused = slots_->registration_refused();
+  taken.workers = where();
+  taken.warnings = source_->warnings();
+  return taken;
+}
+
+template <device Device>
 std::uint64_t loader_core<Device>::start(const batch_position& from, std::uint64_t last_epoch) {
   range_.require_none();
   require_threads();
@@ -605,7 +698,7 @@ std::uint64_t loader_core<Device>::start(const batch_position& from, std::uint64
 }
 
 template <device Device>
-std::optional<std::uint32_t> loader_core<Device>::next(failed_batch& failed) noexcept {
+std::optional<std::uint32_t> loader_core<Device>::next_slot(failed_batch& failed) noexcept {
   if (at_end()) {
     stop();
     return std::nullopt;
@@ -624,19 +717,13 @@ std::optional<std::uint32_t> loader_core<Device>::next(failed_batch& failed) noe
 }
 
 template <device Device>
-std::optional<std::uint32_t> loader_core<Device>::try_next(failed_batch& failed) noexcept {
+std::optional<std::uint32_t> loader_core<Device>::try_next_slot(failed_batch& failed) noexcept {
   if (at_end() || !has_workers()) return std::nullopt;
   // In a child process `next` says what is wrong.
   const bool is_due = delivery_.is_ready(next_) || delivery_.has_failed();
-  if (is_due || process_.is_in_child()) return next(failed);
+  if (is_due || process_.is_in_child()) return next_slot(failed);
   slots_->wake_if_free();
   return std::nullopt;
-}
-
-template <device Device>
-void loader_core<Device>::give_up(std::uint32_t slot, const failed_batch& failed) noexcept {
-  slots_->give_back(slot);
-  end_by(failed);
 }
 
 template <device Device>

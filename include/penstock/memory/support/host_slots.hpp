@@ -16,6 +16,7 @@
 #include <penstock/core/layout.hpp>
 #include <penstock/core/support/cache_line.hpp>
 #include <penstock/core/support/joined.hpp>
+#include <penstock/core/support/slot_layout.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/device/support/settle.hpp>
 #include <penstock/memory/budget.hpp>
@@ -63,7 +64,7 @@ namespace detail {
 /// long as batches are ready no worker needs the slot. A consumer that runs out of batches calls
 /// `set_starving`; every ticket wakes then.
 template <device Device>
-class host_ring {
+class host_slots {
   using event_type = typename Device::event_type;
 
  public:
@@ -71,14 +72,21 @@ class host_ring {
   using mark_type = shared_event<event_type>;
   sample_lists lists;  ///< which samples the slots hold, where that is asked for
 
-  /// Keeps `granted` as long as the memory. Throws `out_of_memory`, and what the device throws.
-  host_ring(const Device& device, std::size_t slot_bytes, std::size_t count, memory_kind kind,
-            memory_reservation granted);
-  host_ring(host_ring&&) = delete;
+  /// Slots for batches of `layout`. Keeps `granted` as long as the memory. Throws `out_of_memory`,
+  /// and what the device throws.
+  template <record_type Record>
+  host_slots(const Device& device, const batch_layout<Record>& layout, std::size_t count,
+             memory_kind kind, memory_reservation granted = {})
+      : host_slots(device, slot_layout{layout}, count, kind, std::move(granted)) {
+    memory_.addresses().name_fields(layout);
+  }
+  host_slots(host_slots&&) = delete;
 
   /// The memory goes: no copy may still read it.
-  ~host_ring();
+  ~host_slots();
 
+  /// Where a batch's fields lie in a slot.
+  [[nodiscard]] const slot_layout& layout() const noexcept { return layout_; }
   /// The device that the memory is pinned for.
   [[nodiscard]] const Device& device() const noexcept { return device_; }
   /// How many slots there are.
@@ -93,7 +101,7 @@ class host_ring {
   }
   /// The first byte of a slot.
   [[nodiscard]] std::byte* data(std::uint32_t slot) const noexcept {
-    return memory_.slot(slot, slot_bytes_);
+    return memory_.slot(slot, layout_.bytes());
   }
 
   /// Takes a slot to fill, waiting for one to come back; `std::nullopt` once `close` was called.
@@ -113,7 +121,7 @@ class host_ring {
   /// As `acquire`, for a consumer that reads itself: every end of a lease wakes it.
   [[nodiscard]] std::optional<std::uint32_t> acquire_starving() {
     struct fed {
-      host_ring& ring;
+      host_slots& ring;
       ~fed() { ring.set_starving(false); }
     } const scope{*this};
     set_starving(true);
@@ -200,11 +208,10 @@ class host_ring {
   /// Wakes all waiters for slots, permanently.
   void close() noexcept { returned_.close(); }
 
- protected:
-  /// What a checked build knows of the slots' addresses.
-  [[nodiscard]] slot_addresses<Device>& addresses() noexcept { return memory_.addresses(); }
-
  private:
+  host_slots(const Device& device, slot_layout layout, std::size_t count, memory_kind kind,
+             memory_reservation granted);
+
   struct ticket {
     std::uint32_t slot;
     bool behind_copy;
@@ -249,7 +256,7 @@ class host_ring {
 
   memory_reservation granted_;  // first: it ends when the slab has gone
   Device device_;
-  std::size_t slot_bytes_;
+  slot_layout layout_;
   slab<Device> memory_;
   std::vector<detail::end_of_copy<event_type>> drained_;  // each is its ticket's
   std::size_t wake_at_;
@@ -264,12 +271,12 @@ class host_ring {
 };
 
 template <device Device>
-host_ring<Device>::host_ring(const Device& device, std::size_t slot_bytes, std::size_t count,
-                             memory_kind kind, memory_reservation granted)
+host_slots<Device>::host_slots(const Device& device, slot_layout layout, std::size_t count,
+                               memory_kind kind, memory_reservation granted)
     : granted_(std::move(granted)),
       device_(device),
-      slot_bytes_(slot_bytes),
-      memory_(device, slot_bytes * count, kind, slot_bytes),
+      layout_(std::move(layout)),
+      memory_(device, layout_.bytes() * count, kind, layout_.bytes()),
       wake_at_(std::max<std::size_t>(1, count / 2)),
       returned_(count) {
   drained_.reserve(count);
@@ -284,30 +291,11 @@ host_ring<Device>::host_ring(const Device& device, std::size_t slot_bytes, std::
 }
 
 template <device Device>
-host_ring<Device>::~host_ring() {
+host_slots<Device>::~host_slots() {
   for (const auto& copy : drained_) settle(device_, copy.last());
   if (lost_.load(std::memory_order_acquire) != 0) settle_everything(device_);
   for (std::uint32_t slot = 0; slot < count(); ++slot) memory_.allow(slot);
 }
-
-/// The host slots of batches of `Record`.
-template <record_type Record, device Device>
-class host_slots : public host_ring<Device> {
- public:
-  /// See `host_ring`.
-  host_slots(const Device& device, const batch_layout<Record>& layout, std::size_t count,
-             memory_kind kind, memory_reservation granted = {})
-      : host_ring<Device>(device, layout.bytes(), count, kind, std::move(granted)),
-        layout_(layout) {
-    this->addresses().name_fields(layout_);
-  }
-
-  /// Where a batch's fields lie in a slot.
-  [[nodiscard]] const batch_layout<Record>& layout() const noexcept { return layout_; }
-
- private:
-  batch_layout<Record> layout_;
-};
 
 }  // namespace detail
 }  // namespace PENSTOCK_ABI

@@ -17,18 +17,24 @@ template <class StreamRef>
 struct delete_outside_of_work {
   template <class T>
   void operator()(T* last) const noexcept {
-    if constexpr (requires { StreamRef::running(); }) {
-      if (const auto stream = StreamRef::running()) {
-        try {
-          stream->launch([last]() noexcept { delete last; });
-        } catch (...) {  // no memory for the launch: it stays, since work may still use it
-        }
-        return;
-      }
-    }
-    delete last;
+    run(last, [](void* one) noexcept { delete static_cast<T*>(one); });
   }
+  static void run(void* last, void (*destroy)(void*) noexcept) noexcept;
 };
+
+template <class StreamRef>
+void delete_outside_of_work<StreamRef>::run(void* last, void (*destroy)(void*) noexcept) noexcept {
+  if constexpr (requires { StreamRef::running(); }) {
+    if (const auto stream = StreamRef::running()) {
+      try {
+        stream->launch([=]() noexcept { destroy(last); });
+      } catch (...) {  // no memory for the launch: it stays, since work may still use it
+      }
+      return;
+    }
+  }
+  destroy(last);
+}
 
 /// An object that leases share, on the heap. Its destructor may wait for work on streams of
 /// `StreamRef`.

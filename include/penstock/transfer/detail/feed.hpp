@@ -23,6 +23,7 @@
 #include <penstock/core/support/slot_layout.hpp>
 #include <penstock/device/cpu_device.hpp>
 #include <penstock/device/device.hpp>
+#include <penstock/load/any_loader.hpp>
 #include <penstock/load/footprint.hpp>
 #include <penstock/load/host_batch.hpp>
 #include <penstock/load/support/failed_batch.hpp>
@@ -49,7 +50,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A source that gives its errors as values, as the loader does.
+/// A source that gives its errors as values, as a loader's core does.
 template <class Source>
 concept source_of_values = requires(Source& source, failed_batch& failed) {
   source.next(failed);
@@ -61,23 +62,25 @@ concept source_of_values = requires(Source& source, failed_batch& failed) {
 template <class Source>
 class feed_source {
  public:
-  using source_type = std::remove_reference_t<Source>;
-  using batch_type = typename source_type::batch_type;
+  using batch_type = typename Source::batch_type;
 
-  explicit feed_source(Source&& source) : source_(std::forward<Source>(source)) {}
+  explicit feed_source(std::shared_ptr<Source> source) : source_(std::move(source)) {}
   feed_source(feed_source&&) = delete;
 
-  [[nodiscard]] const source_type& get() const noexcept { return source_; }
+  /// Asks `source` from now on: the one that was asked, unless a loader was assigned to.
+  void ask(std::shared_ptr<Source> source) noexcept {
+    if (source != source_) source_ = std::move(source);  // else other threads may read it
+  }
 
   /// Begins a range, which `stop` ends.
   void start(const batch_position& from, std::uint64_t last_epoch) {
-    source_.start(from, last_epoch);
+    source_->start(from, last_epoch);
     is_over_ = false;
   }
   void stop() noexcept {
     failed_ = {};
     // One that failed has stopped, and may serve another feed.
-    if (!std::exchange(is_over_, true)) source_.stop();
+    if (!std::exchange(is_over_, true)) source_->stop();
   }
 
   /// Whether the source has failed, and is not to be asked any more.
@@ -90,20 +93,20 @@ class feed_source {
 
   /// The next batch if it is ready; empty also where the source fails.
   [[nodiscard]] batch_type try_next() noexcept {
-    return ask([this](auto&... failed) { return source_.try_next(failed...); });
+    return guarded([this](auto&... failed) { return source_->try_next(failed...); });
   }
   /// Waits for the next batch; empty at the end, and where the source fails.
   [[nodiscard]] batch_type next() noexcept {
-    return ask([this](auto&... failed) { return source_.next(failed...); });
+    return guarded([this](auto&... failed) { return source_->next(failed...); });
   }
 
   /// A batch that the source has given is handed to no consumer; for a source that wants to know.
   void take_back([[maybe_unused]] const batch_info& batch,
                  [[maybe_unused]] std::span<const std::uint64_t> tags) noexcept {
     if constexpr (requires {
-                    { source_.take_back(batch, tags) } noexcept;
+                    { source_->take_back(batch, tags) } noexcept;
                   }) {
-      source_.take_back(batch, tags);
+      source_->take_back(batch, tags);
     }
   }
 
@@ -120,9 +123,9 @@ class feed_source {
   /// The statistics of the source, where it has those of a loader. From any thread.
   [[nodiscard]] std::optional<loader_stats> stats() const {
     if constexpr (requires {
-                    { source_.stats() } -> std::same_as<loader_stats>;
+                    { source_->stats() } -> std::same_as<loader_stats>;
                   }) {
-      return source_.stats();
+      return source_->stats();
     } else {
       return std::nullopt;
     }
@@ -131,9 +134,9 @@ class feed_source {
   /// What its batches are called in a trace of `recorder`; 0 where it records none there.
   [[nodiscard]] std::uint64_t trace_flow(const trace_recorder* recorder) const noexcept {
     if constexpr (requires {
-                    { source_.trace_flow(recorder) } -> std::same_as<std::uint64_t>;
+                    { source_->trace_flow(recorder) } -> std::same_as<std::uint64_t>;
                   }) {
-      return source_.trace_flow(recorder);
+      return source_->trace_flow(recorder);
     } else {
       return 0;
     }
@@ -142,9 +145,9 @@ class feed_source {
   /// By what a wait for a lease is ended.
   [[nodiscard]] std::stop_token stop_token() const {
     if constexpr (requires {
-                    { source_.stop_token() } -> std::same_as<std::stop_token>;
+                    { source_->stop_token() } -> std::same_as<std::stop_token>;
                   }) {
-      return source_.stop_token();
+      return source_->stop_token();
     } else {
       return {};
     }
@@ -152,8 +155,8 @@ class feed_source {
 
  private:
   template <class Next>
-  batch_type ask(const Next& next) noexcept {
-    if constexpr (source_of_values<source_type>) {
+  batch_type guarded(const Next& next) noexcept {
+    if constexpr (source_of_values<Source>) {
       batch_type batch = next(failed_);
       is_over_ = static_cast<bool>(failed_);
       return batch;
@@ -170,9 +173,9 @@ class feed_source {
 
   [[nodiscard]] bool is_at_end() const noexcept {
     if constexpr (requires {
-                    { source_.at_end() } -> std::same_as<bool>;
+                    { source_->at_end() } -> std::same_as<bool>;
                   }) {
-      return source_.at_end();
+      return source_->at_end();
     } else {
       return false;
     }
@@ -181,16 +184,16 @@ class feed_source {
   [[nodiscard]] std::optional<penstock::failure> failure_of_source() const {
     if constexpr (requires {
                     {
-                      source_.last_failure()
+                      source_->last_failure()
                     } -> std::convertible_to<std::optional<penstock::failure>>;
                   }) {
-      return source_.last_failure();
+      return source_->last_failure();
     } else {
       return std::nullopt;
     }
   }
 
-  Source source_;
+  std::shared_ptr<Source> source_;  // of a loader kept alive, as long as it is asked
   bool is_over_ = false;
   failed_batch failed_;  // kept until its turn
 };
@@ -205,7 +208,7 @@ class feed_watch {
   /// As the options say: what `seen` counts of the batches that go to `ring` is traced and timed
   /// too; a source that is traced itself calls them `flow`, another one 0. Both must outlive it.
   /// Throws what the device throws, and `option_error` where it can't tell times.
-  feed_watch(device_ring<Device>& ring, stream_ref consumer, const transfer_options& options,
+  feed_watch(device_slots<Device>& ring, stream_ref consumer, const transfer_options& options,
              feed_observer& seen, std::uint64_t flow);
 
   /// What times the device's work; or null.
@@ -241,7 +244,7 @@ class feed_watch {
     if (const auto times = timer_->end_step(stream_)) seen_->note_device(*times);
   }
   /// It begins with a batch that `ring` has a slot of. Throws what the device throws.
-  void begin_step(device_ring<Device>& ring, const batch_info& batch) {
+  void begin_step(device_slots<Device>& ring, const batch_info& batch) {
     step_.begin(seen_->trace(), batch);
     if (timer_) timer_->begin_step(stream_, batch);
     if (tuner_) tuner_->take(ring, seen_->batches(), is_body(device_, stream_));
@@ -265,7 +268,7 @@ class feed_watch {
 };
 
 template <device Device>
-feed_watch<Device>::feed_watch(device_ring<Device>& ring, stream_ref consumer,
+feed_watch<Device>::feed_watch(device_slots<Device>& ring, stream_ref consumer,
                                const transfer_options& options, feed_observer& seen,
                                std::uint64_t flow)
     : device_(ring.device()), stream_(consumer), seen_(&seen) {
@@ -317,10 +320,9 @@ struct slot_plan {
 /// Whether batches of `source` stay in their host slots, as the options say, which have no more
 /// slots than the source then, unless there is a transform. Throws `option_error`, and what the
 /// device throws.
-template <class Transform, class Source>
-[[nodiscard]] slot_plan planned_slots(const Source& source, const transfer_options& options) {
-  using record = typename Source::record_type;
-  using device = typename Source::device_type;
+template <class Source>
+[[nodiscard]] slot_plan planned_slots(const Source& source, const transfer_options& options,
+                                      bool transforms) {
   const depth_range depth = checked_depth(options);
   slot_plan plan{options, false};
   const auto without = [&](const detail::text_piece& why) {
@@ -328,7 +330,7 @@ template <class Transform, class Source>
     return plan;
   };
   if (options.tuning.zero_copy == zero_copy_use::never) return plan;
-  if constexpr (!std::same_as<typename Source::batch_type, host_batch<record, device>> ||
+  if constexpr (!is_host_lease<typename Source::batch_type, typename Source::device_type> ||
                 !requires {
                   { source.footprint() } -> std::convertible_to<loader_footprint>;
                 }) {
@@ -344,7 +346,7 @@ template <class Transform, class Source>
                            "addresses: leave it out, and batches are copied");
     }
     plan.zero_copy = true;
-    if (!std::same_as<Transform, no_transform>) return plan;
+    if (transforms) return plan;
     // A batch is asked for only where the source has a slot for it.
     if (host.slot_count < depth.first) {
       plan.options.depth = host.slot_count;
@@ -497,7 +499,7 @@ class feed_core {
   /// Batches go through `ops` into `ring`, at most `most_in_group` at a time; `flow` is what a
   /// trace calls them, or 0. Both must outlive it. Throws what the device throws, and
   /// `option_error`.
-  feed_core(feed_ops& ops, device_ring<Device>& ring, stream_ref stream, std::size_t most_in_group,
+  feed_core(feed_ops& ops, device_slots<Device>& ring, stream_ref stream, std::size_t most_in_group,
             const transfer_options& options, std::size_t sample_bytes, std::size_t out_bytes,
             bool transforms, std::uint64_t flow);
   feed_core(feed_core&&) = delete;
@@ -513,14 +515,14 @@ class feed_core {
   [[nodiscard]] const issued_slots& issued() const noexcept { return issued_; }
   [[nodiscard]] stream_ref stream() const noexcept { return stream_; }
 
-  /// See `feed`.
+  /// See `feed_engine`.
   std::uint64_t start(const batch_position& from, std::uint64_t last_epoch,
                       const batch_position& next);
   /// The slot of the next batch, which may be used on the consumer's stream; empty at the end.
   [[nodiscard]] std::optional<std::size_t> next(bool is_asked);
   /// The range is over, whose leases have ended.
   void end() noexcept;
-  /// See `feed::rest`.
+  /// See `feed_engine::rest`.
   void rest() noexcept;
   /// The consumer gets `batch`.
   void note_handed_out(const batch_info& batch);
@@ -560,7 +562,7 @@ class feed_core {
   void wait_for_copy(std::size_t slot);
 
   feed_ops* ops_;
-  device_ring<Device>* ring_;
+  device_slots<Device>* ring_;
   stream_ref stream_;
   std::size_t most_in_group_;
   issued_slots issued_;
@@ -573,7 +575,7 @@ class feed_core {
 };
 
 template <device Device>
-feed_core<Device>::feed_core(feed_ops& ops, device_ring<Device>& ring, stream_ref stream,
+feed_core<Device>::feed_core(feed_ops& ops, device_slots<Device>& ring, stream_ref stream,
                              std::size_t most_in_group, const transfer_options& options,
                              std::size_t sample_bytes, std::size_t out_bytes, bool transforms,
                              std::uint64_t flow)
@@ -670,50 +672,22 @@ void feed_core<Device>::wait_for_copy(std::size_t slot) {
   ring_->wait_for_copy(slot, stream_);
 }
 
-#if PENSTOCK_COMPILED
-extern template class device_ring<cpu_device>;
-extern template class feed_watch<cpu_device>;
-extern template class feed_core<cpu_device>;
-#endif
-
-/// What the ranges of a `transfer` run on; `transfer` is its owner and its face. For the consumer's
-/// thread. Has the core, and knows the types.
-template <class Source, class Transform>
-  requires transferable<std::remove_reference_t<Source>, Transform>
-class feed final : feed_ops {
+/// What the ranges of a `transfer` run on, but for the type of its leases: the core, the source and
+/// the memory. `Source` is a `batch_source`, or all loaders of a device as one (`loader_core`). For
+/// the consumer's thread.
+template <class Source, class Memory>
+class feed_engine : feed_ops {
  public:
-  using source_type = std::remove_reference_t<Source>;
-  using memory_type =
-      feed_slots<Transform, typename source_type::record_type, typename source_type::device_type>;
-  using record_type = typename memory_type::record_type;
-  using device_type = typename source_type::device_type;
+  using device_type = typename Source::device_type;
   using stream_ref = typename device_type::stream_ref;
-  using batch_type = device_batch<record_type, device_type>;
+  using lease_type = device_lease<device_type>;
 
-  /// Takes the device slots.
-  feed(Source&& source, stream_ref stream, Transform transform, const transfer_options& options)
-      : feed(std::forward<Source>(source), stream, std::move(transform),
-             planned_slots<Transform>(source, options)) {}
-  feed(Source&& source, stream_ref stream, Transform transform, const slot_plan& plan)
-      : source_(std::forward<Source>(source)),
-        layout_(source_.get().layout()),
-        memory_(shared_by_leases<memory_type, stream_ref>(
-            usable(source_.get().device(), stream), source_.get().layout(),
-            checked_depth(plan.options), std::move(transform), plan.zero_copy)),
-        slots_(memory_, &memory_->ring),
-        zero_copy_(plan.zero_copy),
-        core_(*this, *slots_, stream, most_in_group(plan.options, stream), plan.options,
-              layout_.fixed_bytes(), slot_layout{slots_->layout()}.fixed_bytes(),
-              !std::same_as<Transform, no_transform>,
-              source_.trace_flow(plan.options.observe.trace)) {
-    memory_->trace_to(core_.seen().trace());
-    memory_->time_by(core_.watch().timer());
-    reserve_tags<typename source_type::batch_type>(*slots_, source_.get().layout().batch_size());
-    list_samples_of(source_.get(), *slots_);
-    group_.reserve((std::min)(core_.most_in_group(), slots_->most()));
-  }
-  feed(feed&&) = delete;
-  ~feed() override { stop(); }
+  /// From `source` to `memory`, whose transforms, if any, take batches of `layout`. The consumer
+  /// holds its lease in `held`.
+  feed_engine(std::shared_ptr<Source> source, stream_ref stream, std::shared_ptr<Memory> memory,
+              const slot_layout& layout, const slot_plan& plan, bool transforms, lease_type& held);
+  feed_engine(feed_engine&&) = delete;
+  ~feed_engine() override;
 
   /// Ends the range, permanently: the source may be gone from now on.
   void shut_down() noexcept {
@@ -732,53 +706,15 @@ class feed final : feed_ops {
   }
 
   /// Release, issue, hand out. False at the end.
-  bool advance() {
-    core_.watch().end_step();
-    // Its end asks whether the stream is usable, and `next` tells what that has refused. Not so for
-    // a lease of another feed that the body has put there.
-    const bool is_asked = held_.is_in(*slots_);
-    end_held();
-    held_ = next(is_asked);
-    if (!held_) {
-      stop();
-      return false;
-    }
-    core_.note_handed_out(held_.info());
-    return true;
-  }
+  bool advance();
 
   /// The next batch as soon as it may be used on the consumer's stream; empty at the end. Whether
   /// the stream is usable has been asked just now (`is_asked`), or is asked here.
-  [[nodiscard]] batch_type next(bool is_asked = false) {
-    if (!core_.range().is_live()) return {};
-    try {
-      if (const auto slot = core_.next(is_asked)) return {slots_, *slot, core_.stream()};
-    } catch (...) {  // of the device's
-      stop();
-      throw;
-    }
-    if (const failed_batch failed = source_.take_failed()) {
-      core_.note_failed(failed.place);
-      stop();
-      std::rethrow_exception(failed.error);
-    }
-    return {};
-  }
-
-  /// The lease that the consumer holds.
-  [[nodiscard]] batch_type& current() noexcept { return held_; }
+  [[nodiscard]] lease_type next(bool is_asked = false);
 
   /// Ends the range `range`, unless another one was started since.
   void finish(std::uint64_t range) noexcept {
     if (core_.range().is_current(range)) stop();
-  }
-  /// Ends the live range: copies under way go on, and their slots come back after them.
-  void stop() noexcept {
-    if (!core_.range().end()) return;
-    core_.watch().leave_step();
-    held_.note_left();
-    end_held();
-    core_.end();
   }
 
   /// Ends what is read and copied for the live range, which lives on: its leases stay.
@@ -811,8 +747,6 @@ class feed final : feed_ops {
     all.loader = source_.stats();
     return all;
   }
-  /// Where the batches come from.
-  [[nodiscard]] const source_type& source() const noexcept { return source_.get(); }
   /// The position after the batch that was handed out last. From any thread.
   [[nodiscard]] batch_position next_position() const noexcept { return core_.next_position(); }
   /// What an automatic depth has come to. From any thread.
@@ -824,19 +758,23 @@ class feed final : feed_ops {
   /// How many bytes of device memory are taken.
   [[nodiscard]] std::size_t device_bytes() const noexcept { return memory_->bytes(); }
 
- private:
-  static const device_type& usable(const device_type& device, stream_ref stream) {
-    device.require_usable(stream);
-    return device;
-  }
+ protected:
+  /// Throws `std::logic_error` unless a range may start: after `shut_down` the source may be gone.
+  void require_none() const { core_.range().require_none(); }
+  /// Takes batches from `source` from now on, between two ranges.
+  void feed_from(std::shared_ptr<Source> source) noexcept { source_.ask(std::move(source)); }
 
+  /// Ends the live range: copies under way go on, and their slots come back after them.
+  void stop() noexcept;
+
+ private:
   /// How many copies are queued together at most.
   [[nodiscard]] std::size_t most_in_group(const transfer_options& options,
                                           stream_ref stream) const {
-    const std::size_t asked = checked_group<device_type>(options, source_.get().layout().bytes());
-    if (!shares_mark<typename source_type::batch_type, device_type>) return 1;
+    const std::size_t asked = checked_group<device_type>(options, layout_.bytes());
+    if (!shares_mark<typename Source::batch_type, device_type>) return 1;
     if (slots_->holds_host()) return 1;  // there is no call to share
-    return is_body(source_.get().device(), stream) ? 1 : asked;
+    return is_body(slots_->device(), stream) ? 1 : asked;
   }
 
   /// Ends the lease that the consumer holds, if there is one.
@@ -851,71 +789,222 @@ class feed final : feed_ops {
   void stop_source() noexcept override { source_.stop(); }
   [[nodiscard]] bool may_have_more() const noexcept override { return source_.may_have_more(); }
   [[nodiscard]] std::stop_token stop_token() const override { return source_.stop_token(); }
-
-  bool take_ready(std::size_t most) override {
-    for (std::size_t left = most; left != 0 && !source_.is_over(); --left) {
-      const auto slot = core_.find_slot();
-      if (!slot) break;
-      auto batch = source_.try_next();
-      if (!batch) break;
-      take(*slot, std::move(batch));
-    }
-    return !group_.empty();
-  }
-  bool take_next(std::size_t slot) override {
-    auto batch = source_.next();
-    if (!batch) return false;
-    take(slot, std::move(batch));
-    return true;
-  }
+  bool take_ready(std::size_t most) override;
+  bool take_next(std::size_t slot) override;
   /// A batch of the next group, which goes into `slot`.
-  void take(std::size_t slot, typename source_type::batch_type&& batch) noexcept {
+  void take(std::size_t slot, typename Source::batch_type&& batch) noexcept {
     core_.take(slot, batch.info());
     slots_->tags(slot).keep(batch);
     group_.push_back({slot, std::move(batch)});  // there is room
   }
-
-  void issue() override {
-    std::size_t at = 0;
-    try {
-      memory_->copy_in(std::span{group_}, [&](std::size_t which, const auto& queue) {
-        const auto& [slot, from] = group_[at = which];
-        const batch_info& info = slots_->info(slot);
-        list_samples(*slots_, slot, from);
-        std::uint64_t values = 0;
-        if constexpr (source_type::record_type::ragged_fields != 0)
-          values = layout_.value_bytes(from.data(), info.size);
-        core_.watch().fill_of(info, !zero_copy_, queue);
-        if (zero_copy_) return core_.seen().note_zero_copy();
-        core_.seen().note_copy(info.size, values);
-      });
-    } catch (...) {
-      const batch_info& info = slots_->info(group_[at].slot);
-      core_.note_failed(penstock::failure{"transfer", info.epoch, info.batch});
-      for (const auto& [slot, from] : group_) {
-        source_.take_back(slots_->info(slot), slots_->tags(slot).all());
-        slots_->put_back(slot);
-      }
-      group_.clear();
-      throw;
-    }
-    std::size_t waits_for = slots_->holds_host() ? issued_slots::none : group_.back().slot;
-    for (const auto& one : group_) {
-      core_.issued().push(one.slot, std::exchange(waits_for, issued_slots::none));
-    }
-    group_.clear();
-  }
+  void issue() override;
   void discard(issued_slots& issued) noexcept override { source_.discard(issued, *slots_); }
 
   feed_source<Source> source_;
   slot_layout layout_;  // of the batches as they travel
-  std::shared_ptr<memory_type> memory_;
-  std::shared_ptr<device_slots<record_type, device_type>> slots_;  // of the memory, for leases
+  std::shared_ptr<Memory> memory_;
+  std::shared_ptr<device_slots<device_type>> slots_;  // of the memory, for leases
   bool zero_copy_;
-  std::vector<slot_filling<typename source_type::batch_type>>
-      group_;  // whose copies are queued next
+  std::vector<slot_filling<typename Source::batch_type>> group_;  // whose copies are queued next
   feed_core<device_type> core_;
-  batch_type held_;
+  lease_type& held_;
+};
+
+template <class Source, class Memory>
+feed_engine<Source, Memory>::feed_engine(std::shared_ptr<Source> source, stream_ref stream,
+                                         std::shared_ptr<Memory> memory, const slot_layout& layout,
+                                         const slot_plan& plan, bool transforms, lease_type& held)
+    : source_(source),
+      layout_(layout),
+      memory_(std::move(memory)),
+      slots_(memory_, &memory_->ring),
+      zero_copy_(plan.zero_copy),
+      core_(*this, *slots_, stream, most_in_group(plan.options, stream), plan.options,
+            layout_.fixed_bytes(), slots_->layout().fixed_bytes(), transforms,
+            source_.trace_flow(plan.options.observe.trace)),
+      held_(held) {
+  memory_->trace_to(core_.seen().trace());
+  memory_->time_by(core_.watch().timer());
+  reserve_tags<typename Source::batch_type>(*slots_, layout_.batch_size());
+  list_samples_of(*source, *slots_);
+  group_.reserve((std::min)(core_.most_in_group(), slots_->most()));
+}
+
+template <class Source, class Memory>
+feed_engine<Source, Memory>::~feed_engine() = default;
+
+template <class Source, class Memory>
+bool feed_engine<Source, Memory>::advance() {
+  core_.watch().end_step();
+  // Its end asks whether the stream is usable, and `next` tells what that has refused. Not so for
+  // a lease of another feed that the body has put there.
+  const bool is_asked = held_.is_in(*slots_);
+  end_held();
+  held_ = next(is_asked);
+  if (!held_) {
+    stop();
+    return false;
+  }
+  core_.note_handed_out(held_.info());
+  return true;
+}
+
+template <class Source, class Memory>
+typename feed_engine<Source, Memory>::lease_type feed_engine<Source, Memory>::next(bool is_asked) {
+  if (!core_.range().is_live()) return {};
+  try {
+    if (const auto slot = core_.next(is_asked)) return {slots_, *slot, core_.stream()};
+  } catch (...) {  // of the device's
+    stop();
+    throw;
+  }
+  if (const failed_batch failed = source_.take_failed()) {
+    core_.note_failed(failed.place);
+    stop();
+    std::rethrow_exception(failed.error);
+  }
+  return {};
+}
+
+template <class Source, class Memory>
+void feed_engine<Source, Memory>::stop() noexcept {
+  if (!core_.range().end()) return;
+  core_.watch().leave_step();
+  held_.note_left();
+  end_held();
+  core_.end();
+}
+
+template <class Source, class Memory>
+bool feed_engine<Source, Memory>::take_ready(std::size_t most) {
+  for (std::size_t left = most; left != 0 && !source_.is_over(); --left) {
+    const auto slot = core_.find_slot();
+    if (!slot) break;
+    auto batch = source_.try_next();
+    if (!batch) break;
+    take(*slot, std::move(batch));
+  }
+  return !group_.empty();
+}
+
+template <class Source, class Memory>
+bool feed_engine<Source, Memory>::take_next(std::size_t slot) {
+  auto batch = source_.next();
+  if (!batch) return false;
+  take(slot, std::move(batch));
+  return true;
+}
+
+template <class Source, class Memory>
+void feed_engine<Source, Memory>::issue() {
+  std::size_t at = 0;
+  try {
+    memory_->copy_in(
+        std::span{group_}, [&](std::size_t which,
+                               const auto& queue) __attribute__((always_inline)) {
+          const auto& [slot, from] = group_[at = which];
+          const batch_info& info = slots_->info(slot);
+          list_samples(*slots_, slot, from);
+          const std::uint64_t values =
+              layout_.is_ragged() ? layout_.value_bytes(from.data(), info.size) : 0;
+          core_.watch().fill_of(info, !zero_copy_, queue);
+          if (zero_copy_) return core_.seen().note_zero_copy();
+          core_.seen().note_copy(info.size, values);
+        });
+  } catch (...) {
+    const batch_info& info = slots_->info(group_[at].slot);
+    core_.note_failed(penstock::failure{"transfer", info.epoch, info.batch});
+    for (const auto& [slot, from] : group_) {
+      source_.take_back(slots_->info(slot), slots_->tags(slot).all());
+      slots_->put_back(slot);
+    }
+    group_.clear();
+    throw;
+  }
+  std::size_t waits_for = slots_->holds_host() ? issued_slots::none : group_.back().slot;
+  for (const auto& one : group_) {
+    core_.issued().push(one.slot, std::exchange(waits_for, issued_slots::none));
+  }
+  group_.clear();
+}
+
+#if PENSTOCK_COMPILED
+extern template class device_slots<cpu_device>;
+extern template class feed_watch<cpu_device>;
+extern template class feed_core<cpu_device>;
+extern template class feed_engine<loader_core<cpu_device>, plain_slots<cpu_device>>;
+extern template slot_plan planned_slots(const loader_core<cpu_device>&, const transfer_options&,
+                                        bool);
+#endif
+
+/// What a feed consists of.
+template <class Source, class Transform>
+struct feed_parts {
+  using source_type = std::remove_reference_t<Source>;
+  using device_type = typename source_type::device_type;
+  using memory = feed_memory<Transform, typename source_type::record_type, device_type>;
+  using batch_type = device_batch<typename memory::record_type, device_type>;
+  using engine = feed_engine<typename decltype(fed_by(std::declval<source_type&>()))::element_type,
+                             typename memory::type>;
+
+  /// Before the engine, which refers to them.
+  struct ends {
+    Source source;    ///< or a reference to it
+    batch_type held;  ///< the consumer's lease
+  };
+};
+
+/// What the ranges of a `transfer` run on; `transfer` is its owner and its face. For the consumer's
+/// thread.
+template <class Source, class Transform>
+  requires transferable<std::remove_reference_t<Source>, Transform>
+class feed final : feed_parts<Source, Transform>::ends,
+                   public feed_parts<Source, Transform>::engine {
+  using parts = feed_parts<Source, Transform>;
+  using ends = typename parts::ends;
+  using engine = typename parts::engine;
+  using memory_type = typename parts::memory::type;
+  static constexpr bool transforms = !std::same_as<Transform, no_transform>;
+
+ public:
+  using source_type = typename parts::source_type;
+  using device_type = typename parts::device_type;
+  using record_type = typename parts::memory::record_type;
+  using stream_ref = typename device_type::stream_ref;
+  using batch_type = typename parts::batch_type;
+
+  /// Takes the device slots.
+  feed(Source&& source, stream_ref stream, Transform transform, const transfer_options& options)
+      : feed(std::forward<Source>(source), stream, std::move(transform),
+             planned_slots(*fed_by(source), options, transforms)) {}
+  feed(Source&& source, stream_ref stream, Transform transform, const slot_plan& plan)
+      : ends{std::forward<Source>(source), {}},
+        engine(fed_by(ends::source), stream,
+               shared_by_leases<memory_type, stream_ref>(
+                   usable(ends::source.device(), stream), ends::source.layout(),
+                   checked_depth(plan.options), std::move(transform), plan.zero_copy),
+               ends::source.layout(), plan, transforms, ends::held) {}
+  ~feed() override { engine::stop(); }
+
+  /// As `feed_engine::start`.
+  template <class... Next>
+  std::uint64_t start(const batch_position& from, std::uint64_t last_epoch, const Next&... next) {
+    engine::require_none();
+    engine::feed_from(fed_by(ends::source));
+    return engine::start(from, last_epoch, next...);
+  }
+  /// As `feed_engine::next`.
+  [[nodiscard]] batch_type next() { return batch_type{engine::next()}; }
+  /// The lease that the consumer holds.
+  [[nodiscard]] batch_type& current() noexcept { return ends::held; }
+  /// Where the batches come from.
+  [[nodiscard]] const source_type& source() const noexcept { return ends::source; }
+
+ private:
+  static const device_type& usable(const device_type& device, stream_ref stream) {
+    device.require_usable(stream);
+    return device;
+  }
 };
 
 }  // namespace detail

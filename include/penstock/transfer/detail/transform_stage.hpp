@@ -12,6 +12,7 @@
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/core/record.hpp>
+#include <penstock/core/support/slot_layout.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/memory/support/slab.hpp>
 #include <penstock/observe/support/trace_writer.hpp>
@@ -48,7 +49,9 @@ class transform_stage {
     for (place& one : places_) {
       if (!reads_host) one.memory.emplace(device, layout.bytes(), memory_kind::device);
     }
-    if constexpr (requires { transform_.prepare(device, in_); }) transform_.prepare(device, in_);
+    if constexpr (requires { transform_.prepare(device, layout); }) {
+      transform_.prepare(device, in_.template as<In>());
+    }
   }
 
   [[nodiscard]] const batch_layout<out_record>& out_layout() const noexcept { return out_; }
@@ -56,7 +59,7 @@ class transform_stage {
     return reads_host() ? 0 : places_[0].memory->bytes() + places_[1].memory->bytes();
   }
   /// Of the batches as they travel.
-  [[nodiscard]] const batch_layout<In>& in_layout() const noexcept { return in_; }
+  [[nodiscard]] const slot_layout& in_layout() const noexcept { return in_; }
 
   /// What records them; null: nothing does.
   void trace_to(trace_writer* trace) noexcept { trace_ = trace; }
@@ -93,7 +96,7 @@ class transform_stage {
     const trace_scope traced{trace_, trace_stage::transform, batch, batch.size};
     [[maybe_unused]] const auto current = enter();
     if (timer_ != nullptr) timer_->begin_transform(stream());
-    transform_.enqueue(const_batch_view<In>{arrived, in_, 0, batch.size},
+    transform_.enqueue(const_batch_view<In>{arrived, in_.template as<In>(), 0, batch.size},
                        batch_view<out_record>{slab, out_, 0, batch.size}, stream());
     if (timer_ != nullptr) timer_->end_transform(stream());
   }
@@ -120,7 +123,7 @@ class transform_stage {
 
   Device device_;
   Transform transform_;
-  batch_layout<In> in_;
+  slot_layout in_;
   batch_layout<out_record> out_;
   std::array<place, 2> places_;
   std::size_t next_ = 0;
@@ -130,14 +133,12 @@ class transform_stage {
   typename Device::stream_type stream_;  // goes first: it waits for its work
 };
 
-/// The device memory of a feed: the slots, with or without a stage before them.
+/// The device memory of a feed: the slots, after a stage that makes what goes into them.
 template <class Transform, record_type In, device Device>
-class feed_slots {
+class transformed_slots {
  public:
-  using record_type = transformed_record_t<Transform, In>;
-
-  feed_slots(const Device& device, const batch_layout<In>& layout, const depth_range& depth,
-             Transform transform, bool zero_copy)
+  transformed_slots(const Device& device, const batch_layout<In>& layout, const depth_range& depth,
+                    Transform transform, bool zero_copy)
       : stage_(device, layout, std::move(transform), zero_copy),
         ring(device, stage_.out_layout(), depth.first, depth.most) {}
 
@@ -156,16 +157,16 @@ class feed_slots {
   transform_stage<Transform, In, Device> stage_;
 
  public:
-  device_slots<record_type, Device> ring;  // goes first: it waits for all that uses the stage
+  device_slots<Device> ring;  // goes first: it waits for all that uses the stage
 };
 
-template <record_type In, device Device>
-class feed_slots<no_transform, In, Device> {
+/// The device memory of a feed without a transform: the slots, whatever the record.
+template <device Device>
+class plain_slots {
  public:
-  using record_type = In;
-
-  feed_slots(const Device& device, const batch_layout<In>& layout, const depth_range& depth,
-             no_transform, bool zero_copy)
+  template <record_type In>
+  plain_slots(const Device& device, const batch_layout<In>& layout, const depth_range& depth,
+              no_transform, bool zero_copy)
       : ring(device, layout, depth.first, depth.most, zero_copy) {}
 
   template <class HostBatch, class Around>
@@ -176,10 +177,21 @@ class feed_slots<no_transform, In, Device> {
   void trace_to(trace_writer*) noexcept {}
   void time_by(device_timer<Device>* timer) noexcept { ring.time_by(timer); }
 
-  device_slots<In, Device> ring;
+  device_slots<Device> ring;
+};
+
+/// The device memory of a feed, and the record of what lies in it.
+template <class Transform, record_type In, device Device>
+struct feed_memory {
+  using type = transformed_slots<Transform, In, Device>;
+  using record_type = transformed_record_t<Transform, In>;
+};
+template <record_type In, device Device>
+struct feed_memory<no_transform, In, Device> {
+  using type = plain_slots<Device>;
+  using record_type = In;
 };
 
 }  // namespace detail
-
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

@@ -16,12 +16,12 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/core/batch.hpp>
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/checked.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/core/record.hpp>
+#include <penstock/core/support/slot_layout.hpp>
 #include <penstock/core/version.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/load/host_batch.hpp>
@@ -37,24 +37,13 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// What the copy of the batch `from` moves, which `layout` describes: ragged values as far as there
-/// are any.
-template <record_type Record, class HostBatch>
-[[nodiscard]] std::size_t bytes_to_copy(const batch_layout<Record>& layout, const HostBatch& from,
-                                        std::size_t samples) noexcept {
-  if constexpr (Record::ragged_fields > 0) {
-    return layout.used_bytes(samples, from.data());
-  } else {
-    return layout.used_bytes(samples);
-  }
-}
-
 /// Queues the copy of the first `bytes` bytes of a batch in host memory to `to` in `stream`. Where
 /// the batch says that its memory is not page-locked, by `pinned()`, a device that can copy from
-/// such memory in a way of its own does that. Throws what the device throws.
+/// such memory in a way of its own does that. Throws what the device throws. Inline, as each call
+/// costs a batch instructions.
 template <class Device, class HostBatch>
-void copy_from_host(const Device& device, void* to, const HostBatch& from, std::size_t bytes,
-                    typename Device::stream_ref stream) {
+inline void copy_from_host(const Device& device, void* to, const HostBatch& from, std::size_t bytes,
+                           typename Device::stream_ref stream) {
   if constexpr (requires {
                   { from.pinned() } -> std::convertible_to<bool>;
                   device.copy_pageable(to, from.data(), bytes, stream);
@@ -220,8 +209,7 @@ struct slot_filling {
 /// are released by one record, made when the next copies are queued (`release_ended`), for which
 /// the copies wait once.
 template <device Device>
-class device_ring {
- protected:
+class device_slots {
   using slot_type = device_slot<Device>;
 
  public:
@@ -229,14 +217,22 @@ class device_ring {
   lease_tracks leases;  ///< what records them, one at a time of each slot
   sample_lists lists;   ///< which samples the slots hold, where that is asked for
 
-  /// `depth` slots of so many bytes, on `device`, of which there may be `most` later; with
+  /// `depth` slots for batches of `layout`, on `device`, of which there may be `most` later; with
   /// `in_host` they are the host's. Throws `out_of_memory`, and what the device throws.
-  device_ring(const Device& device, std::size_t slot_bytes, std::size_t depth, std::size_t most,
-              bool in_host);
-  device_ring(device_ring&&) = delete;
+  template <record_type Record>
+  device_slots(const Device& device, const batch_layout<Record>& layout, std::size_t depth,
+               std::size_t most, bool in_host = false)
+      : device_slots(device, slot_layout{layout}, depth, most, in_host) {
+    memory_.name_fields(layout);
+  }
+  device_slots(device_slots&&) = delete;
 
-  virtual ~device_ring() = default;
+  /// The memory goes, and the host slots that lost slots still hold are refilled: no copy may still
+  /// write them, no kernel still read them.
+  ~device_slots();
 
+  /// Where a batch's fields lie in a slot.
+  [[nodiscard]] const slot_layout& layout() const noexcept { return layout_; }
   /// The device whose memory it is.
   [[nodiscard]] const Device& device() const noexcept { return device_; }
   /// How many slots are filled by turns, and how many there may be.
@@ -246,6 +242,11 @@ class device_ring {
   [[nodiscard]] std::size_t bytes() const noexcept { return memory_.bytes(); }
   /// The first byte of a slot, on the device.
   [[nodiscard]] std::byte* data(std::size_t slot) const noexcept { return memory_.data(slot); }
+
+  /// The number of the memory that `slot` has: the same number, the same address.
+  [[nodiscard]] std::size_t number(std::size_t slot) const noexcept {
+    return holds_host() ? hosts_[slot].slot() : slot;
+  }
 
   /// Fills `count` slots by turns from now on, of the `most`, or as many as the device has room
   /// for. For the thread that fills them. Throws what the device throws.
@@ -274,6 +275,84 @@ class device_ring {
   void take(std::size_t slot, const batch_info& batch) noexcept { slots_[slot].take(batch); }
   /// It is for none, and no stream uses it.
   void put_back(std::size_t slot) noexcept { slots_[slot].put_back(); }
+
+  /// Queues the copies of some batches into their slots, each after the release of the slot's
+  /// previous batch, and gives the host memory back after them. Does so within `around`, which is
+  /// given the number of a batch among them and what queues its copy. Blocks nothing. Throws what
+  /// the device throws; slots and batches are free again then, after whatever was queued.
+  template <class HostBatch, class Around>
+  void copy_in(std::span<slot_filling<HostBatch>> batches, const Around& around) {
+    if constexpr (is_host_lease<HostBatch, Device>) {
+      if (holds_host()) return hold(batches, around);
+    }
+    const stream_ref stream = copies_;
+    std::size_t queued = 0;
+    try {
+      for (auto& [slot, from] : batches) {
+        slot_type& to = slots_[slot];
+        around(queued, [&, &batch = from, place = data(slot)] {
+          wait_for_release(to, stream, copies_know_ended_);
+          copy(place, batch, layout_.used_bytes(to.info.size, batch.data()), stream);
+        });
+        to.filled_by = stream;
+        ++queued;
+      }
+      for (const auto& one : batches) slots_[one.slot].note_arrival(info(one.slot), stream);
+      mark_arrivals(batches, stream);
+    } catch (...) {
+      if (queued != 0) settle(device_, stream);  // they may run, and their memory is refilled next
+      for (const auto& one : batches) put_back(one.slot);
+      throw;
+    }
+  }
+
+  /// Queues the copies by way of `stage`, which takes them, and on a stream of its own makes of
+  /// each what its slot gets. A copy does not wait for the slot's release but for the transform
+  /// that has read its place in the stage, and it gives the host memory back before the transform
+  /// has run. Where the transform reads the host's memory there is no copy, and it is given back
+  /// afterwards.
+  template <class HostBatch, class Stage, class Around>
+  void copy_in(std::span<slot_filling<HostBatch>> batches, Stage& stage, const Around& around) {
+    if (stage.reads_host()) return transform_in(batches, stage, around);
+    const stream_ref copies = copies_;
+    const stream_ref transforms = stage.stream();
+    std::size_t queued = 0;
+    bool is_copying = false;
+    const auto queue = [&](slot_type& to, std::byte* made, HostBatch& from) {
+      // The slot may have been filled once more since: its event marks a later transform then, and
+      // the copy waits for that. So it is with a depth of 1.
+      if (const auto reader = stage.reader()) device_.wait(copies, slots_[*reader].copied);
+      copy(stage.data(), from, stage.in_layout().used_bytes(to.info.size, from.data()), copies);
+      is_copying = true;
+      stage.wait_for_copy(from, copies);
+      wait_for_release(to, transforms, transforms_know_ended_);
+      stage.enqueue(stage.data(), made, to.info);
+      to.note_arrival(to.info, transforms);
+      device_.record(to.copied, transforms);
+    };
+    try {
+      for (auto& [slot, from] : batches) {
+        slot_type& to = slots_[slot];
+        around(queued, [&, &batch = from, made = data(slot)] { queue(to, made, batch); });
+        stage.note_reader(slot);
+        to.filled_by = transforms;
+        ++queued;
+      }
+    } catch (...) {
+      if (is_copying) settle(device_, copies);      // as above
+      if (is_copying) settle(device_, transforms);  // nothing else marks the end of what was queued
+      for (const auto& one : batches) put_back(one.slot);
+      throw;
+    }
+  }
+
+  /// One batch by itself.
+  template <class HostBatch, class... Stage>
+  void copy_in(std::size_t slot, HostBatch&& from, Stage&... stage) {
+    slot_filling<HostBatch&> one{slot, from};
+    take(slot, from.info());
+    copy_in(std::span{&one, 1}, stage..., [](std::size_t, const auto& queue) { queue(); });
+  }
 
   /// Makes `stream`, which is usable, wait for what fills `slot`.
   void wait_for_copy(std::size_t slot, stream_ref stream) {
@@ -353,290 +432,9 @@ class device_ring {
   /// when a slot is lost.
   void rethrow_poison() { refused_.rethrow(); }
 
- protected:
-  /// With `holds_host`: gives the host slot that `slot` is back, after all work that `stream`, and
-  /// those that it was also used on, have been given. Throws what the device throws.
-  virtual void give_back_host(std::size_t slot, stream_ref stream) = 0;
-  /// With `holds_host`: gives it back at once.
-  virtual void drop_host(std::size_t slot) noexcept = 0;
-
-  /// Waits for all copies and kernels that use the slots.
-  void settle_slots() noexcept;
-
-  /// Makes `stream`, which fills the slot next, wait for all who have used it.
-  void wait_for_release(slot_type& to, stream_ref stream, bool& knows_ended);
-
  private:
-  /// In a handler, of a release that the device has refused: waits for its work instead; whether
-  /// that is over, or else the slot is lost.
-  [[nodiscard]] bool settle_refused(slot_type& from, stream_ref stream) noexcept;
-  void set_released(slot_type& from) noexcept {
-    from.mark.let_go();
-    from.is_released_together = false;
-    // Invariant: the flag goes up after the records, because a wait binds to the record at the time
-    // of the call: an issuer that sees the flag waits for these records and not for older ones.
-    from.is_released.store(true, std::memory_order_release);
-    wake();  // after the flag: a waiter looks at it again
-  }
-
- protected:
-  Device device_;
-  bool holds_host_;
-  slot_places<Device> memory_;
-  typename Device::stream_type copies_;
-  typename Device::event_type ended_together_;  // records the releases of leases that end in turn
-  bool copies_know_ended_ = true;               // they wait for its last record already
-  bool transforms_know_ended_ = true;           // likewise
-  std::vector<std::size_t> ended_;              // the slots of leases that have ended since
-  std::vector<slot_type> slots_;                // the first `memory_.count()` are in use, or were
-  std::atomic<std::size_t> open_;               // relaxed: of the filling thread; others only ask
-  refused_releases refused_;
-  device_timer<Device>* timer_ = nullptr;
-  waitable_counter releases_;  // moves after each release: a consumer may wait for one
-};
-
-template <device Device>
-device_ring<Device>::device_ring(const Device& device, std::size_t slot_bytes, std::size_t depth,
-                                 std::size_t most, bool in_host)
-    : device_(device),
-      holds_host_(in_host),
-      memory_(device, slot_bytes, depth, most, !in_host),
-      copies_(device.make_stream()),
-      ended_together_(device.make_event(event_wait::by_streams)),
-      slots_(most),
-      open_(depth) {
-  ended_.reserve(most);
-  for (std::size_t slot = 0; slot < depth; ++slot) slots_[slot].make_events(device);
-}
-
-template <device Device>
-void device_ring<Device>::settle_slots() noexcept {
-  for (std::size_t slot = 0; slot < memory_.count(); ++slot) slots_[slot].settle_all(device_);
-  settle(device_, ended_together_);
-  // No event tells when a lost slot is free, and its stream may be gone.
-  if (refused_.has_lost_slot()) settle_everything(device_);
-}
-
-template <device Device>
-void device_ring<Device>::open(std::size_t count) {
-  while (memory_.count() < count) {
-    slots_[memory_.count()].make_events(device_);
-    if (!memory_.add()) break;
-  }
-  open_.store((std::min)(count, memory_.count()), std::memory_order_relaxed);
-}
-
-template <device Device>
-void device_ring<Device>::wait_for_copy_anew(std::size_t slot, stream_ref stream) {
-  device_.require_usable(stream);
-  if (!holds_host_) device_.wait(stream, slots_[slot].arrival());
-}
-
-template <device Device>
-void device_ring<Device>::release(std::size_t slot, stream_ref stream) noexcept {
-  slot_type& from = slots_[slot];
-  try {
-    if (holds_host_) {
-      give_back_host(slot, stream);
-    } else {
-      from.record_release(device_, stream);
-    }
-  } catch (...) {
-    if (!settle_refused(from, stream)) return;
-    if (holds_host_) drop_host(slot);
-  }
-  set_released(from);
-}
-
-template <device Device>
-void device_ring<Device>::end_later(std::size_t slot, stream_ref stream) noexcept {
-  slot_type& from = slots_[slot];
-  if (from.extras_used != 0) return release(slot, stream);
-  try {
-    require_still_usable(device_, stream);
-  } catch (...) {
-    if (settle_refused(from, stream)) set_released(from);
-    return;
-  }
-  from.mark.let_go();
-  ended_.push_back(slot);
-}
-
-template <device Device>
-void device_ring<Device>::release_ended(stream_ref stream, bool is_asked) noexcept {
-  if (ended_.empty()) return;
-  bool is_idle = true;
-  try {
-    if (!is_asked) require_still_usable(device_, stream);
-    device_.record(ended_together_, stream);
-    copies_know_ended_ = false;
-    transforms_know_ended_ = false;
-  } catch (...) {
-    const auto refusal = std::current_exception();
-    is_idle = settle(device_, stream);
-    refused_.note(refusal, !is_idle);
-  }
-  for (const std::size_t slot : ended_) {
-    if (!is_idle) break;
-    // Invariant: as in `release`, the flag goes up after the record.
-    slots_[slot].is_released_together = true;
-    slots_[slot].is_released.store(true, std::memory_order_relaxed);  // this thread reads it
-  }
-  ended_.clear();
-}
-
-template <device Device>
-void device_ring<Device>::discard(std::size_t slot) noexcept {
-  slots_[slot].lease.end();
-  if (!holds_host_) return release(slot, *slots_[slot].filled_by);
-  drop_host(slot);  // nothing has used it
-  set_released(slots_[slot]);
-}
-
-template <device Device>
-void device_ring<Device>::also_release_after(std::size_t slot, stream_ref stream) {
-  slots_[slot].also_release_after(device_, stream);
-}
-
-template <device Device>
-bool device_ring<Device>::settle_refused(slot_type& from, stream_ref stream) noexcept {
-  const auto refusal = std::current_exception();
-  // No event tells when this work is done, and the memory may go with this lease.
-  const bool is_idle = from.settle_users(device_, stream);
-  refused_.note(refusal, !is_idle);
-  if (!is_idle) wake();
-  return is_idle;
-}
-
-template <device Device>
-void device_ring<Device>::wait_for_release(slot_type& to, stream_ref stream, bool& knows_ended) {
-  if (!to.is_released_together) return to.wait_for_release(device_, stream);
-  // Invariant: the event is recorded on one stream, by this thread, which alone waits for it. So
-  // its last record, which this waits for, comes after that which released the slot.
-  if (!knows_ended) device_.wait(stream, ended_together_);
-  knows_ended = true;
-}
-
-/// The device slots of batches of `Record`, and the copies into them.
-template <record_type Record, device Device>
-class device_slots : public device_ring<Device> {
-  using base = device_ring<Device>;
-  using typename base::slot_type;
-
- public:
-  using typename base::stream_ref;
-
-  /// See `device_ring`.
-  device_slots(const Device& device, const batch_layout<Record>& layout, std::size_t depth,
-               std::size_t most, bool in_host = false)
-      : base(device, layout.bytes(), depth, most, in_host),
-        layout_(layout),
-        hosts_(in_host ? most : 0) {
-    memory_.name_fields(layout_);
-  }
-  /// The memory goes, and the host slots that lost slots still hold are refilled: no copy may still
-  /// write them, no kernel still read them.
-  ~device_slots() override { this->settle_slots(); }
-
-  using base::data;
-  using base::holds_host;
-  using base::info;
-  using base::put_back;
-  using base::take;
-  /// The number of the memory that `slot` has: the same number, the same address.
-  [[nodiscard]] std::size_t number(std::size_t slot) const noexcept {
-    return holds_host() ? hosts_[slot].slot() : slot;
-  }
-  /// Where a batch's fields lie in a slot.
-  [[nodiscard]] const batch_layout<Record>& layout() const noexcept { return layout_; }
-
-  /// Queues the copies of some batches into their slots, each after the release of the slot's
-  /// previous batch, and gives the host memory back after them. Does so within `around`, which is
-  /// given the number of a batch among them and what queues its copy. Blocks nothing. Throws what
-  /// the device throws; slots and batches are free again then, after whatever was queued.
-  template <class HostBatch, class Around>
-  void copy_in(std::span<slot_filling<HostBatch>> batches, const Around& around) {
-    if constexpr (std::same_as<HostBatch, host_batch<Record, Device>>) {
-      if (holds_host()) return hold(batches, around);
-    }
-    const stream_ref stream = copies_;
-    std::size_t queued = 0;
-    try {
-      for (auto& [slot, from] : batches) {
-        slot_type& to = slots_[slot];
-        around(queued, [&, &batch = from, place = data(slot)] {
-          this->wait_for_release(to, stream, copies_know_ended_);
-          const std::size_t bytes = bytes_to_copy(layout_, batch, to.info.size);
-          copy(place, batch, bytes, stream);
-        });
-        to.filled_by = stream;
-        ++queued;
-      }
-      for (const auto& one : batches) slots_[one.slot].note_arrival(info(one.slot), stream);
-      mark_arrivals(batches, stream);
-    } catch (...) {
-      if (queued != 0) settle(device_, stream);  // they may run, and their memory is refilled next
-      for (const auto& one : batches) put_back(one.slot);
-      throw;
-    }
-  }
-
-  /// Queues the copies by way of `stage`, which takes them, and on a stream of its own makes of
-  /// each what its slot gets. A copy does not wait for the slot's release but for the transform
-  /// that has read its place in the stage, and it gives the host memory back before the transform
-  /// has run. Where the transform reads the host's memory there is no copy, and it is given back
-  /// afterwards.
-  template <class HostBatch, class Stage, class Around>
-  void copy_in(std::span<slot_filling<HostBatch>> batches, Stage& stage, const Around& around) {
-    if (stage.reads_host()) return transform_in(batches, stage, around);
-    const stream_ref copies = copies_;
-    const stream_ref transforms = stage.stream();
-    std::size_t queued = 0;
-    bool is_copying = false;
-    const auto queue = [&](slot_type& to, std::byte* made, HostBatch& from) {
-      // The slot may have been filled once more since: its event marks a later transform then, and
-      // the copy waits for that. So it is with a depth of 1.
-      if (const auto reader = stage.reader()) device_.wait(copies, slots_[*reader].copied);
-      copy(stage.data(), from, bytes_to_copy(stage.in_layout(), from, to.info.size), copies);
-      is_copying = true;
-      stage.wait_for_copy(from, copies);
-      this->wait_for_release(to, transforms, transforms_know_ended_);
-      stage.enqueue(stage.data(), made, to.info);
-      to.note_arrival(to.info, transforms);
-      device_.record(to.copied, transforms);
-    };
-    try {
-      for (auto& [slot, from] : batches) {
-        slot_type& to = slots_[slot];
-        around(queued, [&, &batch = from, made = data(slot)] { queue(to, made, batch); });
-        stage.note_reader(slot);
-        to.filled_by = transforms;
-        ++queued;
-      }
-    } catch (...) {
-      if (is_copying) settle(device_, copies);      // as above
-      if (is_copying) settle(device_, transforms);  // nothing else marks the end of what was queued
-      for (const auto& one : batches) put_back(one.slot);
-      throw;
-    }
-  }
-
-  /// One batch by itself.
-  template <class HostBatch, class... Stage>
-  void copy_in(std::size_t slot, HostBatch&& from, Stage&... stage) {
-    slot_filling<HostBatch&> one{slot, from};
-    take(slot, from.info());
-    copy_in(std::span{&one, 1}, stage..., [](std::size_t, const auto& queue) { queue(); });
-  }
-
- private:
-  using base::copies_;
-  using base::copies_know_ended_;
-  using base::device_;
-  using base::memory_;
-  using base::slots_;
-  using base::timer_;
-  using base::transforms_know_ended_;
+  device_slots(const Device& device, slot_layout layout, std::size_t depth, std::size_t most,
+               bool in_host);
 
   /// The batches stay in their host slots.
   template <class HostBatch, class Around>
@@ -648,7 +446,9 @@ class device_slots : public device_ring<Device> {
     }
     for (auto& [slot, from] : batches) hosts_[slot] = std::move(from);
   }
-  void give_back_host(std::size_t slot, stream_ref stream) override {
+  /// Gives the host slot that `slot` is back, after all work that `stream`, and those that it was
+  /// also used on, have been given. Throws what the device throws.
+  void give_back_host(std::size_t slot, stream_ref stream) {
     slot_type& from = slots_[slot];
     if (from.extras_used == 0) return hosts_[slot].release_after(stream);
     from.record_release(device_, stream);
@@ -657,7 +457,8 @@ class device_slots : public device_ring<Device> {
     hosts_[slot].release_after(after_all);
   }
 
-  void drop_host(std::size_t slot) noexcept override { hosts_[slot] = {}; }
+  /// Gives it back at once.
+  void drop_host(std::size_t slot) noexcept { hosts_[slot] = {}; }
 
   /// Queues transforms of the batches in their host slots.
   template <class HostBatch, class Stage, class Around>
@@ -669,7 +470,7 @@ class device_slots : public device_ring<Device> {
       for (auto& [slot, from] : batches) {
         slot_type& to = slots_[slot];
         around(queued++, [&, &batch = from, made = data(slot)] {
-          this->wait_for_release(to, transforms, transforms_know_ended_);
+          wait_for_release(to, transforms, transforms_know_ended_);
           stage.enqueue(batch.data(), made, to.info);
           to.note_arrival(to.info, transforms);
         });
@@ -713,9 +514,161 @@ class device_slots : public device_ring<Device> {
     if (timer_ != nullptr) timer_->end_copy(stream);
   }
 
-  batch_layout<Record> layout_;
-  std::vector<host_batch<Record, Device>> hosts_;  // by slot, where that is the host's
+  /// Makes `stream`, which fills the slot next, wait for all who have used it.
+  void wait_for_release(slot_type& to, stream_ref stream, bool& knows_ended);
+
+  /// In a handler, of a release that the device has refused: waits for its work instead; whether
+  /// that is over, or else the slot is lost.
+  [[nodiscard]] bool settle_refused(slot_type& from, stream_ref stream) noexcept;
+  void set_released(slot_type& from) noexcept {
+    from.mark.let_go();
+    from.is_released_together = false;
+    // Invariant: the flag goes up after the records, because a wait binds to the record at the time
+    // of the call: an issuer that sees the flag waits for these records and not for older ones.
+    from.is_released.store(true, std::memory_order_release);
+    wake();  // after the flag: a waiter looks at it again
+  }
+
+  Device device_;
+  slot_layout layout_;
+  bool holds_host_;
+  slot_places<Device> memory_;
+  typename Device::stream_type copies_;
+  typename Device::event_type ended_together_;  // records the releases of leases that end in turn
+  bool copies_know_ended_ = true;               // they wait for its last record already
+  bool transforms_know_ended_ = true;           // likewise
+  std::vector<std::size_t> ended_;              // the slots of leases that have ended since
+  std::vector<slot_type> slots_;                // the first `memory_.count()` are in use, or were
+  std::vector<host_lease<Device>> hosts_;       // by slot, where that is the host's
+  std::atomic<std::size_t> open_;               // relaxed: of the filling thread; others only ask
+  refused_releases refused_;
+  device_timer<Device>* timer_ = nullptr;
+  waitable_counter releases_;  // moves after each release: a consumer may wait for one
 };
+
+template <device Device>
+device_slots<Device>::device_slots(const Device& device, slot_layout layout, std::size_t depth,
+                                   std::size_t most, bool in_host)
+    : device_(device),
+      layout_(std::move(layout)),
+      holds_host_(in_host),
+      memory_(device, layout_.bytes(), depth, most, !in_host),
+      copies_(device.make_stream()),
+      ended_together_(device.make_event(event_wait::by_streams)),
+      slots_(most),
+      hosts_(in_host ? most : 0),
+      open_(depth) {
+  ended_.reserve(most);
+  for (std::size_t slot = 0; slot < depth; ++slot) slots_[slot].make_events(device);
+}
+
+template <device Device>
+device_slots<Device>::~device_slots() {
+  for (std::size_t slot = 0; slot < memory_.count(); ++slot) slots_[slot].settle_all(device_);
+  settle(device_, ended_together_);
+  // No event tells when a lost slot is free, and its stream may be gone.
+  if (refused_.has_lost_slot()) settle_everything(device_);
+}
+
+template <device Device>
+void device_slots<Device>::open(std::size_t count) {
+  while (memory_.count() < count) {
+    slots_[memory_.count()].make_events(device_);
+    if (!memory_.add()) break;
+  }
+  open_.store((std::min)(count, memory_.count()), std::memory_order_relaxed);
+}
+
+template <device Device>
+void device_slots<Device>::wait_for_copy_anew(std::size_t slot, stream_ref stream) {
+  device_.require_usable(stream);
+  if (!holds_host_) device_.wait(stream, slots_[slot].arrival());
+}
+
+template <device Device>
+void device_slots<Device>::release(std::size_t slot, stream_ref stream) noexcept {
+  slot_type& from = slots_[slot];
+  try {
+    if (holds_host_) {
+      give_back_host(slot, stream);
+    } else {
+      from.record_release(device_, stream);
+    }
+  } catch (...) {
+    if (!settle_refused(from, stream)) return;
+    if (holds_host_) drop_host(slot);
+  }
+  set_released(from);
+}
+
+template <device Device>
+void device_slots<Device>::end_later(std::size_t slot, stream_ref stream) noexcept {
+  slot_type& from = slots_[slot];
+  if (from.extras_used != 0) return release(slot, stream);
+  try {
+    require_still_usable(device_, stream);
+  } catch (...) {
+    if (settle_refused(from, stream)) set_released(from);
+    return;
+  }
+  from.mark.let_go();
+  ended_.push_back(slot);
+}
+
+template <device Device>
+void device_slots<Device>::release_ended(stream_ref stream, bool is_asked) noexcept {
+  if (ended_.empty()) return;
+  bool is_idle = true;
+  try {
+    if (!is_asked) require_still_usable(device_, stream);
+    device_.record(ended_together_, stream);
+    copies_know_ended_ = false;
+    transforms_know_ended_ = false;
+  } catch (...) {
+    const auto refusal = std::current_exception();
+    is_idle = settle(device_, stream);
+    refused_.note(refusal, !is_idle);
+  }
+  for (const std::size_t slot : ended_) {
+    if (!is_idle) break;
+    // Invariant: as in `release`, the flag goes up after the record.
+    slots_[slot].is_released_together = true;
+    slots_[slot].is_released.store(true, std::memory_order_relaxed);  // this thread reads it
+  }
+  ended_.clear();
+}
+
+template <device Device>
+void device_slots<Device>::discard(std::size_t slot) noexcept {
+  slots_[slot].lease.end();
+  if (!holds_host_) return release(slot, *slots_[slot].filled_by);
+  drop_host(slot);  // nothing has used it
+  set_released(slots_[slot]);
+}
+
+template <device Device>
+void device_slots<Device>::also_release_after(std::size_t slot, stream_ref stream) {
+  slots_[slot].also_release_after(device_, stream);
+}
+
+template <device Device>
+bool device_slots<Device>::settle_refused(slot_type& from, stream_ref stream) noexcept {
+  const auto refusal = std::current_exception();
+  // No event tells when this work is done, and the memory may go with this lease.
+  const bool is_idle = from.settle_users(device_, stream);
+  refused_.note(refusal, !is_idle);
+  if (!is_idle) wake();
+  return is_idle;
+}
+
+template <device Device>
+void device_slots<Device>::wait_for_release(slot_type& to, stream_ref stream, bool& knows_ended) {
+  if (!to.is_released_together) return to.wait_for_release(device_, stream);
+  // Invariant: the event is recorded on one stream, by this thread, which alone waits for it. So
+  // its last record, which this waits for, comes after that which released the slot.
+  if (!knows_ended) device_.wait(stream, ended_together_);
+  knows_ended = true;
+}
 
 }  // namespace detail
 }  // namespace PENSTOCK_ABI
