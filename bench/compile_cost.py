@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: BSL-1.0
 """What `#include <penstock/penstock.hpp>` costs a translation unit: time to preprocess and to
 compile it with -O0, lines, headers. Beside it, in the same run: an empty file, the standard headers
-that penstock includes, Boost.Lockfree's queue, the CUDA umbrella, and a whole small program, this
-one with -O2 too, and as other versions of penstock have it.
+that penstock includes, Boost.Lockfree's queue, the CUDA umbrella, and a whole small program. With
+-O2, also its text in bytes: that program; the same with a second dataset, record, loader and
+transfer; both with penstock::compiled; all as other versions of penstock have them.
 
   python3 bench/compile_cost.py [--json FILE] [--repeat N] [--cxx COMPILER]... [--include DIR]...
                                 [--beside DIR]...
@@ -108,6 +109,19 @@ def sources(beside):
     def smallest_program(tree):
         return (tree / "examples/01_first_batch.cpp").read_text()
 
+    def with_a_second(program):
+        body = program[program.index("struct ") :]
+        dataset = re.match(r"struct (\w+)", body)[1]
+        for old, new in ((dataset, "others"), ('"value"', '"other"'), ("main()", "other()")):
+            body = body.replace(old, new)
+        return program + body
+
+    def optimised(tree, suffix, flags, label):
+        flags = ["-O2", f"-I{tree / 'include'}", *flags]
+        first = smallest_program(tree)
+        yield f"first_batch.cpp-O2{suffix}", first, flags, f"the program {label}"
+        yield f"two_loaders.cpp-O2{suffix}", with_a_second(first), flags, f"with a second {label}"
+
     ours = ["-O0", f"-I{ROOT / 'include'}"]
     standard = standard_headers()
     cuda, label = cuda_include()
@@ -128,15 +142,12 @@ def sources(beside):
             ours,
             "a whole program: examples/01_first_batch.cpp",
         ),
-        ("first_batch.cpp-O2", smallest_program(ROOT), [*ours, "-O2"], "the same with -O2"),
+        *optimised(ROOT, "", [], "with -O2"),
+        *optimised(ROOT, "-compiled", ["-DPENSTOCK_COMPILED=1"], "with penstock::compiled"),
         *(
-            (
-                f"first_batch.cpp-O2@{tree.name}",
-                smallest_program(tree),
-                ["-O2", f"-I{tree / 'include'}"],
-                "that of another version with its headers",
-            )
+            one
             for tree in beside
+            for one in optimised(tree, f"@{tree.name}", [], "of another version")
         ),
     ]
 
@@ -167,6 +178,13 @@ def sizes(command):
     return lines, len(
         {line.lstrip(". ") for line in done.stderr.splitlines() if re.match(r"\.+ ", line)}
     )
+
+
+def text_bytes(command, out):
+    """Bytes of code and constants in the object."""
+    subprocess.run([*command, "-c", "-o", out], check=True, capture_output=True)
+    done = subprocess.run(["size", out], capture_output=True, text=True, check=True)
+    return int(done.stdout.split("\n")[1].split()[0])
 
 
 def measured(compiler, folder, options):
@@ -201,6 +219,7 @@ def measured(compiler, folder, options):
                     kept[1].append(cpu)
     for name, label in rows:
         counted = None if name in errors else sizes(commands[name])
+        text = 0 if name in errors else text_bytes(commands[name], f"{folder}/out")
         for phase in phases:
             row = {"name": f"{phase}/compiler:{Path(compiler).name}/of:{name}", "repetitions": 0}
             if label:
@@ -216,6 +235,7 @@ def measured(compiler, folder, options):
                         "cpu_seconds": spread(cpu),
                         "lines": spread([counted[0]]),
                         "headers": spread([counted[1]]),
+                        "text": spread([text]),
                     },
                 )
             yield row
@@ -305,7 +325,7 @@ def main():
             )
     result["goals"] += goals(result["rows"], [Path(one).name for one in there], options.beside)
 
-    print(f"{'':50} {'s':>7} {'cpu s':>7} {'lines':>9} {'headers':>8}")
+    print(f"{'':50} {'s':>7} {'cpu s':>7} {'lines':>9} {'headers':>8} {'text':>8}")
     for row in result["rows"]:
         if "left_out" in row:
             print(f"{row['name']:50} left out: {row['left_out']}")
@@ -314,7 +334,7 @@ def main():
         print(
             f"{row['name']:50} {row['nanoseconds']['median'] / 1e9:7.3f} "
             f"{numbers['cpu_seconds']:7.3f} "
-            f"{numbers['lines']:9} {numbers['headers']:8}"
+            f"{numbers['lines']:9} {numbers['headers']:8} {numbers['text']:8}"
         )
     print()
     for goal in result["goals"]:
