@@ -2,6 +2,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <ranges>
 #include <stdexcept>
@@ -498,4 +499,15 @@ TEST_CASE("a source with batches of its own is asked itself, and they are not ke
       (ps::transfer{source,
                     ps::transfer_options{.tuning = {.zero_copy = ps::zero_copy_use::always}}}),
       ps::option_error);
+}
+
+TEST_CASE("a range that outlives its transfer and its loader asks neither", "[transfer]") {
+  using any = ps::any_loader<numbered::record_type>;
+  std::optional<any> loader{
+      ps::loader{numbered{40}, ps::sequential{}, {.batch_size = 10, .workers = 1}}};
+  auto feed = std::make_unique<ps::transfer<any&>>(*loader);
+  auto range = feed->epoch(0);
+  feed.reset();
+  loader.reset();
+  CHECK_THROWS_AS((void)range.begin(), std::logic_error);
 }
