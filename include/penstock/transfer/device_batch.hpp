@@ -156,7 +156,7 @@ class device_batch : public lease<Record, device_lease<Device>> {
   device_batch() = default;
   /// What `untyped` holds, a batch of `Record`: for the feed.
   template <std::same_as<device_lease<Device>> Lease>
-  explicit device_batch(Lease&& untyped) noexcept {
+  explicit device_batch(Lease untyped) noexcept {
     device_lease<Device>::operator=(std::move(untyped));
   }
   device_batch(device_batch&&) noexcept = default;
