@@ -8,7 +8,7 @@ A row's accelerator is modelled: a step is a sleep of so many seconds, as in DLI
 
 import io
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 
@@ -24,6 +24,8 @@ class Workload:
     epochs: int  # that are counted; one before is not
     ending: str = "parquet"
     codec: str = "NONE"  # of Parquet pages
+    numbers: int = 0  # how many different ones there are; 0: any from 0 to 1, as the benchmark's generator has them
+    has_dictionary: bool = False  # as pyarrow writes if not told otherwise
 
     @property
     def samples_per_second(self):
@@ -40,11 +42,14 @@ JPEG = Workload("files", 322957, 24, 0.04755, 0.85, files=480, samples_a_file=1,
 DLRM = Workload("columns", 160, 16384, 0.000375, 0.70, files=4, samples_a_file=24 * 6144, epochs=12)
 WORKLOADS = {
     "retinanet": JPEG,
-    "retinanet_decoded": Workload(**{**JPEG.__dict__, "kind": "pictures", "files": 96, "epochs": 8}),
+    "retinanet_decoded": replace(JPEG, kind="pictures", files=96, epochs=8),
     "unet3d": Workload("files", 146600628, 7, 0.162, 0.90, files=14, samples_a_file=1, epochs=4, ending="npz"),
     "dlrm": DLRM,
-    "dlrm_lz4": Workload(**{**DLRM.__dict__, "codec": "LZ4"}),
-    "dlrm_snappy": Workload(**{**DLRM.__dict__, "codec": "SNAPPY"}),
+    "dlrm_dictionary": replace(DLRM, has_dictionary=True),
+    "dlrm_lz4": replace(DLRM, codec="LZ4"),
+    "dlrm_snappy": replace(DLRM, codec="SNAPPY"),
+    "dlrm_lz4_1000": replace(DLRM, codec="LZ4", numbers=1000),
+    "dlrm_snappy_1000": replace(DLRM, codec="SNAPPY", numbers=1000),
     "flux": Workload("blobs", 2160000, 48, 1.35, 0.90, files=4, samples_a_file=48, epochs=1),
 }
 UNET3D_SPREAD = 68341808  # bytes
@@ -56,7 +61,7 @@ PICTURES = 24  # different ones; the others are copies
 def paths(folder, name):
     """The files of a row."""
     row = WORKLOADS[name]
-    own = name if row.codec != "NONE" else name.partition("_")[0]
+    own = name if row.ending == "parquet" else name.partition("_")[0]
     return [Path(folder, own, f"{number:05}.{row.ending}") for number in range(row.files)]
 
 
@@ -105,8 +110,8 @@ def table(number, row):
             yield pa.table({"image": pa.array([random.bytes(row.sample) for _ in range(group)], pa.binary())})
         else:
             values = random.random((DLRM_COLUMNS, group), np.float32)
-            if row.codec != "NONE":  # numbers that can be compressed: a thousand different ones
-                values = np.floor(1000 * values) / 8
+            if row.numbers > 0:
+                values = np.floor(row.numbers * values) / 8
             yield pa.table({f"c{column}": values[column] for column in range(DLRM_COLUMNS)})
 
 
@@ -125,7 +130,8 @@ def make(folder, name):
 
             writer = None
             for group in table(number, row):
-                writer = writer or pq.ParquetWriter(part, group.schema, compression=row.codec, use_dictionary=False)
+                writer = writer or pq.ParquetWriter(
+                    part, group.schema, compression=row.codec, use_dictionary=row.has_dictionary)
                 writer.write_table(group)
             writer.close()
         part.rename(path)

@@ -205,7 +205,8 @@ TEST_CASE("columns of numbers are the same for any encoding, in one page or seve
                                         test::numbers("l", "l", counted<std::int64_t>(700, 3)),
                                         test::numbers("u", "I", counted<std::uint32_t>(700, 2)),
                                         test::numbers("i", "i", counted<std::int32_t>(700, 1))});
-  const bool has_dictionary = GENERATE(false, true);
+  const auto encoding = GENERATE(parquet::Encoding::RLE_DICTIONARY, parquet::Encoding::PLAIN,
+                                 parquet::Encoding::DELTA_BINARY_PACKED);
   const auto version =
       GENERATE(parquet::ParquetDataPageVersion::V1, parquet::ParquetDataPageVersion::V2);
   const auto page_bytes = GENERATE(std::int64_t{256}, std::int64_t{1} << 20);
@@ -217,7 +218,13 @@ TEST_CASE("columns of numbers are the same for any encoding, in one page or seve
       ->data_page_version(version)
       ->data_pagesize(page_bytes)
       ->write_batch_size(32);
-  if (!has_dictionary) how.disable_dictionary();
+  if (encoding != parquet::Encoding::RLE_DICTIONARY) how.disable_dictionary();
+  if (encoding == parquet::Encoding::DELTA_BINARY_PACKED) {
+    for (const char* const column : {"i", "u", "l", "w"}) how.encoding(column, encoding);
+    for (const char* const column : {"f", "g"}) {
+      how.encoding(column, parquet::Encoding::BYTE_STREAM_SPLIT);
+    }
+  }
   const ps::parquet_dataset<row> data{written(dir.path("a.parquet"), table, 300, how.build())};
   auto batch = read_batch(data, {699, 0, 299, 300, 412});
   for (std::size_t at = 0; const unsigned place : {699U, 0U, 299U, 300U, 412U}) {

@@ -16,6 +16,7 @@
 #include <parquet/arrow/schema.h>
 #include <parquet/column_page.h>
 #include <parquet/column_reader.h>
+#include <parquet/encoding.h>
 #include <parquet/exception.h>
 #include <parquet/file_reader.h>
 #include <parquet/metadata.h>
@@ -26,7 +27,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -210,72 +210,85 @@ struct number_reader {
   std::int64_t rows;                      // above 0
   std::vector<std::int16_t> levels = {};  // memory for one page after the other
 
-  /// The values of `leaf`, which are `bytes`.
-  [[nodiscard]] numbers read(int leaf, std::int64_t bytes) {
-    const auto about = group.metadata()->ColumnChunk(leaf);
-    const auto& encodings = about->encodings();
-    // PLAIN values may be all that there is; the other two are of levels.
-    if (std::ranges::all_of(encodings, [](parquet::Encoding::type one) {
-          return one == parquet::Encoding::PLAIN || one == parquet::Encoding::RLE ||
-                 one == parquet::Encoding::BIT_PACKED;
-        })) {
-      bool has_null = false;
-      numbers found = read_plain(leaf, bytes, has_null);
-      if (found.values != nullptr || has_null) {
-        found.is_in_file_pages &= about->compression() == parquet::Compression::UNCOMPRESSED;
-        return found;
-      }
+  /// The values of `leaf`. Throws `ParquetException` for most of what is damaged.
+  [[nodiscard]] numbers read(int leaf) {
+    switch (group.metadata()->schema()->Column(leaf)->physical_type()) {
+      case parquet::Type::INT32:
+        return read_as<parquet::Int32Type>(leaf);
+      case parquet::Type::INT64:
+        return read_as<parquet::Int64Type>(leaf);
+      case parquet::Type::FLOAT:
+        return read_as<parquet::FloatType>(leaf);
+      case parquet::Type::DOUBLE:
+        return read_as<parquet::DoubleType>(leaf);
+      default:
+        return {};
     }
-    auto made = ::arrow::AllocateBuffer(bytes);
-    if (!made.ok() || !decode(*group.Column(leaf), (*made)->mutable_data())) return {};
-    return {std::move(*made)};
   }
 
  private:
-  // Values that lie in pages as in memory. Those of an only page stay there: it is a part of what was
-  // read, or has what was decompressed for it. The reader that looks for another page touches
+  // PLAIN values lie in pages as in memory. Those of an only page stay there: it is a part of what
+  // was read, or has what was decompressed for it. The reader that looks for another page touches
   // neither: it has seen all values.
-  [[nodiscard]] numbers read_plain(int leaf, std::int64_t bytes, bool& has_null) {
-    const bool has_levels = group.metadata()->schema()->Column(leaf)->max_definition_level() != 0;
+  template <class Type>
+  [[nodiscard]] numbers read_as(int leaf) {
+    using value = typename Type::c_type;
+    const parquet::ColumnDescriptor& column = *group.metadata()->schema()->Column(leaf);
+    const bool has_levels = column.max_definition_level() != 0;
     const auto pages = group.GetColumnPageReader(leaf);
+    std::unique_ptr<parquet::DictDecoder<Type>> dictionary;
     numbers all;
-    std::int64_t filled = 0;
+    std::int64_t filled = 0;  // rows
     while (const auto page = pages->NextPage()) {
+      if (page->type() == parquet::PageType::DICTIONARY_PAGE) {
+        const auto& entries = static_cast<const parquet::DictionaryPage&>(*page);
+        const auto plain = parquet::MakeTypedDecoder<Type>(parquet::Encoding::PLAIN, &column);
+        plain->SetData(entries.num_values(), entries.data(), entries.size());
+        dictionary = parquet::MakeDictDecoder<Type>(&column);
+        dictionary->SetDict(plain.get());
+        continue;
+      }
       const bool is_v2 = page->type() == parquet::PageType::DATA_PAGE_V2;
       if (!is_v2 && page->type() != parquet::PageType::DATA_PAGE) return {};
       const auto& data = static_cast<const parquet::DataPage&>(*page);
       const int count = data.num_values();
-      const std::int64_t size = count * (bytes / rows);
-      if (data.encoding() != parquet::Encoding::PLAIN || count <= 0 || size > bytes - filled) {
-        return {};
-      }
-      const std::optional<std::int64_t> begin =
+      if (count <= 0 || count > rows - filled) return {};
+      const std::optional<int> begin =
           is_v2 ? levels_of(static_cast<const parquet::DataPageV2&>(data), has_levels)
                 : levels_of(static_cast<const parquet::DataPageV1&>(data), has_levels);
-      if (!begin || *begin < 0 || *begin != data.size() - size) return {};
-      if (has_levels && std::count(levels.begin(), levels.end(), 1) != count) {
-        has_null = true;
-        return {};
-      }
-      if (size == bytes && *begin <= size / 4) {
-        all = {::arrow::SliceBuffer(data.buffer(), *begin, size), true};
+      if (!begin || *begin < 0 || *begin > data.size()) return {};
+      if (has_levels && std::count(levels.begin(), levels.end(), 1) != count) return {};
+      const int bytes = data.size() - *begin;
+      const bool is_plain = data.encoding() == parquet::Encoding::PLAIN;
+      if (is_plain && bytes != count * static_cast<std::int64_t>(sizeof(value))) return {};
+      if (is_plain && count == rows && *begin <= bytes / 4) {
+        all = {::arrow::SliceBuffer(data.buffer(), *begin, bytes), true};
       } else {
         if (filled == 0) {
-          auto made = ::arrow::AllocateBuffer(bytes);
+          auto made = ::arrow::AllocateBuffer(rows * static_cast<std::int64_t>(sizeof(value)));
           if (!made.ok()) return {};
           all = {std::move(*made)};
         }
-        std::memcpy(all.values->mutable_data() + filled, data.data() + *begin,
-                    static_cast<std::size_t>(size));
+        auto* const out = reinterpret_cast<value*>(all.values->mutable_data()) + filled;
+        const bool has_numbers = data.encoding() == parquet::Encoding::RLE_DICTIONARY ||
+                                 data.encoding() == parquet::Encoding::PLAIN_DICTIONARY;
+        if (has_numbers && dictionary == nullptr) return {};
+        const auto own =
+            has_numbers ? nullptr : parquet::MakeTypedDecoder<Type>(data.encoding(), &column);
+        parquet::TypedDecoder<Type>& decoder = has_numbers ? *dictionary : *own;
+        decoder.SetData(count, data.data() + *begin, bytes);
+        if (decoder.Decode(out, count) != count) return {};
       }
-      filled += size;
+      filled += count;
     }
-    return filled == bytes ? all : numbers{};
+    if (filled != rows) return {};
+    all.is_in_file_pages &=
+        group.metadata()->ColumnChunk(leaf)->compression() == parquet::Compression::UNCOMPRESSED;
+    return all;
   }
 
   // Reads the levels of a page, and returns their bytes; nothing where they can't be.
-  [[nodiscard]] std::optional<std::int64_t> levels_of(const parquet::DataPageV1& page,
-                                                      bool has_levels) {
+  [[nodiscard]] std::optional<int> levels_of(const parquet::DataPageV1& page, bool has_levels) {
     if (!has_levels) return 0;
     parquet::LevelDecoder decoder;
     const int bytes = decoder.SetData(page.definition_level_encoding(), 1, page.num_values(),
@@ -283,8 +296,7 @@ struct number_reader {
     if (!decode_levels(decoder, page.num_values())) return std::nullopt;
     return bytes;
   }
-  [[nodiscard]] std::optional<std::int64_t> levels_of(const parquet::DataPageV2& page,
-                                                      bool has_levels) {
+  [[nodiscard]] std::optional<int> levels_of(const parquet::DataPageV2& page, bool has_levels) {
     const int bytes = page.definition_levels_byte_length();
     if (page.repetition_levels_byte_length() != 0 || bytes < 0 || bytes > page.size()) {
       return std::nullopt;
@@ -298,38 +310,6 @@ struct number_reader {
   [[nodiscard]] bool decode_levels(parquet::LevelDecoder& decoder, int count) {
     levels.resize(static_cast<std::size_t>(count));
     return decoder.Decode(count, levels.data()) == count;
-  }
-
-  // False unless there are `rows` numbers, no null among them and nothing after them.
-  [[nodiscard]] bool decode(parquet::ColumnReader& column, std::uint8_t* out) {
-    switch (column.type()) {
-      case parquet::Type::INT32:
-        return decode_as<parquet::Int32Reader>(column, out);
-      case parquet::Type::INT64:
-        return decode_as<parquet::Int64Reader>(column, out);
-      case parquet::Type::FLOAT:
-        return decode_as<parquet::FloatReader>(column, out);
-      case parquet::Type::DOUBLE:
-        return decode_as<parquet::DoubleReader>(column, out);
-      default:
-        return false;
-    }
-  }
-  template <class Reader>
-  [[nodiscard]] bool decode_as(parquet::ColumnReader& column, std::uint8_t* out) {
-    auto& reader = static_cast<Reader&>(column);
-    auto* values = reinterpret_cast<typename Reader::T*>(out);
-    const bool has_levels = column.descr()->max_definition_level() != 0;
-    if (has_levels) levels.resize(static_cast<std::size_t>(rows));
-    for (std::int64_t left = rows; left != 0;) {
-      std::int64_t got = 0;
-      const std::int64_t read =
-          reader.ReadBatch(left, has_levels ? levels.data() : nullptr, nullptr, values, &got);
-      if (read <= 0 || got != read) return false;
-      values += got;
-      left -= got;
-    }
-    return !reader.HasNext();
   }
 };
 
@@ -595,7 +575,7 @@ class parquet_file {
       std::vector<number_reader::numbers> columns;
       std::int64_t kept = 0;
       for (std::size_t i = 0; i < fields.size(); ++i) {
-        columns.push_back(reader.read(leaves[i], rows * fields[i]->type()->byte_width()));
+        columns.push_back(reader.read(leaves[i]));
         if (columns.back().values == nullptr) return nullptr;
         if (columns.back().is_in_file_pages) kept += columns.back().values->size();
       }
