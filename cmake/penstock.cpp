@@ -16,7 +16,6 @@ template class host_slots<cpu_device>;
 template class loader_core<cpu_device>;
 template class device_slots<cpu_device>;
 template class feed_watch<cpu_device>;
-template class feed_core<cpu_device>;
 template class feed_engine<loader_core<cpu_device>, plain_slots<cpu_device>>;
 template slot_plan planned_slots(const loader_core<cpu_device>&, const transfer_options&, bool);
 

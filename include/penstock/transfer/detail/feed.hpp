@@ -458,32 +458,8 @@ class issued_slots {
   std::size_t count_ = 0;
 };
 
-/// What a feed's core asks of its source and of its memory, whose types it does not know. A batch
-/// costs two or three calls.
-class feed_ops {
- public:
-  virtual ~feed_ops() = default;
-
-  /// @name The source, see `feed_source`
-  /// @{
-  virtual void start_source(const batch_position& from, std::uint64_t last_epoch) = 0;
-  virtual void stop_source() noexcept = 0;
-  [[nodiscard]] virtual bool may_have_more() const noexcept = 0;
-  [[nodiscard]] virtual std::stop_token stop_token() const = 0;
-  /// @}
-
-  /// Takes batches that are ready, each into the slot that `find_slot` of the core gives, `most` of
-  /// them at most; whether the group has any.
-  virtual bool take_ready(std::size_t most) = 0;
-  /// Waits for the next batch, which goes into `slot`; false where there is none.
-  virtual bool take_next(std::size_t slot) = 0;
-  /// Queues the copies of the group.
-  virtual void issue() = 0;
-  /// Gives back what was copied and not handed out.
-  virtual void discard(issued_slots& issued) noexcept = 0;
-};
-
-/// A feed without the types of its source, its transform and its records.
+/// What the ranges of a `transfer` run on, but for the type of its leases. `Source` is a
+/// `batch_source`, or all loaders of a device as one (`loader_core`). For the consumer's thread.
 ///
 /// Copies are queued in groups. A group takes the batches that are ready, up to `group()`, and is
 /// queued when so many slots have come free, or when no more than one batch is on its way. Its end
@@ -491,208 +467,24 @@ class feed_ops {
 /// out, and so has waited for the others. Between two groups the leases that `++` ends are kept
 /// back (`end_later`): one record releases them before the next group looks for free slots, or when
 /// the range ends.
-template <device Device>
-class feed_core {
- public:
-  using stream_ref = typename Device::stream_ref;
-
-  /// Batches go through `ops` into `ring`, at most `most_in_group` at a time; `flow` is what a
-  /// trace calls them, or 0. Both must outlive it. Throws what the device throws, and
-  /// `option_error`.
-  feed_core(feed_ops& ops, device_slots<Device>& ring, stream_ref stream, std::size_t most_in_group,
-            const transfer_options& options, std::size_t sample_bytes, std::size_t out_bytes,
-            bool transforms, std::uint64_t flow);
-  feed_core(feed_core&&) = delete;
-  ~feed_core();
-
-  feed_observer& seen() noexcept { return seen_; }
-  [[nodiscard]] const feed_observer& seen() const noexcept { return seen_; }
-  feed_watch<Device>& watch() noexcept { return watch_; }
-  [[nodiscard]] const feed_watch<Device>& watch() const noexcept { return watch_; }
-  [[nodiscard]] active_range& range() noexcept { return range_; }
-  [[nodiscard]] const active_range& range() const noexcept { return range_; }
-  [[nodiscard]] issued_slots& issued() noexcept { return issued_; }
-  [[nodiscard]] const issued_slots& issued() const noexcept { return issued_; }
-  [[nodiscard]] stream_ref stream() const noexcept { return stream_; }
-
-  /// See `feed_engine`.
-  std::uint64_t start(const batch_position& from, std::uint64_t last_epoch,
-                      const batch_position& next);
-  /// The slot of the next batch, which may be used on the consumer's stream; empty at the end.
-  [[nodiscard]] std::optional<std::size_t> next(bool is_asked);
-  /// The range is over, whose leases have ended.
-  void end() noexcept;
-  /// See `feed_engine::rest`.
-  void rest() noexcept;
-  /// The consumer gets `batch`.
-  void note_handed_out(const batch_info& batch);
-
-  /// A free slot, if there is one.
-  [[nodiscard]] std::optional<std::size_t> find_slot() const noexcept { return free_.find(*ring_); }
-  /// The slot, which is free, is for this batch of the next group.
-  void take(std::size_t slot, const batch_info& batch) noexcept {
-    ring_->take(slot, batch);
-    free_.note_taken(slot);
-  }
-
-  /// The range ends by an exception of this place.
-  void note_failed(const std::optional<penstock::failure>& place) noexcept {
-    failure_.store(place);
-  }
-
-  /// How many copies are queued together at most.
-  [[nodiscard]] std::size_t most_in_group() const noexcept { return most_in_group_; }
-  /// How many are at the moment.
-  [[nodiscard]] std::size_t group() const noexcept {
-    if (most_in_group_ == 1) return 1;
-    return (std::min)(most_in_group_, (ring_->count() + 1) / 2);
-  }
-
-  /// @name From any thread
-  /// @{
-  [[nodiscard]] std::optional<penstock::failure> last_failure() const noexcept {
-    return failure_.load();
-  }
-  [[nodiscard]] batch_position next_position() const noexcept { return next_position_.load(); }
-  /// @}
-
- private:
-  void issue_ready();
-  bool issue_next();
-  void wait_for_copy(std::size_t slot);
-
-  feed_ops* ops_;
-  device_slots<Device>* ring_;
-  stream_ref stream_;
-  std::size_t most_in_group_;
-  issued_slots issued_;
-  feed_observer seen_;
-  free_slots free_;
-  shared_value<std::optional<penstock::failure>> failure_;
-  shared_value<batch_position> next_position_;
-  feed_watch<Device> watch_;
-  active_range range_{"transfer"};
-};
-
-template <device Device>
-feed_core<Device>::feed_core(feed_ops& ops, device_slots<Device>& ring, stream_ref stream,
-                             std::size_t most_in_group, const transfer_options& options,
-                             std::size_t sample_bytes, std::size_t out_bytes, bool transforms,
-                             std::uint64_t flow)
-    : ops_(&ops),
-      ring_(&ring),
-      stream_(stream),
-      most_in_group_(most_in_group),
-      issued_(ring.most()),
-      seen_(sample_bytes, out_bytes, transforms),
-      free_(options.when_held),
-      watch_(ring, stream, options, seen_, flow) {}
-
-template <device Device>
-feed_core<Device>::~feed_core() = default;
-
-template <device Device>
-std::uint64_t feed_core<Device>::start(const batch_position& from, std::uint64_t last_epoch,
-                                       const batch_position& next) {
-  range_.require_none();
-  ops_->start_source(from, last_epoch);
-  next_position_.store(next);
-  failure_.store(std::nullopt);
-  seen_.begin_range();
-  watch_.begin_range();
-  return range_.start();
-}
-
-template <device Device>
-std::optional<std::size_t> feed_core<Device>::next(bool is_asked) {
-  ring_->rethrow_poison();
-  if (!is_asked) require_still_usable(ring_->device(), stream_);
-  issue_ready();
-  if (issued_.empty() && !issue_next()) return std::nullopt;
-  const auto [slot, waits_for] = issued_.front();
-  if (waits_for != issued_slots::none) wait_for_copy(waits_for);
-  issued_.pop();
-  return slot;
-}
-
-template <device Device>
-void feed_core<Device>::end() noexcept {
-  ring_->release_ended(stream_, false);
-  rest();
-}
-
-template <device Device>
-void feed_core<Device>::rest() noexcept {
-  seen_.end_range();
-  watch_.end_range();
-  ops_->discard(issued_);
-  ops_->stop_source();
-}
-
-template <device Device>
-void feed_core<Device>::note_handed_out(const batch_info& batch) {
-  seen_.note_handed_out(batch.size, issued_.size());
-  next_position_.store(batch_position{batch.epoch, batch.batch + 1});
-  watch_.begin_step(*ring_, batch);
-}
-
-/// Queues copies as long as a batch is ready and a slot is free, when it is time for a group.
-template <device Device>
-void feed_core<Device>::issue_ready() {
-  const std::size_t most = group();
-  if (issued_.size() > 1 && issued_.size() + most > ring_->count()) return;
-  if (most_in_group_ != 1) {
-    // Before free slots are looked for: those whose leases `++` has ended; `next` has asked whether
-    // the stream is usable.
-    ring_->release_ended(stream_, true);
-    ring_->rethrow_poison();
-  }
-  while (ops_->take_ready(most)) ops_->issue();
-}
-
-/// Waits for the next batch and queues its copy; false at the end.
-template <device Device>
-bool feed_core<Device>::issue_next() {
-  if (!ops_->may_have_more()) return false;
-  // First: what is taken from the source has a place.
-  const std::size_t slot =
-      free_.wait(*ring_, ops_->stop_token(), [this] { return seen_.for_lease(); });
-  {
-    const auto timed = seen_.for_batch();
-    if (!ops_->take_next(slot)) return false;
-  }
-  ops_->issue();
-  return true;
-}
-
-/// Where the calling thread is the stream, this waits for the copy into `slot`.
-template <device Device>
-void feed_core<Device>::wait_for_copy(std::size_t slot) {
-  const auto timed = seen_.for_copy(ring_->will_block(slot, stream_));
-  ring_->wait_for_copy(slot, stream_);
-}
-
-/// What the ranges of a `transfer` run on, but for the type of its leases: the core, the source and
-/// the memory. `Source` is a `batch_source`, or all loaders of a device as one (`loader_core`). For
-/// the consumer's thread.
 template <class Source, class Memory>
-class feed_engine : feed_ops {
+class feed_engine {
  public:
   using device_type = typename Source::device_type;
   using stream_ref = typename device_type::stream_ref;
   using lease_type = device_lease<device_type>;
 
   /// From `source` to `memory`, whose transforms, if any, take batches of `layout`. The consumer
-  /// holds its lease in `held`.
+  /// holds its lease in `held`. Throws what the device throws, and `option_error`.
   feed_engine(std::shared_ptr<Source> source, stream_ref stream, std::shared_ptr<Memory> memory,
               const slot_layout& layout, const slot_plan& plan, bool transforms, lease_type& held);
   feed_engine(feed_engine&&) = delete;
-  ~feed_engine() override;
+  ~feed_engine();
 
   /// Ends the range, permanently: the source may be gone from now on.
   void shut_down() noexcept {
     stop();
-    core_.range().close();
+    range_.close();
   }
 
   /// Starts a range and returns its serial number, which `finish` takes.
@@ -701,9 +493,7 @@ class feed_engine : feed_ops {
   }
   /// Likewise; until `advance`, `next` is the position that a state has.
   std::uint64_t start(const batch_position& from, std::uint64_t last_epoch,
-                      const batch_position& next) {
-    return core_.start(from, last_epoch, next);
-  }
+                      const batch_position& next);
 
   /// Release, issue, hand out. False at the end.
   bool advance();
@@ -714,43 +504,41 @@ class feed_engine : feed_ops {
 
   /// Ends the range `range`, unless another one was started since.
   void finish(std::uint64_t range) noexcept {
-    if (core_.range().is_current(range)) stop();
+    if (range_.is_current(range)) stop();
   }
 
   /// Ends what is read and copied for the live range, which lives on: its leases stay.
-  void rest() noexcept { core_.rest(); }
+  void rest() noexcept;
   /// Whether the range `range` is live.
   [[nodiscard]] bool is_live(std::uint64_t range) const noexcept {
-    return core_.range().is_live() && core_.range().is_current(range);
+    return range_.is_live() && range_.is_current(range);
   }
   /// Whether `next` needs no lease to end.
-  [[nodiscard]] bool has_room() const noexcept {
-    return !core_.issued().empty() || core_.find_slot();
-  }
+  [[nodiscard]] bool has_room() const noexcept { return !issued_.empty() || free_.find(*slots_); }
   /// Whether a stop of the source was requested.
-  [[nodiscard]] bool is_stopped() const { return stop_token().stop_requested(); }
+  [[nodiscard]] bool is_stopped() const { return source_.stop_token().stop_requested(); }
   /// Waits for all work of the consumer's stream.
-  void synchronize() const { slots_->device().synchronize(core_.stream()); }
+  void synchronize() const { slots_->device().synchronize(stream_); }
   /// Counts so many batches that were handed out anew, in so long.
   void note_replay(std::uint64_t batches, std::chrono::nanoseconds time) noexcept {
-    core_.seen().note_replay(batches, time);
+    seen_.note_replay(batches, time);
   }
 
   /// The place of the exception that ended the last range. From any thread.
   [[nodiscard]] std::optional<penstock::failure> last_failure() const noexcept {
-    return core_.last_failure();
+    return failure_.load();
   }
   /// What has happened so far, with the source's statistics where it has some. From any thread.
   [[nodiscard]] transfer_stats stats() const {
-    transfer_stats all = core_.seen().snapshot();
+    transfer_stats all = seen_.snapshot();
     all.depth = depth();
     all.loader = source_.stats();
     return all;
   }
   /// The position after the batch that was handed out last. From any thread.
-  [[nodiscard]] batch_position next_position() const noexcept { return core_.next_position(); }
+  [[nodiscard]] batch_position next_position() const noexcept { return next_position_.load(); }
   /// What an automatic depth has come to. From any thread.
-  [[nodiscard]] tuning_history tuning() const { return core_.watch().tuning(depth()); }
+  [[nodiscard]] tuning_history tuning() const { return watch_.tuning(depth()); }
   /// How many device slots are filled by turns.
   [[nodiscard]] std::size_t depth() const noexcept { return slots_->count(); }
   /// Whether batches stay in their host slots.
@@ -760,7 +548,7 @@ class feed_engine : feed_ops {
 
  protected:
   /// Throws `std::logic_error` unless a range may start: after `shut_down` the source may be gone.
-  void require_none() const { core_.range().require_none(); }
+  void require_none() const { range_.require_none(); }
   /// Takes batches from `source` from now on, between two ranges.
   void feed_from(std::shared_ptr<Source> source) noexcept { source_.ask(std::move(source)); }
 
@@ -769,44 +557,51 @@ class feed_engine : feed_ops {
 
  private:
   /// How many copies are queued together at most.
-  [[nodiscard]] std::size_t most_in_group(const transfer_options& options,
-                                          stream_ref stream) const {
+  [[nodiscard]] std::size_t most_in_group(const transfer_options& options) const {
     const std::size_t asked = checked_group<device_type>(options, layout_.bytes());
     if (!shares_mark<typename Source::batch_type, device_type>) return 1;
     if (slots_->holds_host()) return 1;  // there is no call to share
-    return is_body(slots_->device(), stream) ? 1 : asked;
+    return is_body(slots_->device(), stream_) ? 1 : asked;
+  }
+  /// How many are at the moment.
+  [[nodiscard]] std::size_t group() const noexcept {
+    if (most_in_group_ == 1) return 1;
+    return (std::min)(most_in_group_, (slots_->count() + 1) / 2);
   }
 
   /// Ends the lease that the consumer holds, if there is one.
   void end_held() noexcept {
-    if (core_.group() > 1 && held_.is_in(*slots_)) return held_.end_later();
+    if (group() > 1 && held_.is_in(*slots_)) return held_.end_later();
     held_.release();
   }
 
-  void start_source(const batch_position& from, std::uint64_t last_epoch) override {
-    source_.start(from, last_epoch);
-  }
-  void stop_source() noexcept override { source_.stop(); }
-  [[nodiscard]] bool may_have_more() const noexcept override { return source_.may_have_more(); }
-  [[nodiscard]] std::stop_token stop_token() const override { return source_.stop_token(); }
-  bool take_ready(std::size_t most) override;
-  bool take_next(std::size_t slot) override;
-  /// A batch of the next group, which goes into `slot`.
+  bool take_ready();
+  void issue_ready();
+  bool issue_next();
+  /// A batch of the next group, which goes into `slot`, which is free.
   void take(std::size_t slot, typename Source::batch_type&& batch) noexcept {
-    core_.take(slot, batch.info());
+    slots_->take(slot, batch.info());
+    free_.note_taken(slot);
     slots_->tags(slot).keep(batch);
     group_.push_back({slot, std::move(batch)});  // there is room
   }
-  void issue() override;
-  void discard(issued_slots& issued) noexcept override { source_.discard(issued, *slots_); }
+  void issue();
 
   feed_source<Source> source_;
   slot_layout layout_;  // of the batches as they travel
+  stream_ref stream_;
   std::shared_ptr<Memory> memory_;
   std::shared_ptr<device_slots<device_type>> slots_;  // of the memory, for leases
   bool zero_copy_;
+  std::size_t most_in_group_;
   std::vector<slot_filling<typename Source::batch_type>> group_;  // whose copies are queued next
-  feed_core<device_type> core_;
+  issued_slots issued_;
+  free_slots free_;
+  shared_value<std::optional<penstock::failure>> failure_;
+  shared_value<batch_position> next_position_;
+  feed_observer seen_;
+  feed_watch<device_type> watch_;
+  active_range range_{"transfer"};
   lease_type& held_;
 };
 
@@ -816,26 +611,42 @@ feed_engine<Source, Memory>::feed_engine(std::shared_ptr<Source> source, stream_
                                          const slot_plan& plan, bool transforms, lease_type& held)
     : source_(source),
       layout_(layout),
+      stream_(stream),
       memory_(std::move(memory)),
       slots_(memory_, &memory_->ring),
       zero_copy_(plan.zero_copy),
-      core_(*this, *slots_, stream, most_in_group(plan.options, stream), plan.options,
-            layout_.fixed_bytes(), slots_->layout().fixed_bytes(), transforms,
-            source_.trace_flow(plan.options.observe.trace)),
+      most_in_group_(most_in_group(plan.options)),
+      issued_(slots_->most()),
+      free_(plan.options.when_held),
+      seen_(layout_.fixed_bytes(), slots_->layout().fixed_bytes(), transforms),
+      watch_(*slots_, stream, plan.options, seen_, source_.trace_flow(plan.options.observe.trace)),
       held_(held) {
-  memory_->trace_to(core_.seen().trace());
-  memory_->time_by(core_.watch().timer());
+  memory_->trace_to(seen_.trace());
+  memory_->time_by(watch_.timer());
   reserve_tags<typename Source::batch_type>(*slots_, layout_.batch_size());
   list_samples_of(*source, *slots_);
-  group_.reserve((std::min)(core_.most_in_group(), slots_->most()));
+  group_.reserve((std::min)(most_in_group_, slots_->most()));
 }
 
 template <class Source, class Memory>
 feed_engine<Source, Memory>::~feed_engine() = default;
 
 template <class Source, class Memory>
+std::uint64_t feed_engine<Source, Memory>::start(const batch_position& from,
+                                                 std::uint64_t last_epoch,
+                                                 const batch_position& next) {
+  range_.require_none();
+  source_.start(from, last_epoch);
+  next_position_.store(next);
+  failure_.store(std::nullopt);
+  seen_.begin_range();
+  watch_.begin_range();
+  return range_.start();
+}
+
+template <class Source, class Memory>
 bool feed_engine<Source, Memory>::advance() {
-  core_.watch().end_step();
+  watch_.end_step();
   // Its end asks whether the stream is usable, and `next` tells what that has refused. Not so for
   // a lease of another feed that the body has put there.
   const bool is_asked = held_.is_in(*slots_);
@@ -845,21 +656,36 @@ bool feed_engine<Source, Memory>::advance() {
     stop();
     return false;
   }
-  core_.note_handed_out(held_.info());
+  const batch_info& batch = held_.info();
+  seen_.note_handed_out(batch.size, issued_.size());
+  next_position_.store(batch_position{batch.epoch, batch.batch + 1});
+  watch_.begin_step(*slots_, batch);
   return true;
 }
 
 template <class Source, class Memory>
 typename feed_engine<Source, Memory>::lease_type feed_engine<Source, Memory>::next(bool is_asked) {
-  if (!core_.range().is_live()) return {};
+  if (!range_.is_live()) return {};
   try {
-    if (const auto slot = core_.next(is_asked)) return {slots_, *slot, core_.stream()};
+    slots_->rethrow_poison();
+    if (!is_asked) require_still_usable(slots_->device(), stream_);
+    issue_ready();
+    if (!issued_.empty() || issue_next()) {
+      const auto [slot, waits_for] = issued_.front();
+      if (waits_for != issued_slots::none) {
+        // Where the calling thread is the stream, this waits for the copy.
+        const auto timed = seen_.for_copy(slots_->will_block(waits_for, stream_));
+        slots_->wait_for_copy(waits_for, stream_);
+      }
+      issued_.pop();
+      return {slots_, slot, stream_};
+    }
   } catch (...) {  // of the device's
     stop();
     throw;
   }
   if (const failed_batch failed = source_.take_failed()) {
-    core_.note_failed(failed.place);
+    failure_.store(failed.place);
     stop();
     std::rethrow_exception(failed.error);
   }
@@ -868,17 +694,40 @@ typename feed_engine<Source, Memory>::lease_type feed_engine<Source, Memory>::ne
 
 template <class Source, class Memory>
 void feed_engine<Source, Memory>::stop() noexcept {
-  if (!core_.range().end()) return;
-  core_.watch().leave_step();
+  if (!range_.end()) return;
+  watch_.leave_step();
   held_.note_left();
   end_held();
-  core_.end();
+  slots_->release_ended(stream_, false);
+  rest();
 }
 
 template <class Source, class Memory>
-bool feed_engine<Source, Memory>::take_ready(std::size_t most) {
-  for (std::size_t left = most; left != 0 && !source_.is_over(); --left) {
-    const auto slot = core_.find_slot();
+void feed_engine<Source, Memory>::rest() noexcept {
+  seen_.end_range();
+  watch_.end_range();
+  source_.discard(issued_, *slots_);
+  source_.stop();
+}
+
+/// Queues copies as long as a batch is ready and a slot is free, when it is time for a group.
+template <class Source, class Memory>
+void feed_engine<Source, Memory>::issue_ready() {
+  if (issued_.size() > 1 && issued_.size() + group() > slots_->count()) return;
+  if (most_in_group_ != 1) {
+    // Before free slots are looked for: those whose leases `++` has ended; `next` has asked whether
+    // the stream is usable.
+    slots_->release_ended(stream_, true);
+    slots_->rethrow_poison();
+  }
+  while (take_ready()) issue();
+}
+
+/// Takes batches that are ready; whether the group has any.
+template <class Source, class Memory>
+bool feed_engine<Source, Memory>::take_ready() {
+  for (std::size_t left = group(); left != 0 && !source_.is_over(); --left) {
+    const auto slot = free_.find(*slots_);
     if (!slot) break;
     auto batch = source_.try_next();
     if (!batch) break;
@@ -887,14 +736,24 @@ bool feed_engine<Source, Memory>::take_ready(std::size_t most) {
   return !group_.empty();
 }
 
+/// Waits for the next batch and queues its copy; false at the end.
 template <class Source, class Memory>
-bool feed_engine<Source, Memory>::take_next(std::size_t slot) {
-  auto batch = source_.next();
-  if (!batch) return false;
-  take(slot, std::move(batch));
+bool feed_engine<Source, Memory>::issue_next() {
+  if (!source_.may_have_more()) return false;
+  // First: what is taken from the source has a place.
+  const std::size_t slot =
+      free_.wait(*slots_, source_.stop_token(), [this] { return seen_.for_lease(); });
+  {
+    const auto timed = seen_.for_batch();
+    auto batch = source_.next();
+    if (!batch) return false;
+    take(slot, std::move(batch));
+  }
+  issue();
   return true;
 }
 
+/// Queues the copies of the group.
 template <class Source, class Memory>
 void feed_engine<Source, Memory>::issue() {
   std::size_t at = 0;
@@ -907,13 +766,13 @@ void feed_engine<Source, Memory>::issue() {
           list_samples(*slots_, slot, from);
           const std::uint64_t values =
               layout_.is_ragged() ? layout_.value_bytes(from.data(), info.size) : 0;
-          core_.watch().fill_of(info, !zero_copy_, queue);
-          if (zero_copy_) return core_.seen().note_zero_copy();
-          core_.seen().note_copy(info.size, values);
+          watch_.fill_of(info, !zero_copy_, queue);
+          if (zero_copy_) return seen_.note_zero_copy();
+          seen_.note_copy(info.size, values);
         });
   } catch (...) {
     const batch_info& info = slots_->info(group_[at].slot);
-    core_.note_failed(penstock::failure{"transfer", info.epoch, info.batch});
+    failure_.store(penstock::failure{"transfer", info.epoch, info.batch});
     for (const auto& [slot, from] : group_) {
       source_.take_back(slots_->info(slot), slots_->tags(slot).all());
       slots_->put_back(slot);
@@ -923,7 +782,7 @@ void feed_engine<Source, Memory>::issue() {
   }
   std::size_t waits_for = slots_->holds_host() ? issued_slots::none : group_.back().slot;
   for (const auto& one : group_) {
-    core_.issued().push(one.slot, std::exchange(waits_for, issued_slots::none));
+    issued_.push(one.slot, std::exchange(waits_for, issued_slots::none));
   }
   group_.clear();
 }
@@ -931,7 +790,6 @@ void feed_engine<Source, Memory>::issue() {
 #if PENSTOCK_COMPILED
 extern template class device_slots<cpu_device>;
 extern template class feed_watch<cpu_device>;
-extern template class feed_core<cpu_device>;
 extern template class feed_engine<loader_core<cpu_device>, plain_slots<cpu_device>>;
 extern template slot_plan planned_slots(const loader_core<cpu_device>&, const transfer_options&,
                                         bool);
@@ -984,7 +842,7 @@ class feed final : feed_parts<Source, Transform>::ends,
                    usable(ends::source.device(), stream), ends::source.layout(),
                    checked_depth(plan.options), std::move(transform), plan.zero_copy),
                ends::source.layout(), plan, transforms, ends::held) {}
-  ~feed() override { engine::stop(); }
+  ~feed() { engine::stop(); }
 
   /// As `feed_engine::start`.
   template <class... Next>
