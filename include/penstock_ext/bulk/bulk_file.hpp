@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -114,16 +113,8 @@ class new_file {
     }
     // Others may read it no sooner than the file that it replaces.
     const ::mode_t mode = mode_ ? (*mode_ & 0666U) | 0200U : 0666U;
-    // Relaxed: it only counts, so that no two threads take one name.
-    static std::atomic<unsigned> files{0};
-    for (int tries = 0; tries < 1000;
-         ++tries) {  // a dead process of this number may have left some
-      part_ = target_ + ".part-" + std::to_string(::getpid()) + '-' +
-              std::to_string(files.fetch_add(1, std::memory_order_relaxed));
-      file_ = descriptor{::open(part_.c_str(), O_WRONLY | O_CLOEXEC | O_CREAT | O_EXCL, mode)};
-      if (file_.get() >= 0) return;
-      if (errno != EEXIST && errno != EINTR) break;
-    }
+    file_ = open_part(target_, part_, mode);
+    if (file_.get() >= 0) return;
     part_.clear();
     fail(0, "a folder that a file can be made in");
   }

@@ -3,13 +3,11 @@
 
 #include <xxhash.h>
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <concepts>
 #include <cstddef>
@@ -125,18 +123,9 @@ struct mds_shard {
 class part_file {
  public:
   /// Becomes `target`; `what` is "the shard" or the like, for messages. Throws `report_error`.
-  part_file(std::string target, const char* what) : target_(std::move(target)), what_(what) {
-    // Relaxed: it only counts, so that no two threads take one name.
-    static std::atomic<unsigned> files{0};
-    for (int tries = 0; tries < 1000;
-         ++tries) {  // a dead process of this number may have left some
-      part_ = target_ + ".part-" + std::to_string(::getpid()) + '-' +
-              std::to_string(files.fetch_add(1, std::memory_order_relaxed));
-      file_ = descriptor{::open(part_.c_str(), O_WRONLY | O_CLOEXEC | O_CREAT | O_EXCL, 0666)};
-      if (file_.get() >= 0) return;
-      if (errno != EEXIST) break;
-    }
-    fail(errno);
+  part_file(std::string target, const char* what)
+      : target_(std::move(target)), what_(what), file_(open_part(target_, part_)) {
+    if (file_.get() < 0) fail(errno);
   }
   part_file(const part_file&) = delete;
   part_file& operator=(const part_file&) = delete;
@@ -170,7 +159,7 @@ class part_file {
   std::string target_;
   const char* what_;
   std::string part_;
-  descriptor file_{-1};
+  descriptor file_;
   std::uint64_t size_ = 0;
 };
 

@@ -258,6 +258,26 @@ class read_soon {
   return 0;
 }
 
+/// A name beside `target` for what is to become it: TARGET.part-PROCESS-NUMBER. No two threads that
+/// run take one. From any thread.
+[[nodiscard]] inline std::string part_name(const std::string& target) {
+  static std::atomic<unsigned> files{0};  // relaxed: it only counts
+  return target + ".part-" + std::to_string(::getpid()) + '-' +
+         std::to_string(files.fetch_add(1, std::memory_order_relaxed));
+}
+/// Makes a new file beside `target`, to be written, whose name `part` gets; below 0, with `errno`,
+/// where it can't be. Not mkstemp, whose file is for this user alone. From any thread.
+[[nodiscard]] inline descriptor open_part(const std::string& target, std::string& part,
+                                          ::mode_t mode = 0666) {
+  descriptor file{-1};
+  for (int tries = 0; tries < 1000; ++tries) {  // a dead process of this number may have left some
+    part = part_name(target);
+    file = open_at(AT_FDCWD, part.c_str(), O_WRONLY | O_CREAT | O_EXCL, mode);
+    if (file.get() >= 0 || errno != EEXIST) break;
+  }
+  return file;
+}
+
 /// Makes `path` a file of these bytes, or leaves it as it was: they are written to a file beside
 /// it, which gets its name and its mode when it is whole; where a link leads to a file, that one.
 /// What is no ordinary file, such as a pipe, is written to as it is. Returns the system's number of
@@ -272,21 +292,9 @@ class read_soon {
   }
   const bool is_there = ::stat(target.c_str(), &before) == 0;
   const bool is_special = is_there && !S_ISREG(before.st_mode);
-  // Relaxed: it only counts, so that no two threads take one name.
-  static std::atomic<unsigned> files{0};
-  const int how = is_special ? O_WRONLY | O_TRUNC : O_WRONLY | O_CREAT | O_EXCL;
   std::string part = target;
-  descriptor file{-1};
-  for (int tries = 0; tries < 1000;
-       ++tries) {  // a process of this number may have died and left some
-    if (!is_special) {
-      part = target + ".part-" + std::to_string(::getpid()) + '-' +
-             std::to_string(files.fetch_add(1, std::memory_order_relaxed));
-    }
-    // Not mkstemp, whose file is for this user alone.
-    file = open_at(AT_FDCWD, part.c_str(), how, 0666);
-    if (file.get() >= 0 || errno != EEXIST) break;
-  }
+  descriptor file =
+      is_special ? open_at(AT_FDCWD, target.c_str(), O_WRONLY | O_TRUNC) : open_part(target, part);
   if (file.get() < 0) return errno;
   int wrong = write_all(file.get(), bytes);
   if (is_there && !is_special) static_cast<void>(::fchmod(file.get(), before.st_mode & 07777));

@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <charconv>
 #include <cstddef>
@@ -196,7 +195,7 @@ class block_folder {
     const std::string name = name_of(number).data();
     // Another process that starts just then may take the file for left over before it has its lock.
     for (int tries = 0;; ++tries) {
-      const std::string part = part_of(name);
+      const std::string part = part_name(name);
       const descriptor file =
           open_at(folder_.get(), part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0666);
       // Where processes have numbers of their own (containers), a name may be another's.
@@ -266,12 +265,6 @@ class block_folder {
     }
   }
 
-  [[nodiscard]] static std::string part_of(const std::string& name) {
-    // Relaxed: it only counts, so that no two threads take one name.
-    static std::atomic<unsigned> files{0};
-    return name + ".part-" + std::to_string(::getpid()) + '-' +
-           std::to_string(files.fetch_add(1, std::memory_order_relaxed));
-  }
   [[nodiscard]] static std::array<char, digits + 7> name_of(std::uint64_t number) noexcept {
     std::array<char, digits + 7> name{"0000000000000000.block"};
     for (std::size_t i = digits; number != 0; number >>= 4U) {
