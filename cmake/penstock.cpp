@@ -9,11 +9,17 @@
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
+
+template std::uint64_t uniform(sample_generator&, std::uint64_t, std::uint64_t);
+template class device_lease<cpu_device>;
+
 namespace detail {
 
 template struct delete_outside_of_work<cpu_stream_ref>;
 template class host_slots<cpu_device>;
 template class loader_core<cpu_device>;
+template std::shared_ptr<host_slots<cpu_device>> make_slots(const cpu_device&, const slot_layout&,
+                                                            const loader_options&);
 template class device_slots<cpu_device>;
 template class feed_watch<cpu_device>;
 template class feed_engine<loader_core<cpu_device>, plain_slots<cpu_device>>;

@@ -78,15 +78,21 @@ struct loaded_with_early_options {
 
 /// The host slots of a loader, as many as its resolved options ask for and its budget grants. Throws
 /// `pinned_budget_exceeded`, `out_of_memory`, and what the device throws.
-template <record_type Record, device Device>
+template <device Device>
 [[nodiscard]] std::shared_ptr<host_slots<Device>> make_slots(const Device& device,
-                                                             const batch_layout<Record>& layout,
+                                                             const slot_layout& layout,
                                                              const loader_options& options) {
   auto granted = loader_core<Device>::reserve(layout.bytes(), options);
   const auto count = static_cast<std::size_t>(granted.slot_count());
   return shared_by_leases<host_slots<Device>, typename Device::stream_ref>(
       device, layout, count, slot_memory(options), std::move(granted));
 }
+
+#if PENSTOCK_COMPILED
+extern template std::shared_ptr<host_slots<cpu_device>> make_slots(const cpu_device&,
+                                                                   const slot_layout&,
+                                                                   const loader_options&);
+#endif
 
 /// What a loader of `Dataset` runs on: checks the options, takes all memory and starts the workers.
 template <dataset Dataset, class Data, sampler Sampler, device Device>
@@ -96,7 +102,8 @@ template <dataset Dataset, class Data, sampler Sampler, device Device>
   require_options_of(order, asked);
   auto source =
       std::make_unique<source_of<Dataset, Sampler>>(std::forward<Data>(data), order, options);
-  auto ring = make_slots(device, source->layout(), options);
+  auto ring = make_slots<Device>(device, source->layout(), options);
+  ring->name_fields(source->layout());
   const epoch_plan plan = source->plan();
   return std::make_shared<loader_flow<typename Dataset::record_type, Device>>(
       std::move(source), plan, std::move(ring), asked, options);

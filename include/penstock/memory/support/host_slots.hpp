@@ -74,13 +74,15 @@ class host_slots {
 
   /// Slots for batches of `layout`. Keeps `granted` as long as the memory. Throws `out_of_memory`,
   /// and what the device throws.
+  host_slots(const Device& device, slot_layout layout, std::size_t count, memory_kind kind,
+             memory_reservation granted = {});
+  host_slots(host_slots&&) = delete;
+
+  /// What the fields of the batches are called, for what a checked build says about an address.
   template <record_type Record>
-  host_slots(const Device& device, const batch_layout<Record>& layout, std::size_t count,
-             memory_kind kind, memory_reservation granted = {})
-      : host_slots(device, slot_layout{layout}, count, kind, std::move(granted)) {
+  void name_fields(const batch_layout<Record>& layout) {
     memory_.addresses().name_fields(layout);
   }
-  host_slots(host_slots&&) = delete;
 
   /// The memory goes: no copy may still read it.
   ~host_slots();
@@ -209,9 +211,6 @@ class host_slots {
   void close() noexcept { returned_.close(); }
 
  private:
-  host_slots(const Device& device, slot_layout layout, std::size_t count, memory_kind kind,
-             memory_reservation granted);
-
   struct ticket {
     std::uint32_t slot;
     bool behind_copy;
