@@ -198,8 +198,12 @@ TEST_CASE("columns of numbers are the same for any encoding, in one page or seve
   const test::temp_dir dir;
   using row = ps::record<ps::field<"i", std::int32_t>, ps::field<"u", std::uint32_t>,
                          ps::field<"l", std::int64_t>, ps::field<"w", std::uint64_t>,
-                         ps::field<"f", float>, ps::field<"g", double>>;
-  const auto table = test::structs("", {test::numbers("g", "g", counted<double>(700, 6)),
+                         ps::field<"f", float>, ps::field<"g", double>, ps::field<"b", std::int8_t>,
+                         ps::field<"s", std::uint16_t>, ps::field<"h", std::uint16_t>>;
+  const auto table = test::structs("", {test::numbers("h", "e", counted<std::uint16_t>(700, 9)),
+                                        test::numbers("s", "S", counted<std::uint16_t>(700, 8)),
+                                        test::numbers("b", "c", counted<std::int8_t>(700, 7)),
+                                        test::numbers("g", "g", counted<double>(700, 6)),
                                         test::numbers("f", "f", counted<float>(700, 5)),
                                         test::numbers("w", "L", counted<std::uint64_t>(700, 4)),
                                         test::numbers("l", "l", counted<std::int64_t>(700, 3)),
@@ -220,8 +224,8 @@ TEST_CASE("columns of numbers are the same for any encoding, in one page or seve
       ->write_batch_size(32);
   if (encoding != parquet::Encoding::RLE_DICTIONARY) how.disable_dictionary();
   if (encoding == parquet::Encoding::DELTA_BINARY_PACKED) {
-    for (const char* const column : {"i", "u", "l", "w"}) how.encoding(column, encoding);
-    for (const char* const column : {"f", "g"}) {
+    for (const char* const column : {"i", "u", "l", "w", "b", "s"}) how.encoding(column, encoding);
+    for (const char* const column : {"f", "g", "h"}) {
       how.encoding(column, parquet::Encoding::BYTE_STREAM_SPLIT);
     }
   }
@@ -234,9 +238,12 @@ TEST_CASE("columns of numbers are the same for any encoding, in one page or seve
     CHECK(batch.get<"w">()(at) == place + 4);
     CHECK(batch.get<"f">()(at) == static_cast<float>(place + 5));
     CHECK(batch.get<"g">()(at) == place + 6.0);
+    CHECK(batch.get<"b">()(at) == static_cast<std::int8_t>(place + 7));
+    CHECK(batch.get<"s">()(at) == place + 8);
+    CHECK(batch.get<"h">()(at) == place + 9);
     ++at;
   }
-  CHECK(data.held_bytes() == 700 * 36);
+  CHECK(data.held_bytes() == 700 * 41);
 }
 
 TEST_CASE("columns of numbers stay in the memory of their pages, unless others are beside them",

@@ -3,6 +3,8 @@
 
 #include <arrow/util/compression.h>
 #include <fcntl.h>
+#include <parquet/file_reader.h>
+#include <parquet/metadata.h>
 #include <parquet/properties.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -14,6 +16,7 @@
 #include <ios>
 #include <iterator>
 #include <limits>
+#include <memory>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -278,8 +281,14 @@ TEST_CASE("a Parquet file of which a byte is another gives an error or as many r
   const auto version =
       GENERATE(parquet::ParquetDataPageVersion::V1, parquet::ParquetDataPageVersion::V2);
   const auto codec = GENERATE(::arrow::Compression::UNCOMPRESSED, ::arrow::Compression::SNAPPY);
+  const auto encoding = GENERATE(parquet::Encoding::RLE_DICTIONARY, parquet::Encoding::PLAIN,
+                                 parquet::Encoding::BYTE_STREAM_SPLIT);
   parquet::WriterProperties::Builder how;
-  how.disable_dictionary()->disable_statistics()->data_page_version(version)->compression(codec);
+  how.disable_statistics()->data_page_version(version)->compression(codec);
+  if (encoding != parquet::Encoding::RLE_DICTIONARY) how.disable_dictionary();
+  if (encoding == parquet::Encoding::BYTE_STREAM_SPLIT) {
+    how.encoding("f", encoding)->encoding("l", parquet::Encoding::DELTA_BINARY_PACKED);
+  }
   const std::string path = test::written(dir.path("a.parquet"), table, rows, how.build());
   std::ifstream in{path, std::ios::binary};
   const std::string bytes{std::istreambuf_iterator<char>{in}, std::istreambuf_iterator<char>{}};
@@ -305,6 +314,79 @@ TEST_CASE("a Parquet file of which a byte is another gives an error or as many r
   }
   CHECK(refused > bytes.size() / 4);
   CHECK(read > bytes.size() / 4);  // other values
+}
+
+namespace {
+
+/// What a footer says of the first column of the first row group.
+std::unique_ptr<parquet::ColumnChunkMetaData> first_column(const std::string& path) {
+  static std::unique_ptr<parquet::ParquetFileReader> open;  // which it refers to
+  open = parquet::ParquetFileReader::OpenFile(path);
+  return open->metadata()->RowGroup(0)->ColumnChunk(0);
+}
+
+/// Puts bytes at `at` into a file.
+void insert(const std::string& path, std::size_t at, const std::string& more) {
+  std::ifstream in{path, std::ios::binary};
+  std::string bytes{std::istreambuf_iterator<char>{in}, std::istreambuf_iterator<char>{}};
+  bytes.insert(at, more);
+  std::ofstream{path, std::ios::binary} << bytes;
+}
+
+}  // namespace
+
+TEST_CASE("a dictionary that comes after the numbers of a Parquet file is not read over them",
+          "[parquet][fault:files-12]") {
+  const test::temp_dir dir;
+  using row = ps::record<ps::field<"i", std::int32_t>>;
+  constexpr std::size_t rows = 40;
+  const auto how = parquet::WriterProperties::Builder{}
+                       .disable_dictionary()
+                       ->disable_statistics()
+                       ->compression(::arrow::Compression::SNAPPY)
+                       ->build();
+  if (!::arrow::util::Codec::IsAvailable(::arrow::Compression::SNAPPY)) return;
+  const auto numbers = test::numbers("i", "i", test::counted<std::int32_t>(rows));
+  const std::string path =
+      test::written(dir.path("a.parquet"), test::structs("", {numbers}), rows, how);
+  const std::int64_t bytes = first_column(path)->total_compressed_size();
+  // 160 bytes of which Snappy makes 164, as 40 entries.
+  const std::string page =
+      std::string{"\x15\x04\x15\xc0\x02\x15\xc8\x02\x4c\x15\x50\x15\x00\x00\x00", 15} +
+      std::string{"\xa0\x01\xf0\x9f", 4} + std::string(160, '7');
+  insert(path, 4 + static_cast<std::size_t>(bytes), page);
+  const auto more = static_cast<std::int64_t>(page.size());
+  REQUIRE(test::with_footer(path, bytes, bytes + more) >= 1);
+  // The file's rows, the column's values and the group's rows: the column has more of them.
+  REQUIRE(test::with_footer(path, rows, 2 * rows, 1) == 2);
+  REQUIRE(test::with_footer(path, 2 * rows, rows, 1) == 1);
+  REQUIRE(first_column(path)->num_values() == 2 * rows);
+  const ps::parquet_dataset<row> data{path};
+  auto batch = test::read_batch(data, {0, 1, 38, 39});
+  CHECK(test::values<"i">(batch) == std::vector<std::int32_t>{0, 1, 38, 39});
+}
+
+TEST_CASE("a column of a Parquet file that has two dictionaries is refused",
+          "[parquet][fault:files-12]") {
+  const test::temp_dir dir;
+  using row = ps::record<ps::field<"i", std::int32_t>>;
+  const auto how = parquet::WriterProperties::Builder{}.disable_statistics()->build();
+  const auto numbers = test::numbers("i", "i", test::counted<std::int32_t>(40));
+  const std::string path =
+      test::written(dir.path("a.parquet"), test::structs("", {numbers}), 40, how);
+  const auto about = first_column(path);
+  REQUIRE(about->has_dictionary_page());
+  const std::int64_t begin = about->dictionary_page_offset();
+  const std::int64_t end = about->data_page_offset();
+  const std::int64_t bytes = about->total_compressed_size();
+  std::ifstream in{path, std::ios::binary};
+  const std::string all{std::istreambuf_iterator<char>{in}, std::istreambuf_iterator<char>{}};
+  insert(path, static_cast<std::size_t>(end),
+         all.substr(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
+  REQUIRE(test::with_footer(path, bytes, bytes + end - begin) >= 1);
+  CHECK(first_column(path)->total_compressed_size() == bytes + end - begin);
+  const ps::parquet_dataset<row> data{path};
+  CHECK_THROWS_AS(test::read_batch(data, {0}), ps::file_corrupt);
 }
 
 TEST_CASE("a page of a Parquet file whose levels say null is null, though values are there",

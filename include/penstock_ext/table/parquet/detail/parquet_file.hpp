@@ -12,6 +12,7 @@
 #include <arrow/status.h>
 #include <arrow/table.h>
 #include <arrow/type.h>
+#include <arrow/type_traits.h>
 #include <parquet/arrow/reader.h>
 #include <parquet/arrow/schema.h>
 #include <parquet/column_page.h>
@@ -25,8 +26,10 @@
 #include <parquet/types.h>
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -212,10 +215,12 @@ struct number_reader {
   std::int64_t rows;                      // above 0
   std::vector<std::int16_t> levels = {};  // memory for one page after the other
 
-  /// The values of `leaf`. Throws `ParquetException` for most of what is damaged.
-  [[nodiscard]] numbers read(int leaf) {
+  /// The values of `leaf`, of `bytes` each. Throws `ParquetException` for most of what is damaged.
+  [[nodiscard]] numbers read(int leaf, int bytes) {
     switch (group.metadata()->schema()->Column(leaf)->physical_type()) {
       case parquet::Type::INT32:
+        if (bytes == 1) return narrowed<std::int8_t>(read_as<parquet::Int32Type>(leaf));
+        if (bytes == 2) return narrowed<std::int16_t>(read_as<parquet::Int32Type>(leaf));
         return read_as<parquet::Int32Type>(leaf);
       case parquet::Type::INT64:
         return read_as<parquet::Int64Type>(leaf);
@@ -223,6 +228,8 @@ struct number_reader {
         return read_as<parquet::FloatType>(leaf);
       case parquet::Type::DOUBLE:
         return read_as<parquet::DoubleType>(leaf);
+      case parquet::Type::FIXED_LEN_BYTE_ARRAY:
+        return read_as<parquet::FLBAType>(leaf);
       default:
         return {};
     }
@@ -230,12 +237,13 @@ struct number_reader {
 
  private:
   // PLAIN values lie in pages as in memory. Those of an only page stay there: it is a part of what
-  // was read, or has what was decompressed for it. The reader that looks for another page touches
-  // neither: it has seen all values.
+  // was read, or lies in the memory that the page reader decompresses the next page into. There is
+  // none: the reader ends with the last of as many values as there are rows.
   template <class Type>
   [[nodiscard]] numbers read_as(int leaf) {
-    using value = typename Type::c_type;
     const parquet::ColumnDescriptor& column = *group.metadata()->schema()->Column(leaf);
+    const auto chunk = group.metadata()->ColumnChunk(leaf);
+    if (chunk->num_values() != rows) return {};
     const bool has_levels = column.max_definition_level() != 0;
     const auto pages = group.GetColumnPageReader(leaf);
     std::unique_ptr<parquet::DictDecoder<Type>> dictionary;
@@ -244,6 +252,9 @@ struct number_reader {
     while (const auto page = pages->NextPage()) {
       if (page->type() == parquet::PageType::DICTIONARY_PAGE) {
         const auto& entries = static_cast<const parquet::DictionaryPage&>(*page);
+        const bool is_plain = entries.encoding() == parquet::Encoding::PLAIN ||
+                              entries.encoding() == parquet::Encoding::PLAIN_DICTIONARY;
+        if (dictionary != nullptr || filled != 0 || !is_plain) return {};
         const auto plain = parquet::MakeTypedDecoder<Type>(parquet::Encoding::PLAIN, &column);
         plain->SetData(entries.num_values(), entries.data(), entries.size());
         dictionary = parquet::MakeDictDecoder<Type>(&column);
@@ -266,31 +277,69 @@ struct number_reader {
       }
       const int bytes = data.size() - *begin;
       const bool is_plain = data.encoding() == parquet::Encoding::PLAIN;
-      if (is_plain && bytes != count * static_cast<std::int64_t>(sizeof(value))) return {};
+      if (is_plain && bytes != count * width<Type>) return {};
       if (is_plain && count == rows && *begin <= bytes / 4) {
-        all = {::arrow::SliceBuffer(data.buffer(), *begin, bytes), true};
+        const bool is_as_read =
+            chunk->compression() == parquet::Compression::UNCOMPRESSED ||
+            (is_v2 && !static_cast<const parquet::DataPageV2&>(data).is_compressed());
+        all = {::arrow::SliceBuffer(data.buffer(), *begin, bytes), is_as_read};
       } else {
-        if (filled == 0) {
-          auto made = ::arrow::AllocateBuffer(rows * static_cast<std::int64_t>(sizeof(value)));
-          if (!made.ok()) return {};
-          all = {std::move(*made)};
-        }
-        auto* const out = reinterpret_cast<value*>(all.values->mutable_data()) + filled;
+        if (filled == 0) all = {memory(width<Type>)};
+        if (all.values == nullptr) return {};
         const bool has_numbers = data.encoding() == parquet::Encoding::RLE_DICTIONARY ||
                                  data.encoding() == parquet::Encoding::PLAIN_DICTIONARY;
         if (has_numbers && dictionary == nullptr) return {};
         const auto own =
             has_numbers ? nullptr : parquet::MakeTypedDecoder<Type>(data.encoding(), &column);
-        parquet::TypedDecoder<Type>& decoder = has_numbers ? *dictionary : *own;
-        decoder.SetData(count, data.data() + *begin, bytes);
-        if (decoder.Decode(out, count) != count) return {};
+        parquet::TypedDecoder<Type>* decoder = own.get();
+        if (has_numbers) decoder = dictionary.get();
+        decoder->SetData(count, data.data() + *begin, bytes);
+        std::uint8_t* const out = all.values->mutable_data() + filled * width<Type>;
+        if (!decode(*decoder, count, out)) return {};
       }
       filled += count;
     }
-    if (filled != rows) return {};
-    all.is_in_file_pages &=
-        group.metadata()->ColumnChunk(leaf)->compression() == parquet::Compression::UNCOMPRESSED;
+    return filled == rows ? all : numbers{};
+  }
+
+  // The bytes of a value. Of strings of fixed length only float16 is read: `is_number`.
+  template <class Type>
+  static constexpr std::int64_t width =
+      std::same_as<Type, parquet::FLBAType> ? 2 : std::int64_t{sizeof(typename Type::c_type)};
+
+  template <class Type>
+  [[nodiscard]] static bool decode(parquet::TypedDecoder<Type>& decoder, int count,
+                                   std::uint8_t* out) {
+    if constexpr (std::same_as<Type, parquet::FLBAType>) {
+      std::vector<parquet::FixedLenByteArray> found(static_cast<std::size_t>(count));
+      if (decoder.Decode(found.data(), count) != count) return false;
+      for (const auto& one : found) out = std::copy_n(one.ptr, width<Type>, out);
+      return true;
+    } else {
+      return decoder.Decode(reinterpret_cast<typename Type::c_type*>(out), count) == count;
+    }
+  }
+
+  // Parquet has short integers in 4 bytes.
+  template <class Short>
+  [[nodiscard]] numbers narrowed(const numbers& from) const {
+    if (from.values == nullptr) return {};
+    numbers all{memory(sizeof(Short))};
+    if (all.values == nullptr) return {};
+    const std::uint8_t* in = from.values->data();  // which a page need not have aligned
+    auto* const out = reinterpret_cast<Short*>(all.values->mutable_data());
+    for (std::int64_t row = 0; row < rows; ++row, in += sizeof(std::int32_t)) {
+      std::int32_t one = 0;
+      std::memcpy(&one, in, sizeof one);
+      out[row] = static_cast<Short>(one);
+    }
     return all;
+  }
+
+  // For a column; null where there is none.
+  [[nodiscard]] std::shared_ptr<::arrow::Buffer> memory(std::int64_t bytes) const {
+    auto made = ::arrow::AllocateBuffer(rows * bytes);
+    return made.ok() ? std::shared_ptr<::arrow::Buffer>{std::move(*made)} : nullptr;
   }
 
   // Reads the levels of a page, and returns their bytes; nothing where they can't be.
@@ -539,7 +588,7 @@ class parquet_file {
     return has_more ? (std::min)(pages, chunk.dictionary_page_offset()) : pages;
   }
 
-  // Whether the values of a column are numbers that lie in memory as in a page, one a row.
+  // Whether the values of a column are numbers as `number_reader` reads them, one a row.
   [[nodiscard]] bool is_number(const parquet::arrow::SchemaField& column) const {
     if (!column.is_leaf()) return false;
     const parquet::ColumnDescriptor& leaf = *metadata_->schema()->Column(column.column_index);
@@ -547,13 +596,15 @@ class parquet_file {
     const ::arrow::Type::type wanted = column.field->type()->id();
     switch (leaf.physical_type()) {
       case parquet::Type::INT32:
-        return wanted == ::arrow::Type::INT32 || wanted == ::arrow::Type::UINT32;
+        return ::arrow::is_integer(wanted) && column.field->type()->byte_width() <= 4;
       case parquet::Type::INT64:
         return wanted == ::arrow::Type::INT64 || wanted == ::arrow::Type::UINT64;
       case parquet::Type::FLOAT:
         return wanted == ::arrow::Type::FLOAT;
       case parquet::Type::DOUBLE:
         return wanted == ::arrow::Type::DOUBLE;
+      case parquet::Type::FIXED_LEN_BYTE_ARRAY:
+        return wanted == ::arrow::Type::HALF_FLOAT && leaf.type_length() == 2;
       default:
         return false;
     }
@@ -568,7 +619,7 @@ class parquet_file {
     for (const int leaf : leaves) {
       fields.push_back(numbers_[static_cast<std::size_t>(leaf)]);
       if (fields.back() == nullptr) return nullptr;
-      row_bytes += fields.back()->type()->byte_width();
+      row_bytes += (std::max)(fields.back()->type()->byte_width(), 4);  // as pages may have them
     }
     const std::int64_t rows = metadata_->RowGroup(number)->num_rows();
     std::int64_t bytes = 0;
@@ -581,7 +632,7 @@ class parquet_file {
       std::vector<number_reader::numbers> columns;
       std::int64_t kept = 0;
       for (std::size_t i = 0; i < fields.size(); ++i) {
-        columns.push_back(reader.read(leaves[i]));
+        columns.push_back(reader.read(leaves[i], fields[i]->type()->byte_width()));
         if (columns.back().values == nullptr) return nullptr;
         if (columns.back().is_in_file_pages) kept += columns.back().values->size();
       }
