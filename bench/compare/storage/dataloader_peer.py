@@ -23,7 +23,7 @@ except ImportError as error:
     print(f"no torch here: {error}", file=sys.stderr)
     sys.exit(77)
 
-from workloads import DLRM_READ, WORKLOADS, paths
+from workloads import WORKLOADS, paths, read_columns
 
 
 class Files(Dataset):
@@ -48,10 +48,11 @@ class Files(Dataset):
 class Groups(IterableDataset):
     """Batches: a worker takes every other row group in an order that changes with the epoch."""
 
-    def __init__(self, row, files):
-        self.row, self.files, self.epoch = row, files, 0
+    def __init__(self, row, files, columns):
+        self.row, self.files, self.columns, self.epoch = row, files, columns, 0
 
     def rows(self):
+        """Those of a group, an array for each type."""
         import pyarrow.parquet as pq
 
         files = [pq.ParquetFile(file) for file in self.files]
@@ -59,23 +60,25 @@ class Groups(IterableDataset):
         self.epoch += 1
         random.Random(self.epoch).shuffle(groups)
         worker = get_worker_info()
-        columns = ["image"] if self.row.kind == "blobs" else [f"c{column}" for column in range(DLRM_READ)]
         for file, group in groups[worker.id :: worker.num_workers]:
-            table = file.read_row_group(group, columns, use_threads=False)
+            table = file.read_row_group(group, self.columns, use_threads=False)
             if self.row.kind == "blobs":
-                yield np.stack([np.frombuffer(blob.as_buffer(), np.uint8) for blob in table["image"]])
+                yield [np.stack([np.frombuffer(blob.as_buffer(), np.uint8) for blob in table["image"]])]
             else:
-                yield np.column_stack([column.to_numpy() for column in table.columns])
+                by_type = {}
+                for column in table.columns:
+                    by_type.setdefault(column.type, []).append(column.to_numpy())
+                yield [np.column_stack(of_type) for of_type in by_type.values()]
 
     def __iter__(self):
         held, count = [], 0
         for rows in self.rows():
             held.append(rows)
-            count += len(rows)
+            count += len(rows[0])
             while count >= self.row.batch:
-                together = np.concatenate(held)
-                yield torch.from_numpy(together[: self.row.batch])
-                held, count = [together[self.row.batch :]], count - self.row.batch
+                together = [np.concatenate(of_type) for of_type in zip(*held)]
+                yield [torch.from_numpy(of_type[: self.row.batch]) for of_type in together]
+                held, count = [[of_type[self.row.batch :] for of_type in together]], count - self.row.batch
 
 
 def main(folder, name, workers, warm, epochs):
@@ -83,7 +86,7 @@ def main(folder, name, workers, warm, epochs):
     workers, warm, epochs = int(workers), int(warm), int(epochs)
     common = {"num_workers": workers, "persistent_workers": True}
     if row.ending == "parquet":
-        loader = DataLoader(Groups(row, files), batch_size=None, **common)
+        loader = DataLoader(Groups(row, files, read_columns(name)), batch_size=None, **common)
     else:
         collate = list if row.ending == "npz" else None  # which differ in length
         common.update(batch_size=row.batch, shuffle=True, drop_last=True, collate_fn=collate)
@@ -96,7 +99,7 @@ def main(folder, name, workers, warm, epochs):
                 begin = time.perf_counter()
                 continue
             busy += row.step  # a sleep that took longer is no work
-            samples += len(batch)
+            samples += len(batch[0] if row.ending == "parquet" else batch)
     seconds = time.perf_counter() - begin
     print(json.dumps({"utilisation": busy / seconds, "samples": samples, "seconds": seconds}))
 

@@ -4,7 +4,8 @@
 //   penstock_storage_peer KIND BATCH STEP_SECONDS WARM_EPOCHS EPOCHS WORKERS FILE...
 //
 // KIND: files (their bytes as they are), pictures (decoded, 800 x 800), blobs (the column "image" of
-// Parquet files), columns (40 of them, c0 to c39), or loop: no penstock, threads that read files.
+// Parquet files), columns (40 of them, c0 to c39), typed_columns (40 of dlrm_types), or loop: no
+// penstock, threads that read files.
 // A STEP of 0 measures what the loader can do. Prints a JSON object for storage.py. WARM_EPOCHS, or
 // the first step if there are none, are not counted.
 
@@ -28,6 +29,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -215,15 +217,30 @@ class blob_rows {
   std::size_t length_ = 0;  // of each row
 };
 
-// "c0" to "c39".
+// "c0" to "c199".
 constexpr ps::name column(std::size_t number) {
-  const std::uint64_t tens = number / 10;
-  const std::uint64_t ones = '0' + number % 10;
-  return {'c' | (tens == 0 ? ones << 8U : ('0' + tens) << 8U | ones << 16U), 0, 0, 0};
+  std::uint64_t text = 0;  // its first character lowest
+  std::size_t left = number;
+  do text = text << 8U | ('0' + left % 10);
+  while ((left /= 10) != 0);
+  return {text << 8U | 'c', 0, 0, 0};
 }
 template <std::size_t... Is>
 auto row_of(std::index_sequence<Is...>) -> ps::record<ps::field<column(Is), float>...>;
 using row_of_40 = decltype(row_of(std::make_index_sequence<40>{}));
+// workloads.py: DLRM_TYPES
+using typed_row_of_40 =
+    decltype([]<std::size_t... F, std::size_t... D, std::size_t... H, std::size_t... B>(
+                 std::index_sequence<F...>, std::index_sequence<D...>, std::index_sequence<H...>,
+                 std::index_sequence<B...>)
+                 -> ps::record<ps::field<column(F), float>..., ps::field<column(D), double>...,
+                               ps::field<column(H), std::uint16_t>...,
+                               ps::field<column(B), std::int8_t>...> {
+      return {};
+    }(std::index_sequence<11, 17, 18, 25, 31, 41, 43, 49, 53, 59, 67, 71, 74, 88, 90, 91, 93, 96,
+                          137, 141, 147, 155, 158, 160, 162, 189, 195>{},
+                 std::index_sequence<20, 75, 94, 117, 154>{}, std::index_sequence<58, 68, 92, 97>{},
+                 std::index_sequence<116, 169, 180, 186>{}));
 #endif
 
 void run(const wanted& asked) {
@@ -247,17 +264,19 @@ void run(const wanted& asked) {
     const auto order = by_group(rows);
     return run(std::move(rows), order, asked);
   }
-  if (asked.kind == "columns") {
+  const auto columns = [&]<class Row>(std::type_identity<Row>) {
     // Room for two groups of each worker, as many as a chunk lies in at most.
-    constexpr std::size_t group_bytes = 6144 * row_of_40::size * sizeof(float);
-    ps::parquet_dataset<row_of_40> rows{asked.files,
-                                        {.cache_bytes = 2 * (asked.workers + 1) * group_bytes}};
+    constexpr std::size_t group_bytes = 6144 * 160;
+    ps::parquet_dataset<Row> rows{asked.files,
+                                  {.cache_bytes = 2 * (asked.workers + 1) * group_bytes}};
     const auto order = by_group(rows);
     wanted in_groups = asked;
     in_groups.prefetch = 0;
     in_groups.chunk = rows.block();
     return run(std::move(rows), order, in_groups);
-  }
+  };
+  if (asked.kind == "columns") return columns(std::type_identity<row_of_40>{});
+  if (asked.kind == "typed_columns") return columns(std::type_identity<typed_row_of_40>{});
 #endif
   throw std::runtime_error("no kind " + asked.kind + " in this build");
 }

@@ -26,6 +26,7 @@ class Workload:
     codec: str = "NONE"  # of Parquet pages
     numbers: int = 0  # how many different ones there are; 0: any from 0 to 1, as the benchmark's generator has them
     has_dictionary: bool = False  # as pyarrow writes if not told otherwise
+    has_types: bool = False  # columns are of the types, and those that are read where, the benchmark has them
 
     @property
     def samples_per_second(self):
@@ -45,6 +46,7 @@ WORKLOADS = {
     "retinanet_decoded": replace(JPEG, kind="pictures", files=96, epochs=8),
     "unet3d": Workload("files", 146600628, 7, 0.162, 0.90, files=14, samples_a_file=1, epochs=4, ending="npz"),
     "dlrm": DLRM,
+    "dlrm_types": replace(DLRM, kind="typed_columns", has_types=True),
     "dlrm_dictionary": replace(DLRM, has_dictionary=True),
     "dlrm_lz4": replace(DLRM, codec="LZ4"),
     "dlrm_snappy": replace(DLRM, codec="SNAPPY"),
@@ -54,14 +56,34 @@ WORKLOADS = {
 }
 UNET3D_SPREAD = 68341808  # bytes
 DLRM_COLUMNS, DLRM_READ, DLRM_GROUP = 200, 40, 6144
+# Those of dlrm_types that are read, as in mlcommons' dlrm_b200.yaml: 160 bytes a row.
+DLRM_TYPES = {
+    "float32": (11, 17, 18, 25, 31, 41, 43, 49, 53, 59, 67, 71, 74, 88, 90, 91, 93, 96, 137, 141, 147, 155, 158, 160,
+                162, 189, 195),
+    "float64": (20, 75, 94, 117, 154),
+    "float16": (58, 68, 92, 97),
+    "int8": (116, 169, 180, 186),
+}
 FLUX_GROUP = 8
 PICTURES = 24  # different ones; the others are copies
+
+
+def read_columns(name):
+    """The columns that are read of a row of Parquet files."""
+    if name == "flux":
+        return ["image"]
+    numbers = range(DLRM_READ)
+    if WORKLOADS[name].has_types:
+        numbers = sorted(number for columns in DLRM_TYPES.values() for number in columns)
+    return [f"c{number}" for number in numbers]
 
 
 def paths(folder, name):
     """The files of a row."""
     row = WORKLOADS[name]
     own = name if row.ending == "parquet" else name.partition("_")[0]
+    if row.codec != "NONE" and row.numbers == 0:
+        own += "_any"  # the folder without that had others once
     return [Path(folder, own, f"{number:05}.{row.ending}") for number in range(row.files)]
 
 
@@ -112,7 +134,12 @@ def table(number, row):
             values = random.random((DLRM_COLUMNS, group), np.float32)
             if row.numbers > 0:
                 values = np.floor(row.numbers * values) / 8
-            yield pa.table({f"c{column}": values[column] for column in range(DLRM_COLUMNS)})
+            types = dict.fromkeys(range(DLRM_COLUMNS), "float32")
+            if row.has_types:
+                types = {column: list(DLRM_TYPES)[column % 4] for column in types}  # of those that are not read
+                types |= {column: kind for kind, columns in DLRM_TYPES.items() for column in columns}
+            scale = {"int8": 128}
+            yield pa.table({f"c{c}": (values[c] * scale.get(kind, 1)).astype(kind) for c, kind in types.items()})
 
 
 def make(folder, name):

@@ -204,8 +204,18 @@ struct column_rows {
       return;
     }
     // Numbers are moved in registers: a call for each takes most of a row's time.
-    if (bytes == 4) return gather_values<4>(indices, first_row, place);
-    if (bytes == 8) return gather_values<8>(indices, first_row, place);
+    switch (bytes) {
+      case 1:
+        return gather_values<1>(indices, first_row, place);
+      case 2:
+        return gather_values<2>(indices, first_row, place);
+      case 4:
+        return gather_values<4>(indices, first_row, place);
+      case 8:
+        return gather_values<8>(indices, first_row, place);
+      default:
+        break;
+    }
     // Short rows come with their neighbours; a prefetch costs more than it brings.
     const bool is_long = bytes >= 64;
     for (std::size_t i = 0; i < count; ++i) {
