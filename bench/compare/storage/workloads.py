@@ -48,6 +48,8 @@ WORKLOADS = {
     "dlrm": DLRM,
     "dlrm_types": replace(DLRM, kind="typed_columns", has_types=True),
     "dlrm_dictionary": replace(DLRM, has_dictionary=True),
+    "dlrm_dictionary_lz4": replace(DLRM, has_dictionary=True, codec="LZ4"),
+    "dlrm_dictionary_snappy": replace(DLRM, has_dictionary=True, codec="SNAPPY"),
     "dlrm_lz4": replace(DLRM, codec="LZ4"),
     "dlrm_snappy": replace(DLRM, codec="SNAPPY"),
     "dlrm_lz4_1000": replace(DLRM, codec="LZ4", numbers=1000),
