@@ -16,8 +16,8 @@ namespace ps = penstock;
 
 namespace {
 
-using digit = ps::record<ps::field<"image", std::uint8_t, 6, 5>, ps::field<"label", std::uint16_t>>;
-using floats = ps::record<ps::field<"image", float, 6, 5>, ps::field<"label", std::int32_t>>;
+using small_digit = ps::record<ps::field<"image", std::uint8_t, 6, 5>, ps::field<"label", std::uint16_t>>;
+using small_floats = ps::record<ps::field<"image", float, 6, 5>, ps::field<"label", std::int32_t>>;
 
 constexpr std::size_t count = 203;  // a prime's neighbour: the last batch is short
 
@@ -32,7 +32,7 @@ struct arrays {
 };
 
 // Rolls the image by a random number of pixels and adds noise, by the sample's own generator.
-void augment(ps::const_sample<digit> in, ps::sample<floats> out, ps::sample_generator& rng) {
+void augment(ps::const_sample<small_digit> in, ps::sample<small_floats> out, ps::sample_generator& rng) {
   const auto from = ps::get<"image">(in).flat();
   const auto to = ps::get<"image">(out).flat();
   const auto shift = ps::uniform(rng, std::uint32_t{0}, std::uint32_t{29});
@@ -42,7 +42,7 @@ void augment(ps::const_sample<digit> in, ps::sample<floats> out, ps::sample_gene
   ps::get<"label">(out) = ps::get<"label">(in);
 }
 
-void plain(ps::const_sample<digit> in, ps::sample<floats> out) {
+void plain(ps::const_sample<small_digit> in, ps::sample<small_floats> out) {
   const auto from = ps::get<"image">(in).flat();
   const auto to = ps::get<"image">(out).flat();
   for (std::size_t i = 0; i < to.size(); ++i) to[i] = static_cast<float>(from[i]) / 255.0F;
@@ -101,8 +101,8 @@ void check_exact(const Data& data) {
 TEST_CASE("batches are the same bits for any number of workers, prefetch, run and depth",
           "[flow][promise:exact-1]") {
   const arrays source;
-  const ps::memory_dataset<digit> data{source.images, source.labels};
-  const auto floats_of = data | ps::map<floats>(plain);
+  const ps::memory_dataset<small_digit> data{source.images, source.labels};
+  const auto floats_of = data | ps::map<small_floats>(plain);
   check_exact(floats_of);
 }
 
@@ -110,16 +110,16 @@ TEST_CASE(
     "augmented batches are the same bits too: random bits belong to the sample, not the thread",
     "[flow][promise:exact-2]") {
   const arrays source;
-  const ps::memory_dataset<digit> data{source.images, source.labels};
-  const auto warped = data | ps::map<floats>(augment);
+  const ps::memory_dataset<small_digit> data{source.images, source.labels};
+  const auto warped = data | ps::map<small_floats>(augment);
   check_exact(warped);
 }
 
 TEST_CASE("another seed, another epoch and another sampler seed give other batches",
           "[flow][promise:exact-1]") {
   const arrays source;
-  const ps::memory_dataset<digit> data{source.images, source.labels};
-  const auto warped = data | ps::map<floats>(augment);
+  const ps::memory_dataset<small_digit> data{source.images, source.labels};
+  const auto warped = data | ps::map<small_floats>(augment);
   const auto bytes = [&](std::uint64_t order_seed, std::uint64_t seed, std::uint64_t epoch) {
     ps::loader loader{warped, ps::shuffled{.seed = order_seed}, {.batch_size = 16, .seed = seed}};
     auto all = bytes_of(loader.epoch(epoch));
@@ -137,8 +137,8 @@ TEST_CASE("another seed, another epoch and another sampler seed give other batch
 TEST_CASE("an epoch taken alone equals that epoch in a range of epochs, and so does any tail",
           "[flow][promise:exact-1]") {
   const arrays source;
-  const ps::memory_dataset<digit> data{source.images, source.labels};
-  const auto warped = data | ps::map<floats>(augment);
+  const ps::memory_dataset<small_digit> data{source.images, source.labels};
+  const auto warped = data | ps::map<small_floats>(augment);
   ps::loader loader{warped, ps::shuffled{.seed = 9}, {.batch_size = 16, .workers = 2}};
   const auto both = bytes_of(loader.epochs(0, 2));
   const auto first = bytes_of(loader.epoch(0));

@@ -29,7 +29,7 @@ struct yielding_atomics : parking_atomics {
   }
 };
 
-using shared = ps::detail::shared_value<pair, yielding_atomics>;
+using shared_pair = ps::detail::shared_value<pair, yielding_atomics>;
 constexpr pair one{1, 1};
 constexpr pair two{2, 2};
 
@@ -49,7 +49,7 @@ TEST_CASE("a reader that is overtaken by a writer gets a whole value", "[load]")
   bool has_stopped = true;
   for (std::uint64_t step = 1; has_stopped; ++step) {
     INFO("before step " << step);
-    shared value{one};
+    shared_pair value{one};
     pair got{};
     parked_thread reader{step, [&] { got = value.load(); }};
     has_stopped = reader.has_stopped();
@@ -64,7 +64,7 @@ TEST_CASE("a reader waits for a writer that stands in the middle of a value", "[
   bool has_stopped = true;
   for (std::uint64_t step = 1; has_stopped; ++step) {
     INFO("before step " << step);
-    shared value{one};
+    shared_pair value{one};
     parked_thread writer{step, [&] { value.store(two); }};
     has_stopped = writer.has_stopped();
     pair got{};
