@@ -4,7 +4,8 @@
 compile it with -O0, lines, headers. Beside it, in the same run: an empty file, the standard headers
 that penstock includes, Boost.Lockfree's queue, the CUDA umbrella, and a whole small program. With
 -O2, also its text in bytes: that program; the same with a second dataset, record, loader and
-transfer; both with penstock::compiled; all as other versions of penstock have them.
+transfer; both with penstock::compiled; all as other versions of penstock have them; that program on
+a CUDA device, also with penstock::compiled_cuda.
 
   python3 bench/compile_cost.py [--json FILE] [--repeat N] [--cxx COMPILER]... [--include DIR]...
                                 [--beside DIR]...
@@ -116,6 +117,18 @@ def sources(beside):
             body = body.replace(old, new)
         return program + body
 
+    def on_cuda(program):
+        for old, new in (
+            ("penstock/penstock.hpp", "penstock/cuda.hpp"),
+            ("int main() {", "int main() {  const ps::cuda_device device; const auto stream = device.make_stream();"),
+            ("{.seed = 1}, {.batch_size", "{.seed = 1}, device, {.batch_size"),
+            ("feed{loader}", "feed{loader, stream}"),
+        ):
+            if program.count(old) != 1:
+                raise ValueError(f"examples/01_first_batch.cpp has no, or more than one, {old!r}")
+            program = program.replace(old, new)
+        return program
+
     def optimised(tree, suffix, flags, label):
         flags = ["-O2", f"-I{tree / 'include'}", *flags]
         first = smallest_program(tree)
@@ -144,6 +157,18 @@ def sources(beside):
         ),
         *optimised(ROOT, "", [], "with -O2"),
         *optimised(ROOT, "-compiled", ["-DPENSTOCK_COMPILED=1"], "with penstock::compiled"),
+        *(
+            (
+                f"cuda_batch.cpp-O2{suffix}",
+                on_cuda(smallest_program(ROOT)),
+                ["-O2", *ours[1:], "-isystem", cuda, *(f"-D{name}=1" for name in names)],
+                f"the program on a CUDA device {words}",
+            )
+            for suffix, names, words in (
+                ("", (), "with -O2"),
+                ("-compiled", ("PENSTOCK_COMPILED", "PENSTOCK_COMPILED_CUDA"), "with penstock::compiled_cuda"),
+            )
+        ),
         *(
             one
             for tree in beside

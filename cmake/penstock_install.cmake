@@ -43,5 +43,6 @@ install(
         "${CMAKE_CURRENT_LIST_DIR}/penstock_xxhash.cmake"
         "${CMAKE_CURRENT_LIST_DIR}/penstock_zstd.cmake"
         "${PROJECT_SOURCE_DIR}/cmake/penstock.cpp"
+        "${PROJECT_SOURCE_DIR}/cmake/penstock_cuda.cpp"
   DESTINATION "${penstock_package_dir}"
 )

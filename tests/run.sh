@@ -41,7 +41,8 @@ if [ $all = yes ]; then
     left_out+=("what needs nvcc")
 elif [ ${#presets[@]} -eq 0 ]; then
   presets=(release)
-  left_out=("sanitizers, models, mutants, fuzz rounds, each header alone, examples, many seeds" \
+  left_out=("sanitizers, models, mutants, fuzz rounds, each header alone, examples, many seeds," \
+    "statistics of orders, large data" \
     "(all of them: bash tests/run.sh --all)")
 fi
 

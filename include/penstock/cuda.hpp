@@ -12,3 +12,12 @@
 #include <penstock/cuda/cuda_pinned.hpp>
 #include <penstock/cuda/cuda_stream.hpp>
 #include <penstock/cuda/step_graphs.hpp>
+
+/// 1 where `penstock::compiled_cuda` is linked, which has the shared parts of loaders and transfers
+/// on CUDA devices. The CMake target defines it, with `PENSTOCK_COMPILED`.
+#ifndef PENSTOCK_COMPILED_CUDA
+#define PENSTOCK_COMPILED_CUDA 0
+#endif
+#if PENSTOCK_COMPILED_CUDA
+PENSTOCK_ENGINE_OF(extern template, penstock::cuda_device)
+#endif

@@ -16,7 +16,8 @@ namespace ps = penstock;
 
 namespace {
 
-using small_digit = ps::record<ps::field<"image", std::uint8_t, 6, 5>, ps::field<"label", std::uint16_t>>;
+using small_digit =
+    ps::record<ps::field<"image", std::uint8_t, 6, 5>, ps::field<"label", std::uint16_t>>;
 using small_floats = ps::record<ps::field<"image", float, 6, 5>, ps::field<"label", std::int32_t>>;
 
 constexpr std::size_t count = 203;  // a prime's neighbour: the last batch is short
@@ -32,7 +33,8 @@ struct arrays {
 };
 
 // Rolls the image by a random number of pixels and adds noise, by the sample's own generator.
-void augment(ps::const_sample<small_digit> in, ps::sample<small_floats> out, ps::sample_generator& rng) {
+void augment(ps::const_sample<small_digit> in, ps::sample<small_floats> out,
+             ps::sample_generator& rng) {
   const auto from = ps::get<"image">(in).flat();
   const auto to = ps::get<"image">(out).flat();
   const auto shift = ps::uniform(rng, std::uint32_t{0}, std::uint32_t{29});

@@ -119,7 +119,8 @@ assert conanfile.PenstockRecipe.name == "penstock"
 # What Conan exports has to hold everything that the configuration without tests reads.
 exported = conanfile.PenstockRecipe.exports_sources
 for path in ("CMakeLists.txt", "LICENSE", "cmake/penstock_install.cmake", "docs/Doxyfile.in",
-             "include/penstock/penstock.hpp", "cmake/penstock.cpp"):
+             "include/penstock/penstock.hpp", "cmake/penstock.cpp",
+             "cmake/penstock_cuda.cpp"):
     assert os.path.exists(os.path.join(root, path)), path
     assert any(fnmatch.fnmatch(path, pattern) for pattern in exported), f"{path} is not exported"
 

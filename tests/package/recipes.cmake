@@ -93,7 +93,8 @@ function(check_port features)
   set(package "${CURRENT_PACKAGES_DIR}/share/penstock")
   must_exist(
     "${CURRENT_PACKAGES_DIR}/include/penstock/penstock.hpp" "${package}/penstock-config.cmake"
-    "${package}/penstock-config-version.cmake" "${package}/penstock.cpp" "${package}/copyright"
+    "${package}/penstock-config-version.cmake" "${package}/penstock.cpp" "${package}/penstock_cuda.cpp"
+    "${package}/copyright"
   )
   # vcpkg refuses a package with anything else beside include and share, or an empty folder.
   file(GLOB left RELATIVE "${CURRENT_PACKAGES_DIR}" "${CURRENT_PACKAGES_DIR}/*")

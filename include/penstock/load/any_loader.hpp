@@ -39,12 +39,6 @@ class any_loader;
 
 namespace detail {
 
-#if PENSTOCK_COMPILED
-extern template struct delete_outside_of_work<cpu_stream_ref>;
-extern template class host_slots<cpu_device>;
-extern template class loader_core<cpu_device>;
-#endif
-
 /// What a loader shares with its ranges: the core, and the batch that a loop is at.
 template <record_type Record, device Device>
 class loader_flow {

@@ -88,12 +88,6 @@ template <device Device>
       device, layout, count, slot_memory(options), std::move(granted));
 }
 
-#if PENSTOCK_COMPILED
-extern template std::shared_ptr<host_slots<cpu_device>> make_slots(const cpu_device&,
-                                                                   const slot_layout&,
-                                                                   const loader_options&);
-#endif
-
 /// What a loader of `Dataset` runs on: checks the options, takes all memory and starts the workers.
 template <dataset Dataset, class Data, sampler Sampler, device Device>
 [[nodiscard]] std::shared_ptr<loader_flow<typename Dataset::record_type, Device>> make_flow(

@@ -181,9 +181,5 @@ class device_batch : public lease<Record, device_lease<Device>> {
   }
 };
 
-#if PENSTOCK_COMPILED
-extern template class device_lease<cpu_device>;
-#endif
-
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

@@ -21,7 +21,6 @@
 #include <penstock/core/support/active_range.hpp>
 #include <penstock/core/support/joined.hpp>
 #include <penstock/core/support/slot_layout.hpp>
-#include <penstock/device/cpu_device.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/load/any_loader.hpp>
 #include <penstock/load/footprint.hpp>
@@ -786,14 +785,6 @@ void feed_engine<Source, Memory>::issue() {
   }
   group_.clear();
 }
-
-#if PENSTOCK_COMPILED
-extern template class device_slots<cpu_device>;
-extern template class feed_watch<cpu_device>;
-extern template class feed_engine<loader_core<cpu_device>, plain_slots<cpu_device>>;
-extern template slot_plan planned_slots(const loader_core<cpu_device>&, const transfer_options&,
-                                        bool);
-#endif
 
 /// What a feed consists of.
 template <class Source, class Transform>
