@@ -8,17 +8,22 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include <penstock/load/host_batch.hpp>
+#include <penstock/load/loader.hpp>
 #include <penstock/memory/support/last_owner.hpp>
+#include <penstock/order/sampler.hpp>
 #include <penstock/threads/support/waitable_counter.hpp>
 
 #include "support/catch.hpp"
 #include "support/gated_device.hpp"
 #include "support/happens.hpp"
+#include "support/numbered.hpp"
 
 namespace ps = penstock;
 
@@ -481,6 +486,30 @@ TEST_CASE("a refused copy leaves batch and slot as they were", "[transfer]") {
   slots->rethrow_poison();
   slots->copy_in(0, from);
   CHECK(first_number(hand_out(slots, 0, device.inline_stream())) == 1);
+}
+
+TEST_CASE("a host slot that is not taken over after all leaves its place free", "[transfer]") {
+  const watched_device device;
+  ps::loader loader{numbered{30}, ps::sequential{}, device, {.batch_size = 10}};
+  const auto slots = ps::detail::shared_by_leases<ring, ps::cpu_stream_ref>(
+      device, loader.layout(), std::size_t{2}, std::size_t{2}, true);
+  using filling = ps::detail::slot_filling<ps::host_batch<numbered::record_type, watched_device>>;
+  auto range = loader.epoch(0);
+  std::vector<filling> both;
+  for (auto& batch : range) {
+    slots->take(both.size(), batch.info());
+    both.push_back({both.size(), std::move(batch)});
+    if (both.size() == 2) break;
+  }
+  REQUIRE_FALSE(slots->is_released(1));
+  const auto refuse_second = [](std::size_t which, const auto& queue) {
+    if (which == 1) throw device_fault("no");
+    queue();
+  };
+  CHECK_THROWS_AS(slots->copy_in(std::span{both}, refuse_second), device_fault);
+  CHECK(slots->is_released(0));
+  CHECK(slots->is_released(1));
+  for (const filling& one : both) CHECK(one.from.number() == one.slot);  // still theirs
 }
 
 TEST_CASE("a copy whose record is refused has run before the error is thrown", "[transfer]") {

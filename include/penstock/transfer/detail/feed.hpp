@@ -237,16 +237,16 @@ class feed_watch {
 
   /// @name A loop's body
   /// @{
-  void end_step() noexcept {
+  void end_step(stream_ref consumer) noexcept {
     step_.end();
     if (!timer_) return;
-    if (const auto times = timer_->end_step(stream_)) seen_->note_device(*times);
+    if (const auto times = timer_->end_step(consumer)) seen_->note_device(*times);
   }
   /// It begins with a batch that `ring` has a slot of. Throws what the device throws.
-  void begin_step(device_slots<Device>& ring, const batch_info& batch) {
+  void begin_step(device_slots<Device>& ring, stream_ref consumer, const batch_info& batch) {
     step_.begin(seen_->trace(), batch);
-    if (timer_) timer_->begin_step(stream_, batch);
-    if (tuner_) tuner_->take(ring, seen_->batches(), is_body(device_, stream_));
+    if (timer_) timer_->begin_step(consumer, batch);
+    if (tuner_) tuner_->take(ring, seen_->batches(), is_body(ring.device(), consumer));
   }
   /// The range ends within the body.
   void leave_step() noexcept { step_.end(); }
@@ -258,8 +258,6 @@ class feed_watch {
   }
 
  private:
-  Device device_;
-  stream_ref stream_;
   feed_observer* seen_;
   noted_step step_;
   std::unique_ptr<depth_tuner> tuner_;  // large, and mostly not there
@@ -270,15 +268,15 @@ template <device Device>
 feed_watch<Device>::feed_watch(device_slots<Device>& ring, stream_ref consumer,
                                const transfer_options& options, feed_observer& seen,
                                std::uint64_t flow)
-    : device_(ring.device()), stream_(consumer), seen_(&seen) {
+    : seen_(&seen) {
   if (trace_recorder* const recorder = options.observe.trace) {
     if (flow == 0) flow = recorder->new_flow();
     seen.trace_to(recorder->add_track("penstock transfer", flow, recorder->capacity()));
     ring.leases.trace_to(recorder, flow, "device slot", ring.most());
   }
-  seen.set_body(is_body(device_, consumer));
+  seen.set_body(is_body(ring.device(), consumer));
   if (options.depth == automatic) tuner_ = std::make_unique<depth_tuner>(options, seen);
-  if (options.observe.time_device) timer_.emplace(device_);
+  if (options.observe.time_device) timer_.emplace(ring.device());
 }
 
 /// A batch in host memory that can say which samples it has.
@@ -564,7 +562,6 @@ class feed_engine {
   }
   /// How many are at the moment.
   [[nodiscard]] std::size_t group() const noexcept {
-    if (most_in_group_ == 1) return 1;
     return (std::min)(most_in_group_, (slots_->count() + 1) / 2);
   }
 
@@ -645,7 +642,7 @@ std::uint64_t feed_engine<Source, Memory>::start(const batch_position& from,
 
 template <class Source, class Memory>
 bool feed_engine<Source, Memory>::advance() {
-  watch_.end_step();
+  watch_.end_step(stream_);
   // Its end asks whether the stream is usable, and `next` tells what that has refused. Not so for
   // a lease of another feed that the body has put there.
   const bool is_asked = held_.is_in(*slots_);
@@ -658,7 +655,7 @@ bool feed_engine<Source, Memory>::advance() {
   const batch_info& batch = held_.info();
   seen_.note_handed_out(batch.size, issued_.size());
   next_position_.store(batch_position{batch.epoch, batch.batch + 1});
-  watch_.begin_step(*slots_, batch);
+  watch_.begin_step(*slots_, stream_, batch);
   return true;
 }
 
@@ -774,7 +771,6 @@ void feed_engine<Source, Memory>::issue() {
     failure_.store(penstock::failure{"transfer", info.epoch, info.batch});
     for (const auto& [slot, from] : group_) {
       source_.take_back(slots_->info(slot), slots_->tags(slot).all());
-      slots_->put_back(slot);
     }
     group_.clear();
     throw;

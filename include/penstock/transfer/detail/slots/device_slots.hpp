@@ -440,9 +440,14 @@ class device_slots {
   template <class HostBatch, class Around>
   void hold(std::span<slot_filling<HostBatch>> batches, const Around& around) {
     std::size_t held = 0;
-    for (auto& [slot, from] : batches) {
-      around(held++, [&to = slots_[slot]] { to.note_arrival(to.info); });
-      memory_.lay(slot, from.data());
+    try {
+      for (auto& [slot, from] : batches) {
+        around(held++, [&to = slots_[slot]] { to.note_arrival(to.info); });
+        memory_.lay(slot, from.data());
+      }
+    } catch (...) {
+      for (const auto& one : batches) put_back(one.slot);
+      throw;
     }
     for (auto& [slot, from] : batches) hosts_[slot] = std::move(from);
   }
