@@ -99,7 +99,7 @@ class PenstockRecipe(ConanFile):
         self.info.requires.clear()
 
     def package_info(self):
-        # Our own CMake package knows the components (cache, gzip, http, jpeg, lockfree, mds, png, safetensors, search, zstd, cuda), so CMakeDeps writes none.
+        # Our own CMake package knows the components (cache, gzip, http, jpeg, lockfree, mds, png, safetensors, search, zstd, cuda, compiled_cuda), so CMakeDeps writes none.
         self.cpp_info.set_property("cmake_find_mode", "none")
         self.cpp_info.builddirs = [os.path.join("lib", "cmake", "penstock")]
         self.cpp_info.bindirs = []

@@ -8,4 +8,6 @@
 #endif
 
 template std::uint64_t penstock::uniform(penstock::sample_generator&, std::uint64_t, std::uint64_t);
-PENSTOCK_ENGINE_OF(template, penstock::cpu_device)
+template struct penstock::detail::delete_outside_of_work<penstock::cpu_stream_ref>;
+PENSTOCK_LOADERS_ON(template, penstock::cpu_device)
+PENSTOCK_TRANSFERS_ON(template, penstock::cpu_device)

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
-// penstock::compiled_cuda: what penstock.cpp has of the CPU device, of the CUDA device.
+// penstock::compiled_cuda: what loaders and transfers on CUDA devices share, compiled once, to be
+// linked beside penstock::compiled.
 #include <penstock/cuda.hpp>
 
-#if !PENSTOCK_COMPILED || !PENSTOCK_COMPILED_CUDA
+#if !PENSTOCK_COMPILED_CUDA
 #error \
-    "compile with PENSTOCK_COMPILED=1 and PENSTOCK_COMPILED_CUDA=1, as the CMake target \
-penstock::compiled_cuda does"
+    "compile with PENSTOCK_COMPILED=1 and PENSTOCK_COMPILED_CUDA=1, as penstock::compiled_cuda does"
 #endif
 
-PENSTOCK_ENGINE_OF(template, penstock::cuda_device)
+template struct penstock::detail::delete_outside_of_work<penstock::cuda_stream_ref>;
+PENSTOCK_LOADERS_ON(template, penstock::cuda_device)
+PENSTOCK_TRANSFERS_ON(template, penstock::cuda_device)

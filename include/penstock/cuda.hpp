@@ -14,10 +14,16 @@
 #include <penstock/cuda/step_graphs.hpp>
 
 /// 1 where `penstock::compiled_cuda` is linked, which has the shared parts of loaders and transfers
-/// on CUDA devices. The CMake target defines it, with `PENSTOCK_COMPILED`.
+/// on CUDA devices. The CMake target defines it. Sources with and without it may be in one program.
 #ifndef PENSTOCK_COMPILED_CUDA
 #define PENSTOCK_COMPILED_CUDA 0
 #endif
+
 #if PENSTOCK_COMPILED_CUDA
-PENSTOCK_ENGINE_OF(extern template, penstock::cuda_device)
+#if !PENSTOCK_COMPILED
+#error "PENSTOCK_COMPILED_CUDA=1 needs PENSTOCK_COMPILED=1 too"
+#endif
+extern template struct penstock::detail::delete_outside_of_work<penstock::cuda_stream_ref>;
+PENSTOCK_LOADERS_ON(extern template, penstock::cuda_device)
+PENSTOCK_TRANSFERS_ON(extern template, penstock::cuda_device)
 #endif

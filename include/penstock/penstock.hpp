@@ -65,6 +65,3 @@
 #include <penstock/transfer/footprint.hpp>
 #include <penstock/transfer/options.hpp>
 #include <penstock/transfer/transfer.hpp>
-
-// last: what penstock::compiled leaves out of a program's objects
-#include <penstock/compiled.hpp>

@@ -20,7 +20,8 @@ vcpkg_check_features(
     zstd CMAKE_DISABLE_FIND_PACKAGE_zstd
 )
 
-# penstock::cuda is made where it is used, by penstock_cuda.cmake, so its feature sets nothing here.
+# penstock::cuda and penstock::compiled_cuda are made where they are used, by penstock_cuda.cmake, so
+# that feature sets nothing here.
 vcpkg_cmake_configure(
   SOURCE_PATH "${SOURCE_PATH}"
   OPTIONS

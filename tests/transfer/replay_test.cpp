@@ -19,6 +19,10 @@
 #include "support/numbered.hpp"
 #include "transfer/ten_each.hpp"
 
+// What all loaders and transfers on this device share is in transfer_test.cpp.
+PENSTOCK_LOADERS_ON(extern template, gated_device)
+PENSTOCK_TRANSFERS_ON(extern template, gated_device)
+
 namespace ps = penstock;
 using std::chrono::nanoseconds;
 

@@ -512,5 +512,6 @@ TEST_CASE("a range that outlives its transfer and its loader asks neither", "[tr
   CHECK_THROWS_AS((void)range.begin(), std::logic_error);
 }
 
-// A device of one's own is compiled once: every member of its engine, used here or not.
-PENSTOCK_ENGINE_OF(template, gated_device)
+// What replay_test.cpp leaves out of its object.
+PENSTOCK_LOADERS_ON(template, gated_device)
+PENSTOCK_TRANSFERS_ON(template, gated_device)

@@ -300,3 +300,19 @@ auto fed_by(any_loader<Record, Device>& loader) noexcept -> std::shared_ptr<load
 }  // namespace detail
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock
+
+/// What all loaders on a device share, whatever they read: the queue, the pool, the ring of slots.
+/// Every object that uses it instantiates it, unless `extern template` leaves that to another:
+/// `penstock::compiled` has it of `cpu_device`, `penstock::compiled_cuda` of `cuda_device`. For a
+/// device of your own, at global scope, and for its transfers likewise `PENSTOCK_TRANSFERS_ON`:
+///
+///     PENSTOCK_LOADERS_ON(extern template, my::device)  // in the header of the device
+///     PENSTOCK_LOADERS_ON(template, my::device)         // in one source
+#define PENSTOCK_LOADERS_ON(kind, ...)                  \
+  kind class penstock::detail::host_slots<__VA_ARGS__>; \
+  kind class penstock::detail::loader_core<__VA_ARGS__>;
+
+#if PENSTOCK_COMPILED
+extern template struct penstock::detail::delete_outside_of_work<penstock::cpu_stream_ref>;
+PENSTOCK_LOADERS_ON(extern template, penstock::cpu_device)
+#endif

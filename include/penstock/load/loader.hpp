@@ -19,7 +19,6 @@
 #include <penstock/load/footprint.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/memory/support/host_slots.hpp>
-#include <penstock/memory/support/last_owner.hpp>
 #include <penstock/order/sampler.hpp>
 
 /// @file
@@ -76,18 +75,6 @@ struct loaded_with_early_options {
   using dataset_type = stored_dataset_t<Data>;
 };
 
-/// The host slots of a loader, as many as its resolved options ask for and its budget grants. Throws
-/// `pinned_budget_exceeded`, `out_of_memory`, and what the device throws.
-template <device Device>
-[[nodiscard]] std::shared_ptr<host_slots<Device>> make_slots(const Device& device,
-                                                             const slot_layout& layout,
-                                                             const loader_options& options) {
-  auto granted = loader_core<Device>::reserve(layout.bytes(), options);
-  const auto count = static_cast<std::size_t>(granted.slot_count());
-  return shared_by_leases<host_slots<Device>, typename Device::stream_ref>(
-      device, layout, count, slot_memory(options), std::move(granted));
-}
-
 /// What a loader of `Dataset` runs on: checks the options, takes all memory and starts the workers.
 template <dataset Dataset, class Data, sampler Sampler, device Device>
 [[nodiscard]] std::shared_ptr<loader_flow<typename Dataset::record_type, Device>> make_flow(
@@ -96,7 +83,7 @@ template <dataset Dataset, class Data, sampler Sampler, device Device>
   require_options_of(order, asked);
   auto source =
       std::make_unique<source_of<Dataset, Sampler>>(std::forward<Data>(data), order, options);
-  auto ring = make_slots<Device>(device, source->layout(), options);
+  auto ring = loader_core<Device>::make_slots(device, source->layout(), options);
   ring->name_fields(source->layout());
   const epoch_plan plan = source->plan();
   return std::make_shared<loader_flow<typename Dataset::record_type, Device>>(

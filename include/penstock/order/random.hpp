@@ -300,5 +300,9 @@ template <detail::random_bits32 Generator>
 static_assert(detail::random_bits32<sample_generator>);
 static_assert(std::is_trivially_copyable_v<sample_generator>);
 
+#if PENSTOCK_COMPILED
+extern template std::uint64_t uniform(sample_generator&, std::uint64_t, std::uint64_t);
+#endif
+
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

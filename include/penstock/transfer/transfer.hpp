@@ -376,3 +376,18 @@ transfer(Source&&, transfer_options,
 
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock
+
+/// What all transfers to a device share, whatever their batches are: the ring of slots, the engine.
+/// See `PENSTOCK_LOADERS_ON`. A transfer with a transform has an engine of its own.
+#define PENSTOCK_TRANSFERS_ON(kind, ...)                                                \
+  kind class penstock::device_lease<__VA_ARGS__>;                                       \
+  kind class penstock::detail::device_slots<__VA_ARGS__>;                               \
+  kind class penstock::detail::feed_watch<__VA_ARGS__>;                                 \
+  kind class penstock::detail::feed_engine<penstock::detail::loader_core<__VA_ARGS__>,  \
+                                           penstock::detail::plain_slots<__VA_ARGS__>>; \
+  kind penstock::detail::slot_plan penstock::detail::planned_slots(                     \
+      const penstock::detail::loader_core<__VA_ARGS__>&, const penstock::transfer_options&, bool);
+
+#if PENSTOCK_COMPILED
+PENSTOCK_TRANSFERS_ON(extern template, penstock::cpu_device)
+#endif

@@ -41,6 +41,7 @@
 #include <penstock/load/tuning_history.hpp>
 #include <penstock/memory/budget.hpp>
 #include <penstock/memory/support/host_slots.hpp>
+#include <penstock/memory/support/last_owner.hpp>
 #include <penstock/memory/support/sample_lists.hpp>
 #include <penstock/observe/stats.hpp>
 #include <penstock/observe/support/stage_mark.hpp>
@@ -80,9 +81,11 @@ class loader_core {
   /// `asked` with numbers in place of `automatic`. Throws `option_error` where no loader can work
   /// with them.
   [[nodiscard]] static loader_options checked(const loader_options& asked);
-  /// See `reserve_slots`.
-  [[nodiscard]] static memory_reservation reserve(std::size_t slot_bytes,
-                                                  const loader_options& options);
+  /// The host slots of a loader, as many as its resolved options ask for and its budget grants.
+  /// Throws `pinned_budget_exceeded`, `out_of_memory`, and what the device throws.
+  [[nodiscard]] static std::shared_ptr<ring_type> make_slots(const Device& device,
+                                                             const slot_layout& layout,
+                                                             const loader_options& options);
 
   /// Starts all threads. Batches by `plan`, in the slots of `ring`; `asked` is what the user wrote,
   /// `options` that with numbers in place of `automatic`.
@@ -559,9 +562,13 @@ loader_options loader_core<Device>::checked(const loader_options& asked) {
 }
 
 template <device Device>
-memory_reservation loader_core<Device>::reserve(std::size_t slot_bytes,
-                                                const loader_options& options) {
-  return reserve_slots(slot_bytes, options);
+std::shared_ptr<host_slots<Device>> loader_core<Device>::make_slots(const Device& device,
+                                                                    const slot_layout& layout,
+                                                                    const loader_options& options) {
+  memory_reservation granted = reserve_slots(layout.bytes(), options);
+  const auto count = static_cast<std::size_t>(granted.slot_count());
+  return shared_by_leases<ring_type, typename Device::stream_ref>(
+      device, layout, count, slot_memory(options), std::move(granted));
 }
 
 template <device Device>
