@@ -18,11 +18,11 @@ using network = mlp::network<mlp::host_backend>;
 
 constexpr std::size_t batch = 5;
 
-struct samples {
+struct sample_set {
   std::vector<std::uint8_t> images = std::vector<std::uint8_t>(batch * shape::inputs);
   std::vector<std::uint8_t> labels{3, 0, 9, 3, 7};
 
-  samples() {
+  sample_set() {
     std::uint32_t state = 12345;
     for (auto& pixel : images) {
       state = state * 1664525U + 1013904223U;
@@ -50,7 +50,7 @@ std::vector<double> relu(std::vector<double> values) {
 }
 
 /// The mean cross-entropy of the first `count` samples, computed independently of the network.
-double reference_loss(const std::vector<double>& parameters, const samples& of,
+double reference_loss(const std::vector<double>& parameters, const sample_set& of,
                       std::size_t count = batch) {
   double sum = 0.0;
   for (std::size_t s = 0; s < count; ++s) {
@@ -74,7 +74,7 @@ struct fixture {
   penstock::cpu_device device;
   penstock::cpu_device::stream_ref stream = device.inline_stream();
   network net{device, mlp::host_backend{}, batch};
-  samples data;
+  sample_set data;
   std::vector<float> initial = mlp::initial_parameters(7);
   std::vector<float> losses = std::vector<float>(batch);
 
