@@ -356,7 +356,7 @@ TEST_CASE("a refused copy leaves a transfer with a transform usable", "[transfer
   const gated_device device;
   ps::loader loader{numbered{100}, ps::sequential{}, device, ten_each(0)};
   gated_transform transform;
-  ps::transfer feed{loader, device.inline_stream(), transform};
+  ps::transfer feed{loader, device.inline_stream(), transform, {.depth = 1}};  // its only slot
   device.fail_copy(3);
   std::uint64_t seen = 0;
   const auto consume = [&] {
@@ -364,6 +364,26 @@ TEST_CASE("a refused copy leaves a transfer with a transform usable", "[transfer
   };
   CHECK_THROWS_AS(consume(), device_fault);
   CHECK(transform.state->calls == 3);
+  seen = 0;
+  consume();
+  CHECK(seen == 10);
+}
+
+TEST_CASE("a transform of host slots that fails leaves its only slot free", "[transfer]") {
+  ps::loader loader{numbered{100}, ps::sequential{}, ten_each(0)};
+  gated_transform transform;
+  ps::transfer feed{loader,
+                    loader.device().inline_stream(),
+                    transform,
+                    {.depth = 1, .tuning = {.zero_copy = ps::zero_copy_use::always}}};
+  REQUIRE(feed.zero_copy());
+  transform.state->fails = 3;
+  std::uint64_t seen = 0;
+  const auto consume = [&] {
+    for (auto& batch : feed.epoch(0)) seen += batch.size() / 10;
+  };
+  CHECK_THROWS_AS(consume(), std::domain_error);
+  CHECK(seen == 3);
   seen = 0;
   consume();
   CHECK(seen == 10);

@@ -15,10 +15,7 @@
 #include <penstock/load/any_loader.hpp>
 #include <penstock/load/detail/plan/plan.hpp>
 #include <penstock/load/detail/source_ops.hpp>
-#include <penstock/load/detail/tuning/resolved_options.hpp>
-#include <penstock/load/footprint.hpp>
 #include <penstock/load/options.hpp>
-#include <penstock/memory/support/host_slots.hpp>
 #include <penstock/order/sampler.hpp>
 
 /// @file
