@@ -1,36 +1,45 @@
 # SPDX-License-Identifier: BSL-1.0
-"""One row by DLIO itself, the benchmark that MLPerf Storage is made of: its PyTorch framework and its readers of
-jpeg and npz files. It has none of Parquet in this version, 2.0.0.
+"""One row by DLIO itself, the benchmark that MLPerf Storage is made of, as mlcommons has it, 3.0.2: its PyTorch
+framework and its readers of jpeg, npz and Parquet files.
 
     python3 dlio_peer.py FOLDER ROW WORKERS WARM_EPOCHS EPOCHS
 
-Prints {"utilisation": ..., "samples": ..., "samples_per_second": ...}, the first and the last as DLIO counts
-them: each epoch without its first step, the nominal time of a step; the mean of the epochs with all steps.
-Exits with 77 where dlio-benchmark is not installed. Its reader decodes a jpeg file by Pillow.
+Prints {"utilisation": ..., "samples": ..., "samples_per_second": ...}, as DLIO counts them: without the first step.
+Utilisation is the time that the steps ask for over that of the loop, as for the others; DLIO's own counts what a
+sleep took longer as work. Exits with 77 where it is not installed. Without WARM_EPOCHS the files are read from the
+disk.
 
-Two things are changed. It imports TensorFlow for a profiler and DALI for a loader that are not used here: where
-they are missing, mocks stand in for them. For each sample it writes down the list of all files, for a message that is
-not shown: that list has a short text here, as it would measure that and no reading where files are many.
+It measures what storage gives, and decodes nothing: a reader reads the bytes of files, or those from the first to
+the last column that is read of a row group, drops them, and hands over an array that was made once: one for each
+sample of files, of unet3d's 2 MiB as the benchmark's row has it, and one for each batch of Parquet rows.
+
+All epochs are one of DLIO, which has the files as often, and its Parquet reader reads 8 row groups ahead in each
+worker, not 64: it warms up before the clock of an epoch starts, and does not read again what it has read then.
+
+Two things are changed. Its Parquet reader takes it that each column has a dictionary, and fails where one has none;
+workers are forked, so that they have this too. And before an epoch, after its warm-up, it drops what the system has
+of all files in memory, if it may: here none, or the row's files if they are to come from the disk.
 """
 
 import contextlib
-import importlib
+import itertools
 import json
 import os
+import subprocess
 import sys
+import types
 from pathlib import Path
-from unittest import mock
 
-from workloads import WORKLOADS, paths
+from workloads import WORKLOADS, drop, paths, read_columns
 
 
-def files_of(folder, row, files):
-    """The row's files where DLIO looks for them."""
+def files_of(folder, row, files, epochs):
+    """The row's files where DLIO looks for them, as often as there are epochs."""
     train = folder / "train"
     train.mkdir(parents=True, exist_ok=True)
     (folder / "valid").mkdir(exist_ok=True)
-    for path in files:
-        target = train / f"{path.stem}.{'jpeg' if row.ending == 'jpg' else row.ending}"
+    for epoch, path in itertools.product(range(epochs), files):
+        target = train / f"{epoch:03}_{path.stem}.{'jpeg' if row.ending == 'jpg' else row.ending}"
         if not target.exists():
             target.symlink_to(path.resolve())
 
@@ -38,7 +47,7 @@ def files_of(folder, row, files):
 def overrides(folder, name, workers, epochs):
     row = WORKLOADS[name]
     workload = {
-        "model": name,
+        "model.name": name,
         "framework": "pytorch",
         "workflow.generate_data": False,
         "workflow.train": True,
@@ -46,69 +55,79 @@ def overrides(folder, name, workers, epochs):
         "workflow.checkpoint": False,
         "dataset.data_folder": folder.resolve(),
         "dataset.format": "jpeg" if row.ending == "jpg" else row.ending,
-        "dataset.num_files_train": row.files,
+        "dataset.num_files_train": row.files * epochs,
         "dataset.num_files_eval": 0,
-        "dataset.num_samples_per_file": 1,
+        "dataset.num_samples_per_file": row.samples_a_file,
         "dataset.num_subfolders_train": 0,
         "dataset.num_subfolders_eval": 0,
-        "dataset.record_length": row.sample,
+        "dataset.record_length_bytes": row.sample,
         "reader.data_loader": "pytorch",
+        "reader.multiprocessing_context": "fork",
         "reader.batch_size": row.batch,
         "reader.read_threads": workers,
         "reader.file_shuffle": "seed",
         "reader.sample_shuffle": "seed",
-        "train.epochs": epochs,
+        "train.epochs": 1,
         "train.computation_time": row.step,
     }
+    if row.ending == "npz":
+        workload["dataset.record_length_bytes_resize"] = 2 << 20
+    if row.ending == "parquet":
+        workload["storage.storage_options.columns"] = f"[{','.join(read_columns(name))}]"
+        workload["storage.storage_options.prefetch_window"] = 8
     return [f"hydra.run.dir={folder / 'out'}", *(f"++workload.{key}={value}" for key, value in workload.items())]
 
 
-class Unwritten(dict):
-    """A dictionary with a short text."""
+def byte_range(self, file, number):
+    """Of a row group: where the columns that are read begin, their bytes, and those of all columns."""
+    group = file.metadata.row_group(number)
+    columns = [group.column(place) for place in range(group.num_columns)]
+    names = set(self._columns)
+    taken = [column for column in columns if column.path_in_schema in names]
+    starts = [column.dictionary_page_offset or column.data_page_offset for column in taken]
+    end = max(start + column.total_compressed_size for start, column in zip(starts, taken))
+    return min(starts), end - min(starts), sum(column.total_compressed_size for column in columns)
 
-    def __repr__(self):
-        return f"{len(self)} samples"
 
-
-def shorten_messages():
-    from dlio_benchmark.utils.config import ConfigArguments
-
-    listed = ConfigArguments.get_global_map_index
-    ConfigArguments.get_global_map_index = lambda *words: Unwritten(listed(*words))
+def found(out, row):
+    """What DLIO has written of a run."""
+    metric = json.loads((out / "summary.json").read_text())["metric"]
+    speed = metric["train_throughput_mean_samples_per_second"]
+    steps = json.loads((out / "0_output.json").read_text())["1"]["proc"].values()
+    return {
+        "utilisation": speed * row.step / row.batch,
+        "samples": (sum(map(len, steps)) - 1) * row.batch,
+        "samples_per_second": speed,
+    }
 
 
 def run(folder, name, workers, warm, epochs):
     os.environ["DFTRACER_ENABLE"] = "0"  # traces of every call otherwise
-    epochs = int(warm) + int(epochs)
-    for module in ("tensorflow", "nvidia.dali", "nvidia.dali.fn", "nvidia.dali.pipeline", "nvidia.dali.types"):
-        try:
-            importlib.import_module(module)
-        except ImportError:
-            sys.modules[module] = mock.MagicMock()
+    row, files = WORKLOADS[name], paths(folder, name)
+    is_cold, epochs = int(warm) == 0, int(warm) + int(epochs)
     try:
-        from dlio_benchmark.main import main
+        from dlio_benchmark import main
+        from dlio_benchmark.reader.parquet_reader_file_iterable import ParquetReaderFileIterable
     except ImportError as error:
-        print(f"no dlio-benchmark here: {error}", file=sys.stderr)
+        print(f"no dlio-benchmark of mlcommons here: {error}", file=sys.stderr)
         sys.exit(77)
-    shorten_messages()
+    ParquetReaderFileIterable._rg_byte_range = byte_range
+    dropping = {"run": lambda *_, **__: drop(files if is_cold else [])}
+    main.subprocess = types.SimpleNamespace(**vars(subprocess) | dropping)
     folder = Path(folder, "dlio", name).resolve()
-    files_of(folder, WORKLOADS[name], paths(folder.parent.parent, name))
+    files_of(folder, row, files, epochs)
     out = folder / "out"
     out.mkdir(exist_ok=True)
     for path in out.glob("*.json"):
         path.unlink()
     sys.argv = ["dlio_benchmark", *overrides(folder, name, workers, epochs)]
-    with open(out / "messages.txt", "w") as messages, contextlib.redirect_stderr(messages):
-        main()
-    metric = json.loads((out / "summary.json").read_text())["metric"]
-    steps = json.loads((out / "0_output.json").read_text())
-    epochs = [steps[str(epoch + 1)] for epoch in range(epochs)]
-    taken = sum(len(block) for epoch in epochs for block in epoch["proc"].values())
-    return {
-        "utilisation": metric["train_au_mean_percentage"] / 100,
-        "samples": (taken - 1) * WORKLOADS[name].batch,  # without the first step, as the others
-        "samples_per_second": metric["train_throughput_mean_samples_per_second"],
-    }
+    said = out / "messages.txt"
+    try:
+        with open(said, "w") as file, contextlib.redirect_stderr(file), contextlib.redirect_stdout(file):
+            main.main()
+    except SystemExit:
+        sys.exit(f"DLIO failed, as {said} says")
+    return found(out, row)
 
 
 if __name__ == "__main__":

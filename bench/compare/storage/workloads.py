@@ -7,6 +7,7 @@ A row's accelerator is modelled: a step is a sleep of so many seconds, as in DLI
 """
 
 import io
+import os
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -87,6 +88,17 @@ def paths(folder, name):
     if row.codec != "NONE" and row.numbers == 0:
         own += "_any"  # the folder without that had others once
     return [Path(folder, own, f"{number:05}.{row.ending}") for number in range(row.files)]
+
+
+def drop(files):
+    """Has the system give up what it holds of the files in memory."""
+    for path in files:
+        file = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(file)  # what is not written yet stays
+            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(file)
 
 
 def jpeg(number, size):
