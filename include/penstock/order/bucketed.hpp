@@ -10,7 +10,6 @@
 #include <mutex>
 #include <ranges>
 #include <span>
-#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -260,19 +259,15 @@ class bucketed {
     }
     if (options.window == 0) throw option_error("window", "must be at least 1, is 0");
     if (options.window > most / options.batch_size) {
-      throw option_error("window", std::to_string(options.window) + " batches of " +
-                                       std::to_string(options.batch_size) +
-                                       " samples are above 2^24 samples");
+      detail::refuse_option("window", {options.window, " batches of ", options.batch_size,
+                                       " samples are above 2^24 samples"});
     }
     return options;
   }
 
   void require_size(std::uint64_t n) const {
     if constexpr (requires { windows_->lengths().size(); }) {
-      if (windows_->lengths().size() == n) return;
-      throw option_error("lengths", "expected one for each of the dataset's " + std::to_string(n) +
-                                        " samples, found " +
-                                        std::to_string(windows_->lengths().size()));
+      detail::require_one_each("lengths", n, windows_->lengths().size());
     }
   }
 

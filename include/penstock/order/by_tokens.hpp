@@ -9,13 +9,12 @@
 #include <memory>
 #include <span>
 #include <string_view>
-#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <penstock/core/error.hpp>
 #include <penstock/order/detail/permutation_family.hpp>
 #include <penstock/order/detail/window_batches.hpp>
-#include <penstock/order/random.hpp>
 #include <penstock/order/sampler.hpp>
 #include <penstock/order/support/stages.hpp>
 #include <penstock/order/support/word_hash.hpp>
@@ -104,8 +103,7 @@ struct token_plan {
 
  private:
   struct classes {
-    std::vector<std::uint16_t> of_sample;
-    std::vector<std::uint64_t> sizes = std::vector<std::uint64_t>(length_classes);
+    std::vector<std::uint16_t> of_sample;  // 0: the longest
     std::uint64_t values = 0;
     std::uint64_t longest = 0;
     word_hash hash{};
@@ -121,9 +119,8 @@ struct token_plan {
     for (std::uint64_t index = 0; index < count; ++index) {
       const auto values = static_cast<std::uint64_t>(length(index));
       if (values > options.most) refuse_sample(index, values, options.most);
-      const std::uint32_t which = length_class(values);
+      const std::uint32_t which = length_classes - 1 - length_class(values);
       found.of_sample.push_back(static_cast<std::uint16_t>(which));
-      ++found.sizes[which];
       found.values += values;
       found.longest = (std::max)(found.longest, values);
       found.hash.add(values);
@@ -132,20 +129,18 @@ struct token_plan {
   }
 
   token_plan(const classes& found, const by_tokens_options& options)
-      : ranked(rank(found)),
+      : token_plan(found, numbers_by_key{found.of_sample, length_classes}, options) {}
+  token_plan(const classes& found, numbers_by_key by_class, const by_tokens_options& options)
+      : ranked(std::move(by_class.numbers)),
         windows((samples() + options.window - 1) / options.window),
-        batches(bounds_of(found),
+        batches(bounds_of(found, by_class.begins),
                 {options.most, options.most_samples, options.batches_per_step, options.padded}),
         batch_size(batches.widest()),
-        values(found.values) {
-    word_hash hash = found.hash;
-    for (const std::uint64_t word :
-         {options.seed, options.most, options.window, options.batches_per_step,
-          options.most_samples, std::uint64_t{options.padded}}) {
-      hash.add(word);
-    }
-    fingerprint = hash.value();
-  }
+        values(found.values),
+        fingerprint(word_hash{found.hash}
+                        .add_all({options.seed, options.most, options.window,
+                                  options.batches_per_step, options.most_samples, options.padded})
+                        .value()) {}
 
   [[gnu::cold]] static void require_valid(std::uint64_t count, const by_tokens_options& options) {
     const auto require = [](std::string_view name, std::uint64_t value, std::uint64_t most) {
@@ -165,23 +160,10 @@ struct token_plan {
                    index, ": raise it, or leave out such samples (ps::without) or cut them"});
   }
 
-  // A counting sort, stable, from the longest class down.
-  static std::vector<std::uint32_t> rank(const classes& found) {
-    std::vector<std::uint32_t> next(length_classes);
-    std::uint32_t begin = 0;
-    for (std::uint32_t which = length_classes; which-- != 0;) {
-      next[which] = begin;
-      begin += static_cast<std::uint32_t>(found.sizes[which]);
-    }
-    std::vector<std::uint32_t> ranked(found.of_sample.size());
-    for (std::size_t i = 0; i < ranked.size(); ++i) {
-      ranked[next[found.of_sample[i]]++] = static_cast<std::uint32_t>(i);
-    }
-    return ranked;
-  }
-
-  // Makes the strata; returns the bounds of the places, the one that is not in every window last.
-  std::vector<std::uint32_t> bounds_of(const classes& found) {
+  // Makes the strata of the classes, whose ranks begin at `begins`; returns the bounds of the
+  // places, the one that is not in every window last.
+  std::vector<std::uint32_t> bounds_of(const classes& found,
+                                       std::span<const std::uint32_t> begins) {
     std::vector<std::uint32_t> bounds;
     const auto full = static_cast<std::size_t>(samples() / windows);
     // Few samples of a length would always meet the same ones: up to 64 change places with shorter
@@ -190,10 +172,9 @@ struct token_plan {
         std::uint64_t{64}, found.values / 64 / std::max<std::uint64_t>(1, found.longest));
     const std::uint64_t least = (mixed + windows - 1) / windows;  // places of a stratum
     stratum_of.reserve(full);
-    std::uint64_t rank = 0;  // after the classes so far
     std::uint32_t bound = 0;
     for (std::uint32_t which = length_classes; which-- != 0;) {
-      rank += found.sizes[which];
+      const std::uint64_t rank = begins[length_classes - which];  // after the class
       const auto end =
           static_cast<std::size_t>((std::min)(std::uint64_t{full}, (rank + windows - 1) / windows));
       const std::size_t first = stratum_of.size();
@@ -237,16 +218,13 @@ class token_order {
 
   /// The number of samples of batch `batch`.
   [[nodiscard]] std::size_t batch_extent(std::uint64_t batch) const noexcept {
-    const spot found = find(batch);
-    const std::size_t places = found.places.size() - (ends_empty(found) ? 1U : 0U);
-    return (std::max)(places, std::size_t{1});
+    return (std::max)(find(batch).places.size(), std::size_t{1});
   }
 
  private:
   struct spot {
-    std::uint64_t batch;
     std::uint64_t window;
-    std::span<const std::uint32_t> places;
+    std::span<const std::uint32_t> places;  // those with a sample
   };
 
   // Which bijection of the epoch orders what.
@@ -265,7 +243,10 @@ class token_order {
     const std::uint64_t step =
         shuffles_(of_window(window), batches / step_, batch % batches / step_);
     const std::uint64_t begun = shuffles_.bits(of_step(batch / step_)) % step_;
-    return {batch, window, plan_->batches.places(step * step_ + (begun + turn) % step_)};
+    const auto places = plan_->batches.places(step * step_ + (begun + turn) % step_);
+    const bool ends_empty =
+        !places.empty() && places.back() == plan_->places() && rest_of(window) >= plan_->samples();
+    return {window, places.first(places.size() - (ends_empty ? 1U : 0U))};
   }
 
   // The rank of the place that may be empty, or one that is no sample.
@@ -273,34 +254,28 @@ class token_order {
     const std::uint64_t windows = plan_->windows;
     return plan_->places() * windows + shuffles_(of_rest, windows, window);
   }
-  [[nodiscard]] bool ends_empty(const spot& found) const noexcept {
-    return !found.places.empty() && found.places.back() == plan_->places() &&
-           rest_of(found.window) >= plan_->samples();
-  }
 
   void fill_batch(std::uint64_t batch, std::size_t at,
                   std::span<std::uint64_t> out) const noexcept {
-    const spot found = find(batch);
+    const auto [window, places] = find(batch);
     const std::uint64_t windows = plan_->windows;
-    const std::size_t count = found.places.size() - (ends_empty(found) ? 1U : 0U);
-    if (count == 0) {  // a batch without a sample gets one of the last places again
+    if (places.empty()) {  // a batch without a sample gets one of the last places again
       const std::uint64_t few = plan_->samples() - (plan_->places() - 1) * windows;
-      const std::uint64_t back = batch % few;
-      std::fill(out.begin(), out.end(),
-                *(plan_->ranked.end() - 1 - static_cast<std::ptrdiff_t>(back)));
+      const std::uint64_t rank = plan_->samples() - 1 - batch % few;
+      std::fill(out.begin(), out.end(), plan_->ranked[static_cast<std::size_t>(rank)]);
       return;
     }
     for (std::uint64_t& one : out) {
-      const std::uint32_t place = found.places[at < count ? at : 0];
+      const std::uint32_t place = places[at < places.size() ? at : 0];
       ++at;
       if (place == plan_->places()) {
-        one = rest_of(found.window);
+        one = rest_of(window);
         continue;
       }
       const std::uint32_t which = plan_->stratum_of[place];
       const token_plan::stratum& in = plan_->strata[which];
       one = in.first * windows + shuffles_(of_stratum(which), in.places * windows,
-                                           (place - in.first) * windows + found.window);
+                                           (place - in.first) * windows + window);
     }
     // A loop of its own, so that cache misses in a long list overlap.
     for (std::uint64_t& one : out) one = plan_->ranked[static_cast<std::size_t>(one)];
@@ -380,13 +355,13 @@ class by_tokens {
   /// The places of an epoch: `batch_size()` for each of its batches. Throws `option_error` unless
   /// `n` is the number of lengths.
   [[nodiscard]] std::uint64_t size(std::uint64_t n) const {
-    require_size(n);
+    detail::require_one_each("lengths", n, plan_->samples());
     return batches() * batch_size();
   }
   /// The batches of one epoch, an `order_of_batches`. Throws `option_error` unless `n` is the
   /// number of lengths.
   [[nodiscard]] detail::token_order order(std::uint64_t n, std::uint64_t epoch) const& {
-    require_size(n);
+    detail::require_one_each("lengths", n, plan_->samples());
     return {*plan_, options_.seed, epoch, options_.batches_per_step};
   }
   detail::token_order order(std::uint64_t n, std::uint64_t epoch) && = delete;
@@ -416,12 +391,6 @@ class by_tokens {
   [[nodiscard]] const by_tokens_options& options() const noexcept { return options_; }
 
  private:
-  void require_size(std::uint64_t n) const {
-    if (plan_->samples() == n) return;
-    detail::refuse_option("lengths", {"expected one for each of the dataset's ", n,
-                                      " samples, found ", plan_->samples()});
-  }
-
   std::shared_ptr<const detail::token_plan> plan_;
   by_tokens_options options_;
 };

@@ -5,11 +5,9 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <numeric>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -104,11 +102,7 @@ class mixture_plan {
                                     "the parts"});
     }
     for (std::size_t i = 0; i < schedule.size(); ++i) require_valid(i);
-    if (repeats()) {
-      lay_out_stream();
-    } else {
-      lay_out_epochs();
-    }
+    lay_out_passes();
     add_to_fingerprint();
   }
 
@@ -159,10 +153,9 @@ class mixture_plan {
   /// How many samples of each part come before position `at` of a pass.
   [[nodiscard]] std::vector<std::uint64_t> counts_before(std::size_t which,
                                                          std::uint64_t at) const {
-    const std::size_t in = segment_at(which, at);
-    const std::uint64_t* const first = counts_.data() + in * sizes_.size();
-    std::vector<std::uint64_t> counts(first, first + sizes_.size());
-    rounds_[segments_[in].round].add_turns(at - segments_[in].begin, counts);
+    const segment& in = segment_at(which, at);
+    std::vector<std::uint64_t> counts = in.counts;
+    rounds_[in.round].add_turns(at - in.begin, counts);
     return counts;
   }
 
@@ -175,14 +168,13 @@ class mixture_plan {
     const std::uint64_t position = position_of(at.step);
     if (repeats()) return each(0, 1, counts_before(0, base_of(at.epoch) + position));
     require_countable(at.epoch);
-    for (std::size_t which = 0; which < passes_.size(); ++which) {
+    const std::size_t last = pass_of(at.epoch);
+    for (std::size_t which = 0; which <= last; ++which) {
       const std::uint64_t first = passes_[which].first_epoch;
-      if (first >= at.epoch) break;
-      const std::uint64_t next =
-          which + 1 < passes_.size() ? passes_[which + 1].first_epoch : at.epoch;
-      each(first, (std::min)(next, at.epoch) - first, counts_before(which, size_));
+      const std::uint64_t next = which < last ? passes_[which + 1].first_epoch : at.epoch;
+      if (first != next) each(first, next - first, counts_before(which, size_));
     }
-    each(at.epoch, 1, counts_before(pass_of(at.epoch), position));
+    each(at.epoch, 1, counts_before(last, position));
   }
 
   /// What comes at place `at` of a part in one of its epochs.
@@ -196,14 +188,12 @@ class mixture_plan {
   void fill(std::size_t which, std::uint64_t epoch, std::uint64_t position,
             std::span<std::uint64_t> out) const noexcept {
     while (!out.empty()) {
-      const std::size_t in = segment_at(which, position);
-      const std::uint64_t end =
-          in + 1 < passes_[which].last ? segments_[in + 1].begin : ~std::uint64_t{0};
+      const segment& in = segment_at(which, position);
       const auto count =
-          static_cast<std::size_t>((std::min)(std::uint64_t{out.size()}, end - position));
-      const round& turns = rounds_[segments_[in].round];
-      const std::uint64_t* const counts = counts_.data() + in * sizes_.size();
-      const std::uint64_t place = position - segments_[in].begin;
+          static_cast<std::size_t>((std::min)(std::uint64_t{out.size()}, in.end - position));
+      const round& turns = rounds_[in.round];
+      const std::uint64_t* const counts = in.counts.data();
+      const std::uint64_t place = position - in.begin;
       std::uint64_t rounds = place / turns.turns.size();
       auto next = static_cast<std::size_t>(place % turns.turns.size());
       for (std::uint64_t& one : out.first(count)) {
@@ -256,16 +246,20 @@ class mixture_plan {
     }
   };
 
+  /// The positions [begin, end) of a pass, the last segment's without an end, after `counts[part]`
+  /// samples of each part.
   struct segment {
     std::uint64_t begin;
+    std::uint64_t end;
     std::size_t round;
+    std::vector<std::uint64_t> counts;
   };
 
-  /// The segments [first, last) of each epoch from `first_epoch` on, up to that of the next pass.
+  /// The segments of each epoch from `first_epoch` on, up to that of the next pass. With `repeat`
+  /// there is one pass, over all epochs.
   struct pass {
     std::uint64_t first_epoch;
-    std::size_t first;
-    std::size_t last;
+    std::vector<segment> segments = {};
   };
 
   [[nodiscard]] std::uint64_t repeated_size() const {
@@ -296,56 +290,51 @@ class mixture_plan {
     static_cast<void>(reduced(weights));
   }
 
-  const round& add_segment(std::uint64_t begin, const std::vector<std::uint32_t>& weights,
-                           std::span<const std::uint64_t> counts) {
-    const std::vector<std::uint32_t> by = reduced(weights);
+  const round& add_segment(std::uint64_t begin, std::vector<std::uint32_t> weights,
+                           const std::vector<std::uint64_t>& counts) {
+    const std::vector<std::uint32_t> by = reduced(std::move(weights));
     const auto sum = std::accumulate(by.begin(), by.end(), std::uint64_t{0});
     const auto same = std::ranges::find_if(
         rounds_, [&](const round& one) { return one.turns.size() == sum && one.weights == by; });
     const auto which = static_cast<std::size_t>(same - rounds_.begin());
     if (same == rounds_.end()) rounds_.emplace_back(by);
-    segments_.push_back({begin, which});
-    counts_.insert(counts_.end(), counts.begin(), counts.end());
-    passes_.back().last = segments_.size();
+    std::vector<segment>& segments = passes_.back().segments;
+    if (!segments.empty()) segments.back().end = begin;
+    segments.push_back({begin, ~std::uint64_t{0}, which, counts});
     return rounds_[which];
   }
 
-  /// One stream over all epochs.
-  void lay_out_stream() {
-    passes_.push_back({0, 0, 0});
-    std::vector<std::uint64_t> counts(sizes_.size());
-    for (const auto& [from, weights] : options_.schedule) {
-      const std::uint64_t at = base_of(from.epoch) + position_of(from.step);
-      if (!segments_.empty()) counts = counts_before(0, at);
-      add_segment(at, weights, counts);
-    }
-  }
-
-  /// Each epoch by itself. Those without a change inside, and with equal weights, are one pass.
-  void lay_out_epochs() {
+  /// Each epoch by itself, unless parts repeat. Epochs without a change inside, and with equal
+  /// weights, are one pass.
+  void lay_out_passes() {
     if (options_.when_through == part_through::end) size_ = most;  // no step is beyond it yet
-    std::vector<std::uint64_t> epochs;
+    std::uint64_t shortest = lay_out(0);
     for (const auto& [from, weights] : options_.schedule) {
-      epochs.push_back(from.epoch);
-      if (from.step != 0) epochs.push_back(from.epoch + 1);
+      for (const std::uint64_t epoch : {from.epoch, from.epoch + std::uint64_t{from.step != 0}}) {
+        if (repeats() || epoch <= passes_.back().first_epoch) continue;
+        shortest = (std::min)(shortest, lay_out(epoch));
+      }
     }
-    std::sort(epochs.begin(), epochs.end());
-    epochs.erase(std::unique(epochs.begin(), epochs.end()), epochs.end());
-    std::uint64_t shortest = most;
-    for (const std::uint64_t epoch : epochs) shortest = (std::min)(shortest, lay_out(epoch));
-    size_ = shortest;
+    if (!repeats()) size_ = shortest;
   }
 
-  /// Returns the number of samples of the epoch.
+  /// The position of a place in the pass that begins with `epoch`: 0 before that epoch, and beyond
+  /// `most` after it, unless parts repeat.
+  [[nodiscard]] std::uint64_t position_in(std::uint64_t epoch, const training_place& at) const {
+    if (repeats()) return base_of(at.epoch) + position_of(at.step);
+    if (at.epoch != epoch) return at.epoch < epoch ? 0 : ~std::uint64_t{0};
+    return position_of(at.step);
+  }
+
+  /// Returns the number of samples of the epoch; `most` if parts repeat.
   std::uint64_t lay_out(std::uint64_t epoch) {
-    passes_.push_back({epoch, segments_.size(), segments_.size()});
+    passes_.push_back({epoch});
     const bool drops = options_.when_through == part_through::drop_out;
     const auto& schedule = options_.schedule;
     std::vector<std::uint64_t> counts(sizes_.size());
     std::uint64_t at = 0;
     const auto is_next = [&](std::size_t entry, std::uint64_t until) {
-      if (entry == schedule.size() || schedule[entry].from.epoch > epoch) return false;
-      return schedule[entry].from.epoch < epoch || position_of(schedule[entry].from.step) <= until;
+      return entry < schedule.size() && position_in(epoch, schedule[entry].from) <= until;
     };
     for (std::size_t next = 1;;) {
       while (is_next(next, at)) ++next;
@@ -358,13 +347,16 @@ class mixture_plan {
                                   " all parts that have a "
                                   "weight are through, and others are not: give them a weight"});
       }
-      const round& turns = add_segment(at, weights, counts);
-      std::vector<std::uint64_t> left = sizes_;
-      for (std::size_t part = 0; part < left.size(); ++part) left[part] -= counts[part] + drops;
-      // A part drops out after its last turn; otherwise the epoch ends before the one too many.
-      std::uint64_t end = (std::min)(turns.first_after(left) + drops, most - at);
+      const round& turns = add_segment(at, std::move(weights), counts);
+      std::uint64_t end = most - at;
+      if (!repeats()) {
+        std::vector<std::uint64_t> left = sizes_;
+        for (std::size_t part = 0; part < left.size(); ++part) left[part] -= counts[part] + drops;
+        // A part drops out after its last turn; otherwise the epoch ends before the one too many.
+        end = (std::min)(turns.first_after(left) + drops, end);
+      }
       const bool changes = is_next(next, at + end);
-      if (changes) end = position_of(schedule[next].from.step) - at;
+      if (changes) end = position_in(epoch, schedule[next].from) - at;
       turns.add_turns(end, counts);
       at += end;
       if (drops ? at == begins_.back() : !changes) return at;
@@ -374,20 +366,19 @@ class mixture_plan {
   void add_to_fingerprint() noexcept {
     for (const pass& of : passes_) {
       hash_.add(of.first_epoch);
-      for (std::size_t i = of.first; i < of.last; ++i) {
-        hash_.add(segments_[i].begin);
-        for (const std::uint32_t weight : rounds_[segments_[i].round].weights) hash_.add(weight);
+      for (const segment& one : of.segments) {
+        hash_.add(one.begin);
+        hash_.add_all(rounds_[one.round].weights);
       }
     }
-    for (const std::uint64_t size : sizes_) hash_.add(size);
-    for (const std::uint64_t one : {options_.seed, size_, std::uint64_t{repeats()}}) hash_.add(one);
+    hash_.add_all(sizes_);
+    hash_.add_all({options_.seed, size_, std::uint64_t{repeats()}});
   }
 
-  [[nodiscard]] std::size_t segment_at(std::size_t which, std::uint64_t position) const noexcept {
-    const auto [first_epoch, first, last] = passes_[which];
-    const std::span of_pass = std::span{segments_}.subspan(first, last - first);
-    const auto after = std::ranges::upper_bound(of_pass, position, {}, &segment::begin);
-    return first + static_cast<std::size_t>(after - of_pass.begin()) - 1;
+  [[nodiscard]] const segment& segment_at(std::size_t which,
+                                          std::uint64_t position) const noexcept {
+    const std::vector<segment>& all = passes_[which].segments;
+    return *(std::ranges::upper_bound(all, position, {}, &segment::begin) - 1);
   }
 
   mixture_options options_;
@@ -397,8 +388,6 @@ class mixture_plan {
   std::vector<std::uint64_t> seeds_;  // of the parts: `seed + e` is the bijection of epoch e
   std::uint64_t size_ = 0;            // samples of an epoch
   std::vector<round> rounds_;
-  std::vector<segment> segments_;
-  std::vector<std::uint64_t> counts_;  // samples of each part before each segment
   std::vector<pass> passes_;
   word_hash hash_;
 };
@@ -458,12 +447,12 @@ concept part_length = requires(const Length& length, std::size_t part, std::uint
 /// `repeat` has no others. With `end` all epochs have as many samples as the shortest one of the
 /// schedule.
 ///
-/// Memory: for each change 8 bytes a part and, where its weights are new, 8 for each turn of their
-/// round, at most 512 KiB, and 4 a part. With `drop_out` each part that drops out is such a change,
-/// in up to two epochs for each entry of the schedule: a thousand parts of equal weights take 16
-/// MB. Construction takes O(turns x different weights in them) for each round. Copies share the
-/// memory; any number of threads may share a mixture. An order refers to the mixture: keep it or a
-/// copy alive as long as its orders, as a loader does; `order` of a temporary does not compile.
+/// Memory: for each change 48 bytes and 8 a part and, where its weights are new, 8 for each turn of
+/// their round, at most 512 KiB, and 4 a part. With `drop_out` each part that drops out is such a
+/// change, in up to two epochs for each entry of the schedule: a thousand parts of equal weights
+/// take 16 MB. Construction takes O(turns x different weights in them) for each round. Copies share
+/// the memory; any number of threads may share a mixture. An order refers to the mixture: keep it
+/// or a copy alive as long as its orders, as a loader does; `order` of a temporary does not compile.
 ///
 /// PyTorch: no counterpart in core. Errors: `option_error` for bad options, and from `size` and
 /// `order` if the dataset's size is not that of all parts together.

@@ -145,15 +145,12 @@ class priority_log {
     // What was set in this step or later is set again by the run that loads the state.
     std::size_t last = applied_;
     while (last < log_.size() && log_[last].step < step + options_.lag) ++last;
-    std::vector<std::uint64_t> words(head_words + weight_words() + 3 * (last - applied_));
-    const auto head = head_of(step, last - applied_);
-    std::copy(head.begin(), head.end(), words.begin());
+    std::vector<std::uint64_t> words = head_of(step, last - applied_);
+    words.reserve(head_words + weight_words() + 3 * (last - applied_) + 1);
+    words.resize(head_words + weight_words());
     std::memcpy(words.data() + head_words, weights_.data(), weights_.size() * sizeof(float));
-    std::size_t at = head_words + weight_words();
-    for (std::size_t i = applied_; i < last; ++i) {
-      words[at++] = log_[i].step;
-      words[at++] = log_[i].index;
-      words[at++] = std::bit_cast<std::uint32_t>(log_[i].weight);
+    for (const entry& one : std::span{log_}.subspan(applied_, last - applied_)) {
+      words.insert(words.end(), {one.step, one.index, std::bit_cast<std::uint32_t>(one.weight)});
     }
     words.push_back(sum_of(words));
     const auto bytes = std::as_bytes(std::span{words});
@@ -172,8 +169,7 @@ class priority_log {
                        "the end");
     };
     require_words(head_words + 1);
-    const std::size_t count = bytes.size() / 8;
-    std::vector<std::uint64_t> words(count);
+    std::vector<std::uint64_t> words(bytes.size() / 8);
     std::memcpy(words.data(), bytes.data(), bytes.size());
     const std::uint64_t sum = words.back();
     words.pop_back();
@@ -181,7 +177,7 @@ class priority_log {
     const auto head = head_of(step, words[7]);
     if (words[0] != head[0]) fail(0, "a state of version 1", std::to_string(words[0]));
     if (sum_of(words) != sum) {
-      fail(count - 1, "the checksum " + std::to_string(sum_of(words)), std::to_string(sum));
+      fail(words.size(), "the checksum " + std::to_string(sum_of(words)), std::to_string(sum));
     }
     static constexpr const char* names[] = {"", "weights", "seed", "batch_size", "lag", "draws"};
     for (std::size_t i = 1; i < 6; ++i) {
@@ -255,9 +251,7 @@ class priority_log {
   }
   [[nodiscard]] std::size_t weight_words() const noexcept { return (weights_.size() + 1) / 2; }
   static std::uint64_t sum_of(std::span<const std::uint64_t> words) noexcept {
-    word_hash hash;
-    for (const std::uint64_t word : words) hash.add(word);
-    return hash.value();
+    return word_hash{}.add_all(words).value();
   }
 
   [[nodiscard]] std::uint64_t units(float weight) const noexcept {
@@ -390,23 +384,19 @@ class prioritized {
       : log_(std::make_shared<detail::priority_log>(weights, options)) {}
 
   [[nodiscard]] std::uint64_t size(std::uint64_t n) const {
-    require_size(n);
+    detail::require_one_each("weights", n, log_->weights());
     return log_->steps() * log_->options().batch_size;
   }
   [[nodiscard]] detail::prioritized_order order(std::uint64_t n, std::uint64_t epoch) const& {
-    require_size(n);
+    detail::require_one_each("weights", n, log_->weights());
     return {*log_, epoch};
   }
   detail::prioritized_order order(std::uint64_t n, std::uint64_t epoch) && = delete;
 
   /// A hash of the options, for the states of loaders. The weights are not in it.
   [[nodiscard]] std::uint64_t fingerprint() const noexcept {
-    detail::word_hash hash;
     const auto& [seed, batch, lag, draws] = log_->options();
-    for (const std::uint64_t one : {log_->weights(), seed, std::uint64_t{batch}, lag, draws}) {
-      hash.add(one);
-    }
-    return hash.value();
+    return detail::word_hash{}.add_all({log_->weights(), seed, batch, lag, draws}).value();
   }
   /// Samples of a step over all ranks. A loader or a `sharded` with another number refuses it.
   [[nodiscard]] std::size_t step_size() const noexcept { return log_->options().batch_size; }
@@ -438,12 +428,6 @@ class prioritized {
   }
 
  private:
-  void require_size(std::uint64_t n) const {
-    if (n == log_->weights()) return;
-    detail::refuse_option("weights", {"expected one for each of the dataset's ", n,
-                                      " samples, found ", log_->weights()});
-  }
-
   std::shared_ptr<detail::priority_log> log_;
 };
 

@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <limits>
 #include <stdexcept>
-#include <string>
 #include <type_traits>
 
 #include <penstock/core/support/joined.hpp>

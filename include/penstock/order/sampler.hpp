@@ -6,9 +6,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
+#include <penstock/core/error.hpp>
 #include <penstock/order/support/permutation.hpp>
 
 // A sampler determines which sample comes k-th in epoch e, as a pure function, without state or
@@ -111,6 +113,12 @@ concept cuts_batches = sampler_of_batches<Sampler> && order_of_batches<order_of<
                        requires(const Sampler& sampler) {
                          { sampler.batches_per_step() } -> std::same_as<std::uint64_t>;
                        };
+
+/// Throws `option_error` unless a sampler has `found` = `n` of its option: one for each sample.
+inline void require_one_each(std::string_view option, std::uint64_t n, std::uint64_t found) {
+  if (found == n) return;
+  refuse_option(option, {"expected one for each of the dataset's ", n, " samples, found ", found});
+}
 
 /// The order 0, 1, 2, ... of `sequential`.
 struct identity_order {

@@ -121,43 +121,39 @@ class sharded {
   /// divides `global_batch`, which is at least 1, and that of a sampler that counts steps.
   sharded(Sampler all, const shard_options& options) : all_(std::move(all)), options_(options) {
     const auto [rank, world, global_batch, tail] = options;
-    if (world < 1) throw option_error("world", "must be at least 1, is " + std::to_string(world));
+    using detail::refuse_option;
+    if (world < 1) refuse_option("world", {"must be at least 1, is ", world});
     if (rank < 0 || rank >= world) {
-      throw option_error("rank", "must be at least 0 and below the world of " +
-                                     std::to_string(world) + ", is " + std::to_string(rank));
+      refuse_option("rank", {"must be at least 0 and below the world of ", world, ", is ", rank});
     }
     const auto ranks = static_cast<std::size_t>(world);
     if constexpr (detail::cuts_batches<Sampler>) {
       if (global_batch != 0) {
-        throw option_error("global_batch",
-                           "is the sampler's own, whose batches have each its own "
-                           "number of samples: leave it out");
+        refuse_option("global_batch", {"is the sampler's own, whose batches have each its own "
+                                       "number of samples: leave it out"});
       }
       if (all_.batches_per_step() % ranks != 0) {
-        throw option_error("world", "must divide the sampler's batches_per_step of " +
-                                        std::to_string(all_.batches_per_step()) + ", is " +
-                                        std::to_string(world));
+        refuse_option("world", {"must divide the sampler's batches_per_step of ",
+                                all_.batches_per_step(), ", is ", world});
       }
       options_.global_batch = all_.batch_size() * ranks;
       return;
     }
-    if (global_batch == 0) throw option_error("global_batch", "must be at least 1, is 0");
+    if (global_batch == 0) refuse_option("global_batch", {"must be at least 1, is 0"});
     if (const std::size_t rest = global_batch % ranks; rest != 0) {
       const std::size_t below = global_batch - rest;
       const std::size_t above = below + ranks;  // 0 where there is none
-      throw option_error(
+      refuse_option(
           "global_batch",
-          "must be a multiple of the world of " + std::to_string(world) + ", is " +
-              std::to_string(global_batch) + ", which leaves " + std::to_string(rest) + ": take " +
-              (below == 0 ? "" : std::to_string(below)) + (below == 0 || above == 0 ? "" : " or ") +
-              (above == 0 ? "" : std::to_string(above)));
+          {"must be a multiple of the world of ", world, ", is ", global_batch, ", which leaves ",
+           rest, ": take ", below == 0 ? "" : std::to_string(below),
+           below == 0 || above == 0 ? "" : " or ", above == 0 ? "" : std::to_string(above)});
     }
     if constexpr (detail::sampler_of_steps<Sampler>) {
       const std::size_t step = all_.step_size();
       if (step == 0 || step == global_batch) return;
-      throw option_error("global_batch", "must be the sampler's batch_size of " +
-                                             std::to_string(step) + ", is " +
-                                             std::to_string(global_batch));
+      refuse_option("global_batch",
+                    {"must be the sampler's batch_size of ", step, ", is ", global_batch});
     }
   }
 
@@ -168,16 +164,15 @@ class sharded {
     const std::uint64_t drawn = all_.size(n);
     const std::uint64_t global = options_.global_batch;
     if (drawn > (std::numeric_limits<std::uint64_t>::max)() - (global - 1)) {
-      throw option_error("global_batch", std::to_string(drawn) +
-                                             " samples and a filling of up to " +
-                                             std::to_string(global - 1) + " exceed 64 bits");
+      detail::refuse_option("global_batch", {drawn, " samples and a filling of up to ", global - 1,
+                                             " exceed 64 bits"});
     }
     const bool wraps = options_.tail == shard_tail::wrap;
     const std::uint64_t steps = (drawn + (wraps ? global - 1 : 0)) / global;
     if (steps == 0 && drawn != 0) {
-      throw option_error("global_batch",
-                         std::to_string(global) + " is above the " + std::to_string(drawn) +
-                             " samples of an epoch, and shard_tail::drop leaves none");
+      detail::refuse_option("global_batch",
+                            {global, " is above the ", drawn,
+                             " samples of an epoch, and shard_tail::drop leaves none"});
     }
     return steps * batch_size();
   }

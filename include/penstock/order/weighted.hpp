@@ -8,7 +8,6 @@
 #include <limits>
 #include <memory>
 #include <span>
-#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -46,10 +45,9 @@ class alias_table {
   /// negative, and one above 0.
   template <real Real>
   explicit alias_table(std::span<const Real> weights) {
-    if (weights.empty()) throw option_error("weights", "expected at least one, found none");
+    if (weights.empty()) refuse_option("weights", {"expected at least one, found none"});
     if (weights.size() > most) {
-      throw option_error("weights",
-                         "expected at most 2^32 - 1, found " + std::to_string(weights.size()));
+      refuse_option("weights", {"expected at most 2^32 - 1, found ", weights.size()});
     }
     level(shares_of(weights));
   }
@@ -86,8 +84,8 @@ class alias_table {
     const word size = bits & static_cast<word>(~sign);
     const int exponent = static_cast<int>(size >> stored);
     if (exponent == infinite || (bits != size && size != 0)) {
-      throw option_error("weights", "expected finite numbers >= 0, found " + to_text(weight) +
-                                        " at index " + std::to_string(index));
+      refuse_option("weights",
+                    {"expected finite numbers >= 0, found ", to_text(weight), " at index ", index});
     }
     const word significand = size & ((word{1} << stored) - 1);
     if (exponent == 0) return {significand, 1};
@@ -105,8 +103,7 @@ class alias_table {
       if (weight.significand != 0) top = (std::max)(top, weight.exponent);
     }
     if (top == 0) {
-      throw option_error(
-          "weights", "expected one above 0, found " + std::to_string(weights.size()) + " zeros");
+      refuse_option("weights", {"expected one above 0, found ", weights.size(), " zeros"});
     }
 
     // The largest weights start at bit 95, so that 2^32 of them do not overflow; bits lost below
@@ -240,11 +237,11 @@ class weighted {
         options_(options) {}
 
   [[nodiscard]] std::uint64_t size(std::uint64_t n) const {
-    require_size(n);
+    detail::require_one_each("weights", n, table_->columns().size());
     return options_.draws == 0 ? n : options_.draws;
   }
   [[nodiscard]] detail::weighted_order order(std::uint64_t n, std::uint64_t epoch) const& {
-    require_size(n);
+    detail::require_one_each("weights", n, table_->columns().size());
     return {*table_, options_.seed, epoch};
   }
   detail::weighted_order order(std::uint64_t n, std::uint64_t epoch) && = delete;
@@ -253,13 +250,6 @@ class weighted {
   [[nodiscard]] const weighted_options& options() const noexcept { return options_; }
 
  private:
-  void require_size(std::uint64_t n) const {
-    if (const std::size_t weights = table_->columns().size(); weights != n) {
-      throw option_error("weights", "expected one for each of the dataset's " + std::to_string(n) +
-                                        " samples, found " + std::to_string(weights));
-    }
-  }
-
   std::shared_ptr<const detail::alias_table> table_;
   weighted_options options_;
 };

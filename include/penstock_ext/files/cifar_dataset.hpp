@@ -6,7 +6,6 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 #include <span>
 #include <string>
@@ -17,11 +16,12 @@
 
 #include <penstock/core/batch.hpp>
 #include <penstock/core/error.hpp>
+#include <penstock/core/layout.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/core/version.hpp>
 #include <penstock/data/chunk_context.hpp>
 #include <penstock/data/dataset.hpp>
-#include <penstock/data/memory_dataset.hpp>
+#include <penstock/data/support/row_copy.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/file_source.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
@@ -140,17 +140,7 @@ class cifar_dataset {
   /// Copies the samples `indices` into `out`. Throws `index_error`.
   void read_chunk(std::span<const std::uint64_t> indices, batch_view<Record> out,
                   const chunk_context& context) const {
-    const std::size_t count = indices.size();
-    constexpr std::size_t ahead = detail::prefetch_distance;
-    for (std::size_t i = 0; i < (std::min)(ahead, count); ++i) prefetch(indices[i]);
-    for (std::size_t i = 0; i < count; ++i) {
-      context.at(i);
-      if (i + ahead < count) prefetch(indices[i + ahead]);
-      const auto in = view(indices[i]);
-      const auto place = out[i];
-      std::memcpy(place.address(0), in.address(0), detail::cifar_image_bytes);
-      for (std::size_t f = 1; f < Record::size; ++f) *place.address(f) = *in.address(f);
-    }
+    detail::copy_rows(*this, batch_layout<Record>{lengths_, 1}, indices, out, context);
   }
 
   /// The sample where it lies. Throws `index_error`.

@@ -12,7 +12,6 @@
 #include <cstring>
 #include <span>
 #include <string>
-#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -31,36 +30,33 @@ namespace detail {
 /// The start of a file of lengths. Numbers have the byte order of the machine that wrote it; one of
 /// another order is refused by its version. After it come `count` lengths of 4 bytes.
 struct lengths_header {
-  char magic[8];
-  std::uint64_t version;
-  std::uint64_t count;        ///< samples
-  std::uint64_t fingerprint;  ///< of the dataset
-  std::uint64_t sum;          ///< over the numbers above and the lengths
-  std::uint64_t unused[3];
+  char magic[8] = {'p', 's', 'L', 'E', 'N', 'G', 'T', 'H'};
+  std::uint64_t version = 1;
+  std::uint64_t count = 0;        ///< samples
+  std::uint64_t fingerprint = 0;  ///< of the dataset
+  std::uint64_t sum = 0;          ///< over the numbers above and the lengths
+  std::uint64_t unused[3] = {};
 };
 static_assert(sizeof(lengths_header) == 64);
-
-inline constexpr std::string_view lengths_magic{"psLENGTH", 8};
 
 [[nodiscard]] inline std::uint64_t sum_of(const lengths_header& head,
                                           std::span<const std::byte> lengths) noexcept {
   crc64nvme_sum sum;
   sum.add(lengths);
-  word_hash hash{std::bit_cast<std::uint64_t>(sum.sum())};
-  for (const std::uint64_t word : {head.version, head.count, head.fingerprint}) hash.add(word);
-  return hash.value();
+  return word_hash{std::bit_cast<std::uint64_t>(sum.sum())}
+      .add_all({head.version, head.count, head.fingerprint})
+      .value();
 }
 
 /// The header of a file of these bytes, whose path is for messages. Throws `file_truncated`,
 /// `file_format_error` and `file_corrupt`.
 [[nodiscard]] inline lengths_header lengths_header_of(std::span<const std::byte> bytes,
                                                       const std::string& path) {
-  const std::string_view start{reinterpret_cast<const char*>(bytes.data()),
-                               (std::min)(bytes.size(), lengths_magic.size())};
-  if (start != lengths_magic.substr(0, start.size())) {
+  lengths_header head{};
+  const std::size_t known = (std::min)(bytes.size(), sizeof head.magic);
+  if (!std::ranges::equal(bytes.first(known), std::as_bytes(std::span{head.magic}).first(known))) {
     throw file_format_error(path, 0, "kept lengths, which start with psLENGTH", "other bytes");
   }
-  lengths_header head{};
   if (bytes.size() < sizeof head) {
     throw file_truncated(path, bytes.size(), "a header of 64 bytes", "the end of the file");
   }
@@ -188,7 +184,7 @@ template <class Length>
   if (errno != ENOENT || ::access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) != 0) {
     fail_to_write(errno);
   }
-  detail::lengths_header head{};
+  detail::lengths_header head{.count = count, .fingerprint = options.fingerprint};
   std::string bytes(sizeof head + static_cast<std::size_t>(count) * sizeof(std::uint32_t), '\0');
   char* const lengths = bytes.data() + sizeof head;
   constexpr std::uint64_t some = 64;
@@ -206,10 +202,6 @@ template <class Length>
     }
   };
   detail::call_side_by_side(static_cast<std::size_t>(parts), options.workers, work);
-  std::memcpy(head.magic, detail::lengths_magic.data(), detail::lengths_magic.size());
-  head.version = 1;
-  head.count = count;
-  head.fingerprint = options.fingerprint;
   head.sum = detail::sum_of(
       head, std::as_bytes(std::span{bytes.data(), bytes.size()}).subspan(sizeof head));
   std::memcpy(bytes.data(), &head, sizeof head);

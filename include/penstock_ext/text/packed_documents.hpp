@@ -298,15 +298,9 @@ class packed_documents {
   /// their indices and lengths.
   [[nodiscard]] std::uint64_t fingerprint() const noexcept {
     detail::word_hash hash;
-    for (const std::uint64_t word :
-         {std::uint64_t{options_.length}, options_.seed, std::uint64_t{options_.window},
-          std::uint64_t{options_.most_documents}, std::uint64_t{options_.padding},
-          static_cast<std::uint64_t>(options_.no_label), tokens_}) {
-      hash.add(word);
-    }
-    for (const std::uint64_t end : ends_) hash.add(end);
-    for (const std::uint64_t documents : hashes_) hash.add(documents);
-    return hash.value();
+    hash.add_all({options_.length, options_.seed, options_.window, options_.most_documents,
+                  options_.padding, static_cast<std::uint64_t>(options_.no_label), tokens_});
+    return hash.add_all(ends_).add_all(hashes_).value();
   }
 
   /// Writes the rows `indices` to `out`. Throws `index_error`, what the documents throw,

@@ -56,5 +56,24 @@ class adaptor : detail::adaptor_tag {
   }
 };
 
+namespace detail {
+
+/// An adaptor that makes a `Made` of a dataset and of what it holds, which is moved on.
+template <template <class, class> class Made, class Held>
+class holding_adaptor : public adaptor<holding_adaptor<Made, Held>> {
+ public:
+  explicit holding_adaptor(Held held) : held_(std::move(held)) {}
+
+  template <class Data>
+  [[nodiscard]] auto operator()(Data&& data) && {
+    using base = stored_dataset_t<Data>;
+    return Made<base, Held>{base(std::forward<Data>(data)), std::move(held_)};
+  }
+
+ private:
+  Held held_;
+};
+
+}  // namespace detail
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

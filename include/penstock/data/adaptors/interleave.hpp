@@ -5,13 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include <penstock/core/error.hpp>
-#include <penstock/data/adaptors/adaptor.hpp>
 #include <penstock/data/adaptors/concat.hpp>
 #include <penstock/data/adaptors/detail/subset_dataset.hpp>
 #include <penstock/data/dataset.hpp>
@@ -50,10 +48,8 @@ class weighted_turns {
   }
   /// Hashes the pattern.
   void add_to(word_hash& hash) const noexcept {
-    hash.add(4);  // of turns
-    hash.add(repeats_ ? 1 : 0);
-    for (const std::uint32_t weight : weights_) hash.add(weight);
-    for (const std::uint64_t size : sizes_) hash.add(size);
+    hash.add_all({4 /* of turns */, repeats_});
+    hash.add_all(weights_).add_all(sizes_);
   }
   /// Nothing to check: the pattern was made for these parts.
   void check(std::uint64_t) const noexcept {}
@@ -61,15 +57,12 @@ class weighted_turns {
  private:
   void require_valid() const {
     if (weights_.size() != sizes_.size()) {
-      throw option_error("weights", "there are " + std::to_string(weights_.size()) + " for " +
-                                        std::to_string(sizes_.size()) +
-                                        " datasets: give one for each, or none for equal ones");
+      refuse_option("weights", {"there are ", weights_.size(), " for ", sizes_.size(),
+                                " datasets: give one for each, or none for equal ones"});
     }
     for (std::size_t part = 0; part < weights_.size(); ++part) {
-      if (weights_[part] == 0) {
-        throw option_error(
-            "weights", "that of dataset " + std::to_string(part) + " is 0: leave the dataset out");
-      }
+      if (weights_[part] != 0) continue;
+      refuse_option("weights", {"that of dataset ", part, " is 0: leave the dataset out"});
     }
   }
 
@@ -82,7 +75,7 @@ class weighted_turns {
     });
     const auto place = static_cast<std::uint64_t>(at - turns_.begin());
     if (rounds > ((std::numeric_limits<std::uint64_t>::max)() - place) / turns_.size()) {
-      throw option_error("weights", "the samples of all turns are more than 64 bits count");
+      refuse_option("weights", {"the samples of all turns are more than 64 bits count"});
     }
     return rounds * turns_.size() + place;
   }
@@ -92,8 +85,7 @@ class weighted_turns {
     std::uint64_t last = 0;
     for (std::size_t part = 0; part < sizes_.size(); ++part) {
       if (sizes_[part] == 0 && repeats_) {
-        throw option_error("when_through", "dataset " + std::to_string(part) +
-                                               " has no sample that could be repeated");
+        refuse_option("when_through", {"dataset ", part, " has no sample that could be repeated"});
       }
       first = (std::min)(first, place_of(part, sizes_[part]));
       if (repeats_) last = (std::max)(last, place_of(part, sizes_[part] - 1) + 1);

@@ -15,21 +15,7 @@ namespace detail {
 
 /// What `map(f)` returns: `data | map(f)`.
 template <class F>
-class map_adaptor : public adaptor<map_adaptor<F>> {
- public:
-  /// Holds the function until a dataset comes.
-  explicit map_adaptor(F function) : function_(std::move(function)) {}
-
-  /// The dataset `data`, mapped.
-  template <class Data>
-  [[nodiscard]] auto operator()(Data&& data) && {
-    using base = stored_dataset_t<Data>;
-    return map_dataset<base, F>{base(std::forward<Data>(data)), std::move(function_)};
-  }
-
- private:
-  F function_;
-};
+using map_adaptor = holding_adaptor<map_dataset, F>;
 
 /// What `map<Out>(f)` returns: `data | map<Out>(f)`.
 template <record_type Out, class F>

@@ -2,14 +2,12 @@
 #pragma once
 
 #include <concepts>
-#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <type_traits>
 #include <utility>
 
 #include <penstock/core/batch.hpp>
-#include <penstock/core/error.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/data/adaptors/adaptor.hpp>
 #include <penstock/data/chunk_context.hpp>
@@ -23,7 +21,7 @@ inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// A dataset whose complete batches are transformed in place, see `map_batch`.
-template <dataset Base, class F>
+template <class Base, class F>
 class map_batch_dataset : public over_dataset<Base> {
   using below = over_dataset<Base>;
   using below::base_;
@@ -64,21 +62,7 @@ class map_batch_dataset : public over_dataset<Base> {
 
 /// What `map_batch(f)` returns: `data | map_batch(f)`.
 template <class F>
-class map_batch_adaptor : public adaptor<map_batch_adaptor<F>> {
- public:
-  /// Holds the function until a dataset comes.
-  explicit map_batch_adaptor(F function) : function_(std::move(function)) {}
-
-  /// The dataset `data`, its batches mapped.
-  template <class Data>
-  [[nodiscard]] auto operator()(Data&& data) && {
-    using base = stored_dataset_t<Data>;
-    return map_batch_dataset<base, F>{base(std::forward<Data>(data)), std::move(function_)};
-  }
-
- private:
-  F function_;
-};
+using map_batch_adaptor = holding_adaptor<map_batch_dataset, F>;
 
 template <class F>
 inline constexpr bool is_last<map_batch_adaptor<F>> = true;

@@ -108,10 +108,7 @@ class drawn_range {
   }
   /// Hashes the selection.
   void add_to(word_hash& hash) const noexcept {
-    hash.add(4);  // of a random order
-    hash.add(seed_);
-    hash.add(order_.size());
-    hash.add(first_);
+    hash.add_all({4 /* of a random order */, seed_, order_.size(), first_});
   }
   /// Nothing to check: the range was made for this dataset.
   void check(std::uint64_t) const noexcept {}

@@ -15,21 +15,7 @@ namespace detail {
 
 /// What `subset(...)` returns: `data | subset(0, 50'000)`.
 template <class Selection>
-class subset_adaptor : public adaptor<subset_adaptor<Selection>> {
- public:
-  /// Holds the selection until a dataset comes.
-  explicit subset_adaptor(Selection selection) : selection_(std::move(selection)) {}
-
-  /// The part of the dataset `data`.
-  template <class Data>
-  [[nodiscard]] auto operator()(Data&& data) && {
-    using base = stored_dataset_t<Data>;
-    return subset_dataset<base, Selection>{base(std::forward<Data>(data)), std::move(selection_)};
-  }
-
- private:
-  Selection selection_;
-};
+using subset_adaptor = holding_adaptor<subset_dataset, Selection>;
 
 }  // namespace detail
 

@@ -39,7 +39,7 @@ class index_complement {
   /// Hashes the selection.
   void add_to(word_hash& hash) const noexcept {
     hash.add(3);  // of a complement
-    for (const std::uint64_t gap : gaps_) hash.add(gap);
+    hash.add_all(gaps_);
   }
   /// Nothing to check: the complement was made for this dataset.
   void check(std::uint64_t) const noexcept {}

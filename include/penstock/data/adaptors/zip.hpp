@@ -18,7 +18,6 @@
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/reader.hpp>
 #include <penstock/data/support/joined_record.hpp>
-#include <penstock/order/random.hpp>
 #include <penstock/order/support/word_hash.hpp>
 
 namespace penstock {

@@ -138,7 +138,7 @@ void place_alone(const batch_view<Record>& one, const sample_lengths<Record>& le
 }
 
 /// A dataset whose samples are transformed in place after reading, see `map`.
-template <dataset Base, class F>
+template <class Base, class F>
 class map_dataset : public over_dataset<Base> {
   using below = over_dataset<Base>;
   using below::base_;

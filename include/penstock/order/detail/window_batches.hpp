@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <functional>
 #include <numeric>
+#include <queue>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <penstock/core/version.hpp>
@@ -15,6 +17,22 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
+
+/// The numbers below `keys.size()` by their keys, which are below `bound`; equal ones in order.
+struct numbers_by_key {
+  std::vector<std::uint32_t> begins;  ///< of the numbers of each key in `numbers`, and the end
+  std::vector<std::uint32_t> numbers;
+
+  template <class Key>
+  numbers_by_key(const std::vector<Key>& keys, std::size_t bound)
+      : begins(bound + 2), numbers(keys.size()) {
+    for (const std::size_t key : keys) ++begins[key + 2];
+    std::partial_sum(begins.begin(), begins.end(), begins.begin());
+    std::uint32_t number = 0;
+    for (const std::size_t key : keys) numbers[begins[key + 1]++] = number++;
+    begins.pop_back();
+  }
+};
 
 /// What bounds the batches of a window.
 struct packing_bounds {
@@ -86,30 +104,21 @@ class window_batches {
     while (!try_equal(batches, owner)) {
       batches = (std::min)(enough, whole_steps(batches + 1 + batches / 256));
     }
-    begins_.assign(static_cast<std::size_t>(batches) + 1, 0);
-    for (const std::uint32_t one : owner) ++begins_[one + 1];
-    std::partial_sum(begins_.begin(), begins_.end(), begins_.begin());
-    places_.resize(owner.size());
-    std::vector<std::uint32_t> next(begins_.begin(), begins_.end() - 1);
-    for (std::size_t place = 0; place < owner.size(); ++place) {
-      places_[next[owner[place]]++] = static_cast<std::uint32_t>(place);
-    }
+    numbers_by_key by_batch{owner, static_cast<std::size_t>(batches)};
+    begins_ = std::move(by_batch.begins);
+    places_ = std::move(by_batch.numbers);
   }
   bool try_equal(std::uint64_t batches, std::span<std::uint32_t> owner) const {
-    std::vector<bin> open(static_cast<std::size_t>(batches));
-    for (std::size_t i = 0; i < open.size(); ++i) open[i] = {0, 0, static_cast<std::uint32_t>(i)};
+    std::priority_queue<bin, std::vector<bin>, std::greater<>> open;
+    for (std::uint32_t i = 0; i < batches; ++i) open.push({0, 0, i});
     for (std::size_t place = 0; place < owner.size(); ++place) {
       if (open.empty()) return false;
-      std::pop_heap(open.begin(), open.end(), std::greater<>{});
-      bin& least = open.back();
+      bin least = open.top();
+      open.pop();
       least.load += bound(place);
       if (least.load > most_) return false;
       owner[place] = least.number;
-      if (++least.places == cap_) {
-        open.pop_back();
-      } else {
-        std::push_heap(open.begin(), open.end(), std::greater<>{});
-      }
+      if (++least.places != cap_) open.push(least);
     }
     return true;
   }
@@ -132,18 +141,16 @@ class window_batches {
       all.push_back(bin_of(place, places_within(place, low)));
     }
     // Batches that are left over take half of the costliest ones that have two places.
-    const auto by_cost = [](const bin& a, const bin& b) {
-      return a.places > 1 && b.places > 1 ? a < b : a.places == 1 && b.places > 1;
-    };
-    std::make_heap(all.begin(), all.end(), by_cost);
+    const auto cost = [](const bin& one) { return std::pair{one.places > 1, one}; };
+    std::ranges::make_heap(all, {}, cost);
     while (all.size() < batches && all.front().places > 1) {
-      std::pop_heap(all.begin(), all.end(), by_cost);
+      std::ranges::pop_heap(all, {}, cost);
       const bin whole = all.back();
       const std::size_t half = whole.places / 2;
       all.back() = bin_of(whole.number, half);
-      std::push_heap(all.begin(), all.end(), by_cost);
+      std::ranges::push_heap(all, {}, cost);
       all.push_back(bin_of(whole.number + half, whole.places - half));
-      std::push_heap(all.begin(), all.end(), by_cost);
+      std::ranges::push_heap(all, {}, cost);
     }
     // The last place may hold no sample: it is not alone while a batch has several places. The
     // last batch gets the place before, and so on down to the last one of several.

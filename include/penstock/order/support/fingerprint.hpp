@@ -36,7 +36,7 @@ template <sampler Sampler>
       const std::span some{indices.data(), static_cast<std::size_t>((std::min)(
                                                samples - first, std::uint64_t{indices.size()}))};
       of_epoch.fill(first, some);
-      for (const std::uint64_t index : some) hash.add(index);
+      hash.add_all(some);
     }
   }
   return hash.value();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 
 #include <penstock/core/version.hpp>
 
@@ -19,6 +20,12 @@ class word_hash {
   constexpr void add(std::uint64_t word) noexcept {
     hash_ = (hash_ ^ word) * 0x100000001b3;
     hash_ ^= hash_ >> 32;
+  }
+  /// Adds the words of a list or a container, in their order.
+  template <class Words = std::initializer_list<std::uint64_t>>
+  constexpr word_hash& add_all(const Words& words) noexcept {
+    for (const std::uint64_t word : words) add(word);
+    return *this;
   }
   /// The hash of all words so far.
   [[nodiscard]] constexpr std::uint64_t value() const noexcept { return hash_; }

@@ -270,10 +270,7 @@ class window_packer {
 
   // The orders use other keys than a sampler with the same seed.
   [[nodiscard]] std::uint64_t seed_of(std::uint64_t order) const noexcept {
-    word_hash hash;
-    hash.add(options_.seed);
-    hash.add(order);
-    return hash.value();
+    return word_hash{}.add_all({options_.seed, order}).value();
   }
 
   void collect(std::uint64_t number, packed_window& made) {
@@ -298,8 +295,7 @@ class window_packer {
       const auto place = static_cast<std::uint32_t>(made.documents_.size());
       made.documents_.push_back({index, length});
       made.tokens_ += length;
-      made.documents_hash_.add(index);
-      made.documents_hash_.add(length);
+      made.documents_hash_.add_all({index, length});
       if (length >= options_.length) {
         full += length / options_.length;
         made.full_.push_back(place);

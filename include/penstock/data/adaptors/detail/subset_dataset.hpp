@@ -36,11 +36,7 @@ struct index_range {
   [[nodiscard]] std::uint64_t operator[](std::uint64_t i) const noexcept { return first + i; }
 
   /// Hashes the selection.
-  void add_to(word_hash& hash) const noexcept {
-    hash.add(1);  // of a range
-    hash.add(first);
-    hash.add(last);
-  }
+  void add_to(word_hash& hash) const noexcept { hash.add_all({1 /* of a range */, first, last}); }
 
   /// Throws `index_error` if the range exceeds a dataset of `size` samples.
   void check(std::uint64_t size) const {
@@ -66,7 +62,7 @@ struct index_list {
   /// Hashes the selection.
   void add_to(word_hash& hash) const noexcept {
     hash.add(2);  // of a list
-    for (const std::uint64_t index : indices) hash.add(index);
+    hash.add_all(indices);
   }
 
   /// Throws `index_error` if an index is out of range for a dataset of `size` samples.
@@ -79,7 +75,7 @@ struct index_list {
 };
 
 /// A part of a dataset, see `subset`.
-template <dataset Base, class Selection>
+template <class Base, class Selection>
 class subset_dataset : public over_dataset<Base> {
  public:
   using record_type = typename Base::record_type;
