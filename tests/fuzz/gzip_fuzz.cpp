@@ -12,6 +12,8 @@
 
 #include <zlib.h>
 
+#include <penstock_ext/files/support/system_file.hpp>
+
 #include "fuzz/require.hpp"
 #include "fuzz/scratch_file.hpp"
 
@@ -43,7 +45,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   constexpr std::size_t most = std::size_t{1} << 20;
   try {
     file.write(std::as_bytes(bytes));
-    (void)ps::detail::read_gzip_file(file.path(), most);
+    ps::gzip_source source{file.path()};
+    (void)ps::detail::read_bytes(source, most);
   } catch (const ps::file_error& error) {
     fuzz::require(error.offset() <= (size < most ? most : size), "an error points into the file");
   }
@@ -51,7 +54,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size % 16 == 0) {
     const std::vector<std::uint8_t> small_file = packed(bytes);
     file.write(std::as_bytes(std::span{small_file}));
-    const auto back = ps::detail::read_gzip_file(file.path());
+    ps::gzip_source source{file.path()};
+    const auto back = ps::detail::read_bytes(source);
     fuzz::require(back.size() == size, "a content comes back whole");
     for (std::size_t i = 0; i < size; ++i) {
       fuzz::require(std::to_integer<std::uint8_t>(back[i]) == data[i], "a content comes back");

@@ -10,6 +10,8 @@
 #include <string>
 #include <string_view>
 
+#include <penstock_ext/files/support/system_file.hpp>
+
 #include "ext/files/zstd_packed.hpp"
 #include "fuzz/require.hpp"
 #include "fuzz/scratch_file.hpp"
@@ -22,7 +24,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   constexpr std::size_t most = std::size_t{1} << 20;
   try {
     file.write(bytes);
-    (void)ps::detail::read_zstd_file(file.path(), most);
+    ps::zstd_source source{file.path()};
+    (void)ps::detail::read_bytes(source, most);
   } catch (const ps::file_error& error) {
     fuzz::require(error.offset() <= std::max(size, most), "an error points into the file");
   }
@@ -31,7 +34,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const std::string packed =
         test::zstd_packed(std::string_view{reinterpret_cast<const char*>(data), size});
     file.write(std::as_bytes(std::span{packed}));
-    const auto back = ps::detail::read_zstd_file(file.path());
+    ps::zstd_source source{file.path()};
+    const auto back = ps::detail::read_bytes(source);
     fuzz::require(std::equal(back.begin(), back.end(), bytes.begin(), bytes.end()),
                   "a content comes back");
   }

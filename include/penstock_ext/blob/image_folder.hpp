@@ -129,11 +129,7 @@ class folder_walk {
   }
 
  private:
-  struct identity {
-    ::dev_t device;
-    ::ino_t inode;
-    friend bool operator==(const identity&, const identity&) = default;
-  };
+  using identity = std::pair<::dev_t, ::ino_t>;
   [[nodiscard]] static identity identity_of(const struct ::stat& status) noexcept {
     return {status.st_dev, status.st_ino};
   }

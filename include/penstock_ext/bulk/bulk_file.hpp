@@ -224,19 +224,15 @@ class bulk_file_source {
   /// Fills `out` with those from `offset` on. Thread-safe. Throws `file_truncated` and
   /// `file_unreadable`.
   void read(std::uint64_t offset, std::span<std::byte> out) const {
-    for (std::size_t filled = 0; filled < out.size();) {
-      const std::uint64_t at = offset_ + offset + filled;
-      const ssize_t count =
-          ::pread(file_->get(), out.data() + filled, out.size() - filled, static_cast<off_t>(at));
-      if (count < 0 && errno == EINTR) continue;
-      if (count < 0) fail(at);
-      if (count == 0) {
-        throw file_truncated(path_, at, std::to_string(out.size() - filled) + " bytes more",
-                             "the end of the file");
-      }
-      filled += static_cast<std::size_t>(count);
+    offset += offset_;
+    const std::size_t filled =
+        detail::read_from(file_->get(), offset, out, [this](std::uint64_t at) { fail(at); });
+    if (filled < out.size()) {
+      throw file_truncated(path_, offset + filled,
+                           std::to_string(out.size() - filled) + " bytes more",
+                           "the end of the file");
     }
-    if (sum_ != nullptr) sum_->add(offset_ + offset, out);
+    if (sum_ != nullptr) sum_->add(offset, out);
   }
   /// Throws `file_changed` where the file was written to since it was opened, and `file_corrupt`
   /// where it has another sum.

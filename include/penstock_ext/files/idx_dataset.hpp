@@ -38,21 +38,15 @@ enum class idx_type : std::uint8_t {
 
 template <class T>
 consteval idx_type idx_type_of() {
-  if constexpr (std::same_as<T, std::uint8_t>) {
-    return idx_type::u8;
-  } else if constexpr (std::same_as<T, std::int8_t>) {
-    return idx_type::i8;
-  } else if constexpr (std::same_as<T, std::int16_t>) {
-    return idx_type::i16;
-  } else if constexpr (std::same_as<T, std::int32_t>) {
-    return idx_type::i32;
-  } else if constexpr (std::same_as<T, float>) {
-    return idx_type::f32;
-  } else {
-    static_assert(std::same_as<T, double>,
-                  "penstock: IDX holds uint8_t, int8_t, int16_t, int32_t, float or double");
-    return idx_type::f64;
-  }
+  constexpr idx_type found = std::same_as<T, std::uint8_t>   ? idx_type::u8
+                             : std::same_as<T, std::int8_t>  ? idx_type::i8
+                             : std::same_as<T, std::int16_t> ? idx_type::i16
+                             : std::same_as<T, std::int32_t> ? idx_type::i32
+                             : std::same_as<T, float>        ? idx_type::f32
+                                                             : idx_type::f64;
+  static_assert(found != idx_type::f64 || std::same_as<T, double>,
+                "penstock: IDX holds uint8_t, int8_t, int16_t, int32_t, float or double");
+  return found;
 }
 
 /// What an element type is called, and how many bytes an element has.

@@ -21,7 +21,6 @@
 #include <penstock/core/layout.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/core/version.hpp>
-#include <penstock/data/chunk_context.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/support/field_extents.hpp>
 #include <penstock_ext/files/file_error.hpp>
@@ -230,11 +229,8 @@ class npy_header_parser {
   }
 
   void count_bytes() {
-    std::uint64_t size = 0;
-    const char* const begin = header_.descr.data() + 2;
-    const char* const end = header_.descr.data() + header_.descr.size();
-    const auto read_to = std::from_chars(begin, end, size);
-    if (read_to.ec != std::errc{} || read_to.ptr != end || size > 8) {
+    const auto size = whole_number(std::string_view{header_.descr}.substr(2));
+    if (!size || *size > 8) {
       throw element_type_mismatch(path_, header_.descr_at, "numbers of at most 8 bytes",
                                   '\'' + header_.descr + '\'');
     }
@@ -243,8 +239,8 @@ class npy_header_parser {
     }
     bool is_empty = false;
     bool is_too_large = false;
-    header_.bytes = size;
-    std::uint64_t counted = size;  // a row has its bytes where there is none, too
+    header_.bytes = *size;
+    std::uint64_t counted = *size;  // a row has its bytes where there is none, too
     for (const std::uint64_t length : header_.lengths) {
       is_empty = is_empty || length == 0;
       is_too_large =

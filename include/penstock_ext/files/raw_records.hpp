@@ -4,14 +4,12 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string>
 #include <utility>
 
 #include <penstock/core/batch.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/core/record.hpp>
-#include <penstock/data/chunk_context.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/support/mapped_rows.hpp>

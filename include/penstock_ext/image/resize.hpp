@@ -287,16 +287,6 @@ inline void vertical_pass(resample_path path, const resample_table& table, const
   }
 }
 
-/// Has a new table's coefficients lie as `path` reads them.
-inline void arrange_coefficients(resample_path path, resample_table& table) {
-#if defined(__x86_64__)
-  if (path == resample_path::avx2) split_coefficients_avx2(table);
-#else
-  static_cast<void>(path);
-  static_cast<void>(table);
-#endif
-}
-
 }  // namespace detail
 
 /// How the pixels around a point weigh. All but `nearest` reach over more source pixels where the
@@ -436,7 +426,9 @@ class resizer {
     } else {
       table.make(detail::lanczos_weight{});
     }
-    detail::arrange_coefficients(path_, table);
+#if defined(__x86_64__)
+    if (path_ == detail::resample_path::avx2) detail::split_coefficients_avx2(table);
+#endif
   }
 
   bool vertical_first(const image_size& from, const image_size& to) const noexcept {

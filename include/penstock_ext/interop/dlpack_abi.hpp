@@ -163,10 +163,6 @@ static_assert(sizeof(void*) != 8 ||
               (sizeof(unversioned_tensor) == 64 && offsetof(unversioned_tensor, context) == 48 &&
                offsetof(unversioned_tensor, deleter) == 56));
 
-}  // namespace dlpack
-
-namespace dlpack {
-
 /// The DLPack type of T: defined for bool, integers, float, double and `std::byte`. A program may
 /// specialise it for other types:
 ///

@@ -37,45 +37,34 @@ struct stream_of_lease<Batch> {
   using type = typename Batch::stream_ref;
 };
 
-template <class Batch>
-[[nodiscard]] auto view_of([[maybe_unused]] Batch& batch) noexcept {
-  if constexpr (has_view<Batch>) {
-    return batch.view();
+/// What `get(batch)` returns, where it compiles.
+template <class Batch, class Get>
+[[nodiscard]] auto got([[maybe_unused]] Batch& batch, [[maybe_unused]] Get get) noexcept {
+  if constexpr (std::invocable<Get, Batch&>) {
+    return get(batch);
   } else {
     return nothing{};
   }
 }
 template <class Batch>
-[[nodiscard]] auto slot_of([[maybe_unused]] const Batch& batch) noexcept {
-  if constexpr (has_slot<Batch>) {
-    return batch.slot();
-  } else {
-    return nothing{};
-  }
+[[nodiscard]] auto view_of(Batch& batch) noexcept {
+  return got(batch, [](auto& of) -> decltype(of.view()) { return of.view(); });
 }
 template <class Batch>
-[[nodiscard]] auto device_of([[maybe_unused]] const Batch& batch) noexcept {
-  if constexpr (requires { batch.device(); }) {
-    return batch.device();
-  } else {
-    return nothing{};
-  }
+[[nodiscard]] auto slot_of(const Batch& batch) noexcept {
+  return got(batch, [](auto& of) -> decltype(of.slot()) { return of.slot(); });
 }
 template <class Batch>
-[[nodiscard]] auto pinned_of([[maybe_unused]] const Batch& batch) noexcept {
-  if constexpr (requires { batch.pinned(); }) {
-    return batch.pinned();
-  } else {
-    return nothing{};
-  }
+[[nodiscard]] auto device_of(const Batch& batch) noexcept {
+  return got(batch, [](auto& of) -> decltype(of.device()) { return of.device(); });
 }
 template <class Batch>
-[[nodiscard]] auto stream_of([[maybe_unused]] const Batch& batch) noexcept {
-  if constexpr (has_stream<Batch>) {
-    return batch.stream();
-  } else {
-    return nothing{};
-  }
+[[nodiscard]] auto pinned_of(const Batch& batch) noexcept {
+  return got(batch, [](auto& of) -> decltype(of.pinned()) { return of.pinned(); });
+}
+template <class Batch>
+[[nodiscard]] auto stream_of(const Batch& batch) noexcept {
+  return got(batch, [](auto& of) -> decltype(of.stream()) { return of.stream(); });
 }
 
 /// The lease shared by the copies of a `shared_batch`, and its immutable properties, which any

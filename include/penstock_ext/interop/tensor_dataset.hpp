@@ -7,7 +7,6 @@
 #include <span>
 #include <string>
 #include <tuple>
-#include <type_traits>
 #include <utility>
 
 #include <penstock/core/batch.hpp>

@@ -5,7 +5,6 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <string>
 #include <string_view>
@@ -155,17 +154,14 @@ concept stateful_loader = requires(const L& loader, const batch_position& next) 
 
 namespace detail {
 
-template <class L>
-concept has_batch_size = requires(const L& loader) {
-  { loader.options().batch_size } -> std::convertible_to<std::uint64_t>;
-};
-
 /// The size of a rank's part of a step; 0 if unknown.
 template <class Loader>
 [[nodiscard]] std::uint64_t share_of(const Loader& loader) {
   if constexpr (requires { loader.options().batch_size* loader.batches_per_step(); }) {
     return loader.options().batch_size * loader.batches_per_step();
-  } else if constexpr (has_batch_size<Loader>) {
+  } else if constexpr (requires {
+                         { loader.options().batch_size } -> std::convertible_to<std::uint64_t>;
+                       }) {
     return loader.options().batch_size;
   } else if constexpr (requires { share_of(loader.source()); }) {
     return share_of(loader.source());

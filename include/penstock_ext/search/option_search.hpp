@@ -8,10 +8,8 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
-#include <span>
 #include <stdexcept>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 

@@ -512,14 +512,6 @@ struct local_piece {
   file_read read;  ///< by way of the page cache
 };
 
-/// How many pieces came from where.
-struct piece_counts {
-  std::uint64_t from_page_cache = 0;
-  std::uint64_t by_uring = 0;
-  std::uint64_t by_threads = 0;
-  std::uint64_t by_pread = 0;
-};
-
 /// Reads pieces of files: what is in memory at once, and the rest by an engine. What that leaves,
 /// for whatever reason, the calling thread reads by pread, which has the last word on what is
 /// wrong. One thread at a time.
@@ -537,8 +529,9 @@ class piece_reader {
 
   /// Reads `pieces`, and returns when none is under way any more. Those that are not whole then
   /// have ended too early, or have an error. `is_alone`: on the calling thread and nothing else.
-  [[nodiscard]] piece_counts read(std::span<local_piece> pieces, bool is_alone) {
-    piece_counts counts;
+  /// Returns where they came from, and nothing else of the statistics.
+  [[nodiscard]] local_store_stats read(std::span<local_piece> pieces, bool is_alone) {
+    local_store_stats counts;
     while (!pieces.empty()) pieces = pieces.subspan(read_some(pieces, is_alone, counts));
     return counts;
   }
@@ -558,7 +551,7 @@ class piece_reader {
   };
 
   // How many pieces it has read.
-  std::size_t read_some(std::span<local_piece> pieces, bool is_alone, piece_counts& counts) {
+  std::size_t read_some(std::span<local_piece> pieces, bool is_alone, local_store_stats& counts) {
     cold_.clear();
     reads_.clear();
     std::size_t room = 0;
@@ -615,7 +608,7 @@ class piece_reader {
     }
   }
 
-  void read_cold(bool is_alone, piece_counts& counts) {
+  void read_cold(bool is_alone, local_store_stats& counts) {
     // A single read has nothing to overlap with.
     const bool is_single = is_alone || reads_.size() < 2;
     if (!is_single && ring_) {
@@ -640,7 +633,7 @@ class piece_reader {
   }
 
   // Takes what was read of a piece to its place, and reads what is left.
-  void finish(local_piece& piece, std::size_t i, piece_counts& counts) {
+  void finish(local_piece& piece, std::size_t i, local_store_stats& counts) {
     const cold_piece& cold = cold_[i];
     file_read& read = reads_[i];
     const bool had_all = read.is_whole();
@@ -853,9 +846,9 @@ class basic_local_store {
                          "one that ends here: make a new store when all files are whole");
     }
 
-    void add(const detail::piece_counts& counts, std::uint64_t more) noexcept {
+    void add(const local_store_stats& counts, std::uint64_t more) noexcept {
       const std::lock_guard lock{mutex};
-      bytes_read += more;
+      sum.bytes += more;
       sum.from_page_cache += counts.from_page_cache;
       sum.by_uring += counts.by_uring;
       sum.by_threads += counts.by_threads;
@@ -863,8 +856,10 @@ class basic_local_store {
     }
     [[nodiscard]] local_store_stats stats() noexcept {
       const std::lock_guard lock{mutex};
-      return {bytes_read,   sum.from_page_cache, sum.by_uring,          sum.by_threads,
-              sum.by_pread, files.opened(),      files.direct_refused()};
+      local_store_stats now = sum;
+      now.opened = files.opened();
+      now.direct_refused = files.direct_refused();
+      return now;
     }
 
     const local_store_options options;
@@ -875,8 +870,7 @@ class basic_local_store {
     std::string problem;
     std::mutex mutex;  // guards what follows; held for no call of the system
     std::vector<std::unique_ptr<reader>> readers;  // that nobody uses
-    std::uint64_t bytes_read = 0;
-    detail::piece_counts sum;
+    local_store_stats sum;
   };
 
   std::unique_ptr<state> state_;

@@ -42,8 +42,7 @@ test::file_bytes packed(const test::file_bytes& bytes) {
 }
 
 test::file_bytes unpacked(const test::file_bytes& file) {
-  const auto read = [](const std::string& path) { return ps::detail::read_gzip_file(path); };
-  return test::unpacked_by(read, "x.gz", file);
+  return test::unpacked_by(ps::gzip, "x.gz", file);
 }
 
 template <class E>
@@ -140,15 +139,15 @@ TEST_CASE("a file that is not gzip is refused as such", "[files][fault:files-3]"
   CHECK(error_in<ps::file_format_error>({0x1f, 0x8c, 8, 1}).found() ==
         "0x1f 0x8c: a plain file is opened without penstock::gzip");
   error_in<ps::file_truncated>({});
-  CHECK_THROWS_AS(ps::detail::read_gzip_file("/no/such/file.gz"), ps::file_unreadable);
+  CHECK_THROWS_AS(test::content_by(ps::gzip, "/no/such/file.gz"), ps::file_unreadable);
 }
 
 TEST_CASE("a gzip file is not unpacked beyond the given size",
           "[files][promise:bounded-9][fault:files-3]") {
   const test::temp_dir dir;
   const std::string path = dir.write("zeros.gz", packed(test::file_bytes(1'000'000)));
-  CHECK(ps::detail::read_gzip_file(path, 1'000'000).size() == 1'000'000);
-  CHECK_THROWS_AS(ps::detail::read_gzip_file(path, 999'999), ps::file_format_error);
+  CHECK(test::content_by(ps::gzip, path, 1'000'000).size() == 1'000'000);
+  CHECK_THROWS_AS(test::content_by(ps::gzip, path, 999'999), ps::file_format_error);
 }
 
 TEST_CASE("an IDX dataset opens gzip files", "[files]") {

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include <penstock_ext/files/support/system_file.hpp>
+
 #include "support/temp_dir.hpp"
 
 /// What the tests of compressed files have in common.
@@ -33,10 +35,17 @@ inline file_bytes as_file_bytes(const auto& bytes) {
   return made;
 }
 
-/// What `read(path)` makes of a file with these bytes, whose name is `name`.
-inline file_bytes unpacked_by(const auto& read, const std::string& name, const file_bytes& file) {
+/// All that the file `path` holds, as `open` opens it. Throws where it is more than `most` bytes.
+inline auto content_by(const auto& open, const std::string& path,
+                       std::uint64_t most = ~std::uint64_t{0}) {
+  auto source = open(path);
+  return penstock::detail::read_bytes(source, most);
+}
+
+/// The content by `open` of a file with these bytes, whose name is `name`.
+inline file_bytes unpacked_by(const auto& open, const std::string& name, const file_bytes& file) {
   const temp_dir dir;
-  return as_file_bytes(read(dir.write(name, file)));
+  return as_file_bytes(content_by(open, dir.write(name, file)));
 }
 
 }  // namespace test

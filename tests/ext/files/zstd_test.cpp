@@ -27,8 +27,7 @@ test::file_bytes zstd_packed(const test::file_bytes& bytes, int level = 1) {
 }
 
 test::file_bytes zstd_unpacked(const test::file_bytes& file) {
-  const auto read = [](const std::string& path) { return ps::detail::read_zstd_file(path); };
-  return test::unpacked_by(read, "x.zst", file);
+  return test::unpacked_by(ps::zstd{}, "x.zst", file);
 }
 
 template <class E>
@@ -116,14 +115,14 @@ TEST_CASE("what is no zstd file, or has a window that is too large, is refused a
   // No single segment, and a window of 2^31 bytes.
   const auto window = zstd_error<ps::file_format_error>({0x28, 0xb5, 0x2f, 0xfd, 0, 0xa8, 1, 0, 0});
   CHECK(window.expected() == "a window of at most 128 MiB");
-  CHECK_THROWS_AS(ps::detail::read_zstd_file("/no/such/file.zst"), ps::file_unreadable);
+  CHECK_THROWS_AS(test::content_by(ps::zstd{}, "/no/such/file.zst"), ps::file_unreadable);
 }
 
 TEST_CASE("a zstd file is not unpacked beyond the given size", "[files][fault:files-3]") {
   const test::temp_dir dir;
   const std::string path = dir.write("zeros.zst", zstd_packed(test::file_bytes(1'000'000)));
-  CHECK(ps::detail::read_zstd_file(path, 1'000'000).size() == 1'000'000);
-  CHECK_THROWS_AS(ps::detail::read_zstd_file(path, 999'999), ps::file_format_error);
+  CHECK(test::content_by(ps::zstd{}, path, 1'000'000).size() == 1'000'000);
+  CHECK_THROWS_AS(test::content_by(ps::zstd{}, path, 999'999), ps::file_format_error);
 }
 
 TEST_CASE("an IDX dataset opens zstd files", "[files]") {

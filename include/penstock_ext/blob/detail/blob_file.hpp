@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/types.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstddef>
@@ -71,11 +70,12 @@ struct no_pause {
 template <class Pause = no_pause>
 [[nodiscard]] std::span<const std::byte> read_blob(const blob_place& place, std::uint64_t max_bytes,
                                                    blob_buffer& buffer, const Pause& pause = {}) {
+  const auto fail = [&](std::uint64_t at) {
+    throw file_unreadable(place.path(), at, "a readable file", system_reason());
+  };
   const descriptor file = open_blob(place);
   struct ::stat before {};
-  if (file.get() < 0 || ::fstat(file.get(), &before) != 0) {
-    throw file_unreadable(place.path(), 0, "a readable file", system_reason());
-  }
+  if (file.get() < 0 || ::fstat(file.get(), &before) != 0) fail(0);
   if (!S_ISREG(before.st_mode)) {
     throw file_unreadable(place.path(), 0, "a regular file",
                           S_ISDIR(before.st_mode) ? "a folder" : "a pipe, socket or device");
@@ -88,18 +88,9 @@ template <class Pause = no_pause>
   }
   const std::span<std::byte> out = buffer.room_for(static_cast<std::size_t>(size));
   pause();
-  std::size_t filled = 0;
-  while (filled < out.size()) {
-    const ssize_t count = ::read(file.get(), out.data() + filled, out.size() - filled);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) throw file_unreadable(place.path(), filled, "a readable file", system_reason());
-    if (count == 0) break;
-    filled += static_cast<std::size_t>(count);
-  }
+  const std::size_t filled = read_from(file.get(), 0, out, fail);
   struct ::stat after {};
-  if (::fstat(file.get(), &after) != 0) {
-    throw file_unreadable(place.path(), filled, "a readable file", system_reason());
-  }
+  if (::fstat(file.get(), &after) != 0) fail(filled);
   const std::string_view remedy =
       ", which was written to meanwhile: read it again when it is whole";
   if (filled < out.size() || after.st_size != before.st_size) {

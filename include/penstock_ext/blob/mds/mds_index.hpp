@@ -9,7 +9,6 @@
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <initializer_list>
 #include <memory>
 #include <new>
@@ -120,11 +119,7 @@ struct mds_encoding {
 [[nodiscard]] inline std::optional<std::int64_t> mds_number(
     const mds_encoding& encoding, std::span<const std::byte> bytes) noexcept {
   if (encoding.is == mds_encoding::kind::digits) {
-    std::int64_t value = 0;
-    const char* const begin = reinterpret_cast<const char*>(bytes.data());
-    const auto [end, problem] = std::from_chars(begin, begin + bytes.size(), value);
-    if (problem != std::errc{} || end != begin + bytes.size()) return std::nullopt;
-    return value;
+    return whole_number<std::int64_t>({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   }
   if (encoding.is != mds_encoding::kind::integer || bytes.size() != encoding.size) {
     return std::nullopt;

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/types.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <concepts>
@@ -16,7 +15,6 @@
 #include <utility>
 
 #include <penstock/core/version.hpp>
-#include <penstock_ext/blob/blob_error.hpp>
 #include <penstock_ext/blob/detail/blob_file.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
@@ -104,16 +102,7 @@ class shard_file {
   }
 
   [[nodiscard]] std::size_t read(int file, std::uint64_t offset, std::span<std::byte> out) const {
-    std::size_t filled = 0;
-    while (filled < out.size()) {
-      const ssize_t count = ::pread(file, out.data() + filled, out.size() - filled,
-                                    static_cast<off_t>(offset + filled));
-      if (count < 0 && errno == EINTR) continue;
-      if (count < 0) fail(offset + filled);
-      if (count == 0) break;
-      filled += static_cast<std::size_t>(count);
-    }
-    return filled;
+    return read_from(file, offset, out, [this](std::uint64_t at) { fail(at); });
   }
 
   void require_unchanged(int file) const {

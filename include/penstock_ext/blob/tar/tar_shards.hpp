@@ -8,16 +8,13 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -208,13 +205,8 @@ struct open_shard {
     const std::string_view before = pattern.substr(0, open);
     for (std::string& path : paths) path += before;
     if (open == std::string_view::npos) return paths;
-    const auto number = [](std::string_view text) {
-      std::uint64_t value = 0;
-      static_cast<void>(std::from_chars(text.data(), text.data() + text.size(), value));
-      return value;
-    };
-    const std::uint64_t begin = number(first);
-    const std::uint64_t end = number(last);
+    const std::uint64_t begin = *detail::whole_number(first);
+    const std::uint64_t end = *detail::whole_number(last);
     const std::string range{pattern.substr(open, close - open + 1)};
     if (end < begin) throw option_error("shards", range + " goes down");
     if (end - begin >= most / paths.size()) {
@@ -499,12 +491,9 @@ class tar_shards {
     const std::string_view all = text;
     text.remove_prefix((std::min)(text.find_first_not_of(blanks), text.size()));
     text = text.substr(0, text.find_last_not_of(blanks) + 1);
-    std::int64_t value = 0;
-    const auto read_to = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (read_to.ec != std::errc{} || read_to.ptr != text.data() + text.size()) {
-      refuse_label(at, begin, '\'' + std::string{all} + '\'');
-    }
-    return value;
+    const auto value = detail::whole_number<std::int64_t>(text);
+    if (!value) refuse_label(at, begin, '\'' + std::string{all} + '\'');
+    return *value;
   }
 
   std::uint64_t max_bytes_;

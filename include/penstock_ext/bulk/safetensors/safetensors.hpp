@@ -5,7 +5,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -21,7 +20,6 @@
 #include <penstock/core/version.hpp>
 #include <penstock_ext/bulk/bulk_file.hpp>
 #include <penstock_ext/files/file_error.hpp>
-#include <penstock_ext/files/file_source.hpp>
 #include <penstock_ext/files/json/parsed_json.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
 

@@ -4,7 +4,6 @@
 #include <zlib.h>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -13,7 +12,6 @@
 #include <span>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/file_source.hpp>
@@ -144,18 +142,6 @@ struct gzip_opener {
 /// Says that a file is gzip-compressed, where files are opened:
 /// `idx_dataset{gzip, "train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"}`.
 inline constexpr detail::gzip_opener gzip{};
-
-namespace detail {
-
-/// The whole content of the gzip file `path`, unpacked. Throws what `gzip_source` throws, and
-/// `file_format_error` if it is longer than `max_bytes`.
-[[nodiscard]] inline std::vector<std::byte> read_gzip_file(
-    std::string path, std::uint64_t max_bytes = (std::numeric_limits<std::uint64_t>::max)()) {
-  gzip_source source{std::move(path)};
-  return read_bytes(source, max_bytes);
-}
-
-}  // namespace detail
 
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

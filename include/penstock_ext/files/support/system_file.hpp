@@ -11,12 +11,14 @@
 #include <atomic>
 #include <bit>
 #include <cerrno>
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -37,6 +39,17 @@ namespace detail {
 inline std::string hex(std::uint8_t byte) {
   constexpr char digits[] = "0123456789abcdef";
   return std::string{"0x"} + digits[byte >> 4U] + digits[byte & 0xfU];
+}
+
+/// A decimal number that is all of `text`, in the range of `Number`: digits alone, also after a '-'
+/// where `Number` has a sign.
+template <class Number = std::uint64_t>
+[[nodiscard]] std::optional<Number> whole_number(std::string_view text) noexcept {
+  Number value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (text.empty() || error != std::errc{} || stop != end) return std::nullopt;
+  return value;
 }
 
 /// Appends up to `count` bytes of `source` to `bytes`, less only at the end of the content, and
@@ -83,6 +96,23 @@ template <byte_source Source>
     std::string path, std::uint64_t max_bytes = (std::numeric_limits<std::uint64_t>::max)()) {
   file_source source{std::move(path)};
   return read_bytes(source, max_bytes);
+}
+
+/// Fills `out` with the bytes of the open file from `offset` on, less only at its end. Where byte
+/// `at` can't be read, `errno` says why, and it calls `fail(at)`, which throws.
+template <class Fail>
+[[nodiscard]] std::size_t read_from(int file, std::uint64_t offset, std::span<std::byte> out,
+                                    const Fail& fail) {
+  std::size_t filled = 0;
+  while (filled < out.size()) {
+    const ssize_t count = ::pread(file, out.data() + filled, out.size() - filled,
+                                  static_cast<off_t>(offset + filled));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail(offset + filled);
+    if (count == 0) break;
+    filled += static_cast<std::size_t>(count);
+  }
+  return filled;
 }
 
 /// By what a file is known again: which one it is, how long, and when it was last written to.

@@ -8,15 +8,12 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <new>
 #include <span>
 #include <string>
 #include <utility>
-#include <vector>
 
-#include <penstock/core/error.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/file_source.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
@@ -156,18 +153,6 @@ struct zstd {
   /// How the format is called, and what such files end in: "zstd".
   [[nodiscard]] std::string family() const { return "zstd"; }
 };
-
-namespace detail {
-
-/// The whole content of the zstd file `path`, unpacked. Throws what `zstd_source` throws, and
-/// `file_format_error` if it is longer than `max_bytes`.
-[[nodiscard]] inline std::vector<std::byte> read_zstd_file(
-    std::string path, std::uint64_t max_bytes = (std::numeric_limits<std::uint64_t>::max)()) {
-  zstd_source source{std::move(path)};
-  return read_bytes(source, max_bytes);
-}
-
-}  // namespace detail
 
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

@@ -11,7 +11,6 @@
 #include <utility>
 
 #include <penstock/core/name.hpp>
-#include <penstock/core/record.hpp>
 #include <penstock/core/version.hpp>
 #include <penstock/order/random.hpp>
 #include <penstock/order/support/draw.hpp>
@@ -176,17 +175,11 @@ class image_change {
   /// Holds the change.
   explicit image_change(Change change) : change_(std::move(change)) {}
 
-  /// Changes the field of `sample`, without random bits.
-  template <class Sample>
-    requires std::invocable<const Change&, const pixels&>
-  void operator()(const Sample& sample) const {
-    change_(as_pixels(get<Field>(sample)));
-  }
-  /// Changes the field of `sample` by random bits.
-  template <class Sample>
-    requires std::invocable<const Change&, const pixels&, sample_generator&>
-  void operator()(const Sample& sample, sample_generator& random) const {
-    change_(as_pixels(get<Field>(sample)), random);
+  /// Changes the field of `sample`, by random bits where the change takes some.
+  template <class Sample, std::same_as<sample_generator>... Random>
+    requires std::invocable<const Change&, const pixels&, Random&...>
+  void operator()(const Sample& sample, Random&... random) const {
+    change_(as_pixels(get<Field>(sample)), random...);
   }
 
  private:

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <new>
 #include <span>
 #include <stdexcept>
@@ -23,6 +24,7 @@
 #include <jerror.h>
 
 #include <penstock/core/version.hpp>
+#include <penstock_ext/image/detail/decode/decode_end.hpp>
 #include <penstock_ext/image/detail/decode/decode_formats.hpp>
 #include <penstock_ext/image/image_decoder.hpp>
 #include <penstock_ext/image/pixels.hpp>
@@ -88,25 +90,21 @@ class decode_orientation {
 /// where there is none, or an invalid one. Reads inside `tiff` only, whatever it holds.
 [[nodiscard]] inline int tiff_orientation(std::span<const std::byte> tiff) noexcept {
   if (tiff.size() < 8) return 1;
-  const auto byte = [tiff](std::size_t at) { return std::to_integer<std::uint32_t>(tiff[at]); };
-  const bool little = byte(0) == 'I';
-  const auto u16 = [&](std::size_t at) {
-    return little ? byte(at) | byte(at + 1) << 8 : byte(at) << 8 | byte(at + 1);
+  const bool is_big = has_text(tiff, 0, "MM");
+  const auto number = [&](std::size_t at, std::size_t count) {
+    return static_cast<std::size_t>(number_at(tiff, at, count, is_big));
   };
-  const auto u32 = [&](std::size_t at) {
-    return little ? u16(at) | u16(at + 2) << 16 : u16(at) << 16 | u16(at + 2);
-  };
-  if (byte(0) != byte(1) || (!little && byte(0) != 'M') || u16(2) != 42) return 1;
-  std::size_t at = u32(4);
+  if ((!is_big && !has_text(tiff, 0, "II")) || number(2, 2) != 42) return 1;
+  std::size_t at = number(4, 4);
   if (at > tiff.size() - 2) return 1;
-  const std::size_t entries = u16(at);
+  const std::size_t entries = number(at, 2);
   at += 2;
   // An entry: tag, type, how many, and the value itself where it is short.
   for (std::size_t i = 0; i < entries && tiff.size() - at >= 12; ++i, at += 12) {
-    if (u16(at) != 0x0112) continue;
-    const std::uint32_t type = u16(at + 2);
-    const std::uint32_t value = type == 4 ? u32(at + 8) : u16(at + 8);  // LONG, or SHORT
-    const bool is_one = (type == 3 || type == 4) && u32(at + 4) == 1;
+    if (number(at, 2) != 0x0112) continue;
+    const std::size_t type = number(at + 2, 2);
+    const std::size_t value = number(at + 8, type == 4 ? 4 : 2);  // LONG, or SHORT
+    const bool is_one = (type == 3 || type == 4) && number(at + 4, 4) == 1;
     return is_one && value >= 1 && value <= 8 ? static_cast<int>(value) : 1;
   }
   return 1;
@@ -538,7 +536,7 @@ class jpeg_decoder {
 
   /// Parses the header; `size` and `orientation` as `decode` will have it.
   [[nodiscard]] image_info info(std::span<const std::byte> bytes, std::string_view key) {
-    const open_session session{*this, bytes, key};
+    const auto session = opened(bytes, key);
     return info_of(bytes);
   }
 
@@ -556,7 +554,7 @@ class jpeg_decoder {
       throw std::invalid_argument("jpeg_decoder: expected a denominator of 1, 2, 4 or 8, found " +
                                   std::to_string(denominator));
     }
-    const open_session session{*this, bytes, key};
+    const auto session = opened(bytes, key);
     const image_info info = info_of(bytes);
     const image_size size = detail::scaled_down(info.size, denominator);
     detail::require_box("jpeg_decoder", box, size, out);
@@ -576,32 +574,25 @@ class jpeg_decoder {
   [[nodiscard]] const jpeg_options& options() const noexcept { return options_; }
 
  private:
-  // From the header on to the end of the picture.
-  class open_session {
-   public:
-    open_session(jpeg_decoder& decoder, std::span<const std::byte> bytes, std::string_view key)
-        : session_(decoder.region_.session) {
-      const auto most_bytes = (std::min)(decoder.options_.most_bytes,
-                                         std::uint64_t{(std::numeric_limits<long>::max)()});
-      session_.strict = decoder.options_.strict;
-      session_.most_scans = decoder.options_.most_scans;
-      // The destructor of an object whose constructor throws does not run.
-      try {
-        decoder.check(session_.open(bytes, static_cast<long>(most_bytes)), bytes, key);
-        decoder.check(session_.run<detail::jpeg_region::read_header>(), bytes, key);
-        decoder.check_header(bytes, key);
-      } catch (...) {
-        session_.close();
-        throw;
-      }
-    }
-    open_session(const open_session&) = delete;
-    open_session& operator=(const open_session&) = delete;
-    ~open_session() { session_.close(); }
-
-   private:
-    detail::jpeg_session& session_;
+  struct close_session {
+    void operator()(detail::jpeg_session* session) const noexcept { session->close(); }
   };
+
+  // The session from the header on to the end of the picture.
+  [[nodiscard]] std::unique_ptr<detail::jpeg_session, close_session> opened(
+      std::span<const std::byte> bytes, std::string_view key) {
+    detail::jpeg_session& session = region_.session;
+    session.strict = options_.strict;
+    session.most_scans = options_.most_scans;
+    const auto most_bytes =
+        (std::min)(options_.most_bytes, std::uint64_t{(std::numeric_limits<long>::max)()});
+    const bool is_open = session.open(bytes, static_cast<long>(most_bytes));
+    std::unique_ptr<detail::jpeg_session, close_session> closed_at_end{&session};
+    check(is_open, bytes, key);
+    check(session.run<detail::jpeg_region::read_header>(), bytes, key);
+    check_header(bytes, key);
+    return closed_at_end;
+  }
 
   [[nodiscard]] image_info info_of(std::span<const std::byte> bytes) const noexcept {
     const ::jpeg_decompress_struct& info = region_.session.info;

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <new>
 #include <span>
 #include <string>
@@ -265,11 +266,12 @@ class png_decoder {
               const pixels& out) {
     const image_info header = info(bytes, key);
     detail::require_box("png_decoder", box, header.size, out);
-    const open_session open{session_};
     session_.clip_grey = options_.clip_grey;
     session_.box = box;
     session_.out = out;
-    check(session_.open(bytes) && session_.run<detail::png_session::start>(), key);
+    const bool is_open = session_.open(bytes);
+    const std::unique_ptr<detail::png_session, close_session> closed_at_end{&session_};
+    check(is_open && session_.run<detail::png_session::start>(), key);
     if (session_.passes == 1) {
       make_room(session_.line_bytes);
       session_.line = lines_.data();
@@ -285,19 +287,8 @@ class png_decoder {
   [[nodiscard]] const png_options& options() const noexcept { return options_; }
 
  private:
-  // Closes the session at the end of the picture.
-  class open_session {
-   public:
-    explicit open_session(detail::png_session& session) noexcept : session_(session) {
-      session.png = nullptr;
-      session.info = nullptr;
-    }
-    open_session(const open_session&) = delete;
-    open_session& operator=(const open_session&) = delete;
-    ~open_session() { session_.close(); }
-
-   private:
-    detail::png_session& session_;
+  struct close_session {
+    void operator()(detail::png_session* session) const noexcept { session->close(); }
   };
 
   static std::size_t channels_of(unsigned color_type) noexcept {

@@ -5,7 +5,6 @@
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <span>
@@ -19,6 +18,7 @@
 #include <penstock_ext/blob/detail/lowered.hpp>
 #include <penstock_ext/blob/support/shard_file.hpp>
 #include <penstock_ext/files/file_error.hpp>
+#include <penstock_ext/files/support/system_file.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -243,13 +243,8 @@ struct pax_records {
       if (value.find('\0') != std::string_view::npos) return "a path without a NUL";
       path = value.empty() ? std::nullopt : std::optional<std::string>{value};
     } else if (key == "size") {
-      std::uint64_t number = 0;
-      const char* const end = value.data() + value.size();
-      const auto read_to = std::from_chars(value.data(), end, number);
-      if (!value.empty() && (read_to.ec != std::errc{} || read_to.ptr != end)) {
-        return "a size in decimal digits";
-      }
-      size = value.empty() ? std::nullopt : std::optional{number};
+      size = whole_number(value);
+      if (!size && !value.empty()) return "a size in decimal digits";
     } else if (key.starts_with("GNU.sparse.")) {
       is_sparse = true;
     }
@@ -471,19 +466,16 @@ class tar_walk {
 
   // After the first block of zeros come zeros: another archive there would be lost.
   void require_end() {
-    auto rest = window_.at(offset_, window_.longest);
-    const auto is_other = [](std::byte byte) { return byte != std::byte{0}; };
-    const auto* other = std::find_if(rest.data(), rest.data() + rest.size(), is_other);
-    while (other == rest.data() + rest.size()) {
-      offset_ += rest.size();
-      rest = window_.at(offset_, window_.longest);
+    while (true) {
+      const auto rest = window_.at(offset_, window_.longest);
       if (rest.empty()) return;
-      other = std::find_if(rest.data(), rest.data() + rest.size(), is_other);
+      const auto other = std::find_if(rest.begin(), rest.end(),
+                                      [](std::byte byte) { return byte != std::byte{0}; });
+      offset_ += static_cast<std::uint64_t>(other - rest.begin());
+      if (other == rest.end()) continue;
+      throw file_format_error(source_->path(), offset_, "zeros after the end of the archive",
+                              "other bytes: two archives in one file? Name each by itself");
     }
-    throw file_format_error(source_->path(),
-                            offset_ + static_cast<std::uint64_t>(other - rest.data()),
-                            "zeros after the end of the archive",
-                            "other bytes: two archives in one file? Name each by itself");
   }
 
   const Source* source_;

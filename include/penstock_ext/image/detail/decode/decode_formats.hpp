@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <array>
 #include <cstddef>
-#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,13 +15,8 @@ namespace detail {
 /// Whether `bytes` have `text` at byte `at`.
 [[nodiscard]] inline bool has_text(std::span<const std::byte> bytes, std::size_t at,
                                    std::string_view text) noexcept {
-  if (bytes.size() < at + text.size()) return false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (std::to_integer<unsigned char>(bytes[at + i]) != static_cast<unsigned char>(text[i])) {
-      return false;
-    }
-  }
-  return true;
+  const std::string_view all{reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  return at <= all.size() && all.substr(at).starts_with(text);
 }
 
 /// A picture's format by its first bytes, in words; empty where they are those of none that is

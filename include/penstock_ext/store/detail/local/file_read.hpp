@@ -3,7 +3,6 @@
 
 #include <sys/types.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstddef>
@@ -30,13 +29,15 @@ struct file_read {
   [[nodiscard]] bool is_whole() const noexcept { return done >= enough; }
 };
 
-/// Reads what is left of `read`, and waits for it. At the end of the file, and after an error,
-/// there is something left.
-inline void read_rest(file_read& read) noexcept {
+/// Reads what is left of `read`, and waits for it, unless `flags` of preadv2 say else. At the end
+/// of the file, and after an error, there is something left.
+inline void read_rest(file_read& read, int flags = 0) noexcept {
   read.error = 0;
   while (!read.is_whole()) {
-    const ssize_t count = ::pread(read.file, read.out + read.done, read.size - read.done,
-                                  static_cast<off_t>(read.offset + read.done));
+    const ::iovec to{read.out + read.done, read.size - read.done};
+    const auto at = static_cast<off_t>(read.offset + read.done);
+    const ssize_t count =
+        flags == 0 ? ::preadv(read.file, &to, 1, at) : ::preadv2(read.file, &to, 1, at, flags);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) read.error = errno;
     if (count <= 0) return;
@@ -46,16 +47,7 @@ inline void read_rest(file_read& read) noexcept {
 
 /// Reads what the system has in memory from the start of `read` on, and waits for nothing. One call
 /// tells and reads, on file systems that know RWF_NOWAIT; on others nothing is read.
-inline void read_cached(file_read& read) noexcept {
-  while (!read.is_whole()) {
-    const ::iovec to{read.out + read.done, read.size - read.done};
-    const ssize_t count =
-        ::preadv2(read.file, &to, 1, static_cast<off_t>(read.offset + read.done), RWF_NOWAIT);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return;
-    read.done += static_cast<std::size_t>(count);
-  }
-}
+inline void read_cached(file_read& read) noexcept { read_rest(read, RWF_NOWAIT); }
 
 }  // namespace detail
 }  // namespace PENSTOCK_ABI

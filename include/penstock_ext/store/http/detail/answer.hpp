@@ -1,30 +1,20 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 #include <penstock/core/version.hpp>
+#include <penstock_ext/files/support/system_file.hpp>
 #include <penstock_ext/store/http/detail/body_sum.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
-
-/// A decimal number that is all of `text`: digits alone, in 64 bits.
-[[nodiscard]] inline std::optional<std::uint64_t> whole_number(std::string_view text) noexcept {
-  std::uint64_t value = 0;
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (text.empty() || error != std::errc{} || stop != end) return std::nullopt;
-  return value;
-}
 
 /// What a Content-Range line says (RFC 9110): "bytes 0-9/100", "bytes 0-9/*", "bytes */100".
 struct content_range {

@@ -11,7 +11,6 @@
 #include <utility>
 
 #include <penstock/threads/support/deadline.hpp>
-#include <penstock_ext/store/http/detail/answer.hpp>
 #include <penstock_ext/store/http/detail/request_plan.hpp>
 
 namespace penstock {

@@ -7,7 +7,6 @@
 #include <span>
 #include <unordered_map>
 #include <utility>
-#include <vector>
 
 #include <penstock/core/version.hpp>
 #include <penstock_ext/store/cache/detail/disk/block_disk.hpp>
