@@ -10,7 +10,6 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
-#include <utility>
 
 #include <penstock/core/support/joined.hpp>
 #include <penstock/core/version.hpp>

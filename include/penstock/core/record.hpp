@@ -111,6 +111,16 @@ consteval bool names_differ() {
   return true;
 }
 
+/// `Field` with elements of type T.
+template <class Field, class T, class Lengths = typename Field::extents_type>
+struct retyped_field;
+template <class Field, class T, std::size_t... Extents>
+struct retyped_field<Field, T, extents<Extents...>> {
+  // The name is rebuilt, because nvcc 13.0 does not recognise one taken from a type.
+  using type = field<name{Field::key.word0, Field::key.word1, Field::key.word2, Field::key.word3},
+                     T, Extents...>;
+};
+
 }  // namespace detail
 
 /// The type of a sample: a list of fields with distinct names.

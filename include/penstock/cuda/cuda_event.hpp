@@ -3,9 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include <chrono>
 #include <cstddef>
-#include <ratio>
 
 #include <penstock/cuda/detail/cuda_call.hpp>
 #include <penstock/device/device.hpp>

@@ -278,24 +278,24 @@ inline void note_pinned(void* data, std::size_t bytes, pinned_by how) noexcept {
   return how == pinned_by::registration;
 }
 
-/// Unregisters the first `chunks` chunks, each once, regardless of errors.
-inline void unregister_chunks(const pinned_plan& plan, std::byte* data,
-                              std::size_t chunks) noexcept {
-  for (std::size_t which = 0; which < chunks; ++which) {
+/// Ends the first `pieces` registrations of a plan, each once, regardless of errors.
+template <class Plan>
+void unregister_pieces(const Plan& plan, std::byte* data, std::size_t pieces) noexcept {
+  for (std::size_t which = 0; which < pieces; ++which) {
     cuda_release([&] { return cudaHostUnregister(data + plan.offset(which)); });
   }
 }
 
-/// Registers the chunks one by one, as page faults, which gain from several threads, are over.
-/// Either all succeed, or none remains and the error is returned.
-[[nodiscard]] inline cudaError_t register_chunks(const pinned_plan& plan, std::byte* data) {
-  for (std::size_t which = 0; which < plan.chunks(); ++which) {
-    const cudaError_t code = cuda_try([&] {
-      return cudaHostRegister(data + plan.offset(which), plan.bytes(which),
-                              cudaHostRegisterPortable | cudaHostRegisterMapped);
-    });
+/// Registers the `pieces` pieces of a plan one by one. Either all succeed, or none remains, the
+/// error is returned, and `which` is the piece that it is of.
+template <class Plan>
+[[nodiscard]] cudaError_t register_pieces(const Plan& plan, std::byte* data, std::size_t pieces,
+                                          unsigned flags, std::size_t& which) {
+  for (which = 0; which < pieces; ++which) {
+    const cudaError_t code = cuda_try(
+        [&] { return cudaHostRegister(data + plan.offset(which), plan.bytes(which), flags); });
     if (code == cudaSuccess) continue;
-    unregister_chunks(plan, data, which);
+    unregister_pieces(plan, data, which);
     return code;
   }
   return cudaSuccess;
@@ -340,7 +340,11 @@ inline void unregister_chunks(const pinned_plan& plan, std::byte* data,
   if (reaches_registered(ordinal)) {
     page_mapping pages{mapped_length(bytes, sizes), bytes};
     touch_pages(pages.data(), plan.length, sizes.page, touching_threads(plan.length));
-    const cudaError_t refused = register_chunks(plan, pages.data());
+    std::size_t which = 0;
+    // One by one, as page faults, which gain from several threads, are over.
+    const cudaError_t refused =
+        register_pieces(plan, pages.data(), plan.chunks(),
+                        cudaHostRegisterPortable | cudaHostRegisterMapped, which);
     if (refused == cudaSuccess) {
       note_pinned(pages.data(), bytes, pinned_by::registration);
       return pages.release();
@@ -365,7 +369,7 @@ inline void cuda_deallocate_pinned(int ordinal, void* data, std::size_t bytes, s
     cuda_release([&] { return cudaFreeHost(data); });
     return;
   }
-  unregister_chunks(plan, static_cast<std::byte*>(data), plan.chunks());
+  unregister_pieces(plan, static_cast<std::byte*>(data), plan.chunks());
   ::munmap(data, mapped_length(bytes, sizes));
 }
 
@@ -374,15 +378,6 @@ inline void cuda_deallocate_pinned(int ordinal, void* data, std::size_t bytes, s
                                                          std::size_t unit) noexcept {
   return plan_registration(reinterpret_cast<std::uintptr_t>(data), bytes, unit, pinned_sizes{}.page,
                            largest_registration);
-}
-
-/// Ends the first `pieces` registrations, each once, regardless of errors.
-inline void unregister_pieces(const registration_plan& plan, void* data,
-                              std::size_t pieces) noexcept {
-  for (std::size_t which = 0; which < pieces; ++which) {
-    cuda_release(
-        [&] { return cudaHostUnregister(static_cast<std::byte*>(data) + plan.offset(which)); });
-  }
 }
 
 /// Page-locks existing memory: see `cuda_device::register_memory`.
@@ -403,19 +398,13 @@ inline void cuda_register(int ordinal, void* data, std::size_t bytes, bool read_
     flags |= cudaHostRegisterReadOnly;
   }
   const registration_plan plan = plan_registration(data, bytes, unit);
-  cudaError_t code = cudaSuccess;
   std::size_t which = 0;
-  for (; which < plan.pieces() && code == cudaSuccess; ++which) {
-    code = cuda_try([&] {
-      return cudaHostRegister(static_cast<std::byte*>(data) + plan.offset(which), plan.bytes(which),
-                              flags);
-    });
-  }
+  const cudaError_t code =
+      register_pieces(plan, static_cast<std::byte*>(data), plan.pieces(), flags, which);
   if (code == cudaSuccess) return;
-  unregister_pieces(plan, data, which - 1);
   switch (code) {
     case cudaErrorInvalidValue:
-      if (plan.bytes(which - 1) <= largest_registration) throw_cuda_error(code, "cudaHostRegister");
+      if (plan.bytes(which) <= largest_registration) throw_cuda_error(code, "cudaHostRegister");
       throw_as<registration_unsupported>(code, "cudaHostRegister",
                                          "this machine can't page-lock so much memory in one call",
                                          "say what one copy takes (the unit of registered_memory), "
@@ -430,7 +419,7 @@ inline void cuda_register(int ordinal, void* data, std::size_t bytes, bool read_
                                          "read it into pinned slots instead");
     case cudaErrorMemoryAllocation:
     case cudaErrorOperatingSystem:
-      if (plan.bytes(which - 1) > doubtful_registration) {
+      if (plan.bytes(which) > doubtful_registration) {
         throw out_of_memory(
             "pinned", bytes,
             std::string{"cudaHostRegister gave "} + cudaGetErrorName(code) +
@@ -451,7 +440,7 @@ inline void cuda_unregister(int ordinal, void* data, std::size_t bytes, std::siz
   const scoped_context context{ordinal};
   const scoped_relaxed_capture relaxed;
   const registration_plan plan = plan_registration(data, bytes, unit);
-  unregister_pieces(plan, data, plan.pieces());
+  unregister_pieces(plan, static_cast<std::byte*>(data), plan.pieces());
 }
 
 }  // namespace detail

@@ -8,7 +8,6 @@
 #include <limits>
 #include <optional>
 #include <stop_token>
-#include <string>
 
 #include <penstock/core/error.hpp>
 #include <penstock/core/version.hpp>

@@ -4,7 +4,6 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/layout.hpp>

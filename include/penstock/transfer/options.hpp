@@ -3,10 +3,8 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <string>
 
 #include <penstock/core/error.hpp>
-#include <penstock/device/device.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/observe/trace_recorder.hpp>
 

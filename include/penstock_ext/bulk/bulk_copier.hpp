@@ -13,7 +13,6 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <stdexcept>
 #include <stop_token>
 #include <utility>
 #include <vector>

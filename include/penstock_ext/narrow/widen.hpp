@@ -4,9 +4,7 @@
 #include <array>
 #include <concepts>
 #include <cstddef>
-#include <cstdint>
 #include <cstring>
-#include <type_traits>
 #include <utility>
 
 #include <penstock/core/batch.hpp>

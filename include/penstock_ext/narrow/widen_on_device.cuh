@@ -4,7 +4,6 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
-#include <type_traits>
 #include <utility>
 
 /// Restores floats on the device from narrow fields. Needs nvcc.
@@ -73,14 +72,6 @@ struct sample_scale {
   }
 };
 
-/// For a task: converts a 16-bit number to a float.
-struct float_of {
-  template <class T>
-  [[nodiscard]] __device__ float operator()(const T& value) const {
-    return value;
-  }
-};
-
 /// The result of `widen_on_device`: a `device_transform` of the CUDA device.
 template <std::size_t Fixed, name... Names>
 class cuda_widening {
@@ -141,7 +132,7 @@ class cuda_widening {
           from.size() * sizeof(in_type),
           {}};
     } else if constexpr (way == widening::values) {
-      return field_task<in_type, float, float_of>{from.data(), to.data(), from.size(), {}};
+      return field_task<in_type, float, same_value>{from.data(), to.data(), from.size(), {}};
     } else if constexpr (way == widening::by_field) {
       return field_task<in_type, float, affine_scale>{from.data(), to.data(), from.size(),
                                                       fixed_[made::template fixed_place<Index>()]};

@@ -5,7 +5,6 @@
 #include <tuple>
 #include <type_traits>
 
-#include <penstock/core/extents.hpp>
 #include <penstock/core/name.hpp>
 #include <penstock/core/record.hpp>
 
@@ -52,15 +51,6 @@ struct made_by {
   using type = std::remove_cvref_t<std::invoke_result_t<callable, const In&>>;
 };
 
-/// The name is rebuilt because of nvcc, see `on_device`.
-template <class Field, class T, class Lengths = typename Field::extents_type>
-struct field_with;
-template <class Field, class T, std::size_t... Extents>
-struct field_with<Field, T, extents<Extents...>> {
-  using type = field<name{Field::key.word0, Field::key.word1, Field::key.word2, Field::key.word3},
-                     T, Extents...>;
-};
-
 /// The result of `Field` under the functions for the fields called `Names`.
 template <class Field, class Names, class Functions,
           bool = Names::index_of(Field::key) < Names::size>
@@ -71,8 +61,8 @@ template <class Field, class Names, class Functions>
 struct made_field<Field, Names, Functions, true> {
   using function = std::tuple_element_t<Names::index_of(Field::key), Functions>;
   using type =
-      typename field_with<Field,
-                          typename made_by<function, typename Field::value_type>::type>::type;
+      typename retyped_field<Field,
+                             typename made_by<function, typename Field::value_type>::type>::type;
 };
 
 template <class In, class Names, class Functions>

@@ -20,6 +20,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
+/// For a task: the value as it is, which the field may have as another type.
 struct same_value {
   template <class T>
   [[nodiscard]] __device__ T operator()(const T& value) const {

@@ -117,45 +117,47 @@ struct unobserved {
   [[nodiscard]] static nothing for_demand() noexcept { return {}; }
 };
 
+/// Where the meters of a thread record what it does.
+class traced_meters {
+ public:
+  /// Records in `trace` from now on; null: nowhere.
+  void trace_to(std::shared_ptr<trace_writer> trace) noexcept { trace_ = std::move(trace); }
+  [[nodiscard]] const std::shared_ptr<trace_writer>& kept_trace() const noexcept { return trace_; }
+  /// The trace writer, or null.
+  [[nodiscard]] trace_writer* trace() const noexcept { return trace_.get(); }
+
+ private:
+  std::shared_ptr<trace_writer> trace_;
+};
+
 /// Counters and timers of the thread that takes batches from a loader or a transfer. Only that
 /// thread writes; any thread reads. Occupies separate cache lines.
 template <class Clock>
-class alignas(cache_line) consumer_meters {
+class alignas(cache_line) consumer_meters : public traced_meters {
  public:
   using scope = timed_scope<Clock>;
 
   /// By `clock`, which must outlive this.
   explicit consumer_meters(const Clock& clock) noexcept : clock_(&clock) {}
 
-  /// Records waits in `trace` from now on; null: nowhere.
-  void trace_to(std::shared_ptr<trace_writer> trace) noexcept {
-    kept_trace_ = std::move(trace);
-    trace_ = kept_trace_.get();
-  }
-  [[nodiscard]] const std::shared_ptr<trace_writer>& kept_trace() const noexcept {
-    return kept_trace_;
-  }
-  /// The trace writer, or null.
-  [[nodiscard]] trace_writer* trace() const noexcept { return trace_; }
-
   /// @name The consumer's thread
   /// @{
   void begin_range() noexcept { range_.start(clock_->now()); }
   void end_range() noexcept {
     range_.stop(clock_->now());
-    if (trace_ != nullptr) trace_->leave();
+    if (trace() != nullptr) trace()->leave();
   }
   /// Times a wait for the next batch, if it is missing.
   [[nodiscard]] scope for_batch(bool is_missing = true) noexcept {
-    return {is_missing ? &batch_ : nullptr, *clock_, trace_, trace_stage::wait_for_batch};
+    return {is_missing ? &batch_ : nullptr, *clock_, trace(), trace_stage::wait_for_batch};
   }
   /// Times a wait for the end of a lease.
   [[nodiscard]] scope for_lease() noexcept {
-    return {&lease_, *clock_, trace_, trace_stage::wait_for_lease};
+    return {&lease_, *clock_, trace(), trace_stage::wait_for_lease};
   }
   /// Times a wait for the end of a copy, if there is one.
   [[nodiscard]] scope for_copy(bool is_waited_for) noexcept {
-    return {is_waited_for ? &copy_ : nullptr, *clock_, trace_, trace_stage::wait_for_copy};
+    return {is_waited_for ? &copy_ : nullptr, *clock_, trace(), trace_stage::wait_for_copy};
   }
   /// Notes a batch.
   void note_batch(std::uint64_t samples) noexcept {
@@ -186,8 +188,6 @@ class alignas(cache_line) consumer_meters {
 
  private:
   const Clock* clock_;
-  trace_writer* trace_ = nullptr;
-  std::shared_ptr<trace_writer> kept_trace_;
   tally batches_;
   tally samples_;
   tally values_;
@@ -360,7 +360,7 @@ class read_meter {
 /// Counters and timers of a reading thread. Only that thread writes; any thread reads. Occupies
 /// separate cache lines.
 template <class Clock>
-class alignas(cache_line) worker_meters {
+class alignas(cache_line) worker_meters : public traced_meters {
  public:
   using scope = timed_scope<Clock>;
 
@@ -372,35 +372,24 @@ class alignas(cache_line) worker_meters {
         usage_apart_(clock.ten_milliseconds()),
         reads_(clock, largest_chunk) {}
 
-  /// Records work and waits in `trace` from now on; null: nowhere.
-  void trace_to(std::shared_ptr<trace_writer> trace) noexcept {
-    kept_trace_ = std::move(trace);
-    trace_ = kept_trace_.get();
-  }
-  [[nodiscard]] const std::shared_ptr<trace_writer>& kept_trace() const noexcept {
-    return kept_trace_;
-  }
-  /// The trace writer, or null.
-  [[nodiscard]] trace_writer* trace() const noexcept { return trace_; }
-
   /// @name The reading thread, around all that it does, and around what it waits for
   /// @{
   [[nodiscard]] scope for_work() noexcept { return {&work_, *clock_}; }
   [[nodiscard]] scope for_opener() noexcept {
-    return {&opener_, *clock_, trace_, trace_stage::wait_for_opener};
+    return {&opener_, *clock_, trace(), trace_stage::wait_for_opener};
   }
   [[nodiscard]] scope while_inactive() noexcept {
-    if (trace_ != nullptr) trace_->leave();  // flushes earlier waits, as it may sleep for long
-    return {&inactive_, *clock_, trace_, trace_stage::wait_while_inactive};
+    if (trace() != nullptr) trace()->leave();  // flushes earlier waits, as it may sleep for long
+    return {&inactive_, *clock_, trace(), trace_stage::wait_while_inactive};
   }
   [[nodiscard]] scope for_demand() noexcept {
-    return {&demand_, *clock_, trace_, trace_stage::wait_for_demand};
+    return {&demand_, *clock_, trace(), trace_stage::wait_for_demand};
   }
   [[nodiscard]] scope for_slot() noexcept {
-    return {&slot_, *clock_, trace_, trace_stage::wait_for_slot};
+    return {&slot_, *clock_, trace(), trace_stage::wait_for_slot};
   }
   [[nodiscard]] scope for_copy(bool is_behind_one) noexcept {
-    return {is_behind_one ? &copy_ : nullptr, *clock_, trace_, trace_stage::wait_for_copy};
+    return {is_behind_one ? &copy_ : nullptr, *clock_, trace(), trace_stage::wait_for_copy};
   }
   /// @}
 
@@ -452,8 +441,6 @@ class alignas(cache_line) worker_meters {
 
  private:
   const Clock* clock_;
-  trace_writer* trace_ = nullptr;
-  std::shared_ptr<trace_writer> kept_trace_;
   bool is_own_thread_;
   std::uint64_t usage_apart_;
   tally complete_;

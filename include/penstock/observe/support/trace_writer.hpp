@@ -54,15 +54,11 @@ class alignas(cache_line) trace_writer {
            std::uint64_t samples) noexcept {
     ring_.add({0, begin, end, batch.epoch, batch.batch, samples, number_of(stage)});
   }
-  /// Adds a setting with which a loader has run.
+  /// Adds a setting with which a loader has run; or the `prefetch` device slots, and no workers, of
+  /// a transfer.
   void add_setting(trace_stage stage, std::uint64_t begin, std::uint64_t end, std::uint64_t workers,
                    std::uint64_t prefetch) noexcept {
     ring_.add({0, begin, end, workers, traced_event::none, prefetch, number_of(stage)});
-  }
-  /// Adds a number of device slots with which a transfer has run.
-  void add_depth(trace_stage stage, std::uint64_t begin, std::uint64_t end,
-                 std::uint64_t device_slots) noexcept {
-    ring_.add({0, begin, end, 0, traced_event::none, device_slots, number_of(stage)});
   }
   /// Adds a finished wait for the batch that `work_on` will name. Consecutive waits of one stage
   /// are merged, since they are one wait that was interrupted to look.

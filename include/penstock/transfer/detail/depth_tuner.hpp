@@ -90,7 +90,7 @@ class basic_depth_tuner {
   }
   /// So many slots were in use until `now`.
   void record(std::uint64_t now) noexcept {
-    if (trace_ != nullptr) trace_->add_depth(trace_stage::depth, since_, now, used_);
+    if (trace_ != nullptr) trace_->add_setting(trace_stage::depth, since_, now, 0, used_);
     since_ = now;
   }
 

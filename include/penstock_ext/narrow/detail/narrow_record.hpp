@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <span>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -166,16 +164,6 @@ template <std::size_t Size>
 [[nodiscard]] constexpr name scale_of(const name& of) { return with_suffix(of, "_scale"); }
 /// The name of the field with its zeros.
 [[nodiscard]] constexpr name zero_of(const name& of) { return with_suffix(of, "_zero"); }
-
-/// `Field` with elements of type T.
-template <class Field, class T, class Lengths = typename Field::extents_type>
-struct retyped_field;
-template <class Field, class T, std::size_t... Extents>
-struct retyped_field<Field, T, extents<Extents...>> {
-  // The name is rebuilt, because nvcc 13.0 does not recognise one taken from a type.
-  using type = field<name{Field::key.word0, Field::key.word1, Field::key.word2, Field::key.word3},
-                     T, Extents...>;
-};
 
 /// A record whose field called `Name` has elements of type T.
 template <class Record, name Name, class T>
