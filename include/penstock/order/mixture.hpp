@@ -160,8 +160,8 @@ class mixture_plan {
   }
 
   /// What has come of each part before step `at.step` of epoch `at.epoch`. For every pass and its
-  /// epochs before that, calls `each(first epoch, epochs, counts)`: all of its epochs have drawn
-  /// `counts`. With `repeat` there is one, from the beginning of the training on.
+  /// epochs before that, which may be 0, calls `each(first epoch, epochs, counts)`: all of its
+  /// epochs have drawn `counts`. With `repeat` there is one, from the beginning of the training on.
   template <class Each>
   void each_pass_before(training_place at, Each each) const {
     at = normal(at);
@@ -172,7 +172,7 @@ class mixture_plan {
     for (std::size_t which = 0; which <= last; ++which) {
       const std::uint64_t first = passes_[which].first_epoch;
       const std::uint64_t next = which < last ? passes_[which + 1].first_epoch : at.epoch;
-      if (first != next) each(first, next - first, counts_before(which, size_));
+      each(first, next - first, counts_before(which, size_));
     }
     each(at.epoch, 1, counts_before(last, position));
   }
