@@ -35,9 +35,8 @@ inline void read_rest(file_read& read, int flags = 0) noexcept {
   read.error = 0;
   while (!read.is_whole()) {
     const ::iovec to{read.out + read.done, read.size - read.done};
-    const auto at = static_cast<off_t>(read.offset + read.done);
     const ssize_t count =
-        flags == 0 ? ::preadv(read.file, &to, 1, at) : ::preadv2(read.file, &to, 1, at, flags);
+        ::preadv2(read.file, &to, 1, static_cast<off_t>(read.offset + read.done), flags);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) read.error = errno;
     if (count <= 0) return;
