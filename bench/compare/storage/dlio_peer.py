@@ -14,11 +14,12 @@ the last column that is read of a row group, drops them, and hands over an array
 sample of files, of unet3d's 2 MiB as the benchmark's row has it, and one for each batch of Parquet rows.
 
 All epochs are one of DLIO, which has the files as often, and its Parquet reader reads 8 row groups ahead in each
-worker, not 64: it warms up before the clock of an epoch starts, and does not read again what it has read then.
+worker, not 64.
 
-Two things are changed. Its Parquet reader takes it that each column has a dictionary, and fails where one has none;
-workers are forked, so that they have this too. And before an epoch, after its warm-up, it drops what the system has
-of all files in memory, if it may: here none, or the row's files if they are to come from the disk.
+Three things are changed. Its Parquet reader takes it that each column has a dictionary, and fails where one has
+none; and it does not read again what it has read in a warm-up, before the clock of an epoch starts: here it does.
+Workers are forked, so that they have this too. After the warm-up it drops what the system has of all files in
+memory, if it may: here none, or the row's files if they are to come from the disk.
 """
 
 import contextlib
@@ -107,11 +108,20 @@ def run(folder, name, workers, warm, epochs):
     is_cold, epochs = int(warm) == 0, int(warm) + int(epochs)
     try:
         from dlio_benchmark import main
+        from dlio_benchmark.data_loader.torch_data_loader import TorchIterableDataset
         from dlio_benchmark.reader.parquet_reader_file_iterable import ParquetReaderFileIterable
     except ImportError as error:
         print(f"no dlio-benchmark of mlcommons here: {error}", file=sys.stderr)
         sys.exit(77)
     ParquetReaderFileIterable._rg_byte_range = byte_range
+    batches = TorchIterableDataset.__iter__
+
+    def batches_anew(dataset):
+        for kept in (dataset.reader._prefetch_futures, dataset.reader._pf_cache, dataset.reader._rg_cache):
+            kept.clear()
+        return batches(dataset)
+
+    TorchIterableDataset.__iter__ = batches_anew
     dropping = {"run": lambda *_, **__: drop(files if is_cold else [])}
     main.subprocess = types.SimpleNamespace(**vars(subprocess) | dropping)
     folder = Path(folder, "dlio", name).resolve()

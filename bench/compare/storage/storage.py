@@ -49,8 +49,7 @@ def sides_of(name, is_cold):
     ours = ["penstock"] if is_cold else ["penstock", "no step"]
     if name == "unet3d" and not is_cold:
         ours.append("read loop")
-    reads_ahead = is_cold and row.ending == "parquet"  # DLIO, most of these before its clock starts
-    return ours + ["DataLoader"] + ([] if row.kind == "pictures" or reads_ahead else ["DLIO"])
+    return ours + ["DataLoader"] + ([] if row.kind == "pictures" else ["DLIO"])
 
 
 def measured(side, chosen, name):
