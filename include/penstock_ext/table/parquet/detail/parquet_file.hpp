@@ -80,6 +80,28 @@ struct parquet_chunk {
   std::uint64_t bytes;
 };
 
+/// The few requests that read `chunks`.
+inline std::vector<parquet_chunk> requests_of(std::vector<parquet_chunk> chunks) {
+  // Bytes that nobody asks for, up to which one request costs less than two.
+  constexpr std::uint64_t most_gap = std::uint64_t{1} << 14U;
+  std::sort(chunks.begin(), chunks.end(),
+            [](const parquet_chunk& a, const parquet_chunk& b) { return a.offset < b.offset; });
+  std::size_t count = 0;
+  for (const parquet_chunk& next : chunks) {
+    if (count > 0) {
+      parquet_chunk& last = chunks[count - 1];
+      const std::uint64_t end = last.offset + last.bytes;
+      if (next.offset <= end || next.offset - end <= most_gap) {
+        last.bytes = (std::max)(end, next.offset + next.bytes) - last.offset;
+        continue;
+      }
+    }
+    chunks[count++] = next;
+  }
+  chunks.resize(count);
+  return chunks;
+}
+
 /// A file as Arrow reads it: one that can't be read, was written to or cut has another error
 /// than one whose content is damaged. Reads are bounded by the file, whatever is in its footer.
 /// Several can read one open file, each by one thread at a time.
@@ -93,18 +115,11 @@ class parquet_input final : public ::arrow::io::RandomAccessFile {
   /// Reads `chunks` in few requests, and holds them for `ReadAt` in place of those before.
   ::arrow::Status hold(std::vector<parquet_chunk> chunks) {
     held_.clear();
-    std::sort(chunks.begin(), chunks.end(),
-              [](const parquet_chunk& a, const parquet_chunk& b) { return a.offset < b.offset; });
-    for (std::size_t i = 0; i < chunks.size();) {
-      const std::uint64_t begin = chunks[i].offset;
-      std::uint64_t end = begin;
-      for (; i < chunks.size() && (chunks[i].offset <= end || chunks[i].offset - end <= most_gap);
-           ++i) {
-        end = (std::max)(end, chunks[i].offset + chunks[i].bytes);
-      }
-      auto read = ReadAt(static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end - begin));
+    for (const parquet_chunk& request : requests_of(std::move(chunks))) {
+      const auto begin = static_cast<std::int64_t>(request.offset);
+      auto read = ReadAt(begin, static_cast<std::int64_t>(request.bytes));
       if (!read.ok()) return read.status();
-      held_.emplace_back(static_cast<std::int64_t>(begin), std::move(*read));
+      held_.emplace_back(begin, std::move(*read));
     }
     return ::arrow::Status::OK();
   }
@@ -179,9 +194,6 @@ class parquet_input final : public ::arrow::io::RandomAccessFile {
   bool closed() const override { return false; }
 
  private:
-  // Bytes that nobody asks for, up to which one request costs less than two.
-  static constexpr std::uint64_t most_gap = std::uint64_t{1} << 14U;
-
   [[nodiscard]] std::int64_t size() const noexcept {
     return static_cast<std::int64_t>(file_->size());
   }

@@ -98,8 +98,8 @@ class parquet_ahead {
       if (is_told_[number].exchange(true, std::memory_order_relaxed)) continue;
       try {
         const parquet_group& group = all_->groups()[number];
-        for (const parquet_chunk& chunk : chunks_of(group)) {
-          all_->file_of(group).prefetch(chunk);
+        for (const parquet_chunk& request : requests_of(chunks_of(group))) {
+          all_->file_of(group).prefetch(request);
         }
       } catch (...) {
         // Without memory it is read when it is needed.
