@@ -82,8 +82,8 @@ class Groups(IterableDataset):
 
 
 def main(folder, name, workers, warm, epochs):
-    row, files = WORKLOADS[name], [str(path) for path in paths(folder, name)]
     workers, warm, epochs = int(workers), int(warm), int(epochs)
+    row, files = WORKLOADS[name], [str(path) for path in paths(folder, name, is_cold=warm == 0)]
     common = {"num_workers": workers, "persistent_workers": True}
     if row.ending == "parquet":
         loader = DataLoader(Groups(row, files, read_columns(name)), batch_size=None, **common)

@@ -45,7 +45,7 @@ def files_of(folder, row, files, epochs):
             target.symlink_to(path.resolve())
 
 
-def overrides(folder, name, workers, epochs):
+def overrides(folder, name, workers, count):
     row = WORKLOADS[name]
     workload = {
         "model.name": name,
@@ -56,7 +56,7 @@ def overrides(folder, name, workers, epochs):
         "workflow.checkpoint": False,
         "dataset.data_folder": folder.resolve(),
         "dataset.format": "jpeg" if row.ending == "jpg" else row.ending,
-        "dataset.num_files_train": row.files * epochs,
+        "dataset.num_files_train": count,
         "dataset.num_files_eval": 0,
         "dataset.num_samples_per_file": row.samples_a_file,
         "dataset.num_subfolders_train": 0,
@@ -104,8 +104,8 @@ def found(out, row):
 
 def run(folder, name, workers, warm, epochs):
     os.environ["DFTRACER_ENABLE"] = "0"  # traces of every call otherwise
-    row, files = WORKLOADS[name], paths(folder, name)
     is_cold, epochs = int(warm) == 0, int(warm) + int(epochs)
+    row, files = WORKLOADS[name], paths(folder, name, is_cold)
     try:
         from dlio_benchmark import main
         from dlio_benchmark.data_loader.torch_data_loader import TorchIterableDataset
@@ -130,7 +130,7 @@ def run(folder, name, workers, warm, epochs):
     out.mkdir(exist_ok=True)
     for path in out.glob("*.json"):
         path.unlink()
-    sys.argv = ["dlio_benchmark", *overrides(folder, name, workers, epochs)]
+    sys.argv = ["dlio_benchmark", *overrides(folder, name, workers, len(files) * epochs)]
     said = out / "messages.txt"
     try:
         with open(said, "w") as file, contextlib.redirect_stderr(file), contextlib.redirect_stdout(file):

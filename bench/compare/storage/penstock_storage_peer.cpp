@@ -3,9 +3,9 @@
 //
 //   penstock_storage_peer KIND BATCH STEP_SECONDS WARM_EPOCHS EPOCHS WORKERS FILE...
 //
-// KIND: files (their bytes as they are), pictures (decoded, 800 x 800), blobs (the column "image" of
-// Parquet files), columns (40 of them, c0 to c39), typed_columns (40 of dlrm_types), or loop: no
-// penstock, threads that read files.
+// KIND: files (their bytes as they are), direct_files (past the page cache), pictures (decoded,
+// 800 x 800), blobs (the column "image" of Parquet files), columns (40 of them, c0 to c39),
+// typed_columns (40 of dlrm_types), or loop: no penstock, threads that read files.
 // A STEP of 0 measures what the loader can do. Prints a JSON object for storage.py. WARM_EPOCHS, or
 // the first step if there are none, are not counted.
 
@@ -36,7 +36,7 @@
 #include <penstock/observe/diagnose.hpp>
 #include <penstock/order/block_shuffled.hpp>
 #include <penstock/penstock.hpp>
-#include <penstock_ext/bulk/bulk_file.hpp>
+#include <penstock_ext/store/local_store.hpp>
 
 #ifdef PENSTOCK_STORAGE_JPEG
 #include <penstock_ext/blob/blob_list.hpp>
@@ -96,28 +96,39 @@ void print(double busy, std::size_t samples, double seconds, double cpu, const s
       busy / seconds, samples, seconds, cpu, quoted(said).c_str());
 }
 
-// Each sample is a file, opened and read at each turn, straight into its place in the batch.
+// Each sample is a file of one folder, read at each turn into its place in the batch.
 class whole_files {
  public:
   using record_type = bytes_of_sample;
 
-  explicit whole_files(std::vector<std::string> paths) : paths_(std::move(paths)) {
-    for (const std::string& path : paths_) lengths_.push_back(std::filesystem::file_size(path));
+  whole_files(const std::vector<std::string>& paths, bool direct)
+      : store_(std::make_shared<ps::local_store>(folder_of(paths[0]),
+                                                 ps::local_store_options{.direct = direct})) {
+    for (const std::string& path : paths) {
+      names_.push_back(std::filesystem::path{path}.filename());
+      lengths_.push_back(store_->size_of(names_.back()));
+    }
   }
 
-  [[nodiscard]] std::uint64_t size() const { return paths_.size(); }
+  [[nodiscard]] std::uint64_t size() const { return names_.size(); }
   [[nodiscard]] ps::record_extents<record_type> extents() const {
     return {{.longest = *std::max_element(lengths_.begin(), lengths_.end())}};
   }
   [[nodiscard]] std::uint64_t length(std::uint64_t index) const { return lengths_[index]; }
   void read(std::uint64_t index, ps::sample<record_type> out) const {
     const auto bytes = ps::get<"bytes">(out).flat();
-    ps::bulk_file_source{paths_[index]}.read(0, std::as_writable_bytes(std::span{bytes}));
+    const ps::byte_range all{names_[index], 0, std::as_writable_bytes(std::span{bytes})};
+    store_->read_many({&all, 1});
   }
 
  private:
-  std::vector<std::string> paths_;
-  std::vector<std::size_t> lengths_;
+  static std::string folder_of(const std::string& path) {
+    return std::filesystem::absolute(path).parent_path();
+  }
+
+  std::shared_ptr<const ps::local_store> store_;
+  std::vector<std::string> names_;
+  std::vector<std::uint64_t> lengths_;
 };
 
 template <class Data, class Order>
@@ -245,7 +256,9 @@ using typed_row_of_40 =
 
 void run(const wanted& asked) {
   const ps::shuffled shuffled{.seed = 1};
-  if (asked.kind == "files") return run(whole_files{asked.files}, shuffled, asked);
+  if (asked.kind == "files" || asked.kind == "direct_files") {
+    return run(whole_files{asked.files, asked.kind == "direct_files"}, shuffled, asked);
+  }
   if (asked.kind == "loop") return loop(asked);
 #ifdef PENSTOCK_STORAGE_JPEG
   if (asked.kind == "pictures") {

@@ -9,10 +9,12 @@ PROGRAM is penstock_storage_peer; PYTHON an interpreter with numpy, Pillow and p
 mlcommons has it, which are left out by name where they are missing. Utilisation is the time that all steps ask for
 over that of the loop, without a first epoch; DLIO's of one epoch as long as all, without the first step.
 All sides have N workers, two if not told otherwise; files come from the page cache as far as there is memory.
---cold: one epoch a run, for each of which the files were dropped from the page cache.
+--cold: one epoch a run, for each of which the files were dropped from the page cache; penstock reads whole files
+past it.
 
 "no step" is penstock without an accelerator: the share of one accelerator that a core carries, and the cores that
-one takes, follow from its processor seconds. unet3d has a floor besides: as many threads that only read the files.
+one takes, follow from its processor seconds. unet3d has a floor besides: as many threads that only read the files,
+beside which penstock has no step, or its own from the disk.
 """
 
 import argparse
@@ -37,9 +39,10 @@ def command(side, chosen, name):
     row = WORKLOADS[name]
     epochs = [0, 1] if chosen.cold else [1, row.epochs]
     if side == "penstock" or side in WITHOUT_STEP:
-        kind = WITHOUT_STEP.get(side) or row.kind
+        kind = WITHOUT_STEP.get(side) or ("direct_" if chosen.cold and row.kind == "files" else "") + row.kind
+        files = paths(chosen.folder, name, chosen.cold)
         numbers = [row.batch, 0 if side in WITHOUT_STEP else row.step, *epochs, chosen.workers]
-        return [os.path.abspath(chosen.ours), kind, *map(str, numbers), *map(str, paths(chosen.folder, name))]
+        return [os.path.abspath(chosen.ours), kind, *map(str, [*numbers, *files])]
     program = "dataloader_peer.py" if side == "DataLoader" else "dlio_peer.py"
     return [chosen.python, str(HERE / program), chosen.folder, name, *map(str, [chosen.workers, *epochs])]
 
@@ -47,7 +50,7 @@ def command(side, chosen, name):
 def sides_of(name, is_cold):
     row = WORKLOADS[name]
     ours = ["penstock"] if is_cold else ["penstock", "no step"]
-    if name == "unet3d" and not is_cold:
+    if name == "unet3d":
         ours.append("read loop")
     return ours + ["DataLoader"] + ([] if row.kind == "pictures" else ["DLIO"])
 
@@ -55,7 +58,10 @@ def sides_of(name, is_cold):
 def measured(side, chosen, name):
     """What a side has found; none where it is not installed."""
     if chosen.cold:
-        drop(paths(chosen.folder, name))
+        files = paths(chosen.folder, name, is_cold=True)
+        for path in files:
+            path.read_bytes()  # a virtual machine has as much memory as before for each side
+        drop(files)
     done = subprocess.run(command(side, chosen, name), stdout=subprocess.PIPE, text=True)
     if done.returncode == 77:
         return None
@@ -101,7 +107,7 @@ def lines(name, seen, workers=2):
             share = statistics.median(carried(row, run) for run in runs)
             yield f"    a core carries {share:.3g} of one accelerator, which takes {1 / share:.3g} cores"
         elif side == "read loop":
-            pairs = zip(seen["no step"], runs)
+            pairs = zip(seen.get("no step", seen["penstock"]), runs)
             ratio = statistics.median(a["samples_per_second"] / b["samples_per_second"] for a, b in pairs)
             yield f"    penstock over it {ratio:.2f}, aim {FLOOR_AIM}: " + ("met" if ratio >= FLOOR_AIM else "MISSED")
     if "no step" in seen:  # else the disk may be what does not suffice
@@ -129,9 +135,10 @@ def main():
     without = set()
     for name in chosen.only or WORKLOADS:
         maker = [chosen.python, str(HERE / "workloads.py"), chosen.folder, name]
-        subprocess.run(maker, check=True)
-        for path in paths(chosen.folder, name):
-            path.read_bytes()  # into the page cache
+        subprocess.run(maker + ["cold"] * chosen.cold, check=True)
+        if not chosen.cold:
+            for path in paths(chosen.folder, name):
+                path.read_bytes()  # into the page cache
         print("\n" + "\n".join(lines(name, seen_of(chosen, name, without), chosen.workers)), flush=True)
     for side in sorted(without):
         print(f"\n{side}: left out, not installed")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSL-1.0
 """The rows of MLPerf Storage v3.0, for a B200, and files for them that fit here.
 
-    python3 workloads.py FOLDER ROW    makes the files of a row, where they are not there
+    python3 workloads.py FOLDER ROW [cold]    makes the files of a row, where they are not there
 
 A row's accelerator is modelled: a step is a sleep of so many seconds, as in DLIO.
 """
@@ -28,6 +28,7 @@ class Workload:
     numbers: int = 0  # how many different ones there are; 0: any from 0 to 1, as the benchmark's generator has them
     has_dictionary: bool = False  # as pyarrow writes if not told otherwise
     has_types: bool = False  # columns are of the types, and those that are read where, the benchmark has them
+    cold_files: int = 0  # if there are others from the disk, where one epoch is read
 
     @property
     def samples_per_second(self):
@@ -45,8 +46,9 @@ DLRM = Workload("columns", 160, 16384, 0.000375, 0.70, files=4, samples_a_file=2
 WORKLOADS = {
     "retinanet": JPEG,
     "retinanet_decoded": replace(JPEG, kind="pictures", files=96, epochs=8),
-    "unet3d": Workload("files", 146600628, 7, 0.162, 0.90, files=14, samples_a_file=1, epochs=4, ending="npz"),
-    "dlrm": DLRM,
+    "unet3d": Workload("files", 146600628, 7, 0.162, 0.90, files=14, samples_a_file=1, epochs=4, ending="npz",
+                       cold_files=112),
+    "dlrm": replace(DLRM, cold_files=32),
     "dlrm_types": replace(DLRM, kind="typed_columns", has_types=True),
     "dlrm_dictionary": replace(DLRM, has_dictionary=True),
     "dlrm_dictionary_lz4": replace(DLRM, has_dictionary=True, codec="LZ4"),
@@ -81,13 +83,13 @@ def read_columns(name):
     return [f"c{number}" for number in numbers]
 
 
-def paths(folder, name):
-    """The files of a row."""
+def paths(folder, name, is_cold=False):
+    """The files of a row, from the page cache or from the disk."""
     row = WORKLOADS[name]
     own = name if row.ending == "parquet" else name.partition("_")[0]
     if row.codec != "NONE" and row.numbers == 0:
         own += "_any"  # the folder without that had others once
-    return [Path(folder, own, f"{number:05}.{row.ending}") for number in range(row.files)]
+    return [Path(folder, own, f"{number:05}.{row.ending}") for number in range(is_cold and row.cold_files or row.files)]
 
 
 def drop(files):
@@ -156,9 +158,9 @@ def table(number, row):
             yield pa.table({f"c{c}": (values[c] * scale.get(kind, 1)).astype(kind) for c, kind in types.items()})
 
 
-def make(folder, name):
+def make(folder, name, is_cold=False):
     row = WORKLOADS[name]
-    for number, path in enumerate(paths(folder, name)):
+    for number, path in enumerate(paths(folder, name, is_cold)):
         if path.exists():
             continue
         path.parent.mkdir(parents=True, exist_ok=True)
