@@ -277,19 +277,20 @@ void run(const wanted& asked) {
     const auto order = by_group(rows);
     return run(std::move(rows), order, asked);
   }
-  const auto columns = [&]<class Row>(std::type_identity<Row>) {
+  const auto columns = [&]<class Row>(std::type_identity<Row>, bool direct) {
     // Room for two groups of each worker, as many as a chunk lies in at most.
     constexpr std::size_t group_bytes = 6144 * 160;
-    ps::parquet_dataset<Row> rows{asked.files,
-                                  {.cache_bytes = 2 * (asked.workers + 1) * group_bytes}};
+    ps::parquet_dataset<Row> rows{
+        asked.files, {.cache_bytes = 2 * (asked.workers + 1) * group_bytes, .direct = direct}};
     const auto order = by_group(rows);
     wanted in_groups = asked;
     in_groups.prefetch = 0;
     in_groups.chunk = rows.block();
     return run(std::move(rows), order, in_groups);
   };
-  if (asked.kind == "columns") return columns(std::type_identity<row_of_40>{});
-  if (asked.kind == "typed_columns") return columns(std::type_identity<typed_row_of_40>{});
+  if (asked.kind == "columns") return columns(std::type_identity<row_of_40>{}, false);
+  if (asked.kind == "direct_columns") return columns(std::type_identity<row_of_40>{}, true);
+  if (asked.kind == "typed_columns") return columns(std::type_identity<typed_row_of_40>{}, false);
 #endif
   throw std::runtime_error("no kind " + asked.kind + " in this build");
 }

@@ -10,7 +10,7 @@ mlcommons has it, which are left out by name where they are missing. Utilisation
 over that of the loop, without a first epoch; DLIO's of one epoch as long as all, without the first step.
 All sides have N workers, two if not told otherwise; files come from the page cache as far as there is memory.
 --cold: one epoch a run, for each of which the files were dropped from the page cache; penstock reads whole files
-past it.
+and columns past it.
 
 "no step" is penstock without an accelerator: the share of one accelerator that a core carries, and the cores that
 one takes, follow from its processor seconds. unet3d has a floor besides: as many threads that only read the files,
@@ -32,6 +32,7 @@ from workloads import WORKLOADS, drop, paths  # noqa: E402
 
 AIM = 0.99
 FLOOR_AIM = 0.95
+PAST_THE_CACHE = ("files", "columns")  # kinds that penstock reads so from the disk
 WITHOUT_STEP = {"no step": None, "read loop": "loop"}  # and the kind, if it is another one
 
 
@@ -39,7 +40,7 @@ def command(side, chosen, name):
     row = WORKLOADS[name]
     epochs = [0, 1] if chosen.cold else [1, row.epochs]
     if side == "penstock" or side in WITHOUT_STEP:
-        kind = WITHOUT_STEP.get(side) or ("direct_" if chosen.cold and row.kind == "files" else "") + row.kind
+        kind = WITHOUT_STEP.get(side) or ("direct_" if chosen.cold and row.kind in PAST_THE_CACHE else "") + row.kind
         files = paths(chosen.folder, name, chosen.cold)
         numbers = [row.batch, 0 if side in WITHOUT_STEP else row.step, *epochs, chosen.workers]
         return [os.path.abspath(chosen.ours), kind, *map(str, [*numbers, *files])]

@@ -600,6 +600,7 @@ class piece_reader {
 
   void take_room(std::size_t bytes) {
     if (bytes > room_bytes_) {
+      bytes = (bytes + huge_page - 1) / huge_page * huge_page;
       room_.reset();
       room_bytes_ = 0;
       room_.reset(static_cast<std::byte*>(::operator new(bytes, std::align_val_t{huge_page})));
@@ -704,8 +705,7 @@ class basic_local_store {
   /// That, when it was last written to, in nanoseconds, and its inode: see `versioned_store`.
   [[nodiscard]] object_state state_of(std::string_view object) const {
     const detail::file_stamp stamp = state_->files.open(object)->stamp;
-    return {stamp.size, std::to_string(stamp.seconds) + '.' + std::to_string(stamp.nanoseconds) +
-                            ' ' + std::to_string(stamp.inode)};
+    return {stamp.size, detail::version_of(stamp)};
   }
 
   /// Reads a range on the calling thread. Throws as `read_many`.

@@ -38,6 +38,10 @@ struct parquet_blobs_options {
   /// compressed then take about twice as long. A page without a sum is not checked: pyarrow writes
   /// sums only with `write_page_checksum=True`.
   bool verify = false;
+  /// Whether row groups are read past the page cache (O_DIRECT), through memory of 8 MiB a thread
+  /// at most: for files that do not fit into memory. Nothing is prefetched then. On a file system
+  /// that has no such reads they come by way of the cache.
+  bool direct = false;
 };
 
 /// The byte strings in a column of Parquet files, as Hugging Face's datasets have pictures: a
@@ -123,7 +127,7 @@ class parquet_blobs {
 
   struct shared {
     shared(const std::vector<std::string>& paths, const parquet_blobs_options& given)
-        : all(paths, given.verify), options(given), cache(given.cache_bytes) {}
+        : all(paths, given.verify, given.direct), options(given), cache(given.cache_bytes) {}
 
     detail::parquet_groups all;
     parquet_blobs_options options;

@@ -44,6 +44,10 @@ struct parquet_options {
   /// compressed then take about twice as long. A page without a sum is not checked: pyarrow writes
   /// sums only with `write_page_checksum=True`.
   bool verify = false;
+  /// Whether row groups are read past the page cache (O_DIRECT), through memory of 8 MiB a thread
+  /// at most: for files that do not fit into memory. Nothing is prefetched then. On a file system
+  /// that has no such reads they come by way of the cache.
+  bool direct = false;
 };
 
 /// A dataset over Parquet files: their rows, file after file, are its samples, and columns become
@@ -141,7 +145,7 @@ class parquet_dataset {
   };
   struct shared {
     shared(const std::vector<std::string>& paths, const parquet_options& given)
-        : all(paths, given.verify), options(given), cache(given.cache_bytes) {}
+        : all(paths, given.verify, given.direct), options(given), cache(given.cache_bytes) {}
 
     detail::parquet_groups all;
     parquet_options options;

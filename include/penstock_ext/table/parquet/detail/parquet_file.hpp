@@ -31,18 +31,23 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <numeric>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include <penstock_ext/blob/support/shard_file.hpp>
 #include <penstock_ext/files/file_error.hpp>
+#include <penstock_ext/store/byte_store.hpp>
+#include <penstock_ext/store/local_store.hpp>
 #include <penstock_ext/table/arrow_table.hpp>
 #include <penstock_ext/table/detail/columns.hpp>
 
@@ -102,25 +107,82 @@ inline std::vector<parquet_chunk> requests_of(std::vector<parquet_chunk> chunks)
   return chunks;
 }
 
+/// The bytes of a Parquet file, as it was when this was made: a later change is noticed. Reading is
+/// thread-safe.
+class parquet_bytes {
+ public:
+  /// Opens the file `path`. `direct` reads past the page cache, from the root; null: nothing does.
+  /// Throws `file_unreadable`, and `file_changed` where it was replaced meanwhile.
+  parquet_bytes(std::string path, std::shared_ptr<const local_store> direct)
+      : file_(std::move(path), "all Parquet files stay open: raise the limit, ulimit -n"),
+        direct_(std::move(direct)) {
+    if (direct_ == nullptr) return;
+    // Without links, which a store does not follow from its folder to the root.
+    std::error_code problem;  // where it has gone, the store says so
+    name_ = std::filesystem::canonical(file_.path(), problem).relative_path().string();
+    const object_state found = direct_->state_of(name_);
+    if (found.size == file_.size() && found.version == version_of(file_.stamp())) return;
+    throw file_changed(file_.path(), 0, "the file that was opened before", "another of its name");
+  }
+
+  /// The path as it was given.
+  [[nodiscard]] const std::string& path() const noexcept { return file_.path(); }
+  /// How many bytes there are.
+  [[nodiscard]] std::uint64_t size() const noexcept { return file_.size(); }
+
+  /// Fills `out` with the bytes from `offset` on. Throws `file_unreadable`, and `file_changed`
+  /// where the file was written to or cut.
+  void read(std::uint64_t offset, std::span<std::byte> out) const {
+    file_.read_unchanged(offset, out);
+  }
+  /// Reads requests, which are in the file, to where they have room. Throws as `read`.
+  void read_many(std::span<const parquet_chunk> requests, std::span<std::byte* const> out) const {
+    std::vector<byte_range> ranges;
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      ranges.push_back({name_, requests[i].offset, {out[i], requests[i].bytes}});
+    }
+    if (direct_ == nullptr) {
+      for (const byte_range& range : ranges) read(range.offset, range.out);
+      return;
+    }
+    file_.require_unchanged();
+    direct_->read_many(ranges);
+    file_.require_unchanged();
+  }
+  /// Has the system read a request ahead, if it can; not where it is read past the page cache.
+  void prefetch(const parquet_chunk& request) const noexcept {
+    if (direct_ == nullptr) file_.prefetch(request.offset, request.bytes);
+  }
+
+ private:
+  shard_file file_;
+  std::shared_ptr<const local_store> direct_;
+  std::string name_;  // in `direct_`
+};
+
 /// A file as Arrow reads it: one that can't be read, was written to or cut has another error
 /// than one whose content is damaged. Reads are bounded by the file, whatever is in its footer.
 /// Several can read one open file, each by one thread at a time.
 class parquet_input final : public ::arrow::io::RandomAccessFile {
  public:
   /// Reads `file`, which is open.
-  explicit parquet_input(std::shared_ptr<const shard_file> file) : file_(std::move(file)) {
+  explicit parquet_input(std::shared_ptr<const parquet_bytes> file) : file_(std::move(file)) {
     set_mode(::arrow::io::FileMode::READ);
   }
 
-  /// Reads `chunks` in few requests, and holds them for `ReadAt` in place of those before.
+  /// Reads `chunks` in few requests, and holds them for `ReadAt` in place of those before. Throws
+  /// as `parquet_bytes::read_many`.
   ::arrow::Status hold(std::vector<parquet_chunk> chunks) {
     held_.clear();
-    for (const parquet_chunk& request : requests_of(std::move(chunks))) {
-      const auto begin = static_cast<std::int64_t>(request.offset);
-      auto read = ReadAt(begin, static_cast<std::int64_t>(request.bytes));
-      if (!read.ok()) return read.status();
-      held_.emplace_back(begin, std::move(*read));
+    const std::vector<parquet_chunk> requests = requests_of(std::move(chunks));
+    std::vector<std::byte*> out;
+    for (const parquet_chunk& request : requests) {
+      auto made = ::arrow::AllocateBuffer(static_cast<std::int64_t>(request.bytes));
+      if (!made.ok()) return made.status();
+      out.push_back(reinterpret_cast<std::byte*>((*made)->mutable_data()));
+      held_.emplace_back(static_cast<std::int64_t>(request.offset), std::move(*made));
     }
+    file_->read_many(requests, out);
     return ::arrow::Status::OK();
   }
   /// Gives back what it holds.
@@ -142,8 +204,8 @@ class parquet_input final : public ::arrow::io::RandomAccessFile {
     if (position < 0 || bytes < 0) return ::arrow::Status::Invalid("a place below 0");
     const std::int64_t count = room(position, bytes);
     try {
-      file_->read_unchanged(static_cast<std::uint64_t>(position),
-                            {static_cast<std::byte*>(out), static_cast<std::size_t>(count)});
+      file_->read(static_cast<std::uint64_t>(position),
+                  {static_cast<std::byte*>(out), static_cast<std::size_t>(count)});
       return count;
     } catch (const file_error& problem) {
       return ::arrow::Status::IOError(problem.what())
@@ -202,7 +264,7 @@ class parquet_input final : public ::arrow::io::RandomAccessFile {
     return (std::min)(bytes, (std::max)(size() - position, std::int64_t{0}));
   }
 
-  std::shared_ptr<const shard_file> file_;
+  std::shared_ptr<const parquet_bytes> file_;
   std::vector<std::pair<std::int64_t, std::shared_ptr<::arrow::Buffer>>> held_;  // from where on
   std::int64_t position_ = 0;
 };
@@ -385,12 +447,13 @@ struct number_reader {
 /// are kept for the next decoding, as many as there were at a time.
 class parquet_file {
  public:
-  /// Opens it and reads its footer; with `verify`, decoding compares pages with their sums.
-  /// Throws `file_unreadable`, `file_changed`, and `file_corrupt` for what is no Parquet file.
-  explicit parquet_file(std::string path, bool verify = false)
+  /// Opens it and reads its footer; with `verify`, decoding compares pages with their sums. Row
+  /// groups are read by `direct`, see `parquet_bytes`. Throws `file_unreadable`, `file_changed`, and
+  /// `file_corrupt` for what is no Parquet file.
+  explicit parquet_file(std::string path, bool verify = false,
+                        std::shared_ptr<const local_store> direct = nullptr)
       : path_(std::move(path)),
-        file_(std::make_shared<shard_file>(
-            path_, "all Parquet files stay open: raise the limit, ulimit -n")),
+        file_(std::make_shared<const parquet_bytes>(path_, std::move(direct))),
         verify_(verify) {
     guarded("the footer of a Parquet file", [&] {
       metadata_ = parquet::ReadMetaData(std::make_shared<parquet_input>(file_));
@@ -473,9 +536,11 @@ class parquet_file {
     });
     return all;
   }
-  /// Has the system read a chunk ahead, if it can.
-  void prefetch(const parquet_chunk& chunk) const noexcept {
-    file_->prefetch(chunk.offset, chunk.bytes);
+  /// Has the system read leaves of row group `number` ahead, see `parquet_bytes`.
+  void prefetch(int number, const std::vector<int>& leaves) const {
+    for (const parquet_chunk& request : requests_of(chunks(number, leaves))) {
+      file_->prefetch(request);
+    }
   }
 
   /// The columns of a row group that have one of `leaves`, each of which is there once; structs
@@ -708,7 +773,7 @@ class parquet_file {
   }
 
   std::string path_;
-  std::shared_ptr<const shard_file> file_;
+  std::shared_ptr<const parquet_bytes> file_;
   bool verify_;
   std::shared_ptr<parquet::FileMetaData> metadata_;
   arrow_schema schema_;

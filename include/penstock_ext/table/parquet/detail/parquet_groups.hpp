@@ -5,12 +5,14 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include <penstock/core/error.hpp>
 #include <penstock_ext/files/file_error.hpp>
+#include <penstock_ext/store/local_store.hpp>
 #include <penstock_ext/table/parquet/detail/parquet_file.hpp>
 
 namespace penstock {
@@ -20,13 +22,18 @@ namespace detail {
 /// The row groups of several Parquet files, whose rows are numbered through.
 class parquet_groups {
  public:
-  /// Opens the files, see `parquet_file`. Throws `file_unreadable`, `file_corrupt`, and
+  /// Opens the files, see `parquet_options`. Throws `file_unreadable`, `file_corrupt`, and
   /// `option_error` where there is no path.
-  explicit parquet_groups(const std::vector<std::string>& paths, bool verify = false) {
+  explicit parquet_groups(const std::vector<std::string>& paths, bool verify = false,
+                          bool direct = false) {
     if (paths.empty()) throw option_error("paths", "must not be empty");
+    std::shared_ptr<const local_store> store;
+    if (direct) {
+      store = std::make_shared<const local_store>("/", local_store_options{.direct = true});
+    }
     files_.reserve(paths.size());
     for (const std::string& path : paths) {
-      const parquet_file& file = files_.emplace_back(path, verify);
+      const parquet_file& file = files_.emplace_back(path, verify, store);
       std::uint64_t first_row = 0;
       for (int number = 0; number < file.groups(); ++number) {
         const std::uint64_t rows = file.rows(number);
@@ -83,7 +90,8 @@ class parquet_ahead {
       : all_(&all), leaves_(&leaves), is_told_(all.groups().size()) {
     for (const parquet_group& one : all.groups()) {
       std::uint64_t bytes = 0;
-      for (const parquet_chunk& chunk : chunks_of(one)) bytes += chunk.bytes;
+      const auto& file = all.file_of(one);
+      for (const auto& chunk : file.chunks(one.number, leaves[one.file])) bytes += chunk.bytes;
       row_bytes_.push_back(bytes / one.rows + (bytes % one.rows != 0 ? 1 : 0));
     }
   }
@@ -98,9 +106,7 @@ class parquet_ahead {
       if (is_told_[number].exchange(true, std::memory_order_relaxed)) continue;
       try {
         const parquet_group& group = all_->groups()[number];
-        for (const parquet_chunk& request : requests_of(chunks_of(group))) {
-          all_->file_of(group).prefetch(request);
-        }
+        all_->file_of(group).prefetch(group.number, (*leaves_)[group.file]);
       } catch (...) {
         // Without memory it is read when it is needed.
       }
@@ -118,10 +124,6 @@ class parquet_ahead {
   }
 
  private:
-  [[nodiscard]] std::vector<parquet_chunk> chunks_of(const parquet_group& group) const {
-    return all_->file_of(group).chunks(group.number, (*leaves_)[group.file]);
-  }
-
   const parquet_groups* all_;
   const std::vector<std::vector<int>>* leaves_;
   std::vector<std::uint64_t> row_bytes_;            // of each group
