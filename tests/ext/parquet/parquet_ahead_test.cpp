@@ -262,8 +262,8 @@ TEST_CASE("of a struct only the members that are fields or blobs are read", "[pa
   (void)asked().taken();
   (void)read_now().taken();
   data.prefetch_hint(std::vector<std::uint64_t>{1});
-  CHECK(asked().taken() == std::vector{asked_range{chunks[3].offset, chunks[3].bytes},
-                                       asked_range{chunks[0].offset, chunks[0].bytes}});
+  CHECK(asked().taken() == std::vector{asked_range{chunks[0].offset, chunks[0].bytes},
+                                       asked_range{chunks[3].offset, chunks[3].bytes}});
   auto batch = test::read_batch(data, {3, 0});
   CHECK(bytes_now() == chunks[0].bytes + chunks[3].bytes);
   CHECK(test::values<"image.about.width">(batch) == std::vector<std::int32_t>{203, 200});

@@ -141,13 +141,8 @@ class parquet_bytes {
     for (std::size_t i = 0; i < requests.size(); ++i) {
       ranges.push_back({name_, requests[i].offset, {out[i], requests[i].bytes}});
     }
-    if (direct_ == nullptr) {
-      for (const byte_range& range : ranges) read(range.offset, range.out);
-      return;
-    }
-    file_.require_unchanged();
-    direct_->read_many(ranges);
-    file_.require_unchanged();
+    if (direct_ != nullptr) return direct_->read_many(ranges);
+    for (const byte_range& range : ranges) read(range.offset, range.out);
   }
   /// Has the system read a request ahead, if it can; not where it is read past the page cache.
   void prefetch(const parquet_chunk& request) const noexcept {
