@@ -478,9 +478,10 @@ enum class read_engine {
 struct local_store_options {
   /// How `read_many` reads what is not in memory. `read` always reads on the calling thread.
   read_engine engine = read_engine::best;
-  /// Reads past the page cache (O_DIRECT), by way of aligned memory of the store where the caller's
-  /// is not aligned to 4,096 bytes. For files that are larger than the memory and read once an
-  /// epoch. A file system that has no such reads is read as ever: `stats().direct_refused`.
+  /// Reads past the page cache (O_DIRECT), by way of aligned memory of the store, 2 to 8 MiB for
+  /// each call that is under way, where the caller's is not aligned to 4,096 bytes. For files that
+  /// are larger than the memory and read once an epoch. A file system that has no such reads is
+  /// read as ever: `stats().direct_refused`.
   bool direct = false;
   /// How many files stay open; with `direct` each takes two descriptors. From 1 on. Each call that
   /// is under way has up to so many open besides, if others have used more files since: n threads
