@@ -93,7 +93,7 @@ TEST_CASE("the chunks of a plan cover the memory once, and split no page and no 
           std::size_t covered = 0;
           bool cuts = false;
           std::size_t longest = 0;
-          for (std::size_t which = 0; which < plan.chunks(); ++which) {
+          for (std::size_t which = 0; which < plan.pieces(); ++which) {
             cuts = cuts || plan.offset(which) != covered || plan.bytes(which) == 0 ||
                    covered % page_bytes != 0 || (which != 0 && (unit == 0 || covered % unit != 0));
             covered += plan.bytes(which);
@@ -120,7 +120,6 @@ TEST_CASE("memory is mapped above the limit and not at the limit", "[cuda]") {
   const ps::detail::pinned_sizes sizes;
   CHECK(sizes.mapped_above == ps::detail::small_pinned_bytes);
   CHECK_FALSE(ps::detail::plan_pinned(ps::detail::small_pinned_bytes, 256, sizes).is_mapped());
-  CHECK(ps::detail::plan_pinned(ps::detail::small_pinned_bytes, 256, sizes).chunks() == 0);
   CHECK(ps::detail::plan_pinned(ps::detail::small_pinned_bytes + 1, 256, sizes).is_mapped());
 }
 
@@ -135,8 +134,8 @@ TEST_CASE("sizes near 2^64 do not wrap", "[cuda]") {
       CHECK(plan.length - bytes < page);
       CHECK(plan.chunk % page == 0);
       CHECK(plan.chunk <= plan.length);
-      CHECK((plan.chunks() == 1 || plan.chunk % unit == 0));
-      const std::size_t last = plan.chunks() - 1;
+      CHECK((plan.pieces() == 1 || plan.chunk % unit == 0));
+      const std::size_t last = plan.pieces() - 1;
       CHECK(plan.offset(last) + plan.bytes(last) == plan.length);
     }
   }
@@ -299,8 +298,8 @@ TEST_CASE("large memory is registered chunk by chunk, and all of it is given bac
       const auto before = fake_cuda::calls_of("cudaHostRegister");
       const auto plan = ps::detail::plan_pinned(bytes, unit, tiny);
       void* data = ps::detail::cuda_allocate_pinned(0, bytes, unit, tiny);
-      CHECK(fake_cuda::calls_of("cudaHostRegister") - before == plan.chunks());
-      CHECK(static_cast<std::size_t>(fake_cuda::live().registrations) == plan.chunks());
+      CHECK(fake_cuda::calls_of("cudaHostRegister") - before == plan.pieces());
+      CHECK(static_cast<std::size_t>(fake_cuda::live().registrations) == plan.pieces());
       CHECK(reinterpret_cast<std::uintptr_t>(data) % (std::size_t{2} << 20) == 0);
       cudaPointerAttributes known{};
       CHECK(cudaPointerGetAttributes(&known, data) == cudaSuccess);
@@ -342,7 +341,7 @@ TEST_CASE("a copy of any one slot lies in one registration, whatever the size of
         CHECK_NOTHROW(device.copy_async(to, data + slot * unit, unit, stream));
       }
       device.synchronize(stream);
-      if (ps::detail::plan_pinned(slots * unit, unit, tiny).chunks() > 1) {
+      if (ps::detail::plan_pinned(slots * unit, unit, tiny).pieces() > 1) {
         // What is avoided: the runtime refuses it.
         CHECK_THROWS_AS(device.copy_async(to, data, slots * unit, stream), ps::cuda_error);
       }
@@ -356,7 +355,7 @@ TEST_CASE("a copy of any one slot lies in one registration, whatever the size of
 TEST_CASE("a refusal half-way unregisters the rest, and names the remedy",
           "[cuda][fault:memory-3]") {
   const std::size_t bytes = 40 * page;
-  const std::size_t chunks = ps::detail::plan_pinned(bytes, 256, tiny).chunks();
+  const std::size_t chunks = ps::detail::plan_pinned(bytes, 256, tiny).pieces();
   REQUIRE(chunks == 10);
   for (std::size_t which = 0; which < chunks; ++which) {
     CAPTURE(which);
@@ -404,7 +403,7 @@ TEST_CASE("where registration is refused the driver's own pages do, and are free
           "[cuda]") {
   const std::size_t bytes = GENERATE(40 * page, 40 * page - 13, 40 * page - 4);
   const std::size_t unit = GENERATE(std::size_t{0}, std::size_t{256});
-  const std::size_t chunks = ps::detail::plan_pinned(bytes, unit, tiny).chunks();
+  const std::size_t chunks = ps::detail::plan_pinned(bytes, unit, tiny).pieces();
   for (const auto code : {cudaErrorMemoryAllocation, cudaErrorOperatingSystem,
                           cudaErrorNotSupported, cudaErrorNotPermitted, cudaErrorInvalidValue}) {
     CAPTURE(bytes, unit, code);

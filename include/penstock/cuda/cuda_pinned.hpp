@@ -158,42 +158,15 @@ struct pinned_sizes {
   std::size_t page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));  // 4 or 64 KiB
 };
 
-/// The plan for allocating pinned memory. A pure function of the arguments, so that deallocation
-/// can recompute it without a table.
-struct pinned_plan {
-  std::size_t length = 0;  ///< mapped bytes, whole pages; 0: `cudaHostAlloc`
-  std::size_t chunk = 0;   ///< bytes of a registration, the last one may be shorter
-
-  [[nodiscard]] bool is_mapped() const noexcept { return length != 0; }
-  [[nodiscard]] std::size_t chunks() const noexcept {
-    return is_mapped() ? (length - 1) / chunk + 1 : 0;
-  }
-  [[nodiscard]] std::size_t offset(std::size_t which) const noexcept { return which * chunk; }
-  [[nodiscard]] std::size_t bytes(std::size_t which) const noexcept {
-    return (std::min)(chunk, length - offset(which));
-  }
-};
-
-/// The plan for `bytes` bytes of which copies read `unit` bytes at multiples of `unit`; 0: the
-/// whole block. CUDA refuses copies that cross registrations, so chunk boundaries are multiples of
-/// both the unit and the page.
-[[nodiscard]] inline pinned_plan plan_pinned(std::size_t bytes, std::size_t unit,
-                                             const pinned_sizes& sizes) noexcept {
-  if (bytes <= sizes.mapped_above) return {};
-  const std::size_t length = (bytes + sizes.page - 1) / sizes.page * sizes.page;
-  const std::size_t units = sizes.page / std::gcd(unit, sizes.page);  // in whole pages
-  if (unit == 0 || unit >= length / units) return {length, length};
-  const std::size_t step = unit * units;
-  return {length, (std::min)(length, (std::max)(step, sizes.chunk / step * step))};
-}
-
-/// The plan for registering existing memory: pieces of `chunk` bytes, of which the first and the
-/// last may be shorter. A pure function, like `pinned_plan`.
+/// The plan for registering memory: pieces of `chunk` bytes, of which the first and the last may be
+/// shorter. A pure function of the arguments, so that what ends the registrations can recompute it
+/// without a table.
 struct registration_plan {
-  std::size_t length = 0;
-  std::size_t first = 0;  ///< bytes of the first piece
+  std::size_t length = 0;  ///< bytes; of memory to be mapped whole pages, 0: `cudaHostAlloc`
+  std::size_t first = 0;   ///< bytes of the first piece
   std::size_t chunk = 0;
 
+  [[nodiscard]] bool is_mapped() const noexcept { return length != 0; }
   [[nodiscard]] std::size_t pieces() const noexcept {
     return first == length ? 1 : (length - first - 1) / chunk + 2;
   }
@@ -204,6 +177,20 @@ struct registration_plan {
     return which == 0 ? first : (std::min)(chunk, length - offset(which));
   }
 };
+
+/// The plan for `bytes` bytes of which copies read `unit` bytes at multiples of `unit`; 0: the
+/// whole block. CUDA refuses copies that cross registrations, so chunk boundaries are multiples of
+/// both the unit and the page.
+[[nodiscard]] inline registration_plan plan_pinned(std::size_t bytes, std::size_t unit,
+                                                   const pinned_sizes& sizes) noexcept {
+  if (bytes <= sizes.mapped_above) return {};
+  const std::size_t length = (bytes + sizes.page - 1) / sizes.page * sizes.page;
+  const std::size_t units = sizes.page / std::gcd(unit, sizes.page);  // in whole pages
+  if (unit == 0 || unit >= length / units) return {length, length, length};
+  const std::size_t step = unit * units;
+  const std::size_t chunk = (std::min)(length, (std::max)(step, sizes.chunk / step * step));
+  return {length, chunk, chunk};
+}
 
 /// The maximum size of a registration, where boundaries are possible: some machines refuse 2 or 4
 /// GB.
@@ -279,19 +266,18 @@ inline void note_pinned(void* data, std::size_t bytes, pinned_by how) noexcept {
 }
 
 /// Ends the first `pieces` registrations of a plan, each once, regardless of errors.
-template <class Plan>
-void unregister_pieces(const Plan& plan, std::byte* data, std::size_t pieces) noexcept {
+inline void unregister_pieces(const registration_plan& plan, std::byte* data,
+                              std::size_t pieces) noexcept {
   for (std::size_t which = 0; which < pieces; ++which) {
     cuda_release([&] { return cudaHostUnregister(data + plan.offset(which)); });
   }
 }
 
-/// Registers the `pieces` pieces of a plan one by one. Either all succeed, or none remains, the
+/// Registers the pieces of a plan one by one. Either all succeed, or none remains, the
 /// error is returned, and `which` is the piece that it is of.
-template <class Plan>
-[[nodiscard]] cudaError_t register_pieces(const Plan& plan, std::byte* data, std::size_t pieces,
-                                          unsigned flags, std::size_t& which) {
-  for (which = 0; which < pieces; ++which) {
+[[nodiscard]] inline cudaError_t register_pieces(const registration_plan& plan, std::byte* data,
+                                                 unsigned flags, std::size_t& which) {
+  for (which = 0; which < plan.pieces(); ++which) {
     const cudaError_t code = cuda_try(
         [&] { return cudaHostRegister(data + plan.offset(which), plan.bytes(which), flags); });
     if (code == cudaSuccess) continue;
@@ -331,7 +317,7 @@ template <class Plan>
   if (bytes == 0 || bytes > (std::numeric_limits<std::size_t>::max)() - 2 * sizes.page) {
     throw out_of_memory("pinned", bytes, "the size is 0 or larger than the address space");
   }
-  const pinned_plan plan = plan_pinned(bytes, unit, sizes);
+  const registration_plan plan = plan_pinned(bytes, unit, sizes);
   const scoped_device current{ordinal};
   const scoped_relaxed_capture relaxed;
   const scoped_node policy{nearest_node(ordinal)};  // also for pages that the driver allocates
@@ -342,9 +328,8 @@ template <class Plan>
     touch_pages(pages.data(), plan.length, sizes.page, touching_threads(plan.length));
     std::size_t which = 0;
     // One by one, as page faults, which gain from several threads, are over.
-    const cudaError_t refused =
-        register_pieces(plan, pages.data(), plan.chunks(),
-                        cudaHostRegisterPortable | cudaHostRegisterMapped, which);
+    const cudaError_t refused = register_pieces(
+        plan, pages.data(), cudaHostRegisterPortable | cudaHostRegisterMapped, which);
     if (refused == cudaSuccess) {
       note_pinned(pages.data(), bytes, pinned_by::registration);
       return pages.release();
@@ -364,12 +349,12 @@ inline void cuda_deallocate_pinned(int ordinal, void* data, std::size_t bytes, s
   if (data == nullptr) return;
   const scoped_context context{ordinal};
   const scoped_relaxed_capture relaxed;
-  const pinned_plan plan = plan_pinned(bytes, unit, sizes);
+  const registration_plan plan = plan_pinned(bytes, unit, sizes);
   if (!plan.is_mapped() || !is_pinned_as_planned(data, bytes, unit, sizes)) {
     cuda_release([&] { return cudaFreeHost(data); });
     return;
   }
-  unregister_pieces(plan, static_cast<std::byte*>(data), plan.chunks());
+  unregister_pieces(plan, static_cast<std::byte*>(data), plan.pieces());
   ::munmap(data, mapped_length(bytes, sizes));
 }
 
@@ -399,8 +384,7 @@ inline void cuda_register(int ordinal, void* data, std::size_t bytes, bool read_
   }
   const registration_plan plan = plan_registration(data, bytes, unit);
   std::size_t which = 0;
-  const cudaError_t code =
-      register_pieces(plan, static_cast<std::byte*>(data), plan.pieces(), flags, which);
+  const cudaError_t code = register_pieces(plan, static_cast<std::byte*>(data), flags, which);
   if (code == cudaSuccess) return;
   switch (code) {
     case cudaErrorInvalidValue:
