@@ -175,7 +175,12 @@ class cuda_device {
 
   /// As `stream.synchronize()`; the default stream is that of this device.
   void synchronize(stream_ref stream) const {
-    const detail::wait_scope current{ordinal_, stream.get()};
+    detail::context_push current;  // a `stream_scope`, but even if an error is pending
+    if (detail::is_default(stream.get())) {
+      current.make_current_to_wait(ordinal_);
+    } else {
+      current.require_one(ordinal_);
+    }
     stream.synchronize();
   }
 
@@ -192,11 +197,7 @@ class cuda_device {
     const detail::scoped_context context{ordinal_};
     const detail::scoped_relaxed_capture relaxed;
     detail::require_nothing_pending("cudaEventQuery");
-    // NotReady is stored as the last error like other errors, and cleared like one of ours.
-    const cudaError_t code = detail::cuda_try([&] { return cudaEventQuery(event.get()); });
-    if (code == cudaErrorNotReady) return false;
-    if (code != cudaSuccess) detail::throw_cuda_error(code, "cudaEventQuery");
-    return true;
+    return detail::cuda_query("cudaEventQuery", [&] { return cudaEventQuery(event.get()); });
   }
 
   /// See `times_work`. The resolution is about half a microsecond.
@@ -310,10 +311,7 @@ class cuda_device {
     constexpr std::chrono::microseconds longest{100};
     std::chrono::microseconds nap{10};
     std::optional<detail::precise_naps> precise;
-    for (;;) {
-      const cudaError_t code = detail::cuda_try([&] { return cudaEventQuery(event.get()); });
-      if (code == cudaSuccess) return;
-      if (code != cudaErrorNotReady) detail::throw_cuda_error(code, "cudaEventQuery");
+    while (!detail::cuda_query("cudaEventQuery", [&] { return cudaEventQuery(event.get()); })) {
       if (!precise) precise.emplace();
       std::this_thread::sleep_for(nap);
       nap = (std::min)(2 * nap, longest);

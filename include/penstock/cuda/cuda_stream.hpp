@@ -56,10 +56,7 @@ class cuda_stream_ref {
     detail::require_not_captured(handle_);
     const detail::scoped_relaxed_capture relaxed;
     detail::require_nothing_pending("cudaStreamQuery");
-    const cudaError_t code = detail::cuda_try([&] { return cudaStreamQuery(handle_); });
-    if (code == cudaErrorNotReady) return false;
-    if (code != cudaSuccess) detail::throw_cuda_error(code, "cudaStreamQuery");
-    return true;
+    return detail::cuda_query("cudaStreamQuery", [&] { return cudaStreamQuery(handle_); });
   }
 
   friend bool operator==(cuda_stream_ref, cuda_stream_ref) noexcept = default;

@@ -57,12 +57,22 @@ void cuda_call(cuda_site site, const Call& call) {
   throw_cuda_error(code, site);
 }
 
-/// Makes a call that waits. It is made even if an error is pending, because memory may be freed
-/// after it. Throws the call's own error, in which case nothing was waited for.
+/// Makes a call that waits, or asks. It is made even if an error is pending, because memory may be
+/// freed after it. Throws the call's own error, in which case nothing was waited for.
 template <class Call>
 void cuda_wait(cuda_site site, const Call& call) {
   const cudaError_t code = cuda_try(call);
   if (code != cudaSuccess) throw_cuda_error(code, site);
+}
+
+/// Makes a call that asks whether work is complete, and returns the answer; otherwise as
+/// `cuda_wait`. "Not ready" is stored as the last error like other errors, and cleared like one of
+/// ours.
+template <class Call>
+[[nodiscard]] bool cuda_query(cuda_site site, const Call& call) {
+  const cudaError_t code = cuda_try(call);
+  if (code != cudaSuccess && code != cudaErrorNotReady) throw_cuda_error(code, site);
+  return code == cudaSuccess;
 }
 
 /// Makes a call in a destructor, ignoring its result: a driver that is being unloaded or a lost
@@ -157,7 +167,7 @@ struct cuda_driver {
   template <class Function>
   static void find(Function*& function, const char* name) {
     void* address = nullptr;
-    const cudaError_t code = cuda_try([&] {
+    cuda_wait(name, [&] {
 #if CUDART_VERSION >= 12050
       constexpr unsigned version = 12000;  // of the driver's interface, independent of the toolkit
       return cudaGetDriverEntryPointByVersion(name, &address, version, cudaEnableDefault, nullptr);
@@ -165,7 +175,6 @@ struct cuda_driver {
       return cudaGetDriverEntryPoint(name, &address, cudaEnableDefault, nullptr);
 #endif
     });
-    if (code != cudaSuccess) throw_cuda_error(code, name);
     if (address == nullptr) throw_cuda_error(cudaErrorInsufficientDriver, name);
     function = reinterpret_cast<Function*>(address);
   }
@@ -264,8 +273,7 @@ class context_push {
     // From here on the runtime holds the context, until `cudaDeviceReset` or the end of the
     // process: if only this scope retained it, memory allocated in the scope would be freed with
     // it.
-    const cudaError_t made = cuda_try([&] { return cudaInitDevice(ordinal, 0, 0); });
-    if (made != cudaSuccess) throw_cuda_error(made, "cudaInitDevice");
+    cuda_wait("cudaInitDevice", [&] { return cudaInitDevice(ordinal, 0, 0); });
     CUctx_st* context = nullptr;
     require(driver.retain(&context, device), "cuDevicePrimaryCtxRetain");
     const int pushed = driver.push(context);
@@ -393,22 +401,6 @@ class stream_scope {
   context_push pushed_;
 };
 
-/// The scope of a wait for a stream of the device `ordinal`, as `stream_scope`. It is entered even
-/// if an error of the program is pending.
-class wait_scope {
- public:
-  wait_scope(int ordinal, cudaStream_t stream) {
-    if (is_default(stream)) {
-      pushed_.make_current_to_wait(ordinal);
-    } else {
-      pushed_.require_one(ordinal);
-    }
-  }
-
- private:
-  context_push pushed_;
-};
-
 /// An attribute of the device `ordinal`. Throws what the call gives.
 [[nodiscard]] inline int device_attribute(int ordinal, cudaDeviceAttr which) {
   int value = 0;
@@ -420,8 +412,7 @@ class wait_scope {
 /// Throws `capture_in_progress` if the stream is being captured.
 inline void require_not_captured(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  const cudaError_t code = cuda_try([&] { return cudaStreamIsCapturing(stream, &status); });
-  if (code != cudaSuccess) throw_cuda_error(code, "cudaStreamIsCapturing");
+  cuda_wait("cudaStreamIsCapturing", [&] { return cudaStreamIsCapturing(stream, &status); });
   if (status != cudaStreamCaptureStatusNone) {
     throw_cuda_error(cudaErrorStreamCaptureUnsupported, "cudaStreamIsCapturing");
   }
