@@ -85,11 +85,7 @@ class host_lease : public slot_lease<detail::host_slots<Device>, std::uint32_t> 
   /// the slot that is still under way. The lease is empty then. Throws what the device throws.
   void release_after(typename Device::stream_ref stream) {
     base::use();
-    guard_.end();
-    const auto ring = std::move(slots_);
-    ring->leases().end(slot_, base::info());
-    ring->note_release();
-    ring->give_back_after(slot_, stream);
+    end_lease()->give_back_after(slot_, stream);
   }
   /// Records how far `stream` is, for this lease and others that `release_behind` ends; null where
   /// that can't be. See `host_slots::mark_copies`.
@@ -100,21 +96,19 @@ class host_lease : public slot_lease<detail::host_slots<Device>, std::uint32_t> 
   /// Gives the slot back as soon as what `mark` has recorded is done. The lease is empty then.
   void release_behind(typename slots_type::mark_type* mark) noexcept {
     base::use();
-    guard_.end();
-    const auto ring = std::move(slots_);
-    ring->leases().end(slot_, base::info());
-    ring->note_release();
-    ring->give_back_behind(slot_, mark);
+    end_lease()->give_back_behind(slot_, mark);
   }
 
  private:
   void release() noexcept {
-    if (slots_ == nullptr) return;
+    if (slots_ != nullptr) end_lease()->give_back(slot_);
+  }
+  /// Returns the ring of the lease that ends here, which gets the slot back next.
+  [[nodiscard]] std::shared_ptr<slots_type> end_lease() noexcept {
     guard_.end();
     slots_->leases().end(slot_, base::info());
     slots_->note_release();
-    slots_->give_back(slot_);
-    slots_.reset();
+    return std::move(slots_);
   }
 };
 
