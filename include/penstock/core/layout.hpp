@@ -149,12 +149,8 @@ class batch_layout {
     if (batch_size_ == 0)
       throw layout_error("batch_layout: the batch size must be at least 1, is 0");
     std::size_t end = 0;
-    if constexpr (Record::ragged_fields == 0) {
-      (place_field<Is>(end), ...);
-    } else {
-      (place_head<Is>(end), ...);
-      (place_values<Is>(end), ...);
-    }
+    (place_head<Is>(end), ...);
+    (place_values<Is>(end), ...);
     bytes_ = end;
   }
 
@@ -165,9 +161,7 @@ class batch_layout {
       constexpr std::size_t most = (std::numeric_limits<std::int32_t>::max)();
       if (batch_size_ >= most) refuse<Index>({"batch_size must be below 2^31 - 1"});
       ragged_.offsets_at[Record::template ragged_index<Index>()] = end;
-      const std::size_t used = (batch_size_ + 1) * sizeof(std::int32_t);
-      if (used > limit - end) refuse_size<Index>(end);
-      end = (end + used + alignment - 1) / alignment * alignment;
+      pass<Index>(end, (batch_size_ + 1) * sizeof(std::int32_t));
     } else {
       place_field<Index>(end);
     }
@@ -193,9 +187,7 @@ class batch_layout {
       ragged_.capacity[Record::template ragged_index<Index>()] = capacity;
       sample_bytes_[Index] = multiply(sizeof(typename field::value_type), lengths.longest);
       offsets_[Index] = end;
-      const std::size_t used = multiply(sizeof(typename field::value_type), capacity);
-      if (used > limit - end) refuse_size<Index>(end);
-      end = (end + used + alignment - 1) / alignment * alignment;
+      pass<Index>(end, multiply(sizeof(typename field::value_type), capacity));
     }
   }
 
@@ -211,7 +203,12 @@ class batch_layout {
     }
     sample_bytes_[Index] = bytes;
     offsets_[Index] = end;
-    const std::size_t used = multiply(bytes, batch_size_);
+    pass<Index>(end, multiply(bytes, batch_size_));
+  }
+
+  /// Moves `end` past `used` bytes of the field `Index`, to where the next one may begin.
+  template <std::size_t Index>
+  constexpr void pass(std::size_t& end, std::size_t used) const {
     if (used > limit - end) refuse_size<Index>(end);
     end = (end + used + alignment - 1) / alignment * alignment;
   }
