@@ -204,7 +204,7 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
       throw std::logic_error(
           "penstock::cpu_stream: work on a stream can't wait for what that stream has yet to do");
     }
-    require_own_process();
+    if (is_in_child()) throw_in_child();
     completed_signal_.wait([&](std::uint32_t) { return completed() >= position; });
   }
 
@@ -289,7 +289,7 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
   operation& next_place(std::unique_lock<std::mutex>& lock) {
     while (!has_room()) {
       if (Full == when_full::spill || runs_here()) return spill();
-      require_own_process();
+      if (is_in_child()) throw_in_child();
       lock.unlock();  // for the running thread, whose work may push
       completed_signal_.wait([this](std::uint32_t) { return has_room(); });
       lock.lock();
@@ -307,11 +307,6 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
   }
 
   /// A thread that waits in a child process would wait forever.
-  void require_own_process() const {
-    if (!is_in_child()) return;
-    throw_in_child();
-  }
-
   [[noreturn, gnu::cold]] void throw_in_child() const {
     throw std::logic_error(
         joined({"penstock::cpu_stream: its thread is in process ", process_,
@@ -343,13 +338,9 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
     try {
       next.run();
     } catch (...) {
-      keep_error(std::current_exception());
+      const std::lock_guard lock{error_};
+      if (!kept_error_) kept_error_ = std::current_exception();
     }
-  }
-
-  void keep_error(std::exception_ptr error) noexcept {
-    const std::lock_guard lock{error_};
-    if (!kept_error_) kept_error_ = std::move(error);
   }
 
   cpu_device_options options_;
