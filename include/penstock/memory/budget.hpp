@@ -63,7 +63,11 @@ class memory_reservation {
   /// Nothing, of no budget.
   memory_reservation() = default;
   memory_reservation(memory_reservation&&) noexcept = default;
-  ~memory_reservation() { end(); }
+  ~memory_reservation() {
+    if (account_ == nullptr) return;
+    const std::lock_guard lock{account_->mutex};
+    account_->used -= bytes_;
+  }
 
   /// How many slots were asked for.
   [[nodiscard]] std::uint64_t asked() const noexcept { return asked_; }
@@ -82,12 +86,6 @@ class memory_reservation {
         slots_(slot_count),
         bytes_(slot_count * demand.slot_bytes) {}
 
-  void end() noexcept {
-    if (account_ == nullptr) return;
-    const std::lock_guard lock{account_->mutex};
-    account_->used -= bytes_;
-  }
-
   std::shared_ptr<budget_account> account_;
   std::uint64_t asked_ = 0;
   std::uint64_t slots_ = 0;
@@ -101,8 +99,11 @@ class memory_reservation {
 class [[gnu::visibility("default")]] pinned_budget_exceeded : public error {
  public:
   /// For `demand` on a budget of `limit` bytes, of which `used` are taken.
-  pinned_budget_exceeded(const detail::slot_demand& demand, std::uint64_t limit,
-                         std::uint64_t used);
+  pinned_budget_exceeded(const detail::slot_demand& demand, std::uint64_t limit, std::uint64_t used)
+      : error(text(demand, limit, used)),
+        need_(detail::saturating_product(demand.least, demand.slot_bytes)),
+        limit_(limit),
+        used_(used) {}
   /// How many bytes the slots would take: all that were asked for, or the least that would do.
   [[nodiscard]] std::uint64_t need() const noexcept { return need_; }
   /// How many bytes are allowed in all.
@@ -111,8 +112,23 @@ class [[gnu::visibility("default")]] pinned_budget_exceeded : public error {
   [[nodiscard]] std::uint64_t used() const noexcept { return used_; }
 
  private:
-  static std::string text(const detail::slot_demand& demand, std::uint64_t limit,
-                          std::uint64_t used);
+  [[gnu::cold]] static std::string text(const detail::slot_demand& demand, std::uint64_t limit,
+                                        std::uint64_t used) {
+    const bool is_least = demand.least < demand.slot_count;
+    std::string what = detail::joined(
+        {"pinned_budget_exceeded: ",
+         detail::readable_bytes(detail::saturating_product(demand.least, demand.slot_bytes)),
+         " needed for ", is_least ? "at least " : "", demand.least,
+         demand.least == 1 ? " slot of " : " slots of ", detail::readable_bytes(demand.slot_bytes),
+         ", limit ", detail::readable_bytes(limit)});
+    if (used != 0) {
+      what += detail::joined({", of which ", detail::readable_bytes(used), " are taken already"});
+    }
+    what += is_least ? detail::joined({": lower ", demand.lower, ", or raise ", demand.raise})
+                     : ": lower prefetch or batch_size, raise memory.budget, or say "
+                       "budget_action::fewer_slots";
+    return what;
+  }
 
   std::uint64_t need_;
   std::uint64_t limit_;
@@ -181,32 +197,6 @@ class memory_budget {
 
   std::shared_ptr<detail::budget_account> account_;
 };
-
-inline pinned_budget_exceeded::pinned_budget_exceeded(const detail::slot_demand& demand,
-                                                      std::uint64_t limit, std::uint64_t used)
-    : error(text(demand, limit, used)),
-      need_(detail::saturating_product(demand.least, demand.slot_bytes)),
-      limit_(limit),
-      used_(used) {}
-
-[[gnu::cold]] inline std::string pinned_budget_exceeded::text(const detail::slot_demand& demand,
-                                                              std::uint64_t limit,
-                                                              std::uint64_t used) {
-  const bool is_least = demand.least < demand.slot_count;
-  std::string what = detail::joined(
-      {"pinned_budget_exceeded: ",
-       detail::readable_bytes(detail::saturating_product(demand.least, demand.slot_bytes)),
-       " needed for ", is_least ? "at least " : "", demand.least,
-       demand.least == 1 ? " slot of " : " slots of ", detail::readable_bytes(demand.slot_bytes),
-       ", limit ", detail::readable_bytes(limit)});
-  if (used != 0) {
-    what += detail::joined({", of which ", detail::readable_bytes(used), " are taken already"});
-  }
-  what += is_least ? detail::joined({": lower ", demand.lower, ", or raise ", demand.raise})
-                   : ": lower prefetch or batch_size, raise memory.budget, or say "
-                     "budget_action::fewer_slots";
-  return what;
-}
 
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock
