@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <cstdio>
+#include <exception>
 #include <initializer_list>
 #include <optional>
 #include <stdexcept>
@@ -44,6 +45,22 @@ namespace detail {
 [[noreturn, gnu::cold, gnu::noinline]] inline void refuse_option(
     std::string_view option, std::initializer_list<text_piece> problem) {
   throw option_error(option, joined(problem));
+}
+
+/// Prints what `error` says, where nobody has asked for it and nothing may be thrown; `whose` names
+/// its source.
+[[gnu::cold]] inline void print_unasked(const char* whose,
+                                        const std::exception_ptr& error) noexcept {
+  const auto line = [whose](const char* what) noexcept {
+    std::fprintf(stderr, "penstock: %s exception, not asked for: %s\n", whose, what);
+  };
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& problem) {
+    line(problem.what());
+  } catch (...) {
+    line("no std::exception");
+  }
 }
 
 }  // namespace detail

@@ -4,7 +4,6 @@
 #include <concepts>
 #include <condition_variable>
 #include <cstddef>
-#include <cstdio>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -15,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/core/error.hpp>
 #include <penstock/core/support/joined.hpp>
 #include <penstock/core/version.hpp>
 
@@ -61,7 +61,9 @@ class worker_pool {
   worker_pool(worker_pool&&) = delete;  // the threads refer to this object
   ~worker_pool() {
     stop();
-    if (exception_ != nullptr && !is_told_) tell();
+    if (exception_ != nullptr && !is_told_) {
+      detail::print_unasked("worker_pool: a worker's", exception_);
+    }
   }
 
   /// How many threads there are.
@@ -134,20 +136,6 @@ class worker_pool {
     bool has_ended = false;
     std::shared_ptr<void> kept;  // of a thread that was let go
   };
-
-  void tell() const noexcept {
-    const auto line = [](const char* what) noexcept {
-      std::fprintf(stderr, "penstock: worker_pool: a worker's exception, not asked for: %s\n",
-                   what);
-    };
-    try {
-      std::rethrow_exception(exception_);
-    } catch (const std::exception& problem) {
-      line(problem.what());
-    } catch (...) {
-      line("no std::exception");
-    }
-  }
 
   std::shared_ptr<void> run(std::size_t worker) noexcept {
     try {

@@ -7,7 +7,6 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <exception>
 #include <functional>
 #include <iterator>
@@ -522,10 +521,8 @@ class results {
     }
     try {
       end();
-    } catch (const std::exception& problem) {
-      std::fprintf(stderr, "penstock: results: an exception, not asked for: %s\n", problem.what());
     } catch (...) {
-      std::fputs("penstock: results: an exception, not asked for: no std::exception\n", stderr);
+      detail::print_unasked("results: an", std::current_exception());
     }
   }
 

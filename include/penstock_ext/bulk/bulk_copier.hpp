@@ -6,7 +6,6 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
 #include <exception>
 #include <functional>
@@ -531,15 +530,12 @@ class bulk_transfer {
     std::rethrow_exception(work_->failure());
   }
   void end() noexcept {
-    constexpr const char* line = "penstock: bulk transfer: an exception, not asked for: %s\n";
     const bool was_reported = is_reported_;
     try {
       if (work_ != nullptr && !work_->ring().is_in_child()) wait();
     } catch (const cancelled&) {  // somebody wanted that
-    } catch (const std::exception& problem) {
-      if (!was_reported) std::fprintf(stderr, line, problem.what());
     } catch (...) {
-      if (!was_reported) std::fprintf(stderr, line, "no std::exception");
+      if (!was_reported) detail::print_unasked("bulk transfer: an", std::current_exception());
     }
     work_.reset();
   }
