@@ -16,6 +16,8 @@
 #include <penstock/core/support/ragged_numbers.hpp>
 #include <penstock/core/tensor_view.hpp>
 
+#include <penstock/core/support/host_device_begin.hpp>
+
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
@@ -90,12 +92,6 @@ struct views_of<T, extents<Extents...>> {
 };
 
 }  // namespace detail
-}  // namespace PENSTOCK_ABI
-}  // namespace penstock
-#include <penstock/core/support/host_device_begin.hpp>
-
-namespace penstock {
-inline namespace PENSTOCK_ABI {
 
 /// A ragged field of a batch, not owned: the values of all samples, one sample after the other
 /// without gaps, and the offset of each sample's first value. Varlen attention calls the offsets
@@ -185,13 +181,6 @@ class ragged_view : detail::lease_tag {
   const std::int32_t* offsets_;
   std::size_t size_;
 };
-
-}  // namespace PENSTOCK_ABI
-}  // namespace penstock
-
-#include <penstock/core/support/host_device_end.hpp>
-namespace penstock {
-inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
@@ -415,3 +404,5 @@ template <name Name, class Batch>
 
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock
+
+#include <penstock/core/support/host_device_end.hpp>

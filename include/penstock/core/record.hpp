@@ -61,13 +61,6 @@ class extents<ragged> {
   friend constexpr bool operator==(const extents&, const extents&) = default;
 };
 
-}  // namespace PENSTOCK_ABI
-}  // namespace penstock
-
-#include <penstock/core/support/host_device_end.hpp>
-namespace penstock {
-inline namespace PENSTOCK_ABI {
-
 /// One named array of a sample: an element type and the extents of one sample's array, outermost
 /// first. Without extents it is a scalar. Each extent is fixed or `dyn`; `ragged` alone lets each
 /// sample have a different length.
@@ -226,3 +219,5 @@ class record_extents<record<Fields...>> {
 
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock
+
+#include <penstock/core/support/host_device_end.hpp>

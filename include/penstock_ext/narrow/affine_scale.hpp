@@ -10,6 +10,8 @@
 #include <penstock/core/name.hpp>
 #include <penstock/core/version.hpp>
 
+#include <penstock/core/support/host_device_begin.hpp>
+
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
@@ -38,13 +40,6 @@ class [[gnu::visibility("default")]] not_finite : public error {
   std::uint64_t sample_;
   std::size_t element_;
 };
-
-}  // namespace PENSTOCK_ABI
-}  // namespace penstock
-#include <penstock/core/support/host_device_begin.hpp>
-
-namespace penstock {
-inline namespace PENSTOCK_ABI {
 
 /// The numbers that bytes represent: byte b is `zero + scale * b`.
 struct affine_scale {
