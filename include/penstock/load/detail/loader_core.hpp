@@ -115,8 +115,6 @@ class loader_core {
   [[nodiscard]] std::optional<failure> last_failure() const noexcept { return failure_.load(); }
   /// How many threads were detached.
   [[nodiscard]] std::size_t abandoned_readers() const noexcept { return abandoned_.load(); }
-  /// Where the workers run.
-  [[nodiscard]] worker_cores where() const;
   /// What was chosen while the loop ran.
   [[nodiscard]] tuning_history tuning() const;
   /// What was taken.
@@ -632,11 +630,6 @@ failure_report loader_core<Device>::failures() const {
 }
 
 template <device Device>
-worker_cores loader_core<Device>::where() const {
-  return binding_.where();
-}
-
-template <device Device>
 tuning_history loader_core<Device>::tuning() const {
   if (tuner_) return tuner_->history();
   return {.now = {options_.workers, slots_->count() - 1}, .moves = {}};
@@ -686,7 +679,7 @@ loader_footprint loader_core<Device>::footprint() const {
   taken.bytes = slots_->bytes();
   taken.pinned = slots_->pinned();
   taken.registration_refused = slots_->registration_refused();
-  taken.workers = where();
+  taken.workers = binding_.where();
   taken.warnings = source_->warnings();
   return taken;
 }
