@@ -517,10 +517,6 @@ class judge {
   verdict said_;
 };
 
-[[nodiscard]] inline verdict judged(const loop_times& times, std::size_t cores) {
-  return judge{times, cores == 0 ? usable_cpus() : cores}.decide();
-}
-
 }  // namespace detail
 
 /// Finds what limits a loop from two snapshots of `loader::stats()` or `transfer::stats()`, between
@@ -536,7 +532,7 @@ template <class Stats>
 [[nodiscard]] verdict diagnose(const Stats& before, const Stats& after, std::size_t cores = 0) {
   detail::loop_times times = detail::times_of(after - before);
   times.floor = detail::floor_of(after);
-  return detail::judged(times, cores);
+  return detail::judge{times, cores == 0 ? detail::usable_cpus() : cores}.decide();
 }
 
 /// Explains a verdict, one line per question: loader, copy, step, processor; the device
