@@ -520,7 +520,7 @@ class results {
       return;
     }
     try {
-      end();
+      close();
     } catch (...) {
       detail::print_unasked("results: an", std::current_exception());
     }
@@ -592,7 +592,12 @@ class results {
   /// Ends the flow: waits until all that was handed in is consumed, and ends the workers. Nothing is
   /// taken any more. Does not wait for leases that consumers have kept, as `finish` does: where
   /// batches have no host slot for that reason they are lost, and it throws `leases_exhausted`.
-  void close() { end(); }
+  void close() {
+    ring_->require_threads();
+    ring_->turns.close();
+    pool_->stop();
+    if (!is_reported_) rethrow();
+  }
 
   /// Which batch the exception belongs to that has ended the flow; nothing if none has. From any
   /// thread, as `stats`.
@@ -699,13 +704,6 @@ class results {
         {"results: leases that consumers have kept hold all ", options_.host_slots,
          " host slots: end one, raise host_slots, or let it wait for leases that end on other "
          "threads (when_held)"}));
-  }
-
-  void end() {
-    ring_->require_threads();
-    ring_->turns.close();
-    pool_->stop();
-    if (!is_reported_) rethrow();
   }
 
   /// Ends the flow by the exception that is being handled, unless one has ended it; `at`: of which

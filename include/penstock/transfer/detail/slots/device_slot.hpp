@@ -128,11 +128,6 @@ struct device_slot {
   /// What is recorded where the slot is filled.
   [[nodiscard]] const event_type& arrival() const noexcept { return mark ? mark.event() : copied; }
 
-  /// Whether a wait of `stream` for the copy would block the calling thread, which is that stream.
-  [[nodiscard]] bool blocks(const Device& device, stream_ref stream) const {
-    return is_body(device, stream) && !device.is_complete(arrival());
-  }
-
   /// The slot is for this batch from now on.
   void take(const batch_info& held) noexcept {
     info = held;

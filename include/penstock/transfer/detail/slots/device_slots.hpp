@@ -357,9 +357,9 @@ class device_slots {
   void wait_for_copy(std::size_t slot, stream_ref stream) {
     device_.wait(stream, slots_[slot].arrival());
   }
-  /// Whether that will block the calling thread.
+  /// Whether that will block the calling thread, which `stream` is then.
   [[nodiscard]] bool will_block(std::size_t slot, stream_ref stream) const {
-    return slots_[slot].blocks(device_, stream);
+    return is_body(device_, stream) && !device_.is_complete(slots_[slot].arrival());
   }
   /// Makes `stream`, which is new to the feed, wait for what fills `slot`.
   void wait_for_copy_anew(std::size_t slot, stream_ref stream);
