@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <stdexcept>
-#include <string>
 
 #include <penstock/core/support/joined.hpp>
 #include <penstock/core/version.hpp>

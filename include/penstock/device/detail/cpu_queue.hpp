@@ -18,7 +18,6 @@
 #include <mutex>
 #include <new>
 #include <stdexcept>
-#include <string>
 #include <thread>
 #include <type_traits>
 #include <utility>

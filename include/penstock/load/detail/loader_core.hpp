@@ -51,7 +51,6 @@
 #include <penstock/resume/loader_state.hpp>
 #include <penstock/threads/float_mode.hpp>
 #include <penstock/threads/support/shared_value.hpp>
-#include <penstock/threads/worker_cores.hpp>
 #include <penstock/threads/worker_pool.hpp>
 
 namespace penstock {
