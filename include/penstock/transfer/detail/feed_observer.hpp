@@ -101,11 +101,10 @@ class feed_observer : public consumer_meters<tick_clock> {
     const std::uint64_t got = samples();
     all.step = {batches(), got, got * out_bytes_,
                 grown(times.of(range().read(at.ticks).ticks), waits)};
-    all.replay = {replayed_.value(),
-                  std::chrono::nanoseconds{static_cast<std::int64_t>(replay_time_.value())}};
     const auto time = [](const tally& of) {
       return std::chrono::nanoseconds{static_cast<std::int64_t>(of.value())};
     };
+    all.replay = {replayed_.value(), time(replay_time_)};
     all.device = {timed_.value(), time(device_copy_), time(device_transform_), time(device_idle_),
                   time(device_step_)};
     return all;
