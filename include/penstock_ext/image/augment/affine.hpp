@@ -37,42 +37,6 @@ inline double sine_of_half_turns(double x) noexcept {
   return turns <= 1 ? sin_pi(turns) : -sin_pi(turns - 1);
 }
 
-/// The inverse of a rotation with shear and scale, angles in half turns. The products and sums are
-/// those of torchvision's documentation of its matrix.
-class affine_turn {
- public:
-  affine_turn(double angle, double shear_x, double shear_y, double scale) noexcept {
-    const double cosine_y = cosine(shear_y);
-    const double tangent_x = sine_of_half_turns(shear_x) / cosine(shear_x);
-    const double sheared_cosine = cosine(angle - shear_y);
-    const double sheared_sine = sine_of_half_turns(angle - shear_y);
-    const double a = sheared_cosine / cosine_y;
-    const double b = rounded(-sheared_cosine * tangent_x / cosine_y) - sine_of_half_turns(angle);
-    const double c = sheared_sine / cosine_y;
-    const double d = rounded(-sheared_sine * tangent_x / cosine_y) + cosine(angle);
-    xx_ = d / scale;
-    xy_ = -b / scale;
-    yx_ = -c / scale;
-    yy_ = a / scale;
-  }
-
-  /// The matrix that turns about (x, y) and shifts by (right, down) then.
-  [[nodiscard]] affine_matrix about(double x, double y, double right, double down) const noexcept {
-    const double from_x = -x - right;
-    const double from_y = -y - down;
-    return {xx_, xy_, rounded(xx_ * from_x) + rounded(xy_ * from_y) + x,
-            yx_, yy_, rounded(yx_ * from_x) + rounded(yy_ * from_y) + y};
-  }
-
- private:
-  static double cosine(double x) noexcept { return sine_of_half_turns(x + 0.5); }
-
-  double xx_;
-  double xy_;
-  double yx_;
-  double yy_;
-};
-
 /// Numbers with 16 bits after the point: what Pillow steps with where 32 bits are enough.
 struct fixed_steps {
   using number = std::int64_t;
@@ -299,8 +263,9 @@ struct affine_options {
 
 namespace detail {
 
-/// Returns the matrix of `change` for a picture of `size`. Throws std::invalid_argument unless all
-/// numbers are finite, scale > 0, and the shears are between -90 and 90 degrees.
+/// Returns the matrix of `change` for a picture of `size`: the inverse of a rotation with shear and
+/// scale. Throws std::invalid_argument unless all numbers are finite, scale > 0, and the shears are
+/// between -90 and 90 degrees.
 inline affine_matrix matrix_of(const affine_change& change, const image_size& size) {
   if (!(std::isfinite(change.angle) && std::isfinite(change.right) && std::isfinite(change.down) &&
         std::isfinite(change.scale) && change.scale > 0 && std::fabs(change.shear_x) < 90 &&
@@ -310,10 +275,32 @@ inline affine_matrix matrix_of(const affine_change& change, const image_size& si
         to_text(change.scale) + ", shear = " + to_text(change.shear_x) + ", " +
         to_text(change.shear_y));
   }
-  const affine_turn turn{change.angle / 180, change.shear_x / 180, change.shear_y / 180,
-                         change.scale};
-  return turn.about(static_cast<double>(size.width) * 0.5, static_cast<double>(size.height) * 0.5,
-                    change.right, change.down);
+  // The products and sums are those of torchvision's documentation of its matrix; angles are in
+  // half turns.
+  const auto sine = sine_of_half_turns;
+  const auto cosine = [](double x) { return sine_of_half_turns(x + 0.5); };
+  const double angle = change.angle / 180;
+  const double shear_x = change.shear_x / 180;
+  const double shear_y = change.shear_y / 180;
+  const double cosine_y = cosine(shear_y);
+  const double tangent_x = sine(shear_x) / cosine(shear_x);
+  const double sheared_cosine = cosine(angle - shear_y);
+  const double sheared_sine = sine(angle - shear_y);
+  const double a = sheared_cosine / cosine_y;
+  const double b = rounded(-sheared_cosine * tangent_x / cosine_y) - sine(angle);
+  const double c = sheared_sine / cosine_y;
+  const double d = rounded(-sheared_sine * tangent_x / cosine_y) + cosine(angle);
+  const double xx = d / change.scale;
+  const double xy = -b / change.scale;
+  const double yx = -c / change.scale;
+  const double yy = a / change.scale;
+  // It turns about the middle, and shifts then.
+  const double x = static_cast<double>(size.width) * 0.5;
+  const double y = static_cast<double>(size.height) * 0.5;
+  const double from_x = -x - change.right;
+  const double from_y = -y - change.down;
+  return {xx, xy, rounded(xx * from_x) + rounded(xy * from_y) + x,
+          yx, yy, rounded(yx * from_x) + rounded(yy * from_y) + y};
 }
 
 /// Calls `use` with the walk over `in`, turned by `m`.
