@@ -42,13 +42,12 @@ struct png_session {
   std::jmp_buf escape;
   png_failure failure;  // why the last step failed
   char message[128];
-  bool clip_grey;      // 16-bit grey is left as it is by `start`
-  image_box box;       // what to decode
-  pixels out;          // where to
-  std::uint8_t* line;  // memory for `line_bytes`
+  bool clip_grey;  // 16-bit grey is left as it is by `start`
+  image_box box;   // what to decode
+  pixels out;      // where to
   std::size_t line_bytes;
   int passes;           // 1 unless the picture is interlaced
-  std::uint8_t* lines;  // of an interlaced picture: all rows of the box, each of `line_bytes`
+  std::uint8_t* lines;  // memory for `line_bytes`, where it is interlaced for each row of the box
 
   /// Runs `Step` on the session; false if libpng has failed in it, `failure` and `message` say how.
   template <void (*Step)(png_session&)>
@@ -97,8 +96,8 @@ struct png_session {
   static void read_rows(png_session& session) {
     const std::size_t end = session.box.top + session.box.size.height;
     for (std::size_t y = 0; y < end; ++y) {
-      ::png_read_row(session.png, session.line, nullptr);
-      if (y >= session.box.top) session.take(session.line, y - session.box.top);
+      ::png_read_row(session.png, session.lines, nullptr);
+      if (y >= session.box.top) session.take(session.lines, y - session.box.top);
     }
   }
 
@@ -272,15 +271,13 @@ class png_decoder {
     const bool is_open = session_.open(bytes);
     const std::unique_ptr<detail::png_session, close_session> closed_at_end{&session_};
     check(is_open && session_.run<detail::png_session::start>(), key);
-    if (session_.passes == 1) {
-      make_room(session_.line_bytes);
-      session_.line = lines_.data();
-      check(session_.run<detail::png_session::read_rows>(), key);
-    } else {
-      make_room(session_.line_bytes * box.size.height);
-      session_.lines = lines_.data();
-      check(session_.run<detail::png_session::read_passes>(), key);
-    }
+    const bool interlaced = session_.passes != 1;
+    const std::size_t room = session_.line_bytes * (interlaced ? box.size.height : 1);
+    if (lines_.size() < room) lines_.resize(room);
+    session_.lines = lines_.data();
+    check(interlaced ? session_.run<detail::png_session::read_passes>()
+                     : session_.run<detail::png_session::read_rows>(),
+          key);
   }
 
   /// What the object was made with.
@@ -294,10 +291,6 @@ class png_decoder {
   static std::size_t channels_of(unsigned color_type) noexcept {
     const std::size_t colors = (color_type & PNG_COLOR_MASK_COLOR) != 0 ? 3 : 1;
     return colors + ((color_type & PNG_COLOR_MASK_ALPHA) != 0 ? 1 : 0);
-  }
-
-  void make_room(std::size_t bytes) {
-    if (lines_.size() < bytes) lines_.resize(bytes);
   }
 
   // Throws what the step's failure is, if it is one.
