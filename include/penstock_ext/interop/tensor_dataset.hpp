@@ -89,9 +89,10 @@ class tensor_dataset<record<Fields...>> {
                       return record_extents<record_type>{each.get().extents()...};
                     },
                     tensors_),
-                1) {
-    set(std::index_sequence_for<Fields...>{});
-  }
+                1),
+        size_(std::get<0>(tensors_).get().size()),
+        places_(std::apply([this](const auto&... each) { return std::array{place_of(each)...}; },
+                           tensors_)) {}
 
   /// The number of samples.
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
@@ -109,14 +110,14 @@ class tensor_dataset<record<Fields...>> {
   /// Refers to the sample in the tensors. Throws `index_error`.
   [[nodiscard]] const_sample<record_type> view(std::uint64_t index) const {
     if (index >= size_) throw index_error("tensor_dataset", index, size_);
-    return {rows(index, std::index_sequence_for<Fields...>{}), layout_.extents()};
+    return {rows(index), layout_.extents()};
   }
 
   /// Brings the sample nearer; does nothing for an index out of range.
   void prefetch(std::uint64_t index) const noexcept {
     if (index >= size_) return;
     [&]<std::size_t... Is>(std::index_sequence<Is...>) {
-      const auto row = rows(index, std::index_sequence_for<Fields...>{});
+      const auto row = rows(index);
       (detail::prefetch_row(row[Is], layout_.template sample_bytes<Is>()), ...);
     }(std::index_sequence_for<Fields...>{});
   }
@@ -127,36 +128,29 @@ class tensor_dataset<record<Fields...>> {
     std::int64_t stride_bytes;
   };
 
-  template <std::size_t... Is>
-  void set(std::index_sequence<Is...>) {
-    size_ = std::get<0>(tensors_).get().size();
-    (set_field<Is>(std::get<Is>(tensors_)), ...);
-  }
-
-  template <std::size_t Index, class Tensor>
-  void set_field(const Tensor& tensor) {
+  template <class Tensor>
+  [[nodiscard]] place place_of(const Tensor& tensor) const {
     const auto& samples = tensor.get();
     if (samples.size() != size_) {
       throw dlpack_error(Tensor::where(), "shape", std::to_string(size_) + " samples",
                          std::to_string(samples.size()),
                          "all fields need as many samples as the first one");
     }
-    if (size_ == 0) return;
-    places_[Index] = {reinterpret_cast<const std::byte*>(samples[0].data()),
-                      samples.stride_bytes()};
+    if (size_ == 0) return {};
+    return {reinterpret_cast<const std::byte*>(samples[0].data()), samples.stride_bytes()};
   }
 
-  template <std::size_t... Is>
-  [[nodiscard]] std::array<const std::byte*, sizeof...(Fields)> rows(
-      std::uint64_t index, std::index_sequence<Is...>) const noexcept {
+  [[nodiscard]] auto rows(std::uint64_t index) const noexcept {
     const auto at = static_cast<std::int64_t>(index);
-    return {(places_[Is].first + at * places_[Is].stride_bytes)...};
+    return std::apply(
+        [at](const auto&... each) { return std::array{(each.first + at * each.stride_bytes)...}; },
+        places_);
   }
 
   std::tuple<detail::tensor_of_field<Fields>...> tensors_;
   batch_layout<record_type> layout_;
-  std::uint64_t size_ = 0;
-  std::array<place, sizeof...(Fields)> places_{};
+  std::uint64_t size_;
+  std::array<place, sizeof...(Fields)> places_;
 };
 
 static_assert(dataset<tensor_dataset<record<field<"x", float, dyn>>>>);
