@@ -35,10 +35,6 @@ struct tensor_rows {
   std::uint64_t count;        // samples
   std::int64_t stride_bytes;  // between samples; may be 0 or negative
   std::size_t row_bytes;      // of one sample, without gaps
-
-  [[nodiscard]] bool are_contiguous() const noexcept {
-    return count < 2 || stride_bytes == static_cast<std::int64_t>(row_bytes);
-  }
 };
 
 /// "[60000, 28, 28]".
@@ -245,12 +241,17 @@ class imported_tensor {
   }
 
   /// Whether the samples are contiguous, as `flat` requires.
-  [[nodiscard]] bool is_contiguous() const noexcept { return rows_.are_contiguous(); }
+  [[nodiscard]] bool is_contiguous() const noexcept {
+    return rows_.count < 2 || rows_.stride_bytes == static_cast<std::int64_t>(rows_.row_bytes);
+  }
   /// All samples as one array, for a `memory_dataset` too, which the tensor must outlive. Throws
   /// `dlpack_error` if they are not contiguous.
   [[nodiscard]] std::span<const T> flat() const {
-    require_contiguous();
-    return {address(0), static_cast<std::size_t>(size()) * extents_.size()};
+    if (is_contiguous()) return {address(0), static_cast<std::size_t>(size()) * extents_.size()};
+    throw dlpack_error("imported_tensor", "strides",
+                       std::to_string(rows_.row_bytes) + " bytes from sample to sample",
+                       std::to_string(rows_.stride_bytes),
+                       "give a tensor_dataset the tensor, or copy it, as `contiguous()` does");
   }
 
  private:
@@ -295,14 +296,6 @@ class imported_tensor {
   [[nodiscard]] const T* address(std::uint64_t index) const noexcept {
     const auto offset = static_cast<std::int64_t>(index) * rows_.stride_bytes;
     return reinterpret_cast<const T*>(rows_.first + offset);
-  }
-
-  void require_contiguous() const {
-    if (is_contiguous()) return;
-    throw dlpack_error("imported_tensor", "strides",
-                       std::to_string(rows_.row_bytes) + " bytes from sample to sample",
-                       std::to_string(rows_.stride_bytes),
-                       "give a tensor_dataset the tensor, or copy it, as `contiguous()` does");
   }
 
   detail::tensor_rows rows_;
