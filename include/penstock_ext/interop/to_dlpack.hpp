@@ -54,10 +54,8 @@ template <class Batch>
     if (!pinned_as_cpu && batch.pinned()) {
       return {dlpack::device_kind{device_type::dlpack_pinned_kind}, 0};
     }
-    return {dlpack::device_kind::cpu, 0};
-  } else {
-    return {dlpack::device_kind::cpu, 0};
   }
+  return {dlpack::device_kind::cpu, 0};
 }
 
 /// The field called `Name` with `batch` as its owner; the version and the flags are 0.
