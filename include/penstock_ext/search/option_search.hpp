@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -237,17 +236,7 @@ class option_search {
   /// off. Throws `std::logic_error` before the first trial.
   [[nodiscard]] const tuned_options& best() const {
     if (trials_.empty()) throw std::logic_error("option_search: nothing was tried");
-    const auto process = fitted();
-    std::size_t best = 0;
-    double least = std::numeric_limits<double>::infinity();
-    for (std::size_t i = 0; i < trials_.size(); ++i) {
-      const double mean = process.at(coordinates(points_[i])).mean;
-      if (mean < least) {
-        least = mean;
-        best = i;
-      }
-    }
-    return trials_[best].options;
+    return trials_[best_tried(fitted())].options;
   }
 
  private:
@@ -309,13 +298,17 @@ class option_search {
     return {std::move(points), grid_.dimensions(), std::move(values)};
   }
 
+  /// Of the trials, the one whose cost `process` expects to be the lowest.
+  [[nodiscard]] std::size_t best_tried(const detail::gaussian_process& process) const {
+    const auto best = std::ranges::min_element(
+        points_, {}, [&](std::size_t point) { return process.at(coordinates(point)).mean; });
+    return static_cast<std::size_t>(best - points_.begin());
+  }
+
   /// The combination with the highest expected improvement upon the best one that was tried.
   [[nodiscard]] std::optional<std::size_t> best_expected() const {
     const auto process = fitted();
-    double least = std::numeric_limits<double>::infinity();
-    for (const std::size_t point : points_) {
-      least = (std::min)(least, process.at(coordinates(point)).mean);
-    }
+    const double least = process.at(coordinates(points_[best_tried(process)])).mean;
     std::optional<std::size_t> best;
     double most = std::log1p(options_.least_gain);
     for (std::size_t point = 0; point < grid_.size(); ++point) {
