@@ -43,18 +43,11 @@ class length_windows {
   /// Writes the samples from position `first` on of the order of `shuffled` under `key`.
   void fill(const permutation& shuffled, const random_key& key, std::uint64_t first,
             std::span<std::uint64_t> out) noexcept {
-    const std::uint64_t size = ranked_.size();
-    while (!out.empty()) {
-      const std::uint64_t at = first % size;
-      const auto count = static_cast<std::size_t>((std::min)(std::uint64_t{out.size()}, size - at));
-      {
-        const std::lock_guard lock{mutex_};
-        const window& one = find(shuffled, key, first / size);
-        std::copy_n(one.samples.begin() + static_cast<std::ptrdiff_t>(at), count, out.begin());
-      }
-      out = out.subspan(count);
-      first += count;
-    }
+    fill_by_rows(ranked_.size(), first, out, [&](auto which, auto at, auto part) {
+      const std::lock_guard lock{mutex_};
+      std::copy_n(find(shuffled, key, which).samples.begin() + static_cast<std::ptrdiff_t>(at),
+                  part.size(), part.begin());
+    });
   }
 
  private:

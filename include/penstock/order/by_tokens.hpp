@@ -206,14 +206,8 @@ class token_order {
   /// Writes the samples from position `first` of the order on. A place without a sample gets one of
   /// its batch again.
   void fill(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
-    const std::uint64_t row = plan_->batch_size;
-    while (!out.empty()) {
-      const std::uint64_t at = first % row;
-      const auto count = static_cast<std::size_t>((std::min)(std::uint64_t{out.size()}, row - at));
-      fill_batch(first / row, static_cast<std::size_t>(at), out.first(count));
-      out = out.subspan(count);
-      first += count;
-    }
+    fill_by_rows(plan_->batch_size, first, out,
+                 [this](auto batch, auto at, auto part) { fill_batch(batch, at, part); });
   }
 
   /// The number of samples of batch `batch`.

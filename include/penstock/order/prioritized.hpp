@@ -333,14 +333,8 @@ class prioritized_order {
 
   /// Writes the samples from position `first` of the order on.
   void fill(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
-    const std::uint64_t batch = log_->options().batch_size;
-    while (!out.empty()) {
-      const auto at = static_cast<std::size_t>(first % batch);
-      const auto count = (std::min)(out.size(), static_cast<std::size_t>(batch) - at);
-      log_->draw(begin_ + first / batch, at, out.first(count));
-      out = out.subspan(count);
-      first += count;
-    }
+    fill_by_rows(log_->options().batch_size, first, out,
+                 [this](auto step, auto at, auto part) { log_->draw(begin_ + step, at, part); });
   }
 
  private:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
 #include <compare>
 #include <concepts>
 #include <cstddef>
@@ -118,6 +119,20 @@ concept cuts_batches = sampler_of_batches<Sampler> && order_of_batches<order_of<
 inline void require_one_each(std::string_view option, std::uint64_t n, std::uint64_t found) {
   if (found == n) return;
   refuse_option(option, {"expected one for each of the dataset's ", n, " samples, found ", found});
+}
+
+/// Cuts `out`, for the positions of an order from `first` on, where its rows of `size` positions
+/// end: calls `fill_row(row, at, part)` for each part, which begins at place `at` of its row.
+template <class FillRow>
+void fill_by_rows(std::uint64_t size, std::uint64_t first, std::span<std::uint64_t> out,
+                  const FillRow& fill_row) noexcept {
+  while (!out.empty()) {
+    const std::uint64_t at = first % size;
+    const auto count = static_cast<std::size_t>((std::min)(std::uint64_t{out.size()}, size - at));
+    fill_row(first / size, static_cast<std::size_t>(at), out.first(count));
+    out = out.subspan(count);
+    first += count;
+  }
 }
 
 /// The order 0, 1, 2, ... of `sequential`.
