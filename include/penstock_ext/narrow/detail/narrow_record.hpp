@@ -298,6 +298,17 @@ class widened_batch {
   };
   using places = std::make_index_sequence<kept.size()>;
 
+  // How many of the first `end` of `Names` are bytes with one scale. Not consteval, as clang 14 would
+  // call it before it is there.
+  static constexpr std::size_t fixed_before(std::size_t end) {
+    constexpr bool is_fixed[] = {
+        way_of<typename In::template field_at<In::template index_of<Names>()>>() ==
+        widening::by_field...};
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < end; ++i) count += is_fixed[i] ? 1U : 0U;
+    return count;
+  }
+
  public:
   /// The resulting record.
   using type = typename record_of<places>::type;
@@ -309,23 +320,11 @@ class widened_batch {
   template <std::size_t Index>
   static constexpr widening way = way_of<typename In::template field_at<kept[Index]>>();
   /// The number of fields of bytes with one scale.
-  static constexpr std::size_t fixed =
-      (std::size_t{0} + ... +
-       (way_of<typename In::template field_at<In::template index_of<Names>()>>() ==
-                widening::by_field
-            ? 1U
-            : 0U));
+  static constexpr std::size_t fixed = fixed_before(names);
   /// The index among those scales, in the order of `Names`, of that of the field at index `Index`.
   template <std::size_t Index>
   [[nodiscard]] static consteval std::size_t fixed_place() {
-    constexpr bool is_fixed[] = {
-        way_of<typename In::template field_at<In::template index_of<Names>()>>() ==
-        widening::by_field...};
-    std::size_t before = 0;
-    for (std::size_t i = 0; i < place_of(In::template field_at<kept[Index]>::key); ++i) {
-      before += is_fixed[i] ? 1U : 0U;
-    }
-    return before;
+    return fixed_before(place_of(In::template field_at<kept[Index]>::key));
   }
 
   /// The resulting extents.
