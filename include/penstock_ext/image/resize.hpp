@@ -264,26 +264,24 @@ inline void vertical_pass(resample_path path, const resample_table& table, const
     const resample_window window = table.window(y);
     const std::int32_t* const k = table.coefficients(y);
     const std::uint8_t* const from = in.row(window.start - above);
-    if (path == resample_path::plain) {
-      columns_plain([k](std::size_t tap) { return k[tap]; }, window.taps, from, in.pitch,
-                    out.row(y), bytes);
+#if defined(__x86_64__)
+    if (path != resample_path::plain) {
+      if (bytes >= 32) {
+        columns_avx2(k, window.taps, from, in.pitch, out.row(y), bytes);
+      } else {
+        columns_plain([k](std::size_t tap) { return whole_coefficient(k, tap); }, window.taps, from,
+                      in.pitch, out.row(y), bytes);
+      }
       continue;
     }
-#if defined(__x86_64__)
-    if (bytes >= 32) {
-      columns_avx2(k, window.taps, from, in.pitch, out.row(y), bytes);
-    } else {
-      columns_plain([k](std::size_t tap) { return whole_coefficient(k, tap); }, window.taps, from,
-                    in.pitch, out.row(y), bytes);
-    }
 #elif defined(__aarch64__)
-    if (bytes >= 16) {
+    if (path != resample_path::plain && bytes >= 16) {
       columns_neon(k, window.taps, from, in.pitch, out.row(y), bytes);
-    } else {
-      columns_plain([k](std::size_t tap) { return k[tap]; }, window.taps, from, in.pitch,
-                    out.row(y), bytes);
+      continue;
     }
 #endif
+    columns_plain([k](std::size_t tap) { return k[tap]; }, window.taps, from, in.pitch, out.row(y),
+                  bytes);
   }
 }
 
