@@ -93,11 +93,10 @@ class megatron_index {
   /// in each call: all its sequences, which must be contiguous. Those of a document of many are
   /// looked at once. Throws `file_corrupt` if they are not contiguous, or exceed the file.
   [[nodiscard]] place document(std::uint64_t index, std::uint64_t total) const {
-    const std::uint64_t starts = arrays + 12 * sequences_;
-    const std::uint64_t first = number<8>(starts + 8 * index);
-    const std::uint64_t last = number<8>(starts + 8 * index + 8);
+    const std::uint64_t first = number<8>(start_at(index));
+    const std::uint64_t last = number<8>(start_at(index + 1));
     if (first > last || last > sequences_) {
-      corrupt(starts + 8 * index, "the first sequence of a document, in order",
+      corrupt(start_at(index), "the first sequence of a document, in order",
               std::to_string(first) + " before " + std::to_string(last));
     }
     const bool is_long = last - first >= many;
@@ -109,19 +108,18 @@ class megatron_index {
     place found;
     for (std::uint64_t i = first; i < last; ++i) {
       const std::uint64_t tokens = number<4>(arrays + 4 * i);
-      const std::uint64_t begin = number<8>(arrays + 4 * sequences_ + 8 * i);
+      const std::uint64_t begin = number<8>(begin_at(i));
       constexpr std::uint64_t negative = std::uint64_t{1} << 31U;
       if (tokens >= negative) corrupt(arrays + 4 * i, "0 tokens or more", "less");
       const std::uint64_t size = tokens * token_bytes_;
       if (size > total || begin > total - size) {
-        corrupt(arrays + 4 * sequences_ + 8 * i,
+        corrupt(begin_at(i),
                 "a sequence inside the .bin file of " + std::to_string(total) + " bytes",
                 std::to_string(size) + " bytes from byte " + std::to_string(begin) + " on");
       }
       if (i == first) found.begin = begin;
       if (begin != found.begin + found.size) {
-        corrupt(arrays + 4 * sequences_ + 8 * i, "the sequences of a document one after the other",
-                "a gap");
+        corrupt(begin_at(i), "the sequences of a document one after the other", "a gap");
       }
       found.size += size;
     }
