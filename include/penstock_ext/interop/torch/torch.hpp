@@ -4,10 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/from_blob.h>
 
-#include <array>
 #include <concepts>
-#include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <tuple>
 #include <type_traits>
@@ -66,10 +63,7 @@ template <name Field, class Batch>
                 "penstock::torch_tensors: libtorch has no element type for this field: unsigned "
                 "integers of 16 bits and more need libtorch 2.3; for a type of the same bits "
                 "specialise penstock::torch_type");
-  std::array<std::int64_t, view_type::rank> sizes{};
-  for (std::size_t d = 0; d < sizes.size(); ++d) {
-    sizes[d] = static_cast<std::int64_t>(view.extent(d));
-  }
+  const auto sizes = view.shape();
   void* const data = view.data();
   return at::for_blob(data, sizes)
       .context(own.release(), [](void* held) { delete static_cast<handle*>(held); })
