@@ -82,7 +82,7 @@ template <class Batch>
     static_assert(!std::is_lvalue_reference_v<Batch>,
                   "penstock::torch_tensors: the tensors own the batch: pass std::move(batch), or "
                   "what penstock::share(std::move(batch)) gives");
-    if constexpr (!std::is_lvalue_reference_v<Batch>) return share(std::move(batch));
+    if constexpr (!std::is_lvalue_reference_v<Batch>) return penstock::share(std::move(batch));
   }
 }
 
