@@ -12,6 +12,7 @@
 #include "support/at_rest.hpp"
 #include "support/catch.hpp"
 #include "support/numbered.hpp"
+#include "support/threads.hpp"
 
 namespace ps = penstock;
 
@@ -19,7 +20,7 @@ TEST_CASE("workers whose slots are all full sleep until the consumer goes on",
           "[flow][promise:bounded-8]") {
   const bool in_order = GENERATE(true, false);
   const numbered data{10'000};
-  const auto before = thread_numbers_before();
+  const auto before = present_threads();
   ps::loader loader{data,
                     ps::sequential{},
                     {.batch_size = 10,
@@ -46,7 +47,7 @@ TEST_CASE("workers whose slots are all full sleep until the consumer goes on",
 }
 
 TEST_CASE("a stalled consumer holds back its copies and its source", "[flow][promise:bounded-8]") {
-  const auto before = thread_numbers_before();
+  const auto before = present_threads();
   const ps::cpu_device device;
   auto stream = device.make_stream();
   const numbered data{10'000};
@@ -72,7 +73,7 @@ TEST_CASE("a consumer whose batch is not ready sleeps until it is", "[flow][prom
   const bool in_order = GENERATE(true, false);
   const numbered data{100};
   data.state->gate.store(1);
-  const auto before = thread_numbers_before();
+  const auto before = present_threads();
   ps::loader loader{data,
                     ps::sequential{},
                     {.batch_size = 10, .workers = 2, .in_order = in_order, .tuning = {.chunk = 5}}};

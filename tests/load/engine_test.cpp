@@ -18,6 +18,7 @@
 #include "support/catch.hpp"
 #include "support/gated_device.hpp"
 #include "support/numbered.hpp"
+#include "support/threads.hpp"
 
 namespace ps = penstock;
 
@@ -42,7 +43,7 @@ TEST_CASE("all workers help the oldest unfinished batch", "[load][promise:bounde
 
 TEST_CASE("no more batches are read ahead than there are slots", "[load][promise:bounded-1]") {
   const numbered data{10'000};
-  const auto before = thread_numbers_before();
+  const auto before = present_threads();
   ps::loader loader{data, ps::sequential{}, {.batch_size = 10, .workers = 3, .prefetch = 4}};
   const auto workers = new_threads(before);
   auto range = loader.epoch(0);

@@ -4,37 +4,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <string>
 #include <thread>
 #include <vector>
-
-/// The threads of this process, by the kernel's numbers, in their order.
-inline std::vector<long> thread_numbers() {
-  std::vector<long> all;
-  for (const auto& task : std::filesystem::directory_iterator{"/proc/self/task"}) {
-    all.push_back(std::stol(task.path().filename().string()));
-  }
-  std::sort(all.begin(), all.end());
-  return all;
-}
-
-/// The threads that are there before a test begins any.
-inline std::vector<long> thread_numbers_before() {
-  std::thread{[] {}}.join();  // with its first thread, ThreadSanitizer begins one of its own
-  return thread_numbers();
-}
-
-/// The threads that are here now and are not among `before`.
-inline std::vector<long> new_threads(const std::vector<long>& before) {
-  const auto now = thread_numbers();
-  std::vector<long> fresh;
-  std::set_difference(now.begin(), now.end(), before.begin(), before.end(),
-                      std::back_inserter(fresh));
-  return fresh;
-}
 
 /// What the kernel says of a thread.
 struct glance {

@@ -10,10 +10,9 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <span>
-#include <string>
 #include <thread>
+#include <vector>
 
 #include "support/asleep.hpp"
 #include "support/catch.hpp"
@@ -80,7 +79,7 @@ struct two_that_read {
   }
 
   using read_ahead = ps::detail::blob_read_ahead<played_reads, played_clock>;
-  std::set<std::string> before = present_threads();
+  std::vector<long> before = present_threads();
   played_reads reads;
   std::unique_ptr<read_ahead> ahead;
 };
