@@ -7,12 +7,12 @@
 #include <filesystem>
 #include <string>
 #include <type_traits>
-#include <typeinfo>
 #include <utility>
 #include <vector>
 
 #include "data/read_batch.hpp"
 #include "support/catch.hpp"
+#include "support/error_of.hpp"
 #include "support/temp_dir.hpp"
 
 namespace ps = penstock;
@@ -38,16 +38,9 @@ test::file_bytes rows(const std::vector<test::file_bytes>& labels) {
 template <class E, class Record = ps::cifar10_record>
 E cifar_error(const test::temp_dir& dir, const test::file_bytes& bytes) {
   const std::string path = dir.write("bad.bin", bytes);
-  try {
-    const ps::cifar_dataset<Record> data{path};
-  } catch (const E& problem) {
-    INFO(problem.what());
-    CHECK(typeid(problem) == typeid(E));
-    CHECK(problem.path() == path);
-    return problem;
-  }
-  FAIL("nothing thrown");
-  throw 0;
+  const E problem = test::error_of<E>([&] { const ps::cifar_dataset<Record> data{path}; });
+  CHECK(problem.path() == path);
+  return problem;
 }
 
 }  // namespace

@@ -10,12 +10,12 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <typeinfo>
 #include <utility>
 #include <vector>
 
 #include "ext/image/jpeg_pictures.hpp"
 #include "support/catch.hpp"
+#include "support/error_of.hpp"
 
 namespace ps = penstock;
 
@@ -38,17 +38,10 @@ std::vector<std::uint8_t> whole(ps::jpeg_decoder& decoder, const encoded& bytes)
 template <class E>
 E jpeg_error(const encoded& bytes, const ps::jpeg_options& options = {}) {
   ps::jpeg_decoder decoder{options};
-  try {
-    (void)whole(decoder, bytes);
-  } catch (const E& problem) {
-    INFO(problem.what());
-    CHECK(typeid(problem) == typeid(E));
-    CHECK(problem.path() == "a.jpg");
-    CHECK(problem.offset() <= bytes.size());
-    return problem;
-  }
-  FAIL("nothing thrown");
-  throw 0;
+  const E problem = test::error_of<E>([&] { (void)whole(decoder, bytes); });
+  CHECK(problem.path() == "a.jpg");
+  CHECK(problem.offset() <= bytes.size());
+  return problem;
 }
 
 // Where the n-th marker of a kind stands.

@@ -7,7 +7,6 @@
 #include <span>
 #include <stdexcept>
 #include <string>
-#include <typeinfo>
 #include <vector>
 
 #include <penstock/load/loader.hpp>
@@ -20,6 +19,7 @@
 #include "ext/image/png_pictures.hpp"
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
+#include "support/error_of.hpp"
 
 namespace ps = penstock;
 
@@ -41,17 +41,10 @@ std::vector<std::uint8_t> whole(ps::png_decoder& decoder, const encoded& bytes) 
 template <class E>
 E png_error(const encoded& bytes, const ps::png_options& options = {}) {
   ps::png_decoder decoder{options};
-  try {
-    (void)whole(decoder, bytes);
-  } catch (const E& problem) {
-    INFO(problem.what());
-    CHECK(typeid(problem) == typeid(E));
-    CHECK(problem.path() == "a.png");
-    CHECK(problem.offset() <= bytes.size());
-    return problem;
-  }
-  FAIL("nothing thrown");
-  throw 0;
+  const E problem = test::error_of<E>([&] { (void)whole(decoder, bytes); });
+  CHECK(problem.path() == "a.png");
+  CHECK(problem.offset() <= bytes.size());
+  return problem;
 }
 
 std::vector<test::png_kind> all_png_kinds() {
