@@ -3,10 +3,12 @@
 
 #include <unistd.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <ios>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -43,6 +45,18 @@ class temp_dir {
  private:
   std::filesystem::path path_;
 };
+
+/// How many files and folders there are in a directory.
+inline std::size_t files_in(const temp_dir& dir) {
+  const std::filesystem::directory_iterator all{dir.path("")};
+  return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+}
+
+/// A file's bytes.
+inline std::string content_of(const std::string& path) {
+  std::ifstream file{path, std::ios::binary};
+  return {std::istreambuf_iterator<char>{file}, {}};
+}
 
 /// An IDX file's bytes: element type, dimensions, elements as they stand in the file.
 inline file_bytes idx_bytes(std::uint8_t type, const std::vector<std::uint32_t>& lengths,

@@ -3,14 +3,12 @@
 // which has each byte twice.
 #include <penstock_ext/blob/mds/mds_shards.hpp>
 
-#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
-#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -28,6 +26,7 @@
 #include "ext/blob/mds_files.hpp"
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
+#include "support/file_limit.hpp"
 #include "support/has.hpp"
 
 namespace ps = penstock;
@@ -302,20 +301,11 @@ TEST_CASE("a compressed MDS shard that is damaged is refused, and leaves nothing
 TEST_CASE("a disk that does not take an unpacked MDS shard is an error, and keeps no part of it",
           "[blob][fault:files-7]") {
   const zipped_folder dir;
-  ::rlimit before{};
-  REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
-  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
-  const ::rlimit low{100, before.rlim_max};
-  REQUIRE(::setrlimit(RLIMIT_FSIZE, &low) == 0);
-  int number = 0;
-  try {
-    (void)dir.open();
-  } catch (const ps::report_error& problem) {
-    number = problem.number();
-  }
-  CHECK(::setrlimit(RLIMIT_FSIZE, &before) == 0);
-  (void)std::signal(SIGXFSZ, handler);
-  CHECK(number == EFBIG);
+  const auto problem = [&] {
+    const test::file_limit limit{100};
+    return error_of<ps::report_error>([&] { (void)dir.open(); });
+  }();
+  CHECK(problem.number() == EFBIG);
   CHECK(dir.unpacked().empty());
   check_samples(dir.open());
 }

@@ -1,18 +1,14 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock_ext/bulk/bulk_file.hpp>
 
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <span>
 #include <stop_token>
@@ -23,6 +19,7 @@
 #include "ext/bulk/bulk_files.hpp"
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
+#include "support/file_limit.hpp"
 #include "support/has.hpp"
 #include "support/temp_dir.hpp"
 
@@ -30,6 +27,7 @@ namespace ps = penstock;
 using test::content_of;
 using test::device;
 using test::error_of;
+using test::files_in;
 using test::load;
 using test::page;
 using test::put;
@@ -44,30 +42,6 @@ std::string text_of(std::size_t count) {
 std::span<const std::byte> bytes_of(const std::string& text) {
   return std::as_bytes(std::span{text});
 }
-std::size_t files_in(const test::temp_dir& dir) {
-  const std::filesystem::directory_iterator all{dir.path("")};
-  return static_cast<std::size_t>(std::distance(begin(all), end(all)));
-}
-
-/// Files of this process may have so many bytes: a write beyond them fails, as on a full disk.
-class file_limit {
- public:
-  explicit file_limit(rlim_t bytes) {
-    ::getrlimit(RLIMIT_FSIZE, &before_);
-    const ::rlimit lower{bytes, before_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &lower);
-  }
-  file_limit(const file_limit&) = delete;
-  ~file_limit() {
-    ::setrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, handler_);
-  }
-
- private:
-  ::rlimit before_{};
-  void (*handler_)(int) = std::signal(SIGXFSZ, SIG_IGN);
-};
-
 const ps::bulk_options small{.workers = 3, .piece_bytes = page};
 
 void save(ps::bulk_file_sink sink, const std::string& text) {
@@ -115,7 +89,7 @@ TEST_CASE("a file is written whole or not at all",
   put(path, "what was there");
   ::chmod(path.c_str(), 0640);
   SECTION("a full disk") {
-    const file_limit limit{3 * page};
+    const test::file_limit limit{3 * page};
     const auto problem =
         error_of<ps::file_unwritable>([&] { save(ps::bulk_file_sink{path}, text_of(9 * page)); });
     CHECK(problem.path() == path);

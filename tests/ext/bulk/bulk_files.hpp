@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <fstream>
-#include <iterator>
 #include <span>
 #include <string>
 #include <utility>
@@ -16,11 +15,7 @@ namespace test {
 inline constexpr std::size_t page = 4096;
 inline const penstock::cpu_device device;
 
-/// A file's bytes, and a file of these bytes.
-inline std::string content_of(const std::string& path) {
-  std::ifstream file{path, std::ios::binary};
-  return {std::istreambuf_iterator<char>{file}, {}};
-}
+/// A file of these bytes.
 inline void put(const std::string& path, const std::string& text) {
   std::ofstream{path, std::ios::binary} << text;
 }

@@ -1,23 +1,21 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock_ext/report/prometheus_file.hpp>
 
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
-#include <csignal>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <optional>
 #include <string>
 #include <thread>
 
 #include "ext/report/prometheus_reader.hpp"
 #include "support/catch.hpp"
+#include "support/file_limit.hpp"
 #include "support/temp_dir.hpp"
 
 namespace ps = penstock;
@@ -25,16 +23,6 @@ namespace fs = std::filesystem;
 using test::prometheus_reader;
 
 namespace {
-
-std::string text_of(const std::string& path) {
-  std::ifstream file{path};
-  return {std::istreambuf_iterator<char>{file}, {}};
-}
-
-/// How many files there are beside and below `path`.
-std::ptrdiff_t files_at(const std::string& path) {
-  return std::distance(fs::directory_iterator{fs::path{path}.parent_path()}, {});
-}
 
 ps::loader_stats some_stats(std::uint64_t loader) {
   ps::loader_stats stats;
@@ -52,40 +40,18 @@ std::optional<ps::report_error> error_of_writing(const std::string& path) {
   return std::nullopt;
 }
 
-/// No file of this process may grow beyond `bytes`, for a scope; writing says EFBIG.
-class scoped_file_limit {
- public:
-  explicit scoped_file_limit(::rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
-    REQUIRE(::getrlimit(RLIMIT_FSIZE, &before_) == 0);
-    const struct ::rlimit limit {
-      bytes, before_.rlim_max
-    };
-    REQUIRE(::setrlimit(RLIMIT_FSIZE, &limit) == 0);
-  }
-  scoped_file_limit(scoped_file_limit&&) = delete;
-  ~scoped_file_limit() {
-    ::setrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, handler_);
-  }
-
- private:
-  using handler = void (*)(int);
-  handler handler_;
-  struct ::rlimit before_ {};
-};
-
 }  // namespace
 
 TEST_CASE("a file for Prometheus is written whole, and replaced", "[report]") {
   const test::temp_dir folder;
   const std::string path = folder.path("train.prom");
   ps::write_prometheus(some_stats(1), path);
-  CHECK(text_of(path) == to_prometheus(some_stats(1)));
+  CHECK(test::content_of(path) == to_prometheus(some_stats(1)));
   ps::transfer_stats feed;
   feed.loader = some_stats(3);
   ps::write_prometheus(feed, path);
-  CHECK(text_of(path) == to_prometheus(feed));
-  CHECK(files_at(path) == 1);
+  CHECK(test::content_of(path) == to_prometheus(feed));
+  CHECK(test::files_in(folder) == 1);
   struct ::stat as {};
   REQUIRE(::stat(path.c_str(), &as) == 0);
   // As a program makes one here, so that a collector, which is another user, may read it.
@@ -115,20 +81,20 @@ TEST_CASE("a file for Prometheus that can't be written says path and reason, and
   const auto taken = error_of_writing(a_folder);
   REQUIRE(taken.has_value());
   CHECK(taken->number() == EISDIR);
-  CHECK(files_at(a_folder) == 1);  // nothing is left beside it
+  CHECK(test::files_in(folder) == 1);  // nothing is left beside it
 
   const std::string path = folder.path("train.prom");
   ps::write_prometheus(some_stats(1), path);
   std::optional<ps::report_error> full;
   {
-    const scoped_file_limit limit{100};
+    const test::file_limit limit{100};
     full = error_of_writing(path);
   }
   REQUIRE(full.has_value());
   CHECK(full->number() == EFBIG);
   CHECK(std::string{full->what()}.find("written: File too large") != std::string::npos);
-  CHECK(text_of(path) == to_prometheus(some_stats(1)));
-  CHECK(files_at(path) == 2);  // the folder, the old file
+  CHECK(test::content_of(path) == to_prometheus(some_stats(1)));
+  CHECK(test::files_in(folder) == 2);  // the folder, the old file
 }
 
 TEST_CASE("what a process of the same number has left behind is in nobody's way", "[report]") {
@@ -141,8 +107,8 @@ TEST_CASE("what a process of the same number has left behind is in nobody's way"
         << "left";
   }
   ps::write_prometheus(some_stats(1), path);
-  CHECK(text_of(path) == to_prometheus(some_stats(1)));
-  CHECK(files_at(path) == left + 1);
+  CHECK(test::content_of(path) == to_prometheus(some_stats(1)));
+  CHECK(test::files_in(folder) == left + 1);
 }
 
 TEST_CASE("a reader sees one file for Prometheus or the next, whoever writes",
@@ -168,12 +134,12 @@ TEST_CASE("a reader sees one file for Prometheus or the next, whoever writes",
   std::thread second{write, 2};
   int torn = 0;
   while (writing != 0) {
-    const std::string seen = text_of(path);
+    const std::string seen = test::content_of(path);
     if (seen != odd && seen != even) ++torn;
   }
   first.join();
   second.join();
   CHECK(torn == 0);
   CHECK(failed == 0);
-  CHECK(files_at(path) == 1);
+  CHECK(test::files_in(folder) == 1);
 }

@@ -2,19 +2,15 @@
 // Traces as files: what was recorded is read back, by a reader of an object a line that shares no
 // code with the library, and nothing is left behind where a disk is full.
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <set>
 #include <sstream>
@@ -31,6 +27,7 @@
 #include <penstock_ext/report/trace_files.hpp>
 
 #include "support/catch.hpp"
+#include "support/file_limit.hpp"
 #include "support/numbered.hpp"
 #include "support/temp_dir.hpp"
 
@@ -105,11 +102,6 @@ class trace_reader {
   }
 };
 
-std::string bytes_of(const std::string& path) {
-  std::ifstream file{path, std::ios::binary};
-  return {std::istreambuf_iterator<char>{file}, std::istreambuf_iterator<char>{}};
-}
-
 std::vector<slice> slices_of(const ps::trace_snapshot& trace) {
   std::vector<slice> all;
   for (const ps::trace_track& track : trace.tracks) {
@@ -157,11 +149,6 @@ ps::trace_snapshot played() {
   return trace;
 }
 
-std::size_t files_in(const test::temp_dir& folder) {
-  const std::filesystem::directory_iterator all{folder.path("")};
-  return static_cast<std::size_t>(std::distance(begin(all), end(all)));
-}
-
 /// The path and the number of the error that writing throws.
 template <class Write>
 std::pair<std::string, int> failure_of(Write write) {
@@ -180,8 +167,8 @@ TEST_CASE("what was recorded is read back from its file", "[report][promise:hone
   const test::temp_dir folder;
   const auto trace = recorded();
   write_chrome_trace(trace, folder.path("trace.json"));
-  CHECK(files_in(folder) == 1);
-  trace_reader read{bytes_of(folder.path("trace.json"))};
+  CHECK(test::files_in(folder) == 1);
+  trace_reader read{test::content_of(folder.path("trace.json"))};
   std::erase_if(read.threads, [](const auto& name) { return name.find(" slot ") != name.npos; });
   auto expected = slices_of(trace);
   REQUIRE(expected.size() > 22 * 5);
@@ -196,7 +183,7 @@ TEST_CASE("what was recorded is read back from its file", "[report][promise:hone
 TEST_CASE("the slices of a batch have one flow, which no other batch has", "[report]") {
   const test::temp_dir folder;
   write_chrome_trace(recorded(), folder.path("trace.json"));
-  const trace_reader read{bytes_of(folder.path("trace.json"))};
+  const trace_reader read{test::content_of(folder.path("trace.json"))};
   std::map<std::uint64_t, std::set<std::pair<std::uint64_t, std::uint64_t>>> batches;
   for (const slice& one : read.slices) {
     CHECK((one.flow != 0) == (one.notes.count("batch") == 1));
@@ -212,7 +199,7 @@ TEST_CASE("slices within each other are written as they nest", "[report]") {
   // One that ends after what it began in, as by a clock that has stepped, ends with it.
   trace.tracks[0].events.push_back({ps::trace_stage::step, 1400ns, 1600ns, {{1, 2}}, 10});
   write_chrome_trace(trace, folder.path("trace.json"));
-  const trace_reader read{bytes_of(folder.path("trace.json"))};
+  const trace_reader read{test::content_of(folder.path("trace.json"))};
   REQUIRE(read.slices.size() == 4);
   CHECK(read.slices[0].stage == "copy");
   CHECK(read.slices[0].end == 1500);
@@ -227,7 +214,7 @@ TEST_CASE("slices within each other are written as they nest", "[report]") {
 TEST_CASE("a trace for Chrome is JSON, an object an event", "[report]") {
   const test::temp_dir folder;
   write_chrome_trace(played(), folder.path("trace.json"));
-  auto text = bytes_of(folder.path("trace.json"));
+  auto text = test::content_of(folder.path("trace.json"));
   const std::string process = "\"pid\": " + std::to_string(::getpid());
   for (auto at = text.find(process); at != std::string::npos; at = text.find(process)) {
     text.replace(at, process.size(), "\"pid\": P");
@@ -258,7 +245,7 @@ TEST_CASE("a setting is written with its workers and its prefetch, a depth with 
   trace.tracks.push_back(
       {"penstock depth", 1, 0, {{ps::trace_stage::depth, 200ns, 900ns, {}, 0, 0, 0, 5}}});
   write_chrome_trace(trace, folder.path("trace.json"));
-  const trace_reader read{bytes_of(folder.path("trace.json"))};
+  const trace_reader read{test::content_of(folder.path("trace.json"))};
   REQUIRE(read.slices.size() == 2);
   CHECK(read.slices[1].stage == "depth");
   CHECK(read.slices[1].notes == std::map<std::string, std::uint64_t>{{"slots", 5}});
@@ -300,7 +287,7 @@ TEST_CASE("a file that can't be written is an error with path and number",
     CHECK(failure_of([&] { write_chrome_trace(trace, full); }) == std::pair{full, ENOSPC});
     CHECK(std::filesystem::is_character_file(full));  // it was not replaced
   }
-  CHECK(files_in(folder) == 0);
+  CHECK(test::files_in(folder) == 0);
 }
 
 TEST_CASE("a disk that becomes full leaves the file as it was, and nothing beside it",
@@ -308,24 +295,20 @@ TEST_CASE("a disk that becomes full leaves the file as it was, and nothing besid
   const test::temp_dir folder;
   const std::string path = folder.path("trace.json");
   write_chrome_trace(played(), path);
-  const std::string before = bytes_of(path);
+  const std::string before = test::content_of(path);
   const auto trace = recorded();
 
-  rlimit limit{};
-  REQUIRE(::getrlimit(RLIMIT_FSIZE, &limit) == 0);
-  const rlimit tight{1000, limit.rlim_max};
-  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
-  REQUIRE(::setrlimit(RLIMIT_FSIZE, &tight) == 0);
-  const auto failure = failure_of([&] { write_chrome_trace(trace, path); });
-  CHECK(::setrlimit(RLIMIT_FSIZE, &limit) == 0);
-  std::signal(SIGXFSZ, handler);
+  const auto failure = [&] {
+    const test::file_limit limit{1000};
+    return failure_of([&] { write_chrome_trace(trace, path); });
+  }();
   CHECK(failure == std::pair{path, EFBIG});
-  CHECK(bytes_of(path) == before);
-  CHECK(files_in(folder) == 1);
+  CHECK(test::content_of(path) == before);
+  CHECK(test::files_in(folder) == 1);
 
   write_chrome_trace(trace, path);  // now there is room: the old file is replaced
-  CHECK(bytes_of(path).size() > before.size());
-  CHECK(files_in(folder) == 1);
+  CHECK(test::content_of(path).size() > before.size());
+  CHECK(test::files_in(folder) == 1);
 }
 
 TEST_CASE("times before the clock's zero are numbers of JSON", "[report]") {
@@ -333,7 +316,7 @@ TEST_CASE("times before the clock's zero are numbers of JSON", "[report]") {
   ps::trace_snapshot trace;
   trace.tracks.push_back({"one", 1, 0, {{ps::trace_stage::step, -1500ns, -200ns, {{0, 0}}, 1}}});
   write_chrome_trace(trace, folder.path("trace.json"));
-  const std::string text = bytes_of(folder.path("trace.json"));
+  const std::string text = test::content_of(folder.path("trace.json"));
   CHECK(text.find("-1.500") != std::string::npos);
   CHECK(text.find(".-") == std::string::npos);
 }
@@ -349,7 +332,7 @@ TEST_CASE("a link is written through, and stays one", "[report]") {
   }
   write_chrome_trace(played(), path);
   CHECK(std::filesystem::is_symlink(path));
-  CHECK(bytes_of(folder.path("target")).size() > 100);
+  CHECK(test::content_of(folder.path("target")).size() > 100);
 }
 
 // For trace_schema.py, which reads the files with others' parsers.
