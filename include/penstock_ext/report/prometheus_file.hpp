@@ -4,22 +4,11 @@
 #include <string>
 
 #include <penstock/observe/stats.hpp>
-#include <penstock_ext/files/support/system_file.hpp>
 #include <penstock_ext/report/report_error.hpp>
 #include <penstock_ext/report/stats_prometheus.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
-
-namespace detail {
-
-inline void write_statistics(const std::string& path, const std::string& text) {
-  if (const int wrong = write_whole_file(path, text)) {
-    throw report_error(path, "the statistics", wrong);
-  }
-}
-
-}  // namespace detail
 
 /// Writes `to_prometheus(stats)` to a file, for a collector that reads files such as that of
 /// node_exporter, whose files end in ".prom":
@@ -32,11 +21,11 @@ inline void write_statistics(const std::string& path, const std::string& text) {
 /// this returns. Costs some system calls: for once in a while, not for each batch. From any thread,
 /// also for one path; throws `report_error`.
 inline void write_prometheus(const loader_stats& stats, const std::string& path) {
-  detail::write_statistics(path, to_prometheus(stats));
+  detail::write_report(path, "the statistics", to_prometheus(stats));
 }
 /// Of a transfer, and of its loader if it has one.
 inline void write_prometheus(const transfer_stats& stats, const std::string& path) {
-  detail::write_statistics(path, to_prometheus(stats));
+  detail::write_report(path, "the statistics", to_prometheus(stats));
 }
 
 }  // namespace PENSTOCK_ABI

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <penstock/core/error.hpp>
+#include <penstock_ext/files/support/system_file.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -30,6 +31,15 @@ class [[gnu::visibility("default")]] report_error : public error {
   std::string path_;
   int number_;
 };
+
+namespace detail {
+
+/// Writes `text` to a file, whole or not at all. Throws a `report_error` that names it `what`.
+inline void write_report(const std::string& path, std::string_view what, std::string_view text) {
+  if (const int wrong = write_whole_file(path, text)) throw report_error(path, what, wrong);
+}
+
+}  // namespace detail
 
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

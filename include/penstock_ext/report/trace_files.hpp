@@ -16,7 +16,6 @@
 #include <vector>
 
 #include <penstock/observe/trace_recorder.hpp>
-#include <penstock_ext/files/support/system_file.hpp>
 #include <penstock_ext/report/report_error.hpp>
 
 namespace penstock {
@@ -120,10 +119,7 @@ class chrome_text {
 /// nobody sees half of it; what is no ordinary file, as a pipe, is written to as it is. Throws
 /// `report_error`, std::bad_alloc. From any thread; no loop waits for it.
 inline void write_chrome_trace(const trace_snapshot& trace, const std::string& path) {
-  const detail::chrome_text made{trace};
-  if (const int wrong = detail::write_whole_file(path, made.text())) {
-    throw report_error(path, "the trace", wrong);
-  }
+  detail::write_report(path, "the trace", detail::chrome_text{trace}.text());
 }
 /// Writes what a recorder holds now.
 inline void write_chrome_trace(const trace_recorder& recorder, const std::string& path) {
