@@ -236,8 +236,7 @@ class batcher {
   /// `out_of_memory`, and what the device throws.
   batcher(const Device& device, const record_extents<Record>& extents,
           const batcher_options& options = {})
-      : device_(device),
-        board_(detail::shared_by_leases<board_type, typename Device::stream_ref>(
+      : board_(detail::shared_by_leases<board_type, typename Device::stream_ref>(
             options, device, batch_layout<Record>{extents, detail::checked_batcher(options).most})),
         on_stop_(options.stop, close_board{board_.get()}) {}
   /// For records whose extents are all fixed.
@@ -291,7 +290,7 @@ class batcher {
   [[nodiscard]] std::size_t host_bytes() const noexcept { return board_->memory().bytes(); }
 
   /// The device that is fed.
-  [[nodiscard]] const Device& device() const noexcept { return device_; }
+  [[nodiscard]] const Device& device() const noexcept { return board_->memory().device(); }
   /// The layout of the batches.
   [[nodiscard]] const batch_layout<Record>& layout() const noexcept { return board_->layout(); }
   /// Does nothing: there are no epochs.
@@ -343,7 +342,6 @@ class batcher {
     }
   }
 
-  Device device_;
   std::shared_ptr<board_type> board_;  // batches that are out share it
   std::stop_callback<close_board> on_stop_;
 };

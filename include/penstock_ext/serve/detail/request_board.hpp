@@ -152,7 +152,6 @@ class request_board {
   request_board(request_board&&) = delete;
 
   [[nodiscard]] Memory& memory() noexcept { return memory_; }
-  [[nodiscard]] const Memory& memory() const noexcept { return memory_; }
   // For leases.
   [[nodiscard]] std::byte* data(std::uint32_t slot) const noexcept { return memory_.data(slot); }
   [[nodiscard]] const auto& layout() const noexcept { return memory_.layout(); }
