@@ -13,7 +13,6 @@
 #include <penstock/core/error.hpp>
 #include <penstock/order/random.hpp>
 #include <penstock/order/sampler.hpp>
-#include <penstock/order/support/draw.hpp>
 #include <penstock/order/support/permutation.hpp>
 #include <penstock/order/support/stages.hpp>
 
@@ -35,7 +34,7 @@ class block_order {
         block_(block),
         full_(require_size(n) / block),
         short_size_(n % block),
-        blocks_(permutation_of(of_blocks, (std::max)(full_, std::uint64_t{1}))) {
+        blocks_(drawn_permutation((std::max)(full_, std::uint64_t{1}), key_, of_blocks)) {
     sample_generator gen{key_, of_short_block};
     if (short_size_ != 0) short_begin_ = uniform(gen, std::uint64_t{0}, full_) * block_;
   }
@@ -48,7 +47,7 @@ class block_order {
       const auto count =
           static_cast<std::size_t>((std::min)(std::uint64_t{out.size()}, begin + length - first));
       const std::span<std::uint64_t> part = out.first(count);
-      permutation_of(which, length).fill(first - begin, part);
+      drawn_permutation(length, key_, which).fill(first - begin, part);
       for (std::uint64_t& index : part) index += which * block_;
       out = out.subspan(count);
       first += count;
@@ -72,13 +71,6 @@ class block_order {
                                   std::to_string(n));
     }
     return n;
-  }
-
-  /// A permutation of `n` elements from stream `index`.
-  [[nodiscard]] permutation permutation_of(std::uint64_t index, std::uint64_t n) const {
-    sample_generator gen{key_, index};
-    const std::uint64_t seed = draw64(gen);
-    return {n, seed, draw64(gen)};
   }
 
   /// The block that contains position `k` of the order.

@@ -17,7 +17,6 @@
 #include <penstock/core/error.hpp>
 #include <penstock/order/random.hpp>
 #include <penstock/order/sampler.hpp>
-#include <penstock/order/support/draw.hpp>
 #include <penstock/order/support/permutation.hpp>
 #include <penstock/order/support/stages.hpp>
 
@@ -102,9 +101,7 @@ class length_windows {
     std::sort(all.begin(), all.end(), [](const ranked& a, const ranked& b) {
       return a.length != b.length ? a.length < b.length : a.place < b.place;
     });
-    sample_generator gen{key, which};
-    const std::uint64_t seed = draw64(gen);
-    const permutation dealt{batches, seed, draw64(gen)};
+    const permutation dealt = drawn_permutation(batches, key, which);
     for (std::size_t batch = 0; batch < batches; ++batch) {
       const std::size_t from = static_cast<std::size_t>(dealt(batch)) * batch_size_;
       for (std::size_t i = 0; i < batch_size_; ++i) {

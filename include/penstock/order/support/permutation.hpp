@@ -148,6 +148,14 @@ class permutation {
 
 static_assert(std::is_trivially_copyable_v<permutation>);
 
+/// A permutation of `n` elements, drawn from stream `index` of `key`.
+[[nodiscard]] inline permutation drawn_permutation(std::uint64_t n, const random_key& key,
+                                                   std::uint64_t index) {
+  sample_generator gen{key, index};
+  const std::uint64_t seed = draw64(gen);
+  return {n, seed, draw64(gen)};
+}
+
 }  // namespace detail
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock
