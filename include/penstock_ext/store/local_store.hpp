@@ -545,14 +545,6 @@ class piece_reader {
   // How much is read past the page cache at a time by way of memory of our own.
   static constexpr std::size_t most_room = std::size_t{8} << 20;
 
-  struct cold_piece {
-    std::size_t piece;
-    std::size_t skipped;  // bytes of the wider, aligned read that come before the piece
-    std::size_t room;     // where in our memory they lie
-    bool is_direct;
-    bool has_room;  // else they are read straight to their place
-  };
-
   // How many pieces it has read.
   std::size_t read_some(std::span<local_piece> pieces, bool is_alone, local_store_stats& counts) {
     cold_.clear();
@@ -563,7 +555,8 @@ class piece_reader {
       local_piece& piece = pieces[at];
       if (piece.from->direct.get() >= 0) {
         if (room > 0 && room + wide(piece.read).size > most_room) break;
-        add_direct(piece, at, room);
+        cold_.push_back(at);
+        room += add_direct(piece);
         continue;
       }
       read_cached(piece.read);
@@ -571,12 +564,12 @@ class piece_reader {
         ++counts.from_page_cache;
         continue;
       }
-      cold_.push_back({at, 0, 0, false, false});
+      cold_.push_back(at);
       reads_.push_back(piece.read);
     }
     take_room(room);
     read_cold(is_alone, counts);
-    for (std::size_t i = 0; i < cold_.size(); ++i) finish(pieces[cold_[i].piece], i, counts);
+    for (std::size_t i = 0; i < cold_.size(); ++i) finish(pieces[cold_[i]], reads_[i], counts);
     return at;
   }
 
@@ -587,16 +580,15 @@ class piece_reader {
     return {read.file, read.offset - skipped, nullptr, size, skipped + read.size};
   }
 
-  void add_direct(const local_piece& piece, std::size_t at, std::size_t& room) {
+  // How many bytes of our memory it takes: none where the piece is read straight to its place.
+  std::size_t add_direct(const local_piece& piece) {
     file_read read = wide(piece.read);
     read.file = piece.from->direct.get();
     const bool is_aligned = read.offset == piece.read.offset && read.size == piece.read.size &&
                             reinterpret_cast<std::uintptr_t>(piece.read.out) % alignment == 0;
     if (is_aligned) read.out = piece.read.out;
-    const auto skipped = static_cast<std::size_t>(piece.read.offset - read.offset);
-    cold_.push_back({at, skipped, room, true, !is_aligned});
     reads_.push_back(read);
-    if (!is_aligned) room += read.size;
+    return is_aligned ? 0 : read.size;
   }
 
   void take_room(std::size_t bytes) {
@@ -609,8 +601,9 @@ class piece_reader {
       // A request to the disk has as many segments as its memory: measured 2.4 times as fast.
       ::madvise(room_.get(), bytes, MADV_HUGEPAGE);
     }
-    for (std::size_t i = 0; i < cold_.size(); ++i) {
-      if (cold_[i].has_room) reads_[i].out = room_.get() + cold_[i].room;
+    std::byte* place = room_.get();
+    for (file_read& read : reads_) {
+      if (read.out == nullptr) read.out = std::exchange(place, place + read.size);
     }
   }
 
@@ -639,15 +632,15 @@ class piece_reader {
   }
 
   // Takes what was read of a piece to its place, and reads what is left.
-  void finish(local_piece& piece, std::size_t i, local_store_stats& counts) {
-    const cold_piece& cold = cold_[i];
-    file_read& read = reads_[i];
+  void finish(local_piece& piece, file_read& read, local_store_stats& counts) {
     const bool had_all = read.is_whole();
-    if (!had_all && cold.is_direct) read_rest(read);
-    const std::size_t got = read.done - (std::min)(read.done, cold.skipped);
+    if (!had_all && piece.from->direct.get() >= 0) read_rest(read);
+    // Bytes of the wider, aligned read that come before the piece.
+    const auto skipped = static_cast<std::size_t>(piece.read.offset - read.offset);
+    const std::size_t got = read.done - (std::min)(read.done, skipped);
     piece.read.done = (std::min)(got, piece.read.size);
-    if (cold.has_room && piece.read.done > 0) {
-      std::memcpy(piece.read.out, read.out + cold.skipped, piece.read.done);
+    if (read.out != piece.read.out && piece.read.done > 0) {
+      std::memcpy(piece.read.out, read.out + skipped, piece.read.done);
     }
     if (had_all) return;
     ++counts.by_pread;
@@ -665,8 +658,8 @@ class piece_reader {
   Calls calls_;
   read_threads* threads_;
   std::optional<read_ring<Calls>> ring_;
-  std::vector<cold_piece> cold_;
-  std::vector<file_read> reads_;  // one for each of `cold_`
+  std::vector<std::size_t> cold_;  // which pieces
+  std::vector<file_read> reads_;   // one for each of `cold_`; without `out` before `take_room`
   std::unique_ptr<std::byte, aligned_delete> room_;
   std::size_t room_bytes_ = 0;
 };
