@@ -76,10 +76,7 @@ template <class Pause = no_pause>
   const descriptor file = open_blob(place);
   struct ::stat before {};
   if (file.get() < 0 || ::fstat(file.get(), &before) != 0) fail(0);
-  if (!S_ISREG(before.st_mode)) {
-    throw file_unreadable(place.path(), 0, "a regular file",
-                          S_ISDIR(before.st_mode) ? "a folder" : "a pipe, socket or device");
-  }
+  require_regular(before, [&] { return place.path(); });
   const auto size = static_cast<std::uint64_t>(before.st_size);
   if (size > max_bytes || size > (std::numeric_limits<std::size_t>::max)()) {
     throw file_format_error(place.path(), max_bytes,

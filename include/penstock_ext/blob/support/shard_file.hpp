@@ -41,10 +41,7 @@ class shard_file {
       : path_(std::move(path)), advice_(advice), file_(open()) {
     struct ::stat status {};
     if (::fstat(file_.get(), &status) != 0) fail(0);
-    if (!S_ISREG(status.st_mode)) {
-      throw file_unreadable(path_, 0, "a regular file",
-                            S_ISDIR(status.st_mode) ? "a folder" : "a pipe, socket or device");
-    }
+    require_regular(status, [this] { return path_; });
     stamp_ = file_stamp_of(status);
   }
 

@@ -136,6 +136,14 @@ struct file_stamp {
           status.st_mtim.tv_sec, status.st_mtim.tv_nsec};
 }
 
+/// Throws `file_unreadable`, with the path that `path()` says, for what is no regular file.
+template <class Path>
+void require_regular(const struct ::stat& status, const Path& path) {
+  if (S_ISREG(status.st_mode)) return;
+  throw file_unreadable(path(), 0, "a regular file",
+                        S_ISDIR(status.st_mode) ? "a folder" : "a pipe, socket or device");
+}
+
 /// A text that is another one when the file is.
 [[nodiscard]] inline std::string version_of(const file_stamp& stamp) {
   return std::to_string(stamp.seconds) + '.' + std::to_string(stamp.nanoseconds) + ' ' +

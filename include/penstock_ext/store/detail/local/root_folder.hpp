@@ -76,7 +76,9 @@ class root_folder {
     }
     if (file.get() < 0 && errno == allowed) return file;
     if (file.get() < 0) fail(name);
-    require_regular(name, file.get());
+    struct ::stat status {};
+    if (::fstat(file.get(), &status) != 0) fail(name);
+    require_regular(status, [&] { return path_of(name); });
     // Without it: io_uring gives EAGAIN for what is not in memory while it is set.
     const int now = ::fcntl(file.get(), F_GETFL);
     if (now < 0 || ::fcntl(file.get(), F_SETFL, now & ~O_NONBLOCK) != 0) fail(name);
@@ -92,14 +94,6 @@ class root_folder {
   }
   [[noreturn]] void refuse_link(std::string_view name, const char* found) const {
     throw object_name_error(path_of(name), 0, "a file below the store's folder", found);
-  }
-
-  void require_regular(std::string_view name, int file) const {
-    struct ::stat status {};
-    if (::fstat(file, &status) != 0) fail(name);
-    if (S_ISREG(status.st_mode)) return;
-    throw file_unreadable(path_of(name), 0, "a regular file",
-                          S_ISDIR(status.st_mode) ? "a folder" : "a pipe, socket or device");
   }
 
   [[nodiscard]] descriptor open_beneath(const std::string& name, int flags) const noexcept {
