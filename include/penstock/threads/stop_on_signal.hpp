@@ -18,6 +18,7 @@
 #include <penstock/core/error.hpp>
 #include <penstock/core/support/fork_guard.hpp>
 #include <penstock/core/version.hpp>
+#include <penstock/threads/support/signals_blocked.hpp>
 #include <penstock/threads/support/waitable_counter.hpp>
 
 namespace penstock {
@@ -129,17 +130,8 @@ class signal_waiter {
   /// Throws `std::system_error` if the system refuses the thread.
   explicit signal_waiter(signal_mask set) : set_(set) {
     // The thread inherits the mask: the program's handlers, and ours, run on other threads.
-    sigset_t all;
-    sigset_t former;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &former);
-    try {
-      thread_ = std::thread{[this] { work(); }};
-    } catch (...) {
-      ::pthread_sigmask(SIG_SETMASK, &former, nullptr);
-      throw;
-    }
-    ::pthread_sigmask(SIG_SETMASK, &former, nullptr);
+    const signals_blocked while_it_starts;
+    thread_ = std::thread{[this] { work(); }};
   }
   signal_waiter(signal_waiter&&) = delete;
   ~signal_waiter() {

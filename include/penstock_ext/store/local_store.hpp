@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <linux/io_uring.h>
-#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/types.h>
@@ -13,7 +12,6 @@
 #include <atomic>
 #include <cerrno>
 #include <condition_variable>
-#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -35,6 +33,7 @@
 
 #include <penstock/core/error.hpp>
 #include <penstock/core/version.hpp>
+#include <penstock/threads/support/signals_blocked.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
 #include <penstock_ext/store/byte_store.hpp>
@@ -239,20 +238,12 @@ class read_threads {
 
     void start(std::size_t count) {
       if (refused || threads.size() >= count) return;
-      // A thread starts with the mask of its maker, and the program's signals are not for it.
-      ::sigset_t all;
-      ::sigset_t former;
-      ::sigfillset(&all);
-      ::pthread_sigmask(SIG_SETMASK, &all, &former);
+      const signals_blocked while_they_start;
       try {
         while (threads.size() < count) threads.emplace_back([this] { work(); });
       } catch (const std::system_error&) {
         refused = true;  // fewer threads do the same work
-      } catch (...) {
-        ::pthread_sigmask(SIG_SETMASK, &former, nullptr);
-        throw;
       }
-      ::pthread_sigmask(SIG_SETMASK, &former, nullptr);
     }
 
     void read_one(std::unique_lock<std::mutex>& lock, job& from) {

@@ -2,11 +2,9 @@
 #pragma once
 
 #include <curl/curl.h>
-#include <pthread.h>
 
 #include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -25,6 +23,7 @@
 #include <penstock/core/version.hpp>
 #include <penstock/observe/support/meters.hpp>
 #include <penstock/order/random.hpp>
+#include <penstock/threads/support/signals_blocked.hpp>
 #include <penstock/threads/support/tally.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/store/http/detail/curl_handles.hpp>
@@ -251,17 +250,8 @@ class http_reactor {
         transfers_(options.most_in_flight) {
     // A program's signals are not for this thread; SIGPIPE, which a TLS library may raise, is for
     // nobody.
-    ::sigset_t all;
-    ::sigset_t former;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &former);
-    try {
-      thread_ = std::thread{[this] { run(); }};
-    } catch (...) {
-      ::pthread_sigmask(SIG_SETMASK, &former, nullptr);
-      throw;
-    }
-    ::pthread_sigmask(SIG_SETMASK, &former, nullptr);
+    const signals_blocked while_it_starts;
+    thread_ = std::thread{[this] { run(); }};
   }
   http_reactor(const http_reactor&) = delete;
   http_reactor& operator=(const http_reactor&) = delete;
