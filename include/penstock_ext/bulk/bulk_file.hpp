@@ -40,7 +40,7 @@ class pieces_sum {
   void add(std::uint64_t offset, std::span<const std::byte> bytes) {
     crc64nvme_sum one;
     one.add(bytes);
-    const piece added{offset, bytes.size(), number_of(one)};
+    const piece added{offset, bytes.size(), one.value()};
     const std::lock_guard lock{mutex_};
     pieces_.push_back(added);
   }
@@ -48,7 +48,7 @@ class pieces_sum {
   [[nodiscard]] std::uint64_t sum() {
     const std::lock_guard lock{mutex_};
     std::ranges::sort(pieces_, {}, &piece::offset);
-    std::uint64_t all = number_of(crc64nvme_sum{});
+    std::uint64_t all = crc64nvme_sum{}.value();
     for (const piece& one : pieces_) all = product(power_of_x(8 * one.bytes), all) ^ one.sum;
     return all;
   }
@@ -60,11 +60,6 @@ class pieces_sum {
     std::uint64_t sum;
   };
 
-  static std::uint64_t number_of(const crc64nvme_sum& of) noexcept {
-    std::uint64_t number = 0;
-    for (const std::uint8_t byte : of.sum()) number = number << 8U | byte;
-    return number;
-  }
   // Polynomials over GF(2) modulo that of the sum; the highest bit is the lowest power.
   static constexpr std::uint64_t one_ = std::uint64_t{1} << 63U;
   static std::uint64_t product(std::uint64_t a, std::uint64_t b) noexcept {
@@ -163,9 +158,6 @@ class new_file {
   }
 
  private:
-  [[noreturn]] void fail(std::uint64_t offset, const char* expected) const {
-    fail(offset, std::string{expected});
-  }
   [[noreturn]] void fail(std::uint64_t offset, std::string expected) const {
     const std::string reason = system_reason();
     throw file_unwritable(path_, offset, std::move(expected), reason);

@@ -43,7 +43,9 @@ class crc {
     state_ = static_cast<Word>(state);
   }
 
-  /// The check of all that was added, its highest byte first.
+  /// The check of all that was added.
+  [[nodiscard]] Word value() const noexcept { return static_cast<Word>(~state_); }
+  /// That, its highest byte first.
   [[nodiscard]] std::array<std::uint8_t, sizeof(Word)> sum() const noexcept {
     std::array<std::uint8_t, sizeof(Word)> bytes{};
     for (std::size_t i = 0; i < sizeof(Word); ++i) {
