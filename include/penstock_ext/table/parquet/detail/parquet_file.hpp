@@ -447,8 +447,7 @@ class parquet_file {
   /// `file_corrupt` for what is no Parquet file.
   explicit parquet_file(std::string path, bool verify = false,
                         std::shared_ptr<const local_store> direct = nullptr)
-      : path_(std::move(path)),
-        file_(std::make_shared<const parquet_bytes>(path_, std::move(direct))),
+      : file_(std::make_shared<const parquet_bytes>(std::move(path), std::move(direct))),
         verify_(verify) {
     guarded("the footer of a Parquet file", [&] {
       metadata_ = parquet::ReadMetaData(std::make_shared<parquet_input>(file_));
@@ -467,7 +466,7 @@ class parquet_file {
     });
   }
 
-  [[nodiscard]] const std::string& path() const noexcept { return path_; }
+  [[nodiscard]] const std::string& path() const noexcept { return file_->path(); }
   /// The type of its rows.
   [[nodiscard]] const ArrowSchema& schema() const noexcept { return *schema_; }
   /// How many row groups there are.
@@ -476,7 +475,7 @@ class parquet_file {
   [[nodiscard]] std::uint64_t rows(int number) const {
     const std::int64_t rows = metadata_->RowGroup(number)->num_rows();
     if (rows < 0) {
-      throw file_corrupt(path_, 0, "0 rows or more in " + name_of(number), std::to_string(rows));
+      throw file_corrupt(path(), 0, "0 rows or more in " + name_of(number), std::to_string(rows));
     }
     return static_cast<std::uint64_t>(rows);
   }
@@ -506,7 +505,7 @@ class parquet_file {
       for (const int leaf : leaves) {
         const std::int64_t size = group->ColumnChunk(leaf)->total_uncompressed_size();
         if (size >= 0 && !__builtin_add_overflow(all, size, &all)) continue;
-        throw file_corrupt(path_, 0, "from 0 to 2^63 - 1 bytes in " + name_of(number),
+        throw file_corrupt(path(), 0, "from 0 to 2^63 - 1 bytes in " + name_of(number),
                            "column " + std::to_string(leaf) + " of " + std::to_string(size));
       }
     });
@@ -565,7 +564,7 @@ class parquet_file {
     });
     arrow_table table{std::move(type), std::move(batches)};
     if (table.size() != group.rows) {  // the footer may say another number than the pages hold
-      throw file_corrupt(path_, 0, std::to_string(group.rows) + " rows in " + what,
+      throw file_corrupt(path(), 0, std::to_string(group.rows) + " rows in " + what,
                          std::to_string(table.size()));
     }
     return table;
@@ -578,7 +577,7 @@ class parquet_file {
 
   void require(const ::arrow::Status& status, const std::string& expected) const {
     parquet_failure::rethrow(status);
-    if (!status.ok()) throw file_corrupt(path_, 0, expected, status.message());
+    if (!status.ok()) throw file_corrupt(path(), 0, expected, status.message());
   }
 
   // Calls of Parquet's own throw as well as return.
@@ -590,7 +589,7 @@ class parquet_file {
       require(problem.status(), expected);
       throw;
     } catch (const parquet::ParquetException& problem) {
-      throw file_corrupt(path_, 0, expected, problem.what());
+      throw file_corrupt(path(), 0, expected, problem.what());
     }
   }
 
@@ -749,7 +748,8 @@ class parquet_file {
           (void)read({leaf});
         } catch (const file_corrupt& problem) {
           const auto group = metadata_->RowGroup(number);
-          throw file_corrupt(path_, static_cast<std::uint64_t>(begin_of(*group->ColumnChunk(leaf))),
+          throw file_corrupt(path(),
+                             static_cast<std::uint64_t>(begin_of(*group->ColumnChunk(leaf))),
                              "whole pages of column \"" +
                                  metadata_->schema()->Column(leaf)->path()->ToDotString() +
                                  "\" in " + name_of(number),
@@ -767,7 +767,6 @@ class parquet_file {
     for (const auto& child : field.children) add_leaves(child, leaves);
   }
 
-  std::string path_;
   std::shared_ptr<const parquet_bytes> file_;
   bool verify_;
   std::shared_ptr<parquet::FileMetaData> metadata_;
