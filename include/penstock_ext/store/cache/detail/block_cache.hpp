@@ -139,11 +139,18 @@ template <class Store>
   return options;
 }
 
-/// The number of block `id`, which all versions of its object share: the newer one takes the older
-/// one's place, and what will be used is known by it before the version is.
-[[nodiscard]] inline std::uint64_t number_of(block_id id, const cached_store_options& options) {
-  id.store = options.store_name;
-  return block_number(id);
+/// The part of `from` that begins at byte `at` of it, and goes nowhere yet.
+/// All versions of an object share its blocks' numbers: a newer block takes an older one's place,
+/// and what will be used is known by its number before the version is.
+[[nodiscard]] inline block_piece piece_at(const known_object& from, std::uint64_t at,
+                                          const cached_store_options& options) {
+  const std::uint64_t block = at / options.block_bytes;
+  const block_id id{from.store, from.name, from.size, options.block_bytes, block};
+  return {.id = id,
+          .key = {from.number, block},
+          .number = block_number({options.store_name, id.object, 0, id.block_size, block}),
+          .skipped = static_cast<std::size_t>(at % options.block_bytes),
+          .out = {}};
 }
 
 /// Calls `take(piece)` for the parts of `range`, of the object `from`, that lie in one block each.
@@ -152,16 +159,11 @@ void each_piece(const byte_range& range, const known_object& from,
                 const cached_store_options& options, const Take& take) {
   std::span<std::byte> left = range.out;
   for (std::uint64_t at = range.offset; !left.empty();) {
-    const std::uint64_t block = at / options.block_bytes;
-    const std::uint64_t skipped = at % options.block_bytes;
+    block_piece one = piece_at(from, at, options);
     const auto count = static_cast<std::size_t>(
-        (std::min)(std::uint64_t{left.size()}, options.block_bytes - skipped));
-    const block_id id{from.store, from.name, from.size, options.block_bytes, block};
-    take(block_piece{.id = id,
-                     .key = {from.number, block},
-                     .number = number_of(id, options),
-                     .skipped = static_cast<std::size_t>(skipped),
-                     .out = left.first(count)});
+        (std::min)(std::uint64_t{left.size()}, options.block_bytes - one.skipped));
+    one.out = left.first(count);
+    take(one);
     left = left.subspan(count);
     at += count;
   }
@@ -200,15 +202,9 @@ void each_group(std::span<const byte_range> ranges, const cached_store_options& 
                                                            const cached_store_options& options) {
   const known_object* const from = objects.find_known(range.object);
   if (from == nullptr || range.length == 0 || range.offset >= from->size) return std::nullopt;
-  const std::uint64_t block = range.offset / options.block_bytes;
-  const std::uint64_t skipped = range.offset % options.block_bytes;
-  const block_id id{from->store, from->name, from->size, options.block_bytes, block};
-  if (range.length > id.length() - skipped) return std::nullopt;
-  return block_piece{.id = id,
-                     .key = {from->number, block},
-                     .number = number_of(id, options),
-                     .skipped = static_cast<std::size_t>(skipped),
-                     .out = {}};
+  const block_piece one = piece_at(*from, range.offset, options);
+  if (range.length > one.id.length() - one.skipped) return std::nullopt;
+  return one;
 }
 
 /// Reads the parts that are wanted by themselves from `disk`. How many were there. Two threads may

@@ -39,8 +39,7 @@ class disk_tier {
       --writes_to_skip_;
       return false;
     }
-    order_.hold(number, bytes, next_use);
-    evict(gone);
+    is_there(number, bytes, next_use, gone);
     return order_.holds(number);
   }
 
