@@ -43,7 +43,6 @@ class zstd_source {
   }
   zstd_source(const zstd_source&) = delete;
   zstd_source& operator=(const zstd_source&) = delete;
-  ~zstd_source() = default;
 
   /// Fills `out`, less only at the end of the content.
   std::size_t read(std::span<std::byte> out) {
