@@ -107,6 +107,11 @@ struct json_events {
   }
 };
 
+/// Says of every value that it is wanted, see `parsed_json`.
+struct all_wanted {
+  bool operator()(const std::vector<open_json>&) const noexcept { return true; }
+};
+
 /// Parses a JSON text by nlohmann-json, which must be there. `ended(value, begin, around)` gets
 /// each object when it is whole, and each other value that is a member of the outermost object;
 /// `begin` is the byte that an object or array begins at, and for others one up to their end;
@@ -115,9 +120,9 @@ struct json_events {
 /// that is not takes no memory, and neither `ended` nor the search for members that are there twice
 /// sees it or what lies in it. `refuse(offset, expected, found)` throws: for what is no JSON, a
 /// member that an object has twice, and what is nested deeper than 64.
-template <class Refuse, class Ended, class Wanted>
+template <class Refuse, class Ended, class Wanted = all_wanted>
 [[nodiscard]] nlohmann::json parsed_json(std::string_view text, const Refuse& refuse,
-                                         const Ended& ended, const Wanted& wanted) {
+                                         const Ended& ended, const Wanted& wanted = {}) {
   json_events<Refuse, Ended, Wanted> events{.in = std::istringstream{std::string{text}},
                                             .refuse = refuse,
                                             .ended = ended,
@@ -128,13 +133,6 @@ template <class Refuse, class Ended, class Wanted>
   if (zero != text.npos) refuse(zero, "JSON", "a zero byte");
   return std::move(events.whole);
 }
-/// All values are wanted.
-template <class Refuse, class Ended>
-[[nodiscard]] nlohmann::json parsed_json(std::string_view text, const Refuse& refuse,
-                                         const Ended& ended) {
-  return parsed_json(text, refuse, ended, [](const std::vector<open_json>&) { return true; });
-}
-
 }  // namespace detail
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock
