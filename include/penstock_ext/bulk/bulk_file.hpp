@@ -11,7 +11,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -90,16 +89,11 @@ class pieces_sum {
 class new_file {
  public:
   /// Becomes `path`, as it leads from the present folder. Throws `file_unwritable`.
-  explicit new_file(std::string path) : path_(std::move(path)), target_(path_) {
+  explicit new_file(std::string path) : path_(std::move(path)), target_(linked_file(path_)) {
     std::error_code problem;  // a folder that is gone, or no path: opening says so
-    const auto whole = std::filesystem::absolute(path_, problem);
+    const auto whole = std::filesystem::absolute(target_, problem);
     if (!problem) target_ = whole.string();
     struct ::stat before {};
-    if (::lstat(path_.c_str(), &before) == 0 && S_ISLNK(before.st_mode)) {
-      char* const led_to = ::realpath(path_.c_str(), nullptr);  // null: to nothing; it is replaced
-      if (led_to != nullptr) target_ = led_to;
-      std::free(led_to);
-    }
     if (::stat(target_.c_str(), &before) == 0) {
       if (!S_ISREG(before.st_mode)) {
         throw file_unwritable(path_, 0, "a regular file", "what is none");

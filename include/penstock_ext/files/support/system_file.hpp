@@ -322,18 +322,23 @@ class read_soon {
   return file;
 }
 
+/// Where a link leads to a file, that one; else `path`, also of a link to nothing.
+[[nodiscard]] inline std::string linked_file(std::string path) {
+  struct ::stat status {};
+  if (::lstat(path.c_str(), &status) != 0 || !S_ISLNK(status.st_mode)) return path;
+  char* const led_to = ::realpath(path.c_str(), nullptr);
+  if (led_to != nullptr) path = led_to;
+  std::free(led_to);
+  return path;
+}
+
 /// Makes `path` a file of these bytes, or leaves it as it was: they are written to a file beside
 /// it, which gets its name and its mode when it is whole; where a link leads to a file, that one.
 /// What is no ordinary file, such as a pipe, is written to as it is. Returns the system's number of
 /// what went wrong, or 0. From any thread.
 [[nodiscard]] inline int write_whole_file(const std::string& path, std::string_view bytes) {
-  std::string target = path;
+  const std::string target = linked_file(path);
   struct stat before {};
-  if (::lstat(path.c_str(), &before) == 0 && S_ISLNK(before.st_mode)) {
-    char* const led_to = ::realpath(path.c_str(), nullptr);  // null: to nothing, and it is replaced
-    if (led_to != nullptr) target = led_to;
-    std::free(led_to);
-  }
   const bool is_there = ::stat(target.c_str(), &before) == 0;
   const bool is_special = is_there && !S_ISREG(before.st_mode);
   std::string part = target;
