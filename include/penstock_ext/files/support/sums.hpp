@@ -10,6 +10,7 @@
 #include <string>
 
 #include <penstock/core/version.hpp>
+#include <penstock_ext/files/support/system_file.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -27,11 +28,7 @@ class crc {
     const table_set& table = tables();
     std::uint64_t state = state_;
     for (; bytes.size() >= 8; bytes = bytes.subspan(8)) {
-      std::uint64_t word = 0;
-      for (std::size_t i = 0; i < 8; ++i) {
-        word |= std::to_integer<std::uint64_t>(bytes[i]) << (8 * i);
-      }
-      word ^= state;
+      const std::uint64_t word = state ^ little_endian<8>(bytes.data());
       state = table[7][word & 0xffU] ^ table[6][word >> 8U & 0xffU] ^
               table[5][word >> 16U & 0xffU] ^ table[4][word >> 24U & 0xffU] ^
               table[3][word >> 32U & 0xffU] ^ table[2][word >> 40U & 0xffU] ^
