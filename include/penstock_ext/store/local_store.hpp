@@ -113,11 +113,7 @@ class open_files {
 
   /// Throws `file_changed` where `one`, the file `name`, is not as it was.
   void require_unchanged(std::string_view name, const open_file_pair& one) const {
-    struct ::stat status {};
-    if (::fstat(one.cached.get(), &status) != 0) {
-      throw file_unreadable(root_.path_of(name), 0, "a readable file", system_reason());
-    }
-    const file_stamp now = file_stamp_of(status);
+    const file_stamp now = stamp_of(name, one.cached);
     if (now != one.stamp) refuse(name, one.stamp, now);
   }
 
@@ -137,6 +133,14 @@ class open_files {
             ": make a new store when all files are whole");
   }
 
+  [[nodiscard]] file_stamp stamp_of(std::string_view name, const descriptor& of) const {
+    struct ::stat status {};
+    if (::fstat(of.get(), &status) != 0) {
+      throw file_unreadable(root_.path_of(name), 0, "a readable file", system_reason());
+    }
+    return file_stamp_of(status);
+  }
+
   [[nodiscard]] const file& use(entry& one) {
     last_used_.splice(last_used_.begin(), last_used_, one.place);
     return one.opened;
@@ -144,11 +148,7 @@ class open_files {
 
   [[nodiscard]] open_file_pair open_pair(std::string_view name) {
     open_file_pair pair{root_.open(name), descriptor{-1}, {}};
-    struct ::stat status {};
-    if (::fstat(pair.cached.get(), &status) != 0) {
-      throw file_unreadable(root_.path_of(name), 0, "a readable file", system_reason());
-    }
-    pair.stamp = file_stamp_of(status);
+    pair.stamp = stamp_of(name, pair.cached);
     // Relaxed, here and below: they only count.
     opened_.fetch_add(1, std::memory_order_relaxed);
     if (!direct_) return pair;
@@ -158,9 +158,8 @@ class open_files {
       direct_refused_.fetch_add(1, std::memory_order_relaxed);
       return pair;
     }
-    if (::fstat(pair.direct.get(), &status) != 0 || file_stamp_of(status) != pair.stamp) {
-      refuse(name, pair.stamp, file_stamp_of(status));  // replaced between the two
-    }
+    const file_stamp now = stamp_of(name, pair.direct);
+    if (now != pair.stamp) refuse(name, pair.stamp, now);  // replaced between the two
     return pair;
   }
 
