@@ -403,13 +403,11 @@ struct batch_place {
 /// Byte strings of one batch.
 class blob_rows {
  public:
-  /// Those of `bytes` each, without gaps.
-  blob_rows(const std::byte* first, std::uint64_t bytes, std::vector<null_level> nulls)
-      : data_(first), size_(bytes), nulls_(std::move(nulls)) {}
-  /// Those between offsets, of `width` bytes each.
-  blob_rows(const std::byte* data, const std::byte* offsets, std::size_t width,
+  /// Those between offsets, of `size` bytes each; without offsets those of `size` bytes each,
+  /// without gaps.
+  blob_rows(const std::byte* data, const std::byte* offsets, std::uint64_t size,
             std::vector<null_level> nulls)
-      : data_(data), offsets_(offsets), size_(width), nulls_(std::move(nulls)) {}
+      : data_(data), offsets_(offsets), size_(size), nulls_(std::move(nulls)) {}
 
   /// Row `row` of the batch.
   [[nodiscard]] std::span<const std::byte> at(std::uint64_t row) const noexcept {
@@ -431,7 +429,7 @@ class blob_rows {
   }
 
   const std::byte* data_;
-  const std::byte* offsets_ = nullptr;
+  const std::byte* offsets_;
   std::uint64_t size_;  // of a string, or of an offset
   std::vector<null_level> nulls_;
 };
@@ -461,7 +459,7 @@ class blob_plan {
     const std::byte* const second = check.require_buffer(*at.array, 1);
     if (is_fixed) {
       walk.require_room(at.begin + at.count, plan_.element.size);
-      return {second + at.begin * plan_.element.size, plan_.element.size, walk.nulls()};
+      return {second + at.begin * plan_.element.size, nullptr, plan_.element.size, walk.nulls()};
     }
     const bool is_large = plan_.element.kind == arrow_kind::large_binary;
     const std::uint64_t last =
