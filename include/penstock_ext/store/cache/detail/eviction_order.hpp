@@ -59,8 +59,6 @@ class eviction_order {
   [[nodiscard]] bool holds(std::uint64_t block) const { return held_.contains(block); }
   /// How many bytes are held.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
-  /// How many are held.
-  [[nodiscard]] std::uint64_t size() const noexcept { return held_.size(); }
   /// What goes first; not to be asked where nothing is held.
   [[nodiscard]] std::uint64_t first_to_go() const { return std::get<2>(*order_.rbegin()); }
   /// When what goes first is used next; not to be asked where nothing is held.
