@@ -144,12 +144,6 @@ void require_regular(const struct ::stat& status, const Path& path) {
                         S_ISDIR(status.st_mode) ? "a folder" : "a pipe, socket or device");
 }
 
-/// A text that is another one when the file is.
-[[nodiscard]] inline std::string version_of(const file_stamp& stamp) {
-  return std::to_string(stamp.seconds) + '.' + std::to_string(stamp.nanoseconds) + ' ' +
-         std::to_string(stamp.inode);
-}
-
 /// A little-endian number of so many bytes.
 [[nodiscard]] inline std::uint64_t little_endian(std::span<const std::byte> bytes) noexcept {
   std::uint64_t value = 0;

@@ -44,9 +44,10 @@ struct parquet_options {
   /// compressed then take about twice as long. A page without a sum is not checked: pyarrow writes
   /// sums only with `write_page_checksum=True`.
   bool verify = false;
-  /// Whether row groups are read past the page cache (O_DIRECT), through memory of 8 MiB a thread
-  /// at most: for files that do not fit into memory. Nothing is prefetched then. On a file system
-  /// that has no such reads they come by way of the cache.
+  /// Whether row groups are read past the page cache (O_DIRECT), by way of 2 to 8 MiB for each
+  /// thread that decodes: for files that do not fit into memory. Nothing is prefetched then, and a
+  /// file takes two descriptors. On a file system that has no such reads they come by way of the
+  /// cache.
   bool direct = false;
 };
 

@@ -13,6 +13,7 @@
 #include <arrow/table.h>
 #include <arrow/type.h>
 #include <arrow/type_traits.h>
+#include <fcntl.h>
 #include <parquet/arrow/reader.h>
 #include <parquet/arrow/schema.h>
 #include <parquet/column_page.h>
@@ -24,14 +25,17 @@
 #include <parquet/properties.h>
 #include <parquet/schema.h>
 #include <parquet/types.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <exception>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -40,14 +44,13 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include <penstock_ext/blob/support/shard_file.hpp>
 #include <penstock_ext/files/file_error.hpp>
-#include <penstock_ext/store/byte_store.hpp>
-#include <penstock_ext/store/local_store.hpp>
+#include <penstock_ext/files/support/direct_memory.hpp>
+#include <penstock_ext/files/support/system_file.hpp>
 #include <penstock_ext/table/arrow_table.hpp>
 #include <penstock_ext/table/detail/columns.hpp>
 
@@ -111,18 +114,19 @@ inline std::vector<parquet_chunk> requests_of(std::vector<parquet_chunk> chunks)
 /// thread-safe.
 class parquet_bytes {
  public:
-  /// Opens the file `path`. `direct` reads past the page cache, from the root; null: nothing does.
-  /// Throws `file_unreadable`, and `file_changed` where it was replaced meanwhile.
-  parquet_bytes(std::string path, std::shared_ptr<const local_store> direct)
-      : file_(std::move(path), "all Parquet files stay open: raise the limit, ulimit -n"),
-        direct_(std::move(direct)) {
-    if (direct_ == nullptr) return;
-    // Without links, which a store does not follow from its folder to the root.
-    std::error_code problem;  // where it has gone, the store says so
-    name_ = std::filesystem::canonical(file_.path(), problem).relative_path().string();
-    const object_state found = direct_->state_of(name_);
-    if (found.size == file_.size() && found.version == version_of(file_.stamp())) return;
-    throw file_changed(file_.path(), 0, "the file that was opened before", "another of its name");
+  /// Opens the file `path`; with `direct` once more, for reads past the page cache, if its file
+  /// system has such reads. Throws `file_unreadable`, and `file_changed` where it was replaced
+  /// meanwhile.
+  parquet_bytes(std::string path, bool direct) : file_(std::move(path), advice) {
+    if (!direct) return;
+    direct_ = open_at(AT_FDCWD, this->path().c_str(), O_DIRECT | O_NONBLOCK | O_NOCTTY);
+    if (direct_.get() < 0 && errno == EINVAL) return;
+    struct ::stat status {};
+    if (direct_.get() < 0 || ::fstat(direct_.get(), &status) != 0) {
+      throw file_unreadable(this->path(), 0, "a readable file", system_reason() + ": " + advice);
+    }
+    if (file_stamp_of(status) == file_.stamp()) return;
+    throw file_changed(this->path(), 0, "the file that was opened before", "another of its name");
   }
 
   /// The path as it was given.
@@ -135,24 +139,38 @@ class parquet_bytes {
   void read(std::uint64_t offset, std::span<std::byte> out) const {
     file_.read_unchanged(offset, out);
   }
-  /// Reads requests, which are in the file, to where they have room. Throws as `read`.
-  void read_many(std::span<const parquet_chunk> requests, std::span<std::byte* const> out) const {
-    std::vector<byte_range> ranges;
-    for (std::size_t i = 0; i < requests.size(); ++i) {
-      ranges.push_back({name_, requests[i].offset, {out[i], requests[i].bytes}});
+  /// As `read`, past the page cache where that is asked for, by way of `memory`.
+  void read_pages(std::uint64_t offset, std::span<std::byte> out, direct_memory& memory) const {
+    constexpr std::size_t alignment = direct_memory::alignment;
+    while (is_direct() && !out.empty()) {
+      const auto skipped = static_cast<std::size_t>(offset % alignment);
+      const std::size_t bytes = (std::min)(most_memory, skipped + out.size() + alignment - 1);
+      std::byte* const room = memory.room_for(bytes);
+      const ssize_t got = ::pread(direct_.get(), room, bytes / alignment * alignment,
+                                  static_cast<off_t>(offset - skipped));
+      if (got < 0 && errno == EINTR) continue;
+      // By way of the page cache then, which has the last word on what is wrong.
+      if (got <= static_cast<ssize_t>(skipped)) break;
+      const std::size_t count = (std::min)(static_cast<std::size_t>(got) - skipped, out.size());
+      std::memcpy(out.data(), room + skipped, count);
+      offset += count;
+      out = out.subspan(count);
     }
-    if (direct_ != nullptr) return direct_->read_many(ranges);
-    for (const byte_range& range : ranges) read(range.offset, range.out);
+    read(offset, out);
   }
-  /// Has the system read a request ahead, if it can; not where it is read past the page cache.
+  /// Whether pages are read past the page cache.
+  [[nodiscard]] bool is_direct() const noexcept { return direct_.get() >= 0; }
+  /// Has the system read a request into the page cache, if it can.
   void prefetch(const parquet_chunk& request) const noexcept {
-    if (direct_ == nullptr) file_.prefetch(request.offset, request.bytes);
+    file_.prefetch(request.offset, request.bytes);
   }
 
  private:
+  static constexpr const char* advice = "all Parquet files stay open: raise the limit, ulimit -n";
+  static constexpr std::size_t most_memory = std::size_t{8} << 20;
+
   shard_file file_;
-  std::shared_ptr<const local_store> direct_;
-  std::string name_;  // in `direct_`
+  descriptor direct_{-1};
 };
 
 /// A file as Arrow reads it: one that can't be read, was written to or cut has another error
@@ -166,18 +184,16 @@ class parquet_input final : public ::arrow::io::RandomAccessFile {
   }
 
   /// Reads `chunks` in few requests, and holds them for `ReadAt` in place of those before. Throws
-  /// as `parquet_bytes::read_many`.
+  /// as `parquet_bytes::read`.
   ::arrow::Status hold(std::vector<parquet_chunk> chunks) {
     held_.clear();
-    const std::vector<parquet_chunk> requests = requests_of(std::move(chunks));
-    std::vector<std::byte*> out;
-    for (const parquet_chunk& request : requests) {
+    for (const parquet_chunk& request : requests_of(std::move(chunks))) {
       auto made = ::arrow::AllocateBuffer(static_cast<std::int64_t>(request.bytes));
       if (!made.ok()) return made.status();
-      out.push_back(reinterpret_cast<std::byte*>((*made)->mutable_data()));
+      auto* const out = reinterpret_cast<std::byte*>((*made)->mutable_data());
+      file_->read_pages(request.offset, {out, request.bytes}, memory_);
       held_.emplace_back(static_cast<std::int64_t>(request.offset), std::move(*made));
     }
-    file_->read_many(requests, out);
     return ::arrow::Status::OK();
   }
   /// Gives back what it holds.
@@ -260,6 +276,7 @@ class parquet_input final : public ::arrow::io::RandomAccessFile {
   }
 
   std::shared_ptr<const parquet_bytes> file_;
+  direct_memory memory_;
   std::vector<std::pair<std::int64_t, std::shared_ptr<::arrow::Buffer>>> held_;  // from where on
   std::int64_t position_ = 0;
 };
@@ -442,13 +459,11 @@ struct number_reader {
 /// are kept for the next decoding, as many as there were at a time.
 class parquet_file {
  public:
-  /// Opens it and reads its footer; with `verify`, decoding compares pages with their sums. Row
-  /// groups are read by `direct`, see `parquet_bytes`. Throws `file_unreadable`, `file_changed`, and
-  /// `file_corrupt` for what is no Parquet file.
-  explicit parquet_file(std::string path, bool verify = false,
-                        std::shared_ptr<const local_store> direct = nullptr)
-      : file_(std::make_shared<const parquet_bytes>(std::move(path), std::move(direct))),
-        verify_(verify) {
+  /// Opens it and reads its footer; with `verify`, decoding compares pages with their sums.
+  /// `direct`: see `parquet_bytes`. Throws `file_unreadable`, `file_changed`, and `file_corrupt` for
+  /// what is no Parquet file.
+  explicit parquet_file(std::string path, bool verify = false, bool direct = false)
+      : file_(std::make_shared<const parquet_bytes>(std::move(path), direct)), verify_(verify) {
     guarded("the footer of a Parquet file", [&] {
       metadata_ = parquet::ReadMetaData(std::make_shared<parquet_input>(file_));
       auto first = make_reader();
@@ -530,8 +545,10 @@ class parquet_file {
     });
     return all;
   }
-  /// Has the system read leaves of row group `number` ahead, see `parquet_bytes`.
+  /// Has the system read leaves of row group `number` ahead, if it can; not what is read past the
+  /// page cache.
   void prefetch(int number, const std::vector<int>& leaves) const {
+    if (file_->is_direct()) return;
     for (const parquet_chunk& request : requests_of(chunks(number, leaves))) {
       file_->prefetch(request);
     }

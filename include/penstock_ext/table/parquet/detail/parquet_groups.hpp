@@ -5,14 +5,12 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include <penstock/core/error.hpp>
 #include <penstock_ext/files/file_error.hpp>
-#include <penstock_ext/store/local_store.hpp>
 #include <penstock_ext/table/parquet/detail/parquet_file.hpp>
 
 namespace penstock {
@@ -27,13 +25,9 @@ class parquet_groups {
   explicit parquet_groups(const std::vector<std::string>& paths, bool verify = false,
                           bool direct = false) {
     if (paths.empty()) throw option_error("paths", "must not be empty");
-    std::shared_ptr<const local_store> store;
-    if (direct) {
-      store = std::make_shared<const local_store>("/", local_store_options{.direct = true});
-    }
     files_.reserve(paths.size());
     for (const std::string& path : paths) {
-      const parquet_file& file = files_.emplace_back(path, verify, store);
+      const parquet_file& file = files_.emplace_back(path, verify, direct);
       std::uint64_t first_row = 0;
       for (int number = 0; number < file.groups(); ++number) {
         const std::uint64_t rows = file.rows(number);
