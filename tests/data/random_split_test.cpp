@@ -30,12 +30,12 @@ using test::error_of;
 
 namespace {
 
-using row = ps::record<ps::field<"x", std::int32_t>, ps::field<"label", std::uint8_t>>;
+using split_row = ps::record<ps::field<"x", std::int32_t>, ps::field<"label", std::uint8_t>>;
 using indices = std::vector<std::uint64_t>;
 
 // Each sample is its index; labels are in order, as in a folder that is sorted by class.
 struct sorted_by_class {
-  using record_type = row;
+  using record_type = split_row;
   std::uint64_t count;
   std::uint64_t classes = 10;
 
@@ -43,7 +43,7 @@ struct sorted_by_class {
   [[nodiscard]] std::uint64_t class_of(std::uint64_t index) const {
     return index * classes / count;
   }
-  void read(std::uint64_t index, ps::sample<row> out) const {
+  void read(std::uint64_t index, ps::sample<split_row> out) const {
     ps::get<"x">(out) = static_cast<std::int32_t>(index);
     ps::get<"label">(out) = static_cast<std::uint8_t>(class_of(index));
   }
@@ -237,7 +237,7 @@ TEST_CASE("an lvalue is referred to, and an rvalue goes with the last part of it
   sorted_by_class data{100};
   const auto referring = ps::random_split(data, {0.8, 0.2}, 1);
   CHECK(ps::detail::borrows<std::remove_cvref_t<decltype(referring[0])>>);
-  const ps::any_dataset<row> any = data;
+  const ps::any_dataset<split_row> any = data;
   const auto over_any = ps::random_split(any, {0.8, 0.2}, 1);
   CHECK(members(over_any[1]) == members(referring[1]));
   // A source that can't be copied.
