@@ -242,62 +242,41 @@ template <class T>
   return later > earlier ? later - earlier : T{};
 }
 
-[[nodiscard]] inline duration_stats grown(const duration_stats& later,
-                                          const duration_stats& earlier) noexcept {
-  return later - earlier;
+[[nodiscard]] inline wait_stats difference(const wait_stats& a, const wait_stats& b) noexcept {
+  return {grown(a.count, b.count), grown(a.time, b.time)};
+}
+[[nodiscard]] inline wait_stats sum(const wait_stats& a, const wait_stats& b) noexcept {
+  return {a.count + b.count, a.time + b.time};
+}
+[[nodiscard]] inline replay_stats difference(const replay_stats& a,
+                                             const replay_stats& b) noexcept {
+  return {grown(a.batches, b.batches), grown(a.time, b.time)};
+}
+[[nodiscard]] inline replay_stats sum(const replay_stats& a, const replay_stats& b) noexcept {
+  return {a.batches + b.batches, a.time + b.time};
+}
+[[nodiscard]] inline device_stats difference(const device_stats& a,
+                                             const device_stats& b) noexcept {
+  return {grown(a.batches, b.batches), grown(a.copy, b.copy), grown(a.transform, b.transform),
+          grown(a.idle, b.idle), grown(a.step, b.step)};
+}
+[[nodiscard]] inline device_stats sum(const device_stats& a, const device_stats& b) noexcept {
+  return {a.batches + b.batches, a.copy + b.copy, a.transform + b.transform, a.idle + b.idle,
+          a.step + b.step};
+}
+[[nodiscard]] inline step_stats difference(const step_stats& a, const step_stats& b) noexcept {
+  return {grown(a.batches, b.batches), grown(a.samples, b.samples), grown(a.bytes, b.bytes),
+          grown(a.busy, b.busy)};
+}
+[[nodiscard]] inline depth_stats difference(const depth_stats& a, const depth_stats& b) noexcept {
+  return {grown(a.looks, b.looks), grown(a.sum, b.sum)};
 }
 
-/// The members of statistics that only grow: a difference takes one from the other, a sum adds
-/// them. None for what is a number itself.
-template <class T>
-inline constexpr auto counts_of = std::tuple{};
-template <>
-inline constexpr auto counts_of<wait_stats> = std::tuple{&wait_stats::count, &wait_stats::time};
-template <>
-inline constexpr auto counts_of<depth_stats> = std::tuple{&depth_stats::looks, &depth_stats::sum};
-template <>
-inline constexpr auto counts_of<replay_stats> =
-    std::tuple{&replay_stats::batches, &replay_stats::time};
-template <>
-inline constexpr auto counts_of<step_stats> =
-    std::tuple{&step_stats::batches, &step_stats::samples, &step_stats::bytes, &step_stats::busy};
-template <>
-inline constexpr auto counts_of<device_stats> =
-    std::tuple{&device_stats::batches, &device_stats::copy, &device_stats::transform,
-               &device_stats::idle, &device_stats::step};
-template <>
-inline constexpr auto counts_of<ahead_stats> = std::tuple{
-    &ahead_stats::samples, &ahead_stats::bytes, &ahead_stats::late, &ahead_stats::failed};
-template <>
-inline constexpr auto counts_of<read_stats> = std::tuple{&read_stats::chunks,
-                                                         &read_stats::samples,
-                                                         &read_stats::bytes,
-                                                         &read_stats::busy,
-                                                         &read_stats::timed,
-                                                         &read_stats::timed_chunks,
-                                                         &read_stats::timed_transforms,
-                                                         &read_stats::times};
-
-/// `later` less what `earlier` has counted by then; what does not grow is that of `later`.
-template <class T>
-[[nodiscard]] T difference(T later, const T& earlier) {
-  if constexpr (std::tuple_size_v<decltype(counts_of<T>)> == 0) {
-    return grown(later, earlier);
-  } else {
-    std::apply([&](auto... of) { ((later.*of = difference(later.*of, earlier.*of)), ...); },
-               counts_of<T>);
-    return later;
-  }
+[[nodiscard]] inline step_stats sum(const step_stats& a, const step_stats& b) noexcept {
+  return {a.batches + b.batches, a.samples + b.samples, a.bytes + b.bytes, a.busy + b.busy};
 }
-/// What `a` and `b` have counted; what does not grow is that of `a`.
-template <class T>
-[[nodiscard]] T sum(T a, const T& b) {
-  if constexpr (std::tuple_size_v<decltype(counts_of<T>)> == 0) {
-    return a + b;
-  } else {
-    std::apply([&](auto... of) { ((a.*of = sum(a.*of, b.*of)), ...); }, counts_of<T>);
-    return a;
-  }
+[[nodiscard]] inline depth_stats sum(const depth_stats& a, const depth_stats& b) noexcept {
+  return {a.looks + b.looks, a.sum + b.sum};
 }
 
 /// Throws `stats_mismatch` unless both were measured by the same kind of clock.
@@ -322,8 +301,15 @@ inline void require_later(std::string_view what, std::uint64_t later, std::uint6
 }
 
 [[nodiscard]] inline read_stats difference(const read_stats& later, const read_stats& earlier) {
-  read_stats between = difference<read_stats>(later, earlier);
-  between.slowest = {};
+  read_stats between{grown(later.chunks, earlier.chunks),
+                     grown(later.samples, earlier.samples),
+                     grown(later.bytes, earlier.bytes),
+                     grown(later.busy, earlier.busy),
+                     grown(later.timed, earlier.timed),
+                     grown(later.timed_chunks, earlier.timed_chunks),
+                     grown(later.timed_transforms, earlier.timed_transforms),
+                     later.times - earlier.times,
+                     {}};
   // A sample of the earlier list counts only with a longer time; the length of a tick may differ
   // slightly between two snapshots.
   std::copy_if(later.slowest.begin(), later.slowest.end(), between.slowest.begin(),
@@ -337,7 +323,15 @@ inline void require_later(std::string_view what, std::uint64_t later, std::uint6
 }
 
 [[nodiscard]] inline read_stats sum(const read_stats& a, const read_stats& b) {
-  read_stats both = sum<read_stats>(a, b);
+  read_stats both{a.chunks + b.chunks,
+                  a.samples + b.samples,
+                  a.bytes + b.bytes,
+                  a.busy + b.busy,
+                  a.timed + b.timed,
+                  a.timed_chunks + b.timed_chunks,
+                  a.timed_transforms + b.timed_transforms,
+                  a.times + b.times,
+                  {}};
   std::array<slow_sample, 2 * std::tuple_size_v<decltype(both.slowest)>> all{};
   std::copy(a.slowest.begin(), a.slowest.end(), all.begin());
   std::copy(b.slowest.begin(), b.slowest.end(), all.begin() + a.slowest.size());
@@ -409,48 +403,66 @@ struct loader_stats {
   wait_stats throttled;
 };
 
-namespace detail {
-
-/// Without `read` and `throttled`: the one has more to it, the other is not added.
-template <>
-inline constexpr auto counts_of<loader_stats> =
-    std::tuple{&loader_stats::batches,         &loader_stats::wait_for_slot,
-               &loader_stats::wait_for_copy,   &loader_stats::wait_for_demand,
-               &loader_stats::wait_for_opener, &loader_stats::wait_while_inactive,
-               &loader_stats::wait_for_ready,  &loader_stats::wait_for_lease,
-               &loader_stats::ready,           &loader_stats::step,
-               &loader_stats::ahead,           &loader_stats::processor,
-               &loader_stats::run_queue,       &loader_stats::minor_faults,
-               &loader_stats::major_faults};
-
-}  // namespace detail
-
 /// The difference of two snapshots of one loader, or of the same sum of loaders. Throws
 /// `stats_mismatch`.
 [[nodiscard]] inline loader_stats operator-(const loader_stats& later,
                                             const loader_stats& earlier) {
+  using detail::difference;
+  using detail::grown;
   detail::require_later("loader_stats", later.loader, earlier.loader, later.age, earlier.age);
-  loader_stats between = detail::difference(later, earlier);
+  loader_stats between = later;
   between.age -= earlier.age;
-  between.read = detail::difference(later.read, earlier.read);
-  between.throttled = detail::difference(later.throttled, earlier.throttled);
+  between.read = difference(later.read, earlier.read);
+  between.batches = later.batches - earlier.batches;
+  for (const auto wait :
+       {&loader_stats::wait_for_slot, &loader_stats::wait_for_copy, &loader_stats::wait_for_demand,
+        &loader_stats::wait_for_opener, &loader_stats::wait_while_inactive,
+        &loader_stats::wait_for_ready, &loader_stats::wait_for_lease, &loader_stats::throttled}) {
+    between.*wait = difference(later.*wait, earlier.*wait);
+  }
+  between.ready = difference(later.ready, earlier.ready);
+  between.step = difference(later.step, earlier.step);
+  for (const auto count :
+       {&ahead_stats::samples, &ahead_stats::bytes, &ahead_stats::late, &ahead_stats::failed}) {
+    between.ahead.*count = grown(later.ahead.*count, earlier.ahead.*count);
+  }
+  between.processor = grown(later.processor, earlier.processor);
+  between.run_queue = grown(later.run_queue, earlier.run_queue);
+  between.minor_faults = grown(later.minor_faults, earlier.minor_faults);
+  between.major_faults = grown(later.major_faults, earlier.major_faults);
   return between;
 }
 
 /// The sum over several loaders; values of the container are not added. Throws `stats_mismatch` if
 /// they were measured by different clocks.
 [[nodiscard]] inline loader_stats operator+(const loader_stats& a, const loader_stats& b) {
+  using detail::sum;
   detail::require_one_clock("loader_stats", a.clock == b.clock);
-  loader_stats both = detail::sum(a, b);
+  loader_stats both = a;
   both.loader += b.loader;
   both.age = (std::max)(a.age, b.age);
   both.workers += b.workers;
   both.clock_has_stepped = a.clock_has_stepped || b.clock_has_stepped;
-  both.read = detail::sum(a.read, b.read);
-  both.ahead.most_bytes += b.ahead.most_bytes;
-  both.ahead.bytes_now += b.ahead.bytes_now;
+  both.read = sum(a.read, b.read);
+  both.batches = a.batches + b.batches;
+  for (const auto wait :
+       {&loader_stats::wait_for_slot, &loader_stats::wait_for_copy, &loader_stats::wait_for_demand,
+        &loader_stats::wait_for_opener, &loader_stats::wait_while_inactive,
+        &loader_stats::wait_for_ready, &loader_stats::wait_for_lease}) {
+    both.*wait = sum(a.*wait, b.*wait);
+  }
+  both.ready = sum(a.ready, b.ready);
+  both.step = sum(a.step, b.step);
+  for (const auto count : {&ahead_stats::most_bytes, &ahead_stats::samples, &ahead_stats::bytes,
+                           &ahead_stats::bytes_now, &ahead_stats::late, &ahead_stats::failed}) {
+    both.ahead.*count += b.ahead.*count;
+  }
   // It may be the largest 64-bit number.
   both.ahead.source_bytes = (std::max)(a.ahead.source_bytes, b.ahead.source_bytes);
+  both.processor += b.processor;
+  both.run_queue += b.run_queue;
+  both.minor_faults += b.minor_faults;
+  both.major_faults += b.major_faults;
   if (b.throttled.time > a.throttled.time) both.throttled = b.throttled;
   return both;
 }
@@ -469,20 +481,18 @@ struct results_stats {
   std::chrono::nanoseconds consuming{0};  ///< how long consumers have run, in all
 };
 
-namespace detail {
-
-template <>
-inline constexpr auto counts_of<results_stats> =
-    std::tuple{&results_stats::taken,    &results_stats::handed_in, &results_stats::discarded,
-               &results_stats::consumed, &results_stats::waited,    &results_stats::copying,
-               &results_stats::consuming};
-
-}  // namespace detail
-
 /// The difference of two snapshots of the same results.
 [[nodiscard]] inline results_stats operator-(const results_stats& later,
                                              const results_stats& earlier) noexcept {
-  return detail::difference(later, earlier);
+  using detail::grown;
+  return {later.workers,
+          grown(later.taken, earlier.taken),
+          grown(later.handed_in, earlier.handed_in),
+          grown(later.discarded, earlier.discarded),
+          grown(later.consumed, earlier.consumed),
+          grown(later.waited, earlier.waited),
+          grown(later.copying, earlier.copying),
+          grown(later.consuming, earlier.consuming)};
 }
 
 /// Statistics of a transfer, from its construction to the snapshot, or between two snapshots. Made
@@ -520,24 +530,27 @@ struct transfer_stats {
   std::optional<results_stats> results = {};
 };
 
-namespace detail {
-
-template <>
-inline constexpr auto counts_of<transfer_stats> = std::tuple{
-    &transfer_stats::copies,        &transfer_stats::samples,       &transfer_stats::bytes,
-    &transfer_stats::zero_copies,   &transfer_stats::transforms,    &transfer_stats::wait_for_batch,
-    &transfer_stats::wait_for_slot, &transfer_stats::wait_for_copy, &transfer_stats::ahead,
-    &transfer_stats::step,          &transfer_stats::replay,        &transfer_stats::device};
-
-}  // namespace detail
-
 /// The difference of two snapshots of one transfer, or of the same sum of transfers. Throws
 /// `stats_mismatch`.
 [[nodiscard]] inline transfer_stats operator-(const transfer_stats& later,
                                               const transfer_stats& earlier) {
+  using detail::difference;
+  using detail::grown;
   detail::require_later("transfer_stats", later.transfer, earlier.transfer, later.age, earlier.age);
-  transfer_stats between = detail::difference(later, earlier);
+  transfer_stats between = later;
   between.age -= earlier.age;
+  between.copies = grown(later.copies, earlier.copies);
+  between.samples = grown(later.samples, earlier.samples);
+  between.bytes = grown(later.bytes, earlier.bytes);
+  between.zero_copies = grown(later.zero_copies, earlier.zero_copies);
+  between.transforms = grown(later.transforms, earlier.transforms);
+  between.wait_for_batch = difference(later.wait_for_batch, earlier.wait_for_batch);
+  between.wait_for_slot = difference(later.wait_for_slot, earlier.wait_for_slot);
+  between.wait_for_copy = difference(later.wait_for_copy, earlier.wait_for_copy);
+  between.ahead = difference(later.ahead, earlier.ahead);
+  between.step = difference(later.step, earlier.step);
+  between.replay = difference(later.replay, earlier.replay);
+  between.device = difference(later.device, earlier.device);
   between.loader.reset();
   if (later.loader && earlier.loader) between.loader = *later.loader - *earlier.loader;
   between.results.reset();
@@ -548,11 +561,24 @@ inline constexpr auto counts_of<transfer_stats> = std::tuple{
 /// The sum over several transfers, and over their loaders if each has one. Throws `stats_mismatch`
 /// if they were measured by different clocks.
 [[nodiscard]] inline transfer_stats operator+(const transfer_stats& a, const transfer_stats& b) {
+  using detail::sum;
   detail::require_one_clock("transfer_stats", a.clock == b.clock);
-  transfer_stats both = detail::sum(a, b);
+  transfer_stats both = a;
   both.transfer += b.transfer;
   both.age = (std::max)(a.age, b.age);
   both.clock_has_stepped = a.clock_has_stepped || b.clock_has_stepped;
+  both.copies += b.copies;
+  both.samples += b.samples;
+  both.bytes += b.bytes;
+  both.zero_copies += b.zero_copies;
+  both.transforms += b.transforms;
+  both.wait_for_batch = sum(a.wait_for_batch, b.wait_for_batch);
+  both.wait_for_slot = sum(a.wait_for_slot, b.wait_for_slot);
+  both.wait_for_copy = sum(a.wait_for_copy, b.wait_for_copy);
+  both.ahead = sum(a.ahead, b.ahead);
+  both.step = sum(a.step, b.step);
+  both.replay = sum(a.replay, b.replay);
+  both.device = sum(a.device, b.device);
   both.results.reset();
   both.loader.reset();
   if (a.loader && b.loader) both.loader = *a.loader + *b.loader;
