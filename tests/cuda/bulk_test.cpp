@@ -20,7 +20,7 @@ namespace ps = penstock;
 
 namespace {
 
-constexpr std::size_t page = 4096;
+constexpr std::size_t page_bytes = 4096;
 
 /// Device memory of its own.
 class device_words {
@@ -49,11 +49,11 @@ struct outcome {
 void run(std::size_t workers, std::uint64_t steps, outcome& found) {
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
-  constexpr std::size_t words = (5 * page + 512) / 8;
+  constexpr std::size_t words = (5 * page_bytes + 512) / 8;
   const device_words weights{device, words * 8};
   std::vector<std::uint64_t> start(words);
   for (std::size_t i = 0; i < words; ++i) start[i] = 1000 * i;
-  ps::bulk_copier copier{device, {.workers = workers, .piece_bytes = page, .snapshot = true}};
+  ps::bulk_copier copier{device, {.workers = workers, .piece_bytes = page_bytes, .snapshot = true}};
   auto loading = copier.upload(stream, weights.bytes(),
                                ps::memory_source{std::as_bytes(std::span{std::as_const(start)})});
   loading.wait(stream);

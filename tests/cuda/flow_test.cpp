@@ -109,19 +109,6 @@ const ps::loader_options four_ahead{.batch_size = 16, .workers = 2, .prefetch = 
 
 namespace {
 
-/// The labels of a batch, as work on `stream` finds them: right ones are counted.
-template <class Batch>
-void look_at(const Batch& batch, ps::cuda_stream_ref stream, digits_flow::outcome& found) {
-  const auto look = [labels = ps::get<"label">(batch).flat(), first = batch.number() * 16, &found] {
-    bool same = true;
-    for (std::size_t i = 0; i < labels.size(); ++i) {
-      same = same && labels[i] == static_cast<std::uint8_t>(first + i);
-    }
-    ++(same ? found.right : found.wrong);
-  };
-  fake_cuda::launch(stream.get(), look, {batch.data()});
-}
-
 /// An epoch of 20 batches, each looked at; every third lease is kept, looked at again and dropped
 /// out of order, every fourth is used on a second stream too.
 void run_in_groups(const ps::transfer_options& options, std::size_t workers, std::uint64_t stop,

@@ -47,19 +47,6 @@ char way_of(const fake_cuda::config& how, use asked, bool is_pinned = true) {
   }
 }
 
-/// The labels of a batch, as work on `stream` finds them whenever it runs: right ones are counted.
-template <class Batch>
-void look_at(const Batch& batch, ps::cuda_stream_ref stream, digits_flow::outcome& found) {
-  const auto look = [labels = ps::get<"label">(batch).flat(), first = batch.number() * 16, &found] {
-    bool same = true;
-    for (std::size_t i = 0; i < labels.size(); ++i) {
-      same = same && labels[i] == static_cast<std::uint8_t>(first + i);
-    }
-    ++(same ? found.right : found.wrong);
-  };
-  fake_cuda::launch(stream.get(), look, {batch.data()});
-}
-
 /// Calls of the consumer's thread a batch, of an epoch whose batches are one kernel each.
 std::map<std::string, double> calls_a_batch(use asked, std::size_t group) {
   const clean_double clean{{.policy = fake_cuda::policy::early}};

@@ -22,7 +22,7 @@ namespace ps = penstock;
 namespace {
 
 constexpr std::size_t batch = 16;
-constexpr std::uint64_t samples = 150;  // ten batches, the last one short
+constexpr std::uint64_t in_all = 150;  // ten batches, the last one short
 constexpr std::uint64_t batches = 10;
 
 ps::loader_options options(std::size_t workers, std::size_t prefetch = 3) {
@@ -50,7 +50,7 @@ std::uint64_t take_all(Range&& range, std::uint64_t leave_at = ~std::uint64_t{0}
 TEST_CASE("a loop may be left at every batch, and the next epoch is complete",
           "[flow][promise:bounded-6][fault:consumers-1]") {
   for (const std::size_t workers : {0U, 1U, 2U, 4U}) {
-    ps::loader loader{numbered{samples}, ps::sequential{}, options(workers)};
+    ps::loader loader{numbered{in_all}, ps::sequential{}, options(workers)};
     ps::transfer feed{loader, ps::cpu_device{}.inline_stream(), {.depth = 2}};
     for (std::uint64_t at = 0; at <= 2 * batches; ++at) {
       INFO("workers " << workers << ", left at batch " << at);
@@ -69,7 +69,7 @@ TEST_CASE("loader and transfer may be destroyed at every batch, in the loop or a
       auto stream = device.make_stream();
       std::optional<ps::device_batch<numbered::record_type, ps::cpu_device>> kept;
       {
-        ps::loader loader{numbered{samples}, ps::sequential{}, options(workers)};
+        ps::loader loader{numbered{in_all}, ps::sequential{}, options(workers)};
         ps::transfer feed{std::move(loader), stream};
         std::uint64_t seen = 0;
         for (auto& each : feed.epoch(0)) {
@@ -93,10 +93,10 @@ TEST_CASE("loader and transfer may be destroyed at every batch, in the loop or a
 TEST_CASE("a sample that throws ends the epoch at its batch, and is named",
           "[flow][promise:honest-1][fault:samples-1]") {
   for (const std::size_t workers : {0U, 1U, 2U, 5U}) {
-    const numbered data{samples};
+    const numbered data{in_all};
     ps::loader loader{data, ps::sequential{}, options(workers)};
     ps::transfer feed{loader, ps::cpu_device{}.inline_stream()};
-    for (std::uint64_t bad = 0; bad < samples; bad += 7) {
+    for (std::uint64_t bad = 0; bad < in_all; bad += 7) {
       INFO("workers " << workers << ", bad sample " << bad);
       data.state->bad = bad;
       std::uint64_t seen = 0;
@@ -130,7 +130,7 @@ TEST_CASE("leases outlive range, transfer, loader and each other",
   std::vector<ps::host_batch<numbered::record_type, ps::cpu_device>> on_host;
   std::vector<ps::device_batch<numbered::record_type, ps::cpu_device>> on_device;
   {
-    ps::loader loader{numbered{samples}, ps::sequential{}, options(2, 6)};
+    ps::loader loader{numbered{in_all}, ps::sequential{}, options(2, 6)};
     for (auto& each : loader.epoch(0)) {
       on_host.push_back(std::move(each));
       if (on_host.size() == 4) break;
@@ -153,7 +153,7 @@ TEST_CASE("leases outlive range, transfer, loader and each other",
 TEST_CASE("a lease may be released on another thread", "[flow][promise:race-free-5]") {
   ps::cpu_device device;
   auto stream = device.make_stream();
-  ps::loader loader{numbered{samples}, ps::sequential{}, options(2)};
+  ps::loader loader{numbered{in_all}, ps::sequential{}, options(2)};
   ps::transfer feed{loader, stream, {.depth = 3}};
   for (int round = 0; round < 10; ++round) {
     std::uint64_t seen = 0;
@@ -168,16 +168,16 @@ TEST_CASE("a lease may be released on another thread", "[flow][promise:race-free
 
 TEST_CASE("a loader reads nothing before a loop and nothing after it",
           "[flow][promise:bounded-6]") {
-  const numbered data{samples};
+  const numbered data{in_all};
   {
     ps::loader loader{data, ps::sequential{}, options(4)};
     auto range = loader.epochs(0, 3);  // not begun
     CHECK(data.state->reads == 0);
     CHECK(take_all(loader.epoch(0)) == batches);
     CHECK(data.state->reads ==
-          samples);  // epochs() knows where it ends: nothing is read ahead of it
+          in_all);  // epochs() knows where it ends: nothing is read ahead of it
   }
-  CHECK(data.state->reads == samples);
+  CHECK(data.state->reads == in_all);
 }
 
 TEST_CASE("leaving early stops the reading at the runs under way", "[flow][promise:bounded-6]") {
@@ -204,7 +204,7 @@ TEST_CASE("leaving early stops the reading at the runs under way", "[flow][promi
 
 TEST_CASE("an error in a batch that was never reached ends with its range",
           "[flow][fault:samples-1]") {
-  const numbered data{samples};
+  const numbered data{in_all};
   data.state->bad = 35;
   ps::loader loader{data,
                     ps::sequential{},
@@ -217,14 +217,14 @@ TEST_CASE("an error in a batch that was never reached ends with its range",
   data.state->bad = numbered::none;
   std::uint64_t seen = 0;
   for (auto& each : loader.epoch(0)) seen += each.size();
-  CHECK(seen == samples);
+  CHECK(seen == in_all);
 }
 
 TEST_CASE("a range that outlives its loader or transfer is at its end, and throws when begun again",
           "[flow][fault:consumers-3]") {
   ps::cpu_device device;
   std::optional<ps::loader<numbered, ps::sequential>> loader;
-  loader.emplace(numbered{samples}, ps::sequential{}, options(2));
+  loader.emplace(numbered{in_all}, ps::sequential{}, options(2));
   auto range = loader->epoch(0);
   auto it = range.begin();
   auto kept = std::move(*it);
@@ -234,7 +234,7 @@ TEST_CASE("a range that outlives its loader or transfer is at its end, and throw
   CHECK_THROWS_AS(range.begin(), std::logic_error);
   CHECK(labels_of(kept).front() == 0);
 
-  loader.emplace(numbered{samples}, ps::sequential{}, options(2));
+  loader.emplace(numbered{in_all}, ps::sequential{}, options(2));
   std::optional<ps::transfer<ps::loader<numbered, ps::sequential>&>> feed;
   feed.emplace(*loader, device.inline_stream());
   auto fed = feed->epoch(0);

@@ -29,18 +29,18 @@ using record = numbered::record_type;
 using widened = ps::record<ps::field<"label", std::uint64_t>, ps::field<"wide", double, 8>>;
 
 /// What a loop saw of a batch.
-struct batch_seen {
+struct copied_batch {
   std::uint64_t number;
   std::size_t valid;
   std::vector<std::uint64_t> labels;
   std::vector<double> values;
   std::vector<std::uint64_t> indices;
-  friend bool operator==(const batch_seen&, const batch_seen&) = default;
+  friend bool operator==(const copied_batch&, const copied_batch&) = default;
 };
 
 template <ps::name Values, class Batch>
-batch_seen seen_of(const Batch& batch) {
-  batch_seen all{batch.number(), batch.valid(), labels_of(batch), {}, {}};
+copied_batch seen_of(const Batch& batch) {
+  copied_batch all{batch.number(), batch.valid(), labels_of(batch), {}, {}};
   for (const auto value : ps::get<Values>(batch).flat()) all.values.push_back(value);
   all.indices.assign(batch.indices().begin(), batch.indices().end());
   return all;
@@ -69,9 +69,9 @@ ps::loader_options listing(std::size_t workers, std::size_t prefetch) {
 }
 
 /// Three epochs, whose batches work on a stream of their own writes to after it has read them.
-std::vector<batch_seen> all_of(use zero_copy, std::size_t workers, std::size_t prefetch,
-                               std::size_t depth) {
-  std::vector<batch_seen> all;
+std::vector<copied_batch> all_of(use zero_copy, std::size_t workers, std::size_t prefetch,
+                                 std::size_t depth) {
+  std::vector<copied_batch> all;
   ps::cpu_stream stream;
   ps::loader loader{numbered{95}, ps::shuffled{.seed = 5}, listing(workers, prefetch)};
   ps::transfer feed{loader, stream, {.depth = depth, .tuning = {.zero_copy = zero_copy}}};
@@ -115,7 +115,7 @@ TEST_CASE("without a copy batches are the same bits, for any workers, prefetch a
 
 TEST_CASE("without a copy the loop's body may be the step", "[flow][zero_copy]") {
   for (const std::size_t workers : {0U, 2U}) {
-    std::vector<std::vector<batch_seen>> found;
+    std::vector<std::vector<copied_batch>> found;
     for (const auto zero_copy : {use::never, use::always}) {
       ps::loader loader{numbered{95}, ps::shuffled{.seed = 5}, listing(workers, 2)};
       ps::transfer feed{loader,
@@ -134,7 +134,7 @@ TEST_CASE("a transform reads the host slot, and fills a slot of the device's",
           "[flow][zero_copy]") {
   for (const std::size_t workers : {0U, 2U}) {
     for (const std::size_t prefetch : {0U, 2U}) {
-      std::vector<std::vector<batch_seen>> found;
+      std::vector<std::vector<copied_batch>> found;
       for (const auto zero_copy : {use::never, use::always}) {
         const ledger_device device;
         ps::loader loader{numbered{95}, ps::shuffled{.seed = 5}, device,

@@ -100,7 +100,7 @@ void train(const ps::prioritized& order, std::uint64_t step, const indices& batc
 }
 
 template <class Error = ps::option_error, class Call>
-std::string problem_of(Call call) {
+std::string refusal_of(Call call) {
   try {
     call();
   } catch (const Error& error) {
@@ -155,12 +155,12 @@ TEST_CASE("a lag that is too short for what was read ahead is refused",
           "[order][promise:exact-25]") {
   const ps::prioritized order{ramp(), options};
   static_cast<void>(step_of(order, 7));
-  CHECK(problem_of([&] { train(order, 1, {1}); }) ==
+  CHECK(refusal_of([&] { train(order, 1, {1}); }) ==
         "lag: what is set in step 1 counts from step 7 on, but step 7 is drawn already: expected "
         "at least 7, found 6");
   const ps::prioritized fresh{ramp(), options};
   train(fresh, 5, {1});
-  CHECK(problem_of([&] { train(fresh, 4, {1}); }) ==
+  CHECK(refusal_of([&] { train(fresh, 4, {1}); }) ==
         "at: step 4 comes after step 5: set weights in the order of steps, or load a state before");
 }
 
@@ -205,11 +205,11 @@ TEST_CASE("the state of a step that has passed is that of then", "[order][promis
     train(order, step, expected[static_cast<std::size_t>(step)]);
   }
   CHECK(order.save({2, 4}) == then);
-  CHECK(problem_of([&] { (void)order.save({0, 2}); }) ==
+  CHECK(refusal_of([&] { (void)order.save({0, 2}); }) ==
         "at: the weights of step 2 are not kept any more, those from step 18 on are");
   // A loop that goes back too far would get other samples: it is told with the next call.
   static_cast<void>(step_of(order, 2));
-  CHECK(problem_of<std::logic_error>([&] { train(order, 30, {1}); }) ==
+  CHECK(refusal_of<std::logic_error>([&] { train(order, 30, {1}); }) ==
         "prioritized: a step was drawn again whose weights are not kept any more: load the state "
         "of a step before a loop goes back to it");
   CHECK(order.load(then) == ps::training_place{2, 4});
@@ -226,7 +226,7 @@ TEST_CASE("a damaged state is refused, and nothing has changed then", "[order][p
   for (std::size_t i = 0; i < state.size(); ++i) {
     bytes damaged = state;
     damaged[i] ^= std::byte{4};
-    const std::string problem = problem_of<ps::error>([&] { other.load(damaged); });
+    const std::string problem = refusal_of<ps::error>([&] { other.load(damaged); });
     REQUIRE(problem != "none");
   }
   for (std::size_t size = 0; size < state.size(); ++size) {
@@ -236,14 +236,14 @@ TEST_CASE("a damaged state is refused, and nothing has changed then", "[order][p
   static_cast<void>(step_of(other, 3));  // by its own weights
   CHECK(other.load(state) == ps::training_place{0, 3});
   CHECK(step_of(other, 3) == step_of(order, 3));
-  CHECK(problem_of<ps::text_error>([&] { other.load({}); }) ==
+  CHECK(refusal_of<ps::text_error>([&] { other.load({}); }) ==
         "state of prioritized: at byte 0: expected a whole state of 100 weights, found the end");
   ps::prioritized_options longer = options;
   longer.lag = 7;
-  CHECK(problem_of([&] { ps::prioritized{ramp(), longer}.load(state); }) ==
+  CHECK(refusal_of([&] { ps::prioritized{ramp(), longer}.load(state); }) ==
         "lag: 6 in the state, 7 here");
   for (const std::size_t count : {1U, 99U, 101U, 500U}) {  // a shorter state and a longer one
-    CHECK(problem_of([&] { ps::prioritized{floats(count, 1), options}.load(state); }) ==
+    CHECK(refusal_of([&] { ps::prioritized{floats(count, 1), options}.load(state); }) ==
           "weights: 100 in the state, " + std::to_string(count) + " here");
   }
   // A state whose sum is right, without its weights.
@@ -252,7 +252,7 @@ TEST_CASE("a damaged state is refused, and nothing has changed then", "[order][p
   ps::detail::word_hash sum;
   for (std::size_t i = 0; i < 8; ++i) sum.add(head[i]);
   head[8] = sum.value();
-  CHECK(problem_of<ps::text_error>([&] { other.load(std::as_bytes(std::span{head})); }) ==
+  CHECK(refusal_of<ps::text_error>([&] { other.load(std::as_bytes(std::span{head})); }) ==
         "state of prioritized: at byte 72: expected a whole state of 100 weights, found the end");
 }
 
@@ -270,7 +270,7 @@ TEST_CASE("weights of 0 are not drawn, and all are drawn alike if all are 0", "[
 
 TEST_CASE("bad arguments of prioritized are refused by name", "[order][promise:honest-7]") {
   const auto of = [](const floats& weights, const ps::prioritized_options& bad) {
-    return problem_of([&] { ps::prioritized{weights, bad}; });
+    return refusal_of([&] { ps::prioritized{weights, bad}; });
   };
   CHECK(of({}, options) == "weights: expected 1 to 2^32 - 1, found 0");
   CHECK(of({1}, {.lag = 1}) == "batch_size: must be at least 1, is 0");

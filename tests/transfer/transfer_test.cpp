@@ -471,26 +471,27 @@ TEST_CASE("a loader that is assigned to between two ranges feeds what it has now
 namespace {
 
 /// A batch of a source's own: a lease, and more.
-struct own_batch : ps::host_batch<numbered::record_type, ps::cpu_device> {
+struct derived_batch : ps::host_batch<numbered::record_type, ps::cpu_device> {
   using base = ps::host_batch<numbered::record_type, ps::cpu_device>;
-  own_batch() = default;
-  explicit own_batch(base&& batch) noexcept : base(std::move(batch)) {}
+  derived_batch() = default;
+  explicit derived_batch(base&& batch) noexcept : base(std::move(batch)) {}
 };
 
 /// A loader that hands those out.
-struct own_source : ps::any_loader<numbered::record_type> {
+struct derived_source : ps::any_loader<numbered::record_type> {
   using base = ps::any_loader<numbered::record_type>;
-  using batch_type = own_batch;
-  explicit own_source(base&& loader) : base(std::move(loader)) {}
-  own_batch next() { return own_batch{base::next()}; }
-  own_batch try_next() { return own_batch{base::try_next()}; }
+  using batch_type = derived_batch;
+  explicit derived_source(base&& loader) : base(std::move(loader)) {}
+  derived_batch next() { return derived_batch{base::next()}; }
+  derived_batch try_next() { return derived_batch{base::try_next()}; }
 };
 
 }  // namespace
 
 TEST_CASE("a source with batches of its own is asked itself, and they are not kept in part",
           "[transfer]") {
-  own_source source{ps::loader{numbered{40}, ps::sequential{}, {.batch_size = 10, .workers = 1}}};
+  derived_source source{
+      ps::loader{numbered{40}, ps::sequential{}, {.batch_size = 10, .workers = 1}}};
   ps::transfer feed{source};
   std::size_t samples = 0;
   for (auto& batch : feed.epoch(0)) samples += batch.size();
