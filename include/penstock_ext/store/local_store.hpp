@@ -168,7 +168,7 @@ class open_files {
   const bool direct_;
   std::atomic<std::uint64_t> opened_{0};
   std::atomic<std::uint64_t> direct_refused_{0};
-  std::mutex mutex_;  // guards what follows; held for no call of the system
+  std::mutex mutex_;  // guards what follows; held for no call of the system but closing
   std::unordered_map<std::string, entry, name_hash, std::equal_to<>> entries_;
   std::list<entry*> last_used_;  // those that are open, the one used last in front
 };

@@ -42,7 +42,7 @@ struct cached_store_stats {
   std::uint64_t planned_uses = 0;  ///< blocks' uses to come, told or foreseen, now
   std::uint64_t written = 0;       ///< blocks written to the disk
   std::uint64_t damaged = 0;       ///< files on the disk that were removed: damaged, or out of date
-  std::uint64_t disk_failures = 0;  ///< blocks that could not be written
+  std::uint64_t disk_failures = 0;  ///< blocks that could not be written or read
   std::string disk_problem = {};    ///< the reason of the last of those, in the system's words
 };
 
