@@ -91,8 +91,9 @@ class tensor_dataset<record<Fields...>> {
                     tensors_),
                 1),
         size_(std::get<0>(tensors_).get().size()),
-        places_(std::apply([this](const auto&... each) { return std::array{place_of(each)...}; },
-                           tensors_)) {}
+        places_(
+            std::apply([this](const auto&... each) { return std::array{this->place_of(each)...}; },
+                       tensors_)) {}
 
   /// The number of samples.
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
