@@ -123,7 +123,9 @@ class parquet_bytes {
     if (direct_.get() < 0 && errno == EINVAL) return;
     struct ::stat status {};
     if (direct_.get() < 0 || ::fstat(direct_.get(), &status) != 0) {
-      throw file_unreadable(this->path(), 0, "a readable file", system_reason() + ": " + advice);
+      const bool are_too_many = errno == EMFILE || errno == ENFILE;
+      throw file_unreadable(this->path(), 0, "a readable file",
+                            system_reason() + (are_too_many ? std::string{": "} + advice : ""));
     }
     if (file_stamp_of(status) == file_.stamp()) return;
     throw file_changed(this->path(), 0, "the file that was opened before", "another of its name");
