@@ -5,7 +5,8 @@
 //
 // KIND: files (their bytes as they are), direct_files (past the page cache), pictures (decoded,
 // 800 x 800), blobs (the column "image" of Parquet files), columns (40 of them, c0 to c39),
-// typed_columns (40 of dlrm_types), or loop: no penstock, threads that read files.
+// direct_columns (past the page cache), typed_columns (40 of dlrm_types), or loop: no penstock,
+// threads that read files.
 // A STEP of 0 measures what the loader can do. Prints a JSON object for storage.py. WARM_EPOCHS, or
 // the first step if there are none, are not counted.
 
