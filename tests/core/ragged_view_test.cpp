@@ -134,15 +134,15 @@ TEST_CASE("a batch without samples has no values", "[core]") {
   CHECK(tokens.offsets().size() == 1);
 }
 
-TEST_CASE("offsets lie at their field's turn and values after all fields",
+TEST_CASE("offsets lie at their field's turn and values after all fields, at pages",
           "[core][promise:bounded-5]") {
   const ps::batch_layout<speech> layout{{{.longest = 100}, {}, {.longest = 30}}, 64};
   CHECK(layout.offsets_at<0>() == 0);
   CHECK(layout.offset<1>() == 512);  // 65 * 4 = 260, rounded up
   CHECK(layout.offsets_at<2>() == 768);
-  CHECK(layout.offset<0>() == 1280);
-  CHECK(layout.offset<2>() == 1280 + 64 * 100 * 4);
-  CHECK(layout.bytes() == 1280 + 25600 + 2048);  // 64 * 30 = 1920, rounded up
+  CHECK(layout.offset<0>() == 4096);             // 768 + 65 * 4, rounded up
+  CHECK(layout.offset<2>() == 4096 + 28672);     // 64 * 100 * 4 = 25600, rounded up
+  CHECK(layout.bytes() == 4096 + 28672 + 4096);  // 64 * 30 = 1920, rounded up
   CHECK(layout.capacity<0>() == 6400);
   CHECK(layout.sample_bytes<0>() == 400);
   CHECK(layout.used_bytes(64) == layout.bytes());

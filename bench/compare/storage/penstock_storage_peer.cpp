@@ -5,8 +5,8 @@
 //
 // KIND: files (their bytes as they are), direct_files (past the page cache), pictures (decoded,
 // 800 x 800), blobs (the column "image" of Parquet files), columns (40 of them, c0 to c39),
-// direct_columns (past the page cache), typed_columns (40 of dlrm_types), or loop: no penstock,
-// threads that read files.
+// direct_columns (past the page cache), typed_columns (40 of dlrm_types), or loop and direct_loop:
+// no penstock, threads that read files.
 // A STEP of 0 measures what the loader can do. Prints a JSON object for storage.py. WARM_EPOCHS, or
 // the first step if there are none, are not counted.
 
@@ -55,6 +55,10 @@ namespace {
 namespace ps = penstock;
 
 using bytes_of_sample = ps::record<ps::field<"bytes", std::uint8_t, ps::ragged>>;
+// As many values as fill pages, so that reads past the page cache go straight to their places; those
+// after `size` are 0.
+using pages_of_sample =
+    ps::record<ps::field<"size", std::uint64_t>, ps::field<"bytes", std::uint8_t, ps::ragged>>;
 
 struct wanted {
   std::string kind;
@@ -67,6 +71,9 @@ struct wanted {
   std::size_t prefetch = 2;
   std::size_t chunk = 0;
 };
+
+// The bytes of the pages that so many bytes need.
+constexpr std::uint64_t in_pages(std::uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
 double cpu_seconds() {
   rusage used{};
@@ -100,26 +107,28 @@ void print(double busy, std::size_t samples, double seconds, double cpu, const s
 // Each sample is a file of one folder, read at each turn into its place in the batch.
 class whole_files {
  public:
-  using record_type = bytes_of_sample;
+  using record_type = pages_of_sample;
 
   whole_files(const std::vector<std::string>& paths, bool direct)
       : store_(std::make_shared<ps::local_store>(folder_of(paths[0]),
                                                  ps::local_store_options{.direct = direct})) {
     for (const std::string& path : paths) {
       names_.push_back(std::filesystem::path{path}.filename());
-      lengths_.push_back(store_->size_of(names_.back()));
+      sizes_.push_back(store_->size_of(names_.back()));
     }
   }
 
   [[nodiscard]] std::uint64_t size() const { return names_.size(); }
   [[nodiscard]] ps::record_extents<record_type> extents() const {
-    return {{.longest = *std::max_element(lengths_.begin(), lengths_.end())}};
+    return {{}, {.longest = in_pages(*std::max_element(sizes_.begin(), sizes_.end()))}};
   }
-  [[nodiscard]] std::uint64_t length(std::uint64_t index) const { return lengths_[index]; }
+  [[nodiscard]] std::uint64_t length(std::uint64_t index) const { return in_pages(sizes_[index]); }
   void read(std::uint64_t index, ps::sample<record_type> out) const {
-    const auto bytes = ps::get<"bytes">(out).flat();
-    const ps::byte_range all{names_[index], 0, std::as_writable_bytes(std::span{bytes})};
-    store_->read_many({&all, 1});
+    const auto pages = std::as_writable_bytes(std::span{ps::get<"bytes">(out).flat()});
+    const std::uint64_t size = ps::get<"size">(out) = sizes_[index];
+    const ps::byte_range file{names_[index], 0, pages.first(size)};
+    store_->read_many({&file, 1});
+    std::ranges::fill(pages.subspan(size), std::byte{0});
   }
 
  private:
@@ -129,7 +138,7 @@ class whole_files {
 
   std::shared_ptr<const ps::local_store> store_;
   std::vector<std::string> names_;
-  std::vector<std::uint64_t> lengths_;
+  std::vector<std::uint64_t> sizes_;
 };
 
 template <class Data, class Order>
@@ -168,12 +177,12 @@ void run(Data data, const Order& order, const wanted& asked) {
 
 // The floor: threads that take the next file each and read it into memory of their own, which is
 // of the kind that the loader's slots have.
-void loop(const wanted& asked) {
+void loop(const wanted& asked, int flags) {
   const ps::cpu_device device;
   const std::size_t count = asked.files.size();
-  std::size_t longest = 0;
+  std::uint64_t longest = 0;
   for (const std::string& path : asked.files) {
-    longest = (std::max)(longest, static_cast<std::size_t>(std::filesystem::file_size(path)));
+    longest = (std::max)(longest, in_pages(std::filesystem::file_size(path)));
   }
   std::vector<std::byte*> memory(asked.workers);
   for (std::byte*& one : memory) {
@@ -186,7 +195,7 @@ void loop(const wanted& asked) {
   for (std::byte* const one : memory) {
     threads.emplace_back([&, out = std::span{one, longest}] {
       for (std::size_t at = 0; (at = next.fetch_add(1)) < count * asked.epochs;) {
-        const int file = ::open(asked.files[at % count].c_str(), O_RDONLY | O_CLOEXEC);
+        const int file = ::open(asked.files[at % count].c_str(), O_RDONLY | O_CLOEXEC | flags);
         std::size_t filled = 0;
         for (ssize_t got = 1; got > 0; filled += static_cast<std::size_t>(got)) {
           got = (std::max)(::read(file, out.data() + filled, out.size() - filled), ssize_t{0});
@@ -260,7 +269,8 @@ void run(const wanted& asked) {
   if (asked.kind == "files" || asked.kind == "direct_files") {
     return run(whole_files{asked.files, asked.kind == "direct_files"}, shuffled, asked);
   }
-  if (asked.kind == "loop") return loop(asked);
+  if (asked.kind == "loop") return loop(asked, 0);
+  if (asked.kind == "direct_loop") return loop(asked, O_DIRECT);
 #ifdef PENSTOCK_STORAGE_JPEG
   if (asked.kind == "pictures") {
     std::vector<ps::blob_entry> entries;

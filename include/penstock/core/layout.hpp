@@ -22,13 +22,16 @@ inline namespace PENSTOCK_ABI {
 /// its samples stored contiguously, each starting at a multiple of 256 bytes (the alignment of
 /// `cudaMalloc`, enough for any vector load). A shorter batch has the same layout. A ragged field
 /// has its offsets, `batch_size() + 1` 32-bit numbers, in the record's order, and its values after
-/// all fields, so that unused capacity comes last and need not be copied.
+/// all fields, so that unused capacity comes last and need not be copied. They start at a multiple
+/// of 4,096 bytes, a page, where reads past the page cache may begin.
 template <record_type Record>
 class batch_layout {
  public:
   using record_type = Record;
   /// Each field starts at a multiple of this many bytes.
   static constexpr std::size_t alignment = 256;
+  /// The values of a ragged field do at a multiple of this many.
+  static constexpr std::size_t page = 4096;
   /// The number of fields.
   static constexpr std::size_t field_count = Record::size;
 
@@ -41,7 +44,7 @@ class batch_layout {
   /// The capacity of the slab in samples.
   [[nodiscard]] constexpr std::size_t batch_size() const noexcept { return batch_size_; }
 
-  /// The size of the slab in bytes, a multiple of 256.
+  /// The size of the slab in bytes, a multiple of 256; with ragged fields of 4,096.
   [[nodiscard]] constexpr std::size_t bytes() const noexcept { return bytes_; }
 
   /// The bytes that one copy has to move for `samples` samples: from the start of the slab to the
@@ -186,8 +189,9 @@ class batch_layout {
       }
       ragged_.capacity[Record::template ragged_index<Index>()] = capacity;
       sample_bytes_[Index] = multiply(sizeof(typename field::value_type), lengths.longest);
+      pass<Index>(end, 0, page);
       offsets_[Index] = end;
-      pass<Index>(end, multiply(sizeof(typename field::value_type), capacity));
+      pass<Index>(end, multiply(sizeof(typename field::value_type), capacity), page);
     }
   }
 
@@ -208,15 +212,14 @@ class batch_layout {
 
   /// Moves `end` past `used` bytes of the field `Index`, to where the next one may begin.
   template <std::size_t Index>
-  constexpr void pass(std::size_t& end, std::size_t used) const {
+  constexpr void pass(std::size_t& end, std::size_t used, std::size_t next = alignment) const {
     if (used > limit - end) refuse_size<Index>(end);
-    end = (end + used + alignment - 1) / alignment * alignment;
+    end = (end + used + next - 1) / next * next;
   }
 
   // About half the range, so that sums of two checked terms can't wrap, and a multiple of the
   // alignment, so that rounding up does not pass it.
-  static constexpr std::size_t limit =
-      (std::numeric_limits<std::size_t>::max)() / 2 / alignment * alignment;
+  static constexpr std::size_t limit = (std::numeric_limits<std::size_t>::max)() / 2 / page * page;
 
   record_extents<Record> lengths_;
   std::size_t batch_size_;

@@ -13,6 +13,7 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -189,6 +190,31 @@ TEST_CASE("a local store says which engine reads, and what each has read",
   (void)test::part_of(by_ring, "d1/1", 0, 1);  // one by itself: no ring
   CHECK(pieces(by_ring.stats()) == 4);
   CHECK(on.script->reads <= 3);
+}
+
+TEST_CASE("direct reads of whole blocks go straight to where a page begins",
+          "[store][promise:honest-9]") {
+  const local_files files;
+  const std::string& content = files.content("d0/1150001");
+  const on_script on;
+  const auto store = on.store(files.path());
+  constexpr std::size_t page = 4096;
+  constexpr std::size_t piece = std::size_t{1} << 20;
+  std::vector<std::byte> memory(content.size() + 2 * page);
+  const std::uintptr_t begin =
+      (reinterpret_cast<std::uintptr_t>(memory.data()) + page - 1) / page * page;
+  for (const std::size_t shift : {std::size_t{0}, std::size_t{1}}) {
+    auto* const out = reinterpret_cast<std::byte*>(begin) + shift;
+    on.script->places.clear();
+    const ps::byte_range whole{"d0/1150001", 0, {out, content.size()}};
+    store.read_many({&whole, 1});
+    CHECK(std::memcmp(out, content.data(), content.size()) == 0);
+    if (store.stats().direct_refused > 0) continue;
+    REQUIRE(on.script->places.size() == 2);
+    // The last piece is no whole block: it comes by way of the store's memory.
+    CHECK(std::ranges::count(on.script->places, begin) == (shift == 0 ? 1 : 0));
+    CHECK(std::ranges::count(on.script->places, begin + piece) == 0);
+  }
 }
 
 TEST_CASE("what the system holds in memory comes from there", "[store][promise:honest-9]") {

@@ -28,8 +28,9 @@ struct ring_script {
   std::size_t most_bytes = std::numeric_limits<std::size_t>::max();  ///< a read gives at a time
   unsigned most_taken = ~0U;  ///< submissions that a call takes
 
-  unsigned entered = 0;  ///< calls
-  unsigned reads = 0;    ///< reads that ended
+  unsigned entered = 0;               ///< calls
+  unsigned reads = 0;                 ///< reads that ended
+  std::vector<std::uint64_t> places;  ///< of these, the addresses that they wrote to
   unsigned most_under_way = 0;
   unsigned under_way = 0;      ///< of all rings
   unsigned open = 0;           ///< rings
@@ -140,6 +141,7 @@ class scripted_ring {
     --script_->under_way;
     int result = script_->read ? script_->read(script_->reads) : 0;
     ++script_->reads;
+    script_->places.push_back(entry.addr);
     if (result == 0) {
       const std::size_t bytes = std::min<std::size_t>(entry.len, script_->most_bytes);
       const auto count = ::pread(entry.fd, reinterpret_cast<void*>(entry.addr), bytes,
