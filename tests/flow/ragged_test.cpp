@@ -451,11 +451,11 @@ TEST_CASE("the footprint counts the offsets and the room for ragged values",
           "[flow][promise:bounded-5]") {
   const ps::loader_options options{
       .batch_size = 16, .workers = 1, .memory = {.values_per_batch = 3000}};
-  const auto need = ps::footprint<ragged_text>(sentences{}.extents(), options);
+  const sentences some{.count = 16, .longest = 1000};
+  const auto need = ps::footprint<ragged_text>(some.extents(), options);
   CHECK(need.slot_bytes == 4096 + 8192);  // offsets and labels, 6000 bytes of values, in pages
-  ps::loader loader{sentences{.count = 16, .longest = 10}, ps::sequential{}, options};
+  ps::loader loader{some, ps::sequential{}, options};
   CHECK(loader.footprint().slot_bytes == need.slot_bytes);
   CHECK(loader.footprint().bytes == need.bytes);
-  CHECK(ps::footprint<ragged_text>(sentences{}.extents(), {.batch_size = 16}).slot_bytes ==
-        4096 + 4096);
+  CHECK(ps::footprint<ragged_text>(some.extents(), {.batch_size = 16}).slot_bytes == 4096 + 32768);
 }
