@@ -47,6 +47,17 @@ TEST_CASE("a stream reference comes from a handle, or from an owner of one", "[c
   CHECK(fake_cuda::expect_clean());
 }
 
+TEST_CASE("a null handle is named as what it means where the reference is made",
+          "[cuda][fault:devices-8]") {
+  const cudaStream_t null = nullptr;
+  CHECK(ps::cuda_stream_ref{null}.get() == cudaStreamLegacy);
+  CHECK(ps::detail::named_stream<false>(null) == cudaStreamLegacy);
+  // In a source of --default-stream per-thread, whatever the sources are that it is linked with.
+  CHECK(ps::detail::named_stream<true>(null) == cudaStreamPerThread);
+  const ps::cuda_stream stream{0};
+  CHECK(ps::detail::named_stream<true>(stream.get()) == stream.get());
+}
+
 TEST_CASE("a stream of the library does not wait for the default stream", "[cuda]") {
   fake_cuda::reset();
   const ps::cuda_stream stream{0};

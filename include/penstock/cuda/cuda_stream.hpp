@@ -18,23 +18,26 @@ class cuda_device;
 /// A non-owning reference to a CUDA stream, which must outlive its use. Converts implicitly from
 /// `cudaStream_t` and from objects whose `get()` returns one, but not from a number or `nullptr`,
 /// which would silently mean the default stream. Name that one explicitly: `cudaStreamLegacy` or
-/// `cudaStreamPerThread`.
+/// `cudaStreamPerThread`. Of these two it keeps the one that a null handle means where it is made.
 class cuda_stream_ref {
  public:
   cuda_stream_ref() = delete;
   cuda_stream_ref(int) = delete;
   cuda_stream_ref(std::nullptr_t) = delete;
   /// Refers to a stream.
-  cuda_stream_ref(cudaStream_t handle) noexcept : handle_(handle) {}  // NOLINT: implicit
+  template <bool NullIsPerThread = detail::null_is_per_thread>
+  cuda_stream_ref(cudaStream_t handle) noexcept  // NOLINT: implicit
+      : handle_(detail::named_stream<NullIsPerThread>(handle)) {}
   /// Refers to the stream of an object whose `get()` returns one.
-  template <class Owner>
+  template <class Owner, bool NullIsPerThread = detail::null_is_per_thread>
     requires(!std::same_as<std::remove_cvref_t<Owner>, cuda_stream_ref> &&
              requires(const Owner& owner) {
                { owner.get() } -> std::convertible_to<cudaStream_t>;
              })
-  cuda_stream_ref(const Owner& owner) : handle_(owner.get()) {}  // NOLINT: implicit
+  cuda_stream_ref(const Owner& owner)  // NOLINT: implicit
+      : handle_(detail::named_stream<NullIsPerThread>(owner.get())) {}
 
-  /// The native handle.
+  /// The native handle, never null.
   [[nodiscard]] cudaStream_t get() const noexcept { return handle_; }
   /// The stream's device; that of the calling thread for a default stream. Needs `cuda_device.hpp`.
   /// Throws what `cuda_error` and its children say, and `capture_in_progress` if the stream is

@@ -367,17 +367,29 @@ class scoped_context {
   return has_id ? node_of_pci_device(root, id.data()) : -1;
 }
 
+/// Whether a null handle means the per-thread default stream in this translation unit.
+#ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
+static constexpr bool null_is_per_thread = true;
+#else
+static constexpr bool null_is_per_thread = false;
+#endif
+
+/// The handle by which a stream is the same one in every translation unit, also in those that were
+/// compiled with another `--default-stream`.
+template <bool NullIsPerThread>
+[[nodiscard]] cudaStream_t named_stream(cudaStream_t stream) noexcept {
+  if (stream != nullptr) return stream;
+  return NullIsPerThread ? cudaStreamPerThread : cudaStreamLegacy;
+}
+
 /// Whether a handle means the per-thread default stream.
 [[nodiscard]] inline bool is_per_thread(cudaStream_t stream) noexcept {
-#ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
-  if (stream == nullptr) return true;
-#endif
   return stream == cudaStreamPerThread;
 }
 
 /// Whether a handle denotes a default stream, of the calling thread's device.
 [[nodiscard]] inline bool is_default(cudaStream_t stream) noexcept {
-  return stream == nullptr || stream == cudaStreamLegacy || is_per_thread(stream);
+  return stream == cudaStreamLegacy || is_per_thread(stream);
 }
 
 /// The scope of a call for a stream.
