@@ -1,16 +1,515 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <type_traits>
+#include <utility>
 
-#include <penstock/core/detail/checked_off.hpp>
-#include <penstock/core/detail/checked_on.hpp>
-#include <penstock/core/detail/wrong_use.hpp>
+#include <penstock/core/version.hpp>
+
+#if PENSTOCK_CHECKED
+#include <atomic>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tuple>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define PENSTOCK_ADDRESS_SANITIZER
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define PENSTOCK_ADDRESS_SANITIZER
+#endif
+#endif
+#if defined(PENSTOCK_ADDRESS_SANITIZER)
+#include <sanitizer/asan_interface.h>
+#endif
+#endif
+
+#include <penstock/core/support/host_device_begin.hpp>
 
 /// @file
 /// The checked build: `-DPENSTOCK_CHECKED=1` for the whole program; the CMake target defines it in
 /// Debug builds. With 2, a SIGSEGV handler also names the batch that a stale address belonged to.
 /// Views grow by two words, and each access through a view checks its lease. docs/checked.md lists
-/// what is reported. In other builds all of this is empty.
+/// what is reported. In other builds the same names are empty: views and leases grow by no byte,
+/// and calls compile to nothing.
 
-static_assert(std::is_trivially_copyable_v<penstock::detail::lease_tag>);
+#if PENSTOCK_CHECKED
+/// Defined by programs that run kernels on the host, such as the double in tests/fake_cuda: whether
+/// the calling thread is running one. A null pointer elsewhere.
+extern "C" [[gnu::weak, gnu::visibility("default")]] bool penstock_runs_device_code() noexcept;
+#endif
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// The message for a lease that holds no batch.
+inline constexpr const char* lease_without_batch =
+    "a lease was used that holds no batch: it was moved from, given back by release_after, never "
+    "given one, or captured by reference in work that ran after the loop body: capture the view, "
+    "`x = ps::get<\"x\">(batch)`";
+
+/// In any build: ends the program with a one-line message before it uses memory that it does not
+/// hold.
+[[noreturn, gnu::cold, gnu::noinline]] inline void wrong_use(const char* message) noexcept {
+  std::fprintf(stderr, "penstock: %s\n", message);
+  std::fflush(stderr);
+  std::abort();
+}
+
+/// For a lease that holds no batch.
+[[noreturn, gnu::cold, gnu::noinline]] inline void no_batch() noexcept {
+  wrong_use(lease_without_batch);
+}
+
+}  // namespace detail
+
+#if PENSTOCK_CHECKED
+
+/// Reports a misuse that a checked build has found: writes one line to stderr and aborts. A good
+/// place for a breakpoint.
+[[noreturn, gnu::noinline]] inline void checked_failure(const char* message) noexcept {
+  std::fprintf(stderr, "penstock, checked build: %s\n", message);
+  std::fflush(stderr);
+  std::abort();
+}
+
+namespace detail {
+
+inline constexpr bool checked = true;
+
+/// Whether the calling thread belongs to a CPU stream.
+[[nodiscard, gnu::visibility("default")]] inline bool& runs_a_stream() noexcept {
+  thread_local bool runs = false;
+  return runs;
+}
+/// Marks the calling thread as a CPU stream's.
+inline void mark_stream_thread() noexcept { runs_a_stream() = true; }
+
+/// The number of the calling thread, unique in the process and never 0. Visible, so that shared
+/// libraries with hidden symbols share one counter.
+[[nodiscard, gnu::visibility("default")]] inline std::uint64_t this_thread() noexcept {
+  static std::atomic<std::uint64_t> threads{0};
+  thread_local const std::uint64_t number = threads.fetch_add(1, std::memory_order_relaxed) + 1;
+  return number;
+}
+
+/// The state of a lease, as its views read it. Records are never freed, only reused for other
+/// leases, so that a stale view may read one at any time; hence all members are atomic.
+class lease_record {
+ public:
+  /// Begins lease `serial`, a number new in the process, of this batch.
+  void begin(std::uint64_t serial, std::uint64_t epoch, std::uint64_t index) noexcept {
+    named_.store(0, std::memory_order_relaxed);
+    epoch_.store(epoch, std::memory_order_relaxed);
+    index_.store(index, std::memory_order_relaxed);
+    user_.store(0, std::memory_order_relaxed);
+    ended_by_.store(0, std::memory_order_relaxed);
+    seen_in_body_.store(false, std::memory_order_relaxed);
+    named_.store(serial, std::memory_order_release);
+    alive_.store(serial, std::memory_order_release);
+  }
+
+  /// Marks the data of lease `serial` as complete: at once, or after its copy. A late call for an
+  /// earlier lease has no effect.
+  void arrive(std::uint64_t serial) noexcept {
+    std::uint64_t last = arrived_.load(std::memory_order_relaxed);
+    while (last < serial && !arrived_.compare_exchange_weak(last, serial, std::memory_order_release,
+                                                            std::memory_order_relaxed)) {
+    }
+  }
+
+  /// Whether a thread that runs no stream's work has taken the data.
+  [[nodiscard]] bool was_seen_in_body() const noexcept {
+    return seen_in_body_.load(std::memory_order_relaxed);
+  }
+
+  /// Called when a view of lease `serial` is used.
+  void require_alive(std::uint64_t serial) const noexcept {
+    if (alive_.load(std::memory_order_acquire) == serial &&
+        ended_by_.load(std::memory_order_relaxed) != this_thread()) {
+      return;
+    }
+    fail(serial,
+         "a view was used after its lease had ended. Keep the lease as long as its views are used "
+         "(move it out of the loop), or copy the data out");
+  }
+
+  /// Called when an element is accessed: the copy must be complete.
+  void require_data(std::uint64_t serial) const noexcept {
+    note_address(serial);
+    if (arrived_.load(std::memory_order_acquire) >= serial) return;
+    fail(serial,
+         "a view was looked at before the batch's copy was complete. The feed was given a stream: "
+         "look at it in that stream's work, synchronise first, or leave the stream out (transfer "
+         "feed{loader}) where the loop's body is the step");
+  }
+
+  /// Called when the address of its data is taken, perhaps for work on a stream.
+  void note_address(std::uint64_t serial) const noexcept {
+    require_alive(serial);
+    if (!runs_a_stream() && !was_seen_in_body()) {
+      seen_in_body_.store(true, std::memory_order_relaxed);
+    }
+  }
+
+  /// Called when the calling thread uses the lease.
+  void require_one_user(std::uint64_t serial) noexcept {
+    std::uint64_t user = 0;
+    if (user_.compare_exchange_strong(user, this_thread(), std::memory_order_relaxed) ||
+        user == this_thread()) {
+      return;
+    }
+    fail(serial,
+         "two threads use its lease. Work on a stream captures the view, `x = "
+         "ps::get<\"x\">(batch)`, "
+         "and not the batch; threads share views that one of them took, or the lease is moved to "
+         "the "
+         "thread that goes on with it");
+  }
+
+  /// Called when the lease is moved: the next thread that uses it is its user.
+  void pass_on() noexcept { user_.store(0, std::memory_order_relaxed); }
+
+  /// Ends the lease; no view may be used any more.
+  void end() noexcept { alive_.store(0, std::memory_order_release); }
+
+  /// Ends the lease on the host; queued work of `streams` streams may still use its views. So may
+  /// work on the calling thread, if that is a stream's: it may have been queued before.
+  void end_behind(std::size_t streams) noexcept {
+    streams_.store(streams, std::memory_order_relaxed);
+    if (!runs_a_stream()) ended_by_.store(this_thread(), std::memory_order_relaxed);
+  }
+  /// Called when one of them has passed the end of the lease. True for the last one, which sees the
+  /// effects of all.
+  [[nodiscard]] bool is_behind_last_stream() noexcept {
+    return streams_.fetch_sub(1, std::memory_order_acq_rel) == 1;
+  }
+
+  /// Reports a misuse of lease `serial`.
+  [[noreturn]] void fail(std::uint64_t serial, const char* what) const noexcept {
+    // Acquire: the serial number that these belong to is read after them.
+    const std::uint64_t epoch = epoch_.load(std::memory_order_acquire);
+    const std::uint64_t index = index_.load(std::memory_order_acquire);
+    std::string message = "a batch of long ago: ";
+    if (named_.load(std::memory_order_relaxed) == serial) {
+      message = "batch " + std::to_string(index) + " of epoch " + std::to_string(epoch) + ": ";
+    }
+    checked_failure((message + what).c_str());
+  }
+
+ private:
+  std::atomic<std::uint64_t> alive_{0};  // number of the lease whose views may be used; 0: none
+  std::atomic<std::uint64_t> named_{0};  // number of the lease that the next two belong to
+  std::atomic<std::uint64_t> epoch_{0};
+  std::atomic<std::uint64_t> index_{0};
+  std::atomic<std::uint64_t> user_{0};  // the thread that uses the lease; 0: none since its move
+  std::atomic<std::uint64_t> ended_by_{0};  // the thread of no stream that ended a device lease
+  std::atomic<std::uint64_t> arrived_{0};   // number of the newest lease whose data is complete
+  mutable std::atomic<bool> seen_in_body_{false};  // a thread of no stream has taken the data
+  std::atomic<std::size_t> streams_{0};  // whose work may still use the views of an ended lease
+
+  friend class lease_records;
+  lease_record* next_at_rest_ = nullptr;  // of `lease_records`, under its lock
+};
+
+/// All records of the process. A record is reused only after a thousand other leases, so that a
+/// stale view can still name its batch.
+class lease_records {
+ public:
+  /// Shared by all libraries of the program, as `this_thread`. Never destroyed, since views may be
+  /// used until the process ends.
+  [[nodiscard, gnu::visibility("default")]] static lease_records& all() {
+    static auto* const records = new lease_records;
+    return *records;
+  }
+
+  /// Begins a lease of this batch: its record and its number. May throw std::bad_alloc; `give_back`
+  /// never allocates.
+  [[nodiscard]] std::pair<lease_record*, std::uint64_t> take(std::uint64_t epoch,
+                                                             std::uint64_t index) {
+    const std::lock_guard lock{mutex_};
+    lease_record* record = nullptr;
+    if (resting_ > at_rest) {
+      record = std::exchange(first_, first_->next_at_rest_);
+      --resting_;
+    } else {
+      record = &records_.emplace_back();
+    }
+    record->begin(++serial_, epoch, index);
+    return {record, serial_};
+  }
+
+  /// Returns the record of a lease that is over.
+  void give_back(lease_record* record) noexcept {
+    const std::lock_guard lock{mutex_};
+    record->next_at_rest_ = nullptr;
+    (resting_++ == 0 ? first_ : last_->next_at_rest_) = record;
+    last_ = record;
+  }
+
+ private:
+  static constexpr std::size_t at_rest = 1024;
+
+  std::mutex mutex_;  // guards the rest
+  std::deque<lease_record> records_;
+  lease_record* first_ = nullptr;  // list of idle records: the one idle for longest,
+  lease_record* last_ = nullptr;   // and for shortest; unspecified while the list is empty
+  std::size_t resting_ = 0;
+  std::uint64_t serial_ = 0;
+};
+
+/// Whether the calling thread is running device code, where nothing is checked.
+[[nodiscard]] inline bool runs_device_code() noexcept {
+  return penstock_runs_device_code != nullptr && penstock_runs_device_code();
+}
+
+/// A view's reference to its lease; empty if the view does not come from a lease.
+class lease_tag {
+ public:
+  lease_tag() = default;
+  lease_tag(const lease_record* record, std::uint64_t serial) noexcept
+      : record_(record), serial_(serial) {}
+
+  /// Called when the view is used: on the host, the lease must still be held.
+  PENSTOCK_HOST_DEVICE constexpr void require_alive() const noexcept {
+#if !defined(__CUDA_ARCH__)
+    if (is_watched()) record_->require_alive(serial_);
+#endif
+  }
+  /// Called when an element is accessed: its copy must be complete as well.
+  PENSTOCK_HOST_DEVICE constexpr void require_data() const noexcept {
+#if !defined(__CUDA_ARCH__)
+    if (is_watched()) record_->require_data(serial_);
+#endif
+  }
+  /// Called when the address of the data is taken.
+  PENSTOCK_HOST_DEVICE constexpr void note_address() const noexcept {
+#if !defined(__CUDA_ARCH__)
+    if (is_watched()) record_->note_address(serial_);
+#endif
+  }
+
+ private:
+  [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr bool is_watched() const noexcept {
+#if defined(__CUDA_ARCH__)
+    return false;
+#else
+    return record_ != nullptr && !runs_device_code();
+#endif
+  }
+
+  const lease_record* record_ = nullptr;
+  std::uint64_t serial_ = 0;
+};
+
+/// Fills free memory with a pattern that is recognisable as no data.
+inline void poison(void* data, std::size_t bytes) noexcept { std::memset(data, 0xFF, bytes); }
+
+/// Marks the memory as inaccessible for AddressSanitizer.
+inline void forbid([[maybe_unused]] const void* data, [[maybe_unused]] std::size_t bytes) noexcept {
+#if defined(PENSTOCK_ADDRESS_SANITIZER)
+  __asan_poison_memory_region(data, bytes);
+#endif
+}
+/// Ends `forbid`.
+inline void allow([[maybe_unused]] const void* data, [[maybe_unused]] std::size_t bytes) noexcept {
+#if defined(PENSTOCK_ADDRESS_SANITIZER)
+  __asan_unpoison_memory_region(data, bytes);
+#endif
+}
+
+/// A device lease that has ended on the host while streams may still use its memory.
+class ended_lease {
+ public:
+  explicit ended_lease(lease_record* record) noexcept : record_(record) {}
+
+  /// Called once per stream: queues the end of the lease in it, and the last stream to reach it
+  /// calls `then` on the memory. A stream that can't run host functions, such as CUDA's, does
+  /// neither; its device code is not checked.
+  template <class Stream, class Then>
+  void behind(Stream stream, const Then& then) const {
+    const auto end = [record = record_, then]() noexcept {
+      if (!record->is_behind_last_stream()) return;
+      record->end();
+      then();
+      lease_records::all().give_back(record);
+    };
+    // Without a wait for room: what makes room may wait for what the caller does next.
+    if constexpr (requires { stream.launch_without_wait(end); }) {
+      stream.launch_without_wait(end);
+    } else if constexpr (requires { stream.launch(end); }) {
+      stream.launch(end);
+    } else if (record_->is_behind_last_stream()) {
+      lease_records::all().give_back(record_);
+    }
+  }
+
+ private:
+  lease_record* record_;
+};
+
+/// The part of a lease that a checked build keeps track of. Moves with the lease.
+class lease_guard {
+ public:
+  lease_guard() = default;
+  /// Begins a lease of this batch, whose data is complete. May throw std::bad_alloc, so it is made
+  /// before the lease, where the error can be reported.
+  lease_guard(std::uint64_t epoch, std::uint64_t index) {
+    std::tie(record_, serial_) = lease_records::all().take(epoch, index);
+    record_->arrive(serial_);
+  }
+  /// Begins a lease of this batch, whose data is complete once `copies` reaches this point. Must be
+  /// called before the event is recorded. Streams that can't run host functions are not tracked.
+  template <class Stream>
+  lease_guard(std::uint64_t epoch, std::uint64_t index, Stream copies) {
+    std::tie(record_, serial_) = lease_records::all().take(epoch, index);
+    const auto arrive = [record = record_, serial = serial_]() noexcept { record->arrive(serial); };
+    if constexpr (requires { copies.launch(arrive); }) {
+      copies.launch(arrive);
+    } else {
+      arrive();
+    }
+  }
+  lease_guard(lease_guard&& other) noexcept
+      : record_(std::exchange(other.record_, nullptr)), serial_(other.serial_) {
+    if (record_ != nullptr) record_->pass_on();
+  }
+  lease_guard& operator=(lease_guard&& other) noexcept {
+    record_ = std::exchange(other.record_, nullptr);
+    serial_ = other.serial_;
+    if (record_ != nullptr) record_->pass_on();
+    return *this;
+  }
+
+  /// Called when the calling thread uses the lease.
+  void use() const noexcept {
+    if (record_ == nullptr) {
+      checked_failure(lease_without_batch);
+    }
+    record_->require_one_user(serial_);
+  }
+
+  /// The tag that the lease's views carry.
+  [[nodiscard]] lease_tag tag() const noexcept { return {record_, serial_}; }
+
+  /// Whether a thread other than a stream's has accessed the data.
+  [[nodiscard]] bool was_seen_in_body() const noexcept { return record_->was_seen_in_body(); }
+
+  /// Reports a misuse and ends the program.
+  [[noreturn]] void fail(const char* what) const noexcept { record_->fail(serial_, what); }
+
+  /// Ends the lease, if there is one, and invalidates its views.
+  void end() noexcept {
+    if (record_ == nullptr) return;
+    record_->end();
+    lease_records::all().give_back(std::exchange(record_, nullptr));
+  }
+
+  /// Ends the lease for the host now, and for `streams` streams when they get there.
+  [[nodiscard]] ended_lease end_behind(std::size_t streams) noexcept {
+    record_->end_behind(streams);
+    return ended_lease{std::exchange(record_, nullptr)};
+  }
+
+ private:
+  lease_record* record_ = nullptr;
+  std::uint64_t serial_ = 0;
+};
+
+/// Checks that only one thread at a time is inside. Copies share one gate.
+class call_gate {
+ public:
+  /// No gate; may only be assigned to.
+  call_gate() = default;
+  explicit call_gate(std::in_place_t) : busy_(std::make_shared<std::atomic<bool>>(false)) {}
+
+  class inside {
+   public:
+    explicit inside(const std::shared_ptr<std::atomic<bool>>& busy) noexcept : busy_(busy) {
+      if (!busy_->exchange(true, std::memory_order_relaxed)) return;
+      checked_failure(
+          "two threads advance one loop at once. Let one thread take the batches and move them to "
+          "the others");
+    }
+    inside(inside&&) = delete;
+    ~inside() { busy_->store(false, std::memory_order_relaxed); }
+
+   private:
+    std::shared_ptr<std::atomic<bool>> busy_;
+  };
+
+  /// The calling thread is inside for the lifetime of the returned object.
+  [[nodiscard]] inside enter() const noexcept { return inside{busy_}; }
+
+ private:
+  std::shared_ptr<std::atomic<bool>> busy_;
+};
+
+}  // namespace detail
+
+#else
+
+namespace detail {
+
+inline constexpr bool checked = false;
+
+inline void mark_stream_thread() noexcept {}
+
+class lease_tag {
+ public:
+  PENSTOCK_HOST_DEVICE constexpr void require_alive() const noexcept {}
+  PENSTOCK_HOST_DEVICE constexpr void require_data() const noexcept {}
+  PENSTOCK_HOST_DEVICE constexpr void note_address() const noexcept {}
+};
+
+inline void poison(void*, std::size_t) noexcept {}
+inline void forbid(const void*, std::size_t) noexcept {}
+inline void allow(const void*, std::size_t) noexcept {}
+
+class ended_lease {
+ public:
+  template <class Stream, class Then>
+  constexpr void behind(const Stream&, const Then&) const noexcept {}
+};
+
+class lease_guard {
+ public:
+  constexpr lease_guard() = default;
+  constexpr lease_guard(std::uint64_t, std::uint64_t) noexcept {}
+  template <class Stream>
+  constexpr lease_guard(std::uint64_t, std::uint64_t, const Stream&) noexcept {}
+  constexpr void use() const noexcept {}
+  [[nodiscard]] constexpr lease_tag tag() const noexcept { return {}; }
+  [[nodiscard]] constexpr bool was_seen_in_body() const noexcept { return false; }
+  constexpr void fail(const char*) const noexcept {}
+  constexpr void end() noexcept {}
+  [[nodiscard]] constexpr ended_lease end_behind(std::size_t) noexcept { return {}; }
+};
+
+class call_gate {
+ public:
+  constexpr call_gate() = default;
+  constexpr explicit call_gate(std::in_place_t) noexcept {}
+  struct inside {};
+  [[nodiscard]] constexpr inside enter() const noexcept { return {}; }
+};
+
+}  // namespace detail
+
+#endif
+
+static_assert(std::is_trivially_copyable_v<detail::lease_tag>);
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock
+
+#include <penstock/core/support/host_device_end.hpp>
+#undef PENSTOCK_ADDRESS_SANITIZER
