@@ -10,7 +10,6 @@
 #include <vector>
 
 #include <penstock/core/layout.hpp>
-#include <penstock/core/place_sample.hpp>
 #include <penstock/core/record.hpp>
 
 #include "support/catch.hpp"

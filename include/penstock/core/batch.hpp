@@ -13,7 +13,6 @@
 #include <penstock/core/extents.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/core/record.hpp>
-#include <penstock/core/support/ragged_numbers.hpp>
 #include <penstock/core/tensor_view.hpp>
 
 #include <penstock/core/support/host_device_begin.hpp>
@@ -36,6 +35,14 @@ template <std::size_t Index, record_type Record>
   }
 }
 
+/// One number for each ragged field of a record; empty for a record without ragged fields.
+template <std::size_t Count>
+struct ragged_lengths {
+  std::array<std::uint64_t, Count> of{};  ///< the number of values of a sample
+};
+template <>
+struct ragged_lengths<0> {};
+
 /// The lengths of the ragged fields in the sample at `position` of the batch in `slab`.
 template <record_type Record>
 [[nodiscard]] constexpr ragged_lengths<Record::ragged_fields> lengths_in(
@@ -43,16 +50,11 @@ template <record_type Record>
     [[maybe_unused]] std::size_t position) noexcept {
   ragged_lengths<Record::ragged_fields> values;
   if constexpr (Record::ragged_fields > 0) {
-    const auto note = [&]<std::size_t Index>() {
-      if constexpr (Record::template field_at<Index>::is_ragged) {
-        values.of[Record::template ragged_index<Index>()] =
-            static_cast<std::uint64_t>(layout.template value_begin<Index>(slab, position + 1) -
-                                       layout.template value_begin<Index>(slab, position));
-      }
-    };
-    [&]<std::size_t... Is>(std::index_sequence<Is...>) {
-      (note.template operator()<Is>(), ...);
-    }(std::make_index_sequence<Record::size>{});
+    for_each_ragged<Record>([&]<std::size_t Index>() {
+      values.of[Record::template ragged_index<Index>()] =
+          static_cast<std::uint64_t>(layout.template value_begin<Index>(slab, position + 1) -
+                                     layout.template value_begin<Index>(slab, position));
+    });
   }
   return values;
 }
@@ -392,6 +394,39 @@ using batch_view = basic_batch_view<Record, std::byte>;
 /// A batch view for reading.
 template <record_type Record>
 using const_batch_view = basic_batch_view<Record, const std::byte>;
+
+/// Reserves `lengths` values in each ragged field for the sample at `position`, directly after the
+/// sample before it. For code that fills batches, such as a loader or your own `batch_source`:
+/// first place all samples in order from position 0 on, then write them, in any order and from any
+/// threads. Returns `Record::size`; if the values do not fit, nothing is placed and the index of
+/// the ragged field that is full is returned.
+template <record_type Record>
+  requires(Record::ragged_fields > 0)
+[[nodiscard]] constexpr std::size_t place_sample(const batch_view<Record>& whole,
+                                                 std::size_t position,
+                                                 const sample_lengths<Record>& lengths) noexcept {
+  std::size_t refused = Record::size;
+  detail::for_each_ragged<Record>([&]<std::size_t Index>() {
+    const std::size_t used =
+        position == 0 ? 0
+                      : static_cast<std::size_t>(
+                            whole.layout().template value_begin<Index>(whole.slab(), position));
+    const std::size_t left = whole.layout().template capacity<Index>() - used;
+    if (refused == Record::size && lengths[Record::template ragged_index<Index>()] > left) {
+      refused = Index;
+    }
+  });
+  if (refused != Record::size) return refused;
+  detail::for_each_ragged<Record>([&]<std::size_t Index>() {
+    auto* const offsets =
+        reinterpret_cast<std::int32_t*>(whole.slab() + whole.layout().template offsets_at<Index>());
+    if (position == 0) offsets[0] = 0;
+    offsets[position + 1] =
+        offsets[position] +
+        static_cast<std::int32_t>(lengths[Record::template ragged_index<Index>()]);
+  });
+  return refused;
+}
 
 /// The field called `Name` of a sample, a batch view or a lease: `get<"image">(batch)`. Equals
 /// `batch.get<"image">()`, without the keyword `template` in generic code. A const lease gives

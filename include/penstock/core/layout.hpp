@@ -11,10 +11,24 @@
 #include <penstock/core/error.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/core/support/joined.hpp>
-#include <penstock/core/support/ragged_numbers.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// The layout of the ragged fields, one number per field.
+template <std::size_t Count>
+struct ragged_places {
+  std::array<std::size_t, Count> offsets_at{};  ///< the offset of the offsets in the slab
+  std::array<std::size_t, Count> capacity{};    ///< the capacity in values
+  friend constexpr bool operator==(const ragged_places&, const ragged_places&) = default;
+};
+template <>
+struct ragged_places<0> {
+  friend constexpr bool operator==(const ragged_places&, const ragged_places&) = default;
+};
+
+}  // namespace detail
 
 /// The layout of a batch in its slab.
 ///

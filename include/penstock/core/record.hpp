@@ -7,6 +7,7 @@
 #include <limits>
 #include <tuple>
 #include <type_traits>
+#include <utility>
 
 #include <penstock/core/extents.hpp>
 #include <penstock/core/name.hpp>
@@ -179,6 +180,21 @@ inline constexpr bool is_record<record<Fields...>> = true;
 /// Models: `record<field<...>...>` only.
 template <class T>
 concept record_type = detail::is_record<T>;
+
+namespace detail {
+
+/// Calls `each` with the index of every ragged field of the record, as a template argument.
+template <record_type Record, class Each>
+constexpr void for_each_ragged([[maybe_unused]] const Each& each) {
+  const auto call = [&]<std::size_t Index>() {
+    if constexpr (Record::template field_at<Index>::is_ragged) each.template operator()<Index>();
+  };
+  [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+    (call.template operator()<Is>(), ...);
+  }(std::make_index_sequence<Record::size>{});
+}
+
+}  // namespace detail
 
 /// The lengths of one sample's ragged fields, in the record's order.
 template <record_type Record>

@@ -254,29 +254,22 @@ class result_ring {
 template <record_type Record>
 void require_offsets(const batch_layout<Record>& layout, const std::byte* slab,
                      std::size_t samples) {
-  const auto check = [&]<std::size_t Index>() {
-    using field = typename Record::template field_at<Index>;
-    if constexpr (field::is_ragged) {
-      const auto capacity = static_cast<std::int64_t>(layout.template capacity<Index>());
-      std::int64_t before = 0;
-      for (std::size_t i = 0; i <= samples; ++i) {
-        const std::int64_t at = layout.template value_begin<Index>(slab, i);
-        if (at >= before && at <= capacity && (i != 0 || at == 0)) {
-          before = at;
-          continue;
-        }
-        throw results_error(joined(
-            {"results: field \"", field::key.str(), "\": offset ", i, " is ", std::to_string(at),
-             ", not in ", std::to_string(i == 0 ? 0 : before), "..",
-             std::to_string(i == 0 ? 0 : capacity),
-             ": the step has to write the offsets of all samples, and no more values than the "
-             "layout has room for (values_per_batch)"}));
+  for_each_ragged<Record>([&]<std::size_t Index>() {
+    const auto capacity = static_cast<std::int64_t>(layout.template capacity<Index>());
+    std::int64_t before = 0;
+    for (std::size_t i = 0; i <= samples; ++i) {
+      const std::int64_t at = layout.template value_begin<Index>(slab, i);
+      if (at >= before && at <= capacity && (i != 0 || at == 0)) {
+        before = at;
+        continue;
       }
+      throw results_error(
+          joined({"results: field \"", Record::template field_at<Index>::key.str(), "\": offset ",
+                  i, " is ", at, ", not in ", i == 0 ? 0 : before, "..", i == 0 ? 0 : capacity,
+                  ": the step has to write the offsets of all samples, and no more values than the "
+                  "layout has room for (values_per_batch)"}));
     }
-  };
-  [&]<std::size_t... Is>(std::index_sequence<Is...>) {
-    (check.template operator()<Is>(), ...);
-  }(std::make_index_sequence<Record::size>{});
+  });
 }
 
 }  // namespace detail

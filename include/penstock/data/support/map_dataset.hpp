@@ -11,7 +11,6 @@
 #include <penstock/core/batch.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/core/layout.hpp>
-#include <penstock/core/place_sample.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/data/chunk_context.hpp>
 #include <penstock/data/dataset.hpp>
@@ -102,28 +101,21 @@ consteval std::size_t ragged_namesake() {
 
 /// Whether each ragged field of `Out` has a namesake of equal length in `In`.
 template <class Out, class In>
-inline constexpr bool lengths_are_known = []<std::size_t... Is>(std::index_sequence<Is...>) {
-  const auto is_known = [&]<std::size_t Index>() {
-    if constexpr (Out::template field_at<Index>::is_ragged) {
-      return ragged_namesake<Out, In, Index>() != In::ragged_fields;
-    }
-    return true;
-  };
-  return (is_known.template operator()<Is>() && ...);
-}(std::make_index_sequence<Out::size>{});
+inline constexpr bool lengths_are_known = [] {
+  bool are_known = true;
+  for_each_ragged<Out>([&]<std::size_t Index>() {
+    are_known = are_known && ragged_namesake<Out, In, Index>() != In::ragged_fields;
+  });
+  return are_known;
+}();
 
 /// The lengths of a sample of `Out` made from one of `In` with the lengths `below`.
 template <record_type Out, record_type In>
 [[nodiscard]] constexpr sample_lengths<Out> same_lengths(const sample_lengths<In>& below) noexcept {
   sample_lengths<Out> found{};
-  const auto take = [&]<std::size_t Index>() {
-    if constexpr (Out::template field_at<Index>::is_ragged) {
-      found[Out::template ragged_index<Index>()] = below[ragged_namesake<Out, In, Index>()];
-    }
-  };
-  [&]<std::size_t... Is>(std::index_sequence<Is...>) {
-    (take.template operator()<Is>(), ...);
-  }(std::make_index_sequence<Out::size>{});
+  for_each_ragged<Out>([&]<std::size_t Index>() {
+    found[Out::template ragged_index<Index>()] = below[ragged_namesake<Out, In, Index>()];
+  });
   return found;
 }
 

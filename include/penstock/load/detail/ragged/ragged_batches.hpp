@@ -12,9 +12,8 @@
 
 #include <penstock/core/batch.hpp>
 #include <penstock/core/error.hpp>
-#include <penstock/core/place_sample.hpp>
-#include <penstock/core/ragged_overflow.hpp>
 #include <penstock/core/record.hpp>
+#include <penstock/core/support/joined.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/load/detail/batch_work.hpp>
 #include <penstock/load/detail/plan/plan.hpp>
@@ -72,51 +71,41 @@ template <std::size_t Index, record_type Record>
             sample,
             length,
             bounds.longest,
-            "it has " + std::to_string(length) +
-                " values, and the dataset's extents() say that the "
-                "longest sample has " +
-                std::to_string(bounds.longest)};
+            joined({"it has ", length,
+                    " values, and the dataset's extents() say that the longest sample has ",
+                    bounds.longest})};
   }
   const std::size_t before =
       position == 0 ? 0
                     : static_cast<std::size_t>(
                           all.layout().template value_begin<Index>(all.slab(), position));
+  const std::uint64_t needed = before + length;
   const std::size_t capacity = all.layout().template capacity<Index>();
   return {field::key.str(),
           at,
           position,
           sample,
-          before + length,
+          needed,
           capacity,
-          "the batch has " + std::to_string(before + length) + " values by then, and room for " +
-              std::to_string(capacity) + ": raise memory.values_per_batch, or lower batch_size"};
+          joined({"the batch has ", needed, " values by then, and room for ", capacity,
+                  ": raise memory.values_per_batch, or lower batch_size"})};
 }
 
 /// Gives the sample at `position` its place. Throws `ragged_overflow`.
 template <record_type Record>
 void place_or_throw(const batch_view<Record>& all, const batch_info& batch, std::size_t position,
                     std::uint64_t sample, const sample_lengths<Record>& lengths) {
-  [&]<std::size_t... Is>(std::index_sequence<Is...>) {
-    const auto require = [&]<std::size_t Index>() {
-      if constexpr (Record::template field_at<Index>::is_ragged) {
-        const std::uint64_t length = lengths[Record::template ragged_index<Index>()];
-        if (length > all.layout().extents().template at<Index>().longest) {
-          throw overflow_of<Index>(all, batch, position, sample, length);
-        }
-      }
-    };
-    (require.template operator()<Is>(), ...);
-    const std::size_t refused = place_sample(all, position, lengths);
-    const auto tell = [&]<std::size_t Index>() {
-      if constexpr (Record::template field_at<Index>::is_ragged) {
-        if (refused == Index) {
-          throw overflow_of<Index>(all, batch, position, sample,
-                                   lengths[Record::template ragged_index<Index>()]);
-        }
-      }
-    };
-    (tell.template operator()<Is>(), ...);
-  }(std::make_index_sequence<Record::size>{});
+  for_each_ragged<Record>([&]<std::size_t Index>() {
+    const std::uint64_t length = lengths[Record::template ragged_index<Index>()];
+    if (length > all.layout().extents().template at<Index>().longest)
+      throw overflow_of<Index>(all, batch, position, sample, length);
+  });
+  const std::size_t refused = place_sample(all, position, lengths);
+  for_each_ragged<Record>([&]<std::size_t Index>() {
+    if (refused != Index) return;
+    throw overflow_of<Index>(all, batch, position, sample,
+                             lengths[Record::template ragged_index<Index>()]);
+  });
 }
 
 /// Opener: gives all samples of a batch their places in its ragged fields, from the lengths that
