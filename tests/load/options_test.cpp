@@ -6,7 +6,6 @@
 #include <string>
 
 #include <penstock/load/detail/plan/plan.hpp>
-#include <penstock/load/detail/tuning/resolved_options.hpp>
 
 #include "support/catch.hpp"
 

@@ -72,24 +72,10 @@ struct views_of<T, extents<Extents...>> {
   static constexpr batch_view make_batch(T* data, std::size_t count,
                                          const extents<Extents...>& lengths,
                                          lease_tag lease) noexcept {
-    return batch_view{data, prepend(count, lengths), lease};
-  }
-
- private:
-  static constexpr extents<dyn, Extents...> prepend(std::size_t count,
-                                                    const extents<Extents...>& lengths) noexcept {
-    return [&]<std::size_t... Is>(std::index_sequence<Is...>) {
-      constexpr std::size_t dynamic_rank = extents<Extents...>::dynamic_rank;
-      std::size_t values[dynamic_rank + 1] = {};
-      if constexpr (dynamic_rank > 0) {
-        constexpr std::size_t fixed[] = {Extents...};
-        std::size_t next = 0;
-        for (std::size_t d = 0; d < sizeof...(Extents); ++d) {
-          if (fixed[d] == dyn) values[next++] = lengths[d];
-        }
-      }
-      return extents<dyn, Extents...>{count, values[Is]...};
-    }(std::make_index_sequence<extents<Extents...>::dynamic_rank>{});
+    return [&]<std::size_t... Ds>(std::index_sequence<Ds...>) {
+      const std::size_t all[] = {count, lengths[Ds]...};
+      return batch_view{data, extents_in<extents<dyn, Extents...>>(all), lease};
+    }(std::make_index_sequence<sizeof...(Extents)>{});
   }
 };
 

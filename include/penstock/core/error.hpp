@@ -14,6 +14,7 @@
 #include <utility>
 
 #include <penstock/core/batch_info.hpp>
+#include <penstock/core/error.hpp>
 #include <penstock/core/support/joined.hpp>
 #include <penstock/core/version.hpp>
 
@@ -268,6 +269,21 @@ struct failure {
 };
 
 static_assert(std::is_trivially_copyable_v<failure>, "copied where nothing may throw");
+
+namespace detail {
+
+/// The exception that stands for a batch, and where it came from. It is caught where the dataset
+/// throws it, travels with its batch as a value, and is thrown once: to the consumer, at the
+/// batch's turn.
+struct failed_batch {
+  std::exception_ptr error;           ///< null: there is none
+  std::optional<failure> place = {};  ///< empty where it belongs to no batch
+
+  /// Whether there is one.
+  [[nodiscard]] explicit operator bool() const noexcept { return error != nullptr; }
+};
+
+}  // namespace detail
 
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

@@ -4,6 +4,8 @@
 #include <concepts>
 #include <cstddef>
 #include <limits>
+#include <type_traits>
+#include <utility>
 
 #include <penstock/core/version.hpp>
 
@@ -88,6 +90,35 @@ class extents : detail::dynamic_extents<detail::dynamic_count<Extents...>> {
   friend constexpr bool operator==(const extents&, const extents&) = default;
 };
 
+namespace detail {
+
+/// The d-th extent in the type `Lengths`: a length or `dyn`.
+template <class Lengths>
+[[nodiscard]] constexpr std::size_t fixed_extent(std::size_t d) noexcept {
+  return [d]<std::size_t... Extents>(std::type_identity<penstock::extents<Extents...>>) {
+    constexpr std::size_t values[] = {Extents..., 0};
+    return values[d];
+  }(std::type_identity<Lengths>{});
+}
+
+/// Extents of type `Lengths`: the dynamic ones are those in `found`, which has all dimensions.
+template <class Lengths, class Found>
+[[nodiscard]] constexpr Lengths extents_in(const Found& found) noexcept {
+  if constexpr (Lengths::dynamic_rank == 0) {
+    return {};
+  } else {
+    std::size_t dynamic[Lengths::dynamic_rank] = {};
+    std::size_t next = 0;
+    for (std::size_t d = 0; d < Lengths::rank; ++d) {
+      if (fixed_extent<Lengths>(d) == dyn) dynamic[next++] = static_cast<std::size_t>(found[d]);
+    }
+    return [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+      return Lengths{dynamic[Is]...};
+    }(std::make_index_sequence<Lengths::dynamic_rank>{});
+  }
+}
+
+}  // namespace detail
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock
 

@@ -22,7 +22,6 @@
 #include <penstock/load/footprint.hpp>
 #include <penstock/load/host_batch.hpp>
 #include <penstock/load/options.hpp>
-#include <penstock/load/support/failed_batch.hpp>
 #include <penstock/load/tuning_history.hpp>
 #include <penstock/memory/support/host_slots.hpp>
 #include <penstock/memory/support/last_owner.hpp>

@@ -12,7 +12,6 @@
 #include <penstock/faults/error_policy.hpp>
 #include <penstock/load/detail/plan/plan.hpp>
 #include <penstock/load/detail/ragged/ragged_batches.hpp>
-#include <penstock/load/detail/tuning/resolved_options.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/memory/budget.hpp>
 #include <penstock/threads/worker_cores.hpp>

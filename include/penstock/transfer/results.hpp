@@ -28,7 +28,6 @@
 #include <penstock/core/support/joined.hpp>
 #include <penstock/device/cpu_device.hpp>
 #include <penstock/device/device.hpp>
-#include <penstock/device/support/settle.hpp>
 #include <penstock/memory/available_memory.hpp>
 #include <penstock/memory/support/last_owner.hpp>
 #include <penstock/memory/support/slab.hpp>

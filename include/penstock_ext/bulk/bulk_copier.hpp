@@ -21,7 +21,6 @@
 #include <penstock/core/support/joined.hpp>
 #include <penstock/device/cpu_device.hpp>
 #include <penstock/device/device.hpp>
-#include <penstock/device/support/settle.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/memory/budget.hpp>
 #include <penstock/memory/support/slab.hpp>

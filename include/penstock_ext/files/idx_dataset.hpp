@@ -13,11 +13,11 @@
 #include <vector>
 
 #include <penstock/core/batch.hpp>
+#include <penstock/core/extents.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/data/chunk_context.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/memory_dataset.hpp>
-#include <penstock/data/support/field_extents.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/file_source.hpp>
 #include <penstock_ext/files/support/system_file.hpp>

@@ -18,11 +18,11 @@
 #include <vector>
 
 #include <penstock/core/batch.hpp>
+#include <penstock/core/extents.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/core/version.hpp>
 #include <penstock/data/dataset.hpp>
-#include <penstock/data/support/field_extents.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/support/mapped_rows.hpp>
 #include <penstock_ext/files/support/sums.hpp>

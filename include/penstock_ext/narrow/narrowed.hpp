@@ -11,7 +11,7 @@
 #include <penstock/core/name.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/data/adaptors/adaptor.hpp>
-#include <penstock/data/support/map_dataset.hpp>
+#include <penstock/data/adaptors/map.hpp>
 #include <penstock_ext/narrow/affine_scale.hpp>
 #include <penstock_ext/narrow/detail/narrow_record.hpp>
 #include <penstock_ext/narrow/half.hpp>

@@ -22,7 +22,6 @@
 #include <penstock/core/record.hpp>
 #include <penstock/device/cpu_device.hpp>
 #include <penstock/device/device.hpp>
-#include <penstock/device/support/settle.hpp>
 #include <penstock/memory/support/last_owner.hpp>
 #include <penstock/memory/support/slab.hpp>
 #include <penstock/threads/support/deadline.hpp>

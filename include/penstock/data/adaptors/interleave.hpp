@@ -11,7 +11,7 @@
 
 #include <penstock/core/error.hpp>
 #include <penstock/data/adaptors/concat.hpp>
-#include <penstock/data/adaptors/detail/subset_dataset.hpp>
+#include <penstock/data/adaptors/subset.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/order/support/even_turns.hpp>
 #include <penstock/order/support/word_hash.hpp>

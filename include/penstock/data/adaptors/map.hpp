@@ -1,17 +1,262 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
 #include <type_traits>
 #include <utility>
 
+#include <penstock/core/batch.hpp>
+#include <penstock/core/error.hpp>
+#include <penstock/core/layout.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/data/adaptors/adaptor.hpp>
-#include <penstock/data/support/map_dataset.hpp>
+#include <penstock/data/chunk_context.hpp>
+#include <penstock/data/dataset.hpp>
+#include <penstock/data/reader.hpp>
+#include <penstock/data/support/over_dataset.hpp>
+#include <penstock/order/random.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
 namespace detail {
+
+/// The arguments of a `map` function after its samples.
+enum class map_form {
+  none,            ///< not callable with the samples
+  plain,           ///< nothing
+  random,          ///< a generator
+  indexed,         ///< the sample's index
+  indexed_random,  ///< the index, then a generator
+};
+
+/// The first form in which an `F`, with its qualifiers, is callable with `Args`. A form is tried
+/// only if the earlier ones do not fit, since trying may instantiate the function's body.
+template <class F, class... Args>
+consteval map_form form_of() {
+  if constexpr (std::invocable<F, Args..., sample_generator&>) {
+    return map_form::random;
+  } else if constexpr (std::invocable<F, Args...>) {
+    return map_form::plain;
+  } else if constexpr (std::invocable<F, Args..., std::uint64_t, sample_generator&>) {
+    return map_form::indexed_random;
+  } else if constexpr (std::invocable<F, Args..., std::uint64_t>) {
+    return map_form::indexed;
+  } else {
+    return map_form::none;
+  }
+}
+
+/// The form in which a map calls `F`: as const, since many threads call it at once.
+template <class F, class... Args>
+inline constexpr map_form map_form_of = form_of<const F&, Args...>();
+/// Whether `F` would be callable if it were not const.
+template <class F, class... Args>
+inline constexpr bool maps_mutably = form_of<F&, Args...>() != map_form::none;
+
+/// Whether a function of this form takes random bits.
+constexpr bool draws(map_form form) noexcept {
+  return form == map_form::random || form == map_form::indexed_random;
+}
+
+/// The chunk that a map reads: gives the index and the random bits of each sample by position.
+struct mapped_chunk {
+  std::span<const std::uint64_t> indices;
+  const chunk_context& context;
+  std::uint32_t stage;  ///< of the random bits
+
+  /// Calls `function` with `args`, the samples at position `i`, and the further arguments of its
+  /// form.
+  template <map_form Form, class F, class... Args>
+  void call(const F& function, std::size_t i, Args... args) const {
+    if constexpr (draws(Form)) {
+      auto generator = context.generator(i, stage);
+      if constexpr (Form == map_form::random) {
+        function(args..., generator);
+      } else {
+        function(args..., indices[i], generator);
+      }
+    } else if constexpr (Form == map_form::plain) {
+      function(args...);
+    } else {
+      function(args..., indices[i]);
+    }
+  }
+};
+
+/// The index among the ragged fields of `In` of the one with the name of the ragged field `Index`
+/// of `Out`; `In::ragged_fields` if there is none.
+template <class Out, class In, std::size_t Index>
+consteval std::size_t ragged_namesake() {
+  constexpr name key = Out::template field_at<Index>::key;
+  if constexpr (In::template has_field<key>) {
+    constexpr std::size_t place = In::template index_of<key>();
+    if constexpr (In::template field_at<place>::is_ragged) {
+      return In::template ragged_index<place>();
+    }
+  }
+  return In::ragged_fields;
+}
+
+/// Whether each ragged field of `Out` has a namesake of equal length in `In`.
+template <class Out, class In>
+inline constexpr bool lengths_are_known = [] {
+  bool are_known = true;
+  for_each_ragged<Out>([&]<std::size_t Index>() {
+    are_known = are_known && ragged_namesake<Out, In, Index>() != In::ragged_fields;
+  });
+  return are_known;
+}();
+
+/// The lengths of a sample of `Out` made from one of `In` with the lengths `below`.
+template <record_type Out, record_type In>
+[[nodiscard]] constexpr sample_lengths<Out> same_lengths(const sample_lengths<In>& below) noexcept {
+  sample_lengths<Out> found{};
+  for_each_ragged<Out>([&]<std::size_t Index>() {
+    found[Out::template ragged_index<Index>()] = below[ragged_namesake<Out, In, Index>()];
+  });
+  return found;
+}
+
+/// Places the only sample of a batch. Throws `layout_error` if it is longer than the longest that
+/// was announced: the loader has not checked lengths that are not in its own record.
+template <record_type Record>
+void place_alone(const batch_view<Record>& one, const sample_lengths<Record>& lengths) {
+  if (place_sample(one, 0, lengths) == Record::size) return;
+  throw layout_error(
+      "map: the sample has more values of a ragged field than the dataset's extents() say that the "
+      "longest has: raise longest there");
+}
+
+/// A dataset whose samples are transformed in place after reading, see `map`.
+template <class Base, class F>
+class map_dataset : public over_dataset<Base> {
+  using below = over_dataset<Base>;
+  using below::base_;
+
+ public:
+  using typename below::record_type;
+  /// The form of the function.
+  static constexpr map_form form = map_form_of<F, sample<record_type>>;
+  static constexpr bool borrows = detail::borrows<Base> || function_borrows<F>;
+
+  static_assert(form != map_form::none || !maps_mutably<F, sample<record_type>>,
+                "penstock::map: the function must be callable as const from many threads: is the "
+                "lambda mutable?");
+  static_assert(form != map_form::none || maps_mutably<F, sample<record_type>>,
+                "penstock::map: the function must take (sample<Record>) of the dataset's own "
+                "record, and may take the sample's index, a sample_generator&, or first the index "
+                "and then the generator, after it");
+
+  /// Reads from `base` and passes every sample through `function`.
+  map_dataset(Base base, F function) : below(std::move(base)), function_(std::move(function)) {}
+
+  [[nodiscard]] std::uint32_t stages() const { return stages_of(base_) + (draws(form) ? 1 : 0); }
+
+  /// Reads the chunk from below, then calls the function for each sample.
+  void read_chunk(std::span<const std::uint64_t> indices, batch_view<record_type> out,
+                  const chunk_context& context) const {
+    penstock::read_chunk(base_, indices, out, context);
+    const mapped_chunk run{indices, context, stages()};
+    const transform_scope timed = context.transform();
+    for (std::size_t i = 0; i < indices.size(); ++i) {
+      context.at(i);
+      run.template call<form>(function_, i, out[i]);
+    }
+  }
+
+ private:
+  F function_;
+};
+
+/// A dataset whose samples are made from those of another, see `map`.
+template <dataset Base, penstock::record_type Out, class F>
+class map_into_dataset : public over_dataset<Base> {
+  using below = over_dataset<Base>;
+  using below::base_;
+
+ public:
+  using record_type = Out;
+  /// The record of the dataset below.
+  using base_record_type = typename Base::record_type;
+  /// The form of the function.
+  static constexpr map_form form = map_form_of<F, const_sample<base_record_type>, sample<Out>>;
+  static constexpr bool borrows = detail::borrows<Base> || function_borrows<F>;
+
+  static_assert(lengths_are_known<Out, base_record_type>,
+                "penstock::map: each ragged field of the new record needs one of the same name in "
+                "the dataset's: it has as many values, which are known before it is made");
+  static_assert(form != map_form::none ||
+                    !maps_mutably<F, const_sample<base_record_type>, sample<Out>>,
+                "penstock::map: the function must be callable as const from many threads: is the "
+                "lambda mutable?");
+  static_assert(
+      form != map_form::none || maps_mutably<F, const_sample<base_record_type>, sample<Out>>,
+      "penstock::map: the function must take (const_sample<In>, sample<Out>), where In is the "
+      "dataset's record, and may take the sample's index, a sample_generator&, or first the index "
+      "and then the generator, after them");
+
+  /// Reads from `base` and has `function` write every sample, with the extents `lengths`.
+  map_into_dataset(Base base, F function, const record_extents<Out>& lengths)
+      : below(std::move(base)),
+        function_(std::move(function)),
+        lengths_(lengths),
+        base_layout_(extents_of(base_), 1) {}
+
+  [[nodiscard]] const record_extents<Out>& extents() const noexcept { return lengths_; }
+  [[nodiscard]] sample_lengths<Out> lengths(std::uint64_t index) const
+    requires(Out::ragged_fields > 0 && tells_lengths<Base>)
+  {
+    return same_lengths<Out, base_record_type>(lengths_of(base_, index));
+  }
+  [[nodiscard]] std::uint32_t stages() const { return stages_of(base_) + (draws(form) ? 1 : 0); }
+
+  /// Room for one sample of the dataset below, unless it offers `view`.
+  [[nodiscard]] std::size_t scratch_bytes() const {
+    if constexpr (views_samples<Base>) {
+      return 0;
+    } else {
+      return base_layout_.bytes() + scratch_bytes_of(base_);
+    }
+  }
+
+  void read_chunk(std::span<const std::uint64_t> indices, batch_view<Out> out,
+                  const chunk_context& context) const {
+    constexpr std::size_t ahead = prefetch_distance;
+    if constexpr (prefetches<Base>) {
+      for (std::size_t i = 0; i < (std::min)(ahead, indices.size()); ++i)
+        base_.prefetch(indices[i]);
+    }
+    const mapped_chunk run{indices, context, stages()};
+    for (std::size_t i = 0; i < indices.size(); ++i) {
+      context.at(i);
+      if constexpr (prefetches<Base>) {
+        if (i + ahead < indices.size()) base_.prefetch(indices[i + ahead]);
+      }
+      if constexpr (views_samples<Base>) {
+        const transform_scope timed = context.transform();
+        run.template call<form>(function_, i,
+                                const_sample<base_record_type>{base_.view(indices[i])}, out[i]);
+      } else {
+        const batch_view<base_record_type> one{context.scratch().data(), base_layout_, 0, 1};
+        if constexpr (tells_lengths<Base>) place_alone(one, lengths_of(base_, indices[i]));
+        penstock::read_chunk(base_, indices.subspan(i, 1), one,
+                             context.subrun(i, 1).below(base_layout_.bytes()));
+        const transform_scope timed = context.transform();
+        run.template call<form>(function_, i, const_sample<base_record_type>{one[0]}, out[i]);
+      }
+    }
+  }
+
+ private:
+  F function_;
+  record_extents<Out> lengths_;
+  batch_layout<base_record_type> base_layout_;
+};
 
 /// What `map(f)` returns: `data | map(f)`.
 template <class F>

@@ -19,7 +19,7 @@
 #include <penstock/core/layout.hpp>
 #include <penstock/core/name.hpp>
 #include <penstock/data/adaptors/adaptor.hpp>
-#include <penstock/data/adaptors/detail/subset_dataset.hpp>
+#include <penstock/data/adaptors/subset.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/reader.hpp>
 #include <penstock/data/support/dataset_ref.hpp>

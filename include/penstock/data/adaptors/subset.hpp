@@ -1,17 +1,181 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include <penstock/core/batch.hpp>
+#include <penstock/core/error.hpp>
+#include <penstock/core/record.hpp>
 #include <penstock/data/adaptors/adaptor.hpp>
-#include <penstock/data/adaptors/detail/subset_dataset.hpp>
+#include <penstock/data/chunk_context.hpp>
+#include <penstock/data/dataset.hpp>
+#include <penstock/data/reader.hpp>
+#include <penstock/data/support/over_dataset.hpp>
+#include <penstock/order/support/word_hash.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
 namespace detail {
+
+/// The samples [first, last) of a dataset.
+struct index_range {
+  /// The first index of the subset.
+  std::uint64_t first = 0;
+  /// One past the last index.
+  std::uint64_t last = 0;
+
+  /// The number of samples.
+  [[nodiscard]] std::uint64_t size() const noexcept { return last - first; }
+  /// The index of sample `i` in the whole dataset.
+  [[nodiscard]] std::uint64_t operator[](std::uint64_t i) const noexcept { return first + i; }
+
+  /// Hashes the selection.
+  void add_to(word_hash& hash) const noexcept { hash.add_all({1 /* of a range */, first, last}); }
+
+  /// Throws `index_error` if the range exceeds a dataset of `size` samples.
+  void check(std::uint64_t size) const {
+    if (first > last) {
+      throw index_error(first, last,
+                        "subset: the range from " + std::to_string(first) + " to " +
+                            std::to_string(last) + " ends before it begins");
+    }
+    if (last > size) throw index_error("subset: the end of the range", last, size);
+  }
+};
+
+/// Samples selected by index, in any order, with repetitions allowed.
+struct index_list {
+  /// The selected indices, in order.
+  std::vector<std::uint64_t> indices;
+
+  /// The number of samples.
+  [[nodiscard]] std::uint64_t size() const noexcept { return indices.size(); }
+  /// The index of sample `i` in the whole dataset.
+  [[nodiscard]] std::uint64_t operator[](std::uint64_t i) const noexcept { return indices[i]; }
+
+  /// Hashes the selection.
+  void add_to(word_hash& hash) const noexcept {
+    hash.add(2);  // of a list
+    hash.add_all(indices);
+  }
+
+  /// Throws `index_error` if an index is out of range for a dataset of `size` samples.
+  void check(std::uint64_t size) const {
+    for (std::size_t i = 0; i < indices.size(); ++i) {
+      if (indices[i] < size) continue;
+      throw index_error("subset: entry " + std::to_string(i) + " of the list", indices[i], size);
+    }
+  }
+};
+
+/// A part of a dataset, see `subset`.
+template <class Base, class Selection>
+class subset_dataset : public over_dataset<Base> {
+ public:
+  using record_type = typename Base::record_type;
+  static constexpr bool borrows = detail::borrows<Base>;
+
+  /// Throws `index_error` if the selection exceeds the dataset.
+  subset_dataset(Base base, Selection selection)
+      : over_dataset<Base>(std::move(base)), selection_(std::move(selection)) {
+    selection_.check(base_.size());
+  }
+
+  [[nodiscard]] std::uint64_t size() const noexcept { return selection_.size(); }
+  [[nodiscard]] sample_lengths<record_type> lengths(std::uint64_t index) const
+    requires tells_lengths<Base>
+  {
+    return lengths_of(base_, translate(index));
+  }
+  [[nodiscard]] std::uint64_t fingerprint() const {
+    word_hash hash{fingerprint_of(base_)};
+    selection_.add_to(hash);
+    hash.add(selection_.size());  // so that two nested lists differ from one list of both
+    return hash.value();
+  }
+
+  /// Throws `index_error`, and what the dataset below throws.
+  void read_chunk(std::span<const std::uint64_t> indices, batch_view<record_type> out,
+                  const chunk_context& context) const {
+    // In pieces of a fixed size, so that reading allocates nothing.
+    std::array<std::uint64_t, 64> below;
+    for (std::size_t begin = 0; begin < indices.size(); begin += below.size()) {
+      const std::size_t count = (std::min)(below.size(), indices.size() - begin);
+      for (std::size_t i = 0; i < count; ++i) {
+        context.at(begin + i);
+        below[i] = translate(indices[begin + i]);
+      }
+      penstock::read_chunk(base_, std::span<const std::uint64_t>{below}.first(count),
+                           out.subrun(begin, count), context.subrun(begin, count));
+    }
+  }
+
+  [[nodiscard]] const_sample<record_type> view(std::uint64_t index) const
+    requires views_samples<Base>
+  {
+    return base_.view(translate(index));
+  }
+
+  void prefetch(std::uint64_t index) const noexcept
+    requires prefetches<Base>
+  {
+    if (index < size()) base_.prefetch(selection_[index]);
+  }
+
+  /// Tells the dataset below, of those that are in range.
+  void prefetch_hint(std::span<const std::uint64_t> indices) const
+    requires accepts_hints<Base>
+  {
+    tell(indices, [this](std::span<const std::uint64_t> below) { base_.prefetch_hint(below); });
+  }
+  [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const {
+    return index < size() ? storage_size_of(base_, selection_[index]) : 0;
+  }
+  void access_plan(std::span<const std::uint64_t> indices) const
+    requires accepts_access_plans<Base>
+  {
+    if (indices.empty()) return base_.access_plan(indices);
+    tell(indices, [this](std::span<const std::uint64_t> below) {
+      if (!below.empty()) base_.access_plan(below);
+    });
+  }
+
+  [[nodiscard]] sample_origin origin(std::uint64_t index) const noexcept {
+    return index < size() ? origin_of(base_, selection_[index]) : sample_origin{index, 0};
+  }
+
+ private:
+  // Translates the indices that are in range and calls `below(some)` with a few at a time.
+  template <class Below>
+  void tell(std::span<const std::uint64_t> indices, const Below& below) const {
+    std::array<std::uint64_t, 64> selected;
+    while (!indices.empty()) {
+      const auto some = indices.first((std::min)(selected.size(), indices.size()));
+      std::size_t count = 0;
+      for (const std::uint64_t index : some) {
+        if (index < size()) selected[count++] = selection_[index];
+      }
+      below(std::span<const std::uint64_t>{selected}.first(count));
+      indices = indices.subspan(some.size());
+    }
+  }
+
+  [[nodiscard]] std::uint64_t translate(std::uint64_t index) const {
+    if (index >= size()) throw index_error("subset", index, size());
+    return selection_[index];
+  }
+
+  using over_dataset<Base>::base_;
+  Selection selection_;
+};
 
 /// What `subset(...)` returns: `data | subset(0, 50'000)`.
 template <class Selection>

@@ -10,7 +10,7 @@
 
 #include <penstock/core/error.hpp>
 #include <penstock/data/adaptors/adaptor.hpp>
-#include <penstock/data/adaptors/detail/subset_dataset.hpp>
+#include <penstock/data/adaptors/subset.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/order/support/word_hash.hpp>
 

@@ -9,9 +9,9 @@
 #include <utility>
 
 #include <penstock/core/batch_info.hpp>
+#include <penstock/core/error.hpp>
 #include <penstock/core/support/cache_line.hpp>
 #include <penstock/core/version.hpp>
-#include <penstock/load/support/failed_batch.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

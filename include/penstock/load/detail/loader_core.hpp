@@ -31,12 +31,10 @@
 #include <penstock/load/detail/source_ops.hpp>
 #include <penstock/load/detail/tuning/active_workers.hpp>
 #include <penstock/load/detail/tuning/loop_tuner.hpp>
-#include <penstock/load/detail/tuning/resolved_options.hpp>
 #include <penstock/load/detail/worker_binding.hpp>
 #include <penstock/load/footprint.hpp>
 #include <penstock/load/host_batch.hpp>
 #include <penstock/load/options.hpp>
-#include <penstock/load/support/failed_batch.hpp>
 #include <penstock/load/support/loader_observer.hpp>
 #include <penstock/load/tuning_history.hpp>
 #include <penstock/memory/budget.hpp>

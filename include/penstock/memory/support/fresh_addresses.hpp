@@ -15,13 +15,20 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <csignal>
+#include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
-#include <penstock/memory/detail/address_lane.hpp>
-#include <penstock/memory/detail/stale_addresses.hpp>
+#include <penstock/core/name.hpp>
 
 #if defined(__SANITIZE_THREAD__)  // GCC
 #define PENSTOCK_THREAD_SANITIZER
@@ -61,6 +68,244 @@ struct fixed_addresses {
 };
 
 #if PENSTOCK_CHECKED
+
+/// A stretch of addresses, cut into places of one size, which the slots of a ring use one after
+/// another: one batch a place. Only places that are open take memory and may be touched; one that
+/// is closed again is open anew after all others. Never freed, so that a signal handler may look
+/// at it: the addresses and the names stay.
+class address_lane {
+ public:
+  /// What lay at an address.
+  struct finding {
+    std::uint64_t epoch;
+    std::uint64_t batch;
+    const name* field;  // null: not known
+  };
+
+  /// `count` places of `stride` bytes, whole pages; null where the system has no such stretch.
+  /// Throws `std::bad_alloc`.
+  [[nodiscard]] static std::unique_ptr<address_lane> reserve(std::size_t stride,
+                                                             std::size_t count) {
+    auto places = std::make_unique<place[]>(count);
+    void* const begin = ::mmap(nullptr, stride * count, PROT_NONE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (begin == MAP_FAILED) return nullptr;
+    return std::unique_ptr<address_lane>{
+        new address_lane{static_cast<std::byte*>(begin), stride, count, std::move(places)}};
+  }
+  address_lane(address_lane&&) = delete;
+  /// Only of one that nobody knows yet.
+  ~address_lane() { ::munmap(begin_, stride_ * count_); }
+
+  /// The bytes of a place.
+  [[nodiscard]] std::size_t stride() const noexcept { return stride_; }
+
+  /// Opens the next place, whose memory is zero; null where the system refuses. From any threads;
+  /// fewer than half of the places may be open.
+  [[nodiscard]] std::byte* open() noexcept {
+    for (;;) {
+      const std::size_t next = next_.fetch_add(1, std::memory_order_relaxed) % count_;
+      place& to = places_[next];
+      if (to.is_open.exchange(true, std::memory_order_acquire)) continue;
+      to.is_named.store(false, std::memory_order_relaxed);
+      std::byte* const data = begin_ + next * stride_;
+      if (::mprotect(data, stride_, PROT_READ | PROT_WRITE) == 0) return data;
+      to.is_open.store(false, std::memory_order_release);
+      return nullptr;
+    }
+  }
+
+  /// Closes the place at `data`, and frees its memory: touching it faults. Neighbours that are
+  /// closed are one mapping, so that their number counts for nothing.
+  void close(std::byte* data) noexcept {
+    [[maybe_unused]] const void* const closed = ::mmap(
+        data, stride_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    of(data).is_open.store(false, std::memory_order_release);
+  }
+
+  /// A lease of this batch begins, which lies at `data`.
+  void name_batch(const std::byte* data, const batch_info& batch) noexcept {
+    place& at = of(data);
+    at.epoch.store(batch.epoch, std::memory_order_relaxed);
+    at.batch.store(batch.batch, std::memory_order_relaxed);
+    at.is_named.store(true, std::memory_order_release);
+  }
+
+  /// The batches are laid out like this. Before there is one; may throw `std::bad_alloc`.
+  template <record_type Record>
+  void name_fields(const batch_layout<Record>& layout) {
+    [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+      (name_field<Is>(layout), ...);
+    }(std::make_index_sequence<Record::size>{});
+  }
+
+  /// They are laid out as those of `other`, which knows its fields. Before there is one; may throw
+  /// `std::bad_alloc`.
+  void name_fields_as(const address_lane& other) { fields_ = other.fields_; }
+
+  /// Which batch lay at `address`, and is over. Safe in a signal handler.
+  [[nodiscard]] std::optional<finding> find(const std::byte* address) const noexcept {
+    // As numbers: the address may be any.
+    const auto offset =
+        reinterpret_cast<std::uintptr_t>(address) - reinterpret_cast<std::uintptr_t>(begin_);
+    if (offset >= stride_ * count_) return std::nullopt;
+    const place& at = places_[offset / stride_];
+    if (!at.is_named.load(std::memory_order_acquire)) return std::nullopt;
+    finding found{at.epoch.load(std::memory_order_relaxed),
+                  at.batch.load(std::memory_order_relaxed), nullptr};
+    std::size_t nearest = 0;
+    for (const auto& [begin, key] : fields_) {
+      if (begin > offset % stride_ || begin < nearest) continue;
+      nearest = begin;
+      found.field = key;
+    }
+    return found;
+  }
+
+ private:
+  struct place {
+    // Invariant: the thread that has set it opens, uses and closes the place.
+    std::atomic<bool> is_open{false};
+    std::atomic<bool> is_named{false};  // the next two are of a batch that lies there, or lay
+    std::atomic<std::uint64_t> epoch{0};
+    std::atomic<std::uint64_t> batch{0};
+  };
+
+  address_lane(std::byte* begin, std::size_t stride, std::size_t count,
+               std::unique_ptr<place[]> places) noexcept
+      : begin_(begin), stride_(stride), count_(count), places_(std::move(places)) {}
+
+  [[nodiscard]] place& of(const std::byte* data) const noexcept {
+    return places_[static_cast<std::size_t>(data - begin_) / stride_];
+  }
+
+  template <std::size_t Index, record_type Record>
+  void name_field(const batch_layout<Record>& layout) {
+    using field = typename Record::template field_at<Index>;
+    fields_.emplace_back(layout.template offset<Index>(), &field::key);
+    if constexpr (field::is_ragged) {
+      fields_.emplace_back(layout.template offsets_at<Index>(), &field::key);
+    }
+  }
+
+  std::byte* begin_;
+  std::size_t stride_;
+  std::size_t count_;
+  std::unique_ptr<place[]> places_;
+  std::vector<std::pair<std::size_t, const name*>> fields_;  // where each begins in a place
+  std::atomic<std::size_t> next_{0};
+};
+
+/// Text that is put together in a signal handler: without memory, locks and streams.
+class signal_text {
+ public:
+  signal_text& operator<<(std::string_view part) noexcept {
+    const std::size_t fits = (std::min)(part.size(), text_.size() - used_);
+    std::memcpy(text_.data() + used_, part.data(), fits);
+    used_ += fits;
+    return *this;
+  }
+  signal_text& operator<<(std::uint64_t number) noexcept {
+    std::array<char, 20> digits;
+    std::size_t first = digits.size();
+    do {
+      digits[--first] = static_cast<char>('0' + number % 10);
+      number /= 10;
+    } while (number != 0);
+    return *this << std::string_view{digits.data() + first, digits.size() - first};
+  }
+  signal_text& operator<<(char one) noexcept { return *this << std::string_view{&one, 1}; }
+  void write_to(int file) const noexcept {
+    [[maybe_unused]] const auto written = ::write(file, text_.data(), used_);
+  }
+
+ private:
+  std::array<char, 512> text_;
+  std::size_t used_ = 0;
+};
+
+/// All lanes of the process, and the handler of SIGSEGV that knows them: it names the batch of an
+/// address that is over, and ends the program. What it does not know goes on to the handler that
+/// was there before.
+class stale_addresses {
+ public:
+  /// How many lanes may be known, those of memory that has gone among them.
+  static constexpr std::size_t most = 1024;
+
+  /// One for all shared libraries of the program, as `this_thread`. Never destroyed.
+  [[nodiscard, gnu::visibility("default")]] static stale_addresses& all() noexcept {
+    static stale_addresses known;
+    return known;
+  }
+
+  /// Knows this lane from now on, which is never freed; false where there are too many. Where
+  /// `PENSTOCK_CHECKED` is 2 the first one installs the handler: a library must not take a signal
+  /// of the process unasked.
+  [[nodiscard]] bool add(const address_lane* lane) noexcept {
+    if constexpr (PENSTOCK_CHECKED > 1) {
+      [[maybe_unused]] static const bool installed = install();
+    }
+    std::size_t place = count_.load(std::memory_order_relaxed);
+    do {
+      if (place == most) return false;
+    } while (!count_.compare_exchange_weak(place, place + 1, std::memory_order_relaxed));
+    lanes_[place].store(lane, std::memory_order_release);
+    return true;
+  }
+
+ private:
+  constexpr stale_addresses() noexcept = default;
+
+  static bool install() noexcept {
+    struct ::sigaction ours {};
+    ours.sa_sigaction = [](int signal, ::siginfo_t* info, void* context) noexcept {
+      if (info->si_code == SEGV_ACCERR) all().report(static_cast<std::byte*>(info->si_addr));
+      all().pass_on(signal, info, context);
+    };
+    ours.sa_flags = SA_SIGINFO | SA_ONSTACK;
+    // Read first: a handler that runs at once has to know where to pass on to.
+    return ::sigaction(SIGSEGV, nullptr, &all().before_) == 0 &&
+           ::sigaction(SIGSEGV, &ours, nullptr) == 0;
+  }
+
+  /// Ends the program if a batch lay at `address`.
+  void report(const std::byte* address) const noexcept {
+    for (const auto& known : lanes_) {
+      const address_lane* const lane = known.load(std::memory_order_acquire);
+      if (lane == nullptr) continue;
+      const auto found = lane->find(address);
+      if (!found) continue;
+      signal_text line;
+      line << "penstock, checked build: batch " << found->batch << " of epoch " << found->epoch
+           << ": an address that was taken from a view was used after its lease had ended";
+      if (found->field != nullptr) {
+        line << " (field \"";
+        for (std::size_t i = 0; i < found->field->size(); ++i) line << (*found->field)[i];
+        line << "\")";
+      }
+      line << ". Keep the lease as long as the address is used (move it out of the loop, share it, "
+              "or let a tensor own it), or copy the data out\n";
+      line.write_to(STDERR_FILENO);
+      std::abort();
+    }
+  }
+
+  void pass_on(int signal, ::siginfo_t* info, void* context) const noexcept {
+    if ((before_.sa_flags & SA_SIGINFO) != 0) return before_.sa_sigaction(signal, info, context);
+    const bool is_sent = info->si_code <= 0;  // by kill(): no instruction faults again
+    if (before_.sa_handler == SIG_IGN && is_sent) return;
+    if (before_.sa_handler != SIG_IGN && before_.sa_handler != SIG_DFL) {
+      return before_.sa_handler(signal);
+    }
+    ::signal(SIGSEGV, SIG_DFL);
+    if (is_sent) ::raise(signal);
+  }
+
+  // Invariant: a lane that is stored is complete, and stays.
+  std::array<std::atomic<const address_lane*>, most> lanes_{};
+  std::atomic<std::size_t> count_{0};
+  struct ::sigaction before_ {};
+};
 
 /// In a checked build, the memory of a CPU device's slots: each batch lies at addresses of its own,
 /// so that one that was kept beyond the batch's lease faults, and `stale_addresses` names the

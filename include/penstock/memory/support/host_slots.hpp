@@ -18,7 +18,6 @@
 #include <penstock/core/support/joined.hpp>
 #include <penstock/core/support/slot_layout.hpp>
 #include <penstock/device/device.hpp>
-#include <penstock/device/support/settle.hpp>
 #include <penstock/memory/budget.hpp>
 #include <penstock/memory/support/sample_lists.hpp>
 #include <penstock/memory/support/shared_event.hpp>

@@ -23,7 +23,6 @@
 #include <penstock/core/record.hpp>
 #include <penstock/core/version.hpp>
 #include <penstock/data/support/dataset_members.hpp>
-#include <penstock/data/support/field_extents.hpp>
 #include <penstock/data/support/row_copy.hpp>
 #include <penstock_ext/table/arrow_abi.hpp>
 #include <penstock_ext/table/arrow_table.hpp>
@@ -756,8 +755,8 @@ template <class... Fields>
 template <class Record>
 [[nodiscard]] record_extents<Record> extents_of_columns(table_columns& columns) {
   return [&]<std::size_t... Is>(std::index_sequence<Is...>) {
-    return record_extents<Record>{extents_in<typename Record::template field_at<Is>::extents_type>(
-        std::span<const std::size_t>{columns.extents(Is)})...};
+    return record_extents<Record>{
+        extents_in<typename Record::template field_at<Is>::extents_type>(columns.extents(Is))...};
   }(std::make_index_sequence<Record::size>{});
 }
 

@@ -24,7 +24,6 @@
 #include <penstock/load/detail/faults/read_guard.hpp>
 #include <penstock/load/detail/faults/read_progress.hpp>
 #include <penstock/load/detail/faults/recovery.hpp>
-#include <penstock/load/support/failed_batch.hpp>
 #include <penstock/observe/support/clocks.hpp>
 #include <penstock/order/random.hpp>
 

@@ -23,7 +23,6 @@
 #include <penstock/faults/stalled_read.hpp>
 #include <penstock/load/detail/faults/read_progress.hpp>
 #include <penstock/load/detail/faults/recovery.hpp>
-#include <penstock/load/support/failed_batch.hpp>
 #include <penstock/memory/support/sample_lists.hpp>
 
 namespace penstock {

@@ -14,7 +14,6 @@
 #include <penstock/core/checked.hpp>
 #include <penstock/core/version.hpp>
 #include <penstock/device/device.hpp>
-#include <penstock/device/support/settle.hpp>
 #include <penstock/memory/support/host_slots.hpp>
 #include <penstock/memory/support/shared_event.hpp>
 
