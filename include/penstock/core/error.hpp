@@ -14,7 +14,6 @@
 #include <utility>
 
 #include <penstock/core/batch_info.hpp>
-#include <penstock/core/error.hpp>
 #include <penstock/core/support/joined.hpp>
 #include <penstock/core/version.hpp>
 
