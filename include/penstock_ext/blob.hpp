@@ -10,5 +10,4 @@
 #include <penstock_ext/blob/blob_source.hpp>
 #include <penstock_ext/blob/image_folder.hpp>
 #include <penstock_ext/blob/stored_blobs.hpp>
-#include <penstock_ext/blob/tar/tar_error.hpp>
 #include <penstock_ext/blob/tar/tar_shards.hpp>

@@ -3,7 +3,6 @@
 
 /// Statistics as text, JSON and in the Prometheus format, and traces as files.
 
-#include <penstock_ext/report/prometheus_file.hpp>
 #include <penstock_ext/report/report_error.hpp>
 #include <penstock_ext/report/stats_json.hpp>
 #include <penstock_ext/report/stats_prometheus.hpp>

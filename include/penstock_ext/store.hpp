@@ -7,5 +7,4 @@
 
 #include <penstock_ext/store/byte_store.hpp>
 #include <penstock_ext/store/local_store.hpp>
-#include <penstock_ext/store/object_name_error.hpp>
 #include <penstock_ext/store/remote_error.hpp>

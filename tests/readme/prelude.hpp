@@ -46,7 +46,7 @@
 #include <penstock_ext/narrow/widen_on_device.cuh>
 #include <penstock_ext/ranks/require_same_run.hpp>
 #include <penstock_ext/ranks/world.hpp>
-#include <penstock_ext/report/prometheus_file.hpp>
+#include <penstock_ext/report/stats_prometheus.hpp>
 #include <penstock_ext/report/stats_text.hpp>
 #include <penstock_ext/report/trace_files.hpp>
 #include <penstock_ext/search/option_search.hpp>

@@ -22,8 +22,7 @@
 #include <penstock_ext/blob/detail/ahead/blob_read_ahead.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/store/byte_store.hpp>
-#include <penstock_ext/store/support/delete_unless_forked.hpp>
-#include <penstock_ext/store/support/kept_store.hpp>
+#include <penstock_ext/store/support/store_parts.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <penstock/core/error.hpp>
+#include <penstock/core/version.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -91,6 +92,13 @@ class [[gnu::visibility("default")]] file_corrupt : public file_error {
 /// The file was written to while it was read: its bytes belong to no one version of it. A retry
 /// (`error_policy::retries`) reads it anew.
 class [[gnu::visibility("default")]] file_changed : public file_error {
+ public:
+  using file_error::file_error;
+};
+
+/// An object's name leads, or may lead, to a file outside of its store's folder: it starts at the
+/// root, has ".." in it, or a link on its way points elsewhere. Nothing was opened.
+class [[gnu::visibility("default")]] object_name_error : public file_error {
  public:
   using file_error::file_error;
 };

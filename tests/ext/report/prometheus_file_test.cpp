@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock_ext/report/prometheus_file.hpp>
+#include <penstock_ext/report/stats_prometheus.hpp>
 
 #include <sys/stat.h>
 #include <unistd.h>

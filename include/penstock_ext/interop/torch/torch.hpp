@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/from_blob.h>
+#include <c10/core/Device.h>
 
 #include <concepts>
 #include <memory>
@@ -11,8 +12,8 @@
 #include <utility>
 
 #include <penstock/core/name.hpp>
+#include <penstock_ext/interop/detail/host_wait.hpp>
 #include <penstock_ext/interop/shared_batch.hpp>
-#include <penstock_ext/interop/torch/detail/torch_side.hpp>
 
 /// @file
 /// Tensors of libtorch over batches in host memory; `penstock_ext/interop/torch/torch_cuda.hpp` has
@@ -20,8 +21,35 @@
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
-
 namespace detail {
+
+template <class>
+inline constexpr bool is_shared_batch = false;
+template <class Batch>
+inline constexpr bool is_shared_batch<shared_batch<Batch>> = true;
+
+/// A lease of memory on a GPU, which is one of several and has a number.
+template <class Batch>
+concept gpu_lease = requires(const Batch& batch) {
+  batch.stream();
+  batch.device().ordinal();
+};
+
+/// Where tensors over a batch lie, and what orders the work on them: here in host memory, where
+/// libtorch computes on the calling thread. `penstock_ext/interop/torch/torch_cuda.hpp` specialises
+/// it for GPUs.
+template <class Batch>
+struct torch_side {
+  /// Returns after the batch's copy, with the device of its tensors. The end of the lease needs no
+  /// such wait: when the last tensor goes, libtorch has done its work.
+  static at::Device order([[maybe_unused]] const shared_batch<Batch>& batch) {
+    static_assert(!gpu_lease<Batch>,
+                  "penstock::torch_tensors: the batch is in a GPU's memory: include "
+                  "<penstock_ext/interop/torch/torch_cuda.hpp>, which needs a libtorch with CUDA");
+    wait_on_host(batch);
+    return at::kCPU;
+  }
+};
 
 template <class T>
 [[nodiscard]] consteval at::ScalarType torch_type_of() {

@@ -3,7 +3,6 @@
 
 #include <c10/cuda/CUDAStream.h>
 
-#include <penstock_ext/interop/torch/detail/torch_side.hpp>
 #include <penstock_ext/interop/torch/torch.hpp>
 
 /// @file

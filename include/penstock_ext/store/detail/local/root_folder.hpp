@@ -17,7 +17,6 @@
 #include <penstock/core/version.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
-#include <penstock_ext/store/object_name_error.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
