@@ -4,7 +4,6 @@
 /// Tensors of other libraries: DLPack, and batches with shared ownership. libtorch: `interop/torch/torch.hpp`
 /// (`penstock::torch`).
 
-#include <penstock_ext/interop/dlpack.hpp>
 #include <penstock_ext/interop/dlpack_abi.hpp>
 #include <penstock_ext/interop/imported_tensor.hpp>
 #include <penstock_ext/interop/shared_batch.hpp>

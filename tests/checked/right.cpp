@@ -21,7 +21,7 @@
 #include <vector>
 
 #include <penstock/transfer/results.hpp>
-#include <penstock_ext/interop/dlpack.hpp>
+#include <penstock_ext/interop.hpp>
 
 #include "ramps.hpp"
 #include "support/sanitized.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // Batches in device memory as tensors of a library that works on a stream of its own.
-#include <penstock_ext/interop/dlpack.hpp>
+#include <penstock_ext/interop.hpp>
 
 #include <cstdint>
 #include <deque>

@@ -9,7 +9,7 @@
 #include <penstock/cuda.hpp>
 #include <penstock/cuda/step_graphs.hpp>
 #include <penstock/transfer/results.hpp>
-#include <penstock_ext/interop/dlpack.hpp>
+#include <penstock_ext/interop.hpp>
 #include <penstock_ext/interop/shared_batch.hpp>
 
 #include "gpu/checked_feed.hpp"

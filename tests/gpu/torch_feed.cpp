@@ -12,7 +12,7 @@
 #include <utility>
 
 #include <penstock/cuda.hpp>
-#include <penstock_ext/interop/dlpack.hpp>
+#include <penstock_ext/interop.hpp>
 #include <penstock_ext/interop/shared_batch.hpp>
 
 #include "gpu/checked_feed.hpp"

@@ -41,7 +41,7 @@
 #include <penstock_ext/files/idx_dataset.hpp>
 #include <penstock_ext/image/crop.hpp>
 #include <penstock_ext/image/decode.hpp>
-#include <penstock_ext/interop/dlpack.hpp>
+#include <penstock_ext/interop.hpp>
 #include <penstock_ext/narrow/narrowed.hpp>
 #include <penstock_ext/narrow/widen_on_device.cuh>
 #include <penstock_ext/ranks/require_same_run.hpp>

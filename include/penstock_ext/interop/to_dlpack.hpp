@@ -8,7 +8,6 @@
 #include <utility>
 
 #include <penstock/core/name.hpp>
-#include <penstock_ext/interop/detail/host_wait.hpp>
 #include <penstock_ext/interop/dlpack_abi.hpp>
 #include <penstock_ext/interop/shared_batch.hpp>
 

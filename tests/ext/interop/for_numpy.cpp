@@ -9,7 +9,7 @@
 
 #include <penstock/device/cpu_device.hpp>
 #include <penstock/load/host_batch.hpp>
-#include <penstock_ext/interop/dlpack.hpp>
+#include <penstock_ext/interop.hpp>
 
 namespace ps = penstock;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock_ext/interop/detail/host_wait.hpp>
+#include <penstock_ext/interop/shared_batch.hpp>
 
 #include <cstdint>
 #include <thread>
@@ -9,7 +9,6 @@
 #include <penstock/order/sampler.hpp>
 #include <penstock/threads/support/waitable_counter.hpp>
 #include <penstock/transfer/transfer.hpp>
-#include <penstock_ext/interop/shared_batch.hpp>
 
 #include "support/catch.hpp"
 #include "support/numbered.hpp"
