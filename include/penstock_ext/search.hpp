@@ -4,5 +4,4 @@
 /// Search for good options over several trainings, by a Gaussian process.
 
 #include <penstock_ext/search/option_search.hpp>
-#include <penstock_ext/search/tuned_options.hpp>
 #include <penstock_ext/search/tuned_text.hpp>

@@ -4,4 +4,3 @@
 /// Batches of requests from many threads.
 
 #include <penstock_ext/serve/batcher.hpp>
-#include <penstock_ext/serve/options.hpp>

@@ -15,7 +15,6 @@
 #include <penstock/core/error.hpp>
 #include <penstock_ext/files/json/parsed_json.hpp>
 #include <penstock_ext/search/option_search.hpp>
-#include <penstock_ext/search/tuned_options.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
