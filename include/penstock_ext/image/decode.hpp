@@ -22,10 +22,9 @@
 #include <penstock/data/chunk_context.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/support/mean_bytes.hpp>
-#include <penstock_ext/blob/blob_buffer.hpp>
 #include <penstock_ext/blob/blob_source.hpp>
 #include <penstock_ext/image/crop.hpp>
-#include <penstock_ext/image/detail/decode/decode_formats.hpp>
+#include <penstock_ext/image/detail/encoded_bytes.hpp>
 #include <penstock_ext/image/geometry.hpp>
 #include <penstock_ext/image/image_decoder.hpp>
 #include <penstock_ext/image/pixels.hpp>

@@ -19,7 +19,6 @@
 #include <penstock_ext/image/augment/color.hpp>
 #include <penstock_ext/image/augment/to_chw.hpp>
 #include <penstock_ext/image/crop.hpp>
-#include <penstock_ext/image/detail/augment/color_ops.hpp>
 #include <penstock_ext/image/geometry.hpp>
 #include <penstock_ext/image/pixels.hpp>
 

@@ -24,8 +24,7 @@
 #include <jerror.h>
 
 #include <penstock/core/version.hpp>
-#include <penstock_ext/image/detail/decode/decode_end.hpp>
-#include <penstock_ext/image/detail/decode/decode_formats.hpp>
+#include <penstock_ext/image/detail/encoded_bytes.hpp>
 #include <penstock_ext/image/image_decoder.hpp>
 #include <penstock_ext/image/pixels.hpp>
 
