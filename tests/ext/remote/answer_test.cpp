@@ -12,7 +12,6 @@
 
 #include <penstock_ext/store/http/detail/http_request.hpp>
 #include <penstock_ext/store/http/detail/http_service.hpp>
-#include <penstock_ext/store/http/detail/object_version.hpp>
 #include <penstock_ext/store/http/detail/reactor.hpp>
 
 #include "support/catch.hpp"

@@ -18,7 +18,6 @@
 #include <penstock_ext/files/support/sums.hpp>
 #include <penstock_ext/store/http/detail/s3/list_answer.hpp>
 #include <penstock_ext/store/http/detail/s3/s3_place.hpp>
-#include <penstock_ext/store/http/detail/s3/s3_service.hpp>
 
 #include "ext/remote/range_server.hpp"
 #include "support/catch.hpp"

@@ -101,7 +101,7 @@ TEST_CASE("an order that is told and not gone on with keeps no announcement out 
           "[store][promise:bounded-11]") {
   constexpr std::size_t most = announced_uses::most_overtaken;
   penstock::detail::memory_tier memory{0};
-  penstock::detail::block_disk disk{penstock::cached_store_options{}};
+  penstock::detail::block_disk disk{"", 0};
   penstock::detail::planned_uses uses{memory, disk};
   const auto tell = [&](const blocks_in_order& blocks) {
     announced_uses order;

@@ -24,7 +24,6 @@
 #include <penstock_ext/store/http/detail/curl_handles.hpp>
 #include <penstock_ext/store/http/detail/http_call.hpp>
 #include <penstock_ext/store/http/detail/http_service.hpp>
-#include <penstock_ext/store/http/detail/object_version.hpp>
 #include <penstock_ext/store/http/detail/request_plan.hpp>
 #include <penstock_ext/store/http/http_options.hpp>
 #include <penstock_ext/store/remote_error.hpp>

@@ -26,10 +26,10 @@
 #include <penstock/threads/support/signals_blocked.hpp>
 #include <penstock/threads/support/tally.hpp>
 #include <penstock_ext/files/file_error.hpp>
+#include <penstock_ext/store/http/detail/answer.hpp>
 #include <penstock_ext/store/http/detail/curl_handles.hpp>
 #include <penstock_ext/store/http/detail/http_request.hpp>
 #include <penstock_ext/store/http/detail/http_service.hpp>
-#include <penstock_ext/store/http/detail/object_version.hpp>
 #include <penstock_ext/store/http/http_options.hpp>
 #include <penstock_ext/store/remote_error.hpp>
 
