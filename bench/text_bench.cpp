@@ -28,7 +28,7 @@
 #include <penstock/core/layout.hpp>
 #include <penstock/data/reader.hpp>
 #include <penstock/order/random.hpp>
-#include <penstock_ext/blob/blob_buffer.hpp>
+#include <penstock_ext/blob/blob_source.hpp>
 #include <penstock_ext/text/detail/packed_window.hpp>
 #include <penstock_ext/text/megatron_documents.hpp>
 #include <penstock_ext/text/packed_documents.hpp>

@@ -4,8 +4,6 @@
 /// Blobs, samples of any length: folders of files, tar shards, objects of a store. MDS
 /// shards: `blob/mds/mds_shards.hpp` (`penstock::mds`).
 
-#include <penstock_ext/blob/blob_buffer.hpp>
-#include <penstock_ext/blob/blob_error.hpp>
 #include <penstock_ext/blob/blob_list.hpp>
 #include <penstock_ext/blob/blob_source.hpp>
 #include <penstock_ext/blob/image_folder.hpp>

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include <penstock/core/error.hpp>
-#include <penstock_ext/blob/blob_buffer.hpp>
 #include <penstock_ext/blob/blob_source.hpp>
 #include <penstock_ext/blob/detail/blob_file.hpp>
 

@@ -20,11 +20,9 @@
 #include <vector>
 
 #include <penstock/core/error.hpp>
-#include <penstock_ext/blob/blob_buffer.hpp>
-#include <penstock_ext/blob/blob_error.hpp>
 #include <penstock_ext/blob/blob_source.hpp>
 #include <penstock_ext/blob/detail/blob_file.hpp>
-#include <penstock_ext/blob/detail/lowered.hpp>
+#include <penstock_ext/files/file_error.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -17,7 +17,6 @@
 
 #include <penstock/core/error.hpp>
 #include <penstock/core/version.hpp>
-#include <penstock_ext/blob/blob_buffer.hpp>
 #include <penstock_ext/blob/blob_source.hpp>
 #include <penstock_ext/blob/detail/ahead/blob_read_ahead.hpp>
 #include <penstock_ext/files/file_error.hpp>

@@ -11,7 +11,6 @@
 
 #include <penstock/core/error.hpp>
 #include <penstock/data/support/row_copy.hpp>
-#include <penstock_ext/blob/blob_buffer.hpp>
 #include <penstock_ext/blob/blob_source.hpp>
 #include <penstock_ext/table/arrow_table.hpp>
 #include <penstock_ext/table/detail/columns.hpp>

@@ -14,7 +14,7 @@
 #include <utility>
 
 #include <penstock/core/error.hpp>
-#include <penstock_ext/blob/blob_buffer.hpp>
+#include <penstock_ext/blob/blob_source.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
 #include <penstock_ext/text/token_documents.hpp>

@@ -25,7 +25,7 @@
 #include <penstock/data/dataset.hpp>
 #include <penstock/order/support/word_hash.hpp>
 #include <penstock/threads/support/group_cache.hpp>
-#include <penstock_ext/blob/blob_buffer.hpp>
+#include <penstock_ext/blob/blob_source.hpp>
 #include <penstock_ext/text/detail/packed_window.hpp>
 #include <penstock_ext/text/packing_options.hpp>
 #include <penstock_ext/text/token_documents.hpp>

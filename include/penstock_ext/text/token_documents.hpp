@@ -8,7 +8,6 @@
 #include <string>
 
 #include <penstock/core/error.hpp>
-#include <penstock_ext/blob/blob_buffer.hpp>
 #include <penstock_ext/blob/blob_source.hpp>
 
 namespace penstock {

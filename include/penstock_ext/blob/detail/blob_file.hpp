@@ -13,8 +13,7 @@
 #include <string>
 #include <string_view>
 
-#include <penstock_ext/blob/blob_buffer.hpp>
-#include <penstock_ext/blob/blob_error.hpp>
+#include <penstock_ext/blob/blob_source.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
 
@@ -28,6 +27,11 @@ namespace detail {
   descriptor folder = open_at(base, name, O_DIRECTORY);
   if (folder.get() < 0) throw folder_unreadable(path, "a readable folder", system_reason());
   return folder;
+}
+
+/// A letter of ASCII as a small one; other bytes as they are.
+[[nodiscard]] constexpr char lowered(char c) noexcept {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c;
 }
 
 /// `name` below the folder `folder`; `name` itself where it starts at the root.

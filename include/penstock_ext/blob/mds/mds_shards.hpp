@@ -28,8 +28,6 @@
 
 #include <penstock/core/error.hpp>
 #include <penstock/core/version.hpp>
-#include <penstock_ext/blob/blob_buffer.hpp>
-#include <penstock_ext/blob/blob_error.hpp>
 #include <penstock_ext/blob/blob_source.hpp>
 #include <penstock_ext/blob/detail/blob_file.hpp>
 #include <penstock_ext/blob/mds/mds_index.hpp>

@@ -13,7 +13,6 @@
 
 #include <penstock/core/error.hpp>
 #include <penstock/threads/support/group_cache.hpp>
-#include <penstock_ext/blob/blob_buffer.hpp>
 #include <penstock_ext/blob/blob_source.hpp>
 #include <penstock_ext/table/arrow_abi.hpp>
 #include <penstock_ext/table/arrow_blobs.hpp>

@@ -22,7 +22,7 @@
 #include <vector>
 
 #include <penstock/core/version.hpp>
-#include <penstock_ext/blob/blob_buffer.hpp>
+#include <penstock_ext/blob/blob_source.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
