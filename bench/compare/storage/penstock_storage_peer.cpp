@@ -55,8 +55,8 @@ namespace {
 namespace ps = penstock;
 
 using bytes_of_sample = ps::record<ps::field<"bytes", std::uint8_t, ps::ragged>>;
-// As many values as fill pages, so that reads past the page cache go straight to their places; those
-// after `size` are 0.
+// As many values as fill pages, so that reads past the page cache go straight to their places;
+// those after `size` are 0.
 using pages_of_sample =
     ps::record<ps::field<"size", std::uint64_t>, ps::field<"bytes", std::uint8_t, ps::ragged>>;
 

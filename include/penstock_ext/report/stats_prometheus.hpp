@@ -201,10 +201,10 @@ class prometheus_writer {
 ///
 ///     ps::write_prometheus(feed.stats(), "/var/lib/node_exporter/train.prom");
 ///
-/// One file for each transfer, and one for each loader that no transfer takes batches from: the file
-/// of a transfer has its loader's series too, and a series may be in one file only. A reader sees
-/// the file of before or the new one, never a part: it is written to a file in the same folder and
-/// renamed. It is not on the disk yet when this returns. Costs some system calls: for once in a
+/// One file for each transfer, and one for each loader that no transfer takes batches from: the
+/// file of a transfer has its loader's series too, and a series may be in one file only. A reader
+/// sees the file of before or the new one, never a part: it is written to a file in the same folder
+/// and renamed. It is not on the disk yet when this returns. Costs some system calls: for once in a
 /// while, not for each batch. From any thread, also for one path; throws `report_error`.
 inline void write_prometheus(const loader_stats& stats, const std::string& path) {
   detail::write_report(path, "the statistics", to_prometheus(stats));

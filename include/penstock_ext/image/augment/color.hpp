@@ -19,8 +19,8 @@
 #include <penstock_ext/image/pixels.hpp>
 
 // Colours of 8-bit RGB pictures, changed in place, to the bit as Pillow's ImageEnhance and
-// torchvision's functions for Pillow's images do: where a value is a float there, it is one here. All
-// take pictures of three channels and throw std::invalid_argument for others.
+// torchvision's functions for Pillow's images do: where a value is a float there, it is one here.
+// All take pictures of three channels and throw std::invalid_argument for others.
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
