@@ -13,11 +13,11 @@
 // wait_above_fill: one iteration submits 2,000 single requests, one after another, to a batcher
 // with a limit of 2 ms, and a thread that waits for batches. Of each the time from the submission
 // to the batch is measured; above_p50 and above_p99 are microseconds above the limit. The limit's
-// own 2 ms are in the time of an iteration. spin is `batcher_options::spin`, in microseconds. Floor:
-// a thread that sleeps for 2 ms on a condition variable, and nobody wakes it. awake:1 is without
-// what the machine adds: a thread of the lowest class (SCHED_IDLE) on each core keeps it from
-// falling asleep, which in a virtual machine costs up to milliseconds. exact:1 has the threads that
-// wait sleep without a timer slack (PR_SET_TIMERSLACK), which is 50 us otherwise.
+// own 2 ms are in the time of an iteration. spin is `batcher_options::spin`, in microseconds.
+// Floor: a thread that sleeps for 2 ms on a condition variable, and nobody wakes it. awake:1 is
+// without what the machine adds: a thread of the lowest class (SCHED_IDLE) on each core keeps it
+// from falling asleep, which in a virtual machine costs up to milliseconds. exact:1 has the threads
+// that wait sleep without a timer slack (PR_SET_TIMERSLACK), which is 50 us otherwise.
 
 #include <benchmark/benchmark.h>
 #include <sched.h>

@@ -13,9 +13,9 @@
 // all, promised   the floors: how many there are.
 //
 // Reads and body wait and do not burn, so reads count as waiting for storage. A loop that takes a
-// twelfth longer than its model was disturbed by the machine, and is run again, up to five times. The six more: one
-// slot on the device, slow samples, too many workers, reads that wait for very long, reads that
-// compute, a very slow bus.
+// twelfth longer than its model was disturbed by the machine, and is run again, up to five times.
+// The six more: one slot on the device, slow samples, too many workers, reads that wait for very
+// long, reads that compute, a very slow bus.
 
 #include <benchmark/benchmark.h>
 #include <sys/prctl.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // What it costs to have results back: a batch's time in a loop whose steps leave results, which are
-// copied to the host and consumed by a thread, over the loop that throws them away where the step is
-// the slowest stage, and over max(step, copy, consumer) elsewhere.
+// copied to the host and consumed by a thread, over the loop that throws them away where the step
+// is the slowest stage, and over max(step, copy, consumer) elsewhere.
 //
 //   build/bench/bench/penstock_results_bench [--json FILE]
 //

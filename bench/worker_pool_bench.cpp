@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// What it costs to hand ranges of indices to a worker_pool, by the parts that a loader hands its own
-// work out with.
+// What it costs to hand ranges of indices to a worker_pool, by the parts that a loader hands its
+// own work out with.
 //
 //   build/bench/bench/penstock_worker_pool_bench
 //   ... --benchmark_filter=range             the loops over indices alone

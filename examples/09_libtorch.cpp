@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// A small convolutional network of libtorch on MNIST ($MNIST_DIR, plain files, else noise), augmented,
-// and validated after each epoch. Ctrl-C writes a checkpoint. Run again, it goes on with the very
-// next batch, and ends with the same weights, bit by bit, as without the stop.
+// A small convolutional network of libtorch on MNIST ($MNIST_DIR, plain files, else noise),
+// augmented, and validated after each epoch. Ctrl-C writes a checkpoint. Run again, it goes on with
+// the very next batch, and ends with the same weights, bit by bit, as without the stop.
 //
 //   09_libtorch [CHECKPOINT [WORKERS [STOP_AFTER]]]   a Ctrl-C of its own after so many steps
 #include <torch/torch.h>

@@ -3,7 +3,8 @@
 // comes back under the next steps. Killed at any moment and run again, it goes on where it was, and
 // each picture has its row once.
 //   penstock_22_embeddings FOLDER OUT   writes OUT.npy (a row a file), OUT.txt (the files' names)
-// Without arguments it makes a folder, kills a first run half-way, and checks what a second one makes.
+// Without arguments it makes a folder, kills a first run half-way, and checks what a second one
+// makes.
 #include "images/made_pnm_folder.hpp"
 #include "images/pnm_decoder.hpp"
 

@@ -4,8 +4,8 @@
 //
 //   penstock_23_checkpoint FILE   trains for 100 steps, with FILE as its checkpoint
 //
-// Without arguments it kills a first run while a checkpoint is written, and checks that a second one
-// ends with the weights of a run that nobody killed.
+// Without arguments it kills a first run while a checkpoint is written, and checks that a second
+// one ends with the weights of a run that nobody killed.
 #include "images/made_pnm_folder.hpp"
 
 #include <penstock/device/cpu_device.hpp>

@@ -4,9 +4,9 @@
 //
 //   penstock_cuda_on_device_bench [--json FILE] [--quick]
 //
-// --quick takes a second: to see whether it works, not to be quoted. Rows of the group "launch, L2" are of batches so small that launches take as long as the memory,
-// or that the ring stays in the second-level cache: they tell how fast launches follow each other,
-// and nothing of the memory.
+// --quick takes a second: to see whether it works, not to be quoted. Rows of the group "launch, L2"
+// are of batches so small that launches take as long as the memory, or that the ring stays in the
+// second-level cache: they tell how fast launches follow each other, and nothing of the memory.
 
 #include <cuda_runtime.h>
 

@@ -20,10 +20,10 @@ namespace bench {
 /// after every row, with "complete" false until all rows are there.
 ///
 /// `measure` gets the rows to fill, of the groups that were given by `--group` or of all, and
-/// whether `--quick` was given: few repetitions of the small sizes, to see whether it works. Returns
-/// the exit status: 1 after an error outside of all groups, 2 for other arguments and where there is
-/// no group of a name that was given, 3 where the GPU's context was lost. `name` is how the program
-/// calls itself where it says what is wrong.
+/// whether `--quick` was given: few repetitions of the small sizes, to see whether it works.
+/// Returns the exit status: 1 after an error outside of all groups, 2 for other arguments and where
+/// there is no group of a name that was given, 3 where the GPU's context was lost. `name` is how
+/// the program calls itself where it says what is wrong.
 template <class Measure>
 int run(int argc, char** argv, const char* name, const Measure& measure) {
   const char* json = nullptr;

@@ -39,8 +39,8 @@ bool is_whole(const mlp::results& found) {
   return found.refused.empty();
 }
 
-/// Runs an experiment, which is the last row of the file from its first mode on. Returns whether all
-/// of it ran.
+/// Runs an experiment, which is the last row of the file from its first mode on. Returns whether
+/// all of it ran.
 bool measure_row(const mlp::options& chosen, const mlp::digit_data& data,
                  std::vector<mlp::measured_step>& rows) {
   rows.push_back({chosen, {}, false});

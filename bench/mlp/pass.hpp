@@ -81,8 +81,8 @@ struct pass {
  private:
   static const Stored* as_operand(const Stored* operand) { return operand; }
 
-  /// The gradients of a layer's weights, from its operands, and of its bias, from the slopes as they
-  /// are. The bias follows the weights in memory.
+  /// The gradients of a layer's weights, from its operands, and of its bias, from the slopes as
+  /// they are. The bias follows the weights in memory.
   template <std::size_t Outputs, std::size_t Inputs, class Context>
   static void sum(const Context& on, std::size_t count, const Stored* slopes, const Stored* input,
                   const float* slope, float* gradients) {

@@ -21,8 +21,8 @@
 #include "trainer.hpp"
 
 /// The training loops. Each trains from the first parameters on, and returns the seconds that its
-/// loop over all epochs took; memory is taken, threads are started and, on CUDA, graphs are captured
-/// before the clock starts.
+/// loop over all epochs took; memory is taken, threads are started and, on CUDA, graphs are
+/// captured before the clock starts.
 namespace mlp {
 
 /// The order of the samples, in all loops.

@@ -17,8 +17,8 @@
 #endif
 
 /// A perceptron 784-32-10 with ReLU, softmax cross-entropy and momentum: small, since it is the
-/// sums over the ranks that this example shows. Each kernel is a function of one index, the same source
-/// on both devices, and every sum in it has one order.
+/// sums over the ranks that this example shows. Each kernel is a function of one index, the same
+/// source on both devices, and every sum in it has one order.
 namespace data_parallel {
 
 inline constexpr std::size_t inputs = 28 * 28;

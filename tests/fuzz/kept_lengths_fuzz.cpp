@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Kept lengths out of any bytes: they are as many as the bytes have room for, or are refused with an
-// error that points into the file. An input whose first byte is odd gets a right start, and one
+// Kept lengths out of any bytes: they are as many as the bytes have room for, or are refused with
+// an error that points into the file. An input whose first byte is odd gets a right start, and one
 // whose second byte is odd too a right sum, which none would come upon.
 #include <penstock_ext/text/kept_lengths.hpp>
 

@@ -203,8 +203,9 @@ struct counting_sink {
   void finish() const {}
 };
 
-/// Weights that are uploaded anew while the step before may still use them, looked at and changed by
-/// steps, and saved by snapshots or without; then uploads that nobody waits for, one of which fails.
+/// Weights that are uploaded anew while the step before may still use them, looked at and changed
+/// by steps, and saved by snapshots or without; then uploads that nobody waits for, one of which
+/// fails.
 void run_flow(std::size_t round, std::atomic<int>& wrong) {
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();

@@ -14,7 +14,8 @@ namespace {
 
 using turns_type = std::vector<penstock::detail::part_turn>;
 
-/// Turn by turn: the part that is furthest behind its share, the first of those that are equally so.
+/// Turn by turn: the part that is furthest behind its share, the first of those that are equally
+/// so.
 turns_type slow_turns(const std::vector<std::uint32_t>& weights) {
   const auto sum = std::accumulate(weights.begin(), weights.end(), std::int64_t{0});
   turns_type turns;

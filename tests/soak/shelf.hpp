@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Where the tokens of the random flows lie when they are read and not made up: blobs in objects of a
-// store that fails now and then, below a cache.
+// Where the tokens of the random flows lie when they are read and not made up: blobs in objects of
+// a store that fails now and then, below a cache.
 
 #include <atomic>
 #include <cstddef>
@@ -31,7 +31,8 @@ inline std::uint16_t first_token(std::uint64_t index) {
 }
 
 /// The tokens of sixteen samples an object. Where `fails_in` is not 0 one of so many calls throws,
-/// but for a thread that reads a sample: so whatever another one has read in vain, the sample comes.
+/// but for a thread that reads a sample: so whatever another one has read in vain, the sample
+/// comes.
 class token_store {
  public:
   static constexpr std::uint64_t samples_each = 16;

@@ -172,7 +172,8 @@ class [[gnu::visibility("default")]] leases_exhausted : public error {
   using error::error;
 };
 
-/// A text is not what it should be: at which byte of it, what was expected there and what was found.
+/// A text is not what it should be: at which byte of it, what was expected there and what was
+/// found.
 class [[gnu::visibility("default")]] text_error : public error {
  public:
   /// `what` is what the text should be: "loader_state".

@@ -30,8 +30,8 @@ constexpr void refuse_copy_of_lease() noexcept {
 
 }  // namespace detail
 
-/// A lease of a slot of `Slots`, which provides `data` and `layout`, whatever the record of the batch
-/// in it. The derived classes define how a lease ends.
+/// A lease of a slot of `Slots`, which provides `data` and `layout`, whatever the record of the
+/// batch in it. The derived classes define how a lease ends.
 template <class Slots, class SlotNumber>
 class slot_lease {
  public:

@@ -305,8 +305,8 @@ inline void unregister_pieces(const registration_plan& plan, std::byte* data,
   return (with_note(bytes) + sizes.page - 1) / sizes.page * sizes.page;
 }
 
-/// Whether kernels of the device `ordinal` reach registered memory by the host's address, as they do
-/// memory of `cudaHostAlloc`. Throws what the call gives.
+/// Whether kernels of the device `ordinal` reach registered memory by the host's address, as they
+/// do memory of `cudaHostAlloc`. Throws what the call gives.
 [[nodiscard]] inline bool reaches_registered(int ordinal) {
   return device_attribute(ordinal, cudaDevAttrCanUseHostPointerForRegisteredMem) != 0;
 }

@@ -83,8 +83,8 @@ class loader_flow {
   noted_step step_;
 };
 
-/// What a feed takes for `Source`, or a reference to it: of a `loader` the `any_loader`, so that all
-/// loaders of a record and a device have one feed, compiled once.
+/// What a feed takes for `Source`, or a reference to it: of a `loader` the `any_loader`, so that
+/// all loaders of a record and a device have one feed, compiled once.
 template <class Source>
 struct fed {
   using type = Source;
@@ -94,8 +94,8 @@ struct fed<Source&> {
   using type = typename fed<Source>::type&;
 };
 
-/// What a feed asks: of a loader the core, which all loaders of a device share; a class derived from
-/// one may have a `next` of its own, and is asked itself.
+/// What a feed asks: of a loader the core, which all loaders of a device share; a class derived
+/// from one may have a `next` of its own, and is asked itself.
 template <record_type Record, device Device>
 [[nodiscard]] auto fed_by(any_loader<Record, Device>& loader) noexcept
     -> std::shared_ptr<loader_core<Device>>;

@@ -29,8 +29,8 @@ struct loader_footprint {
   std::size_t bytes = 0;  ///< bytes of the slab that holds them all: what the device is asked for
   bool pinned = false;    ///< whether the slab is page-locked; once taken, whether it really is
   /// Whether the system refused to register the slab, once taken: it is page-locked all the same,
-  /// by `cudaHostAlloc`. So do some containers, and confidential computing; and so it is where a GPU
-  /// would reach registered memory at another address than the host.
+  /// by `cudaHostAlloc`. So do some containers, and confidential computing; and so it is where a
+  /// GPU would reach registered memory at another address than the host.
   bool registration_refused = false;
 
   /// The most bytes that the loader allocates besides: 32 KiB, 1 KiB a slot, 8 KiB a worker, and 16

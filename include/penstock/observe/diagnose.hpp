@@ -171,8 +171,8 @@ inline void add_reads(loop_times& times, const loader_stats& loader) {
 }
 
 /// The predicted time of a batch with `workers` workers, at least 1: the slowest of the body,
-/// reading on cores that are free, all computation shared by the cores, and handing a batch from one
-/// thread to another (6 to 8 us).
+/// reading on cores that are free, all computation shared by the cores, and handing a batch from
+/// one thread to another (6 to 8 us).
 [[nodiscard]] inline double time_with(const loop_times& times, std::size_t workers,
                                       std::size_t cores) noexcept {
   constexpr double hand_off = 7e-6;

@@ -452,7 +452,8 @@ concept part_length = requires(const Length& length, std::size_t part, std::uint
 /// change, in up to two epochs for each entry of the schedule: a thousand parts of equal weights
 /// take 16 MB. Construction takes O(turns x different weights in them) for each round. Copies share
 /// the memory; any number of threads may share a mixture. An order refers to the mixture: keep it
-/// or a copy alive as long as its orders, as a loader does; `order` of a temporary does not compile.
+/// or a copy alive as long as its orders, as a loader does; `order` of a temporary does not
+/// compile.
 ///
 /// PyTorch: no counterpart in core. Errors: `option_error` for bad options, and from `size` and
 /// `order` if the dataset's size is not that of all parts together.

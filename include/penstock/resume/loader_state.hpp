@@ -39,7 +39,8 @@ inline void require_same_order(const loader_state& state, const loader_state& ow
 /// It is independent of workers, prefetch, depth and device, which change no batch. With a sharded
 /// sampler it counts global batches and is equal on every rank, so that the loop may continue with
 /// another world size; where the batches have each its own number of samples (`by_tokens`), it
-/// counts the batches of all ranks. It does not identify the data: the caller has to provide the same files.
+/// counts the batches of all ranks. It does not identify the data: the caller has to provide the
+/// same files.
 struct loader_state {
   /// The version of this layout.
   std::uint32_t version = 1;

@@ -71,8 +71,8 @@ class device_lease : public slot_lease<detail::device_slots<Device>, std::size_t
     slots_.reset();
   }
 
-  /// The slot that holds the batch, as `slot_lease::slot`; the host slot where the device works on the
-  /// batch there (`transfer_options::zero_copy`).
+  /// The slot that holds the batch, as `slot_lease::slot`; the host slot where the device works on
+  /// the batch there (`transfer_options::zero_copy`).
   [[nodiscard]] std::size_t slot() const noexcept {
     return slots_ == nullptr ? slot_ : slots_->number(slot_);
   }

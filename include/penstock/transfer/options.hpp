@@ -36,8 +36,8 @@ struct transfer_tuning_options {
   /// The most slots that `depth = automatic` takes, at least 2. `automatic`: 8.
   std::size_t most_depth = automatic;
 
-  /// How many batches at most share the calls that order them, at least 1: the copies of so many are
-  /// queued at once, where they are ready. No more than (`depth` + 1) / 2. `automatic`: small
+  /// How many batches at most share the calls that order them, at least 1: the copies of so many
+  /// are queued at once, where they are ready. No more than (`depth` + 1) / 2. `automatic`: small
   /// batches, as many as the device says, 16 at most. It is 1 where the loop's body is the step,
   /// and for sources that share no mark (`batch_source`). See docs/gpu.md.
   std::size_t group = automatic;

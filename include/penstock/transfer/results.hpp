@@ -371,9 +371,9 @@ class result_slot
 };
 
 /// The results of one batch in page-locked host memory, as a consumer gets them: with the
-/// `batch_info` of the batch that they belong to. Move-only; its end gives the slot back. A consumer
-/// may move it out and keep it, also beyond the `results`. Used by one thread at a time; may be
-/// destroyed on any.
+/// `batch_info` of the batch that they belong to. Move-only; its end gives the slot back. A
+/// consumer may move it out and keep it, also beyond the `results`. Used by one thread at a time;
+/// may be destroyed on any.
 template <record_type Record, device Device>
 class result_batch
     : public lease<Record,
@@ -449,15 +449,16 @@ class result_batch
 /// stream. `take` waits while all `depth` slots are on their way or consumers are behind.
 ///
 /// `consume(result_batch<Record, Device>&)` is called on a worker, once for each batch that was
-/// handed in: with one worker in the order of `send`, else as they come, by several workers at once.
-/// What it throws ends the flow: no further batch is consumed, and the loop's next `take`, `finish`
-/// or `close` throws the exception; `last_failure` names the batch. So does an error of the device.
+/// handed in: with one worker in the order of `send`, else as they come, by several workers at
+/// once. What it throws ends the flow: no further batch is consumed, and the loop's next `take`,
+/// `finish` or `close` throws the exception; `last_failure` names the batch. So does an error of
+/// the device.
 ///
 /// All memory is taken at construction: `depth` batches on the device, `host_slots` page-locked.
 /// `take`, `send`, `finish` and `close` are for one thread, the loop's. The stream must outlive
-/// every slot. The destructor closes: it waits until all that was handed in is consumed, unless only
-/// the end of leases that consumers have kept would let it go on, and says on stderr what nobody has
-/// asked for.
+/// every slot. The destructor closes: it waits until all that was handed in is consumed, unless
+/// only the end of leases that consumers have kept would let it go on, and says on stderr what
+/// nobody has asked for.
 ///
 /// Construction throws `option_error`, `layout_error`, `out_of_memory`, `std::system_error` for a
 /// thread, and what the device throws.
@@ -557,9 +558,9 @@ class results {
   }
 
   /// Waits until all that was handed in has been consumed. Throws what a consumer or the device has
-  /// thrown; where consumers have kept leases of all host slots `leases_exhausted`, see `when_held`,
-  /// or `cancelled` after a stop request. Nothing is lost by these two, and more may be taken
-  /// afterwards.
+  /// thrown; where consumers have kept leases of all host slots `leases_exhausted`, see
+  /// `when_held`, or `cancelled` after a stop request. Nothing is lost by these two, and more may
+  /// be taken afterwards.
   void finish() {
     ring_->require_threads();
     const std::stop_callback on_stop{options_.stop, [this]() noexcept { ring_->turns.wake(); }};
@@ -570,8 +571,8 @@ class results {
     if (!may_wait()) throw_held();
     throw cancelled("cancelled: a stop was requested while kept leases held all host slots");
   }
-  /// Throws what a consumer or the device has thrown, if one has: what `take` and `finish` do first.
-  /// For the loop's thread, before it waits for something else. Waits for nothing.
+  /// Throws what a consumer or the device has thrown, if one has: what `take` and `finish` do
+  /// first. For the loop's thread, before it waits for something else. Waits for nothing.
   void rethrow() {
     ring_->require_threads();
     std::unique_lock lock{mutex_};
@@ -581,8 +582,8 @@ class results {
     is_reported_ = true;
     std::rethrow_exception(error);
   }
-  /// Ends the flow: waits until all that was handed in is consumed, and ends the workers. Nothing is
-  /// taken any more. Does not wait for leases that consumers have kept, as `finish` does: where
+  /// Ends the flow: waits until all that was handed in is consumed, and ends the workers. Nothing
+  /// is taken any more. Does not wait for leases that consumers have kept, as `finish` does: where
   /// batches have no host slot for that reason they are lost, and it throws `leases_exhausted`.
   void close() {
     ring_->require_threads();

@@ -183,10 +183,10 @@ template <class Device>
 ///     ps::transfer feed{loader, stream, ps::on_device<"image">(to_float{}), {.depth = 3}};
 ///
 /// An lvalue source is referred to, must outlive the feed and must not be moved meanwhile, nor
-/// assigned to while a range is live; an rvalue is moved in. The consumer's stream must outlive every lease. All memory is taken at
-/// construction: on the device `depth` times the bytes of a batch, and twice those of a batch as it
-/// travels where there is a transform; only `depth = automatic` takes slots later. Movable; one
-/// thread consumes.
+/// assigned to while a range is live; an rvalue is moved in. The consumer's stream must outlive
+/// every lease. All memory is taken at construction: on the device `depth` times the bytes of a
+/// batch, and twice those of a batch as it travels where there is a transform; only
+/// `depth = automatic` takes slots later. Movable; one thread consumes.
 ///
 /// Construction throws `option_error`, `out_of_memory`, and what the device throws.
 template <class Source, class Transform = no_transform>

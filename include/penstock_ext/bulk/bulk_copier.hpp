@@ -32,7 +32,8 @@ inline namespace PENSTOCK_ABI {
 
 /// The bytes that an upload brings to the device. `size()` is their number. `read(offset, out)`
 /// fills `out`, which lies within that size, or throws; several threads call it at once. A source
-/// may have `finish()`, called once after the last `read`, which throws if what was read is damaged.
+/// may have `finish()`, called once after the last `read`, which throws if what was read is
+/// damaged.
 template <class S>
 concept bulk_source = std::move_constructible<S> &&
                       requires(const S& source, std::uint64_t offset, std::span<std::byte> out) {
@@ -260,8 +261,8 @@ class bulk_ring {
 /// child made by fork(), which has none of the threads.
 ///
 /// Invariant: a thread that leaves has noted all that it did before, in `running_`; the last one
-/// ends the transfer, and then advances `ended_`. Only that thread and those that have seen `ended_`
-/// read `error_`.
+/// ends the transfer, and then advances `ended_`. Only that thread and those that have seen
+/// `ended_` read `error_`.
 template <device Device>
 class bulk_work {
  public:
@@ -452,8 +453,8 @@ class bulk_work {
 
 }  // namespace detail
 
-/// A transfer that is on its way, see `upload` and `download`. Move-only. One thread uses it, but for
-/// `progress`, `done` and `cancel`, which any thread may call.
+/// A transfer that is on its way, see `upload` and `download`. Move-only. One thread uses it, but
+/// for `progress`, `done` and `cancel`, which any thread may call.
 ///
 /// The destructor waits for the end: a checkpoint that was begun is written. `cancel` makes that
 /// short. It never throws, and says on stderr what nobody has asked for. In a child made by fork()
@@ -511,8 +512,8 @@ class bulk_transfer {
   [[nodiscard]] bulk_progress progress() const noexcept {
     return work_ == nullptr ? bulk_progress{} : work_->progress();
   }
-  /// Ends the transfer before its next pieces, with `cancelled`, unless all of them have begun. Does
-  /// not wait.
+  /// Ends the transfer before its next pieces, with `cancelled`, unless all of them have begun.
+  /// Does not wait.
   void cancel() noexcept {
     if (work_ != nullptr) work_->cancel();
   }
@@ -583,10 +584,10 @@ class bulk_copier {
     return transfer_type{last_ = work};
   }
 
-  /// Copies the device memory `from` to `sink`, as it is after the work that `stream` has been given
-  /// by now. With `snapshot` the work that `stream` is given afterwards may change it, and the call
-  /// queues one copy on the device; else nothing may change it until `wait`. Threads write the sink.
-  /// Blocks and throws as `upload`, and `out_of_memory`.
+  /// Copies the device memory `from` to `sink`, as it is after the work that `stream` has been
+  /// given by now. With `snapshot` the work that `stream` is given afterwards may change it, and
+  /// the call queues one copy on the device; else nothing may change it until `wait`. Threads write
+  /// the sink. Blocks and throws as `upload`, and `out_of_memory`.
   template <bulk_sink Sink>
   [[nodiscard]] transfer_type download(stream_ref stream, Sink sink,
                                        device_ranges<const std::byte> from) {

@@ -290,8 +290,8 @@ class bulk_file_sink {
     if (sum_ != nullptr) sum_->add(offset, bytes);
     file_.write(offset, bytes);
   }
-  /// Gives the file its name. Throws `file_unwritable`, and what `finished` throws: the file has its
-  /// name then.
+  /// Gives the file its name. Throws `file_unwritable`, and what `finished` throws: the file has
+  /// its name then.
   void finish() {
     file_.finish();
     if (finished_) finished_(sum_->sum());

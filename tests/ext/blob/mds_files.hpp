@@ -96,7 +96,8 @@ struct mds_writing {
   std::function<std::string(const std::string&)> packed = {};
 };
 
-/// Writes samples, which are as `entry` has its columns, into a folder of shards with an index.json.
+/// Writes samples, which are as `entry` has its columns, into a folder of shards with an
+/// index.json.
 inline void write_mds(const folder& dir, const std::vector<std::string>& samples,
                       const mds_writing& how, const mds_entry& entry = {}) {
   std::vector<mds_entry> shards;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Compressed MDS shards, unpacked into a folder that the caller names; by a codec of the test's own,
-// which has each byte twice.
+// Compressed MDS shards, unpacked into a folder that the caller names; by a codec of the test's
+// own, which has each byte twice.
 #include <penstock_ext/blob/mds/mds_shards.hpp>
 
 #include <sys/stat.h>

@@ -285,7 +285,8 @@ TEST_CASE("columns of numbers stay in the memory of their pages, unless others a
   const auto copied = taken(one);
   CHECK(copied >= 3 * bytes);
   CHECK(copied < 3 * bytes + bytes / 2);
-  // Of compressed columns a page that does not get shorter by it may stay as it is (since Arrow 20).
+  // Of compressed columns a page that does not get shorter by it may stay as it is (since Arrow
+  // 20).
   if (!::arrow::util::Codec::IsAvailable(::arrow::Compression::SNAPPY)) return;
   std::vector<float> any(rows);
   std::vector<float> few(rows);  // which become a quarter shorter

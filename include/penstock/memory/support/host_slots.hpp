@@ -136,10 +136,10 @@ class host_slots {
     push({slot, false});
   }
 
-  /// Returns a slot that is free once `stream` gets here. Throws what the device throws; the slot is
-  /// returned then too, after a wait for the stream. Where the device refuses that as well, nothing
-  /// tells when the slot is free, and it is lost: it can't be waited for by all work of the device
-  /// either, which would end a capture of the program's.
+  /// Returns a slot that is free once `stream` gets here. Throws what the device throws; the slot
+  /// is returned then too, after a wait for the stream. Where the device refuses that as well,
+  /// nothing tells when the slot is free, and it is lost: it can't be waited for by all work of the
+  /// device either, which would end a capture of the program's.
   void give_back_after(std::uint32_t slot, typename Device::stream_ref stream) {
     try {
       require_still_usable(device_, stream);  // a record that is captured tells no thread anything

@@ -62,7 +62,8 @@ class group_cache {
   [[nodiscard]] lease get(std::size_t number, std::uint64_t bytes, const Make& make) {
     return *find(number, bytes, make, true);
   }
-  /// `get`, but none where it would wait: where another thread makes the group, or there is no room.
+  /// `get`, but none where it would wait: where another thread makes the group, or there is no
+  /// room.
   template <class Make>
   [[nodiscard]] std::optional<lease> try_get(std::size_t number, std::uint64_t bytes,
                                              const Make& make) {

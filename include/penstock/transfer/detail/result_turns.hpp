@@ -14,13 +14,13 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Whose turn it is in `results`: the loop takes a free device slot and hands it in; a worker queues
-/// its copy into a free host slot; a worker waits for the copy, which frees the device slot, and has
-/// the batch consumed; the end of the lease frees the host slot. A monitor: one lock, held for a few
-/// stores and never across a call of the device or of the program, a few times a batch.
+/// Whose turn it is in `results`: the loop takes a free device slot and hands it in; a worker
+/// queues its copy into a free host slot; a worker waits for the copy, which frees the device slot,
+/// and has the batch consumed; the end of the lease frees the host slot. A monitor: one lock, held
+/// for a few stores and never across a call of the device or of the program, a few times a batch.
 ///
-/// Invariant: each device slot is in one place: free, taken by the loop, handed in, being copied, or
-/// in `arriving_` with its host slot, until a worker has waited for the copy. Each host slot is
+/// Invariant: each device slot is in one place: free, taken by the loop, handed in, being copied,
+/// or in `arriving_` with its host slot, until a worker has waited for the copy. Each host slot is
 /// free, being copied to, in `arriving_`, or a lease. Copies are queued by one worker at a time, in
 /// the order of `hand_in`, and deliveries begin in that order.
 class result_turns {

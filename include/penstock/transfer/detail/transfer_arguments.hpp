@@ -9,8 +9,8 @@
 #include <penstock/transfer/options.hpp>
 
 /// @file
-/// What `transfer{...}` says when its arguments are not those of a transfer, as `loader.hpp` does for
-/// a loader.
+/// What `transfer{...}` says when its arguments are not those of a transfer, as `loader.hpp` does
+/// for a loader.
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -301,8 +301,8 @@ class mds_index_reader {
   /// Reads `text`, the content of the file `path`.
   mds_index_reader(std::string_view text, std::string path) : text_(text), path_(std::move(path)) {}
 
-  /// Throws `file_format_error` at the byte from which on it is no JSON, and at the beginning of the
-  /// shard that can't be.
+  /// Throws `file_format_error` at the byte from which on it is no JSON, and at the beginning of
+  /// the shard that can't be.
   [[nodiscard]] mds_index read() {
     const auto refuse_at = [this](std::size_t offset, const std::string& expected,
                                   const std::string& found) {

@@ -19,8 +19,8 @@ inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// Calls `call(number)` for all numbers below `count`, on up to `threads` threads, of which the
-/// caller's is one; on fewer where the system refuses them. Throws what `call` throws for the lowest
-/// number of those for which it throws.
+/// caller's is one; on fewer where the system refuses them. Throws what `call` throws for the
+/// lowest number of those for which it throws.
 template <class Call>
 void call_side_by_side(std::size_t count, std::size_t threads, const Call& call) {
   // Relaxed: it deals out numbers, in order, and the joins order everything else. After a failure

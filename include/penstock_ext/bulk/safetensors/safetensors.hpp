@@ -326,9 +326,10 @@ class safetensors_file {
 /// 16 digits; other readers pass over it.
 class safetensors_sink {
  public:
-  /// Makes the file `path` of these tensors, one after the other; their `offset` and `bytes` are not
-  /// looked at. Throws `file_unwritable`, and `option_error` for a name that is there twice, a type
-  /// that is not known, a shape that does not make whole bytes, or a header over 100,000,000 bytes.
+  /// Makes the file `path` of these tensors, one after the other; their `offset` and `bytes` are
+  /// not looked at. Throws `file_unwritable`, and `option_error` for a name that is there twice, a
+  /// type that is not known, a shape that does not make whole bytes, or a header over 100,000,000
+  /// bytes.
   safetensors_sink(std::string path, std::vector<safetensor> tensors,
                    const std::map<std::string, std::string>& metadata = {})
       : safetensors_sink(std::move(path), header_of(std::move(tensors), metadata)) {}

@@ -49,8 +49,8 @@ struct nvimgcodec_batch_options {
   int threads = 0;
   /// A picture of more pixels is refused before memory is taken.
   std::uint64_t most_pixels = std::uint64_t{1} << 27;
-  /// How many bytes of the device's memory, and how many of page-locked memory, nvImageCodec gets to
-  /// work with where the decoder is given the program's device; a picture that needs more fails.
+  /// How many bytes of the device's memory, and how many of page-locked memory, nvImageCodec gets
+  /// to work with where the decoder is given the program's device; a picture that needs more fails.
   std::uint64_t most_memory = (std::numeric_limits<std::uint64_t>::max)();
 };
 

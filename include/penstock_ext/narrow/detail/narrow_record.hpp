@@ -298,8 +298,8 @@ class widened_batch {
   };
   using places = std::make_index_sequence<kept.size()>;
 
-  // How many of the first `end` of `Names` are bytes with one scale. Not consteval, as clang 14 would
-  // call it before it is there.
+  // How many of the first `end` of `Names` are bytes with one scale. Not consteval, as clang 14
+  // would call it before it is there.
   static constexpr std::size_t fixed_before(std::size_t end) {
     constexpr bool is_fixed[] = {
         way_of<typename In::template field_at<In::template index_of<Names>()>>() ==

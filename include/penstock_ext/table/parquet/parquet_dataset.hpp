@@ -58,8 +58,8 @@ struct parquet_options {
 ///     ps::parquet_dataset<digit> digits{{"train-0.parquet", "train-1.parquet"}};
 ///     ps::loader loader{digits, ps::block_shuffled{.seed = 1, .block = digits.block()}, {...}};
 ///
-/// Where a batch has several groups, `loader_options::tuning.chunk = digits.block()` has many workers
-/// decode a group each; with smaller chunks several wait for one.
+/// Where a batch has several groups, `loader_options::tuning.chunk = digits.block()` has many
+/// workers decode a group each; with smaller chunks several wait for one.
 ///
 /// Types are looked at when it is made, lengths and nulls when a row group is decoded: what is
 /// refused then comes at that batch's turn. Copies share files and row groups. Reading is

@@ -51,9 +51,9 @@ class plan_ledger {
     return bytes_;
   }
 
-  /// Lookahead thread: notes that `bytes` of batch `number` are about to be announced. There is room
-  /// for them, and the batch is the last one so far or a later one. False, and nothing is noted,
-  /// once that batch is opened.
+  /// Lookahead thread: notes that `bytes` of batch `number` are about to be announced. There is
+  /// room for them, and the batch is the last one so far or a later one. False, and nothing is
+  /// noted, once that batch is opened.
   [[nodiscard]] bool note_announced(std::uint64_t number, std::uint64_t bytes) {
     const std::lock_guard lock{mutex_};
     if (ends_ || number < opened_) return false;

@@ -21,8 +21,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Tunes a loader while its loop runs: passes each batch to the hill climber, activates workers, and
-/// sets how far the opener may read ahead. For the consumer's thread. After construction it
+/// Tunes a loader while its loop runs: passes each batch to the hill climber, activates workers,
+/// and sets how far the opener may read ahead. For the consumer's thread. After construction it
 /// allocates nothing and waits for nothing; a system call where a worker is woken.
 class loop_tuner {
  public:

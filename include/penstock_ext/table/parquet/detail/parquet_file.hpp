@@ -462,8 +462,8 @@ struct number_reader {
 class parquet_file {
  public:
   /// Opens it and reads its footer; with `verify`, decoding compares pages with their sums.
-  /// `direct`: see `parquet_bytes`. Throws `file_unreadable`, `file_changed`, and `file_corrupt` for
-  /// what is no Parquet file.
+  /// `direct`: see `parquet_bytes`. Throws `file_unreadable`, `file_changed`, and `file_corrupt`
+  /// for what is no Parquet file.
   explicit parquet_file(std::string path, bool verify = false, bool direct = false)
       : file_(std::make_shared<const parquet_bytes>(std::move(path), direct)), verify_(verify) {
     guarded("the footer of a Parquet file", [&] {
