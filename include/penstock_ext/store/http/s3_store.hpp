@@ -26,8 +26,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// How S3 wants to be asked, and what its errors mean. Signatures leave the range out: some servers
-/// behind proxies see another one.
+/// How S3 wants to be asked, and what its errors mean. The range header is not signed, since a
+/// proxy may change it.
 class s3_service final : public http_service {
  public:
   /// With `asks_for_sums` the server is to name the sums of objects that it has.

@@ -17,7 +17,7 @@ namespace detail {
 struct http_target {
   std::string origin;  ///< "https://host:port"
   std::string path;    ///< "/folder/object"
-  std::string query;   ///< behind the "?"; may be secret
+  std::string query;   ///< after the "?"; may be secret
 
   /// What libcurl is given.
   [[nodiscard]] std::string url() const {
