@@ -1,7 +1,16 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock_ext/store/cache/detail/disk/block_disk.hpp>
 
+#include <fcntl.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
 #include "support/catch.hpp"
+#include "support/temp_dir.hpp"
 
 namespace {
 
@@ -40,4 +49,25 @@ TEST_CASE("after a file that did not lie in memory each is looked at again", "[s
     CHECK(one.is_due());
     one.saw(false);
   }
+}
+
+TEST_CASE("a block that the system has in memory is not asked for again", "[store]") {
+  using penstock::detail::block_folder;
+  const test::temp_dir dir;
+  const block_folder folder{dir.path("blocks")};
+  const std::vector<std::byte> bytes(5000, std::byte{7});
+  const penstock::detail::block_id id{
+      .store = "s", .object = "o", .object_size = bytes.size(), .block_size = bytes.size()};
+  CHECK(folder.warm(1, id, 0, bytes.size()) == block_folder::nearness::nothing);
+  REQUIRE(folder.write(1, id, bytes) == 0);
+  const auto seen = folder.warm(1, id, 0, bytes.size());  // just written, so in memory
+  // Whether the file system tells: not all know RWF_NOWAIT.
+  const int file = ::open(dir.path("probe").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  REQUIRE(file >= 0);
+  std::byte one{};
+  const ::iovec probe{&one, 1};
+  REQUIRE(::write(file, &one, 1) == 1);
+  const bool tells = ::preadv2(file, &probe, 1, 0, RWF_NOWAIT) == 1;
+  ::close(file);
+  CHECK(seen == (tells ? block_folder::nearness::in_memory : block_folder::nearness::asked_for));
 }
