@@ -192,8 +192,11 @@ TEST_CASE("a sample that has no room is not placed", "[core][promise:bounded-5]"
       .layout = {{{.longest = 5, .values_per_batch = 8}, {}, {.longest = 5}}, 3}};
   const auto batch = memory.view(3);
   CHECK(ps::place_sample(batch, 0, {5, 1}) == speech::size);
+  const auto offsets = ps::get<"wave">(batch).offsets();
+  const auto before = offsets(2);
   CHECK(ps::place_sample(batch, 1, {4, 1}) == 0);
   CHECK(ps::place_sample(batch, 1, {3, 15}) == 2);
+  CHECK(offsets(2) == before);  // nothing is placed
   CHECK(ps::place_sample(batch, 1, {3, 2}) == speech::size);
   CHECK(ps::get<"wave">(batch[1]).data() == ps::get<"wave">(batch[0]).data() + 5);
   CHECK(ps::get<"text">(batch[1]).data() == ps::get<"text">(batch[0]).data() + 1);
