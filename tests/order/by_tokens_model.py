@@ -93,11 +93,14 @@ def packed_equal(bounds, o):
 
 def packed_similar(bounds, o):
     def cut(budget):
-        batches, place = [], 0
-        while place < len(bounds):
-            count = min(budget // bounds[place], o.most_samples or len(bounds), len(bounds) - place)
-            batches.append((place, count))
-            place += count
+        batches, end = [], len(bounds)
+        while end > 0:
+            first = end - 1
+            while (first > 0 and end - first < (o.most_samples or end)
+                   and bounds[first - 1] * (end - first + 1) <= budget):
+                first -= 1
+            batches.append((first, end - first))
+            end = first
         return batches
 
     target = max(1, -(-len(cut(o.most)) // o.step)) * o.step
@@ -105,16 +108,11 @@ def packed_similar(bounds, o):
     batches = cut(budget)
     cost = lambda batch: (bounds[batch[0]] * batch[1], batch[1], batch[0])
     while len(batches) < target and any(count > 1 for _, count in batches):
-        place, count = max((b for b in batches if b[1] > 1), key=cost)
+        several = [b for b in batches if b[1] > 1]
+        others = [b for b in several if b != (len(bounds) - 2, 2)]  # these two part last
+        place, count = max(others or several, key=cost)
         batches.remove((place, count))
         batches += [(place, count // 2), (place + count // 2, count - count // 2)]
-    batches.sort()
-    several = [i for i, (_, count) in enumerate(batches) if count > 1]
-    if batches[-1][1] == 1 and several:  # the last gets the place before, down to one of several
-        for i in range(several[-1], len(batches)):
-            (place, count), is_giving = batches[i], i == several[-1]
-            batches[i] = (place if is_giving else place - 1,
-                          count - is_giving + (i == len(batches) - 1))
     batches = [list(range(p, p + c)) for p, c in sorted(batches, key=cost, reverse=True)]
     return batches + [[]] * (target - len(batches))
 

@@ -3,10 +3,14 @@
 
 #include <algorithm>
 #include <bit>
+#include <compare>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <numeric>
+#include <queue>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -14,7 +18,6 @@
 
 #include <penstock/core/error.hpp>
 #include <penstock/order/detail/permutation_family.hpp>
-#include <penstock/order/detail/window_batches.hpp>
 #include <penstock/order/sampler.hpp>
 #include <penstock/order/support/stages.hpp>
 #include <penstock/order/support/word_hash.hpp>
@@ -66,6 +69,125 @@ namespace detail {
 /// The classes of lengths of 32 bits.
 inline constexpr std::uint32_t length_classes = length_class(0xffffffffU) + 1;
 
+/// The places of each batch of a window.
+using window_batches = std::vector<std::vector<std::uint32_t>>;
+
+/// Packs the places of a window into batches. Place k holds a sample of at most `bounds[k]` values,
+/// at least 1, and the bounds never rise.
+class window_packer {
+ public:
+  window_packer(std::span<const std::uint32_t> bounds, const by_tokens_options& options)
+      : bounds_(bounds), options_(options) {
+    if (options.most_samples == 0) options_.most_samples = bounds.size();
+  }
+
+  /// As few batches as the budget needs, a multiple of `batches_per_step`, none above the budget,
+  /// which no bound exceeds. Some have no place where there are fewer places than batches.
+  [[nodiscard]] window_batches packed() const { return options_.padded ? similar() : equal(); }
+
+ private:
+  struct bin {
+    std::uint64_t load;
+    std::uint32_t places;
+    std::uint32_t number;  // of a run of places: the first of them
+    friend auto operator<=>(const bin&, const bin&) = default;
+  };
+
+  [[nodiscard]] std::uint64_t whole_steps(std::uint64_t batches) const noexcept {
+    const std::uint64_t step = options_.batches_per_step;
+    return (std::max)(step, (batches + step - 1) / step * step);
+  }
+
+  // Batches of equal loads: from the longest bound down, each to the batch that has least so far
+  // (Graham, "Bounds on multiprocessing timing anomalies", 1969).
+  [[nodiscard]] window_batches equal() const {
+    const auto sum = std::accumulate(bounds_.begin(), bounds_.end(), std::uint64_t{0});
+    const std::uint64_t cap = options_.most_samples;
+    std::uint64_t batches = whole_steps(
+        (std::max)((sum + options_.most - 1) / options_.most, (bounds_.size() + cap - 1) / cap));
+    // Ends: with a batch for each place all fit.
+    const std::uint64_t enough = whole_steps(bounds_.size());
+    window_batches all;
+    while (!pack_equal(batches, all)) {
+      batches = (std::min)(enough, whole_steps(batches + 1 + batches / 256));
+    }
+    return all;
+  }
+  bool pack_equal(std::uint64_t batches, window_batches& all) const {
+    all.assign(static_cast<std::size_t>(batches), {});
+    std::priority_queue<bin, std::vector<bin>, std::greater<>> open;
+    for (std::uint32_t i = 0; i < batches; ++i) open.push({0, 0, i});
+    for (std::uint32_t place = 0; place < bounds_.size(); ++place) {
+      if (open.empty()) return false;
+      bin least = open.top();
+      open.pop();
+      least.load += bounds_[place];
+      if (least.load > options_.most) return false;
+      all[least.number].push_back(place);
+      if (++least.places != options_.most_samples) open.push(least);
+    }
+    return true;
+  }
+
+  // Batches of consecutive places, cut at the lowest budget at which as many batches do as at the
+  // whole one. By their costs, so that those of a step have nearly equal ones.
+  [[nodiscard]] window_batches similar() const {
+    const std::uint64_t batches = whole_steps(cut(options_.most).size());
+    std::uint64_t low = bounds_[0];
+    for (std::uint64_t high = options_.most; low < high;) {
+      const std::uint64_t middle = low + (high - low) / 2;
+      const bool does = cut(middle).size() <= batches;
+      (does ? high : low) = does ? middle : middle + 1;
+    }
+    // Batches that are left over take half of the costliest ones that have two places; of the two
+    // last places only where no other batch has two.
+    const auto cost = [&](const bin& one) {
+      const bool is_last_two = one.number + std::size_t{2} == bounds_.size();
+      return std::pair{one.places < 2 ? 0 : is_last_two ? 1 : 2, one};
+    };
+    std::vector<bin> runs = cut(low);
+    std::ranges::make_heap(runs, {}, cost);
+    while (runs.size() < batches && runs.front().places > 1) {
+      std::ranges::pop_heap(runs, {}, cost);
+      const bin whole = runs.back();
+      const std::uint32_t half = whole.places / 2;
+      runs.back() = run_of(whole.number, half);
+      std::ranges::push_heap(runs, {}, cost);
+      runs.push_back(run_of(whole.number + half, whole.places - half));
+      std::ranges::push_heap(runs, {}, cost);
+    }
+    std::ranges::sort(runs, std::greater<>{});
+    window_batches all;
+    for (const bin& run : runs) {
+      std::vector<std::uint32_t>& places = all.emplace_back(run.places);
+      std::iota(places.begin(), places.end(), run.number);
+    }
+    all.resize(static_cast<std::size_t>(batches));
+    return all;
+  }
+  // From the last place on, which may hold no sample: it is alone only where none has two places.
+  [[nodiscard]] std::vector<bin> cut(std::uint64_t budget) const {
+    std::vector<bin> runs;
+    for (auto end = static_cast<std::uint32_t>(bounds_.size()); end != 0;
+         end = runs.back().number) {
+      bin run = run_of(end - 1, 1);
+      while (run.number != 0 && run.places < options_.most_samples) {
+        const bin longer = run_of(run.number - 1, run.places + 1);
+        if (longer.load > budget) break;
+        run = longer;
+      }
+      runs.push_back(run);
+    }
+    return runs;
+  }
+  [[nodiscard]] bin run_of(std::uint32_t first, std::uint32_t places) const noexcept {
+    return {std::uint64_t{bounds_[first]} * places, places, first};
+  }
+
+  std::span<const std::uint32_t> bounds_;
+  by_tokens_options options_;
+};
+
 /// What all epochs of `by_tokens` share. Immutable.
 ///
 /// The samples are ranked by class, the longest first. With K windows, place j of every window
@@ -82,19 +204,41 @@ struct token_plan {
   };
 
   std::vector<std::uint32_t> ranked;      ///< the samples by rank
-  std::uint64_t windows;                  ///< how many
+  std::uint64_t windows = 0;              ///< how many
   std::vector<std::uint16_t> stratum_of;  ///< of each place that always holds a sample
   std::vector<stratum> strata;            ///< in the order of their places
   window_batches batches;                 ///< of every window
-  std::size_t batch_size;                 ///< the samples of the largest batch
-  std::uint64_t values;                   ///< of all samples
-  std::uint64_t fingerprint;              ///< a hash of all lengths and options
+  std::size_t batch_size = 1;             ///< the samples of the largest batch
+  std::uint64_t values = 0;               ///< of all samples
+  std::uint64_t fingerprint = 0;          ///< a hash of all lengths and options
 
   /// For `count` samples of `length(index)` values. Throws `option_error`, and what `length`
   /// throws.
   template <class Length>
-  token_plan(std::uint64_t count, const Length& length, const by_tokens_options& options)
-      : token_plan(classes_of(count, length, options), options) {}
+  token_plan(std::uint64_t count, const Length& length, const by_tokens_options& options) {
+    require_valid(count, options);
+    static_assert(length_classes <= 0x10000);
+    std::vector<std::uint16_t> classes;  // of the samples; 0: the longest
+    classes.reserve(static_cast<std::size_t>(count));
+    std::uint64_t longest = 0;
+    word_hash hash;
+    for (std::uint64_t index = 0; index < count; ++index) {
+      const auto own = static_cast<std::uint64_t>(length(index));
+      if (own > options.most) {
+        refuse_option("most", {"expected at most ", options.most, " values a sample, found ", own,
+                               " in sample ", index,
+                               ": raise it, or leave out such samples (ps::without) or cut them"});
+      }
+      classes.push_back(static_cast<std::uint16_t>(length_classes - 1 - length_class(own)));
+      longest = (std::max)(longest, own);
+      values += own;
+      hash.add(own);
+    }
+    hash.add_all({options.seed, options.most, options.window, options.batches_per_step,
+                  options.most_samples, options.padded});
+    fingerprint = hash.value();
+    lay_out(classes, longest, options);
+  }
 
   /// The number of samples.
   [[nodiscard]] std::uint64_t samples() const noexcept { return ranked.size(); }
@@ -102,86 +246,45 @@ struct token_plan {
   [[nodiscard]] std::uint64_t places() const noexcept { return stratum_of.size(); }
 
  private:
-  struct classes {
-    std::vector<std::uint16_t> of_sample;  // 0: the longest
-    std::uint64_t values = 0;
-    std::uint64_t longest = 0;
-    word_hash hash{};
-  };
-  static_assert(length_classes <= 0x10000);
-
-  template <class Length>
-  static classes classes_of(std::uint64_t count, const Length& length,
-                            const by_tokens_options& options) {
-    require_valid(count, options);
-    classes found;
-    found.of_sample.reserve(static_cast<std::size_t>(count));
-    for (std::uint64_t index = 0; index < count; ++index) {
-      const auto values = static_cast<std::uint64_t>(length(index));
-      if (values > options.most) refuse_sample(index, values, options.most);
-      const std::uint32_t which = length_classes - 1 - length_class(values);
-      found.of_sample.push_back(static_cast<std::uint16_t>(which));
-      found.values += values;
-      found.longest = (std::max)(found.longest, values);
-      found.hash.add(values);
-    }
-    return found;
-  }
-
-  token_plan(const classes& found, const by_tokens_options& options)
-      : token_plan(found, numbers_by_key{found.of_sample, length_classes}, options) {}
-  token_plan(const classes& found, numbers_by_key by_class, const by_tokens_options& options)
-      : ranked(std::move(by_class.numbers)),
-        windows((samples() + options.window - 1) / options.window),
-        batches(bounds_of(found, by_class.begins),
-                {options.most, options.most_samples, options.batches_per_step, options.padded}),
-        batch_size(batches.widest()),
-        values(found.values),
-        fingerprint(word_hash{found.hash}
-                        .add_all({options.seed, options.most, options.window,
-                                  options.batches_per_step, options.most_samples, options.padded})
-                        .value()) {}
-
   [[gnu::cold]] static void require_valid(std::uint64_t count, const by_tokens_options& options) {
     const auto require = [](std::string_view name, std::uint64_t value, std::uint64_t most) {
       if (value == 0) refuse_option(name, {"must be at least 1, is 0"});
       if (value > most) refuse_option(name, {value, " is above ", most});
     };
-    constexpr std::uint64_t words = 0xffffffffU;
-    require("most", options.most, words);
+    require("most", options.most, 0xffffffffU);
     require("window", options.window, std::uint64_t{1} << 24);
     require("batches_per_step", options.batches_per_step, std::uint64_t{1} << 16);
-    require("lengths", count, words);
-  }
-  [[noreturn, gnu::cold]] static void refuse_sample(std::uint64_t index, std::uint64_t values,
-                                                    std::uint64_t most) {
-    refuse_option("most",
-                  {"expected at most ", most, " values a sample, found ", values, " in sample ",
-                   index, ": raise it, or leave out such samples (ps::without) or cut them"});
+    require("lengths", count, 0xffffffffU);
   }
 
-  // Makes the strata of the classes, whose ranks begin at `begins`; returns the bounds of the
-  // places, the one that is not in every window last.
-  std::vector<std::uint32_t> bounds_of(const classes& found,
-                                       std::span<const std::uint32_t> begins) {
-    std::vector<std::uint32_t> bounds;
+  void lay_out(const std::vector<std::uint16_t>& classes, std::uint64_t longest,
+               const by_tokens_options& options) {
+    std::vector<std::uint32_t> ends(length_classes + 2);  // a counting sort: class k's is k + 1
+    for (const std::size_t which : classes) ++ends[which + 2];
+    std::partial_sum(ends.begin(), ends.end(), ends.begin());
+    ranked.resize(classes.size());
+    std::uint32_t sample = 0;
+    for (const std::size_t which : classes) ranked[ends[which + 1]++] = sample++;
+    windows = (samples() + options.window - 1) / options.window;
     const auto full = static_cast<std::size_t>(samples() / windows);
     // Few samples of a length would always meet the same ones: up to 64 change places with shorter
     // ones, as long as all these leave no more than a 64th of the budget unused.
-    const std::uint64_t mixed = (std::min)(
-        std::uint64_t{64}, found.values / 64 / std::max<std::uint64_t>(1, found.longest));
+    const std::uint64_t mixed =
+        (std::min)(std::uint64_t{64}, values / 64 / std::max<std::uint64_t>(1, longest));
     const std::uint64_t least = (mixed + windows - 1) / windows;  // places of a stratum
     stratum_of.reserve(full);
+    std::vector<std::uint32_t> bounds;  // of the places, the one that is not in every window last
     std::uint32_t bound = 0;
     for (std::uint32_t which = length_classes; which-- != 0;) {
-      const std::uint64_t rank = begins[length_classes - which];  // after the class
+      const std::uint64_t rank = ends[length_classes - which];
       const auto end =
           static_cast<std::size_t>((std::min)(std::uint64_t{full}, (rank + windows - 1) / windows));
       const std::size_t first = stratum_of.size();
       if (end > first) {
         if (strata.empty() || strata.back().places >= least) {
           strata.push_back({static_cast<std::uint32_t>(first), 0});
-          bound = static_cast<std::uint32_t>((std::min)(longest_of_class(which), found.longest));
+          bound = static_cast<std::uint32_t>(
+              (std::max)(std::uint64_t{1}, (std::min)(longest_of_class(which), longest)));
         }
         strata.back().places += static_cast<std::uint32_t>(end - first);
         stratum_of.resize(end, static_cast<std::uint16_t>(strata.size() - 1));
@@ -189,19 +292,19 @@ struct token_plan {
       }
       if (full * windows < rank && bounds.size() == full) bounds.push_back(bound);
     }
-    return bounds;
+    batches = window_packer{bounds, options}.packed();
+    for (const auto& places : batches) batch_size = (std::max)(batch_size, places.size());
   }
 };
 
 /// The batches of one epoch of `by_tokens`. Refers to the plan of the sampler that made it.
 class token_order {
  public:
-  /// The epoch of `plan` under `seed`, whose steps are of `step` batches.
-  token_order(const token_plan& plan, std::uint64_t seed, std::uint64_t epoch,
-              std::uint64_t step) noexcept
+  /// The epoch of the plan under these options.
+  token_order(const token_plan& plan, const by_tokens_options& options, std::uint64_t epoch)
       : plan_(&plan),
-        shuffles_({.seed = seed, .epoch = epoch, .stage = by_tokens_stage}),
-        step_(step) {}
+        shuffles_({.seed = options.seed, .epoch = epoch, .stage = by_tokens_stage}),
+        step_(options.batches_per_step) {}
 
   /// Writes the samples from position `first` of the order on. A place without a sample gets one of
   /// its batch again.
@@ -212,46 +315,36 @@ class token_order {
 
   /// The number of samples of batch `batch`.
   [[nodiscard]] std::size_t batch_extent(std::uint64_t batch) const noexcept {
-    return (std::max)(find(batch).places.size(), std::size_t{1});
+    return (std::max)(places_of(batch).size(), std::size_t{1});
   }
 
  private:
-  struct spot {
-    std::uint64_t window;
-    std::span<const std::uint32_t> places;  // those with a sample
-  };
+  // Of the epoch's bijections number 0 orders the last places, and then three in turn: number
+  // 3 k + 1 the samples of stratum k, 3 k + 2 the steps of window k, 3 k + 3 the batches of step k.
 
-  // Which bijection of the epoch orders what.
-  static constexpr std::uint64_t of_rest = 0;
-  static std::uint64_t of_stratum(std::uint32_t which) noexcept {
-    return 3 * which + std::uint64_t{1};
-  }
-  static std::uint64_t of_window(std::uint64_t which) noexcept { return 3 * which + 2; }
-  static std::uint64_t of_step(std::uint64_t which) noexcept { return 3 * which + 3; }
-
-  // The steps of a window come in random order, the batches of one from a random one on.
-  [[nodiscard]] spot find(std::uint64_t batch) const noexcept {
-    const std::uint64_t batches = plan_->batches.count();
+  // The places of a batch that hold a sample. The steps of a window come in random order, the
+  // batches of one from a random one on.
+  [[nodiscard]] std::span<const std::uint32_t> places_of(std::uint64_t batch) const noexcept {
+    const std::uint64_t batches = plan_->batches.size();
     const std::uint64_t window = batch / batches;
-    const std::uint64_t turn = batch % step_;
-    const std::uint64_t step =
-        shuffles_(of_window(window), batches / step_, batch % batches / step_);
-    const std::uint64_t begun = shuffles_.bits(of_step(batch / step_)) % step_;
-    const auto places = plan_->batches.places(step * step_ + (begun + turn) % step_);
+    const std::uint64_t step = shuffles_(3 * window + 2, batches / step_, batch % batches / step_);
+    const std::uint64_t begun = shuffles_.bits(batch / step_ * 3 + 3) % step_;
+    const std::span places{
+        plan_->batches[static_cast<std::size_t>(step * step_ + (begun + batch) % step_)]};
     const bool ends_empty =
         !places.empty() && places.back() == plan_->places() && rest_of(window) >= plan_->samples();
-    return {window, places.first(places.size() - (ends_empty ? 1U : 0U))};
+    return places.first(places.size() - (ends_empty ? 1U : 0U));
   }
 
   // The rank of the place that may be empty, or one that is no sample.
   [[nodiscard]] std::uint64_t rest_of(std::uint64_t window) const noexcept {
-    const std::uint64_t windows = plan_->windows;
-    return plan_->places() * windows + shuffles_(of_rest, windows, window);
+    return plan_->places() * plan_->windows + shuffles_(0, plan_->windows, window);
   }
 
   void fill_batch(std::uint64_t batch, std::size_t at,
                   std::span<std::uint64_t> out) const noexcept {
-    const auto [window, places] = find(batch);
+    const std::span<const std::uint32_t> places = places_of(batch);
+    const std::uint64_t window = batch / plan_->batches.size();
     const std::uint64_t windows = plan_->windows;
     if (places.empty()) {  // a batch without a sample gets one of the last places again
       const std::uint64_t few = plan_->samples() - (plan_->places() - 1) * windows;
@@ -260,16 +353,15 @@ class token_order {
       return;
     }
     for (std::uint64_t& one : out) {
-      const std::uint32_t place = places[at < places.size() ? at : 0];
-      ++at;
+      const std::uint32_t place = places[at < places.size() ? at++ : 0];
       if (place == plan_->places()) {
         one = rest_of(window);
         continue;
       }
-      const std::uint32_t which = plan_->stratum_of[place];
-      const token_plan::stratum& in = plan_->strata[which];
-      one = in.first * windows + shuffles_(of_stratum(which), in.places * windows,
-                                           (place - in.first) * windows + window);
+      const std::uint64_t which = plan_->stratum_of[place];
+      const auto [begin, count] = plan_->strata[static_cast<std::size_t>(which)];
+      one = begin * windows +
+            shuffles_(3 * which + 1, count * windows, (place - begin) * windows + window);
     }
     // A loop of its own, so that cache misses in a long list overlap.
     for (std::uint64_t& one : out) one = plan_->ranked[static_cast<std::size_t>(one)];
@@ -320,7 +412,7 @@ concept length_list = requires(const Container& list) {
 ///
 /// Lengths come from an array, or a function of the index with the number of samples. They are
 /// asked for once, at construction, which takes O(n) time, and are not referred to later. Memory: 4
-/// bytes a sample, 6 a place of a window and 4 a batch of one, and 2 bytes a sample more during
+/// bytes a sample, 6 a place of a window and 24 a batch of one, and 2 bytes a sample more during
 /// construction; copies share it. Any number of threads may share a sampler. An order refers to it:
 /// keep the sampler or a copy alive as long as its orders, as a loader does; `order` of a temporary
 /// does not compile.
@@ -336,7 +428,7 @@ class by_tokens {
       : by_tokens(
             std::span{lengths}.size(),
             [list = std::span{lengths}](std::uint64_t index) {
-              return static_cast<std::uint64_t>(list[static_cast<std::size_t>(index)]);
+              return list[static_cast<std::size_t>(index)];
             },
             options) {}
 
@@ -356,7 +448,7 @@ class by_tokens {
   /// number of lengths.
   [[nodiscard]] detail::token_order order(std::uint64_t n, std::uint64_t epoch) const& {
     detail::require_one_each("lengths", n, plan_->samples());
-    return {*plan_, options_.seed, epoch, options_.batches_per_step};
+    return {*plan_, options_, epoch};
   }
   detail::token_order order(std::uint64_t n, std::uint64_t epoch) && = delete;
 
@@ -372,7 +464,7 @@ class by_tokens {
   }
   /// The batches of an epoch, over all ranks.
   [[nodiscard]] std::uint64_t batches() const noexcept {
-    return plan_->windows * plan_->batches.count();
+    return plan_->windows * plan_->batches.size();
   }
   /// The share of the budget of all batches that values of samples use, 0 to 1.
   [[nodiscard]] double fill() const noexcept {

@@ -72,151 +72,7 @@ namespace detail {
 /// The schedule of a mixture, cut into segments of constant weights. Within a segment a round of
 /// sum(weights) turns repeats, so every window of one round has the exact shares, wherever it
 /// begins. Immutable; shared by the copies of a mixture and by its orders.
-class mixture_plan {
- public:
-  /// The number of positions that a training may have.
-  static constexpr std::uint64_t most = std::uint64_t{1} << 63;
-
-  /// Throws `option_error`.
-  mixture_plan(mixture_options options, std::vector<std::uint64_t> sizes)
-      : options_(std::move(options)),
-        sizes_(std::move(sizes)),
-        begins_{0},
-        shuffles_({.seed = options_.seed, .epoch = 0, .stage = mixture_stage}) {
-    if (sizes_.empty()) refuse_option("parts", {"expected at least one"});
-    for (std::size_t part = 0; part < sizes_.size(); ++part) {
-      if (sizes_[part] == 0 || sizes_[part] > most - begins_.back()) {
-        refuse_option("parts", {"part ", part, " has ", sizes_[part], " samples: expected 1 to ",
-                                most - begins_.back(), ", so that all are at most 2^63"});
-      }
-      begins_.push_back(begins_.back() + sizes_[part]);
-      seeds_.push_back(shuffles_.bits(part));
-    }
-    size_ = begins_.back();
-    std::vector<mixture_weights>& schedule = options_.schedule;
-    if (schedule.empty()) schedule = {{{}, std::vector<std::uint32_t>(sizes_.size(), 1)}};
-    if (repeats()) {
-      size_ = repeated_size();
-    } else if (options_.epoch_steps != 0) {
-      refuse_option("epoch_steps", {"is for part_through::repeat: otherwise an epoch is as long as "
-                                    "the parts"});
-    }
-    for (std::size_t i = 0; i < schedule.size(); ++i) require_valid(i);
-    lay_out_passes();
-    add_to_fingerprint();
-  }
-
-  [[nodiscard]] const mixture_options& options() const noexcept { return options_; }
-  [[nodiscard]] std::span<const std::uint64_t> sizes() const noexcept { return sizes_; }
-  [[nodiscard]] std::uint64_t samples() const noexcept { return begins_.back(); }
-  [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
-  [[nodiscard]] std::uint64_t fingerprint() const noexcept { return hash_.value(); }
-  [[nodiscard]] bool repeats() const noexcept {
-    return options_.when_through == part_through::repeat;
-  }
-
-  /// The same place with a step within its epoch.
-  [[nodiscard]] training_place normal(const training_place& at) const {
-    if (at.step == 0 || options_.when_through == part_through::end) return at;
-    static_cast<void>(position_of(at.step));  // steps are counted
-    const std::uint64_t steps = (size_ - 1) / options_.batch_size + 1;
-    if (at.step / steps > ~at.epoch) {
-      refuse_option("epoch", {at.epoch, " and ", at.step, " steps of ", steps,
-                              " an epoch are more than 2^64 epochs"});
-    }
-    return {at.epoch + at.step / steps, at.step % steps};
-  }
-
-  /// The position of step `step` within its epoch. Throws `option_error` where steps aren't
-  /// counted.
-  [[nodiscard]] std::uint64_t position_of(std::uint64_t step) const {
-    if (step == 0) return 0;
-    if (options_.batch_size == 0) {
-      refuse_option("batch_size", {"is needed where steps are counted, as step ", step, ", is 0"});
-    }
-    return step > size_ / options_.batch_size ? size_ : step * options_.batch_size;
-  }
-
-  /// The position of the first sample of `epoch` in the segments that hold for it.
-  [[nodiscard]] std::uint64_t base_of(std::uint64_t epoch) const {
-    if (!repeats()) return 0;
-    require_countable(epoch);
-    return epoch * size_;
-  }
-
-  /// The pass that holds for `epoch`.
-  [[nodiscard]] std::size_t pass_of(std::uint64_t epoch) const noexcept {
-    const auto after = std::ranges::upper_bound(passes_, epoch, {}, &pass::first_epoch);
-    return static_cast<std::size_t>(after - passes_.begin()) - 1;
-  }
-
-  /// How many samples of each part come before position `at` of a pass.
-  [[nodiscard]] std::vector<std::uint64_t> counts_before(std::size_t which,
-                                                         std::uint64_t at) const {
-    const segment& in = segment_at(which, at);
-    std::vector<std::uint64_t> counts = in.counts;
-    rounds_[in.round].add_turns(at - in.begin, counts);
-    return counts;
-  }
-
-  /// What has come of each part before step `at.step` of epoch `at.epoch`. For every pass and its
-  /// epochs before that, which may be 0, calls `each(first epoch, epochs, counts)`: all of its
-  /// epochs have drawn `counts`. With `repeat` there is one, from the beginning of the training on.
-  template <class Each>
-  void each_pass_before(training_place at, Each each) const {
-    at = normal(at);
-    const std::uint64_t position = position_of(at.step);
-    if (repeats()) return each(0, 1, counts_before(0, base_of(at.epoch) + position));
-    require_countable(at.epoch);
-    const std::size_t last = pass_of(at.epoch);
-    for (std::size_t which = 0; which <= last; ++which) {
-      const std::uint64_t first = passes_[which].first_epoch;
-      const std::uint64_t next = which < last ? passes_[which + 1].first_epoch : at.epoch;
-      each(first, next - first, counts_before(which, size_));
-    }
-    each(at.epoch, 1, counts_before(last, position));
-  }
-
-  /// What comes at place `at` of a part in one of its epochs.
-  [[nodiscard]] std::uint64_t sample_of(std::size_t part, std::uint64_t epoch,
-                                        std::uint64_t at) const noexcept {
-    return shuffles_(seeds_[part] + epoch, sizes_[part], at);
-  }
-
-  /// Writes the samples from `position` of a pass on: O(log changes) to begin, then O(1) for each,
-  /// however many parts there are.
-  void fill(std::size_t which, std::uint64_t epoch, std::uint64_t position,
-            std::span<std::uint64_t> out) const noexcept {
-    while (!out.empty()) {
-      const segment& in = segment_at(which, position);
-      const auto count =
-          static_cast<std::size_t>((std::min)(std::uint64_t{out.size()}, in.end - position));
-      const round& turns = rounds_[in.round];
-      const std::uint64_t* const counts = in.counts.data();
-      const std::uint64_t place = position - in.begin;
-      std::uint64_t rounds = place / turns.turns.size();
-      auto next = static_cast<std::size_t>(place % turns.turns.size());
-      for (std::uint64_t& one : out.first(count)) {
-        const auto [part, before] = turns.turns[next];
-        const std::uint64_t turn = counts[part] + rounds * turns.weights[part] + before;
-        const std::uint64_t size = sizes_[part];
-        one = begins_[part] + sample_of(part, epoch + turn / size, turn % size);
-        if (++next == turns.turns.size()) {
-          next = 0;
-          ++rounds;
-        }
-      }
-      out = out.subspan(count);
-      position += count;
-    }
-  }
-
- private:
-  void require_countable(std::uint64_t epochs) const {
-    if (epochs < most / size_) return;
-    refuse_option("epoch", {epochs, " epochs of ", size_, " samples are more than 2^63"});
-  }
-
+struct mixture_plan {
   /// The turns of one round.
   struct round {
     std::vector<std::uint32_t> weights;
@@ -262,30 +118,156 @@ class mixture_plan {
     std::vector<segment> segments = {};
   };
 
-  [[nodiscard]] std::uint64_t repeated_size() const {
-    const std::uint64_t batch = options_.batch_size;
-    const std::uint64_t steps = options_.epoch_steps;
-    if (batch == 0 && steps == 0) return size_;
-    if (batch == 0) refuse_option("batch_size", {"is needed for .epoch_steps, is 0"});
-    if (batch > most || steps > most / batch) {
-      refuse_option("epoch_steps",
-                    {steps, " steps of ", batch, " samples are more than 2^63 samples"});
+  /// The number of positions that a training may have.
+  static constexpr std::uint64_t most = std::uint64_t{1} << 63;
+
+  mixture_options options;
+  std::vector<std::uint64_t> sizes;      ///< of the parts
+  std::vector<std::uint64_t> begins{0};  ///< of the parts in their concatenation; then the end
+  permutation_family shuffles{{.seed = options.seed, .epoch = 0, .stage = mixture_stage}};
+  std::vector<std::uint64_t> seeds;  ///< of the parts: `seed + e` is the bijection of epoch e
+  std::uint64_t size = 0;            ///< samples of an epoch
+  std::vector<round> rounds;
+  std::vector<pass> passes;
+  std::uint64_t fingerprint = 0;
+
+  /// Throws `option_error`.
+  mixture_plan(mixture_options by, std::vector<std::uint64_t> of_sizes)
+      : options(std::move(by)), sizes(std::move(of_sizes)) {
+    if (sizes.empty()) refuse_option("parts", {"expected at least one"});
+    for (std::size_t part = 0; part < sizes.size(); ++part) {
+      if (sizes[part] == 0 || sizes[part] > most - begins.back()) {
+        refuse_option("parts", {"part ", part, " has ", sizes[part], " samples: expected 1 to ",
+                                most - begins.back(), ", so that all are at most 2^63"});
+      }
+      begins.push_back(begins.back() + sizes[part]);
+      seeds.push_back(shuffles.bits(part));
     }
-    return steps != 0 ? steps * batch : (std::max)(size_ / batch, std::uint64_t{1}) * batch;
+    size = begins.back();
+    std::vector<mixture_weights>& schedule = options.schedule;
+    if (schedule.empty()) schedule = {{{}, std::vector<std::uint32_t>(sizes.size(), 1)}};
+    if (repeats()) {
+      size = repeated_size();
+    } else if (options.epoch_steps != 0) {
+      refuse_option("epoch_steps", {"is for part_through::repeat: otherwise an epoch is as long as "
+                                    "the parts"});
+    }
+    for (std::size_t i = 0; i < schedule.size(); ++i) require_valid(i);
+    lay_out_passes();
+    word_hash hash;
+    for (const pass& of : passes) {
+      hash.add(of.first_epoch);
+      for (const segment& one : of.segments) {
+        hash.add(one.begin);
+        hash.add_all(rounds[one.round].weights);
+      }
+    }
+    fingerprint =
+        hash.add_all(sizes).add_all({options.seed, size, std::uint64_t{repeats()}}).value();
+  }
+
+  [[nodiscard]] bool repeats() const noexcept {
+    return options.when_through == part_through::repeat;
+  }
+
+  /// The same place with a step within its epoch.
+  [[nodiscard]] training_place normal(const training_place& at) const {
+    if (at.step == 0 || options.when_through == part_through::end) return at;
+    static_cast<void>(position_of(at.step));  // steps are counted
+    const std::uint64_t steps = (size - 1) / options.batch_size + 1;
+    if (at.step / steps > ~at.epoch) {
+      refuse_option("epoch", {at.epoch, " and ", at.step, " steps of ", steps,
+                              " an epoch are more than 2^64 epochs"});
+    }
+    return {at.epoch + at.step / steps, at.step % steps};
+  }
+
+  /// The position of step `step` within its epoch. Throws `option_error` where steps aren't
+  /// counted.
+  [[nodiscard]] std::uint64_t position_of(std::uint64_t step) const {
+    if (step == 0) return 0;
+    if (options.batch_size == 0) {
+      refuse_option("batch_size", {"is needed where steps are counted, as step ", step, ", is 0"});
+    }
+    return step > size / options.batch_size ? size : step * options.batch_size;
+  }
+
+  /// The position of the first sample of `epoch` in the segments that hold for it. Throws
+  /// `option_error` beyond `most` samples.
+  [[nodiscard]] std::uint64_t base_of(std::uint64_t epoch) const {
+    if (epoch < most / size) return repeats() ? epoch * size : 0;
+    refuse_option("epoch", {epoch, " epochs of ", size, " samples are more than 2^63"});
+  }
+
+  /// The pass that holds for `epoch`.
+  [[nodiscard]] std::size_t pass_of(std::uint64_t epoch) const noexcept {
+    const auto after = std::ranges::upper_bound(passes, epoch, {}, &pass::first_epoch);
+    return static_cast<std::size_t>(after - passes.begin()) - 1;
+  }
+
+  /// What has come of each part before step `at.step` of epoch `at.epoch`. For every part, pass and
+  /// its epochs before that, which may be 0, calls `each(part, first epoch, epochs, count)`: each
+  /// of its epochs has drawn `count`. With `repeat` there is one, from the beginning of the
+  /// training on.
+  template <class Each>
+  void each_before(training_place at, const Each& each) const {
+    at = normal(at);
+    const std::uint64_t end = base_of(at.epoch) + position_of(at.step);
+    const auto call = [&](std::size_t which, std::uint64_t epoch, std::uint64_t epochs,
+                          std::uint64_t position) {
+      const segment& in = segment_at(which, position);
+      std::vector<std::uint64_t> counts = in.counts;
+      rounds[in.round].add_turns(position - in.begin, counts);
+      for (std::size_t part = 0; part < counts.size(); ++part) {
+        each(part, epoch, epochs, counts[part]);
+      }
+    };
+    if (repeats()) return call(0, 0, 1, end);
+    const std::size_t last = pass_of(at.epoch);
+    for (std::size_t which = 0; which <= last; ++which) {
+      const std::uint64_t first = passes[which].first_epoch;
+      call(which, first, (which < last ? passes[which + 1].first_epoch : at.epoch) - first, size);
+    }
+    call(last, at.epoch, 1, end);
+  }
+
+  /// What comes at place `at` of a part in one of its epochs.
+  [[nodiscard]] std::uint64_t sample_of(std::size_t part, std::uint64_t epoch,
+                                        std::uint64_t at) const noexcept {
+    return shuffles(seeds[part] + epoch, sizes[part], at);
+  }
+
+  /// The segment of a position.
+  [[nodiscard]] const segment& segment_at(std::size_t which,
+                                          std::uint64_t position) const noexcept {
+    const std::vector<segment>& all = passes[which].segments;
+    return *(std::ranges::upper_bound(all, position, {}, &segment::begin) - 1);
+  }
+
+ private:
+  [[nodiscard]] std::uint64_t repeated_size() const {
+    const std::uint64_t batch = options.batch_size;
+    std::uint64_t steps = options.epoch_steps;
+    if (batch == 0 && steps == 0) return size;
+    if (batch == 0) refuse_option("batch_size", {"is needed for .epoch_steps, is 0"});
+    if (steps == 0) steps = (std::max)(size / batch, std::uint64_t{1});
+    if (batch <= most && steps <= most / batch) return steps * batch;
+    refuse_option("epoch_steps",
+                  {steps, " steps of ", batch, " samples are more than 2^63 samples"});
   }
 
   void require_valid(std::size_t entry) {
-    auto& [from, weights] = options_.schedule[entry];
+    auto& [from, weights] = options.schedule[entry];
     from = normal(from);
-    if (entry == 0 ? from != training_place{} : from <= options_.schedule[entry - 1].from) {
+    if (entry == 0 ? from != training_place{} : from <= options.schedule[entry - 1].from) {
       refuse_option(
           "schedule",
           {"entry ", entry, " begins at step ", from.step, " of epoch ", from.epoch, ": expected ",
            entry == 0 ? "step 0 of epoch 0" : "a place after the entry before"});
     }
-    if (weights.size() != sizes_.size()) {
+    if (weights.size() != sizes.size()) {
       refuse_option("weights", {"entry ", entry, " of the schedule has ", weights.size(), " for ",
-                                sizes_.size(), " parts"});
+                                sizes.size(), " parts"});
     }
     static_cast<void>(reduced(weights));
   }
@@ -295,54 +277,51 @@ class mixture_plan {
     const std::vector<std::uint32_t> by = reduced(std::move(weights));
     const auto sum = std::accumulate(by.begin(), by.end(), std::uint64_t{0});
     const auto same = std::ranges::find_if(
-        rounds_, [&](const round& one) { return one.turns.size() == sum && one.weights == by; });
-    const auto which = static_cast<std::size_t>(same - rounds_.begin());
-    if (same == rounds_.end()) rounds_.emplace_back(by);
-    std::vector<segment>& segments = passes_.back().segments;
+        rounds, [&](const round& one) { return one.turns.size() == sum && one.weights == by; });
+    const auto which = static_cast<std::size_t>(same - rounds.begin());
+    if (same == rounds.end()) rounds.emplace_back(by);
+    std::vector<segment>& segments = passes.back().segments;
     if (!segments.empty()) segments.back().end = begin;
     segments.push_back({begin, ~std::uint64_t{0}, which, counts});
-    return rounds_[which];
+    return rounds[which];
   }
 
   /// Each epoch by itself, unless parts repeat. Epochs without a change inside, and with equal
   /// weights, are one pass.
   void lay_out_passes() {
-    if (options_.when_through == part_through::end) size_ = most;  // no step is beyond it yet
+    if (options.when_through == part_through::end) size = most;  // no step is beyond it yet
     std::uint64_t shortest = lay_out(0);
-    for (const auto& [from, weights] : options_.schedule) {
+    for (const auto& [from, weights] : options.schedule) {
       for (const std::uint64_t epoch : {from.epoch, from.epoch + std::uint64_t{from.step != 0}}) {
-        if (repeats() || epoch <= passes_.back().first_epoch) continue;
+        if (repeats() || epoch <= passes.back().first_epoch) continue;
         shortest = (std::min)(shortest, lay_out(epoch));
       }
     }
-    if (!repeats()) size_ = shortest;
-  }
-
-  /// The position of a place in the pass that begins with `epoch`: 0 before that epoch, and beyond
-  /// `most` after it, unless parts repeat.
-  [[nodiscard]] std::uint64_t position_in(std::uint64_t epoch, const training_place& at) const {
-    if (repeats()) return base_of(at.epoch) + position_of(at.step);
-    if (at.epoch != epoch) return at.epoch < epoch ? 0 : ~std::uint64_t{0};
-    return position_of(at.step);
+    if (!repeats()) size = shortest;
   }
 
   /// Returns the number of samples of the epoch; `most` if parts repeat.
   std::uint64_t lay_out(std::uint64_t epoch) {
-    passes_.push_back({epoch});
-    const bool drops = options_.when_through == part_through::drop_out;
-    const auto& schedule = options_.schedule;
-    std::vector<std::uint64_t> counts(sizes_.size());
+    passes.push_back({epoch});
+    constexpr std::uint64_t never = ~std::uint64_t{0};
+    const bool drops = options.when_through == part_through::drop_out;
+    std::vector<std::uint64_t> counts(sizes.size());
     std::uint64_t at = 0;
-    const auto is_next = [&](std::size_t entry, std::uint64_t until) {
-      return entry < schedule.size() && position_in(epoch, schedule[entry].from) <= until;
+    const auto begin_of = [&](std::size_t entry) {
+      if (entry == options.schedule.size()) return never;
+      const training_place& from = options.schedule[entry].from;
+      if (repeats() || from.epoch == epoch) {
+        return (repeats() ? base_of(from.epoch) : 0) + position_of(from.step);
+      }
+      return from.epoch < epoch ? 0 : never;
     };
     for (std::size_t next = 1;;) {
-      while (is_next(next, at)) ++next;
-      std::vector<std::uint32_t> weights = schedule[next - 1].weights;
+      while (begin_of(next) <= at) ++next;
+      std::vector<std::uint32_t> weights = options.schedule[next - 1].weights;
       for (std::size_t part = 0; drops && part < weights.size(); ++part) {
-        if (counts[part] == sizes_[part]) weights[part] = 0;
+        if (counts[part] == sizes[part]) weights[part] = 0;
       }
-      if (std::accumulate(weights.begin(), weights.end(), std::uint64_t{0}) == 0) {
+      if (std::ranges::max(weights) == 0) {
         refuse_option("weights", {"at sample ", at, " of epoch ", epoch,
                                   " all parts that have a "
                                   "weight are through, and others are not: give them a weight"});
@@ -350,46 +329,18 @@ class mixture_plan {
       const round& turns = add_segment(at, std::move(weights), counts);
       std::uint64_t end = most - at;
       if (!repeats()) {
-        std::vector<std::uint64_t> left = sizes_;
+        std::vector<std::uint64_t> left = sizes;
         for (std::size_t part = 0; part < left.size(); ++part) left[part] -= counts[part] + drops;
         // A part drops out after its last turn; otherwise the epoch ends before the one too many.
         end = (std::min)(turns.first_after(left) + drops, end);
       }
-      const bool changes = is_next(next, at + end);
-      if (changes) end = position_in(epoch, schedule[next].from) - at;
+      const bool changes = begin_of(next) <= at + end;
+      if (changes) end = begin_of(next) - at;
       turns.add_turns(end, counts);
       at += end;
-      if (drops ? at == begins_.back() : !changes) return at;
+      if (drops ? at == begins.back() : !changes) return at;
     }
   }
-
-  void add_to_fingerprint() noexcept {
-    for (const pass& of : passes_) {
-      hash_.add(of.first_epoch);
-      for (const segment& one : of.segments) {
-        hash_.add(one.begin);
-        hash_.add_all(rounds_[one.round].weights);
-      }
-    }
-    hash_.add_all(sizes_);
-    hash_.add_all({options_.seed, size_, std::uint64_t{repeats()}});
-  }
-
-  [[nodiscard]] const segment& segment_at(std::size_t which,
-                                          std::uint64_t position) const noexcept {
-    const std::vector<segment>& all = passes_[which].segments;
-    return *(std::ranges::upper_bound(all, position, {}, &segment::begin) - 1);
-  }
-
-  mixture_options options_;
-  std::vector<std::uint64_t> sizes_;
-  std::vector<std::uint64_t> begins_;  // of the parts in their concatenation; then the end
-  permutation_family shuffles_;
-  std::vector<std::uint64_t> seeds_;  // of the parts: `seed + e` is the bijection of epoch e
-  std::uint64_t size_ = 0;            // samples of an epoch
-  std::vector<round> rounds_;
-  std::vector<pass> passes_;
-  word_hash hash_;
 };
 
 /// The order of one epoch of a `mixture`. Refers to the plan of the mixture that made it.
@@ -402,9 +353,31 @@ class mixture_order {
         base_(plan.base_of(epoch)),
         epoch_(plan.repeats() ? 0 : epoch) {}
 
-  /// Writes the samples from position `first` of the order on.
+  /// Writes the samples from position `first` of the order on: O(log changes) to begin, then O(1)
+  /// for each, however many parts there are.
   void fill(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
-    plan_->fill(pass_, epoch_, base_ + first, out);
+    const mixture_plan& plan = *plan_;
+    for (std::uint64_t position = base_ + first; !out.empty();) {
+      const mixture_plan::segment& in = plan.segment_at(pass_, position);
+      const auto& [weights, turns] = plan.rounds[in.round];
+      const std::uint64_t place = position - in.begin;
+      std::uint64_t rounds = place / turns.size();
+      auto next = static_cast<std::size_t>(place % turns.size());
+      const auto count =
+          static_cast<std::size_t>((std::min)(std::uint64_t{out.size()}, in.end - position));
+      for (std::uint64_t& one : out.first(count)) {
+        const auto [part, before] = turns[next];
+        const std::uint64_t turn = in.counts[part] + rounds * weights[part] + before;
+        const std::uint64_t size = plan.sizes[part];
+        one = plan.begins[part] + plan.sample_of(part, epoch_ + turn / size, turn % size);
+        if (++next == turns.size()) {
+          next = 0;
+          ++rounds;
+        }
+      }
+      out = out.subspan(count);
+      position += count;
+    }
   }
 
  private:
@@ -412,18 +385,6 @@ class mixture_order {
   std::size_t pass_;
   std::uint64_t base_;
   std::uint64_t epoch_;  // of the parts, at the beginning of their streams
-};
-
-/// Has a size, as datasets do.
-template <class Part>
-concept sized_part = requires(const Part& part) {
-  { part.size() } -> std::convertible_to<std::uint64_t>;
-};
-
-/// The length of a sample of a part.
-template <class Length>
-concept part_length = requires(const Length& length, std::size_t part, std::uint64_t index) {
-  { length(part, index) } -> std::convertible_to<std::uint64_t>;
 };
 
 }  // namespace detail
@@ -460,8 +421,11 @@ concept part_length = requires(const Length& length, std::size_t part, std::uint
 class mixture {
  public:
   /// Mixes `parts`, of which only the sizes are kept. Throws `option_error`.
-  template <detail::sized_part... Parts>
-    requires(sizeof...(Parts) > 0)
+  template <class... Parts>
+    requires requires(const Parts&... parts) {
+      requires sizeof...(Parts) > 0;
+      (static_cast<std::uint64_t>(parts.size()), ...);
+    }
   explicit mixture(mixture_options options, const Parts&... parts)
       : mixture(of_sizes(std::move(options), {static_cast<std::uint64_t>(parts.size())...})) {}
 
@@ -473,7 +437,7 @@ class mixture {
 
   [[nodiscard]] std::uint64_t size(std::uint64_t n) const {
     require_size(n);
-    return plan_->size();
+    return plan_->size;
   }
   [[nodiscard]] detail::mixture_order order(std::uint64_t n, std::uint64_t epoch) const& {
     require_size(n);
@@ -482,27 +446,27 @@ class mixture {
   detail::mixture_order order(std::uint64_t n, std::uint64_t epoch) && = delete;
 
   /// A hash of the seed, the sizes and the whole schedule, for the states of loaders.
-  [[nodiscard]] std::uint64_t fingerprint() const noexcept { return plan_->fingerprint(); }
+  [[nodiscard]] std::uint64_t fingerprint() const noexcept { return plan_->fingerprint; }
 
   /// Samples of a step over all ranks: `batch_size` of the options. A loader or a `sharded` with
   /// another one refuses the mixture, unless it is 0.
-  [[nodiscard]] std::size_t step_size() const noexcept { return plan_->options().batch_size; }
+  [[nodiscard]] std::size_t step_size() const noexcept { return plan_->options.batch_size; }
 
   /// The options; the places of the schedule have steps below those of an epoch.
-  [[nodiscard]] const mixture_options& options() const noexcept { return plan_->options(); }
+  [[nodiscard]] const mixture_options& options() const noexcept { return plan_->options; }
 
   /// The same mixture up to `from`, with other weights from there on: the parts go on where they
   /// are. States have another fingerprint then: see `with_order_of`. Throws `option_error`, with
   /// `part_through::end` also where epochs would get another length although one has come, or end
   /// before `from`.
   [[nodiscard]] mixture continued(training_place from, std::vector<std::uint32_t> weights) const {
-    mixture_options options = plan_->options();
+    mixture_options options = plan_->options;
     from = plan_->normal(from);
     std::erase_if(options.schedule, [&](const mixture_weights& one) { return one.from >= from; });
     options.schedule.push_back({from, std::move(weights)});
-    mixture after = of_sizes(std::move(options), {plan_->sizes().begin(), plan_->sizes().end()});
-    const std::uint64_t had = plan_->size();
-    const std::uint64_t has = after.plan_->size();
+    mixture after = of_sizes(std::move(options), plan_->sizes);
+    const std::uint64_t had = plan_->size;
+    const std::uint64_t has = after.plan_->size;
     if ((from.epoch != 0 && has != had) ||
         after.plan_->position_of(from.step) != plan_->position_of(from.step)) {
       detail::refuse_option("weights", {"with these an epoch has ", has, " samples, before ", had,
@@ -517,16 +481,14 @@ class mixture {
   /// Counts all samples of an epoch that has come, also those that a loader or a `sharded` drops
   /// with its tail. Throws `option_error` if `at` counts steps and `batch_size` is 0.
   [[nodiscard]] std::vector<part_progress> progress(training_place at) const {
-    std::vector<part_progress> all(plan_->sizes().size());
-    plan_->each_pass_before(at, [&](std::uint64_t epoch, std::uint64_t epochs,
-                                    const std::vector<std::uint64_t>& counts) {
-      for (std::size_t part = 0; part < all.size(); ++part) {
-        all[part].samples += epochs * counts[part];
-        const std::uint64_t size = plan_->sizes()[part];
-        all[part].epoch = plan_->repeats() ? counts[part] / size : epoch;
-        all[part].in_epoch = plan_->repeats() ? counts[part] % size : counts[part];
-      }
-    });
+    std::vector<part_progress> all(plan_->sizes.size());
+    plan_->each_before(
+        at, [&](std::size_t part, std::uint64_t epoch, std::uint64_t epochs, std::uint64_t count) {
+          const std::uint64_t through = plan_->repeats() ? count / plan_->sizes[part] : 0;
+          all[part].samples += epochs * count;
+          all[part].epoch = epoch + through;
+          all[part].in_epoch = count - through * plan_->sizes[part];
+        });
     return all;
   }
 
@@ -535,28 +497,26 @@ class mixture {
   /// twice a sample of the parts with `repeat`; with `drop_out` once for each run of epochs of the
   /// same weights, and once for the epoch of `at`; with `end` at most once for each sample that has
   /// come. Where all samples of a part have the same length, `progress` has the answer at once.
-  template <detail::part_length Length>
+  template <class Length>
+    requires std::invocable<const Length&, std::size_t, std::uint64_t>
   [[nodiscard]] std::vector<std::uint64_t> total(training_place at, const Length& length) const {
-    std::vector<std::uint64_t> all(plan_->sizes().size());
-    const auto add = [&](std::size_t part, std::uint64_t epoch, std::uint64_t count) {
+    std::vector<std::uint64_t> all(plan_->sizes.size());
+    const auto sum_of = [&](std::size_t part, std::uint64_t epoch, std::uint64_t count) {
       std::uint64_t sum = 0;
       for (std::uint64_t k = 0; k < count; ++k) {
         sum += static_cast<std::uint64_t>(length(part, plan_->sample_of(part, epoch, k)));
       }
       return sum;
     };
-    plan_->each_pass_before(at, [&](std::uint64_t epoch, std::uint64_t epochs,
-                                    const std::vector<std::uint64_t>& counts) {
-      for (std::size_t part = 0; part < all.size(); ++part) {
-        const std::uint64_t size = plan_->sizes()[part];
-        const std::uint64_t whole = counts[part] / size * epochs;
-        const std::uint64_t rest = counts[part] % size;
-        if (whole != 0) all[part] += whole * add(part, epoch, size);
-        for (std::uint64_t e = 0; rest != 0 && e < epochs; ++e) {
-          all[part] += add(part, epoch + counts[part] / size + e, rest);
-        }
-      }
-    });
+    plan_->each_before(
+        at, [&](std::size_t part, std::uint64_t epoch, std::uint64_t epochs, std::uint64_t count) {
+          const std::uint64_t size = plan_->sizes[part];
+          const std::uint64_t whole = count / size * epochs;
+          if (whole != 0) all[part] += whole * sum_of(part, epoch, size);
+          for (std::uint64_t e = 0; count % size != 0 && e < epochs; ++e) {
+            all[part] += sum_of(part, epoch + count / size + e, count % size);
+          }
+        });
     return all;
   }
 
@@ -564,8 +524,8 @@ class mixture {
   explicit mixture(std::shared_ptr<const detail::mixture_plan> plan) : plan_(std::move(plan)) {}
 
   void require_size(std::uint64_t n) const {
-    if (n == plan_->samples()) return;
-    detail::refuse_option("parts", {"expected a dataset of the mixture's ", plan_->samples(),
+    if (n == plan_->begins.back()) return;
+    detail::refuse_option("parts", {"expected a dataset of the mixture's ", plan_->begins.back(),
                                     " samples, the concat of its parts, found ", n});
   }
 
@@ -589,37 +549,33 @@ class mixture {
     detail::refuse_option("round", {"must be at least the ", amounts.size(), " parts, at most ",
                                     detail::most_turns, ", is ", round});
   }
-  const std::uint64_t largest =
-      amounts.empty() ? 0 : *std::max_element(amounts.begin(), amounts.end());
+  const std::uint64_t largest = amounts.empty() ? 0 : std::ranges::max(amounts);
   if (largest == 0) detail::refuse_option("amounts", {"expected one above 0"});
   // The functions of the normal numbers, because those of C libraries differ in their last bits.
   using math = detail::ziggurat;
   std::vector<double> shares(amounts.size());
-  double sum = 0;
   for (std::size_t i = 0; i < amounts.size(); ++i) {
     if (amounts[i] == 0) continue;
     const double below =
         (math::log(static_cast<double>(largest)) - math::log(static_cast<double>(amounts[i]))) /
         temperature;
     shares[i] = below > 700 ? 0 : math::exp_minus((std::max)(below, 0.0));
-    sum += shares[i];
   }
+  const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
   std::vector<std::uint32_t> weights(amounts.size());
   std::uint32_t given = 0;
   for (std::size_t i = 0; i < amounts.size(); ++i) {
     shares[i] = shares[i] / sum * round;
-    if (amounts[i] == 0) continue;
-    weights[i] = (std::max)(static_cast<std::uint32_t>(shares[i]), 1U);
+    weights[i] = (std::max)(static_cast<std::uint32_t>(shares[i]), amounts[i] == 0 ? 0U : 1U);
+    shares[i] -= weights[i];
     given += weights[i];
   }
-  for (; given < round; ++given) {  // to the part that lacks most
-    std::size_t to = 0;
-    for (std::size_t i = 1; i < weights.size(); ++i) {
-      if (shares[i] - weights[i] > shares[to] - weights[to]) to = i;
-    }
-    ++weights[to];
+  for (; given < round; ++given) {
+    const auto lacks_most = std::ranges::max_element(shares);
+    *lacks_most -= 1;
+    ++weights[static_cast<std::size_t>(lacks_most - shares.begin())];
   }
-  for (; given > round; --given) --*std::max_element(weights.begin(), weights.end());
+  for (; given > round; --given) --*std::ranges::max_element(weights);
   return weights;
 }
 

@@ -39,44 +39,89 @@ struct prioritized_options {
 
 namespace detail {
 
-/// The weights of `prioritized` at one step, as a tree of sums, and a log that leads to the steps
-/// before and after it. Sums are integers: they do not depend on the order of changes.
-///
-/// `mutex_` guards all but options_, steps_ and scale_, which never change. An entry of the log
-/// holds the weight that is not in the tree: applied and undone by the same exchange.
-/// Source of the tree: Fenwick, "A new data structure for cumulative frequency tables", 1994.
-class priority_log {
+/// Weights as a tree of sums. Sums are integers: they do not depend on the order of changes.
+/// Source: Fenwick, "A new data structure for cumulative frequency tables", 1994.
+class weight_tree {
  public:
-  static constexpr float most_weight = 65'536;
+  static bool is_weight(float weight) noexcept { return weight >= 0 && weight <= 65'536; }
+  static void require_weight(float weight, std::uint64_t index) {
+    if (is_weight(weight)) return;
+    refuse_option("weights",
+                  {"expected 0 to 65536, found ", to_text(weight), " for sample ", index});
+  }
 
   /// Throws `option_error`.
-  priority_log(std::span<const float> weights, const prioritized_options& options)
-      : options_(options), weights_(weights.begin(), weights.end()), sums_(weights.size() + 1) {
-    const std::uint64_t n = weights.size();
-    if (n == 0 || n > 0xffffffffU) {
-      refuse_option("weights", {"expected 1 to 2^32 - 1, found ", n});
+  explicit weight_tree(std::vector<float> weights)
+      : weights_(std::move(weights)), sums_(weights_.size() + 1) {
+    const std::uint64_t n = weights_.size();
+    if (n == 0 || n > 0xffffffffU) refuse_option("weights", {"expected 1 to 2^32 - 1, found ", n});
+    // So that n weights of 65536 are below 2^63.
+    scale_ =
+        std::bit_cast<double>((1023 + 46 - static_cast<std::uint64_t>(std::bit_width(n))) << 52);
+    for (std::size_t i = 1; i <= n; ++i) {
+      require_weight(weights_[i - 1], i - 1);
+      sums_[i] += units(weights_[i - 1]);
+      total_ += units(weights_[i - 1]);
+      if (i + lowest_bit(i) <= n) sums_[i + lowest_bit(i)] += sums_[i];
     }
+  }
+
+  [[nodiscard]] std::span<const float> weights() const noexcept { return weights_; }
+
+  /// Exchanges `weight` with that of sample `index`.
+  void exchange(std::uint64_t index, float& weight) noexcept {
+    auto i = static_cast<std::size_t>(index) + 1;
+    const std::uint64_t more = units(weight) - units(weights_[i - 1]);  // modulo 2^64
+    std::swap(weights_[i - 1], weight);
+    total_ += more;
+    for (; i < sums_.size(); i += lowest_bit(i)) sums_[i] += more;
+  }
+
+  [[nodiscard]] std::uint64_t draw(sample_generator gen) const noexcept {
+    const std::size_t n = weights_.size();
+    if (total_ == 0) return uniform(gen, std::uint64_t{0}, std::uint64_t{n - 1});
+    std::uint64_t left = uniform(gen, std::uint64_t{0}, total_ - 1);
+    std::size_t found = 0;
+    for (std::size_t bit = std::bit_floor(n); bit != 0; bit /= 2) {
+      if (found + bit <= n && sums_[found + bit] <= left) left -= sums_[found += bit];
+    }
+    return found;
+  }
+
+ private:
+  static std::size_t lowest_bit(std::size_t i) noexcept { return i & (~i + 1); }
+  [[nodiscard]] std::uint64_t units(float weight) const noexcept {
+    return static_cast<std::uint64_t>(double{weight} * scale_);
+  }
+
+  std::vector<float> weights_;
+  std::vector<std::uint64_t> sums_;
+  std::uint64_t total_ = 0;
+  double scale_ = 1;  // units of the sums in a weight of 1, a power of 2
+};
+
+/// The weights of `prioritized` at one step, and a log that leads to the steps before and after it.
+///
+/// `mutex_` guards all but options_, count_ and steps_, which never change. An entry of the log
+/// holds the weight that is not in the tree: applied and undone by the same exchange.
+class priority_log {
+ public:
+  /// Throws `option_error`.
+  priority_log(std::span<const float> weights, const prioritized_options& options)
+      : options_(options), count_(weights.size()), tree_({weights.begin(), weights.end()}) {
     if (options.batch_size == 0) refuse_option("batch_size", {"must be at least 1, is 0"});
     if (options.lag == 0 || options.lag > std::uint64_t{1} << 20) {
       refuse_option("lag", {"must be 1 to 2^20 steps, is ", options.lag});
     }
-    const std::uint64_t draws = options.draws == 0 ? n : options.draws;
-    steps_ = (draws - 1) / options.batch_size + 1;
+    const std::uint64_t draws = options.draws == 0 ? count_ : options.draws;
     if (draws > std::uint64_t{1} << 62 || options.batch_size > std::uint64_t{1} << 32) {
       refuse_option("draws", {"more than 2^62, or batches above 2^32"});
     }
-    // So that n weights of `most_weight` are below 2^63.
-    scale_ =
-        std::bit_cast<double>((1023 + 46 - static_cast<std::uint64_t>(std::bit_width(n))) << 52);
-    for (std::uint64_t i = 0; i < n; ++i) require_weight(weights_[i], i);
-    sum_up();
-    // As many steps as may be drawn ahead, so that each is drawn once.
-    drawn_steps_.resize(static_cast<std::size_t>((std::min)(options.lag, std::uint64_t{64})), none);
-    drawn_.resize(drawn_steps_.size() * options.batch_size);
+    steps_ = (draws - 1) / options.batch_size + 1;
   }
 
   [[nodiscard]] const prioritized_options& options() const noexcept { return options_; }
-  [[nodiscard]] std::uint64_t weights() const noexcept { return weights_.size(); }
+  [[nodiscard]] std::uint64_t weights() const noexcept { return count_; }
   [[nodiscard]] std::uint64_t steps() const noexcept { return steps_; }
 
   /// The step of `at`, counted over all epochs.
@@ -88,19 +133,14 @@ class priority_log {
                          " steps, and all are below 2^62"});
   }
 
-  /// Copies the draws of `out.size()` places of a step, from `first` on.
-  void draw(std::uint64_t step, std::size_t first, std::span<std::uint64_t> out) noexcept {
+  /// Draws the places of a step from `place` on.
+  void draw(std::uint64_t step, std::uint64_t place, std::span<std::uint64_t> out) noexcept {
     const std::scoped_lock lock{mutex_};
-    const auto slot = static_cast<std::size_t>(step % drawn_steps_.size());
-    std::uint64_t* const drawn = drawn_.data() + slot * options_.batch_size;
-    if (drawn_steps_[slot] != step) {
-      seek(step);
-      has_lost_ = has_lost_ || step < oldest_;
-      end_ = (std::max)(end_, step + 1);
-      drawn_steps_[slot] = step;
-      for (std::size_t i = 0; i < options_.batch_size; ++i) drawn[i] = draw_one(step, i);
-    }
-    std::copy_n(drawn + first, out.size(), out.begin());
+    seek(step);
+    has_lost_ = has_lost_ || step < oldest_;
+    end_ = (std::max)(end_, step + 1);
+    const random_key key{.seed = options_.seed, .epoch = step, .stage = prioritized_stage};
+    for (std::uint64_t& one : out) one = tree_.draw({key, place++});
   }
 
   void set(std::uint64_t step, std::span<const std::uint64_t> indices,
@@ -110,10 +150,8 @@ class priority_log {
                                 weights.size()});
     }
     for (std::size_t i = 0; i < indices.size(); ++i) {
-      if (indices[i] >= weights_.size()) {
-        throw index_error("prioritized", indices[i], weights_.size());
-      }
-      require_weight(weights[i], indices[i]);
+      if (indices[i] >= count_) throw index_error("prioritized", indices[i], count_);
+      weight_tree::require_weight(weights[i], indices[i]);
     }
     const std::scoped_lock lock{mutex_};
     require_whole();
@@ -142,78 +180,60 @@ class priority_log {
                            oldest_, " on are"});
     }
     seek(step);
+    std::vector<std::uint64_t> words = head_of(step);
+    words.resize(changes_at());
+    std::memcpy(words.data() + head_words, tree_.weights().data(), count_ * sizeof(float));
     // What was set in this step or later is set again by the run that loads the state.
-    std::size_t last = applied_;
-    while (last < log_.size() && log_[last].step < step + options_.lag) ++last;
-    std::vector<std::uint64_t> words = head_of(step, last - applied_);
-    words.reserve(head_words + weight_words() + 3 * (last - applied_) + 1);
-    words.resize(head_words + weight_words());
-    std::memcpy(words.data() + head_words, weights_.data(), weights_.size() * sizeof(float));
-    for (const entry& one : std::span{log_}.subspan(applied_, last - applied_)) {
-      words.insert(words.end(), {one.step, one.index, std::bit_cast<std::uint32_t>(one.weight)});
+    for (std::size_t i = applied_; i < log_.size() && log_[i].step < step + options_.lag; ++i) {
+      const auto [from, index, weight] = log_[i];
+      words.insert(words.end(), {from, index, std::bit_cast<std::uint32_t>(weight)});
     }
-    words.push_back(sum_of(words));
+    words.push_back(word_hash{}.add_all(words).value());
     const auto bytes = std::as_bytes(std::span{words});
     return {bytes.begin(), bytes.end()};
   }
 
   /// Returns the step. Throws `text_error` and `option_error`, and has changed nothing then.
   std::uint64_t load(std::span<const std::byte> bytes) {
-    const auto fail = [](std::size_t word, const std::string& expected, const std::string& found) {
-      throw text_error("state of prioritized", 8 * word, expected, found);
-    };
-    const auto require_words = [&](std::size_t least) {
-      if (bytes.size() % 8 == 0 && bytes.size() / 8 >= least) return;
-      throw text_error("state of prioritized", bytes.size(),
-                       "a whole state of " + std::to_string(weights_.size()) + " weights",
-                       "the end");
-    };
-    require_words(head_words + 1);
     std::vector<std::uint64_t> words(bytes.size() / 8);
-    std::memcpy(words.data(), bytes.data(), bytes.size());
-    const std::uint64_t sum = words.back();
-    words.pop_back();
-    const std::uint64_t step = words[6];
-    const auto head = head_of(step, words[7]);
-    if (words[0] != head[0]) fail(0, "a state of version 1", std::to_string(words[0]));
-    if (sum_of(words) != sum) {
-      fail(words.size(), "the checksum " + std::to_string(sum_of(words)), std::to_string(sum));
-    }
+    std::ranges::copy(bytes.first(8 * words.size()),
+                      std::as_writable_bytes(std::span{words}).begin());
+    const auto require = [&](bool good, std::size_t at, const std::string& expected) {
+      if (good) return;
+      const std::string found = at < words.size() ? std::to_string(words[at]) : "the end";
+      throw text_error("state of prioritized", 8 * at, expected, found);
+    };
+    const std::string whole = "a whole state of " + std::to_string(count_) + " weights";
+    require(bytes.size() % 8 == 0 && words.size() > head_words, words.size(), whole);
+    const std::uint64_t step = words[head_words - 1];
+    const std::vector<std::uint64_t> head = head_of(step);
+    require(words[0] == head[0], 0, "a state of version 2");
+    const std::size_t end = words.size() - 1;
+    const std::uint64_t sum = word_hash{}.add_all(std::span{words}.first(end)).value();
+    require(words[end] == sum, end, "the checksum " + std::to_string(sum));
     static constexpr const char* names[] = {"", "weights", "seed", "batch_size", "lag", "draws"};
-    for (std::size_t i = 1; i < 6; ++i) {
+    for (std::size_t i = 1; i < std::size(names); ++i) {
       if (words[i] == head[i]) continue;
       refuse_option(names[i], {words[i], " in the state, ", head[i], " here"});
     }
-    require_words(head_words + weight_words() + 1);
-    if (step >> 62 != 0) fail(6, "a step below 2^62", std::to_string(step));
-    std::size_t at = head_words + weight_words();
-    if (words[7] != (words.size() - at) / 3 || (words.size() - at) % 3 != 0) {
-      fail(7, "three words for each change", std::to_string(words[7]) + " changes");
-    }
-    std::vector<float> weights(weights_.size());
+    require(end >= changes_at() && (end - changes_at()) % 3 == 0, words.size(), whole);
+    require(step >> 62 == 0, head_words - 1, "a step below 2^62");
+    std::vector<float> weights(static_cast<std::size_t>(count_));
     std::memcpy(weights.data(), words.data() + head_words, weights.size() * sizeof(float));
-    for (std::size_t i = 0; i < weights.size(); ++i) {
-      if (!is_weight(weights[i])) {
-        fail(head_words + i / 2, "a weight from 0 to 65536", to_text(weights[i]));
-      }
-    }
-    std::vector<entry> log;
-    for (std::uint64_t before = step + 1; at < words.size(); before = words[at], at += 3) {
-      const float weight = std::bit_cast<float>(static_cast<std::uint32_t>(words[at + 2]));
-      if (words[at] < before || words[at] >= step + options_.lag) {
-        fail(at, "a step of the next ones, in order", std::to_string(words[at]));
-      }
-      if (words[at + 1] >= weights.size()) fail(at + 1, "an index", std::to_string(words[at + 1]));
-      if (words[at + 2] >> 32 != 0 || !is_weight(weight)) {
-        fail(at + 2, "a weight from 0 to 65536", std::to_string(words[at + 2]));
-      }
-      log.push_back({words[at], words[at + 1], weight});
+    weight_tree tree{std::move(weights)};
+    std::vector<change> log;
+    for (std::size_t at = changes_at(); at < end; at += 3) {
+      const change one{words[at], words[at + 1],
+                       std::bit_cast<float>(static_cast<std::uint32_t>(words[at + 2]))};
+      require(one.step >= (log.empty() ? step + 1 : log.back().step) &&
+                  one.step < step + options_.lag && one.index < count_ &&
+                  weight_tree::is_weight(one.weight),
+              at, "a weight of a sample from one of the next steps on, in their order");
+      log.push_back(one);
     }
     const std::scoped_lock lock{mutex_};
-    weights_ = std::move(weights);
+    tree_ = std::move(tree);
     log_ = std::move(log);
-    sum_up();
-    std::fill(drawn_steps_.begin(), drawn_steps_.end(), none);
     applied_ = 0;
     oldest_ = end_ = newest_ = step;
     has_lost_ = false;
@@ -221,21 +241,21 @@ class priority_log {
   }
 
  private:
-  static constexpr std::size_t head_words = 8;
-  static constexpr std::uint64_t none = ~std::uint64_t{0};
-
-  struct entry {
+  struct change {
     std::uint64_t step;  // from which on it counts
     std::uint64_t index;
     float weight;
   };
 
-  static bool is_weight(float weight) noexcept { return weight >= 0 && weight <= most_weight; }
-  static void require_weight(float weight, std::uint64_t index) {
-    if (is_weight(weight)) return;
-    refuse_option("weights",
-                  {"expected 0 to 65536, found ", to_text(weight), " for sample ", index});
+  static constexpr std::size_t head_words = 7;
+  [[nodiscard]] std::vector<std::uint64_t> head_of(std::uint64_t step) const {
+    constexpr std::uint64_t name = 0x3249524F49525050;  // "PPRIORI2" in the bytes of a file
+    return {name, count_, options_.seed, options_.batch_size, options_.lag, options_.draws, step};
   }
+  [[nodiscard]] std::size_t changes_at() const noexcept {  // in the words of a state
+    return head_words + static_cast<std::size_t>((count_ + 1) / 2);
+  }
+
   void require_whole() const {
     if (!has_lost_) return;
     throw std::logic_error(
@@ -243,42 +263,9 @@ class priority_log {
         "of a step before a loop goes back to it");
   }
 
-  [[nodiscard]] std::vector<std::uint64_t> head_of(std::uint64_t step,
-                                                   std::uint64_t changes) const {
-    constexpr std::uint64_t name = 0x3149524F49525050;  // "PPRIORI1" in the bytes of a file
-    return {name,         weights_.size(), options_.seed, options_.batch_size,
-            options_.lag, options_.draws,  step,          changes};
-  }
-  [[nodiscard]] std::size_t weight_words() const noexcept { return (weights_.size() + 1) / 2; }
-  static std::uint64_t sum_of(std::span<const std::uint64_t> words) noexcept {
-    return word_hash{}.add_all(words).value();
-  }
-
-  [[nodiscard]] std::uint64_t units(float weight) const noexcept {
-    return static_cast<std::uint64_t>(double{weight} * scale_);
-  }
-  void sum_up() noexcept {
-    std::fill(sums_.begin(), sums_.end(), 0);
-    total_ = 0;
-    for (std::size_t i = 1; i < sums_.size(); ++i) {
-      sums_[i] += units(weights_[i - 1]);
-      total_ += units(weights_[i - 1]);
-      if (const std::size_t above = i + (i & (~i + 1)); above < sums_.size()) {
-        sums_[above] += sums_[i];
-      }
-    }
-  }
-  void exchange(entry& one) noexcept {
-    float& weight = weights_[static_cast<std::size_t>(one.index)];
-    const std::uint64_t more = units(one.weight) - units(weight);  // modulo 2^64
-    std::swap(weight, one.weight);
-    total_ += more;
-    for (auto i = static_cast<std::size_t>(one.index) + 1; i < sums_.size(); i += i & (~i + 1)) {
-      sums_[i] += more;
-    }
-  }
   /// The tree of `step`, or the oldest one.
   void seek(std::uint64_t step) noexcept {
+    const auto exchange = [&](change& one) { tree_.exchange(one.index, one.weight); };
     while (applied_ > 0 && log_[applied_ - 1].step > step) exchange(log_[--applied_]);
     while (applied_ < log_.size() && log_[applied_].step <= step) exchange(log_[applied_++]);
   }
@@ -292,36 +279,17 @@ class priority_log {
     applied_ = 0;
   }
 
-  [[nodiscard]] std::uint64_t draw_one(std::uint64_t step, std::uint64_t place) const noexcept {
-    sample_generator gen{{.seed = options_.seed, .epoch = step, .stage = prioritized_stage}, place};
-    const std::uint64_t n = weights_.size();
-    if (total_ == 0) return uniform(gen, std::uint64_t{0}, n - 1);
-    std::uint64_t left = uniform(gen, std::uint64_t{0}, total_ - 1);
-    std::size_t found = 0;
-    for (std::size_t bit = std::bit_floor(static_cast<std::size_t>(n)); bit != 0; bit /= 2) {
-      if (found + bit <= n && sums_[found + bit] <= left) {
-        found += bit;
-        left -= sums_[found];
-      }
-    }
-    return found;
-  }
-
   prioritized_options options_;
+  std::uint64_t count_;
   std::uint64_t steps_ = 0;  // of an epoch
-  double scale_ = 1;         // units of the sums in a weight of 1, a power of 2
   std::mutex mutex_;
-  std::vector<float> weights_;
-  std::vector<std::uint64_t> sums_;
-  std::uint64_t total_ = 0;
-  std::vector<entry> log_;    // by steps
+  weight_tree tree_;
+  std::vector<change> log_;   // by steps
   std::size_t applied_ = 0;   // of the log
   std::uint64_t oldest_ = 0;  // the first step whose weights are known
   std::uint64_t newest_ = 0;  // the last step in which weights were set
   std::uint64_t end_ = 0;     // of the steps that are drawn
   bool has_lost_ = false;     // a step was drawn by other weights than its own
-  std::vector<std::uint64_t> drawn_steps_;
-  std::vector<std::uint64_t> drawn_;
 };
 
 /// The draws of one epoch of `prioritized`. Refers to the weights of the sampler that made it.
@@ -356,16 +324,15 @@ class prioritized_order {
 /// What is set in step s counts from step s + lag on, no sooner and no later, so that no batch
 /// depends on how far a loader reads ahead. Where a step that it concerns has been drawn, because
 /// the lag is too short, `set` throws. A loader with `ahead.bytes` is refused: hints draw steps far
-/// ahead. A sample that is not set keeps its weight; the last of equal
-/// indices counts. With `sharded` every rank sets the weights of all ranks, in the same order.
+/// ahead. A sample that is not set keeps its weight; the last of equal indices counts. With `sharded` every rank sets the weights of all ranks, in the same order.
 ///
 /// Weights are 0 to 65536, in units of 2^-(46 - bits of n): 2^-26 for a million. 0 is not drawn; if
 /// all are 0, all are drawn alike. Memory: 12 bytes a sample, 24 for each weight set in the last
-/// 4 lag steps, 8 batch_size for each of lag steps, at most 64. A draw and a set take O(log n).
+/// 4 lag steps. A draw and a set take O(log n).
 ///
 /// The weights are a part of the training's state: `save` with the loader's state, `load` before it
 /// resumes. Copies share the weights. Any thread may call `set` and `save`; a lock is taken for
-/// each chunk of samples, and held while a step is drawn. An order refers to the sampler: keep it
+/// each chunk of samples, and held while they are drawn. An order refers to the sampler: keep it
 /// or a copy alive as long as its orders, as a loader does; `order` of a temporary does not
 /// compile.
 class prioritized {
@@ -407,7 +374,7 @@ class prioritized {
   }
 
   /// What a run whose next step is `at` needs, after all that was set in the steps before it: 4
-  /// bytes a sample, 24 for each weight that does not count yet, and 72. Little-endian, with a
+  /// bytes a sample, 24 for each weight that does not count yet, and 64. Little-endian, with a
   /// checksum. Throws `option_error` if that is more than `lag` steps before the last `set`.
   [[nodiscard]] std::vector<std::byte> save(const training_place& at) const {
     return log_->save(log_->step_of(at));

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <bit>
 #include <cerrno>
 #include <concepts>
 #include <cstddef>
@@ -17,7 +16,6 @@
 
 #include <penstock/core/error.hpp>
 #include <penstock/core/version.hpp>
-#include <penstock/order/support/word_hash.hpp>
 #include <penstock_ext/blob/support/side_by_side.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/support/sums.hpp>
@@ -27,54 +25,40 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The start of a file of lengths. Numbers have the byte order of the machine that wrote it; one of
-/// another order is refused by its version. After it come `count` lengths of 4 bytes.
+/// The start of a file of lengths; after it come `count` lengths of 4 bytes. Numbers have the byte
+/// order of the machine that wrote it: on one of another order it counts too many.
 struct lengths_header {
-  char magic[8] = {'p', 's', 'L', 'E', 'N', 'G', 'T', 'H'};
-  std::uint64_t version = 1;
+  char magic[8] = {'p', 's', 'L', 'E', 'N', 'G', 'T', '1'};
+  std::uint64_t sum = 0;          ///< over all bytes after it
   std::uint64_t count = 0;        ///< samples
   std::uint64_t fingerprint = 0;  ///< of the dataset
-  std::uint64_t sum = 0;          ///< over the numbers above and the lengths
-  std::uint64_t unused[3] = {};
 };
-static_assert(sizeof(lengths_header) == 64);
+static_assert(sizeof(lengths_header) == 32);
 
-[[nodiscard]] inline std::uint64_t sum_of(const lengths_header& head,
-                                          std::span<const std::byte> lengths) noexcept {
+/// The sum of a file of lengths.
+[[nodiscard]] inline std::uint64_t sum_of_lengths(std::span<const std::byte> file) noexcept {
   crc64nvme_sum sum;
-  sum.add(lengths);
-  return word_hash{std::bit_cast<std::uint64_t>(sum.sum())}
-      .add_all({head.version, head.count, head.fingerprint})
-      .value();
+  sum.add(file.subspan(offsetof(lengths_header, count)));
+  return sum.value();
 }
 
 /// The header of a file of these bytes, whose path is for messages. Throws `file_truncated`,
 /// `file_format_error` and `file_corrupt`.
 [[nodiscard]] inline lengths_header lengths_header_of(std::span<const std::byte> bytes,
                                                       const std::string& path) {
-  lengths_header head{};
-  const std::size_t known = (std::min)(bytes.size(), sizeof head.magic);
-  if (!std::ranges::equal(bytes.first(known), std::as_bytes(std::span{head.magic}).first(known))) {
-    throw file_format_error(path, 0, "kept lengths, which start with psLENGTH", "other bytes");
+  lengths_header head;
+  const std::size_t known = (std::min)(bytes.size(), sizeof head);
+  std::ranges::copy(bytes.first(known), std::as_writable_bytes(std::span{&head, 1}).begin());
+  if (!std::ranges::equal(head.magic, lengths_header{}.magic)) {
+    throw file_format_error(path, 0, "kept lengths, which start with psLENGT1", "other bytes");
   }
-  if (bytes.size() < sizeof head) {
-    throw file_truncated(path, bytes.size(), "a header of 64 bytes", "the end of the file");
+  if (known < sizeof head || head.count > (bytes.size() - known) / sizeof(std::uint32_t)) {
+    throw file_truncated(
+        path, bytes.size(),
+        "a header of 32 bytes and " + std::to_string(head.count) + " lengths of 4 bytes",
+        "the end of the file");
   }
-  std::memcpy(&head, bytes.data(), sizeof head);
-  if (head.version != 1) {
-    throw file_format_error(path, offsetof(lengths_header, version), "version 1",
-                            std::to_string(head.version));
-  }
-  const std::uint64_t room = bytes.size() - sizeof head;
-  if (head.count > room / sizeof(std::uint32_t)) {
-    throw file_truncated(path, bytes.size(), std::to_string(head.count) + " lengths of 4 bytes",
-                         "the end of the file");
-  }
-  if (head.count * sizeof(std::uint32_t) != room) {
-    throw file_format_error(path, offsetof(lengths_header, count), "as many lengths as there are",
-                            std::to_string(head.count));
-  }
-  if (sum_of(head, bytes.subspan(sizeof head)) != head.sum) {
+  if (sum_of_lengths(bytes) != head.sum) {
     throw file_corrupt(path, offsetof(lengths_header, sum), "the sum of the file's lengths",
                        "another: the file is damaged, remove it");
   }
@@ -83,7 +67,7 @@ static_assert(sizeof(lengths_header) == 64);
 
 }  // namespace detail
 
-/// The lengths of a dataset's samples, in a file that `keep_lengths` has made: 64 bytes and 4 a
+/// The lengths of a dataset's samples, in a file that `keep_lengths` has made: 32 bytes and 4 a
 /// sample. For data that have to be read for their lengths, of which the orders `by_tokens` and
 /// `bucketed` and the `length` of a dataset then only look at memory.
 ///
@@ -127,16 +111,14 @@ class kept_lengths {
   [[nodiscard]] std::size_t size() const noexcept { return static_cast<std::size_t>(head_.count); }
   /// The lengths, by sample. They belong to the mapped file: valid as long as this object or what
   /// it is moved to.
-  [[nodiscard]] const std::uint32_t* data() const noexcept {
+  [[nodiscard]] const std::uint32_t* begin() const noexcept {
     return reinterpret_cast<const std::uint32_t*>(file_.bytes().data() + sizeof head_);
   }
-  /// The first length.
-  [[nodiscard]] const std::uint32_t* begin() const noexcept { return data(); }
   /// The end of the lengths.
-  [[nodiscard]] const std::uint32_t* end() const noexcept { return data() + size(); }
+  [[nodiscard]] const std::uint32_t* end() const noexcept { return begin() + size(); }
   /// The length of sample `index` < size().
   [[nodiscard]] std::uint32_t operator[](std::uint64_t index) const noexcept {
-    return data()[index];
+    return begin()[index];
   }
   /// The number that stands for the dataset.
   [[nodiscard]] std::uint64_t fingerprint() const noexcept { return head_.fingerprint; }
@@ -162,7 +144,7 @@ struct keep_lengths_options {
 ///
 /// Memory while it is made: 4 bytes a sample. Throws what opening does, for a file of another
 /// dataset too; what `length` throws, the first of it; `option_error` for 0 workers, more than 2^60
-/// samples, or a length above 2^32 - 1; and `file_unreadable` if the file can't be written, before
+/// samples, or a length above 2^32 - 1; and `file_unwritable` if the file can't be written, before
 /// any length is asked for where its folder tells that.
 template <class Length>
   requires requires(const Length& length, std::uint64_t index) {
@@ -172,13 +154,12 @@ template <class Length>
                                         const Length& length,
                                         const keep_lengths_options& options = {}) {
   const auto fail_to_write = [&](int wrong) {
-    throw file_unreadable(path, 0, "a file that can be written",
+    throw file_unwritable(path, 0, "a file that can be written",
                           std::system_category().message(wrong));
   };
-  if (options.workers == 0) throw option_error("workers", "must be at least 1, is 0");
-  if (count > std::uint64_t{1} << 60) {
-    throw option_error("count", "expected at most 2^60, found " + std::to_string(count));
-  }
+  if (options.workers == 0) detail::refuse_option("workers", {"must be at least 1, is 0"});
+  constexpr std::uint64_t most = std::uint64_t{1} << 60;
+  if (count > most) detail::refuse_option("count", {"expected at most 2^60, found ", count});
   const std::string folder = path.substr(0, path.rfind('/') + 1);  // "": the current one
   if (::access(path.c_str(), F_OK) == 0) return {path, count, options.fingerprint};
   if (errno != ENOENT || ::access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) != 0) {
@@ -186,24 +167,22 @@ template <class Length>
   }
   detail::lengths_header head{.count = count, .fingerprint = options.fingerprint};
   std::string bytes(sizeof head + static_cast<std::size_t>(count) * sizeof(std::uint32_t), '\0');
-  char* const lengths = bytes.data() + sizeof head;
   constexpr std::uint64_t some = 64;
   const std::uint64_t parts = count / some + (count % some == 0 ? 0 : 1);
   const auto work = [&](std::size_t part) {
-    const std::uint64_t begin = part * some;
-    for (std::uint64_t i = begin; i < (std::min)(begin + some, count); ++i) {
+    for (std::uint64_t i = part * some; i < (std::min)((part + 1) * some, count); ++i) {
       const auto found = static_cast<std::uint64_t>(length(i));
       const auto kept = static_cast<std::uint32_t>(found);
       if (kept != found) {
-        throw option_error("length", "expected at most 2^32 - 1, found " + std::to_string(found) +
-                                         " of sample " + std::to_string(i));
+        detail::refuse_option("length",
+                              {"expected at most 2^32 - 1, found ", found, " of sample ", i});
       }
-      std::memcpy(lengths + i * sizeof kept, &kept, sizeof kept);
+      std::memcpy(&bytes[sizeof head + i * sizeof kept], &kept, sizeof kept);
     }
   };
   detail::call_side_by_side(static_cast<std::size_t>(parts), options.workers, work);
-  head.sum = detail::sum_of(
-      head, std::as_bytes(std::span{bytes.data(), bytes.size()}).subspan(sizeof head));
+  std::memcpy(bytes.data(), &head, sizeof head);
+  head.sum = detail::sum_of_lengths(std::as_bytes(std::span{bytes}));
   std::memcpy(bytes.data(), &head, sizeof head);
   if (const int wrong = detail::write_whole_file(path, bytes)) fail_to_write(wrong);
   return {path, count, options.fingerprint};
