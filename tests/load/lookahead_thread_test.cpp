@@ -47,9 +47,10 @@ struct telling {
 
   // The opener binds the next batch.
   std::uint64_t open() {
-    const auto number = batches.bind(*batches.next());
-    lookahead_thread->note_opened(*number);
-    return *number;
+    const auto next = batches.next().value();
+    REQUIRE(batches.bind(next));
+    lookahead_thread->note_opened(next.number);
+    return next.number;
   }
   // What was told since the last call.
   told_samples told() {

@@ -26,8 +26,8 @@ TEST_CASE("an opener at its limit sleeps on until half of what is read ahead is 
   std::atomic<int> bound = 0;
   std::thread opener{[&] {
     number = this_thread_number();
-    while (batches.wait_until_wanted(stop.get_token())) {
-      if (batches.bind(*batches.next())) ++bound;
+    while (const auto next = batches.wait_until_wanted(stop.get_token())) {
+      if (batches.bind(*next)) ++bound;
     }
   }};
   while (bound != 4) std::this_thread::yield();

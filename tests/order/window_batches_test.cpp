@@ -9,8 +9,8 @@
 #include "support/catch.hpp"
 
 namespace ps = penstock;
+using ps::detail::batch_packer;
 using ps::detail::window_batches;
-using ps::detail::window_packer;
 
 namespace {
 
@@ -25,7 +25,7 @@ struct packing_bounds {
 std::multiset<std::vector<std::uint32_t>> packed(const std::vector<std::uint32_t>& bounds,
                                                  const packing_bounds& options) {
   const auto [most, most_samples, step, padded] = options;
-  const window_batches found = window_packer{
+  const window_batches found = batch_packer{
       bounds,
       {.most = most,
        .batches_per_step = step,
@@ -66,7 +66,7 @@ TEST_CASE("the last place of padded batches is not alone where another batch has
 
 TEST_CASE("padded batches come by their costs", "[order]") {
   const std::vector<std::uint32_t> bounds{7, 5, 5, 3, 3, 3, 1, 1};
-  const window_batches all = window_packer{bounds, {.most = 10, .padded = true}}.packed();
+  const window_batches all = batch_packer{bounds, {.most = 10, .padded = true}}.packed();
   std::vector<std::uint64_t> costs;
   for (const auto& places : all) costs.push_back(bounds[places[0]] * places.size());
   CHECK(costs == std::vector<std::uint64_t>{10, 9, 7, 6});

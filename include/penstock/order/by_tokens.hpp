@@ -74,9 +74,9 @@ using window_batches = std::vector<std::vector<std::uint32_t>>;
 
 /// Packs the places of a window into batches. Place k holds a sample of at most `bounds[k]` values,
 /// at least 1, and the bounds never rise.
-class window_packer {
+class batch_packer {
  public:
-  window_packer(std::span<const std::uint32_t> bounds, const by_tokens_options& options)
+  batch_packer(std::span<const std::uint32_t> bounds, const by_tokens_options& options)
       : bounds_(bounds), options_(options) {
     if (options.most_samples == 0) options_.most_samples = bounds.size();
   }
@@ -292,7 +292,7 @@ struct token_plan {
       }
       if (full * windows < rank && bounds.size() == full) bounds.push_back(bound);
     }
-    batches = window_packer{bounds, options}.packed();
+    batches = batch_packer{bounds, options}.packed();
     for (const auto& places : batches) batch_size = (std::max)(batch_size, places.size());
   }
 };

@@ -210,13 +210,13 @@ class loader_core {
   /// its first chunk then. False when the loader stops.
   bool open_next(const std::stop_token& stop, const guarded_reader& reader, meters& seen,
                  claim& got) {
-    while (schedule_.wait_until_wanted(stop, seen)) {
+    while (const auto next = schedule_.wait_until_wanted(stop, seen)) {
       if (!spare_) {
         [[maybe_unused]] const stage_mark mark{marked_stage::wait_for_slot};
         spare_ = slots_->acquire(seen);
       }
       if (!spare_) return false;
-      if (!bind_next(*spare_, reader, seen)) continue;  // the range has ended: the slot stays
+      if (!bind(*next, *spare_, reader, seen)) continue;  // the range has ended: the slot stays
       got.slot = *std::exchange(spare_, std::nullopt);
       got.chunk = work_[got.slot].first_chunk();
       cursor_.publish(static_cast<std::uint32_t>(work_[got.slot].sequence), got.slot, got.chunk);
@@ -225,30 +225,27 @@ class loader_core {
     return false;
   }
 
-  /// Opener: binds `slot` to the next batch of the schedule; false when none is wanted any more.
+  /// Opener: binds `slot` to the next batch of the schedule; false when it is not wanted any more.
   ///
   /// The order of an epoch is made once a range, outside any lock: a sampler may take its time, or
   /// hang, and the consumer can end the range all the same; so may a dataset that is asked for
   /// lengths. What the sampler, `size` or `length` throws stays with the batch, as an exception of
   /// a read does.
-  [[gnu::noinline]] bool bind_next(std::uint32_t slot, const guarded_reader& reader,
-                                   const meters& seen) noexcept {
-    const auto next = schedule_.next();
-    if (!next) return false;
+  [[gnu::noinline]] bool bind(const schedule::place& next, std::uint32_t slot,
+                              const guarded_reader& reader, const meters& seen) noexcept {
     const std::uint64_t opened = seen.open();  // first: without workers the consumer waits for all
-    if (!ordered_for_ || ordered_for_->range != next->range ||
-        ordered_for_->at.epoch != next->at.epoch) {
-      make_order(*next, reader);
+    if (!ordered_for_ || ordered_for_->range != next.range ||
+        ordered_for_->at.epoch != next.at.epoch) {
+      make_order(next, reader);
     }
-    const auto number = schedule_.bind(*next);
-    if (!number) return false;
+    if (!schedule_.bind(next)) return false;
     batch_work& batch = work_[slot];
-    batch.bind(plan().at(next->at), *number, source_->bind_order(slot));
+    batch.bind(plan().at(next.at), next.number, source_->bind_order(slot));
     if (order_error_) [[unlikely]]
-      batch.note_failed({order_error_, failure{"order", next->at.epoch, next->at.batch}});
+      batch.note_failed({order_error_, failure{"order", next.at.epoch, next.at.batch}});
     if (ahead_ != nullptr) ahead_->note_opened(batch.sequence);
     if (facts_.is_placed) {
-      const auto shown = reader.shows_lengths(next->at.epoch, next->at.batch);
+      const auto shown = reader.shows_lengths(next.at.epoch, next.at.batch);
       source_->place(slot, plan(), batch, slots_->data(slot));
     }
     batch.opened = opened;
@@ -495,7 +492,8 @@ class loader_core {
   bool read_all(std::uint32_t slot) {
     const flushed_denormals as_on_a_worker;  // for the sampler too
     meters& seen = observer_.reader(0);
-    if (!bind_next(slot, readers_.front(), seen)) return false;
+    const auto next = schedule_.next();
+    if (!next || !bind(*next, slot, readers_.front(), seen)) return false;
     for (std::uint32_t which = work_[slot].first_chunk(); which < chunk_length_.chunks(); ++which)
       read(slot, which, readers_.front(), seen);
     end_batch(slot, seen);

@@ -255,15 +255,15 @@ class plan_follower {
         seen_->failed.add(1);
       }
       if (Channel::is_of_use_late) return go_to(now.first_at, now.first);
-    } else if (number_ >= now.number) {
+    } else if (number_ >= now.next.number) {
       return;
     } else {
-      for (; number_ < now.number; skip_batch()) {
+      for (; number_ < now.next.number; skip_batch()) {
         if (Channel::is_of_use_late && has_order()) return;
         if (Channel::is_counted) seen_->late.add(batch_now().size - place_);
       }
     }
-    go_to(now.next.at, now.number);
+    go_to(now.next.at, now.next.number);
   }
   void go_to(const batch_position& at, std::uint64_t number) noexcept {
     at_ = at;

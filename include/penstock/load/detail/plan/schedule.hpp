@@ -21,13 +21,14 @@ namespace detail {
 
 /// Which batch is read next, and which ones are no longer wanted. The consumer says which batches
 /// are wanted (`begin`, `cancel`). The opener, one thread at a time, waits until one is
-/// (`wait_until_wanted`) and binds it to a slot (`next`, `bind`). Batches are numbered over the
-/// life of the schedule.
+/// (`wait_until_wanted`) and binds it to a slot (`bind`). Batches are numbered over the life of the
+/// schedule.
 class schedule {
  public:
   /// The next batch to bind.
   struct place {
-    std::uint64_t range = 0;  ///< counts calls of `begin`
+    std::uint64_t range = 0;   ///< counts calls of `begin`
+    std::uint64_t number = 0;  ///< the batches bound so far
     batch_position at;
   };
 
@@ -44,7 +45,7 @@ class schedule {
     {
       const std::lock_guard lock{mutex_};
       ++next_.range;
-      first_ = bound_;
+      first_ = next_.number;
       next_.at = first_at_ = first;
       end = end_ += count;
     }
@@ -57,7 +58,7 @@ class schedule {
     std::uint64_t bound = 0;
     {
       const std::lock_guard lock{mutex_};
-      bound = end_ = bound_;
+      bound = end_ = next_.number;
     }
     cancelled_.value.store(bound, std::memory_order_release);
     return bound;
@@ -75,25 +76,19 @@ class schedule {
     if (wakes) demand_.wake();
   }
 
-  /// Opener: waits until a batch is wanted, and allowed; false when `stop` was requested, after
-  /// `wake`. `waits` times the wait.
+  /// Opener: waits until a batch is wanted, and allowed, and returns it; `std::nullopt` when `stop`
+  /// was requested, after `wake`. `waits` times the wait.
   template <class Waits = unobserved>
-  [[nodiscard]] bool wait_until_wanted(const std::stop_token& stop,
-                                       Waits&& waits = {}) const noexcept {
+  [[nodiscard]] std::optional<place> wait_until_wanted(const std::stop_token& stop,
+                                                       Waits&& waits = {}) const noexcept {
     [[maybe_unused]] const stage_mark mark{marked_stage::wait_for_demand};
     for (;;) {
       const std::uint32_t seen = demand_.load();
-      if (stop.stop_requested()) return false;
-      const want what = wanted();
-      if (what == want::now) return true;
-      const auto has_moved = [seen](std::uint32_t now) { return now != seen; };
-      if (what == want::later) {
-        [[maybe_unused]] const auto timed = waits.for_slot();
-        demand_.wait(has_moved);
-      } else {
-        [[maybe_unused]] const auto timed = waits.for_demand();
-        demand_.wait(has_moved);
-      }
+      if (stop.stop_requested()) return std::nullopt;
+      const auto wanted = next();
+      if (wanted && wanted->number < allowed_.load(std::memory_order_acquire)) return wanted;
+      [[maybe_unused]] const auto timed = wanted ? waits.for_slot() : waits.for_demand();
+      demand_.wait([seen](std::uint32_t now) { return now != seen; });
     }
   }
   /// Has a waiting opener look at its stop token.
@@ -101,53 +96,42 @@ class schedule {
 
   /// The batches that are wanted and not bound yet.
   struct coming {
-    place next;                ///< the first of them,
-    std::uint64_t number = 0;  ///< its number,
-    std::uint64_t first = 0;   ///< that of the range's first batch,
-    batch_position first_at;   ///< which this is,
-    std::uint64_t end = 0;     ///< and the number after the last
+    place next;               ///< the first of them,
+    std::uint64_t first = 0;  ///< the number of the range's first batch,
+    batch_position first_at;  ///< which this is,
+    std::uint64_t end = 0;    ///< and the number after the last
   };
   /// What comes; `std::nullopt` when no batch is wanted. From any thread.
   [[nodiscard]] std::optional<coming> upcoming() const noexcept {
     const std::lock_guard lock{mutex_};
-    if (bound_ == end_) return std::nullopt;
-    return coming{next_, bound_, first_, first_at_, end_};
+    if (next_.number == end_) return std::nullopt;
+    return coming{next_, first_, first_at_, end_};
   }
 
   /// Opener: the next batch to bind; `std::nullopt` when none is wanted.
   [[nodiscard]] std::optional<place> next() const noexcept {
     const std::lock_guard lock{mutex_};
-    if (bound_ == end_) return std::nullopt;
+    if (next_.number == end_) return std::nullopt;
     return next_;
   }
-  /// Opener: binds what `next` returned, and returns its number; `std::nullopt` when its range has
-  /// ended meanwhile.
-  [[nodiscard]] std::optional<std::uint64_t> bind(const place& which) noexcept {
+  /// Opener: binds what `next` returned; false when its range has ended meanwhile.
+  [[nodiscard]] bool bind(const place& which) noexcept {
     const std::lock_guard lock{mutex_};
-    if (bound_ == end_ || next_.range != which.range) return std::nullopt;
-    next_.at = plan_.normal({which.at.epoch, which.at.batch + 1});
-    return bound_++;
+    if (next_.number == end_ || next_.range != which.range) return false;
+    next_ = {which.range, which.number + 1, plan_.normal({which.at.epoch, which.at.batch + 1})};
+    return true;
   }
 
  private:
-  enum class want { none, later, now };
-
-  [[nodiscard]] want wanted() const noexcept {
-    const std::lock_guard lock{mutex_};
-    if (bound_ == end_) return want::none;
-    return bound_ < allowed_.load(std::memory_order_acquire) ? want::now : want::later;
-  }
-
   epoch_plan plan_;  // read for each chunk
 
-  // Guards the five below; no code of the user's runs under it. Locked for each batch, so on
+  // Guards the four below; no code of the user's runs under it. Locked for each batch, so on
   // another cache line than the plan.
   alignas(cache_line) mutable std::mutex mutex_;
-  std::uint64_t bound_ = 0;  // batches bound so far
   std::uint64_t end_ = 0;    // batches wanted so far
   std::uint64_t first_ = 0;  // what was bound when the range began
   batch_position first_at_;  // where it did
-  place next_;
+  place next_;               // its number counts what is bound
 
   waitable_counter demand_;  // moves when more batches are wanted, or allowed
   // Invariant: written before a step of demand_, so that an opener that reads the number of before
