@@ -41,7 +41,7 @@ struct in_core {};
 constexpr auto members_of(in_core);
 
 template struct opened<in_schedule, &schedule::plan_, &schedule::cancelled_, &schedule::mutex_,
-                       &schedule::bound_, &schedule::end_, &schedule::next_, &schedule::demand_>;
+                       &schedule::end_, &schedule::next_, &schedule::demand_>;
 template struct opened<in_delivery, &delivery::has_failed_, &delivery::in_order_,
                        &delivery::announced_, &delivery::finished_, &delivery::failed_mutex_,
                        &delivery::failed_>;
@@ -78,9 +78,9 @@ int neighbours(const T& one, const Others&... others) {
 TEST_CASE("what a run reads of the schedule shares no cache line with what a batch writes",
           "[load]") {
   const schedule one{{100, 10, ps::partial_batch::keep}};
-  const auto [plan, cancelled, mutex, bound, end, next, demand] = members_of(in_schedule{});
-  CHECK(neighbours(one.*plan, one.*mutex, one.*bound, one.*end, one.*next, one.*demand) == 0);
-  CHECK(neighbours(one.*cancelled, one.*mutex, one.*bound, one.*end, one.*next, one.*demand) == 0);
+  const auto [plan, cancelled, mutex, end, next, demand] = members_of(in_schedule{});
+  CHECK(neighbours(one.*plan, one.*mutex, one.*end, one.*next, one.*demand) == 0);
+  CHECK(neighbours(one.*cancelled, one.*mutex, one.*end, one.*next, one.*demand) == 0);
 }
 
 TEST_CASE("whether a delivery has failed shares its cache line with nothing", "[load]") {
