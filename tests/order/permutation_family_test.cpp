@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/order/detail/permutation_family.hpp>
+#include <penstock/order/support/permutation.hpp>
 
 #include <cstddef>
 #include <cstdint>

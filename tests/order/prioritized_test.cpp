@@ -18,7 +18,6 @@
 #include <penstock/load/loader.hpp>
 #include <penstock/order/random.hpp>
 #include <penstock/order/sharded.hpp>
-#include <penstock/order/support/stages.hpp>
 #include <penstock/order/support/word_hash.hpp>
 
 #include "order/epoch_of.hpp"

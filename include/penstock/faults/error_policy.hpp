@@ -10,7 +10,6 @@
 
 #include <penstock/core/error.hpp>
 #include <penstock/order/random.hpp>
-#include <penstock/order/support/stages.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -14,7 +14,6 @@
 #include <penstock/order/random.hpp>
 #include <penstock/order/sampler.hpp>
 #include <penstock/order/support/permutation.hpp>
-#include <penstock/order/support/stages.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

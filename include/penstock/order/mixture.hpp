@@ -12,11 +12,10 @@
 #include <vector>
 
 #include <penstock/core/error.hpp>
-#include <penstock/order/detail/permutation_family.hpp>
 #include <penstock/order/random.hpp>
 #include <penstock/order/sampler.hpp>
 #include <penstock/order/support/even_turns.hpp>
-#include <penstock/order/support/stages.hpp>
+#include <penstock/order/support/permutation.hpp>
 #include <penstock/order/support/word_hash.hpp>
 
 namespace penstock {

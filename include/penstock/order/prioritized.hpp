@@ -17,8 +17,6 @@
 #include <penstock/core/error.hpp>
 #include <penstock/order/random.hpp>
 #include <penstock/order/sampler.hpp>
-#include <penstock/order/support/draw.hpp>
-#include <penstock/order/support/stages.hpp>
 #include <penstock/order/support/word_hash.hpp>
 
 namespace penstock {

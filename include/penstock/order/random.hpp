@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <bit>
-
 #include <array>
+#include <bit>
+#include <charconv>
 #include <cmath>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <stdexcept>
+#include <string>
 #include <type_traits>
 
 #include <penstock/core/support/joined.hpp>
 #include <penstock/core/version.hpp>
-#include <penstock/order/support/draw.hpp>
 
 // Random bits that depend only on (seed, epoch, stage, sample index), and distributions that turn
 // them into identical numbers with every standard library, compiler and set of flags, except those
@@ -23,6 +23,84 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
+
+/// A generator that the distributions below accept: every call gives 32 uniform bits
+/// (`sample_generator`, `std::mt19937`, ...). Equivalent to `std::uniform_random_bit_generator`
+/// without <random>, which would cost each program a tenth of a second of compile time.
+template <class Generator>
+concept random_bits32 = requires(Generator& gen) {
+  { gen() } -> std::unsigned_integral;
+  { (Generator::min)() } -> std::same_as<std::invoke_result_t<Generator&>>;
+  { (Generator::max)() } -> std::same_as<std::invoke_result_t<Generator&>>;
+} && (Generator::min)() == 0 && (Generator::max)() == 0xffffffffu;
+
+template <class T>
+concept real = std::same_as<T, float> || std::same_as<T, double>;
+
+template <class T>
+concept integer = std::integral<T> && !std::same_as<T, bool>;
+
+template <random_bits32 Generator>
+constexpr std::uint32_t draw32(Generator& gen) {
+  return static_cast<std::uint32_t>(gen());
+}
+
+template <random_bits32 Generator>
+constexpr std::uint64_t draw64(Generator& gen) {
+  const std::uint64_t high = draw32(gen);
+  return high << 32 | draw32(gen);
+}
+
+/// The shortest text that reads back as `value`.
+template <real Real>
+std::string to_text(Real value) {
+  std::array<char, 32> text;
+  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
+}
+
+/// A multiple of 2^-53 in [0, 1), from two words.
+template <random_bits32 Generator>
+constexpr double draw_unit(Generator& gen) {
+  return static_cast<double>(draw64(gen) >> 11) * 0x1p-53;
+}
+
+/// Uniform in [0, range) without bias and nearly without division. `Word` has the bits of one draw,
+/// `Product` twice as many. Source: Lemire, "Fast random integer generation in an interval", 2019.
+template <class Word, class Product, class Draw>
+constexpr Word draw_below(Word range, Draw draw) {
+  Product product = Product{draw()} * range;
+  if (static_cast<Word>(product) < range) {
+    const Word reject_below = static_cast<Word>(Word{0} - range) % range;
+    while (static_cast<Word>(product) < reject_below) product = Product{draw()} * range;
+  }
+  return static_cast<Word>(product >> std::numeric_limits<Word>::digits);
+}
+
+// The stages reserved for the library's own random bits, see `random_key`. The stages of pipelines
+// count from 0.
+
+/// For the order of an epoch (`permutation`).
+inline constexpr std::uint32_t shuffle_stage = (std::numeric_limits<std::uint32_t>::max)();
+/// For the order of `block_shuffled`.
+inline constexpr std::uint32_t block_shuffle_stage = shuffle_stage - 1;
+/// For the draws of `weighted`.
+inline constexpr std::uint32_t weighted_stage = shuffle_stage - 2;
+/// For the choice of substitutes for samples that can't be read.
+inline constexpr std::uint32_t substitute_stage = shuffle_stage - 3;
+/// For whole batches (`map_batch`), keyed by the batch's number instead of the sample's index.
+inline constexpr std::uint32_t batch_stage = shuffle_stage - 4;
+/// For the order of the batches of `bucketed`.
+inline constexpr std::uint32_t bucketed_stage = shuffle_stage - 5;
+/// For the parts of `random_split`.
+inline constexpr std::uint32_t split_stage = shuffle_stage - 6;
+/// For the order within a stratified part of `random_split`.
+inline constexpr std::uint32_t part_order_stage = shuffle_stage - 7;
+/// For the orders of the parts of a `mixture`.
+inline constexpr std::uint32_t mixture_stage = shuffle_stage - 9;
+/// For the draws of `prioritized`.
+inline constexpr std::uint32_t prioritized_stage = shuffle_stage - 10;
+/// For the batches of `by_tokens`.
+inline constexpr std::uint32_t by_tokens_stage = shuffle_stage - 12;
 
 /// The bijection Philox4x32-10: 128 counter bits in, 128 random bits out, for each 64-bit key.
 /// Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.

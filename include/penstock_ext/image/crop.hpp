@@ -11,7 +11,6 @@
 #include <penstock/core/error.hpp>
 #include <penstock/core/version.hpp>
 #include <penstock/order/random.hpp>
-#include <penstock/order/support/draw.hpp>
 #include <penstock_ext/image/detail/exact_math.hpp>
 #include <penstock_ext/image/geometry.hpp>
 #include <penstock_ext/image/pixels.hpp>

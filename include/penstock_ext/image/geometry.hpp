@@ -9,7 +9,6 @@
 
 #include <penstock/core/version.hpp>
 #include <penstock/order/random.hpp>
-#include <penstock/order/support/draw.hpp>
 #include <penstock_ext/image/pixels.hpp>
 
 namespace penstock {

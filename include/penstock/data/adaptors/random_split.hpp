@@ -23,9 +23,8 @@
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/reader.hpp>
 #include <penstock/data/support/dataset_ref.hpp>
-#include <penstock/order/support/draw.hpp>
+#include <penstock/order/random.hpp>
 #include <penstock/order/support/permutation.hpp>
-#include <penstock/order/support/stages.hpp>
 #include <penstock/order/support/word_hash.hpp>
 
 namespace penstock {

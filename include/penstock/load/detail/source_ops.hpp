@@ -28,8 +28,6 @@
 #include <penstock/load/support/loader_observer.hpp>
 #include <penstock/order/random.hpp>
 #include <penstock/order/sampler.hpp>
-#include <penstock/order/support/fingerprint.hpp>
-#include <penstock/order/support/stages.hpp>
 #include <penstock/order/support/word_hash.hpp>
 
 namespace penstock {

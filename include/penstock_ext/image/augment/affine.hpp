@@ -12,7 +12,6 @@
 
 #include <penstock/core/version.hpp>
 #include <penstock/order/random.hpp>
-#include <penstock/order/support/draw.hpp>
 #include <penstock_ext/image/detail/exact_math.hpp>
 #include <penstock_ext/image/geometry.hpp>
 #include <penstock_ext/image/pixels.hpp>

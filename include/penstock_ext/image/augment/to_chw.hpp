@@ -10,7 +10,7 @@
 
 #include <penstock/core/tensor_view.hpp>
 #include <penstock/core/version.hpp>
-#include <penstock/order/support/draw.hpp>
+#include <penstock/order/random.hpp>
 #include <penstock_ext/image/pixels.hpp>
 
 namespace penstock {

@@ -15,7 +15,6 @@
 #include <penstock/load/options.hpp>
 #include <penstock/memory/support/slab.hpp>
 #include <penstock/order/sampler.hpp>
-#include <penstock/order/support/fingerprint.hpp>
 #include <penstock/threads/support/cpus.hpp>
 
 namespace penstock {
