@@ -18,7 +18,7 @@
 #include <penstock/data/chunk_context.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/reader.hpp>
-#include <penstock/data/support/dataset_ref.hpp>
+#include <penstock/data/support/over_dataset.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

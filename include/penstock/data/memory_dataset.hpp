@@ -15,7 +15,7 @@
 #include <penstock/core/record.hpp>
 #include <penstock/data/chunk_context.hpp>
 #include <penstock/data/dataset.hpp>
-#include <penstock/data/support/row_copy.hpp>
+#include <penstock/data/reader.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -21,7 +21,7 @@
 #include <penstock/core/version.hpp>
 #include <penstock/data/chunk_context.hpp>
 #include <penstock/data/dataset.hpp>
-#include <penstock/data/support/row_copy.hpp>
+#include <penstock/data/reader.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/file_source.hpp>
 #include <penstock_ext/files/support/system_file.hpp>

@@ -21,7 +21,6 @@
 #include <penstock/core/version.hpp>
 #include <penstock/data/chunk_context.hpp>
 #include <penstock/data/dataset.hpp>
-#include <penstock/data/support/mean_bytes.hpp>
 #include <penstock_ext/blob/blob_source.hpp>
 #include <penstock_ext/image/crop.hpp>
 #include <penstock_ext/image/detail/encoded_bytes.hpp>

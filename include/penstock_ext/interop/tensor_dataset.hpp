@@ -15,7 +15,7 @@
 #include <penstock/core/record.hpp>
 #include <penstock/data/chunk_context.hpp>
 #include <penstock/data/dataset.hpp>
-#include <penstock/data/support/row_copy.hpp>
+#include <penstock/data/reader.hpp>
 #include <penstock_ext/interop/dlpack_abi.hpp>
 #include <penstock_ext/interop/imported_tensor.hpp>
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include <penstock/core/error.hpp>
-#include <penstock/data/support/row_copy.hpp>
+#include <penstock/data/reader.hpp>
 #include <penstock_ext/blob/blob_source.hpp>
 #include <penstock_ext/table/arrow_table.hpp>
 #include <penstock_ext/table/detail/columns.hpp>

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include <penstock/data/dataset.hpp>
-#include <penstock/data/support/dataset_ref.hpp>
+#include <penstock/data/support/over_dataset.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -22,8 +22,8 @@
 #include <penstock/core/layout.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/core/version.hpp>
-#include <penstock/data/support/dataset_members.hpp>
-#include <penstock/data/support/row_copy.hpp>
+#include <penstock/data/dataset.hpp>
+#include <penstock/data/reader.hpp>
 #include <penstock_ext/table/arrow_abi.hpp>
 #include <penstock_ext/table/arrow_table.hpp>
 

@@ -17,7 +17,6 @@
 #include <penstock/core/layout.hpp>
 #include <penstock/core/version.hpp>
 #include <penstock/data/dataset.hpp>
-#include <penstock/data/support/mean_bytes.hpp>
 #include <penstock/load/detail/plan/plan.hpp>
 #include <penstock/load/detail/plan/schedule.hpp>
 #include <penstock/load/options.hpp>

@@ -17,8 +17,7 @@
 #include <penstock/core/support/cache_line.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/reader.hpp>
-#include <penstock/data/support/dataset_members.hpp>
-#include <penstock/data/support/dataset_ref.hpp>
+#include <penstock/data/support/over_dataset.hpp>
 #include <penstock/faults/error_policy.hpp>
 #include <penstock/faults/failure_ledger.hpp>
 #include <penstock/load/detail/faults/read_guard.hpp>
