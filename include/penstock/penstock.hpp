@@ -24,7 +24,6 @@
 #include <penstock/core/extents.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/core/lease.hpp>
-#include <penstock/core/name.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/core/tensor_view.hpp>
 #include <penstock/core/version.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/core/support/joined.hpp>
+#include <penstock/core/error.hpp>
 
 #include <cstdint>
 #include <limits>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/core/name.hpp>
+#include <penstock/core/record.hpp>
 
 #include <type_traits>
 

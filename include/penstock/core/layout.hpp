@@ -10,7 +10,6 @@
 
 #include <penstock/core/error.hpp>
 #include <penstock/core/record.hpp>
-#include <penstock/core/support/joined.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

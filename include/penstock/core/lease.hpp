@@ -10,7 +10,6 @@
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/checked.hpp>
 #include <penstock/core/layout.hpp>
-#include <penstock/core/name.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/core/support/slot_layout.hpp>
 

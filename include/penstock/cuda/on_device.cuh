@@ -6,7 +6,7 @@
 #include <type_traits>
 #include <utility>
 
-#include <penstock/core/name.hpp>
+#include <penstock/core/record.hpp>
 #include <penstock/cuda/detail/made_record.cuh>
 #include <penstock/cuda/support/field_transform.cuh>
 

@@ -13,7 +13,7 @@
 #include <memory>
 #include <string>
 
-#include <penstock/core/support/joined.hpp>
+#include <penstock/core/error.hpp>
 #include <penstock/device/cpu_stream.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/threads/float_mode.hpp>

@@ -9,7 +9,6 @@
 #include <string_view>
 
 #include <penstock/core/error.hpp>
-#include <penstock/core/support/joined.hpp>
 #include <penstock/core/version.hpp>
 
 namespace penstock {

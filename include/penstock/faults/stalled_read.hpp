@@ -7,7 +7,6 @@
 #include <string_view>
 
 #include <penstock/core/error.hpp>
-#include <penstock/core/support/joined.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -12,7 +12,6 @@
 #include <utility>
 
 #include <penstock/core/error.hpp>
-#include <penstock/core/support/joined.hpp>
 #include <penstock/memory/available_memory.hpp>
 
 namespace penstock {

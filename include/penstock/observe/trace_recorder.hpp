@@ -17,7 +17,6 @@
 
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/error.hpp>
-#include <penstock/core/support/joined.hpp>
 #include <penstock/observe/stats.hpp>
 #include <penstock/observe/support/clocks.hpp>
 #include <penstock/observe/support/trace_writer.hpp>

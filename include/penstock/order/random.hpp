@@ -13,7 +13,7 @@
 #include <string>
 #include <type_traits>
 
-#include <penstock/core/support/joined.hpp>
+#include <penstock/core/error.hpp>
 #include <penstock/core/version.hpp>
 
 // Random bits that depend only on (seed, epoch, stage, sample index), and distributions that turn

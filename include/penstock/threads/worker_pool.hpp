@@ -14,7 +14,6 @@
 #include <vector>
 
 #include <penstock/core/error.hpp>
-#include <penstock/core/support/joined.hpp>
 #include <penstock/core/version.hpp>
 
 namespace penstock {

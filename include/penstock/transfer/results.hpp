@@ -25,7 +25,6 @@
 #include <penstock/core/layout.hpp>
 #include <penstock/core/lease.hpp>
 #include <penstock/core/support/fork_guard.hpp>
-#include <penstock/core/support/joined.hpp>
 #include <penstock/device/cpu_device.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/memory/available_memory.hpp>

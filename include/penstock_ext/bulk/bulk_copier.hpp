@@ -18,7 +18,6 @@
 
 #include <penstock/core/error.hpp>
 #include <penstock/core/support/fork_guard.hpp>
-#include <penstock/core/support/joined.hpp>
 #include <penstock/device/cpu_device.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/load/options.hpp>

@@ -12,7 +12,7 @@
 
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/checked.hpp>
-#include <penstock/core/name.hpp>
+#include <penstock/core/record.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <utility>
 
-#include <penstock/core/name.hpp>
+#include <penstock/core/record.hpp>
 #include <penstock_ext/interop/dlpack_abi.hpp>
 #include <penstock_ext/interop/shared_batch.hpp>
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include <penstock/core/error.hpp>
-#include <penstock/core/name.hpp>
+#include <penstock/core/record.hpp>
 #include <penstock/core/version.hpp>
 
 #include <penstock/core/support/host_device_begin.hpp>

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include <penstock/core/error.hpp>
-#include <penstock/core/name.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/data/adaptors/adaptor.hpp>
 #include <penstock/data/adaptors/map.hpp>

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include <penstock/core/batch.hpp>
-#include <penstock/core/name.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/device/cpu_stream.hpp>
 #include <penstock_ext/narrow/affine_scale.hpp>

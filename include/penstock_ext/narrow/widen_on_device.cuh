@@ -12,7 +12,6 @@
 #include <concepts>
 #include <cstddef>
 
-#include <penstock/core/name.hpp>
 #include <penstock_ext/narrow/affine_scale.hpp>
 
 #include <penstock/core/batch.hpp>

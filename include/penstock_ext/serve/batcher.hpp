@@ -26,7 +26,6 @@
 #include <penstock/core/layout.hpp>
 #include <penstock/core/lease.hpp>
 #include <penstock/core/record.hpp>
-#include <penstock/core/support/joined.hpp>
 #include <penstock/core/version.hpp>
 #include <penstock/device/cpu_device.hpp>
 #include <penstock/device/device.hpp>

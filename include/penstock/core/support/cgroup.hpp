@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include <penstock/core/support/joined.hpp>
+#include <penstock/core/error.hpp>
 #include <penstock/core/version.hpp>
 
 namespace penstock {

@@ -6,7 +6,7 @@
 
 #include <stdexcept>
 
-#include <penstock/core/support/joined.hpp>
+#include <penstock/core/error.hpp>
 #include <penstock/core/version.hpp>
 
 namespace penstock {

@@ -5,7 +5,6 @@
 #include <tuple>
 #include <type_traits>
 
-#include <penstock/core/name.hpp>
 #include <penstock/core/record.hpp>
 
 namespace penstock {

@@ -17,7 +17,7 @@
 #include <penstock/core/batch.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/core/layout.hpp>
-#include <penstock/core/name.hpp>
+#include <penstock/core/record.hpp>
 #include <penstock/data/adaptors/adaptor.hpp>
 #include <penstock/data/adaptors/subset.hpp>
 #include <penstock/data/dataset.hpp>

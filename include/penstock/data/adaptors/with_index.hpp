@@ -7,7 +7,6 @@
 #include <utility>
 
 #include <penstock/core/batch.hpp>
-#include <penstock/core/name.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/data/adaptors/adaptor.hpp>
 #include <penstock/data/chunk_context.hpp>

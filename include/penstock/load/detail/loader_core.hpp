@@ -16,11 +16,10 @@
 
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/error.hpp>
-#include <penstock/core/support/active_range.hpp>
 #include <penstock/core/support/fork_guard.hpp>
-#include <penstock/core/support/joined.hpp>
 #include <penstock/core/support/slot_layout.hpp>
 #include <penstock/device/device.hpp>
+#include <penstock/load/batch_range.hpp>
 #include <penstock/load/detail/batch_work.hpp>
 #include <penstock/load/detail/delivery.hpp>
 #include <penstock/load/detail/faults/guarded_reader.hpp>

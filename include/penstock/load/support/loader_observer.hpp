@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include <penstock/core/support/joined.hpp>
+#include <penstock/core/error.hpp>
 #include <penstock/observe/stats.hpp>
 #include <penstock/observe/support/clocks.hpp>
 #include <penstock/observe/support/meters.hpp>

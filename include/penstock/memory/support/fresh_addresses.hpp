@@ -28,7 +28,7 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/core/name.hpp>
+#include <penstock/core/record.hpp>
 
 #if defined(__SANITIZE_THREAD__)  // GCC
 #define PENSTOCK_THREAD_SANITIZER

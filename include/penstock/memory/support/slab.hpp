@@ -8,7 +8,7 @@
 #include <utility>
 
 #include <penstock/core/checked.hpp>
-#include <penstock/core/support/joined.hpp>
+#include <penstock/core/error.hpp>
 #include <penstock/device/cpu_device.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/memory/support/fresh_addresses.hpp>

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include <penstock/core/batch_info.hpp>
-#include <penstock/core/support/joined.hpp>
+#include <penstock/core/error.hpp>
 #include <penstock/observe/support/stage_mark.hpp>
 #include <penstock/observe/support/trace_writer.hpp>
 #include <penstock/observe/trace_recorder.hpp>

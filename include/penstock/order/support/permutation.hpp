@@ -13,7 +13,7 @@
 #include <type_traits>
 #include <utility>
 
-#include <penstock/core/support/joined.hpp>
+#include <penstock/core/error.hpp>
 #include <penstock/core/version.hpp>
 #include <penstock/order/random.hpp>
 

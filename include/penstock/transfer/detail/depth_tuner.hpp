@@ -8,7 +8,6 @@
 #include <optional>
 
 #include <penstock/load/support/hill_climber.hpp>
-#include <penstock/load/support/tuning_log.hpp>
 #include <penstock/load/tuning_history.hpp>
 #include <penstock/observe/support/trace_writer.hpp>
 #include <penstock/observe/trace_recorder.hpp>

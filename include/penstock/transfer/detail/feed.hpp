@@ -22,11 +22,10 @@
 #include <penstock/core/error.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/core/record.hpp>
-#include <penstock/core/support/active_range.hpp>
-#include <penstock/core/support/joined.hpp>
 #include <penstock/core/support/slot_layout.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/load/any_loader.hpp>
+#include <penstock/load/batch_range.hpp>
 #include <penstock/load/footprint.hpp>
 #include <penstock/load/host_batch.hpp>
 #include <penstock/load/tuning_history.hpp>

@@ -11,7 +11,7 @@
 #include <string>
 #include <utility>
 
-#include <penstock/core/name.hpp>
+#include <penstock/core/record.hpp>
 #include <penstock/core/version.hpp>
 #include <penstock/order/random.hpp>
 #include <penstock_ext/image/detail/exact_math.hpp>

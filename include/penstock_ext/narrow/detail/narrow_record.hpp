@@ -12,7 +12,6 @@
 
 #include <penstock/core/batch.hpp>
 #include <penstock/core/extents.hpp>
-#include <penstock/core/name.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/data/support/joined_record.hpp>
 #include <penstock_ext/narrow/affine_scale.hpp>

@@ -13,7 +13,6 @@
 #include <penstock/core/batch.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/core/record.hpp>
-#include <penstock/core/support/joined.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/load/detail/batch_work.hpp>
 #include <penstock/load/detail/plan/plan.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/core/support/active_range.hpp>
+#include <penstock/load/batch_range.hpp>
 
 #include <stdexcept>
 
