@@ -51,7 +51,6 @@
 #include <rigtorp/MPMCQueue.h>
 #endif
 
-#include <penstock/core/support/cache_line.hpp>
 #include <penstock/threads/batch_queue.hpp>
 #include <penstock/threads/support/atomics.hpp>
 #include <penstock_ext/lockfree/single_producer_single_consumer.hpp>

@@ -36,7 +36,6 @@
 #include <oneapi/tbb/task_arena.h>
 #endif
 
-#include <penstock/core/support/cache_line.hpp>
 #include <penstock/load/detail/plan/claim_cursor.hpp>
 #include <penstock/threads/support/atomics.hpp>
 #include <penstock/threads/support/waitable_counter.hpp>

@@ -3,7 +3,6 @@
 
 /// Pinned memory for containers, registration of existing memory, and the budget.
 
-#include <penstock/memory/available_memory.hpp>
 #include <penstock/memory/budget.hpp>
 #include <penstock/memory/pinned_allocator.hpp>
 #include <penstock/memory/pinned_resource.hpp>

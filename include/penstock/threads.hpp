@@ -6,5 +6,4 @@
 #include <penstock/threads/batch_queue.hpp>
 #include <penstock/threads/cpu_list.hpp>
 #include <penstock/threads/float_mode.hpp>
-#include <penstock/threads/worker_cores.hpp>
 #include <penstock/threads/worker_pool.hpp>

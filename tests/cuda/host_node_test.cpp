@@ -5,7 +5,7 @@
 #include <string>
 
 #include <penstock/cuda.hpp>
-#include <penstock/threads/worker_cores.hpp>
+#include <penstock/threads/cpu_list.hpp>
 
 #include "cuda/clean_double.hpp"
 #include "cuda/digits_flow.hpp"

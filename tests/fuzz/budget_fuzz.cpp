@@ -2,7 +2,7 @@
 // What a kernel says about memory, out of any bytes: whatever the files hold, the answer is a
 // number, and no larger one than the first file alone gives. The input is the five files one after
 // the other, a form feed between them.
-#include <penstock/memory/available_memory.hpp>
+#include <penstock/memory/budget.hpp>
 
 #include <fcntl.h>
 #include <sys/types.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // What every worker reads for each run, and what opener, consumer and releasing threads write for
 // each batch, lie in different cache lines.
-#include <penstock/core/support/cache_line.hpp>
+#include <penstock/threads/support/atomics.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/core/support/cache_line.hpp>
+#include <penstock/threads/support/atomics.hpp>
 
 #include "support/catch.hpp"
 #include "support/sleepy_atomics.hpp"

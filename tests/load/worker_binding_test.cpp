@@ -20,7 +20,6 @@
 
 #include <penstock/penstock.hpp>
 #include <penstock/threads/cpu_list.hpp>
-#include <penstock/threads/worker_cores.hpp>
 
 #include "memory/machine.hpp"
 #include "support/catch.hpp"

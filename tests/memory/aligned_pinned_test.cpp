@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/memory/detail/aligned_pinned.hpp>
+#include <penstock/memory/pinned_allocator.hpp>
 
 #include <cstddef>
 #include <cstdint>

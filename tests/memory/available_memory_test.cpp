@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/memory/available_memory.hpp>
+#include <penstock/memory/budget.hpp>
 
 #include <sys/resource.h>
 #include <sys/sysinfo.h>

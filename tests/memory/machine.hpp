@@ -10,7 +10,7 @@
 #include <string>
 #include <system_error>
 
-#include <penstock/memory/available_memory.hpp>
+#include <penstock/memory/budget.hpp>
 
 #include "support/catch.hpp"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "checker.hpp"
 
-#include <penstock/observe/detail/trace_ring.hpp>
+#include <penstock/observe/support/trace_writer.hpp>
 
 namespace {
 

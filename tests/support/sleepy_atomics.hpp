@@ -9,7 +9,6 @@
 #include <thread>
 
 #include <penstock/threads/support/atomics.hpp>
-#include <penstock/threads/support/deadline.hpp>
 #include <penstock/threads/support/waitable_counter.hpp>
 
 /// Atomics for `basic_waitable_counter` and what is built on it, that show how a thread waits: who

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/threads/support/deadline.hpp>
 
 #include <chrono>
 #include <cstdint>

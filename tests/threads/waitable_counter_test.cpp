@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/core/support/cache_line.hpp>
+#include <penstock/threads/support/atomics.hpp>
 #include <penstock/threads/support/eventcount.hpp>
 #include <penstock/threads/support/waitable_counter.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/threads/worker_cores.hpp>
+#include <penstock/threads/cpu_list.hpp>
 
 #include <cerrno>
 

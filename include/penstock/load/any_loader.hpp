@@ -13,6 +13,7 @@
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/core/layout.hpp>
+#include <penstock/core/lease.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/device/cpu_device.hpp>
 #include <penstock/device/device.hpp>
@@ -24,7 +25,6 @@
 #include <penstock/load/options.hpp>
 #include <penstock/load/tuning_history.hpp>
 #include <penstock/memory/support/host_slots.hpp>
-#include <penstock/memory/support/last_owner.hpp>
 #include <penstock/observe/stats.hpp>
 #include <penstock/observe/support/trace.hpp>
 #include <penstock/observe/trace_recorder.hpp>

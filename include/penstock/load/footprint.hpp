@@ -14,7 +14,7 @@
 #include <penstock/load/detail/ragged/ragged_batches.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/memory/budget.hpp>
-#include <penstock/threads/worker_cores.hpp>
+#include <penstock/threads/cpu_list.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -7,7 +7,7 @@
 
 #include <penstock/device/cpu_device.hpp>
 #include <penstock/device/device.hpp>
-#include <penstock/memory/detail/aligned_pinned.hpp>
+#include <penstock/memory/pinned_allocator.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -8,11 +8,9 @@
 #include <utility>
 
 #include <penstock/core/error.hpp>
-#include <penstock/core/support/cache_line.hpp>
 #include <penstock/core/version.hpp>
 #include <penstock/threads/detail/ticket_ring.hpp>
 #include <penstock/threads/support/atomics.hpp>
-#include <penstock/threads/support/deadline.hpp>
 #include <penstock/threads/support/eventcount.hpp>
 
 namespace penstock {

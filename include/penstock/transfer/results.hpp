@@ -27,11 +27,9 @@
 #include <penstock/core/support/fork_guard.hpp>
 #include <penstock/device/cpu_device.hpp>
 #include <penstock/device/device.hpp>
-#include <penstock/memory/available_memory.hpp>
-#include <penstock/memory/support/last_owner.hpp>
+#include <penstock/memory/budget.hpp>
 #include <penstock/memory/support/slab.hpp>
 #include <penstock/observe/stats.hpp>
-#include <penstock/observe/support/stage_mark.hpp>
 #include <penstock/observe/support/trace.hpp>
 #include <penstock/observe/support/trace_writer.hpp>
 #include <penstock/observe/trace_recorder.hpp>

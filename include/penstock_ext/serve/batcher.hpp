@@ -29,9 +29,8 @@
 #include <penstock/core/version.hpp>
 #include <penstock/device/cpu_device.hpp>
 #include <penstock/device/device.hpp>
-#include <penstock/memory/support/last_owner.hpp>
 #include <penstock/memory/support/slab.hpp>
-#include <penstock/threads/support/deadline.hpp>
+#include <penstock/threads/support/atomics.hpp>
 #include <penstock/transfer/batch_source.hpp>
 #include <penstock_ext/serve/detail/consumer_signal.hpp>
 

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/core/lease.hpp>
 #include <penstock/load/host_batch.hpp>
-#include <penstock/memory/support/last_owner.hpp>
 #include <penstock/threads/support/waitable_counter.hpp>
 #include <penstock/transfer/device_batch.hpp>
 

@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/core/lease.hpp>
 #include <penstock/device/cpu_device.hpp>
 #include <penstock/load/host_batch.hpp>
 #include <penstock/load/loader.hpp>
-#include <penstock/memory/support/last_owner.hpp>
 #include <penstock/order/sampler.hpp>
 #include <penstock/threads/support/waitable_counter.hpp>
 #include <penstock/transfer/device_batch.hpp>

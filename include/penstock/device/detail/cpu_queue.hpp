@@ -24,9 +24,9 @@
 
 #include <penstock/core/checked.hpp>
 #include <penstock/core/error.hpp>
-#include <penstock/core/support/cache_line.hpp>
 #include <penstock/core/version.hpp>
 #include <penstock/threads/float_mode.hpp>
+#include <penstock/threads/support/atomics.hpp>
 #include <penstock/threads/support/waitable_counter.hpp>
 
 namespace penstock {

@@ -10,8 +10,8 @@
 
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/error.hpp>
-#include <penstock/core/support/cache_line.hpp>
 #include <penstock/core/version.hpp>
+#include <penstock/threads/support/atomics.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

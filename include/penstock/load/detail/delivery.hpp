@@ -10,7 +10,6 @@
 #include <vector>
 
 #include <penstock/core/error.hpp>
-#include <penstock/core/support/cache_line.hpp>
 #include <penstock/threads/batch_queue.hpp>
 #include <penstock/threads/support/atomics.hpp>
 #include <penstock/threads/support/waitable_counter.hpp>

@@ -16,6 +16,7 @@
 
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/error.hpp>
+#include <penstock/core/lease.hpp>
 #include <penstock/core/support/fork_guard.hpp>
 #include <penstock/core/support/slot_layout.hpp>
 #include <penstock/device/device.hpp>
@@ -38,10 +39,9 @@
 #include <penstock/load/tuning_history.hpp>
 #include <penstock/memory/budget.hpp>
 #include <penstock/memory/support/host_slots.hpp>
-#include <penstock/memory/support/last_owner.hpp>
 #include <penstock/memory/support/sample_lists.hpp>
 #include <penstock/observe/stats.hpp>
-#include <penstock/observe/support/stage_mark.hpp>
+#include <penstock/observe/support/trace.hpp>
 #include <penstock/observe/support/trace_writer.hpp>
 #include <penstock/observe/trace_recorder.hpp>
 #include <penstock/order/random.hpp>

@@ -15,7 +15,6 @@
 #include <penstock/core/batch.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/core/layout.hpp>
-#include <penstock/core/support/cache_line.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/load/detail/ahead/lookahead_thread.hpp>
 #include <penstock/load/detail/batch_work.hpp>
@@ -29,6 +28,7 @@
 #include <penstock/order/random.hpp>
 #include <penstock/order/sampler.hpp>
 #include <penstock/order/support/word_hash.hpp>
+#include <penstock/threads/support/atomics.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

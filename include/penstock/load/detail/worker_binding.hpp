@@ -13,7 +13,6 @@
 #include <penstock/threads/cpu_list.hpp>
 #include <penstock/threads/support/cpus.hpp>
 #include <penstock/threads/support/waitable_counter.hpp>
-#include <penstock/threads/worker_cores.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

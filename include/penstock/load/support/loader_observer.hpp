@@ -17,7 +17,7 @@
 #include <penstock/observe/support/meters.hpp>
 #include <penstock/observe/trace_recorder.hpp>
 #include <penstock/threads/support/cpus.hpp>
-#include <penstock/threads/support/tally.hpp>
+#include <penstock/threads/support/shared_value.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -9,15 +9,14 @@
 #include <span>
 #include <utility>
 
-#include <penstock/core/support/cache_line.hpp>
 #include <penstock/core/version.hpp>
 #include <penstock/observe/stats.hpp>
 #include <penstock/observe/support/clocks.hpp>
 #include <penstock/observe/support/trace_writer.hpp>
 #include <penstock/observe/trace_recorder.hpp>
+#include <penstock/threads/support/atomics.hpp>
 #include <penstock/threads/support/cpus.hpp>
 #include <penstock/threads/support/shared_value.hpp>
-#include <penstock/threads/support/tally.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -10,7 +10,6 @@
 #include <type_traits>
 #include <vector>
 
-#include <penstock/core/support/cache_line.hpp>
 #include <penstock/threads/support/atomics.hpp>
 
 namespace penstock {

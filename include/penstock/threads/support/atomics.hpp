@@ -6,13 +6,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <ctime>
 #include <limits>
-
-#include <atomic>
 #include <thread>
 
 #if defined(__x86_64__) || defined(__i386__)
@@ -21,11 +21,50 @@
 
 #include <penstock/core/version.hpp>
 
-#include <penstock/threads/support/deadline.hpp>
-
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
+
+/// The distance that keeps variables of different threads in different cache lines. Not the
+/// standard's constant, which changes with compiler flags and would change layouts with it.
+#if defined(__aarch64__)
+inline constexpr std::size_t cache_line = 128;
+#else
+inline constexpr std::size_t cache_line = 64;
+#endif
+
+/// A value with a cache line to itself, for a value that many threads read while its neighbours are
+/// written, or the reverse.
+template <class T>
+struct alignas(cache_line) own_line {
+  T value;
+};
+
+static_assert(alignof(own_line<std::uint64_t>) == cache_line &&
+                  sizeof(own_line<std::uint64_t>) == cache_line,
+              "what comes before it and after it lies in other lines");
+
+/// A moment at which a wait ends. Of the clock that nobody sets: the kernel's monotonic one.
+using deadline = std::chrono::steady_clock::time_point;
+
+/// The moment that is `limit` after `now`, or the last one that there is. A limit below 0 is none.
+template <class Rep, class Period>
+[[nodiscard]] deadline deadline_in(const std::chrono::duration<Rep, Period>& limit,
+                                   deadline now = std::chrono::steady_clock::now()) noexcept {
+  // As floating numbers: hours that do not fit into nanoseconds compare right.
+  using wide = std::chrono::duration<long double, deadline::period>;
+  const wide wanted = limit;
+  if (!(wanted > wide::zero())) return now;  // and what is no number
+  if (wanted >= wide{(deadline::max)() - now}) return (deadline::max)();
+  return now + std::chrono::ceil<deadline::duration>(limit);
+}
+
+/// A moment of any precision, rounded up.
+template <class Duration>
+[[nodiscard]] deadline deadline_at(
+    const std::chrono::time_point<std::chrono::steady_clock, Duration>& at) noexcept {
+  return deadline_in(at.time_since_epoch(), deadline{});
+}
 
 /// A 32-bit number whose waiters sleep in the kernel at once.
 ///

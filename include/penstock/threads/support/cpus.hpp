@@ -24,7 +24,7 @@
 #include <penstock/core/support/cgroup.hpp>
 #include <penstock/core/version.hpp>
 #include <penstock/threads/cpu_list.hpp>
-#include <penstock/threads/support/tally.hpp>
+#include <penstock/threads/support/shared_value.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -21,6 +21,7 @@
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/core/layout.hpp>
+#include <penstock/core/lease.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/core/support/slot_layout.hpp>
 #include <penstock/device/device.hpp>
@@ -29,7 +30,6 @@
 #include <penstock/load/footprint.hpp>
 #include <penstock/load/host_batch.hpp>
 #include <penstock/load/tuning_history.hpp>
-#include <penstock/memory/support/last_owner.hpp>
 #include <penstock/memory/support/sample_lists.hpp>
 #include <penstock/memory/support/slab.hpp>
 #include <penstock/observe/stats.hpp>

@@ -10,7 +10,7 @@
 #include <penstock/observe/stats.hpp>
 #include <penstock/observe/support/clocks.hpp>
 #include <penstock/observe/support/meters.hpp>
-#include <penstock/threads/support/tally.hpp>
+#include <penstock/threads/support/shared_value.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -23,7 +23,7 @@
 #include <penstock/load/support/loader_observer.hpp>
 #include <penstock/order/sampler.hpp>
 #include <penstock/threads/float_mode.hpp>
-#include <penstock/threads/support/deadline.hpp>
+#include <penstock/threads/support/atomics.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -14,7 +14,6 @@
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/core/layout.hpp>
-#include <penstock/core/support/cache_line.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/reader.hpp>
 #include <penstock/data/support/over_dataset.hpp>
@@ -25,6 +24,7 @@
 #include <penstock/load/detail/faults/recovery.hpp>
 #include <penstock/observe/support/clocks.hpp>
 #include <penstock/order/random.hpp>
+#include <penstock/threads/support/atomics.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include <penstock/core/error.hpp>
-#include <penstock/core/support/cache_line.hpp>
+#include <penstock/threads/support/atomics.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

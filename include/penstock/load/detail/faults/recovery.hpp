@@ -16,11 +16,11 @@
 
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/error.hpp>
-#include <penstock/core/support/cache_line.hpp>
 #include <penstock/core/support/slot_layout.hpp>
 #include <penstock/faults/error_policy.hpp>
 #include <penstock/faults/failure_ledger.hpp>
 #include <penstock/memory/support/sample_lists.hpp>
+#include <penstock/threads/support/atomics.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 
-#include <penstock/core/support/cache_line.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/threads/support/atomics.hpp>
 #include <penstock/threads/support/waitable_counter.hpp>

@@ -9,10 +9,10 @@
 #include <stop_token>
 
 #include <penstock/core/batch_info.hpp>
-#include <penstock/core/support/cache_line.hpp>
 #include <penstock/load/detail/plan/plan.hpp>
 #include <penstock/observe/support/meters.hpp>
-#include <penstock/observe/support/stage_mark.hpp>
+#include <penstock/observe/support/trace.hpp>
+#include <penstock/threads/support/atomics.hpp>
 #include <penstock/threads/support/waitable_counter.hpp>
 
 namespace penstock {

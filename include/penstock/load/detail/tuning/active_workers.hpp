@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <vector>
 
-#include <penstock/core/support/cache_line.hpp>
 #include <penstock/threads/support/atomics.hpp>
 #include <penstock/threads/support/waitable_counter.hpp>
 

@@ -10,7 +10,7 @@
 #include <span>
 #include <utility>
 
-#include <penstock/threads/support/deadline.hpp>
+#include <penstock/threads/support/atomics.hpp>
 #include <penstock_ext/store/http/detail/request_plan.hpp>
 
 namespace penstock {

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/threads/support/deadline.hpp>
+#include <penstock/threads/support/atomics.hpp>
 #include <penstock_ext/store/byte_store.hpp>
 #include <penstock_ext/store/http/detail/curl_handles.hpp>
 #include <penstock_ext/store/http/detail/http_call.hpp>

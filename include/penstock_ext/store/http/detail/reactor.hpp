@@ -23,8 +23,8 @@
 #include <penstock/core/version.hpp>
 #include <penstock/observe/support/meters.hpp>
 #include <penstock/order/random.hpp>
+#include <penstock/threads/support/shared_value.hpp>
 #include <penstock/threads/support/signals_blocked.hpp>
-#include <penstock/threads/support/tally.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/store/http/detail/answer.hpp>
 #include <penstock_ext/store/http/detail/curl_handles.hpp>
