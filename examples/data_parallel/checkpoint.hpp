@@ -17,7 +17,6 @@
 #include <vector>
 
 #include <penstock/resume/loader_state.hpp>
-#include <penstock/resume/state_text.hpp>
 
 /// The training on disk: a line of text with the place in the data, and the arrays as they lie.
 namespace data_parallel {

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include <penstock/cuda/cuda_device.hpp>
-#include <penstock/cuda/cuda_event.hpp>
 #include <penstock/cuda/cuda_stream.hpp>
 
 namespace data_parallel {

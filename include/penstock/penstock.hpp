@@ -57,10 +57,8 @@
 
 // resume: the state of a training loop
 #include <penstock/resume/loader_state.hpp>
-#include <penstock/resume/state_text.hpp>
 
 // transfer: copies overlapped with the consumer's work
 #include <penstock/transfer/device_batch.hpp>
-#include <penstock/transfer/footprint.hpp>
 #include <penstock/transfer/options.hpp>
 #include <penstock/transfer/transfer.hpp>

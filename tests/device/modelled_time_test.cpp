@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/device/detail/cpu_queue.hpp>
+#include <penstock/device/cpu_stream.hpp>
 
 #include <chrono>
 #include <cstddef>

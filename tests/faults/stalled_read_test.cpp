@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/faults/stalled_read.hpp>
+#include <penstock/faults/error_policy.hpp>
 
 #include <chrono>
 #include <string>

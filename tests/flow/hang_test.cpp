@@ -19,7 +19,7 @@
 
 #include <penstock/data/adaptors/adaptor.hpp>
 #include <penstock/data/adaptors/map_batch.hpp>
-#include <penstock/faults/stalled_read.hpp>
+#include <penstock/faults/error_policy.hpp>
 #include <penstock/penstock.hpp>
 #include <penstock_ext/files/idx_dataset.hpp>
 

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include <penstock/faults/error_policy.hpp>
 #include <penstock/faults/quarantine.hpp>
-#include <penstock/faults/stalled_read.hpp>
 #include <penstock/penstock.hpp>
 
 #include "support/catch.hpp"

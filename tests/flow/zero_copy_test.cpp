@@ -14,7 +14,7 @@
 
 #include <penstock/device/cpu_stream.hpp>
 #include <penstock/penstock.hpp>
-#include <penstock/transfer/footprint.hpp>
+#include <penstock/transfer/transfer.hpp>
 
 #include "support/catch.hpp"
 #include "support/ledger_device.hpp"

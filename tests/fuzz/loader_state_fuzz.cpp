@@ -2,7 +2,6 @@
 // A loader's state out of any text: it is read, and then its text gives it back, or it is
 // refused with an error that points into the text.
 #include <penstock/resume/loader_state.hpp>
-#include <penstock/resume/state_text.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/faults/stalled_read.hpp>
+#include <penstock/faults/error_policy.hpp>
 #include <penstock/penstock.hpp>
 
 #include "support/catch.hpp"

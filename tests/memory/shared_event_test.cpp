@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/memory/support/shared_event.hpp>
+#include <penstock/memory/support/host_slots.hpp>
 
 #include <memory>
 #include <utility>

@@ -7,7 +7,6 @@
 #include <string_view>
 
 #include <penstock/order/sampler.hpp>
-#include <penstock/resume/state_text.hpp>
 
 #include "support/catch.hpp"
 

@@ -4,7 +4,6 @@
 #include <penstock/observe/trace_recorder.hpp>
 #include <penstock/order/sampler.hpp>
 #include <penstock/transfer/detail/depth_tuner.hpp>
-#include <penstock/transfer/footprint.hpp>
 #include <penstock/transfer/transfer.hpp>
 
 #include <algorithm>

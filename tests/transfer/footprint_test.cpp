@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/transfer/footprint.hpp>
+#include <penstock/transfer/transfer.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -14,7 +14,6 @@
 #include <thread>
 
 #include <penstock/cuda/cuda_error.hpp>
-#include <penstock/cuda/cuda_event.hpp>
 #include <penstock/cuda/cuda_pinned.hpp>
 #include <penstock/cuda/cuda_stream.hpp>
 #include <penstock/cuda/detail/cuda_call.hpp>

@@ -12,7 +12,6 @@
 #include <penstock/core/error.hpp>
 #include <penstock/core/version.hpp>
 #include <penstock/faults/error_policy.hpp>
-#include <penstock/faults/stalled_read.hpp>
 #include <penstock/memory/budget.hpp>
 #include <penstock/observe/trace_recorder.hpp>
 

@@ -15,11 +15,13 @@
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/checked.hpp>
 #include <penstock/core/error.hpp>
+#include <penstock/core/extents.hpp>
+#include <penstock/core/layout.hpp>
 #include <penstock/load/batch_range.hpp>
+#include <penstock/load/footprint.hpp>
 #include <penstock/observe/stats.hpp>
 #include <penstock/transfer/batch_source.hpp>
 #include <penstock/transfer/detail/feed.hpp>
-#include <penstock/transfer/detail/transfer_arguments.hpp>
 #include <penstock/transfer/device_batch.hpp>
 #include <penstock/transfer/device_transform.hpp>
 #include <penstock/transfer/options.hpp>
@@ -27,6 +29,59 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
+
+// What `transfer{...}` says when its arguments are not those of a transfer, as `loader.hpp` does
+// for a loader.
+
+/// Whether a type is a `transfer`, which is moved by `transfer{std::move(feed)}`.
+template <class T>
+inline constexpr bool is_transfer = false;
+
+/// Stands for the stream of a transfer that names none.
+struct no_stream {};
+
+/// The arguments of a transfer, each of which must be what its place asks for.
+template <class Source, class Stream = no_stream, class Transform = no_transform>
+struct carried {
+  using unqualified = std::remove_reference_t<Source>;
+  // A transfer: clang 14 looks in here before it looks at what a guide requires.
+  static_assert(batch_source<unqualified> || is_transfer<std::remove_const_t<unqualified>>,
+                "penstock::transfer: the first argument must be a source of batches that is not "
+                "const: a ps::loader, or a type that models ps::batch_source");
+  static constexpr bool is_fed_to_a_stream = [] {
+    if constexpr (batch_source<unqualified> && !std::same_as<Stream, no_stream>) {
+      using device = typename unqualified::device_type;
+      return std::convertible_to<Stream, typename device::stream_ref> ||
+             std::convertible_to<Stream, const device&> ||
+             std::convertible_to<Stream, transfer_options>;
+    }
+    return true;
+  }();
+  static_assert(
+      is_fed_to_a_stream,
+      "penstock::transfer: the second argument must be the stream that your step runs on, "
+      "one of the loader's device; or that device, where the loop's body is the step");
+  static constexpr bool is_transformed = [] {
+    if constexpr (batch_source<unqualified> && !std::same_as<Transform, no_transform> &&
+                  !std::same_as<Transform, transfer_options>) {  // clang 14, as above
+      return device_transform<Transform, typename unqualified::record_type,
+                              typename unqualified::device_type>;
+    }
+    return true;
+  }();
+  static_assert(is_transformed,
+                "penstock::transfer: the third argument must be a transform of the loader's record "
+                "on its device, as ps::on_stream or ps::on_device makes one; or options");
+  using source_type = Source;
+};
+
+/// Arguments whose options do not come last.
+template <class Source>
+struct carried_with_early_options : carried<Source> {
+  static_assert(
+      !batch_source<std::remove_reference_t<Source>>,
+      "penstock::transfer: options come last: transfer feed{loader, stream, {.depth = 3}}");
+};
 
 /// What the ranges of `transfer::replay` run on: keeps the leases of a range's first batches, and
 /// gives them out in turn. For the consumer's thread.
@@ -373,6 +428,70 @@ transfer(Source&&, Stream&&, Transform&&, transfer_options = {})
 template <class Source, class Stream>
 transfer(Source&&, transfer_options,
          Stream&&) -> transfer<typename detail::carried_with_early_options<Source>::source_type>;
+
+/// The memory of a loader and of a transfer over it. With `zero_copy_use::always` there is none on
+/// the device, but what a transform fills; `by_device` counts as if batches were copied, the most
+/// that is taken: `transfer::zero_copy` and `device_bytes` say what it has come to.
+struct feed_footprint {
+  loader_footprint host;              ///< of the loader
+  std::size_t device_slots = 0;       ///< what `transfer::depth` says then; of `automatic` the most
+  std::size_t device_slot_bytes = 0;  ///< bytes of each: a batch as the consumer gets it
+  std::size_t staging_bytes = 0;      ///< two batches as they travel, where there is a transform
+  std::size_t device_bytes = 0;  ///< device memory in all: what `transfer::device_bytes` says then
+
+  /// An upper bound in bytes for what the feed allocates in host memory: 4 KiB and 1 KiB a device
+  /// slot, 16 KiB more where `depth` is `automatic`, 16 bytes a sample of each slot where the
+  /// loader has `observe.indices`. Without the device's own streams and events, and what a
+  /// transform allocates itself.
+  std::size_t bookkeeping = 0;
+
+  friend bool operator==(const feed_footprint&, const feed_footprint&) = default;
+};
+
+namespace detail {
+
+/// A feed of `depth` batches of `out_bytes` bytes, with `staging` bytes on their way.
+inline feed_footprint feed_of(const loader_footprint& host, std::size_t depth,
+                              std::size_t out_bytes, std::size_t staging,
+                              const loader_options& load, const transfer_options& feed) {
+  constexpr std::size_t kib = 1024;
+  const std::size_t fixed = (feed.depth == automatic ? 20 : 4) * kib;
+  return {.host = host,
+          .device_slots = depth,
+          .device_slot_bytes = out_bytes,
+          .staging_bytes = staging,
+          .device_bytes = saturating_sum(depth, out_bytes, staging),
+          .bookkeeping = saturating_sum(
+              depth, saturating_sum(load.observe.indices ? 16 : 0, load.batch_size, kib), fixed)};
+}
+
+}  // namespace detail
+
+/// The memory that a loader with these options takes, and a transfer over it, in bytes, before
+/// anything is taken; see `footprint` of a loader alone. Throws `option_error`, and `layout_error`.
+template <record_type Record>
+[[nodiscard]] feed_footprint footprint(const record_extents<Record>& extents,
+                                       const loader_options& load, const transfer_options& feed) {
+  const loader_footprint host = footprint<Record>(extents, load);
+  const std::size_t depth = detail::checked_depth(feed).most;
+  if (feed.tuning.zero_copy != zero_copy_use::always) {
+    return detail::feed_of(host, depth, host.slot_bytes, 0, load, feed);
+  }
+  return detail::feed_of(host, (std::min)(depth, host.slot_count), 0, 0, load, feed);
+}
+
+/// The memory of a loader and a transfer with a transform on the device.
+template <record_type Record, class Transform>
+[[nodiscard]] feed_footprint footprint(const record_extents<Record>& extents,
+                                       const loader_options& load, const Transform& transform,
+                                       const transfer_options& feed) {
+  const loader_footprint host = footprint<Record>(extents, load);
+  const batch_layout<detail::transformed_record_t<Transform, Record>> out{
+      detail::transformed_extents<Record>(transform, extents), load.batch_size};
+  const bool is_copied = feed.tuning.zero_copy != zero_copy_use::always;
+  const std::size_t staging = is_copied ? detail::saturating_sum(2, host.slot_bytes, 0) : 0;
+  return detail::feed_of(host, detail::checked_depth(feed).most, out.bytes(), staging, load, feed);
+}
 
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

@@ -41,9 +41,7 @@
 #include <penstock/transfer/detail/depth_tuner.hpp>
 #include <penstock/transfer/detail/device_timer.hpp>
 #include <penstock/transfer/detail/feed_observer.hpp>
-#include <penstock/transfer/detail/slots/device_slot.hpp>
 #include <penstock/transfer/detail/slots/device_slots.hpp>
-#include <penstock/transfer/detail/transfer_arguments.hpp>
 #include <penstock/transfer/device_batch.hpp>
 #include <penstock/transfer/device_transform.hpp>
 #include <penstock/transfer/options.hpp>
@@ -51,6 +49,13 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
+
+/// What `transfer` asks of its source and its transform.
+template <class Source, class Transform>
+concept transferable =
+    batch_source<Source> &&
+    (std::same_as<Transform, no_transform> ||
+     device_transform<Transform, typename Source::record_type, typename Source::device_type>);
 
 /// What stands between the copy and the device slots when a transform does: the transform, the
 /// stream that it runs on, and device memory for two batches as they travel: into one goes the next

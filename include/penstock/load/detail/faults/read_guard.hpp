@@ -20,7 +20,6 @@
 #include <penstock/core/support/slot_layout.hpp>
 #include <penstock/faults/error_policy.hpp>
 #include <penstock/faults/failure_ledger.hpp>
-#include <penstock/faults/stalled_read.hpp>
 #include <penstock/load/detail/faults/read_progress.hpp>
 #include <penstock/load/detail/faults/recovery.hpp>
 #include <penstock/memory/support/sample_lists.hpp>
