@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "checker.hpp"
 
-#include <penstock/threads/detail/ticket_ring.hpp>
+#include <penstock/threads/batch_queue.hpp>
 
 namespace {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/threads/detail/ticket_ring.hpp>
+#include <penstock/threads/batch_queue.hpp>
 
 #include <algorithm>
 #include <array>

@@ -11,7 +11,6 @@
 #include <penstock/core/checked.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/core/record.hpp>
-#include <penstock/core/support/slot_layout.hpp>
 #include <penstock/core/version.hpp>
 
 namespace penstock {

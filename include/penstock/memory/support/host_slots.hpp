@@ -14,7 +14,6 @@
 #include <penstock/core/checked.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/core/layout.hpp>
-#include <penstock/core/support/slot_layout.hpp>
 #include <penstock/core/version.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/memory/budget.hpp>

@@ -23,7 +23,6 @@
 #include <penstock/core/layout.hpp>
 #include <penstock/core/lease.hpp>
 #include <penstock/core/record.hpp>
-#include <penstock/core/support/slot_layout.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/load/any_loader.hpp>
 #include <penstock/load/batch_range.hpp>

@@ -20,7 +20,6 @@
 #include <penstock/core/error.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/core/record.hpp>
-#include <penstock/core/support/slot_layout.hpp>
 #include <penstock/core/version.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/load/host_batch.hpp>
