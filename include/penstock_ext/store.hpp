@@ -7,4 +7,3 @@
 
 #include <penstock_ext/store/byte_store.hpp>
 #include <penstock_ext/store/local_store.hpp>
-#include <penstock_ext/store/remote_error.hpp>

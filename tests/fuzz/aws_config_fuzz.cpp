@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // A file of AWS's profiles out of any bytes: what is taken of it stands in it, on one line.
-#include <penstock_ext/store/http/detail/s3/aws_config.hpp>
+#include <penstock_ext/store/http/detail/s3/s3_place.hpp>
 
 #include <cstddef>
 #include <cstdint>

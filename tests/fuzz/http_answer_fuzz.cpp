@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // The header of an answer out of any bytes: a range in it can be, and so can a body's sum.
 #include <penstock_ext/store/http/detail/answer.hpp>
-#include <penstock_ext/store/http/detail/body_sum.hpp>
 
 #include <algorithm>
 #include <cstddef>

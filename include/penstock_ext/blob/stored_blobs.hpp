@@ -21,7 +21,6 @@
 #include <penstock_ext/blob/detail/ahead/blob_read_ahead.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/store/byte_store.hpp>
-#include <penstock_ext/store/support/store_parts.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -4,13 +4,16 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include <penstock/core/version.hpp>
+#include <penstock_ext/files/file_error.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -121,5 +124,87 @@ concept warmable_store = byte_store<S> && requires(const S& store, const upcomin
   { store.warm(range) } -> std::convertible_to<bool>;
 };
 
+// What goes wrong with objects behind a network. `path()` is the object's URL, without what is
+// secret in it; `offset()` is where the request began.
+
+/// The server has no such object: 404 or 410.
+class [[gnu::visibility("default")]] object_missing : public file_unreadable {
+ public:
+  using file_unreadable::file_unreadable;
+};
+
+/// The server refuses the object to these credentials: 401 or 403. Never says which they were.
+class [[gnu::visibility("default")]] access_denied : public file_unreadable {
+ public:
+  using file_unreadable::file_unreadable;
+};
+
+/// All attempts failed, or the deadline passed, or no attempt makes sense; `found()` says how many
+/// there were and how the last one ended. A later read may succeed.
+class [[gnu::visibility("default")]] store_unreachable : public file_unreadable {
+ public:
+  using file_unreadable::file_unreadable;
+};
+
+/// The server answers something else than what was asked for: another range, a page without
+/// ranges, too many redirects, a listing that is none.
+class [[gnu::visibility("default")]] bad_response : public file_format_error {
+ public:
+  using file_format_error::file_format_error;
+};
+
+/// The object has another size, ETag or Last-Modified than in an answer before; `expected()` and
+/// `found()` name both. The store keeps to the first one: a new store takes the object as it is.
+class [[gnu::visibility("default")]] object_changed : public file_error {
+ public:
+  using file_error::file_error;
+};
+
+namespace detail {
+
+/// By which tables of objects find a name without a copy of it.
+struct name_hash {
+  using is_transparent = void;
+  std::size_t operator()(std::string_view name) const noexcept {
+    return std::hash<std::string_view>{}(name);
+  }
+};
+
+/// Throws `file_truncated` for a range that reaches beyond the `size` bytes of its object, whose
+/// path is `path()`.
+template <class Path>
+void require_inside(const byte_range& range, std::uint64_t size, const Path& path) {
+  if (range.offset <= size && range.out.size() <= size - range.offset) return;
+  throw file_truncated(path(), range.offset,
+                       std::to_string(range.out.size()) + " bytes from there on",
+                       "an object of " + std::to_string(size) + " bytes");
+}
+
+/// Deletes what has threads of its own, such as a `blob_read_ahead`, but not in a child made by
+/// fork(): there are none to be joined.
+struct delete_unless_forked {
+  template <class T>
+  void operator()(T* one) const noexcept {
+    if (!one->is_in_child()) delete one;
+  }
+};
+
+/// How a store is kept that was given as `Store`: an lvalue is referred to, an rvalue is moved in.
+template <class Store>
+using kept_store =
+    std::conditional_t<std::is_lvalue_reference_v<Store>, const std::remove_cvref_t<Store>&,
+                       std::remove_cvref_t<Store>>;
+
+/// Reads all of `ranges`: side by side where `store` can, else one after the other.
+template <byte_store Store>
+void read_ranges(const Store& store, std::span<const byte_range> ranges) {
+  if constexpr (batching_store<Store>) {
+    store.read_many(ranges);
+  } else {
+    for (const byte_range& range : ranges) store.read(range);
+  }
+}
+
+}  // namespace detail
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

@@ -42,7 +42,6 @@
 #include <penstock_ext/files/support/system_file.hpp>
 #include <penstock_ext/store/byte_store.hpp>
 #include <penstock_ext/store/detail/local/root_folder.hpp>
-#include <penstock_ext/store/support/store_parts.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

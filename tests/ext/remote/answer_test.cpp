@@ -10,9 +10,9 @@
 #include <string_view>
 #include <utility>
 
+#include <penstock_ext/store/http/detail/http_client.hpp>
 #include <penstock_ext/store/http/detail/http_request.hpp>
 #include <penstock_ext/store/http/detail/http_service.hpp>
-#include <penstock_ext/store/http/detail/reactor.hpp>
 
 #include "support/catch.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock_ext/store/http/detail/s3/aws_config.hpp>
+#include <penstock_ext/store/http/detail/s3/s3_place.hpp>
 
 #include <string>
 #include <string_view>

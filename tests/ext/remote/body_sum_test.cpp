@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock_ext/store/http/detail/body_sum.hpp>
 
 #include <cstddef>
 #include <optional>

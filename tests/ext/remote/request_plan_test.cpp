@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock_ext/store/http/detail/request_plan.hpp>
+#include <penstock_ext/store/http/detail/http_call.hpp>
 
 #include <algorithm>
 #include <cstddef>

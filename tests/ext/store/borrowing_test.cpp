@@ -11,7 +11,6 @@
 
 #include <penstock_ext/store/byte_store.hpp>
 #include <penstock_ext/store/cache/cached_store.hpp>
-#include <penstock_ext/store/support/store_parts.hpp>
 
 #include "ext/store/counting_store.hpp"
 #include "ext/store/files.hpp"

@@ -28,10 +28,8 @@
 #include <penstock/core/version.hpp>
 #include <penstock_ext/store/byte_store.hpp>
 #include <penstock_ext/store/cache/detail/disk/block_disk.hpp>
-#include <penstock_ext/store/cache/detail/disk/block_file.hpp>
 #include <penstock_ext/store/cache/detail/memory_tier.hpp>
 #include <penstock_ext/store/cache/detail/uses/planned_uses.hpp>
-#include <penstock_ext/store/support/store_parts.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

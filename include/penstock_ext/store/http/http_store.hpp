@@ -10,9 +10,7 @@
 #include <penstock_ext/store/byte_store.hpp>
 #include <penstock_ext/store/http/detail/http_client.hpp>
 #include <penstock_ext/store/http/detail/http_service.hpp>
-#include <penstock_ext/store/http/detail/object_url.hpp>
 #include <penstock_ext/store/http/http_options.hpp>
-#include <penstock_ext/store/remote_error.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -29,7 +27,7 @@ inline namespace PENSTOCK_ABI {
 /// as curl does.
 ///
 /// Each answer is checked: status, Content-Range, length, and size, ETag and Last-Modified against
-/// those of answers before. Errors are of `penstock_ext/store/remote_error.hpp`, and
+/// those of answers before. Errors are of `penstock_ext/store/byte_store.hpp`, and
 /// `file_truncated` for a range beyond the object's end; they name the URL without its query. After
 /// an exception nothing is written to the caller's memory any more.
 ///

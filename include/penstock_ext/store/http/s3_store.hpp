@@ -15,12 +15,10 @@
 #include <penstock_ext/store/http/detail/answer.hpp>
 #include <penstock_ext/store/http/detail/http_client.hpp>
 #include <penstock_ext/store/http/detail/http_service.hpp>
-#include <penstock_ext/store/http/detail/object_url.hpp>
 #include <penstock_ext/store/http/detail/s3/list_answer.hpp>
 #include <penstock_ext/store/http/detail/s3/s3_place.hpp>
 #include <penstock_ext/store/http/detail/s3/signature.hpp>
 #include <penstock_ext/store/http/http_options.hpp>
-#include <penstock_ext/store/remote_error.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

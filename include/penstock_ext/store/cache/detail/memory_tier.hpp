@@ -4,17 +4,112 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
+#include <set>
 #include <span>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 
 #include <penstock/core/version.hpp>
-#include <penstock_ext/store/cache/detail/eviction_order.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
+
+/// The next use of what is not used any more.
+inline constexpr std::uint64_t never = (std::numeric_limits<std::uint64_t>::max)();
+
+/// What is held, and what goes first when room is needed: what is used last of all, or never again
+/// (Belady 1966: for things of one size nothing does better); of those, what was used longest ago.
+/// One thread at a time.
+class eviction_order {
+ public:
+  /// Holds `block`, of so many bytes, which is used next at `next_use`, and was used just now. What
+  /// is held already gets another next use. Without memory it throws, and the block is not held.
+  void hold(std::uint64_t block, std::uint64_t bytes, std::uint64_t next_use) {
+    const auto found = held_.find(block);
+    if (found == held_.end()) return put({next_use, --age_, block}, bytes);
+    bytes_ = bytes_ - found->second.bytes + bytes;
+    found->second.bytes = bytes;
+    move_to(found->second, {next_use, --age_, block});
+  }
+  /// As `hold`, for what was last used before all that are held.
+  void hold_as_oldest(std::uint64_t block, std::uint64_t bytes, std::uint64_t next_use) {
+    drop(block);
+    put({next_use, ++oldest_, block}, bytes);
+  }
+  /// Gives all that are held the next uses that `next_use(block)` says; their age stays.
+  template <class NextUse>
+  void rearrange(const NextUse& next_use) {
+    for (auto& [block, one] : held_) renew(one, next_use(block));
+  }
+  /// Gives `block` another next use, if it is held; its age stays.
+  void renew(std::uint64_t block, std::uint64_t next_use) {
+    const auto found = held_.find(block);
+    if (found != held_.end()) renew(found->second, next_use);
+  }
+  /// Lets `block` go, if it is held.
+  void drop(std::uint64_t block) {
+    const auto found = held_.find(block);
+    if (found == held_.end()) return;
+    bytes_ -= found->second.bytes;
+    order_.erase(found->second.at);
+    held_.erase(found);
+  }
+
+  /// Whether `block` is held.
+  [[nodiscard]] bool holds(std::uint64_t block) const { return held_.contains(block); }
+  /// How many bytes are held.
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
+  /// What goes first; not to be asked where nothing is held.
+  [[nodiscard]] std::uint64_t first_to_go() const { return std::get<2>(*order_.rbegin()); }
+  /// When what goes first is used next; not to be asked where nothing is held.
+  [[nodiscard]] std::uint64_t last_use() const { return std::get<0>(*order_.rbegin()); }
+  /// Calls `visit(block)` for all that are held, in no order.
+  template <class Visit>
+  void each(const Visit& visit) const {
+    for (const auto& [block, one] : held_) visit(block);
+  }
+
+ private:
+  // The next use, the age (the older the higher), the block.
+  using place = std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>;
+  struct one_held {
+    place at;
+    std::uint64_t bytes;
+  };
+
+  void renew(one_held& one, std::uint64_t next_use) {
+    move_to(one, {next_use, std::get<1>(one.at), std::get<2>(one.at)});
+  }
+  void move_to(one_held& one, const place& to) {
+    auto node = order_.extract(one.at);  // which takes no memory, so nothing is lost halfway
+    node.value() = one.at = to;
+    order_.insert(std::move(node));
+  }
+
+  // Both or neither: a block that is held and has no place never goes.
+  void put(const place& at, std::uint64_t bytes) {
+    const auto placed = order_.insert(at).first;
+    try {
+      held_.emplace(std::get<2>(at), one_held{at, bytes});
+    } catch (...) {
+      order_.erase(placed);
+      throw;
+    }
+    bytes_ += bytes;
+  }
+
+  static constexpr std::uint64_t middle = std::uint64_t{1} << 63U;
+
+  std::set<place> order_;
+  std::unordered_map<std::uint64_t, one_held> held_;
+  std::uint64_t bytes_ = 0;
+  std::uint64_t age_ = middle;
+  std::uint64_t oldest_ = middle;
+};
 
 /// The bytes of a block, which are not changed once they are there.
 struct block_bytes {

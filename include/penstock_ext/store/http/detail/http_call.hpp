@@ -1,21 +1,128 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <exception>
+#include <limits>
 #include <mutex>
 #include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <penstock/threads/support/atomics.hpp>
-#include <penstock_ext/store/http/detail/request_plan.hpp>
+#include <penstock_ext/files/file_error.hpp>
+#include <penstock_ext/store/byte_store.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
+
+/// A range, or a piece of a long one, and where it goes.
+struct request_part {
+  std::size_t object;  ///< by its number in the plan
+  std::uint64_t begin;
+  std::byte* out;
+  std::size_t size;
+
+  [[nodiscard]] std::uint64_t end() const noexcept { return begin + size; }
+};
+
+/// One request: bytes `begin` to `end` of an object, for the parts from `first_part` on, which are
+/// in the order of where they begin.
+struct planned_request {
+  std::size_t object;
+  std::uint64_t begin;
+  std::uint64_t end;
+  std::size_t first_part;
+  std::size_t parts;
+};
+
+/// The requests that a batch of ranges takes.
+struct request_plan {
+  std::vector<std::string> objects;
+  std::vector<request_part> parts;
+  std::vector<planned_request> requests;
+  std::size_t ranges = 0;  ///< that are not empty
+
+  /// Copies the bytes of an object from `position` on to where the parts of `request` want them.
+  void deliver(const planned_request& request, std::uint64_t position,
+               std::span<const std::byte> bytes) const noexcept {
+    const std::uint64_t end = position + bytes.size();
+    for (const request_part& part : std::span{parts}.subspan(request.first_part, request.parts)) {
+      if (part.begin >= end) break;
+      if (part.end() <= position) continue;
+      const std::uint64_t from = (std::max)(part.begin, position);
+      const std::uint64_t to = (std::min)(part.end(), end);
+      std::memcpy(part.out + (from - part.begin), bytes.data() + (from - position),
+                  static_cast<std::size_t>(to - from));
+    }
+  }
+};
+
+/// Plans the requests for `ranges`: those of one object that are at most `gap` bytes apart
+/// together, none above `largest` bytes. `path_of(object)` is for messages. Throws `file_truncated`
+/// for a range that ends beyond 2^63.
+template <class PathOf>
+[[nodiscard]] request_plan plan_requests(std::span<const byte_range> ranges, std::uint64_t gap,
+                                         std::uint64_t largest, const PathOf& path_of) {
+  constexpr std::uint64_t limit = (std::numeric_limits<std::int64_t>::max)();
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    const byte_range& range = ranges[i];
+    if (range.out.empty()) continue;
+    if (range.offset > limit || range.out.size() > limit - range.offset) {
+      throw file_truncated(path_of(range.object), range.offset, "a range that ends below 2^63",
+                           "one of " + std::to_string(range.out.size()) + " bytes");
+    }
+    order.push_back(i);
+  }
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    const int order_of_names = ranges[a].object.compare(ranges[b].object);
+    if (order_of_names != 0) return order_of_names < 0;
+    return std::pair{ranges[a].offset, a} < std::pair{ranges[b].offset, b};
+  });
+  request_plan plan;
+  plan.ranges = order.size();
+  for (const std::size_t i : order) {
+    const byte_range& range = ranges[i];
+    if (plan.objects.empty() || plan.objects.back() != range.object) {
+      plan.objects.emplace_back(range.object);
+    }
+    for (std::size_t done = 0; done < range.out.size();) {
+      const auto size =
+          static_cast<std::size_t>((std::min)(std::uint64_t{range.out.size() - done}, largest));
+      plan.parts.push_back(
+          {plan.objects.size() - 1, range.offset + done, range.out.data() + done, size});
+      done += size;
+    }
+  }
+  // The pieces of a long range may lie beyond the start of the next one.
+  std::stable_sort(plan.parts.begin(), plan.parts.end(),
+                   [](const request_part& a, const request_part& b) {
+                     return std::pair{a.object, a.begin} < std::pair{b.object, b.begin};
+                   });
+  for (std::size_t i = 0; i < plan.parts.size(); ++i) {
+    const request_part& part = plan.parts[i];
+    if (!plan.requests.empty()) {
+      planned_request& last = plan.requests.back();
+      const std::uint64_t end = (std::max)(last.end, part.end());
+      if (last.object == part.object && end - last.begin <= largest &&
+          (part.begin <= last.end || part.begin - last.end <= gap)) {
+        last.end = end;
+        ++last.parts;
+        continue;
+      }
+    }
+    plan.requests.push_back({part.object, part.begin, part.end(), i, 1});
+  }
+  return plan;
+}
 
 /// What the thread that calls a store and the thread that does its requests share. Counted, and so
 /// outlives a caller that has given up.

@@ -1,33 +1,476 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <curl/curl.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <exception>
 #include <memory>
+#include <mutex>
+#include <new>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <system_error>
+#include <thread>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include <penstock/core/version.hpp>
+#include <penstock/observe/support/meters.hpp>
+#include <penstock/order/random.hpp>
 #include <penstock/threads/support/atomics.hpp>
+#include <penstock/threads/support/signals_blocked.hpp>
+#include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/store/byte_store.hpp>
-#include <penstock_ext/store/http/detail/curl_handles.hpp>
+#include <penstock_ext/store/http/detail/answer.hpp>
 #include <penstock_ext/store/http/detail/http_call.hpp>
 #include <penstock_ext/store/http/detail/http_request.hpp>
 #include <penstock_ext/store/http/detail/http_service.hpp>
-#include <penstock_ext/store/http/detail/object_url.hpp>
-#include <penstock_ext/store/http/detail/reactor.hpp>
-#include <penstock_ext/store/http/detail/request_plan.hpp>
 #include <penstock_ext/store/http/http_options.hpp>
-#include <penstock_ext/store/remote_error.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
+
+/// The deadline of a call in words.
+[[nodiscard]] inline std::string within(std::chrono::milliseconds limit) {
+  return " within the call's deadline of " + std::to_string(limit.count()) + " ms";
+}
+
+/// How long to wait before a request is repeated: exponential backoff with full jitter, so that
+/// many that failed together do not come back together. Source: Brooker, "Exponential Backoff And
+/// Jitter", AWS Architecture Blog, 2015.
+class backoff {
+ public:
+  using milliseconds = std::chrono::milliseconds;
+
+  backoff(milliseconds first, milliseconds longest, std::uint64_t seed) noexcept
+      : first_((std::min)(first, longest)), longest_(longest), seed_(seed) {}
+
+  /// The wait after the failure number `failures`, from 1 on, of some request; `asked` is what the
+  /// server would have. Each call draws anew.
+  [[nodiscard]] milliseconds next(unsigned failures, std::optional<milliseconds> asked) {
+    milliseconds most = first_;
+    for (unsigned i = 1; i < failures && most < longest_; ++i) most *= 2;
+    most = (std::min)(most, longest_);
+    sample_generator gen{{.seed = seed_}, draws_++};
+    const milliseconds drawn{uniform(gen, std::int64_t{0}, std::int64_t{most.count()})};
+    if (!asked) return drawn;
+    const milliseconds least = std::clamp(*asked, milliseconds{0}, longest_);
+    return (std::min)(least + drawn, longest_);
+  }
+
+ private:
+  milliseconds first_;
+  milliseconds longest_;
+  std::uint64_t seed_;
+  std::uint64_t draws_ = 0;
+};
+
+/// What the reactor counts, and any thread reads.
+class http_meters {
+ public:
+  /// The reactor: so many ranges came, and so many were merged into the request of another one.
+  void ask(std::size_t ranges, std::size_t merged) noexcept {
+    ranges_.add(ranges);
+    merged_.add(merged);
+  }
+
+  /// The reactor: an attempt starts, after which so many are under way.
+  void begin(bool is_retry, std::size_t in_flight) noexcept {
+    requests_.add(1);
+    if (is_retry) retries_.add(1);
+    in_flight_.set(in_flight);
+    if (in_flight > most_in_flight_.value()) most_in_flight_.set(in_flight);
+  }
+
+  /// The reactor: a part of an object has come, of which nothing but the size tells the version.
+  void take_unversioned() noexcept { unversioned_.add(1); }
+
+  /// The reactor: an attempt ends, by itself or not, after which so many are under way.
+  void end(const http_request& one, std::size_t in_flight) noexcept {
+    in_flight_.set(in_flight);
+    long connections = 0;
+    ::curl_off_t microseconds = 0;
+    ::curl_easy_getinfo(one.easy.get(), CURLINFO_NUM_CONNECTS, &connections);
+    ::curl_easy_getinfo(one.easy.get(), CURLINFO_STARTTRANSFER_TIME_T, &microseconds);
+    connections_.add(static_cast<std::uint64_t>(connections));
+    bytes_.add(one.received);
+    if (microseconds > 0) first_byte_.add(static_cast<std::uint64_t>(microseconds));
+  }
+
+  /// All of it so far. From any thread.
+  [[nodiscard]] http_stats snapshot() const {
+    http_stats stats{.ranges = ranges_.value(),
+                     .requests = requests_.value(),
+                     .retries = retries_.value(),
+                     .merged = merged_.value(),
+                     .unversioned = unversioned_.value(),
+                     .bytes = bytes_.value(),
+                     .connections = connections_.value(),
+                     .in_flight = in_flight_.value(),
+                     .most_in_flight = most_in_flight_.value(),
+                     .first_byte = {}};
+    first_byte_.add_to(stats.first_byte);
+    stats.first_byte.nanoseconds_per_tick = 1000;
+    return stats;
+  }
+
+ private:
+  tally ranges_;
+  tally requests_;
+  tally retries_;
+  tally merged_;
+  tally unversioned_;
+  tally bytes_;
+  tally connections_;
+  tally in_flight_;
+  tally most_in_flight_;
+  histogram first_byte_;
+};
+
+/// The attempts that are under way, at most so many, and the connections that they leave for the
+/// next ones. One thread uses it, but for `wake`.
+class http_transfers {
+ public:
+  /// Takes the memory for `most` of them. Throws `std::system_error` without a descriptor for
+  /// `wake`.
+  explicit http_transfers(std::size_t most) : most_(most), multi_(::curl_multi_init()) {
+    if (!multi_) throw std::bad_alloc();
+    // Without descriptors libcurl makes a handle that nothing wakes.
+    if (::curl_multi_wakeup(multi_.get()) != CURLM_OK) {
+      throw std::system_error(
+          std::make_error_code(std::errc::too_many_files_open),
+          "penstock: no descriptor is left for a store over HTTP: raise the limit (ulimit -n)");
+    }
+    ::curl_multi_setopt(multi_.get(), CURLMOPT_MAXCONNECTS, static_cast<long>(most));
+    active_.reserve(most);
+    idle_.reserve(most);
+  }
+  http_transfers(const http_transfers&) = delete;
+  http_transfers& operator=(const http_transfers&) = delete;
+  ~http_transfers() {
+    while (!active_.empty()) static_cast<void>(end(active_.size() - 1));
+  }
+
+  /// How many there are.
+  [[nodiscard]] std::size_t size() const noexcept { return active_.size(); }
+  /// Whether one more may start.
+  [[nodiscard]] bool has_room() const noexcept { return active_.size() < most_; }
+  /// Number `i` of them; their order changes.
+  [[nodiscard]] http_request& operator[](std::size_t i) noexcept { return *active_[i]; }
+
+  /// Starts an attempt for `one`, where there is room. Throws what `http_request::prepare` throws;
+  /// `one` is lost then.
+  void start(request_ptr one, const http_options& options, const http_service& service) {
+    if (idle_.empty()) {
+      one->easy.reset(::curl_easy_init());
+      if (!one->easy) throw std::bad_alloc();
+    } else {
+      one->easy = std::move(idle_.back());
+      idle_.pop_back();
+    }
+    one->prepare(options, service);
+    if (::curl_multi_add_handle(multi_.get(), one->easy.get()) != CURLM_OK) throw std::bad_alloc();
+    active_.push_back(std::move(one));  // reserved
+  }
+
+  /// Ends the attempt number `i`, finished or not; the place goes to another one.
+  request_ptr end(std::size_t i) noexcept {
+    request_ptr one = std::move(active_[i]);
+    active_[i] = std::move(active_.back());
+    active_.pop_back();
+    ::curl_multi_remove_handle(multi_.get(), one->easy.get());
+    ::curl_easy_reset(one->easy.get());     // forgets where the request is, not the connection
+    idle_.push_back(std::move(one->easy));  // reserved: as many as ever were active
+    return one;
+  }
+
+  /// Ends the attempt number `i`, which has not ended by itself.
+  request_ptr cut(std::size_t i, http_meters& meters) noexcept {
+    meters.end(*active_[i], active_.size() - 1);
+    return end(i);
+  }
+
+  /// Moves bytes, without a wait, and calls `finished(request, code)` for each attempt that has
+  /// ended.
+  template <class Finished>
+  void advance(http_meters& meters, const Finished& finished) noexcept {
+    int running = 0;
+    ::curl_multi_perform(multi_.get(), &running);
+    int left = 0;
+    while (const ::CURLMsg* const message = ::curl_multi_info_read(multi_.get(), &left)) {
+      if (message->msg != CURLMSG_DONE) continue;
+      const ::CURLcode code = message->data.result;
+      const auto place = std::find_if(active_.begin(), active_.end(), [&](const auto& one) {
+        return one->easy.get() == message->easy_handle;
+      });
+      meters.end(**place, active_.size() - 1);
+      finished(end(static_cast<std::size_t>(place - active_.begin())), code);
+    }
+  }
+
+  /// Sleeps until a socket is ready, `wake` is called or `most` has passed.
+  void sleep(std::chrono::milliseconds most) noexcept {
+    const auto left = std::clamp<std::chrono::milliseconds::rep>(most.count(), 0, 3'600'000);
+    ::curl_multi_poll(multi_.get(), nullptr, 0, static_cast<int>(left), nullptr);
+  }
+
+  /// Ends this sleep, or the next one. From any thread.
+  void wake() noexcept { ::curl_multi_wakeup(multi_.get()); }
+
+ private:
+  struct free_curl_multi {
+    void operator()(CURLM* multi) const noexcept { ::curl_multi_cleanup(multi); }
+  };
+
+  std::size_t most_;
+  std::unique_ptr<CURLM, free_curl_multi> multi_;
+  std::vector<request_ptr> active_;
+  std::vector<curl_easy> idle_;
+};
+
+/// The thread that does the requests of a store: it alone uses libcurl's handles, and each request
+/// after `submit`. It sleeps until a socket is ready, a request is submitted, a call is over, a
+/// wait before a repetition ends, or a server has been silent for too long.
+class http_reactor {
+ public:
+  using clock = std::chrono::steady_clock;
+
+  /// Starts the thread. Throws `std::system_error` where the system refuses one, or a descriptor.
+  http_reactor(const http_options& options, std::shared_ptr<const http_service> service)
+      : options_(options),
+        service_(std::move(service)),
+        backoff_(options.first_delay, options.longest_delay, options.seed),
+        transfers_(options.most_in_flight) {
+    // A program's signals are not for this thread; SIGPIPE, which a TLS library may raise, is for
+    // nobody.
+    const signals_blocked while_it_starts;
+    thread_ = std::thread{[this] { run(); }};
+  }
+  http_reactor(const http_reactor&) = delete;
+  http_reactor& operator=(const http_reactor&) = delete;
+  ~http_reactor() {
+    {
+      const std::lock_guard lock{mutex_};
+      is_ending_ = true;
+    }
+    wake();
+    thread_.join();
+  }
+
+  /// Hands requests over, in this order; none is left in `requests`. From any thread.
+  void submit(std::vector<request_ptr>& requests) {
+    {
+      const std::lock_guard lock{mutex_};
+      inbox_.reserve(inbox_.size() + requests.size());
+      for (auto& one : requests) inbox_.push_back(std::move(one));
+    }
+    wake();
+  }
+
+  /// Has the thread look around: a call is over. From any thread.
+  void wake() noexcept { transfers_.wake(); }
+
+  /// What has been done so far. From any thread.
+  [[nodiscard]] http_stats stats() const { return meters_.snapshot(); }
+
+ private:
+  struct delayed_request {
+    clock::time_point due;
+    request_ptr one;
+  };
+
+  void run() noexcept {
+    while (take_inbox()) {
+      // Before silence is judged: bytes may have waited for this thread, not it for them.
+      transfers_.advance(
+          meters_, [this](request_ptr one, ::CURLcode code) { finish(std::move(one), code); });
+      const auto now = clock::now();
+      drop_unwanted(now);
+      take_delayed(now);
+      const bool has_new = start_ready();
+      transfers_.sleep(has_new ? std::chrono::milliseconds{0} : longest_sleep());
+    }
+  }
+
+  // False at the end.
+  [[nodiscard]] bool take_inbox() noexcept {
+    std::vector<request_ptr> taken;
+    {
+      const std::lock_guard lock{mutex_};
+      if (is_ending_) return false;
+      taken.swap(inbox_);
+    }
+    for (request_ptr& one : taken) {
+      if (const planned_request& range = one->range; range.parts > 0) {
+        // A call's ranges count with its first request.
+        meters_.ask(range.first_part == 0 ? one->call->plan().ranges : 0, range.parts - 1);
+      }
+      guarded(*one, [&] { ready_.push_back(std::move(one)); });
+    }
+    return true;
+  }
+
+  // Ends what nobody waits for any more, and attempts whose server is silent.
+  void drop_unwanted(clock::time_point now) noexcept {
+    for (std::size_t i = transfers_.size(); i-- > 0;) {
+      if (transfers_[i].call->was_over()) {
+        static_cast<void>(transfers_.cut(i, meters_));
+      } else if (now - transfers_[i].last_byte >= options_.silence_timeout) {
+        repeat(transfers_.cut(i, meters_),
+               "silence of the server for the time of `silence_timeout`");
+      }
+    }
+  }
+
+  void take_delayed(clock::time_point now) noexcept {
+    for (std::size_t i = 0; i < delayed_.size();) {
+      http_request& again = *delayed_[i].one;
+      if (delayed_[i].due > now && !again.call->was_over()) {
+        ++i;
+        continue;
+      }
+      request_ptr one = std::move(delayed_[i].one);
+      delayed_.erase(delayed_.begin() + static_cast<std::ptrdiff_t>(i));
+      guarded(again, [&] { ready_.push_front(std::move(one)); });
+    }
+  }
+
+  // Whether any has started.
+  [[nodiscard]] bool start_ready() noexcept {
+    bool has_any = false;
+    while (!ready_.empty() && transfers_.has_room()) {
+      request_ptr one = std::move(ready_.front());
+      ready_.pop_front();
+      if (one->call->was_over()) continue;
+      const bool is_retry = one->failures != 0;
+      guarded(*one, [&] {
+        one->unmodified_since = condition_of(*one);
+        transfers_.start(std::move(one), options_, *service_);
+        meters_.begin(is_retry, transfers_.size());
+        has_any = true;
+      });
+    }
+    return has_any;
+  }
+
+  void finish(request_ptr one, ::CURLcode code) noexcept {
+    guarded(*one, [&] {
+      attempt_result result = one->judge(code, *service_);
+      if (result.retry_with_get) {
+        one->kind = request_kind::probe;
+        ready_.push_front(std::move(one));
+      } else if (result.error) {
+        // An object that is shorter now no longer has the range.
+        auto problem = said_to_be_another(*one);
+        one->call->fail(problem ? std::move(problem) : std::move(result.error));
+      } else if (!result.success) {
+        repeat(std::move(one), result.reason, result.retry_after);
+      } else if (auto problem = changed(*one)) {
+        one->call->fail(std::move(problem));
+      } else {
+        if (one->is_unversioned(one->version())) meters_.take_unversioned();
+        one->call->finish_one();
+      }
+    });
+  }
+
+  // Where the object is another one than earlier answers told of.
+  [[nodiscard]] std::exception_ptr changed(const http_request& one) {
+    if (one.kind == request_kind::page) return {};
+    const object_version said = one.version();
+    object_version& known = versions_[one.object];
+    return known.agrees(said) ? nullptr : one.difference(known, said);
+  }
+
+  // Checks the object version of a failed answer, whose body is discarded.
+  [[nodiscard]] std::exception_ptr said_to_be_another(const http_request& one) {
+    const int status = one.answer.status;
+    if (one.kind == request_kind::page || (status != 200 && status != 206 && status != 416))
+      return {};
+    const object_version said = one.version();
+    const auto known = versions_.find(one.object);
+    if (known == versions_.end() || !known->second.differs(said)) return {};
+    return one.difference(known->second, said);
+  }
+
+  // The date after which an object without a strong ETag must not have changed; "" where none is
+  // known.
+  [[nodiscard]] std::string condition_of(const http_request& one) {
+    if (one.kind != request_kind::range || !one.checks_modified) return {};
+    const auto known = versions_.find(one.object);
+    if (known == versions_.end() || known->second.has_strong_etag()) return {};
+    // What came from a server goes into a header: a date and nothing else.
+    const std::string& date = known->second.modified;
+    const bool is_date =
+        std::all_of(date.begin(), date.end(), [](char c) { return c >= ' ' && c <= '~'; }) &&
+        !date.empty() && ::curl_getdate(date.c_str(), nullptr) != -1;
+    return is_date ? date : std::string{};
+  }
+
+  void repeat(request_ptr one, std::string_view reason,
+              std::optional<std::chrono::milliseconds> asked = std::nullopt) noexcept {
+    guarded(*one, [&] {
+      const bool is_last = ++one->failures >= options_.attempts;
+      const std::string found = std::string{reason} + ", attempt " + std::to_string(one->failures) +
+                                " of " + std::to_string(options_.attempts);
+      if (is_last) {
+        one->call->fail(one->problem<store_unreachable>(one->wanted(), found));
+        return;
+      }
+      one->call->note(one->problem<store_unreachable>(one->wanted() + within(options_.deadline),
+                                                      found + ", the last one that failed"));
+      const auto due = clock::now() + backoff_.next(one->failures, asked);
+      delayed_.push_back({due, std::move(one)});
+    });
+  }
+
+  // What fails in the work for a request is the error of its call.
+  template <class Work>
+  void guarded(const http_request& one, const Work& work) noexcept {
+    const std::shared_ptr<http_call> call = one.call;
+    try {
+      work();
+    } catch (...) {
+      call->fail(std::current_exception());
+    }
+  }
+
+  // Until the next repetition, or until a server has been silent for too long.
+  [[nodiscard]] std::chrono::milliseconds longest_sleep() noexcept {
+    const auto now = clock::now();
+    auto until = now + std::chrono::hours{1};
+    for (const delayed_request& later : delayed_) until = (std::min)(until, later.due);
+    for (std::size_t i = 0; i < transfers_.size(); ++i) {
+      until = (std::min)(until, transfers_[i].last_byte + options_.silence_timeout);
+    }
+    return std::chrono::ceil<std::chrono::milliseconds>(until - now);
+  }
+
+  const http_options options_;
+  const std::shared_ptr<const http_service> service_;
+  std::mutex mutex_;
+  std::vector<request_ptr> inbox_;  // by mutex_
+  bool is_ending_ = false;          // by mutex_
+  http_meters meters_;
+  // From here on the thread's own.
+  backoff backoff_;
+  std::unordered_map<std::string, object_version> versions_;  // of all objects asked for
+  http_transfers transfers_;
+  std::deque<request_ptr> ready_;
+  std::vector<delayed_request> delayed_;
+  std::thread thread_;
+};
 
 /// What stores over HTTP share: calls that wait for their requests. Thread-safe.
 class http_client {

@@ -10,7 +10,6 @@
 
 #include <penstock/core/version.hpp>
 #include <penstock_ext/store/cache/detail/disk/block_disk.hpp>
-#include <penstock_ext/store/cache/detail/eviction_order.hpp>
 #include <penstock_ext/store/cache/detail/memory_tier.hpp>
 
 namespace penstock {

@@ -15,9 +15,9 @@
 #include <vector>
 
 #include <penstock/core/version.hpp>
+#include <penstock_ext/store/byte_store.hpp>
 #include <penstock_ext/store/http/detail/answer.hpp>
 #include <penstock_ext/store/http/http_options.hpp>
-#include <penstock_ext/store/remote_error.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
