@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Where any bytes end early as a picture: nothing is read beyond them, a picture that is all there
 // is so with more bytes after it, and one that ends early does so wherever it is cut.
-#include <penstock_ext/image/detail/encoded_bytes.hpp>
+#include <penstock_ext/image/image_decoder.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -24,7 +24,7 @@
 #include <penstock/core/version.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock_ext/files/file_error.hpp>
-#include <penstock_ext/files/support/mapped_rows.hpp>
+#include <penstock_ext/files/raw_records.hpp>
 #include <penstock_ext/files/support/sums.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
 

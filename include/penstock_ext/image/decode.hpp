@@ -23,7 +23,6 @@
 #include <penstock/data/dataset.hpp>
 #include <penstock_ext/blob/blob_source.hpp>
 #include <penstock_ext/image/crop.hpp>
-#include <penstock_ext/image/detail/encoded_bytes.hpp>
 #include <penstock_ext/image/geometry.hpp>
 #include <penstock_ext/image/image_decoder.hpp>
 #include <penstock_ext/image/pixels.hpp>

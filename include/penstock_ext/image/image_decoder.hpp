@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -111,6 +113,139 @@ inline void require_box(std::string_view decoder, const image_box& box, const im
                                 " pixels of 3 channels, found " + to_text(out.size) + " of " +
                                 std::to_string(out.channels));
   }
+}
+
+/// Whether `bytes` have `text` at byte `at`.
+[[nodiscard]] inline bool has_text(std::span<const std::byte> bytes, std::size_t at,
+                                   std::string_view text) noexcept {
+  const std::string_view all{reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  return at <= all.size() && all.substr(at).starts_with(text);
+}
+
+/// A picture's format by its first bytes, in words; empty where they are those of none that is
+/// known.
+[[nodiscard]] inline std::string_view image_format_of(std::span<const std::byte> bytes) noexcept {
+  using namespace std::string_view_literals;
+  const auto starts = [bytes](std::string_view text) { return has_text(bytes, 0, text); };
+  if (starts("\xff\xd8\xff"sv)) return "JPEG";
+  if (starts("\x89PNG\r\n\x1a\n"sv)) return "PNG";
+  if (starts("GIF87a"sv) || starts("GIF89a"sv)) return "GIF";
+  if (starts("RIFF"sv) && has_text(bytes, 8, "WEBP"sv)) return "WebP";
+  if (starts("II*\0"sv) || starts("MM\0*"sv) || starts("II+\0"sv) || starts("MM\0+"sv))
+    return "TIFF";
+  if (starts("\0\0\0\x0cjP  \r\n\x87\n"sv) || starts("\xff\x4f\xff\x51"sv)) return "JPEG 2000";
+  if (starts("\0\0\0\x0cJXL \r\n\x87\n"sv) || starts("\xff\x0a"sv)) return "JPEG XL";
+  if (has_text(bytes, 4, "ftyp"sv)) {
+    if (has_text(bytes, 8, "avif"sv) || has_text(bytes, 8, "avis"sv)) return "AVIF";
+    for (const auto brand : {"heic"sv, "heix"sv, "hevc"sv, "mif1"sv, "msf1"sv}) {
+      if (has_text(bytes, 8, brand)) return "HEIC";
+    }
+  }
+  // The sixth to ninth byte are reserved and 0, which letters of a text are not.
+  if (starts("BM"sv) && has_text(bytes, 6, "\0\0\0\0"sv)) return "BMP";
+  if (bytes.size() > 2 && starts("P"sv)) {
+    const auto kind = std::to_integer<unsigned char>(bytes[1]);
+    const auto next = std::to_integer<unsigned char>(bytes[2]);
+    const bool is_space =
+        next == ' ' || next == '\n' || next == '\r' || next == '\t' || next == '#';
+    if (kind >= '1' && kind <= '6' && is_space) return "PPM";
+  }
+  return {};
+}
+
+/// What `bytes` start with, for messages: "a WebP picture", or the first bytes in hexadecimal.
+[[nodiscard]] inline std::string found_image(std::span<const std::byte> bytes) {
+  if (bytes.empty()) return "no bytes at all";
+  const std::string_view format = image_format_of(bytes);
+  if (!format.empty()) return "a " + std::string{format} + " picture";
+  std::string text = "bytes of no known picture:";
+  constexpr std::string_view digits = "0123456789abcdef";
+  for (std::size_t i = 0; i < bytes.size() && i < 8; ++i) {
+    const auto value = std::to_integer<unsigned>(bytes[i]);
+    text += ' ';
+    text += digits[value >> 4];
+    text += digits[value & 15];
+  }
+  return text;
+}
+
+/// A number of `count` bytes at byte `at`, which must be there; the highest byte first, or last.
+[[nodiscard]] inline std::uint64_t number_at(std::span<const std::byte> bytes, std::size_t at,
+                                             std::size_t count, bool highest_first) noexcept {
+  std::uint64_t value = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t next = highest_first ? i : count - 1 - i;
+    value = value << 8 | std::to_integer<std::uint64_t>(bytes[at + next]);
+  }
+  return value;
+}
+
+/// Whether a JPEG picture's bytes end before its end mark.
+[[nodiscard]] inline bool jpeg_ends_early(std::span<const std::byte> bytes) noexcept {
+  constexpr std::byte mark{0xff};
+  constexpr std::byte end{0xd9};
+  constexpr std::byte scan{0xda};
+  std::size_t at = 2;
+  // Segments first: an EXIF block may hold a small picture with its own end mark.
+  while (true) {
+    while (at + 1 < bytes.size() && bytes[at] == mark && bytes[at + 1] == mark) ++at;  // fill bytes
+    if (at + 1 >= bytes.size()) return true;
+    if (bytes[at] != mark) return false;  // damaged: another matter than a missing end
+    if (bytes[at + 1] == end) return false;
+    if (bytes[at + 1] == scan) break;
+    if (at + 3 >= bytes.size()) return true;
+    at += 2 + number_at(bytes, at + 2, 2, true);
+  }
+  // In a scan's data a byte 0xff is followed by 0, unless it begins a mark.
+  auto from = bytes.begin() + static_cast<std::ptrdiff_t>(at);
+  while ((from = std::find(from, bytes.end(), mark)) != bytes.end()) {
+    if (++from != bytes.end() && *from == end) return false;
+  }
+  return true;
+}
+
+/// Whether a PNG picture's bytes end before its last chunk does.
+[[nodiscard]] inline bool png_ends_early(std::span<const std::byte> bytes) noexcept {
+  constexpr std::size_t around = 12;  // length, name and sum of a chunk
+  for (std::size_t at = 8; at + around <= bytes.size();) {
+    const std::uint64_t content = number_at(bytes, at, 4, true);
+    if (content > bytes.size() - at - around) return true;
+    if (has_text(bytes, at + 4, "IEND")) return false;
+    at += around + static_cast<std::size_t>(content);
+  }
+  return true;
+}
+
+/// Whether the bytes of a BMP picture end before its last pixel: by its width and height, for its
+/// header's own number of bytes is wrong in many. Known of pixels that are not compressed.
+[[nodiscard]] inline bool bmp_ends_early(std::span<const std::byte> bytes) noexcept {
+  const auto number = [bytes](std::size_t at, std::size_t count) {
+    return number_at(bytes, at, count, false);
+  };
+  if (bytes.size() < 18) return true;
+  if (number(14, 4) < 40) return false;  // an older header
+  if (bytes.size() < 54) return true;
+  const std::uint64_t compression = number(30, 4);
+  const std::uint64_t width = number(18, 4);
+  const std::uint64_t rows =
+      number(22, 4) >> 31 != 0 ? (1ull << 32) - number(22, 4) : number(22, 4);
+  const std::uint64_t bits = width * number(28, 2);
+  if ((compression != 0 && compression != 3) || bits == 0 || rows == 0) return false;
+  if (number(10, 4) > bytes.size()) return true;
+  const std::uint64_t there = bytes.size() - number(10, 4);
+  const std::uint64_t last = (bits + 7) / 8;  // the last row need not be filled up to 4 bytes
+  return there < last || (there - last) / ((bits + 31) / 32 * 4) < rows - 1;
+}
+
+/// Whether the bytes of an encoded picture end before the picture does, as far as its marks and
+/// lengths tell: known of JPEG, PNG, WebP and BMP, false for any other format. Decodes nothing.
+[[nodiscard]] inline bool picture_ends_early(std::span<const std::byte> bytes) noexcept {
+  const std::string_view format = image_format_of(bytes);
+  if (format == "JPEG") return jpeg_ends_early(bytes);
+  if (format == "PNG") return png_ends_early(bytes);
+  if (format == "WebP") return number_at(bytes, 4, 4, false) > bytes.size() - 8;
+  if (format == "BMP") return bmp_ends_early(bytes);
+  return false;
 }
 
 }  // namespace detail

@@ -11,9 +11,7 @@
 
 #include <penstock/core/version.hpp>
 #include <penstock_ext/image/detail/exact_math.hpp>
-#include <penstock_ext/image/detail/resample/resample_avx2.hpp>
-#include <penstock_ext/image/detail/resample/resample_neon.hpp>
-#include <penstock_ext/image/detail/resample/resample_table.hpp>
+#include <penstock_ext/image/detail/resample.hpp>
 #include <penstock_ext/image/geometry.hpp>
 #include <penstock_ext/image/pixels.hpp>
 

@@ -38,7 +38,6 @@
 #include <penstock/core/version.hpp>
 #include <penstock/threads/support/signals_blocked.hpp>
 #include <penstock_ext/files/file_error.hpp>
-#include <penstock_ext/files/support/direct_memory.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
 #include <penstock_ext/store/byte_store.hpp>
 #include <penstock_ext/store/detail/local/root_folder.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock_ext/files/support/direct_memory.hpp>
+#include <penstock_ext/files/support/system_file.hpp>
 
 #include <cstddef>
 #include <cstdint>

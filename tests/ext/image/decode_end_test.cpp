@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock_ext/image/detail/encoded_bytes.hpp>
+#include <penstock_ext/image/image_decoder.hpp>
 
 #include <cstddef>
 #include <string>

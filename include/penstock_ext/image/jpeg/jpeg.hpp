@@ -24,7 +24,6 @@
 #include <jerror.h>
 
 #include <penstock/core/version.hpp>
-#include <penstock_ext/image/detail/encoded_bytes.hpp>
 #include <penstock_ext/image/image_decoder.hpp>
 #include <penstock_ext/image/pixels.hpp>
 

@@ -15,7 +15,6 @@
 #include <type_traits>
 #include <vector>
 
-#include <penstock_ext/image/detail/encoded_bytes.hpp>
 #include <penstock_ext/image/image_decoder.hpp>
 #include <penstock_ext/image/pixels.hpp>
 

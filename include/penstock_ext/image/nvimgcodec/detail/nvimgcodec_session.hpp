@@ -23,7 +23,6 @@
 
 static_assert(NVIMGCODEC_VER >= 900, "penstock::nvimgcodec needs nvImageCodec 0.9 or newer");
 
-#include <penstock_ext/image/detail/encoded_bytes.hpp>
 #include <penstock_ext/image/image_decoder.hpp>
 #include <penstock_ext/image/pixels.hpp>
 

@@ -49,7 +49,6 @@
 
 #include <penstock_ext/blob/support/shard_file.hpp>
 #include <penstock_ext/files/file_error.hpp>
-#include <penstock_ext/files/support/direct_memory.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
 #include <penstock_ext/table/arrow_table.hpp>
 #include <penstock_ext/table/detail/columns.hpp>

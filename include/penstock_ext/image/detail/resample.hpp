@@ -1,23 +1,165 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <vector>
 
 #include <penstock/core/version.hpp>
-#include <penstock_ext/image/detail/resample/resample_table.hpp>
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-
-// Both passes on 256 bits. A coefficient c is split into 16-bit halves, c = high * 2^12 + low, so
-// that one instruction multiplies sixteen and adds them in pairs. Sums are those of 32-bit integers
-// that wrap, in which the order does not matter: the bits are those of the plain loops.
+#include <penstock_ext/image/detail/exact_math.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
+
+/// Bits after the point of a coefficient: what 32 leave when 8 are the result's, one is for weights
+/// that sum up to more than 1 before others take it away, and one is the sign.
+inline constexpr int coefficient_bits = 22;
+/// What every sum of products begins with, so that it is rounded and not cut off.
+inline constexpr std::int32_t coefficient_half = 1 << (coefficient_bits - 1);
+
+/// One axis of a resize: `length` pixels become `scaled`, of which `count` are wanted from `first`
+/// on, the last one first where they are reversed.
+struct resample_span {
+  std::size_t length = 0;
+  std::size_t scaled = 0;
+  std::size_t first = 0;
+  std::size_t count = 0;
+  bool reversed = false;
+
+  friend bool operator==(const resample_span&, const resample_span&) = default;
+};
+
+/// Which source pixels make a pixel: `taps` of them from `start` on.
+struct resample_window {
+  std::uint32_t start = 0;
+  std::uint32_t taps = 0;
+};
+
+/// The windows of one axis and their coefficients, kept until another span comes. `coefficients(i)`
+/// are those of the i-th pixel wanted, 4 * groups() of them, zeros after the last tap.
+class resample_table {
+ public:
+  /// Whether it is the table of `span` already; if not, remembers `span` as what is made next.
+  bool was_made_for(const resample_span& span) {
+    if (made_ && span == span_) return true;
+    span_ = span;
+    made_ = false;
+    return false;
+  }
+
+  /// Fills the table with the weights that the object `weight` gives.
+  template <class Weight>
+  void make(Weight weight) {
+    const double scale =
+        static_cast<double>(static_cast<float>(span_.length)) / static_cast<double>(span_.scaled);
+    const double filter_scale = scale < 1 ? 1 : scale;
+    const double support = Weight::support * filter_scale;
+    const double inverse = 1 / filter_scale;
+    const auto most = static_cast<std::size_t>(std::ceil(support)) * 2 + 1;
+    reserve((most + 3) / 4);
+    weights_.resize((std::max)(weights_.size(), most));
+    const auto length = static_cast<std::int64_t>(span_.length);
+    for (std::size_t i = 0; i < span_.count; ++i) {
+      const std::size_t at = span_.first + (span_.reversed ? span_.count - 1 - i : i);
+      const double centre = rounded((static_cast<double>(at) + 0.5) * scale);
+      const double first = centre - support + 0.5;
+      const double last = centre + support + 0.5;
+      const auto from = (std::max)(static_cast<std::int64_t>(first), std::int64_t{0});
+      const auto to = (std::min)(static_cast<std::int64_t>(last), length);
+      const auto taps = static_cast<std::size_t>(to - from);
+      double sum = 0;
+      for (std::size_t tap = 0; tap < taps; ++tap) {
+        const auto x = static_cast<double>(from + static_cast<std::int64_t>(tap));
+        weights_[tap] = weight(rounded((x - centre + 0.5) * inverse));
+        sum += weights_[tap];
+      }
+      std::int32_t* const out = coefficients(i);
+      for (std::size_t tap = 0; tap < taps; ++tap) out[tap] = fixed(weights_[tap], sum);
+      std::fill(out + taps, out + 4 * groups_, 0);
+      windows_[i] = {static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(taps)};
+    }
+    finish();
+  }
+
+  /// Fills the table for pixels that stay as they are.
+  void make_identity() {
+    reserve(1);
+    for (std::size_t i = 0; i < span_.count; ++i) {
+      const std::size_t at = span_.first + (span_.reversed ? span_.count - 1 - i : i);
+      std::fill_n(coefficients(i), 4, 0);
+      *coefficients(i) = 1 << coefficient_bits;
+      windows_[i] = {static_cast<std::uint32_t>(at), 1};
+    }
+    finish();
+  }
+
+  /// Pixels wanted.
+  [[nodiscard]] std::size_t size() const noexcept { return span_.count; }
+  /// The window of pixel `i`.
+  [[nodiscard]] resample_window window(std::size_t i) const noexcept { return windows_[i]; }
+  /// Groups of four coefficients that a pixel has.
+  [[nodiscard]] std::size_t groups() const noexcept { return groups_; }
+  /// The coefficients of pixel `i`.
+  [[nodiscard]] const std::int32_t* coefficients(std::size_t i) const noexcept {
+    return coefficients_.data() + i * 4 * groups_;
+  }
+  /// The coefficients of pixel `i`.
+  [[nodiscard]] std::int32_t* coefficients(std::size_t i) noexcept {
+    return coefficients_.data() + i * 4 * groups_;
+  }
+  /// The first source pixel that any window has.
+  [[nodiscard]] std::size_t begin() const noexcept { return begin_; }
+  /// One after the last source pixel that any window has.
+  [[nodiscard]] std::size_t end() const noexcept { return end_; }
+
+ private:
+  void reserve(std::size_t groups) {
+    groups_ = groups;
+    const std::size_t needed = span_.count * 4 * groups;
+    if (coefficients_.size() < needed) coefficients_.resize(needed);
+    if (windows_.size() < span_.count) windows_.resize(span_.count);
+  }
+
+  static std::int32_t fixed(double weight, double sum) noexcept {
+    const double share = sum != 0 ? weight / sum : weight;
+    const double scaled = share * (1 << coefficient_bits);  // exact
+    return static_cast<std::int32_t>(share < 0 ? scaled - 0.5 : scaled + 0.5);
+  }
+
+  // Both ends of the windows only grow from pixel to pixel.
+  void finish() noexcept {
+    const resample_window& one = windows_[0];
+    const resample_window& other = windows_[span_.count - 1];
+    begin_ = (std::min)(one.start, other.start);
+    end_ = (std::max)(one.start + one.taps, other.start + other.taps);
+    made_ = true;
+  }
+
+  resample_span span_;
+  bool made_ = false;
+  std::size_t groups_ = 0;
+  std::size_t begin_ = 0;
+  std::size_t end_ = 0;
+  std::vector<std::int32_t> coefficients_;
+  std::vector<resample_window> windows_;
+  std::vector<double> weights_;
+};
+
+#if defined(__x86_64__)
+
+// Both passes on 256 bits. A coefficient c is split into 16-bit halves, c = high * 2^12 + low, so
+// that one instruction multiplies sixteen and adds them in pairs. Sums are those of 32-bit integers
+// that wrap, in which the order does not matter: the bits are those of the plain loops.
 
 inline constexpr int coefficient_low_bits = 12;
 
@@ -230,7 +372,103 @@ struct column_sums_avx2 {
   if (size % 32 != 0) column_block_avx2(k, taps, in + size - 32, pitch, out + size - 32);
 }
 
+#elif defined(__aarch64__)
+
+// Both passes on the 128 bits that every 64-bit Arm has: 32-bit products, as in the plain loops.
+
+/// Four bytes as four sums have them.
+inline int32x4_t four_bytes_neon(const std::uint8_t* from) noexcept {
+  std::uint32_t bytes = 0;
+  std::memcpy(&bytes, from, 4);
+  const uint16x8_t words = vmovl_u8(vreinterpret_u8_u32(vdup_n_u32(bytes)));
+  return vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(words)));
+}
+
+/// Four sums as bytes.
+inline std::uint32_t clipped_neon(int32x4_t sums) noexcept {
+  const int16x4_t words = vqmovn_s32(vshrq_n_s32(sums, coefficient_bits));
+  return vget_lane_u32(vreinterpret_u32_u8(vqmovun_s16(vcombine_s16(words, words))), 0);
+}
+
+/// Pixel by pixel of the table, for four rows at a time: `in` and `out` are where they begin. Reads
+/// a byte after a row's last pixel; writes nothing after it.
+template <std::size_t Channels>
+inline void four_rows_neon(const resample_table& table, const std::uint8_t* const (&in)[4],
+                           std::uint8_t* const (&out)[4]) {
+  const std::size_t count = table.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    const resample_window window = table.window(i);
+    const std::int32_t* const k = table.coefficients(i);
+    std::size_t at = window.start * Channels;
+    int32x4_t sums[4];
+    for (int32x4_t& sum : sums) sum = vdupq_n_s32(coefficient_half);
+    for (std::size_t tap = 0; tap < window.taps; ++tap, at += Channels) {
+      for (std::size_t row = 0; row < 4; ++row) {
+        sums[row] = vmlaq_n_s32(sums[row], four_bytes_neon(in[row] + at), k[tap]);
+      }
+    }
+    // Four bytes even for three channels: the fourth is overwritten by the next pixel.
+    for (std::size_t row = 0; row < 4; ++row) {
+      const std::uint32_t pixel = clipped_neon(sums[row]);
+      if (i + 1 < count) {
+        std::memcpy(out[row] + i * Channels, &pixel, 4);
+      } else {
+        std::memcpy(out[row] + i * Channels, &pixel, Channels);
+      }
+    }
+  }
+}
+
+/// The like for one channel.
+template <>
+inline void four_rows_neon<1>(const resample_table& table, const std::uint8_t* const (&in)[4],
+                              std::uint8_t* const (&out)[4]) {
+  for (std::size_t i = 0; i < table.size(); ++i) {
+    const resample_window window = table.window(i);
+    const std::int32_t* const k = table.coefficients(i);
+    int32x4_t sums = vdupq_n_s32(coefficient_half);
+    for (std::size_t tap = 0; tap < window.taps; ++tap) {
+      const std::size_t at = window.start + tap;
+      const std::uint8_t bytes[4] = {in[0][at], in[1][at], in[2][at], in[3][at]};
+      sums = vmlaq_n_s32(sums, four_bytes_neon(bytes), k[tap]);
+    }
+    const std::uint32_t bytes = clipped_neon(sums);
+    for (int row = 0; row < 4; ++row) out[row][i] = static_cast<std::uint8_t>(bytes >> 8 * row);
+  }
+}
+
+/// 16 bytes of a row from as many of each of the `taps` rows from `in` on.
+inline void column_block_neon(const std::int32_t* k, std::size_t taps, const std::uint8_t* in,
+                              std::size_t pitch, std::uint8_t* out) {
+  int32x4_t sums[4];
+  for (int32x4_t& sum : sums) sum = vdupq_n_s32(coefficient_half);
+  for (std::size_t tap = 0; tap < taps; ++tap) {
+    const uint8x16_t bytes = vld1q_u8(in + tap * pitch);
+    const uint16x8_t low = vmovl_u8(vget_low_u8(bytes));
+    const uint16x8_t high = vmovl_u8(vget_high_u8(bytes));
+    const uint16x4_t words[4] = {vget_low_u16(low), vget_high_u16(low), vget_low_u16(high),
+                                 vget_high_u16(high)};
+    for (int i = 0; i < 4; ++i) {
+      sums[i] = vmlaq_n_s32(sums[i], vreinterpretq_s32_u32(vmovl_u16(words[i])), k[tap]);
+    }
+  }
+  int16x4_t words[4];
+  for (int i = 0; i < 4; ++i) words[i] = vqmovn_s32(vshrq_n_s32(sums[i], coefficient_bits));
+  vst1q_u8(out, vcombine_u8(vqmovun_s16(vcombine_s16(words[0], words[1])),
+                            vqmovun_s16(vcombine_s16(words[2], words[3]))));
+}
+
+/// `size` bytes of a row, at least 16: the last 16 may be some that were written before.
+inline void columns_neon(const std::int32_t* k, std::size_t taps, const std::uint8_t* in,
+                         std::size_t pitch, std::uint8_t* out, std::size_t size) {
+  for (std::size_t at = 0; at + 16 <= size; at += 16) {
+    column_block_neon(k, taps, in + at, pitch, out + at);
+  }
+  if (size % 16 != 0) column_block_neon(k, taps, in + size - 16, pitch, out + size - 16);
+}
+
+#endif
+
 }  // namespace detail
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock
-#endif
