@@ -29,10 +29,8 @@
 #include <penstock/data/reader.hpp>
 #include <penstock/order/random.hpp>
 #include <penstock_ext/blob/blob_source.hpp>
-#include <penstock_ext/text/detail/packed_window.hpp>
 #include <penstock_ext/text/megatron_documents.hpp>
 #include <penstock_ext/text/packed_documents.hpp>
-#include <penstock_ext/text/packing_options.hpp>
 #include <penstock_ext/text/token_windows.hpp>
 
 #include "support/program.hpp"

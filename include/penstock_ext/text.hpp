@@ -6,6 +6,5 @@
 #include <penstock_ext/text/kept_lengths.hpp>
 #include <penstock_ext/text/megatron_documents.hpp>
 #include <penstock_ext/text/packed_documents.hpp>
-#include <penstock_ext/text/packing_options.hpp>
 #include <penstock_ext/text/token_documents.hpp>
 #include <penstock_ext/text/token_windows.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock_ext/text/detail/packed_window.hpp>
+#include <penstock_ext/text/packed_documents.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -6,9 +6,6 @@
 #include <span>
 #include <vector>
 
-#include <penstock_ext/text/detail/packed_window.hpp>
-#include <penstock_ext/text/packing_options.hpp>
-
 #include "ext/text/token_lists.hpp"
 #include "support/catch.hpp"
 
