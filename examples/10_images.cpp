@@ -10,7 +10,6 @@
 #include <penstock_ext/image/decode.hpp>
 #include <penstock_ext/image/jpeg/jpeg.hpp>
 #include <penstock_ext/image/png/png.hpp>
-#include <penstock_ext/report/stats_json.hpp>
 #include <penstock_ext/report/stats_text.hpp>
 
 #include <chrono>

@@ -4,7 +4,6 @@
 /// Statistics as text, JSON and in the Prometheus format, and traces as files.
 
 #include <penstock_ext/report/report_error.hpp>
-#include <penstock_ext/report/stats_json.hpp>
 #include <penstock_ext/report/stats_prometheus.hpp>
 #include <penstock_ext/report/stats_text.hpp>
 #include <penstock_ext/report/trace_files.hpp>

@@ -4,7 +4,6 @@
 #include <penstock/order/sampler.hpp>
 #include <penstock/transfer/detail/device_timer.hpp>
 #include <penstock/transfer/transfer.hpp>
-#include <penstock_ext/report/stats_json.hpp>
 #include <penstock_ext/report/stats_text.hpp>
 
 #include <atomic>

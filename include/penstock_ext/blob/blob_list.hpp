@@ -12,7 +12,7 @@
 
 #include <penstock/core/error.hpp>
 #include <penstock_ext/blob/blob_source.hpp>
-#include <penstock_ext/blob/detail/blob_file.hpp>
+#include <penstock_ext/blob/support/blob_file.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

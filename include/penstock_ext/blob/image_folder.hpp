@@ -21,7 +21,7 @@
 
 #include <penstock/core/error.hpp>
 #include <penstock_ext/blob/blob_source.hpp>
-#include <penstock_ext/blob/detail/blob_file.hpp>
+#include <penstock_ext/blob/support/blob_file.hpp>
 #include <penstock_ext/files/file_error.hpp>
 
 namespace penstock {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock_ext/blob/detail/blob_file.hpp>
+#include <penstock_ext/blob/support/blob_file.hpp>
 
 #include <fcntl.h>
 #include <sys/stat.h>

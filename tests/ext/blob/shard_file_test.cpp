@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock_ext/blob/support/shard_file.hpp>
+#include <penstock_ext/blob/support/blob_file.hpp>
 
 #include <array>
 #include <cstddef>

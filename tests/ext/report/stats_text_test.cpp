@@ -9,7 +9,6 @@
 #include <string_view>
 
 #include <penstock/penstock.hpp>
-#include <penstock_ext/report/stats_json.hpp>
 #include <penstock_ext/report/stats_text.hpp>
 
 #include "support/catch.hpp"

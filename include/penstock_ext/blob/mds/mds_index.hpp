@@ -21,7 +21,7 @@
 #include <variant>
 #include <vector>
 
-#include <penstock_ext/blob/support/shard_file.hpp>
+#include <penstock_ext/blob/support/blob_file.hpp>
 #include <penstock_ext/files/crypto/digest.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/json/parsed_json.hpp>

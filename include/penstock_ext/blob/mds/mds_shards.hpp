@@ -29,9 +29,8 @@
 #include <penstock/core/error.hpp>
 #include <penstock/core/version.hpp>
 #include <penstock_ext/blob/blob_source.hpp>
-#include <penstock_ext/blob/detail/blob_file.hpp>
 #include <penstock_ext/blob/mds/mds_index.hpp>
-#include <penstock_ext/blob/support/shard_file.hpp>
+#include <penstock_ext/blob/support/blob_file.hpp>
 #include <penstock_ext/blob/support/side_by_side.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/file_source.hpp>

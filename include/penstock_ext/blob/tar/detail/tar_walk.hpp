@@ -15,8 +15,7 @@
 #include <vector>
 
 #include <penstock/core/version.hpp>
-#include <penstock_ext/blob/detail/blob_file.hpp>
-#include <penstock_ext/blob/support/shard_file.hpp>
+#include <penstock_ext/blob/support/blob_file.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
 

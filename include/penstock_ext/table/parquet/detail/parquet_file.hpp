@@ -47,7 +47,7 @@
 #include <utility>
 #include <vector>
 
-#include <penstock_ext/blob/support/shard_file.hpp>
+#include <penstock_ext/blob/support/blob_file.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
 #include <penstock_ext/table/arrow_table.hpp>
