@@ -13,7 +13,7 @@
 #include <thrust/transform_reduce.h>
 
 #include <penstock/device/cpu_device.hpp>
-#include <penstock_ext/narrow/widen.hpp>
+#include <penstock_ext/narrow/narrowed.hpp>
 
 #include "kernels.hpp"
 #include "results.hpp"

@@ -7,4 +7,3 @@
 #include <penstock_ext/narrow/affine_scale.hpp>
 #include <penstock_ext/narrow/half.hpp>
 #include <penstock_ext/narrow/narrowed.hpp>
-#include <penstock_ext/narrow/widen.hpp>

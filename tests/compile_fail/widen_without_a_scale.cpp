@@ -3,7 +3,7 @@
 
 #include <penstock/device/cpu_device.hpp>
 #include <penstock/transfer/device_transform.hpp>
-#include <penstock_ext/narrow/widen.hpp>
+#include <penstock_ext/narrow/narrowed.hpp>
 
 namespace ps = penstock;
 using row = ps::record<ps::field<"x", std::int8_t, 4>>;

@@ -13,7 +13,6 @@
 
 #include <penstock/cuda.hpp>
 #include <penstock_ext/narrow/narrowed.hpp>
-#include <penstock_ext/narrow/widen.hpp>
 
 #include "gpu/kernels.hpp"
 #include "support/catch.hpp"

@@ -12,7 +12,6 @@
 #include <penstock/cuda.hpp>
 #include <penstock/data/reader.hpp>
 #include <penstock_ext/narrow/narrowed.hpp>
-#include <penstock_ext/narrow/widen.hpp>
 
 #include "fake_cuda/fake_cuda.hpp"
 #include "support/catch.hpp"

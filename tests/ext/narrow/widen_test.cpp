@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock_ext/narrow/widen.hpp>
+#include <penstock_ext/narrow/narrowed.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -10,7 +10,6 @@
 
 #include <penstock/load/loader.hpp>
 #include <penstock/transfer/transfer.hpp>
-#include <penstock_ext/narrow/narrowed.hpp>
 
 #include "support/catch.hpp"
 #include "support/gated_device.hpp"

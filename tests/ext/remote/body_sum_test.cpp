@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
+#include <penstock_ext/store/http/detail/answer.hpp>
 
 #include <cstddef>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-
-#include <penstock_ext/store/http/detail/answer.hpp>
 
 #include "support/catch.hpp"
 
