@@ -5,7 +5,6 @@
 /// `interop/torch/torch.hpp` (`penstock::torch`).
 
 #include <penstock_ext/interop/dlpack_abi.hpp>
-#include <penstock_ext/interop/imported_tensor.hpp>
 #include <penstock_ext/interop/shared_batch.hpp>
 #include <penstock_ext/interop/tensor_dataset.hpp>
 #include <penstock_ext/interop/to_dlpack.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // A tensor of another library's that says anything: it is refused, or every sample lies where its
 // numbers say, within the address space; and it is freed once. The data is never looked at.
-#include <penstock_ext/interop/imported_tensor.hpp>
+#include <penstock_ext/interop/tensor_dataset.hpp>
 
 #include <array>
 #include <cstddef>

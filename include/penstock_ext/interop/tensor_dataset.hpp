@@ -4,23 +4,323 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
 #include <penstock/core/batch.hpp>
 #include <penstock/core/error.hpp>
+#include <penstock/core/extents.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/core/record.hpp>
+#include <penstock/core/tensor_view.hpp>
 #include <penstock/data/chunk_context.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/reader.hpp>
 #include <penstock_ext/interop/dlpack_abi.hpp>
-#include <penstock_ext/interop/imported_tensor.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// The expected form of a tensor: samples of `extents`, each fixed or `dyn`, in host memory.
+struct expected_tensor {
+  std::string_view where;  // prefix of messages
+  dlpack::data_type type;
+  std::size_t element_bytes;
+  std::size_t alignment;
+  std::span<const std::size_t> extents;
+};
+
+/// The location of the samples of a tensor that has passed the check.
+struct tensor_rows {
+  const std::byte* first;     // null only if there are no samples
+  std::uint64_t count;        // samples
+  std::int64_t stride_bytes;  // between samples; may be 0 or negative
+  std::size_t row_bytes;      // of one sample, without gaps
+};
+
+/// "[60000, 28, 28]".
+[[nodiscard]] inline std::string numbers_of(const std::int64_t* numbers, std::size_t count) {
+  std::string text = "[";
+  for (std::size_t d = 0; d < count; ++d) {
+    text += (d == 0 ? "" : ", ") + std::to_string(numbers[d]);
+  }
+  return text + "]";
+}
+
+/// Validates a tensor's description. Never reads the data.
+class tensor_check {
+ public:
+  tensor_check(const expected_tensor& expected, const dlpack::tensor& found) noexcept
+      : expected_(expected), found_(found) {}
+
+  /// Throws `dlpack_error` for the first mismatch.
+  [[nodiscard]] tensor_rows rows() const {
+    require_rank();
+    require_type();
+    require_device();
+    tensor_rows rows{};
+    rows.row_bytes = require_shape();
+    rows.count = static_cast<std::uint64_t>(found_.shape[0]);
+    rows.stride_bytes = require_strides(rows);
+    rows.first = require_data(rows);
+    return rows;
+  }
+
+ private:
+  [[noreturn]] void refuse(std::string_view part, std::string expected, std::string found,
+                           std::string_view advice) const {
+    throw dlpack_error(expected_.where, part, std::move(expected), std::move(found), advice);
+  }
+
+  [[nodiscard]] std::size_t rank() const noexcept { return 1 + expected_.extents.size(); }
+
+  void require_rank() const {
+    if (found_.rank == static_cast<std::int32_t>(rank()) && found_.shape != nullptr) return;
+    refuse("rank", std::to_string(rank()),
+           found_.shape == nullptr ? "no shape" : std::to_string(found_.rank),
+           "the outermost dimension counts the samples, the others are the field's extents; "
+           "reshape the tensor");
+  }
+
+  void require_type() const {
+    if (found_.type == expected_.type) return;
+    refuse("type", dlpack::to_string(expected_.type), dlpack::to_string(found_.type),
+           "convert the tensor, or name its own type");
+  }
+
+  void require_device() const {
+    switch (found_.where.kind) {
+      case dlpack::device_kind::cpu:
+      case dlpack::device_kind::cuda_host:
+      case dlpack::device_kind::rocm_host:
+        return;
+      default:
+        refuse("device", "host memory", dlpack::to_string(found_.where),
+               "a dataset is read by threads of the host; copy the tensor to the host");
+    }
+  }
+
+  /// The bytes of a sample.
+  [[nodiscard]] std::size_t require_shape() const {
+    std::int64_t bytes = static_cast<std::int64_t>(expected_.element_bytes);
+    bool fits = found_.shape[0] >= 0;
+    for (std::size_t d = 1; d < rank(); ++d) {
+      const std::size_t asked = expected_.extents[d - 1];
+      const std::int64_t length = found_.shape[d];
+      fits = fits && length > 0 && (asked == dyn || static_cast<std::uint64_t>(length) == asked) &&
+             !__builtin_mul_overflow(bytes, length, &bytes);
+    }
+    std::int64_t all = 0;
+    if (fits && !__builtin_mul_overflow(bytes, found_.shape[0], &all)) {
+      return static_cast<std::size_t>(bytes);
+    }
+    refuse("shape", expected_shape(), numbers_of(found_.shape, rank()),
+           "the outermost dimension counts the samples, the others are the field's extents");
+  }
+
+  [[nodiscard]] std::string expected_shape() const {
+    std::string text = "[samples";
+    for (const std::size_t extent : expected_.extents) {
+      text += extent == dyn ? ", 1 or more" : ", " + std::to_string(extent);
+    }
+    return text + "]";
+  }
+
+  /// The bytes from one sample to the next.
+  [[nodiscard]] std::int64_t require_strides(const tensor_rows& rows) const {
+    const auto row_bytes = static_cast<std::int64_t>(rows.row_bytes);
+    if (found_.strides == nullptr || rows.count == 0) return row_bytes;
+    std::int64_t dense = 1;
+    bool fits = true;
+    for (std::size_t d = rank() - 1; d > 0; --d) {
+      // The stride of a dimension of length 1 is never used.
+      fits = fits && (found_.shape[d] == 1 || found_.strides[d] == dense);
+      dense *= found_.shape[d];
+    }
+    if (rows.count == 1 && fits) return row_bytes;
+    std::int64_t step = 0;
+    std::int64_t reach = 0;
+    fits = fits &&
+           !__builtin_mul_overflow(found_.strides[0],
+                                   static_cast<std::int64_t>(expected_.element_bytes), &step) &&
+           !__builtin_mul_overflow(step, found_.shape[0] - 1, &reach);
+    if (fits) return step;
+    refuse("strides", expected_strides(), numbers_of(found_.strides, rank()),
+           "each sample has to lie in one piece; copy the tensor, as `contiguous()` does");
+  }
+
+  [[nodiscard]] std::string expected_strides() const {
+    std::string text = "[any";
+    for (std::size_t d = 1; d < rank(); ++d) {
+      std::int64_t dense = 1;
+      for (std::size_t inner = d + 1; inner < rank(); ++inner) dense *= found_.shape[inner];
+      text += ", " + std::to_string(dense);
+    }
+    return text + "]";
+  }
+
+  /// The first sample.
+  [[nodiscard]] const std::byte* require_data(const tensor_rows& rows) const {
+    if (rows.count == 0) return nullptr;
+    if (found_.data == nullptr) {
+      refuse("data", std::to_string(rows.count) + " samples", "a null pointer",
+             "the tensor's producer has to keep the memory until the deleter is called");
+    }
+    const auto base = reinterpret_cast<std::uintptr_t>(found_.data);
+    std::uintptr_t first = 0;
+    std::uintptr_t last = 0;
+    std::uintptr_t end = 0;
+    const std::int64_t reach = rows.stride_bytes * (found_.shape[0] - 1);
+    // At most half of the address space, the range of pointer arithmetic.
+    constexpr auto farthest = (std::numeric_limits<std::ptrdiff_t>::max)();
+    if (found_.byte_offset > static_cast<std::uint64_t>(farthest) ||
+        __builtin_add_overflow(base, found_.byte_offset, &first) ||
+        __builtin_add_overflow(first, reach, &last) ||
+        __builtin_add_overflow(first, rows.row_bytes, &end) ||
+        __builtin_add_overflow(last, rows.row_bytes, &end)) {
+      refuse("data", "samples within the address space",
+             std::to_string(found_.byte_offset) + " bytes of offset and strides that leave it",
+             "the tensor is damaged");
+    }
+    // Strides are whole elements, so all samples are aligned like the first one.
+    if (first % expected_.alignment != 0) {
+      refuse("alignment", "an address that " + std::to_string(expected_.alignment) + " divides",
+             std::to_string(first % expected_.alignment) + " bytes past one", "copy the tensor");
+    }
+    return static_cast<const std::byte*>(found_.data) +
+           static_cast<std::ptrdiff_t>(found_.byte_offset);
+  }
+
+  const expected_tensor& expected_;
+  const dlpack::tensor& found_;
+};
+
+}  // namespace detail
+
+/// A tensor of another library in host memory as a sequence of samples: the outermost dimension
+/// counts them, and each is an array of `Extents`, fixed or `dyn`. Nothing is copied. Any stride
+/// between samples is allowed, as in a slice or a reversed array; each sample must be contiguous.
+///
+/// Shares ownership of the tensor between copies; the last one calls the deleter, on its thread. So
+/// a Python tensor may be released on a worker: the producer's deleter must take the interpreter
+/// lock itself, as those of numpy and PyTorch do. The memory must not change meanwhile. Reading is
+/// thread-safe.
+template <dlpack::element T, std::size_t... Extents>
+class imported_tensor {
+ public:
+  /// The type of an element, for reading.
+  using element_type = const T;
+  using value_type = T;
+  /// The extents of one sample.
+  using extents_type = penstock::extents<Extents...>;
+
+  /// Takes ownership of the tensor. Throws `dlpack_error`, whose message begins with `where`, for
+  /// null, an unsupported version, or a mismatch of rank, type, device, shape or strides; and
+  /// `std::bad_alloc`. In both cases the deleter is called.
+  imported_tensor(  // NOLINT: implicit, so that a dataset takes tensors as they come
+      dlpack::managed_ptr managed, std::string_view where = "from_dlpack")
+      : imported_tensor(array_of(managed.get(), where), where) {
+    owner_ = std::move(managed);
+  }
+  /// Takes ownership of a tensor of the older layout.
+  imported_tensor(  // NOLINT: implicit, as above
+      dlpack::unversioned_ptr managed, std::string_view where = "from_dlpack")
+      : imported_tensor(array_of(managed.get(), where), where) {
+    owner_ = std::move(managed);
+  }
+
+  /// The number of samples.
+  [[nodiscard]] std::uint64_t size() const noexcept { return rows_.count; }
+  /// The extents of a sample.
+  [[nodiscard]] const extents_type& extents() const noexcept { return extents_; }
+  /// The bytes between samples: negative if they are in reverse order, 0 if all are the same.
+  [[nodiscard]] std::ptrdiff_t stride_bytes() const noexcept { return rows_.stride_bytes; }
+
+  /// Sample `index` < `size()`, in the tensor's memory.
+  [[nodiscard]] tensor_view<const T, Extents...> operator[](std::uint64_t index) const noexcept {
+    return {address(index), extents_};
+  }
+
+  /// Whether the samples are contiguous, as `flat` requires.
+  [[nodiscard]] bool is_contiguous() const noexcept {
+    return rows_.count < 2 || rows_.stride_bytes == static_cast<std::int64_t>(rows_.row_bytes);
+  }
+  /// All samples as one array, for a `memory_dataset` too, which the tensor must outlive. Throws
+  /// `dlpack_error` if they are not contiguous.
+  [[nodiscard]] std::span<const T> flat() const {
+    if (is_contiguous()) return {address(0), static_cast<std::size_t>(size()) * extents_.size()};
+    throw dlpack_error("imported_tensor", "strides",
+                       std::to_string(rows_.row_bytes) + " bytes from sample to sample",
+                       std::to_string(rows_.stride_bytes),
+                       "give a tensor_dataset the tensor, or copy it, as `contiguous()` does");
+  }
+
+ private:
+  static constexpr std::array<std::size_t, sizeof...(Extents)> lengths{Extents...};
+
+  imported_tensor(const dlpack::tensor& given, std::string_view where)
+      : rows_(detail::tensor_check{expected(where), given}.rows()), extents_(extents_of(given)) {}
+
+  template <class Managed>
+  static const dlpack::tensor& array_of(const Managed* managed, std::string_view where) {
+    if (managed == nullptr) {
+      throw dlpack_error(where, "tensor", "one", "null", "hand over what the producer gave");
+    }
+    if constexpr (requires { managed->version; }) {
+      if (managed->version.layout != dlpack::layout_version) {
+        throw dlpack_error(where, "version", std::to_string(dlpack::layout_version) + ".x",
+                           std::to_string(managed->version.layout) + "." +
+                               std::to_string(managed->version.feature),
+                           "ask the producer for an older one, which Python calls max_version");
+      }
+    }
+    return managed->array;
+  }
+
+  static detail::expected_tensor expected(std::string_view where) noexcept {
+    return {where, dlpack::type_of<T>::value, sizeof(T), alignof(T), lengths};
+  }
+
+  static extents_type extents_of([[maybe_unused]] const dlpack::tensor& given) noexcept {
+    if constexpr (extents_type::dynamic_rank == 0) {
+      return {};
+    } else {
+      std::array<std::size_t, extents_type::dynamic_rank> found{};
+      std::size_t next = 0;
+      for (std::size_t d = 0; d < lengths.size(); ++d) {
+        if (lengths[d] == dyn) found[next++] = static_cast<std::size_t>(given.shape[d + 1]);
+      }
+      return std::apply([](auto... all) { return extents_type{all...}; }, found);
+    }
+  }
+
+  [[nodiscard]] const T* address(std::uint64_t index) const noexcept {
+    const auto offset = static_cast<std::int64_t>(index) * rows_.stride_bytes;
+    return reinterpret_cast<const T*>(rows_.first + offset);
+  }
+
+  detail::tensor_rows rows_;
+  extents_type extents_;
+  std::shared_ptr<void> owner_;
+};
+
+/// A tensor of another library as samples of `Extents`; for exceptions see `imported_tensor`:
+/// `ps::from_dlpack<float, 3, 224, 224>(std::move(tensor))`.
+template <dlpack::element T, std::size_t... Extents>
+[[nodiscard]] imported_tensor<T, Extents...> from_dlpack(dlpack::managed_ptr managed) {
+  return {std::move(managed)};
+}
+/// Takes ownership of a tensor of the older layout.
+template <dlpack::element T, std::size_t... Extents>
+[[nodiscard]] imported_tensor<T, Extents...> from_dlpack(dlpack::unversioned_ptr managed) {
+  return {std::move(managed)};
+}
 
 namespace detail {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock_ext/interop/imported_tensor.hpp>
+#include <penstock_ext/interop/tensor_dataset.hpp>
 
 #include <array>
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Which bytes of Parquet files the system is asked to read, ahead or now: its posix_fadvise and its
 // pread are replaced in this program by ones that write down what they were asked for.
-#include <penstock_ext/table/parquet/detail/parquet_groups.hpp>
+#include <penstock_ext/table/parquet/detail/parquet_file.hpp>
 
 #include <fcntl.h>
 #include <sys/syscall.h>

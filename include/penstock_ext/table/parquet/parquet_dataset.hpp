@@ -25,7 +25,6 @@
 #include <penstock_ext/table/arrow_table.hpp>
 #include <penstock_ext/table/detail/columns.hpp>
 #include <penstock_ext/table/parquet/detail/parquet_file.hpp>
-#include <penstock_ext/table/parquet/detail/parquet_groups.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
