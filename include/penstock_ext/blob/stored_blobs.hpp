@@ -1,30 +1,320 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <sys/types.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <limits>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <type_traits>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include <penstock/core/error.hpp>
 #include <penstock/core/version.hpp>
 #include <penstock_ext/blob/blob_source.hpp>
-#include <penstock_ext/blob/detail/ahead/blob_read_ahead.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/store/byte_store.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
+
+/// Buffers of blobs that were used, for those that are read next: the system need not map and clear
+/// new pages for each. Bounded in bytes and in number, and allocates nothing. One thread at a time.
+class spare_buffers {
+ public:
+  /// As many as are kept at most.
+  static constexpr std::size_t most_buffers = 64;
+
+  /// Keeps buffers of at most `most_bytes` together.
+  explicit spare_buffers(std::uint64_t most_bytes) noexcept : most_bytes_(most_bytes) {}
+
+  /// The smallest buffer that has room for `bytes`, if that is not more than half as much again;
+  /// else an empty one.
+  [[nodiscard]] blob_buffer take(std::size_t bytes) noexcept {
+    blob_buffer* best = nullptr;
+    for (blob_buffer& one : buffers_) {
+      const std::size_t room = one.capacity();
+      if (room < bytes || room - bytes > bytes / 2 || room == 0) continue;
+      if (best == nullptr || room < best->capacity()) best = &one;
+    }
+    if (best == nullptr) return {};
+    bytes_ -= best->capacity();
+    return std::move(*best);
+  }
+
+  /// Keeps `buffer`, and gives up others where there is no room; leaves it where it is larger than
+  /// all that may be kept.
+  void keep(blob_buffer& buffer) noexcept {
+    const std::size_t room = buffer.capacity();
+    if (room == 0 || room > most_bytes_) return;
+    while (bytes_ + room > most_bytes_) drop_next();
+    auto place = std::find_if(buffers_.begin(), buffers_.end(),
+                              [](const blob_buffer& one) { return one.capacity() == 0; });
+    if (place == buffers_.end()) place = drop_next();
+    *place = std::move(buffer);
+    bytes_ += room;
+  }
+
+  /// Of all that are kept.
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
+
+ private:
+  using places = std::array<blob_buffer, most_buffers>;
+
+  // Each in turn, so that sizes that are not asked for any more do not stay.
+  places::iterator drop_next() noexcept {
+    const auto place = buffers_.begin() + static_cast<std::ptrdiff_t>(next_);
+    next_ = (next_ + 1) % most_buffers;
+    bytes_ -= place->capacity();
+    *place = {};
+    return place;
+  }
+
+  std::uint64_t most_bytes_;
+  std::uint64_t bytes_ = 0;  // of `buffers_`, which are empty where none is kept
+  std::size_t next_ = 0;     // the place that is emptied next
+  places buffers_;
+};
+
+/// Blobs that threads read before they are asked for, bounded in bytes. `Read` is called as
+/// `read(std::span<const std::uint64_t> indices, std::span<const std::span<std::byte>> out)`, on
+/// those threads, and must outlive this. From any thread. In a child made by fork() the threads are
+/// missing, and any lock may be held: nothing is read ahead there, and `delete_unless_forked`
+/// leaves this where it lies. `Clock` says how long a call has taken, which tests play.
+template <class Read, class Clock = std::chrono::steady_clock>
+class blob_read_ahead {
+ public:
+  /// Up to `most_bytes` of blobs that are wanted, under way or there. Two threads start with the
+  /// first, and more of them, `threads` at most, where reads take long and blobs wait meanwhile.
+  blob_read_ahead(const Read& read, std::uint64_t most_bytes, std::size_t threads)
+      : read_(read), most_bytes_(most_bytes), most_threads_(threads), spares_(most_bytes / 4) {}
+  blob_read_ahead(const blob_read_ahead&) = delete;
+  blob_read_ahead& operator=(const blob_read_ahead&) = delete;
+  ~blob_read_ahead() {
+    {
+      const std::lock_guard lock{mutex_};
+      ends_ = true;
+    }
+    wanted_.notify_all();
+    for (std::thread& one : threads_) one.join();
+  }
+
+  /// Has blob `index`, of so many bytes, read soon. Where there is no room, the oldest one that was
+  /// read and not asked for makes some; where that is not enough, nothing happens. One that is
+  /// wanted already counts as wanted now.
+  void want(std::uint64_t index, std::uint64_t bytes) {
+    if (!is_in_own_process()) return;
+    const std::lock_guard lock{mutex_};
+    if (bytes > most_bytes_ || is_renewed(index) || !start()) return;
+    while (bytes_ + bytes > most_bytes_) {
+      const auto oldest = std::find_if(ages_.begin(), ages_.end(), [&](const auto& one) {
+        return blobs_.at(one.second).state == blob_state::ready;
+      });
+      if (oldest == ages_.end()) return;
+      ++counts_.dropped;
+      erase(oldest->second);
+    }
+    if (queue_.size() == queue_.capacity()) queue_.reserve(2 * queue_.size() + most_together);
+    const auto age = ages_.emplace(next_age_, index).first;
+    try {
+      blobs_.emplace(index, blob{bytes, next_age_});
+    } catch (...) {
+      ages_.erase(age);  // both or neither
+      throw;
+    }
+    ++next_age_;
+    bytes_ += bytes;
+    queue_.push_back(index);
+    wanted_.notify_one();
+  }
+
+  /// Puts blob `index` into `buffer`, whose own memory it takes, if it was read ahead, or waits for
+  /// it while it is. Nothing where it is to be read by the caller: nobody does, or that failed.
+  [[nodiscard]] std::optional<std::span<const std::byte>> take(std::uint64_t index,
+                                                               blob_buffer& buffer) {
+    if (is_in_child()) return std::nullopt;
+    buffer.hold(nullptr);  // spare memory holds nothing
+    std::unique_lock lock{mutex_};
+    for (bool waited = false;; waited = true) {
+      const auto found = blobs_.find(index);
+      if (found == blobs_.end()) return std::nullopt;
+      blob& one = found->second;
+      if (one.state == blob_state::queued) {
+        std::erase(queue_, index);
+        erase(index);
+        return std::nullopt;
+      }
+      if (one.state == blob_state::ready) {
+        blob_buffer spare = std::exchange(buffer, std::move(one.memory));
+        const auto size = static_cast<std::size_t>(one.bytes);
+        ++counts_.used;
+        counts_.ready += waited ? 0U : 1U;
+        erase(index);
+        spares_.keep(spare);
+        lock.unlock();  // what is left of `spare` is freed after it
+        return buffer.room_for(size);
+      }
+      ended_.wait(lock);
+    }
+  }
+
+  /// Whether the calling process is the one that reads ahead, as the first that asks.
+  [[nodiscard]] bool is_in_own_process() noexcept {
+    ::pid_t none = 0;
+    process_.compare_exchange_strong(none, ::getpid(), std::memory_order_relaxed);
+    return !is_in_child();
+  }
+  /// Whether the calling process is a child of that which has read ahead.
+  [[nodiscard]] bool is_in_child() const noexcept {
+    const ::pid_t process = process_.load(std::memory_order_relaxed);
+    return process != 0 && process != ::getpid();
+  }
+
+  /// What reading ahead came to.
+  struct counts {
+    std::uint64_t used = 0;     ///< read ahead and asked for
+    std::uint64_t ready = 0;    ///< those of them that were there by then
+    std::uint64_t dropped = 0;  ///< read ahead in vain
+  };
+  /// What it came to so far; nothing in a child.
+  [[nodiscard]] counts counted() const {
+    if (is_in_child()) return {};
+    const std::lock_guard lock{mutex_};
+    return counts_;
+  }
+
+ private:
+  enum class blob_state : std::uint8_t { queued, reading, ready };
+  struct blob {
+    std::uint64_t bytes;
+    std::uint64_t age;
+    blob_state state = blob_state::queued;
+    blob_buffer memory = {};
+  };
+
+  static constexpr std::size_t most_together = 16;  // blobs of a call, ready when all of it is
+  static constexpr std::size_t first_threads = 2;   // which do for storage that is near
+  static constexpr std::chrono::milliseconds long_call{2};
+
+  // Whether blob `index` is wanted; it is the youngest then. Under the mutex, as all that follows.
+  bool is_renewed(std::uint64_t index) {
+    const auto found = blobs_.find(index);
+    if (found == blobs_.end()) return false;
+    auto place = ages_.extract(found->second.age);
+    place.key() = found->second.age = next_age_++;
+    ages_.insert(std::move(place));
+    return true;
+  }
+
+  bool start() {  // whether there is a thread
+    while (threads_.size() < (std::min)(first_threads, most_threads_) && add_thread()) {
+    }
+    return !threads_.empty();
+  }
+
+  bool add_thread() noexcept {
+    try {
+      threads_.emplace_back([this] { work(); });
+      return true;
+    } catch (const std::exception&) {
+      return false;
+    }
+  }
+
+  void erase(std::uint64_t index) {
+    const auto found = blobs_.find(index);
+    ages_.erase(found->second.age);
+    bytes_ -= found->second.bytes;
+    blobs_.erase(found);
+  }
+
+  void work() {
+    std::unique_lock lock{mutex_};
+    std::array<std::uint64_t, most_together> claimed{};
+    std::array<std::size_t, most_together> sizes{};
+    std::array<blob_buffer, most_together> memory;
+    while (true) {
+      wanted_.wait(lock, [&] { return ends_ || !queue_.empty(); });
+      if (ends_) return;
+      const std::size_t count = (std::min)(most_together, queue_.size());
+      const auto end = queue_.begin() + static_cast<std::ptrdiff_t>(count);
+      std::copy(queue_.begin(), end, claimed.begin());
+      queue_.erase(queue_.begin(), end);
+      const auto indices = std::span{claimed}.first(count);
+      for (std::size_t i = 0; i < count; ++i) {
+        blob& one = blobs_.at(indices[i]);
+        one.state = blob_state::reading;
+        sizes[i] = static_cast<std::size_t>(one.bytes);
+        memory[i] = spares_.take(sizes[i]);
+      }
+      lock.unlock();
+      const auto called = Clock::now();
+      const bool is_read = try_read(indices, std::span{sizes}.first(count), memory);
+      const bool is_long = Clock::now() - called >= long_call;
+      lock.lock();
+      for (std::size_t i = 0; i < indices.size(); ++i) {
+        if (!is_read) {
+          erase(indices[i]);
+          continue;
+        }
+        blob& one = blobs_.at(indices[i]);
+        one.memory = std::move(memory[i]);
+        one.state = blob_state::ready;
+      }
+      ended_.notify_all();
+      // Not once the destructor has the lock, which joins all there are.
+      if (is_long && !ends_ && !queue_.empty() && threads_.size() < most_threads_) add_thread();
+    }
+  }
+
+  bool try_read(std::span<const std::uint64_t> indices, std::span<const std::size_t> sizes,
+                std::span<blob_buffer> memory) const noexcept {
+    try {
+      std::vector<std::span<std::byte>> out;
+      for (std::size_t i = 0; i < sizes.size(); ++i) out.push_back(memory[i].room_for(sizes[i]));
+      read_(indices, std::span<const std::span<std::byte>>{out});
+      return true;
+    } catch (...) {
+      return false;  // a caller that asks for one of them reads it, and gets the error
+    }
+  }
+
+  const Read& read_;
+  const std::uint64_t most_bytes_;
+  const std::size_t most_threads_;
+  // The first that asked, or 0. Relaxed: a child has what was stored before the fork.
+  std::atomic<::pid_t> process_{0};
+  mutable std::mutex mutex_;  // guards what follows; held for no read
+  std::condition_variable wanted_;
+  std::condition_variable ended_;
+  std::vector<std::thread> threads_;
+  bool ends_ = false;
+  std::unordered_map<std::uint64_t, blob> blobs_;
+  // Invariant: of each of `blobs_`, and of no other; the oldest is the first.
+  std::map<std::uint64_t, std::uint64_t> ages_;
+  std::vector<std::uint64_t> queue_;
+  std::uint64_t bytes_ = 0;  // of `blobs_`
+  spare_buffers spares_;
+  std::uint64_t next_age_ = 0;
+  counts counts_;
+};
 
 /// Tells a store which blobs are read far ahead, and takes it back in the end. `Blob` is a
 /// `stored_blob`. From any thread.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // When threads are added, and what it costs to want a blob. What is read ahead, and within which
 // bytes: stored_blobs_test.cpp.
-#include <penstock_ext/blob/detail/ahead/blob_read_ahead.hpp>
+#include <penstock_ext/blob/stored_blobs.hpp>
 
 #include <atomic>
 #include <chrono>

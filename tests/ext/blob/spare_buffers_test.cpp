@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock_ext/blob/detail/ahead/blob_read_ahead.hpp>
+#include <penstock_ext/blob/stored_blobs.hpp>
 
 #include <cstddef>
 #include <cstdint>
