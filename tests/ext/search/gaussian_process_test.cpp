@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock_ext/search/detail/gaussian_process.hpp>
+#include <penstock_ext/search/option_search.hpp>
 
 #include <array>
 #include <cmath>
