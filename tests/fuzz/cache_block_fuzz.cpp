@@ -2,7 +2,7 @@
 // The file of a cache's block out of any bytes: it is refused, or has the names, the length and the
 // sums of its block. The bytes as a block come back from the file that is written for them, and
 // with one bit changed they do not.
-#include <penstock_ext/store/cache/detail/disk/block_disk.hpp>
+#include <penstock_ext/store/cache/detail/block_disk.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock_ext/store/cache/detail/uses/planned_uses.hpp>
+#include <penstock_ext/store/cache/detail/planned_uses.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock_ext/store/cache/detail/disk/block_disk.hpp>
+#include <penstock_ext/store/cache/detail/block_disk.hpp>
 
 #include <fcntl.h>
 #include <sys/uio.h>

@@ -27,9 +27,9 @@
 #include <penstock/core/support/fork_guard.hpp>
 #include <penstock/core/version.hpp>
 #include <penstock_ext/store/byte_store.hpp>
-#include <penstock_ext/store/cache/detail/disk/block_disk.hpp>
+#include <penstock_ext/store/cache/detail/block_disk.hpp>
 #include <penstock_ext/store/cache/detail/memory_tier.hpp>
-#include <penstock_ext/store/cache/detail/uses/planned_uses.hpp>
+#include <penstock_ext/store/cache/detail/planned_uses.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include <penstock/core/version.hpp>
-#include <penstock_ext/store/cache/detail/disk/block_disk.hpp>
+#include <penstock_ext/store/cache/detail/block_disk.hpp>
 #include <penstock_ext/store/cache/detail/memory_tier.hpp>
 
 namespace penstock {
