@@ -37,6 +37,7 @@ for target in "${targets[@]}"; do
   case $target in
     cache_block) libraries=(-lxxhash) ;;
     gzip) libraries=(-lz) ;;
+    http_answer) libraries=(-lcrypto) ;;
     mds | mds_index) libraries=(-lcrypto -lxxhash) ;;
     s3_list) libraries=(-lpugixml) ;;
     jpeg) libraries=(-ljpeg) ;;
