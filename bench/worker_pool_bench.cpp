@@ -36,7 +36,7 @@
 #include <oneapi/tbb/task_arena.h>
 #endif
 
-#include <penstock/load/detail/plan/claim_cursor.hpp>
+#include <penstock/load/detail/claim_cursor.hpp>
 #include <penstock/threads/support/atomics.hpp>
 #include <penstock/threads/support/waitable_counter.hpp>
 #include <penstock/threads/worker_pool.hpp>

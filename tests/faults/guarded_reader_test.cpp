@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // One reader alone; what a loader makes of it is in tests/flow/on_error_test.cpp.
-#include <penstock/load/detail/faults/guarded_reader.hpp>
+#include <penstock/load/detail/guarded_reader.hpp>
 
 #include <chrono>
 #include <cstddef>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // What a watch sees of a reader; what a loader makes of it is in tests/flow/hang_test.cpp.
-#include <penstock/load/detail/faults/read_guard.hpp>
+#include <penstock/load/detail/read_guard.hpp>
 
 #include <array>
 #include <atomic>

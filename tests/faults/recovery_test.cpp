@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/load/detail/faults/recovery.hpp>
+#include <penstock/load/detail/recovery.hpp>
 
 #include <atomic>
 #include <chrono>

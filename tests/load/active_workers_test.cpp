@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/load/detail/tuning/active_workers.hpp>
+#include <penstock/load/detail/active_workers.hpp>
 
 #include <atomic>
 #include <cstddef>

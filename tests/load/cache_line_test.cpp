@@ -10,7 +10,7 @@
 #include <penstock/device/cpu_device.hpp>
 #include <penstock/load/detail/delivery.hpp>
 #include <penstock/load/detail/loader_core.hpp>
-#include <penstock/load/detail/plan/schedule.hpp>
+#include <penstock/load/detail/schedule.hpp>
 #include <penstock/load/loader.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/memory/support/host_slots.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/load/detail/plan/plan.hpp>
+#include <penstock/load/detail/plan.hpp>
 
 #include <chrono>
 #include <cstddef>

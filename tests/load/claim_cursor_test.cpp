@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/load/detail/plan/claim_cursor.hpp>
+#include <penstock/load/detail/claim_cursor.hpp>
 
 #include <array>
 #include <atomic>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/load/detail/ahead/lookahead_thread.hpp>
+#include <penstock/load/detail/lookahead_thread.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/load/detail/tuning/loop_tuner.hpp>
+#include <penstock/load/detail/loop_tuner.hpp>
 
 #include <atomic>
 #include <cstddef>

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <string>
 
-#include <penstock/load/detail/plan/plan.hpp>
+#include <penstock/load/detail/plan.hpp>
 
 #include "support/catch.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/load/detail/plan/schedule.hpp>
+#include <penstock/load/detail/schedule.hpp>
 
 #include <atomic>
 #include <cstdint>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "checker.hpp"
 
-#include <penstock/load/detail/plan/claim_cursor.hpp>
-#include <penstock/load/detail/tuning/active_workers.hpp>
+#include <penstock/load/detail/active_workers.hpp>
+#include <penstock/load/detail/claim_cursor.hpp>
 
 namespace {
 

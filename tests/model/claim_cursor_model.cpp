@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "checker.hpp"
 
-#include <penstock/load/detail/plan/claim_cursor.hpp>
+#include <penstock/load/detail/claim_cursor.hpp>
 
 namespace {
 

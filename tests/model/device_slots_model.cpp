@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "checker.hpp"
 
-#include <penstock/transfer/detail/slots/device_slots.hpp>
+#include <penstock/transfer/detail/device_slots.hpp>
 
 #include "device.hpp"
 

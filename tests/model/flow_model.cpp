@@ -2,8 +2,8 @@
 #include "checker.hpp"
 
 #include <penstock/load/detail/batch_work.hpp>
+#include <penstock/load/detail/claim_cursor.hpp>
 #include <penstock/load/detail/delivery.hpp>
-#include <penstock/load/detail/plan/claim_cursor.hpp>
 #include <penstock/memory/support/host_slots.hpp>
 
 #include "device.hpp"

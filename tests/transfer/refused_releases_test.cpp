@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/transfer/detail/slots/device_slots.hpp>
+#include <penstock/transfer/detail/device_slots.hpp>
 
 #include <atomic>
 #include <exception>

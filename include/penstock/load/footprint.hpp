@@ -10,8 +10,8 @@
 #include <penstock/core/extents.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/faults/error_policy.hpp>
-#include <penstock/load/detail/plan/plan.hpp>
-#include <penstock/load/detail/ragged/ragged_batches.hpp>
+#include <penstock/load/detail/plan.hpp>
+#include <penstock/load/detail/ragged_batches.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/memory/budget.hpp>
 #include <penstock/threads/cpu_list.hpp>

@@ -12,7 +12,7 @@
 #include <penstock/core/checked.hpp>
 #include <penstock/core/lease.hpp>
 #include <penstock/device/device.hpp>
-#include <penstock/transfer/detail/slots/device_slots.hpp>
+#include <penstock/transfer/detail/device_slots.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

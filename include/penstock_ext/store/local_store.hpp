@@ -40,7 +40,7 @@
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
 #include <penstock_ext/store/byte_store.hpp>
-#include <penstock_ext/store/detail/local/root_folder.hpp>
+#include <penstock_ext/store/detail/root_folder.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock_ext/store/detail/local/root_folder.hpp>
+#include <penstock_ext/store/detail/root_folder.hpp>
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -38,9 +38,9 @@
 #include <penstock/threads/support/shared_value.hpp>
 #include <penstock/transfer/batch_source.hpp>
 #include <penstock/transfer/detail/depth_tuner.hpp>
+#include <penstock/transfer/detail/device_slots.hpp>
 #include <penstock/transfer/detail/device_timer.hpp>
 #include <penstock/transfer/detail/feed_observer.hpp>
-#include <penstock/transfer/detail/slots/device_slots.hpp>
 #include <penstock/transfer/device_batch.hpp>
 #include <penstock/transfer/device_transform.hpp>
 #include <penstock/transfer/options.hpp>

@@ -19,8 +19,8 @@
 #include <penstock/data/support/over_dataset.hpp>
 #include <penstock/faults/error_policy.hpp>
 #include <penstock/faults/failure_ledger.hpp>
-#include <penstock/load/detail/faults/read_guard.hpp>
-#include <penstock/load/detail/faults/recovery.hpp>
+#include <penstock/load/detail/read_guard.hpp>
+#include <penstock/load/detail/recovery.hpp>
 #include <penstock/observe/support/clocks.hpp>
 #include <penstock/order/random.hpp>
 #include <penstock/threads/support/atomics.hpp>

@@ -15,7 +15,7 @@
 #include <penstock/core/record.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/load/detail/batch_work.hpp>
-#include <penstock/load/detail/plan/plan.hpp>
+#include <penstock/load/detail/plan.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/order/sampler.hpp>
 

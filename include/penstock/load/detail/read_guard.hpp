@@ -23,7 +23,7 @@
 #include <penstock/core/layout.hpp>
 #include <penstock/faults/error_policy.hpp>
 #include <penstock/faults/failure_ledger.hpp>
-#include <penstock/load/detail/faults/recovery.hpp>
+#include <penstock/load/detail/recovery.hpp>
 #include <penstock/memory/support/sample_lists.hpp>
 #include <penstock/threads/support/atomics.hpp>
 

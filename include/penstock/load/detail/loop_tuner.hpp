@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <memory>
 
-#include <penstock/load/detail/plan/plan.hpp>
-#include <penstock/load/detail/plan/schedule.hpp>
-#include <penstock/load/detail/tuning/active_workers.hpp>
+#include <penstock/load/detail/active_workers.hpp>
+#include <penstock/load/detail/plan.hpp>
+#include <penstock/load/detail/schedule.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/load/support/hill_climber.hpp>
 #include <penstock/load/support/loader_observer.hpp>

@@ -17,8 +17,8 @@
 #include <penstock/core/layout.hpp>
 #include <penstock/core/version.hpp>
 #include <penstock/data/dataset.hpp>
-#include <penstock/load/detail/plan/plan.hpp>
-#include <penstock/load/detail/plan/schedule.hpp>
+#include <penstock/load/detail/plan.hpp>
+#include <penstock/load/detail/schedule.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/load/support/loader_observer.hpp>
 #include <penstock/order/sampler.hpp>

@@ -9,7 +9,7 @@
 #include <stop_token>
 
 #include <penstock/core/batch_info.hpp>
-#include <penstock/load/detail/plan/plan.hpp>
+#include <penstock/load/detail/plan.hpp>
 #include <penstock/observe/support/meters.hpp>
 #include <penstock/observe/support/trace.hpp>
 #include <penstock/threads/support/atomics.hpp>
