@@ -143,12 +143,11 @@ class alignas(cache_line) guarded_reader {
   }
 
  private:
-  /// Null, or the exception of reading `samples` into the places of `where`.
-  std::exception_ptr try_read(const chunk& where, std::span<const std::uint64_t> samples,
-                              sample_clock* times = nullptr) noexcept {
-    const read_scope under_way{progress_, where.first, samples, source_->progress()};
+  /// Null, or the exception of reading a chunk.
+  std::exception_ptr try_read(const chunk& all, sample_clock* times = nullptr) noexcept {
+    const read_scope under_way{progress_, all.first, all.samples, source_->progress()};
     try {
-      source_->read(samples, where.slab, where.first, where.key, times);
+      source_->read(all.samples, all.slab, all.first, all.key, times);
       return nullptr;
     } catch (...) {
       return std::current_exception();
@@ -156,7 +155,7 @@ class alignas(cache_line) guarded_reader {
   }
 
   bool read_stretch(const chunk& all, const over_ref& is_over, sample_clock* times) noexcept {
-    const auto error = try_read(all, all.samples, times);
+    const auto error = try_read(all, times);
     if (!error) [[likely]]
       return true;
     if (times != nullptr) times->abandon();
@@ -185,7 +184,7 @@ class alignas(cache_line) guarded_reader {
                                   const over_ref& is_over) noexcept {
     if (at >= all.samples.size()) return;  // it is not known
     for (std::size_t i = 0; i < at && !is_over(); ++i) {
-      if (const auto earlier = try_read(all.part(i, 1), all.samples.subspan(i, 1))) {
+      if (const auto earlier = try_read(all.part(i, 1))) {
         set_failure(all, i, true);
         failed_.error = earlier;
         return;
@@ -250,7 +249,7 @@ class alignas(cache_line) guarded_reader {
     for (std::size_t i = 0; i < all.samples.size() && !is_over(); ++i) {
       set_failure(all, i, true);
       const bool has_failed = is_sure && i == at;
-      const auto first = has_failed ? error : try_read(all.part(i, 1), all.samples.subspan(i, 1));
+      const auto first = has_failed ? error : try_read(all.part(i, 1));
       if (first && !apply_policy(all, i, first, is_over)) return false;
     }
     return true;
@@ -265,7 +264,7 @@ class alignas(cache_line) guarded_reader {
     ledger.note_failure(sample, error, guard_->origin(sample));
     for (std::size_t retry = 1; retry <= shared_->policy().retries; ++retry) {
       if (!shared_->wait(retry, is_over)) return true;
-      error = try_read(all.part(i, 1), all.samples.subspan(i, 1));
+      error = try_read(all.part(i, 1));
       if (!error) {
         ledger.note_outcome(sample, read_outcome::recovered);
         return true;
@@ -291,7 +290,9 @@ class alignas(cache_line) guarded_reader {
     for (int turn = 0; turn < substitutes::most; ++turn) {
       const std::uint64_t other = others.next();
       if (shared_->knows_bad() && is_known_bad(other)) continue;
-      const auto error = try_read(all.part(i, 1), {&other, 1});
+      chunk instead = all.part(i, 1);
+      instead.samples = {&other, 1};
+      const auto error = try_read(instead);
       if (!error) {
         shared_->note_substitute(all.slot, all.first + i, other);
         return true;
