@@ -66,11 +66,15 @@ class epoch_plan {
  public:
   /// Throws `empty_dataset` when there is no sample, `option_error` when there is no batch.
   epoch_plan(std::uint64_t samples, std::size_t batch_size, partial_batch last)
-      : samples_(samples), batch_size_(batch_size), last_(last) {
+      : samples_(samples),
+        batch_size_(batch_size),
+        last_(last),
+        batches_(samples / batch_size +
+                 (last != partial_batch::drop && samples % batch_size != 0 ? 1 : 0)) {
     if (samples == 0)
       throw empty_dataset(
           "loader: an epoch has 0 samples: is the dataset empty, or does its sampler draw none?");
-    if (batches() == 0) {
+    if (batches_ == 0) {
       refuse_option("batch_size",
                     {batch_size, " is above the ", samples,
                      " samples of an epoch, and partial_batch::drop leaves none: lower it, or "
@@ -84,10 +88,7 @@ class epoch_plan {
   [[nodiscard]] std::size_t batch_size() const noexcept { return batch_size_; }
 
   /// Batches an epoch.
-  [[nodiscard]] std::uint64_t batches() const noexcept {
-    const std::uint64_t full = samples_ / batch_size_;
-    return full + (last_ != partial_batch::drop && samples_ % batch_size_ != 0 ? 1 : 0);
-  }
+  [[nodiscard]] std::uint64_t batches() const noexcept { return batches_; }
 
   /// The batch at a position; `position.batch` must be below `batches()`.
   [[nodiscard]] batch_info at(const batch_position& position) const noexcept {
@@ -133,6 +134,7 @@ class epoch_plan {
   std::uint64_t samples_;
   std::size_t batch_size_;
   partial_batch last_;
+  std::uint64_t batches_;
 };
 
 /// Gives a batch of the plan the number of samples that its order says, where it says one.
