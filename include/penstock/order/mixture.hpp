@@ -320,7 +320,7 @@ struct mixture_plan {
       for (std::size_t part = 0; drops && part < weights.size(); ++part) {
         if (counts[part] == sizes[part]) weights[part] = 0;
       }
-      if (std::ranges::max(weights) == 0) {
+      if ((std::ranges::max)(weights) == 0) {
         refuse_option("weights", {"at sample ", at, " of epoch ", epoch,
                                   " all parts that have a "
                                   "weight are through, and others are not: give them a weight"});
@@ -548,7 +548,7 @@ class mixture {
     detail::refuse_option("round", {"must be at least the ", amounts.size(), " parts, at most ",
                                     detail::most_turns, ", is ", round});
   }
-  const std::uint64_t largest = amounts.empty() ? 0 : std::ranges::max(amounts);
+  const std::uint64_t largest = amounts.empty() ? 0 : (std::ranges::max)(amounts);
   if (largest == 0) detail::refuse_option("amounts", {"expected one above 0"});
   // The functions of the normal numbers, because those of C libraries differ in their last bits.
   using math = detail::ziggurat;
