@@ -259,7 +259,8 @@ struct token_plan {
 
   void lay_out(const std::vector<std::uint16_t>& classes, std::uint64_t longest,
                const by_tokens_options& options) {
-    std::vector<std::uint32_t> ends(length_classes + 2);  // a counting sort: class k's is k + 1
+    // A counting sort: the ranks of class k end at ends[k + 1].
+    std::vector<std::uint32_t> ends(length_classes + 2);
     for (const std::size_t which : classes) ++ends[which + 2];
     std::partial_sum(ends.begin(), ends.end(), ends.begin());
     ranked.resize(classes.size());
