@@ -7,5 +7,6 @@ set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
 set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64 -L /usr/aarch64-linux-gnu)
 # Another g++ passed some empty classes otherwise: nothing here is linked to what that compiled.
 set(CMAKE_CXX_FLAGS_INIT -Wno-psabi)
-# pkg-config names the libraries of the machine below: FindCURL would take them, headers and all.
-set(CMAKE_DISABLE_FIND_PACKAGE_PkgConfig ON)
+# Else pkg-config names the libraries of the machine below, and FindCURL takes them, headers and
+# all. Without pkg-config FindOpenSSL of CMake 3.25 calls what is not there.
+set(ENV{PKG_CONFIG_LIBDIR} /usr/lib/aarch64-linux-gnu/pkgconfig)
