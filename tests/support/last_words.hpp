@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstddef>
 #include <string>
@@ -31,5 +32,6 @@ std::string last_words(F what) {
   ::close(ends[0]);
   int status = 0;
   ::waitpid(child, &status, 0);
+  said.resize((std::min)(said.size(), said.find("qemu: uncaught target signal")));  // its own words
   return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT ? said : "";
 }
