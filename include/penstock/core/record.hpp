@@ -27,10 +27,10 @@ struct name {
   /// The maximum number of characters.
   static constexpr std::size_t max_size = 32;
 
-  std::uint64_t word0 = 0;
-  std::uint64_t word1 = 0;
-  std::uint64_t word2 = 0;
-  std::uint64_t word3 = 0;
+  std::uint64_t word0 = 0;  ///< characters 0 to 7, the first in the lowest byte
+  std::uint64_t word1 = 0;  ///< characters 8 to 15
+  std::uint64_t word2 = 0;  ///< characters 16 to 23
+  std::uint64_t word3 = 0;  ///< characters 24 to 31
 
   /// Makes a name of a literal of 1 to `max_size` characters.
   template <std::size_t Size>
