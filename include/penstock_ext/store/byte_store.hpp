@@ -124,8 +124,8 @@ concept warmable_store = byte_store<S> && requires(const S& store, const upcomin
   { store.warm(range) } -> std::convertible_to<bool>;
 };
 
-// What goes wrong with objects behind a network. `path()` is the object's URL, without what is
-// secret in it; `offset()` is where the request began.
+// What goes wrong with remote objects. `path()` is the object's URL, without what is secret in it;
+// `offset()` is where the request began.
 
 /// The server has no such object: 404 or 410.
 class [[gnu::visibility("default")]] object_missing : public file_unreadable {
