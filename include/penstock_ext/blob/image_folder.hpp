@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -54,16 +55,26 @@ inline constexpr std::uint64_t no_label = ~std::uint64_t{0};
 /// files of a folder are in the order of the bytes of their names.
 class folder_listing {
  public:
-  /// Adds a folder; its files follow by `add_file`, before the next folder.
+  /// Adds a folder; its files follow by `add_file` and `sort_files`, before the next folder.
   void add_folder(std::string_view path, std::uint64_t label) {
     folders_.push_back({name_offsets_.size(), names_.size(), paths_.size(), label});
     paths_.append(path).push_back('\0');
   }
-  /// Adds a file to the last folder, whose names take less than 4 GiB.
-  void add_file(std::string_view name) {
-    name_offsets_.push_back(
-        static_cast<std::uint32_t>(names_.size() - folders_.back().names_begin));
+  /// Adds a file to the last folder; false where its names would take 4 GiB.
+  [[nodiscard]] bool add_file(std::string_view name) {
+    const std::uint64_t offset = names_.size() - folders_.back().names_begin;
+    if (offset > most_characters) return false;
+    name_offsets_.push_back(static_cast<std::uint32_t>(offset));
     names_.append(name).push_back('\0');
+    return true;
+  }
+  /// Puts the files of the last folder into their order.
+  void sort_files() {
+    const char* const names = names_.c_str() + folders_.back().names_begin;
+    std::sort(name_offsets_.begin() + static_cast<std::ptrdiff_t>(folders_.back().first_file),
+              name_offsets_.end(), [names](std::uint32_t a, std::uint32_t b) {
+                return std::strcmp(names + a, names + b) < 0;
+              });
   }
 
   /// How many files there are.
@@ -94,6 +105,8 @@ class folder_listing {
   }
 
  private:
+  static constexpr std::uint64_t most_characters = 0xffff'0000U;  // a name has 255 at most
+
   std::vector<listed_folder> folders_;       // the root first
   std::vector<std::uint32_t> name_offsets_;  // from the folder's first name on
   std::string paths_;
@@ -110,9 +123,9 @@ class folder_walk {
 
   /// The listing. Throws `folder_unreadable`, `empty_folder`, `folder_cycle`.
   [[nodiscard]] folder_listing list() {
-    pending root{"", 0};
     std::vector<std::string> classes;
-    read_folder(root, [&](std::string_view name, bool is_folder) {
+    listing_.add_folder("", no_label);
+    read_folder("", 0, [&](std::string_view name, bool is_folder) {
       if (is_folder) classes.emplace_back(name);
     });
     if (classes.empty()) {
@@ -120,37 +133,31 @@ class folder_walk {
                          "one class is a sub-directory too");
     }
     std::sort(classes.begin(), classes.end());
-    listing_.add_folder("", no_label);
-    all_.push_back(std::move(root));
     for (std::size_t label = 0; label < classes.size(); ++label) list_class(classes[label], label);
     return std::move(listing_);
   }
 
  private:
-  using identity = std::pair<::dev_t, ::ino_t>;
-  [[nodiscard]] static identity identity_of(const struct ::stat& status) noexcept {
-    return {status.st_dev, status.st_ino};
-  }
-  /// A folder that is listed, or will be.
-  struct pending {
-    std::string path;  // relative to the root
-    std::size_t parent;
-    std::vector<std::uint32_t> names = {};  // where they start in `characters`, in order
-    std::string characters = {};            // the names, each ended by a NUL
+  /// A folder that has been opened.
+  struct opened_folder {
+    std::string path;    // relative to the root
+    std::size_t parent;  // in `opened_`; of the root: itself
+    ::dev_t device;
+    ::ino_t inode;
   };
 
-  [[nodiscard]] std::string full(const pending& folder) const {
-    return joined_path(root_path_, folder.path);
+  [[nodiscard]] std::string full(std::string_view folder) const {
+    return joined_path(root_path_, folder);
   }
 
-  // Calls use(name, is_folder) for each entry.
+  // Calls use(name, is_folder) for each entry of the folder, which is the last one opened then.
   template <class Use>
-  void read_folder(const pending& folder, const Use& use) {
-    const char* const name = folder.path.empty() ? "." : folder.path.c_str();
-    descriptor opened = open_folder(root_, name, full(folder));
+  void read_folder(const std::string& folder, std::size_t parent, const Use& use) {
+    descriptor opened = open_folder(root_, folder.empty() ? "." : folder.c_str(), full(folder));
     struct ::stat status {};
     if (::fstat(opened.get(), &status) != 0) fail(folder);
-    require_no_cycle(folder, status);
+    require_no_cycle(folder, parent, status);
+    opened_.push_back({folder, parent, status.st_dev, status.st_ino});
     const std::unique_ptr<::DIR, int (*)(::DIR*)> entries{::fdopendir(opened.get()), &::closedir};
     if (entries == nullptr) fail(folder);
     static_cast<void>(opened.release());  // closedir closes it
@@ -174,88 +181,65 @@ class folder_walk {
     return ::fstatat(base, entry.d_name, &status, 0) == 0 && S_ISDIR(status.st_mode);
   }
 
-  void require_no_cycle(const pending& folder, const struct ::stat& status) {
-    const bool is_root = all_.empty();
-    for (std::size_t above = folder.parent; !is_root; above = all_[above].parent) {
-      if (identities_[above] == identity_of(status)) {
+  void require_no_cycle(const std::string& folder, std::size_t parent,
+                        const struct ::stat& status) const {
+    for (std::size_t above = parent; !opened_.empty(); above = opened_[above].parent) {
+      const opened_folder& one = opened_[above];
+      if (one.device == status.st_dev && one.inode == status.st_ino) {
         throw folder_cycle(full(folder), "a folder below the ones that it lies in",
-                           "a link to " + full(all_[above]), "remove the link");
+                           "a link to " + full(one.path), "remove the link");
       }
       if (above == 0) break;
     }
-    identities_.push_back(identity_of(status));
   }
 
   void list_class(const std::string& name, std::uint64_t label) {
-    const std::size_t begin = all_.size();
-    all_.push_back({name, 0});
-    std::size_t files = 0;
+    // The class's folders by their whole paths, as Python sorts what os.walk gives: '-' is before
+    // '/', so a/b-c comes before a/b/d. What is below a folder comes after it, so the first that is
+    // known is the next. With each, its parent in `opened_`.
+    std::map<std::string, std::size_t> pending{{name, 0}};
+    const std::uint64_t files_before = listing_.files();
     std::size_t entries = 0;
-    for (std::size_t at = begin; at < all_.size(); ++at) {
-      pending folder = std::move(all_[at]);  // `all_` grows meanwhile
-      std::vector<std::string> below;
-      std::vector<std::uint32_t> names;
-      std::string characters;
-      read_folder(folder, [&](std::string_view entry, bool is_folder) {
+    while (!pending.empty()) {
+      const auto folder = pending.extract(pending.begin());
+      const std::string& path = folder.key();
+      const std::size_t number = opened_.size();
+      listing_.add_folder(path, label);
+      read_folder(path, folder.mapped(), [&](std::string_view entry, bool is_folder) {
         if (is_folder) {
-          below.emplace_back(joined_path(folder.path, entry));
+          pending.emplace(joined_path(path, entry), number);
           return;
         }
         ++entries;
-        if (!ends_in_one_of(entry, endings_)) return;
-        if (characters.size() > most_characters) {
-          throw folder_error(full(folder), "file names of less than 4 GiB in one folder", "more",
+        if (ends_in_one_of(entry, endings_) && !listing_.add_file(entry)) {
+          throw folder_error(full(path), "file names of less than 4 GiB in one folder", "more",
                              "spread its files over several folders");
         }
-        names.push_back(static_cast<std::uint32_t>(characters.size()));
-        characters.append(entry).push_back('\0');
       });
-      std::sort(names.begin(), names.end(), [&](std::uint32_t a, std::uint32_t b) {
-        return std::strcmp(characters.c_str() + a, characters.c_str() + b) < 0;
-      });
-      files += names.size();
-      folder.names = std::move(names);
-      folder.characters = std::move(characters);
-      all_[at] = std::move(folder);
-      for (std::string& path : below) all_.push_back({std::move(path), at});
+      listing_.sort_files();
     }
-    if (files == 0 && !allow_empty_) {
+    if (listing_.files() == files_before && !allow_empty_) {
       std::string wanted;
       for (const std::string& ending : endings_) wanted += (wanted.empty() ? "" : ", ") + ending;
       throw empty_folder(
-          joined_path(root_path_, name), "a file that ends in one of " + wanted,
+          full(name), "a file that ends in one of " + wanted,
           entries == 0 ? "no file"
                        : std::to_string(entries) + (entries == 1 ? " other file" : " other files"),
           "add one, remove the folder, or say allow_empty");
     }
-    // The class's folders by their whole paths, as Python sorts what os.walk gives: '-' is before
-    // '/', so a/b-c comes before a/b/d.
-    std::vector<const pending*> order;
-    for (std::size_t at = begin; at < all_.size(); ++at) order.push_back(&all_[at]);
-    std::sort(order.begin(), order.end(),
-              [](const pending* a, const pending* b) { return a->path < b->path; });
-    for (const pending* const folder : order) {
-      listing_.add_folder(folder->path, label);
-      for (const std::uint32_t at : folder->names)
-        listing_.add_file(folder->characters.c_str() + at);
-    }
-    all_.erase(all_.begin() + 1, all_.end());
-    identities_.erase(identities_.begin() + 1, identities_.end());
+    opened_.erase(opened_.begin() + 1, opened_.end());
   }
 
-  [[noreturn]] void fail(const pending& folder) const {
+  [[noreturn]] void fail(const std::string& folder) const {
     throw folder_unreadable(full(folder), "a readable folder", system_reason());
   }
-
-  static constexpr std::size_t most_characters = 0xffff'0000U;  // a name has 255 at most
 
   int root_;
   std::string root_path_;
   std::span<const std::string> endings_;
   bool allow_empty_;
   folder_listing listing_;
-  std::vector<pending> all_;          // the root, and the folders of the class that is listed
-  std::vector<identity> identities_;  // of those of `all_` that have been opened
+  std::vector<opened_folder> opened_;  // the root, and folders of the class that is listed
 };
 
 }  // namespace detail
