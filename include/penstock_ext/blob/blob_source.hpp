@@ -9,6 +9,7 @@
 #include <string>
 
 #include <penstock/core/version.hpp>
+#include <penstock_ext/files/file_error.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -74,5 +75,15 @@ concept blob_source = requires(const S& source, std::uint64_t index, blob_buffer
   { source.key(index) } -> std::convertible_to<std::string>;
 };
 
+namespace detail {
+
+/// Throws that a blob at byte `at` has more bytes than the option allows.
+[[noreturn]] inline void refuse_large(const std::string& path, std::uint64_t at,
+                                      std::uint64_t max_bytes, std::uint64_t size) {
+  throw file_format_error(path, at, "at most " + std::to_string(max_bytes) + " bytes (max_bytes)",
+                          std::to_string(size));
+}
+
+}  // namespace detail
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

@@ -448,10 +448,7 @@ class stored_blobs {
     }
     const std::uint64_t size = one.length == stored_blob::to_end ? rest_of(one) : one.length;
     if (size > state_->options.max_bytes) {
-      throw file_format_error(
-          one.object, one.offset,
-          "at most " + std::to_string(state_->options.max_bytes) + " bytes (max_bytes)",
-          std::to_string(size));
+      detail::refuse_large(one.object, one.offset, state_->options.max_bytes, size);
     }
     if constexpr (borrowable_store<Store>) {
       if (auto lent = state_->store.try_borrow({one.object, one.offset, size})) {

@@ -592,10 +592,8 @@ class mds_shards {
   [[nodiscard]] std::span<const std::byte> value(const place& at, std::size_t which,
                                                  blob_buffer& buffer) const {
     if (at.sample.size > options_.max_bytes) {
-      throw file_format_error(
-          at.shard->file.path(), at.sample.begin,
-          "at most " + std::to_string(options_.max_bytes) + " bytes (max_bytes)",
-          std::to_string(at.sample.size));
+      detail::refuse_large(at.shard->file.path(), at.sample.begin, options_.max_bytes,
+                           at.sample.size);
     }
     require_head(at);
     const auto sample = buffer.room_for(static_cast<std::size_t>(at.sample.size));

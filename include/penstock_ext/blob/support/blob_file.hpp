@@ -81,34 +81,28 @@ template <class Pause = no_pause>
     throw file_unreadable(place.path(), at, "a readable file", system_reason());
   };
   const descriptor file = open_blob(place);
-  struct ::stat before {};
-  if (file.get() < 0 || ::fstat(file.get(), &before) != 0) fail(0);
-  require_regular(before, [&] { return place.path(); });
-  const auto size = static_cast<std::uint64_t>(before.st_size);
-  if (size > max_bytes || size > (std::numeric_limits<std::size_t>::max)()) {
-    throw file_format_error(place.path(), max_bytes,
-                            "at most " + std::to_string(max_bytes) + " bytes (max_bytes)",
-                            std::to_string(size));
+  struct ::stat status {};
+  if (file.get() < 0 || ::fstat(file.get(), &status) != 0) fail(0);
+  require_regular(status, [&] { return place.path(); });
+  const file_stamp before = file_stamp_of(status);
+  if (before.size > max_bytes || before.size > (std::numeric_limits<std::size_t>::max)()) {
+    refuse_large(place.path(), max_bytes, max_bytes, before.size);
   }
-  const std::span<std::byte> out = buffer.room_for(static_cast<std::size_t>(size));
+  const std::span<std::byte> out = buffer.room_for(static_cast<std::size_t>(before.size));
   pause();
   const std::size_t filled = read_from(file.get(), 0, out, fail);
-  struct ::stat after {};
-  if (::fstat(file.get(), &after) != 0) fail(filled);
-  const std::string_view remedy =
-      ", which was written to meanwhile: read it again when it is whole";
-  if (filled < out.size() || after.st_size != before.st_size) {
-    const bool is_longer = after.st_size > before.st_size;
-    throw file_changed(place.path(), is_longer ? size : filled,
-                       "a file of " + std::to_string(size) + " bytes, as when it was opened",
-                       "one of " +
-                           std::to_string(is_longer ? after.st_size : static_cast<off_t>(filled)) +
-                           std::string{remedy});
+  if (::fstat(file.get(), &status) != 0) fail(filled);
+  const file_stamp after = file_stamp_of(status);
+  constexpr const char* remedy = ", which was written to meanwhile: read it again when it is whole";
+  if (filled < out.size() || after.size != before.size) {
+    const bool is_longer = after.size > before.size;
+    throw file_changed(place.path(), is_longer ? before.size : filled,
+                       "a file of " + std::to_string(before.size) + " bytes, as when it was opened",
+                       "one of " + std::to_string(is_longer ? after.size : filled) + remedy);
   }
-  if (after.st_mtim.tv_sec != before.st_mtim.tv_sec ||
-      after.st_mtim.tv_nsec != before.st_mtim.tv_nsec) {
+  if (after != before) {
     throw file_changed(place.path(), 0, "a file that stays as it is while it is read",
-                       "one" + std::string{remedy});
+                       std::string{"one"} + remedy);
   }
   return out;
 }

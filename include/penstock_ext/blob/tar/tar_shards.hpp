@@ -744,11 +744,7 @@ class tar_shards {
     const place at = find(index);
     const std::uint64_t size = at.sample->blob_size;
     const std::uint64_t begin = std::uint64_t{at.sample->blob_block} * detail::tar_block;
-    if (size > max_bytes_) {
-      throw file_format_error(at.shard->file.path(), begin,
-                              "at most " + std::to_string(max_bytes_) + " bytes (max_bytes)",
-                              std::to_string(size));
-    }
+    if (size > max_bytes_) detail::refuse_large(at.shard->file.path(), begin, max_bytes_, size);
     const auto room = buffer.room_for(detail::tar_block + static_cast<std::size_t>(size));
     read(at, begin, wishes_.blob[at.sample->extension], size, room);
     return room.subspan(detail::tar_block);
