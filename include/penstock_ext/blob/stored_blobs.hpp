@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <exception>
 #include <limits>
-#include <map>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -124,22 +124,19 @@ class blob_read_ahead {
     const std::lock_guard lock{mutex_};
     if (bytes > most_bytes_ || is_renewed(index) || !start()) return;
     while (bytes_ + bytes > most_bytes_) {
-      const auto oldest = std::find_if(ages_.begin(), ages_.end(), [&](const auto& one) {
-        return blobs_.at(one.second).state == blob_state::ready;
+      const auto oldest = std::find_if(blobs_.begin(), blobs_.end(), [](const blob& one) {
+        return one.state == blob_state::ready;
       });
-      if (oldest == ages_.end()) return;
+      if (oldest == blobs_.end()) return;
       ++counts_.dropped;
-      erase(oldest->second);
+      erase(oldest);
     }
+    // All that may throw, before anything is changed.
     if (queue_.size() == queue_.capacity()) queue_.reserve(2 * queue_.size() + most_together);
-    const auto age = ages_.emplace(next_age_, index).first;
-    try {
-      blobs_.emplace(index, blob{bytes, next_age_});
-    } catch (...) {
-      ages_.erase(age);  // both or neither
-      throw;
-    }
-    ++next_age_;
+    blobs_by_age made;
+    made.push_back({index, bytes});
+    places_.emplace(index, made.begin());
+    blobs_.splice(blobs_.end(), made);
     bytes_ += bytes;
     queue_.push_back(index);
     wanted_.notify_one();
@@ -153,20 +150,20 @@ class blob_read_ahead {
     buffer.hold(nullptr);  // spare memory holds nothing
     std::unique_lock lock{mutex_};
     for (bool waited = false;; waited = true) {
-      const auto found = blobs_.find(index);
-      if (found == blobs_.end()) return std::nullopt;
-      blob& one = found->second;
-      if (one.state == blob_state::queued) {
+      const auto found = places_.find(index);
+      if (found == places_.end()) return std::nullopt;
+      const auto one = found->second;
+      if (one->state == blob_state::queued) {
         std::erase(queue_, index);
-        erase(index);
+        erase(one);
         return std::nullopt;
       }
-      if (one.state == blob_state::ready) {
-        blob_buffer spare = std::exchange(buffer, std::move(one.memory));
-        const auto size = static_cast<std::size_t>(one.bytes);
+      if (one->state == blob_state::ready) {
+        blob_buffer spare = std::exchange(buffer, std::move(one->memory));
+        const auto size = static_cast<std::size_t>(one->bytes);
         ++counts_.used;
         counts_.ready += waited ? 0U : 1U;
-        erase(index);
+        erase(one);
         spares_.keep(spare);
         lock.unlock();  // what is left of `spare` is freed after it
         return buffer.room_for(size);
@@ -203,11 +200,12 @@ class blob_read_ahead {
  private:
   enum class blob_state : std::uint8_t { queued, reading, ready };
   struct blob {
+    std::uint64_t index;
     std::uint64_t bytes;
-    std::uint64_t age;
     blob_state state = blob_state::queued;
     blob_buffer memory = {};
   };
+  using blobs_by_age = std::list<blob>;
 
   static constexpr std::size_t most_together = 16;  // blobs of a call, ready when all of it is
   static constexpr std::size_t first_threads = 2;   // which do for storage that is near
@@ -215,11 +213,9 @@ class blob_read_ahead {
 
   // Whether blob `index` is wanted; it is the youngest then. Under the mutex, as all that follows.
   bool is_renewed(std::uint64_t index) {
-    const auto found = blobs_.find(index);
-    if (found == blobs_.end()) return false;
-    auto place = ages_.extract(found->second.age);
-    place.key() = found->second.age = next_age_++;
-    ages_.insert(std::move(place));
+    const auto found = places_.find(index);
+    if (found == places_.end()) return false;
+    blobs_.splice(blobs_.end(), blobs_, found->second);
     return true;
   }
 
@@ -238,11 +234,10 @@ class blob_read_ahead {
     }
   }
 
-  void erase(std::uint64_t index) {
-    const auto found = blobs_.find(index);
-    ages_.erase(found->second.age);
-    bytes_ -= found->second.bytes;
-    blobs_.erase(found);
+  void erase(typename blobs_by_age::iterator place) {
+    bytes_ -= place->bytes;
+    places_.erase(place->index);
+    blobs_.erase(place);
   }
 
   void work() {
@@ -259,7 +254,7 @@ class blob_read_ahead {
       queue_.erase(queue_.begin(), end);
       const auto indices = std::span{claimed}.first(count);
       for (std::size_t i = 0; i < count; ++i) {
-        blob& one = blobs_.at(indices[i]);
+        blob& one = *places_.at(indices[i]);
         one.state = blob_state::reading;
         sizes[i] = static_cast<std::size_t>(one.bytes);
         memory[i] = spares_.take(sizes[i]);
@@ -270,13 +265,13 @@ class blob_read_ahead {
       const bool is_long = Clock::now() - called >= long_call;
       lock.lock();
       for (std::size_t i = 0; i < indices.size(); ++i) {
-        if (!is_read) {
-          erase(indices[i]);
-          continue;
+        const auto one = places_.at(indices[i]);
+        if (is_read) {
+          one->memory = std::move(memory[i]);
+          one->state = blob_state::ready;
+        } else {
+          erase(one);
         }
-        blob& one = blobs_.at(indices[i]);
-        one.memory = std::move(memory[i]);
-        one.state = blob_state::ready;
       }
       ended_.notify_all();
       // Not once the destructor has the lock, which joins all there are.
@@ -306,13 +301,11 @@ class blob_read_ahead {
   std::condition_variable ended_;
   std::vector<std::thread> threads_;
   bool ends_ = false;
-  std::unordered_map<std::uint64_t, blob> blobs_;
-  // Invariant: of each of `blobs_`, and of no other; the oldest is the first.
-  std::map<std::uint64_t, std::uint64_t> ages_;
+  blobs_by_age blobs_;                                                         // the oldest first
+  std::unordered_map<std::uint64_t, typename blobs_by_age::iterator> places_;  // of all of them
   std::vector<std::uint64_t> queue_;
   std::uint64_t bytes_ = 0;  // of `blobs_`
   spare_buffers spares_;
-  std::uint64_t next_age_ = 0;
   counts counts_;
 };
 
