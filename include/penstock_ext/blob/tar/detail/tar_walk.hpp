@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -10,9 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
-#include <vector>
 
 #include <penstock/core/version.hpp>
 #include <penstock_ext/blob/support/blob_file.hpp>
@@ -216,21 +213,18 @@ struct pax_records {
   [[nodiscard]] std::size_t read(std::string_view text, std::string_view& expected) {
     std::size_t begin = 0;
     while (begin < text.size()) {
-      std::size_t length = 0;
-      const char* const end = text.data() + text.size();
-      const auto number = std::from_chars(text.data() + begin, end, length);
+      std::string_view record = text.substr(begin);
+      const std::size_t digits = (std::min)(record.find(' '), record.size());
+      const auto length = whole_number<std::size_t>(record.substr(0, digits));
       expected = "a record of an extended header, 'LENGTH KEY=VALUE' and a line end";
-      if (number.ec != std::errc{} || number.ptr == end || *number.ptr != ' ') return begin;
-      const auto digits = static_cast<std::size_t>(number.ptr - text.data()) - begin;
-      if (length > text.size() - begin || length < digits + 2) return begin;
-      std::string_view record = text.substr(begin, length);
-      if (record.back() != '\n') return begin;
-      record = record.substr(digits + 1, length - digits - 2);
+      if (!length || *length > record.size() || *length < digits + 2) return begin;
+      if (record[*length - 1] != '\n') return begin;
+      record = record.substr(digits + 1, *length - digits - 2);
       const std::size_t equals = record.find('=');
       if (equals == std::string_view::npos) return begin;
       expected = take(record.substr(0, equals), record.substr(equals + 1));
       if (!expected.empty()) return begin;
-      begin += length;
+      begin += *length;
     }
     return std::string_view::npos;
   }
@@ -277,7 +271,7 @@ class tar_walk {
   /// `file_format_error` for what is no tar archive, has holes left out, gives all members one path
   /// by a global header, or goes on after its end.
   [[nodiscard]] bool next() {
-    std::vector<std::string> said;  // by the extended headers of the member itself
+    std::string said;  // by the extended headers of the member itself
     std::string long_name;
     bool is_announced = false;  // by an extended header of its own
     int extended = 0;           // headers
@@ -304,7 +298,7 @@ class tar_walk {
         case 'x':
         case 'X': {
           pax_records read_now;
-          said.push_back(read_records(read_now, *stated));
+          said += read_records(read_now, *stated);
           is_announced = true;
           continue;
         }
@@ -328,10 +322,8 @@ class tar_walk {
       }
       // What is said of the member itself counts before what is said of all.
       pax_records own = all_after_;
-      for (const std::string& text : said) {
-        std::string_view none;
-        static_cast<void>(own.read(text, none));
-      }
+      std::string_view none;
+      static_cast<void>(own.read(said, none));
       take(header, at, type, *stated, own, long_name);
       return true;
     }
