@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -17,9 +16,7 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -88,14 +85,6 @@ struct component_name {
   return {path.substr(0, dot), path.substr(dot + 1), true};
 }
 
-/// A file of a shard.
-struct shard_component {
-  std::string_view name = {};  ///< its path
-  std::uint64_t begin = 0;     ///< where its bytes start
-  std::uint64_t size = 0;      ///< bytes
-  bool is_usual = true;        ///< see `tar_member`
-};
-
 /// Where a sample lies in its shard.
 struct shard_sample {
   static constexpr std::uint32_t no_label = 0;  ///< the first block of an archive is a header
@@ -129,7 +118,7 @@ class shard_listing {
   /// Adds a file, after the ones before; whether a sample starts with it, as wds2idx counts them;
   /// nothing for a file that is not listed. Throws `missing_component` and `duplicate_component`
   /// for the sample before it or its own, and `file_format_error` where the shard is too large.
-  std::optional<bool> add(const shard_component& file) {
+  std::optional<bool> add(const tar_member& file) {
     const component_name name = split_component(file.name);
     if (name.is_hidden()) return std::nullopt;
     const bool is_first = lines_ == 0 || name.key != line_key_;
@@ -138,7 +127,7 @@ class shard_listing {
       ++lines_;
     }
     if (!name.has_dot) return is_first;  // it is of no sample, and parts none
-    if (!has_files_ || name.key != key_) {
+    if (name.key != key_) {
       finish();
       key_ = name.key;
     }
@@ -151,8 +140,7 @@ class shard_listing {
 
   /// Ends the last sample. Throws as `add`.
   void finish() {
-    if (!has_files_) return;
-    has_files_ = false;
+    if (found_.empty()) return;
     const bool has_label = wishes_->label.empty() || next_.label_block != shard_sample::no_label;
     if (next_.blob_block != 0 && has_label) {
       next_.key_begin = static_cast<std::uint32_t>(keys_.size());
@@ -201,15 +189,14 @@ class shard_listing {
                       [](char a, char b) { return lowered(a) == b; });
   }
 
-  [[noreturn]] void refuse_second(const component_name& name, const shard_component& file) const {
+  [[noreturn]] void refuse_second(const component_name& name, const tar_member& file) const {
     throw duplicate_component(path_, file.begin - tar_block, key_,
                               "one file ." + std::string{name.extension},
                               "a second: give each sample a name of its own");
   }
 
-  void take(const component_name& name, const shard_component& file) {
-    if (!has_files_) first_ = file.begin - tar_block;
-    has_files_ = true;
+  void take(const component_name& name, const tar_member& file) {
+    if (found_.empty()) first_ = file.begin - tar_block;
     constexpr std::size_t most_shown = 80;
     if (found_.size() < most_shown) {
       found_ += (found_.empty() ? "." : ", .") + std::string{name.extension.substr(0, most_shown)};
@@ -242,9 +229,8 @@ class shard_listing {
   const shard_wishes* wishes_;
   std::string line_key_;  // of the last file, as wds2idx has it
   std::string key_;       // of the sample that is being read
-  std::string found_;     // its extensions, for messages
+  std::string found_;     // its extensions, for messages; "" between two samples
   std::uint64_t first_ = 0;
-  bool has_files_ = false;
   bool has_links_ = false;
   shard_sample next_;
   std::vector<shard_sample> samples_;
@@ -270,15 +256,14 @@ class shard_listing {
     const std::vector<std::string>& paths, const std::string& folder) {
   std::vector<std::string> indexes;
   indexes.reserve(paths.size());
-  std::unordered_map<std::string, std::size_t> first;  // of the shards of an index
-  std::unordered_set<std::string> shared;
-  for (std::size_t i = 0; i < paths.size(); ++i) {
-    indexes.push_back(shard_index_path(paths[i], folder));
-    const auto [place, is_new] = first.emplace(indexes[i], i);
-    if (!is_new && paths[place->second] != paths[i]) shared.insert(indexes[i]);
+  std::unordered_map<std::string, std::string> path_of;  // an index; "" for several
+  for (const std::string& path : paths) {
+    const auto place = path_of.emplace(shard_index_path(path, folder), path).first;
+    if (place->second != path) place->second.clear();
+    indexes.push_back(place->first);
   }
   for (std::string& index : indexes) {
-    if (shared.contains(index)) index.clear();
+    if (path_of.at(index).empty()) index.clear();
   }
   return indexes;
 }
@@ -295,13 +280,12 @@ class shard_index_text {
   static constexpr std::string_view version = "v1.2 ";
 
   /// Adds a file that `shard_listing::add` has listed, `is_first` as that returned.
-  void add(const shard_component& file, bool is_first) {
+  void add(const tar_member& file, bool is_first) {
     if (file.name.find_first_of(blanks) != std::string_view::npos) has_blank_ = true;
     is_usual_ = is_usual_ && file.is_usual;
     if (!lines_.empty()) lines_ += is_first ? '\n' : ' ';
     lines_.append(split_component(file.name).extension) += ' ';
-    append(file.begin);
-    append(file.size);
+    lines_ += std::to_string(file.begin) + ' ' + std::to_string(file.size) + ' ';
     lines_ += file.name;
   }
 
@@ -322,12 +306,6 @@ class shard_index_text {
   static constexpr std::string_view blanks{" \t\n\v\f\r\0", 7};
 
  private:
-  void append(std::uint64_t number) {
-    char digits[20];
-    const auto end = std::to_chars(digits, digits + sizeof digits, number).ptr;
-    lines_.append(digits, end) += ' ';
-  }
-
   std::string lines_;
   bool has_blank_ = false;
   bool is_usual_ = true;
@@ -370,14 +348,14 @@ class shard_index_words {
         (std::min)(text_.find_first_of(shard_index_text::blanks), text_.size());
     if (name_end == text_.size()) return fail("it ends too early");
     if (text_[name_end] != ' ' && text_[name_end] != '\n') return fail("a path is none");
-    file_ = {text_.substr(0, name_end), *begin, *size, true};
+    file_ = {.name = text_.substr(0, name_end), .begin = *begin, .size = *size};
     at_line_end_ = text_[name_end] == '\n';
     text_.remove_prefix(name_end + 1);
     return file_is_right(extension);
   }
 
   /// The file that `next` went to.
-  [[nodiscard]] const shard_component& file() const noexcept { return file_; }
+  [[nodiscard]] const tar_member& file() const noexcept { return file_; }
   /// Whether a line starts with it.
   [[nodiscard]] bool is_first() const noexcept { return is_first_; }
   /// What is wrong with the text; "" if nothing is.
@@ -393,13 +371,10 @@ class shard_index_words {
 
   // The digits before `after`, which goes with them.
   [[nodiscard]] std::optional<std::uint64_t> number(char after) noexcept {
-    std::uint64_t value = 0;
-    const char* const end = text_.data() + text_.size();
-    const auto read_to = std::from_chars(text_.data(), end, value);
-    if (read_to.ec != std::errc{} || read_to.ptr == end || *read_to.ptr != after) {
-      return std::nullopt;
-    }
-    text_.remove_prefix(static_cast<std::size_t>(read_to.ptr - text_.data()) + 1);
+    const std::size_t end = text_.find(after);
+    if (end == std::string_view::npos) return std::nullopt;
+    const auto value = whole_number(text_.substr(0, end));
+    text_.remove_prefix(end + 1);
     return value;
   }
 
@@ -423,7 +398,7 @@ class shard_index_words {
   std::uint64_t end_ = 0;
   bool at_line_end_ = true;
   bool is_first_ = false;
-  shard_component file_;
+  tar_member file_;
   std::string problem_;
 };
 
@@ -436,9 +411,8 @@ void list_by_headers(const Source& archive, shard_listing& into, shard_index_tex
     const tar_member& member = walk.member();
     if (member.is_link) into.pass_link();
     if (!member.is_file) continue;
-    const shard_component file{member.name, member.begin, member.size, member.is_usual};
-    const auto listed = into.add(file);
-    if (listed && index != nullptr) index->add(file, *listed);
+    const auto listed = into.add(member);
+    if (listed && index != nullptr) index->add(member, *listed);
   }
   into.finish();
 }
@@ -510,24 +484,31 @@ struct open_shard {
     if (::stat(index.c_str(), &status) != 0) return;
     std::string wrong;
     try {
-      constexpr std::uint64_t most = std::uint64_t{1} << 32;
-      if (!S_ISREG(status.st_mode)) {
-        wrong = "it is no regular file";
-      } else if (file_stamp_of(status).is_older_than(file.stamp())) {
-        wrong = "it is older than the archive: if it is right all the same, touch it";
-      } else {
-        const std::vector<std::byte> bytes = read_file(index, most);
-        shard_listing listing{file.path(), wishes};
-        wrong = list_by_index(file, {reinterpret_cast<const char*>(bytes.data()), bytes.size()},
-                              listing);
-        if (wrong.empty()) file.require_unchanged();
-        if (wrong.empty()) take(listing);
-      }
+      wrong = list_by(index, status, wishes);
     } catch (const file_error& error) {
       wrong = error.what();  // the archive will say so itself, if it is at fault
     }
     is_from_index = wrong.empty();
     if (!is_from_index) add_problem(index, "not used: " + wrong);
+  }
+
+  /// Lists the shard by its index, which is there. Returns why that can't be; "" if it can.
+  [[nodiscard]] std::string list_by(const std::string& index, const struct ::stat& status,
+                                    const shard_wishes& wishes) {
+    if (!S_ISREG(status.st_mode)) return "it is no regular file";
+    if (file_stamp_of(status).is_older_than(file.stamp())) {
+      return "it is older than the archive: if it is right all the same, touch it";
+    }
+    constexpr std::uint64_t most = std::uint64_t{1} << 32;
+    const std::vector<std::byte> bytes = read_file(index, most);
+    shard_listing listing{file.path(), wishes};
+    std::string wrong =
+        list_by_index(file, {reinterpret_cast<const char*>(bytes.data()), bytes.size()}, listing);
+    if (wrong.empty()) {
+      file.require_unchanged();
+      take(listing);
+    }
+    return wrong;
   }
 
   /// Whether nothing is lost there: no file, an empty one, or an index.
@@ -543,21 +524,15 @@ struct open_shard {
   }
 
   void write_index(const std::string& index, const shard_index_text& text, std::uint64_t lines) {
-    if (!text.problem().empty()) {
-      add_problem(index, "not written: " + std::string{text.problem()});
-      return;
+    std::string wrong{text.problem()};
+    if (wrong.empty() && !may_write(index)) {
+      wrong = "there is a file that is no index of tar shards: choose another index_folder";
     }
-    if (!may_write(index)) {
-      add_problem(index,
-                  "not written: there is a file that is no index of tar shards: choose another "
-                  "index_folder");
-      return;
+    if (wrong.empty()) {
+      errno = write_whole_file(index, text.text(lines));
+      if (errno != 0) wrong = system_reason();
     }
-    errno = write_whole_file(index, text.text(lines));
-    if (errno != 0) {
-      add_problem(index, "not written: " + system_reason());
-      return;
-    }
+    if (!wrong.empty()) return add_problem(index, "not written: " + wrong);
     // The time of the archive as it was listed, so that a later change makes the index older.
     const file_stamp& stamp = file.stamp();
     const ::timespec time{stamp.seconds, stamp.nanoseconds};
@@ -580,35 +555,33 @@ struct open_shard {
     std::size_t open = pattern.find('{');
     std::size_t close = 0;
     std::string_view first;
-    std::string_view last;
+    std::optional<std::uint64_t> begin;
+    std::optional<std::uint64_t> end;
     for (; open != std::string_view::npos; open = pattern.find('{', open + 1)) {
       close = pattern.find('}', open);
-      const std::string_view inside =
-          pattern.substr(open + 1, close == std::string_view::npos ? 0 : close - open - 1);
+      const std::string_view inside = pattern.substr(open + 1, close - open - 1);
       const std::size_t dots = inside.find("..");
-      const auto is_number = [](std::string_view text) {
-        return !text.empty() && text.size() < 19 &&
-               std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+      if (close == std::string_view::npos || dots == std::string_view::npos) continue;
+      const auto number = [](std::string_view text) {
+        return text.size() < 19 ? detail::whole_number(text) : std::nullopt;
       };
-      if (dots == std::string_view::npos) continue;
       first = inside.substr(0, dots);
-      last = inside.substr(dots + 2);
-      if (is_number(first) && is_number(last)) break;
+      begin = number(first);
+      end = number(inside.substr(dots + 2));
+      if (begin && end) break;
     }
     const std::string_view before = pattern.substr(0, open);
     for (std::string& path : paths) path += before;
     if (open == std::string_view::npos) return paths;
-    const std::uint64_t begin = *detail::whole_number(first);
-    const std::uint64_t end = *detail::whole_number(last);
     const std::string range{pattern.substr(open, close - open + 1)};
-    if (end < begin) throw option_error("shards", range + " goes down");
-    if (end - begin >= most / paths.size()) {
+    if (*end < *begin) throw option_error("shards", range + " goes down");
+    if (*end - *begin >= most / paths.size()) {
       throw option_error("shards", range + " makes more than a million paths");
     }
     std::vector<std::string> longer;
-    longer.reserve(paths.size() * static_cast<std::size_t>(end - begin + 1));
+    longer.reserve(paths.size() * static_cast<std::size_t>(*end - *begin + 1));
     for (const std::string& path : paths) {
-      for (std::uint64_t i = begin; i <= end; ++i) {
+      for (std::uint64_t i = *begin; i <= *end; ++i) {
         std::string digits = std::to_string(i);
         if (digits.size() < first.size()) digits.insert(0, first.size() - digits.size(), '0');
         longer.push_back(path + digits);
