@@ -240,18 +240,16 @@ class npy_header_parser {
     bool is_empty = false;
     bool is_too_large = false;
     header_.bytes = *size;
-    std::uint64_t counted = *size;  // a row has its bytes where there is none, too
     for (const std::uint64_t length : header_.lengths) {
       is_empty = is_empty || length == 0;
-      is_too_large =
-          __builtin_mul_overflow(counted, length == 0 ? 1 : length, &counted) || is_too_large;
-      header_.bytes *= length;
+      const std::uint64_t rows = length == 0 ? 1 : length;  // a row has its bytes anyway
+      is_too_large = __builtin_mul_overflow(header_.bytes, rows, &header_.bytes) || is_too_large;
     }
-    if (is_empty) header_.bytes = 0;
     if (is_too_large) {
       throw dimension_mismatch(path_, header_.shape_at, "dimensions whose bytes 64 bits can count",
                                "longer ones");
     }
+    if (is_empty) header_.bytes = 0;
   }
 
   std::span<const std::byte> bytes_;
@@ -469,9 +467,7 @@ class npy_dataset : public detail::mapped_rows<Record> {
   /// `length_mismatch` if it holds another number of samples than the first one.
   template <std::convertible_to<std::string>... Paths>
     requires(sizeof...(Paths) == Record::size)
-  explicit npy_dataset(const Paths&... paths)
-      : npy_dataset(open_files({std::string(paths)...}), std::make_index_sequence<Record::size>{}) {
-  }
+  explicit npy_dataset(const Paths&... paths) : npy_dataset(open_files({std::string(paths)...})) {}
 
   /// Opens the arrays `names` of an npz file; without names, those called as the fields. Throws
   /// besides `file_format_error` for an array that is not there or is compressed, and
@@ -479,14 +475,13 @@ class npy_dataset : public detail::mapped_rows<Record> {
   template <std::convertible_to<std::string>... Names>
     requires(sizeof...(Names) == Record::size || sizeof...(Names) == 0)
   explicit npy_dataset(const npz& archive, const Names&... names)
-      : npy_dataset(open_archive(archive, {std::string(names)...}),
-                    std::make_index_sequence<Record::size>{}) {}
+      : npy_dataset(open_archive(archive, {std::string(names)...})) {}
 
   npy_dataset(npy_dataset&&) = default;
   npy_dataset& operator=(npy_dataset&&) = delete;
 
  private:
-  using files = std::vector<std::shared_ptr<const detail::mapped_file>>;
+  using rows = detail::mapped_rows<Record>;
 
   // An array in a file: the bytes from `begin` on.
   struct array {
@@ -515,53 +510,36 @@ class npy_dataset : public detail::mapped_rows<Record> {
     }
   }
 
-  // Opens the array of field `Index`, which is a file of its own.
-  template <std::size_t Index>
-  static void open_file(arrays& all, std::string path) {
-    array& one = all[Index];
-    one.file = std::make_shared<detail::mapped_file>(std::move(path));
-    one.path = one.file->path();
-    one.bytes = one.file->bytes();
-    read_header(one);
-    require<Index>(all);
-  }
-
-  // Opens the array of field `Index`, which is an entry of an archive: by default the one that is
-  // called as the field.
-  template <std::size_t Index>
-  static void open_entry(arrays& all, const std::shared_ptr<const detail::mapped_file>& file,
-                         const detail::zip_directory& entries, std::string name, bool verify) {
-    if (name.empty()) name = field_at<Index>::key.str();
-    name += ".npy";
-    const auto place = entries.find(name);
-    if (verify) entries.require_sum(place, name);
-    array& one = all[Index];
-    one.file = file;
-    one.path = file->path() + '/' + name;
-    one.begin = place.begin;
-    one.bytes = file->bytes().subspan(static_cast<std::size_t>(place.begin),
-                                      static_cast<std::size_t>(place.size));
-    read_header(one);
-    require<Index>(all);
-  }
-
-  [[nodiscard]] static arrays open_files(std::array<std::string, Record::size> paths) {
+  // The arrays that `open(number, name)` gives for the fields, each checked before the next one.
+  template <class Open>
+  [[nodiscard]] static arrays open_all(const Open& open) {
     arrays all;
     [&]<std::size_t... Is>(std::index_sequence<Is...>) {
-      (open_file<Is>(all, std::move(paths[Is])), ...);
+      ((all[Is] = open(Is, field_at<Is>::key.str()), read_header(all[Is]), require<Is>(all)), ...);
     }(std::make_index_sequence<Record::size>{});
     return all;
   }
 
+  [[nodiscard]] static arrays open_files(const std::array<std::string, Record::size>& paths) {
+    return open_all([&](std::size_t number, const std::string&) {
+      const auto file = std::make_shared<const detail::mapped_file>(paths[number]);
+      return array{.file = file, .path = file->path(), .bytes = file->bytes()};
+    });
+  }
+
+  // Where there is no name, the array is the one that is called as the field.
   [[nodiscard]] static arrays open_archive(const npz& archive,
-                                           std::array<std::string, Record::size> names) {
+                                           const std::array<std::string, Record::size>& names) {
     const auto file = std::make_shared<const detail::mapped_file>(archive.path);
     const detail::zip_directory entries{file->bytes(), archive.path};
-    arrays all;
-    [&]<std::size_t... Is>(std::index_sequence<Is...>) {
-      (open_entry<Is>(all, file, entries, std::move(names[Is]), archive.verify), ...);
-    }(std::make_index_sequence<Record::size>{});
-    return all;
+    return open_all([&](std::size_t number, const std::string& field) {
+      const std::string name = (names[number].empty() ? field : names[number]) + ".npy";
+      const auto place = entries.find(name);
+      if (archive.verify) entries.require_sum(place, name);
+      return array{file, file->path() + '/' + name, place.begin,
+                   file->bytes().subspan(static_cast<std::size_t>(place.begin),
+                                         static_cast<std::size_t>(place.size))};
+    });
   }
 
   // Throws where an array is not that of its field, or not as long as the first one.
@@ -598,30 +576,24 @@ class npy_dataset : public detail::mapped_rows<Record> {
     }
   }
 
-  template <std::size_t... Is>
-  npy_dataset(const arrays& all, std::index_sequence<Is...>)
-      : npy_dataset(
-            files{all[Is].file...}, all,
-            batch_layout<Record>{
-                record_extents<Record>{detail::extents_in<typename field_at<Is>::extents_type>(
-                    std::span{all[Is].header.lengths}.subspan(1))...},
-                1}) {}
+  explicit npy_dataset(const arrays& all) : rows(rows_of(all)) {
+    for (const array& one : all) files_.push_back(one.file);
+  }
 
-  npy_dataset(files opened, const arrays& all, const batch_layout<Record>& layout)
-      : detail::mapped_rows<Record>("npy_dataset", layout, all[0].header.lengths[0],
-                                    fields_of(all, layout)),
-        files_(std::move(opened)) {}
-
-  [[nodiscard]] static std::array<detail::mapped_field, Record::size> fields_of(
-      const arrays& all, const batch_layout<Record>& layout) {
+  [[nodiscard]] static rows rows_of(const arrays& all) {
     return [&]<std::size_t... Is>(std::index_sequence<Is...>) {
-      return std::array<detail::mapped_field, Record::size>{
-          detail::mapped_field{all[Is].bytes.data() + all[Is].header.data,
-                               layout.template sample_bytes<Is>(), all[Is].header.is_swapped()}...};
+      const batch_layout<Record> layout{
+          record_extents<Record>{detail::extents_in<typename field_at<Is>::extents_type>(
+              std::span{all[Is].header.lengths}.subspan(1))...},
+          1};
+      return rows{"npy_dataset", layout, all[0].header.lengths[0],
+                  std::array<detail::mapped_field, Record::size>{detail::mapped_field{
+                      all[Is].bytes.data() + all[Is].header.data,
+                      layout.template sample_bytes<Is>(), all[Is].header.is_swapped()}...}};
     }(std::make_index_sequence<Record::size>{});
   }
 
-  files files_;
+  std::vector<std::shared_ptr<const detail::mapped_file>> files_;
 };
 
 static_assert(dataset<npy_dataset<record<field<"x", float, dyn>>>>);
