@@ -358,29 +358,31 @@ TEST_CASE("archives of many short members and of few long ones are walked alike"
 }
 
 TEST_CASE("a header before a file's bytes is known again", "[blob]") {
-  const auto foreign = [](const std::string& block, std::string_view path, std::uint64_t size,
-                          std::size_t folded = std::string_view::npos) {
-    return ps::detail::foreign_header(block_of(block), path, size, folded);
+  const auto foreign = [](const std::string& block, std::string_view key,
+                          std::string_view extension, std::uint64_t size) {
+    return ps::detail::foreign_header(block_of(block), key, extension, size);
   };
   const std::string block = test::sealed(test::tar_header_of("a/1.JPG", 7));
-  CHECK(foreign(block, "a/1.JPG", 7).empty());
-  CHECK(foreign(block, "", 7).empty());
-  CHECK(foreign(block, std::string(101, 'x'), 7).empty());
-  CHECK(foreign(block, "\xc3\xa4.jpg", 7).empty());
-  CHECK(foreign(block, "a/1.jpg", 7) == "the header of 'a/1.JPG'");
-  CHECK(foreign(block, "a/1.jpg", 7, 4).empty());
-  CHECK_FALSE(foreign(block, "a/1.jpg", 7, 5).empty());
-  CHECK_FALSE(foreign(block, "a/1.JP", 7).empty());
-  CHECK_FALSE(foreign(block, "a/1.JPGx", 7).empty());
-  CHECK(foreign(block, "a/1.JPG", 8) == "the header of a file of 7 bytes");
-  CHECK(foreign(block, "a/1.JPG", std::uint64_t{1} << 33U).empty());
+  CHECK(foreign(block, "a/1", "jpg", 7).empty());
+  CHECK(foreign(block, std::string(97, 'x'), "jpg", 7).empty());
+  CHECK(foreign(block, "x", std::string(99, 'x'), 7).empty());
+  CHECK(foreign(block, "\xc3\xa4", "jpg", 7).empty());
+  CHECK(foreign(block, "a/1", "\xc3\xa4", 7).empty());
+  CHECK(foreign(block, "A/1", "jpg", 7) == "the header of 'a/1.JPG'");
+  CHECK_FALSE(foreign(block, std::string(96, 'x'), "jpg", 7).empty());
+  CHECK_FALSE(foreign(block, "a/1", "jp", 7).empty());
+  CHECK_FALSE(foreign(block, "a/1", "jpgx", 7).empty());
+  CHECK_FALSE(foreign(block, "a/", "jpgx", 7).empty());
+  CHECK_FALSE(foreign(block, "a/1.", "pg", 7).empty());
+  CHECK(foreign(block, "a/1", "jpg", 8) == "the header of a file of 7 bytes");
+  CHECK(foreign(block, "a/1", "jpg", std::uint64_t{1} << 33U).empty());
   std::string damaged = block;
   damaged[5] = 'x';
-  CHECK(foreign(damaged, "", 7) == "no header, or a damaged one");
-  CHECK(foreign(test::sealed(test::tar_header_of("a", 7, '5')), "", 7) ==
+  CHECK(foreign(damaged, "a/1", "jpg", 7) == "no header, or a damaged one");
+  CHECK(foreign(test::sealed(test::tar_header_of("a.b", 7, '5')), "a", "b", 7) ==
         "the header of what is no file");
   const std::string split = test::sealed(test::tar_header_of("1.jpg", 7, '0', "a"));
-  CHECK(foreign(split, "a/1.jpg", 7).empty());
-  CHECK_FALSE(foreign(split, "b/1.jpg", 7).empty());
-  CHECK_FALSE(foreign(split, "ax1.jpg", 7).empty());
+  CHECK(foreign(split, "a/1", "jpg", 7).empty());
+  CHECK_FALSE(foreign(split, "b/1", "jpg", 7).empty());
+  CHECK_FALSE(foreign(split, "ax1", "jpg", 7).empty());
 }

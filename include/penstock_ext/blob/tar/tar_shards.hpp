@@ -821,16 +821,8 @@ class tar_shards {
     at.shard->file.read_unchanged(begin - detail::tar_block, room);
     if (!at.sample->is_usual) return;
     const std::string_view key = at.shard->keys.c_str() + at.sample->key_begin;
-    std::array<char, detail::tar_name_length> memory;
-    std::string_view path;  // stays "" where it is too long for a header
-    if (key.size() + 1 + extension.size() <= memory.size()) {
-      key.copy(memory.data(), key.size());
-      memory[key.size()] = '.';
-      extension.copy(memory.data() + key.size() + 1, extension.size());
-      path = {memory.data(), key.size() + 1 + extension.size()};
-    }
     const std::string found =
-        detail::foreign_header(room.first(detail::tar_block), path, size, key.size());
+        detail::foreign_header(room.first(detail::tar_block), key, extension, size);
     if (found.empty()) return;
     throw file_format_error(
         at.shard->file.path(), begin - detail::tar_block,

@@ -104,22 +104,24 @@ class tar_header {
     return text_.substr(257, posix.size()) == posix ? field(345, 155) : std::string_view{};
   }
 
-  /// Whether the header's own fields say the path `path`; from its character `folded` on, capital
-  /// letters of the header count as small ones.
-  [[nodiscard]] bool is_named(std::string_view path,
-                              std::size_t folded = std::string_view::npos) const noexcept {
-    const auto is_same = [&](std::string_view said, std::size_t begin) {
-      for (std::size_t i = 0; i < said.size(); ++i) {
-        const char c = begin + i >= folded ? lowered(said[i]) : said[i];
-        if (c != path[begin + i]) return false;
-      }
-      return true;
+  /// Whether the header's own fields say the path `key`, a dot, and `extension`, which is in small
+  /// letters and stands there in letters of any case.
+  [[nodiscard]] bool is_named(std::string_view key, std::string_view extension) const noexcept {
+    const auto is_at = [&](std::size_t place, char said) {
+      if (place < key.size()) return said == key[place];
+      return place == key.size() ? said == '.' : lowered(said) == extension[place - key.size() - 1];
     };
     const std::string_view before = prefix();
     const std::string_view after = name();
     const std::size_t begin = before.empty() ? 0 : before.size() + 1;
-    if (path.size() != begin + after.size() || !is_same(after, begin)) return false;
-    return before.empty() || (is_same(before, 0) && path[begin - 1] == '/');
+    if (key.size() + 1 + extension.size() != begin + after.size()) return false;
+    for (std::size_t i = 0; i < after.size(); ++i) {
+      if (!is_at(begin + i, after[i])) return false;
+    }
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      if (!is_at(i, before[i])) return false;
+    }
+    return before.empty() || is_at(before.size(), '/');
   }
 
  private:
@@ -144,15 +146,17 @@ class tar_header {
 }
 
 /// What is wrong with the block before a member's bytes, if that is to be the header of a file of
-/// this path, compared as by `is_named`, and of this size; "" if nothing is. A path that is "", or
-/// that some programs put elsewhere, is not compared.
+/// this path, as `is_named` has it, and of this size; "" if nothing is. A path that some programs
+/// put elsewhere is not compared.
 [[nodiscard]] inline std::string foreign_header(std::span<const std::byte> block,
-                                                std::string_view path, std::uint64_t size,
-                                                std::size_t folded = std::string_view::npos) {
+                                                std::string_view key, std::string_view extension,
+                                                std::uint64_t size) {
   const tar_header header{block};
   if (!header.sum_is_right()) return "no header, or a damaged one";
   if (header.type() != '0' && header.type() != '7') return "the header of what is no file";
-  if (!path.empty() && is_plain_tar_name(path) && !header.is_named(path, folded)) {
+  const bool is_plain = key.size() + 1 + extension.size() <= tar_name_length &&
+                        is_plain_tar_name(key) && is_plain_tar_name(extension);
+  if (is_plain && !header.is_named(key, extension)) {
     return "the header of '" + std::string{header.name()} + "'";
   }
   if (size < tar_octal_end && header.size() != size) {
