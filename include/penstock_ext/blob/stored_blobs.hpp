@@ -33,6 +33,39 @@
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
+
+/// A blob that lies in an object of a store.
+struct stored_blob {
+  /// Of `length`: to the end of the object.
+  static constexpr std::uint64_t to_end = (std::numeric_limits<std::uint64_t>::max)();
+
+  std::string object;             ///< the object's name in its store
+  std::uint64_t offset = 0;       ///< of the blob's first byte
+  std::uint64_t length = to_end;  ///< in bytes
+  std::int64_t label = 0;         ///< any number
+  std::string key = {};           ///< names it for people; "": as the object
+};
+
+/// How `stored_blobs` reads.
+struct stored_blobs_options {
+  /// How many bytes of blobs are read before they are asked for, by `prefetch`; 0: none. Their
+  /// memory is used again for blobs of about their size: up to 1.75 times as many bytes are taken.
+  std::uint64_t read_ahead = std::uint64_t{32} << 20;
+  /// How many threads do so at most, from 1 to 256. Each has up to 16 blobs under way. Two do for
+  /// storage that is near; more of them start while reads take milliseconds and blobs wait.
+  std::size_t threads = 16;
+  /// The largest blob that is read, in bytes: `bytes` throws `file_format_error` for a larger one,
+  /// before it takes memory.
+  std::uint64_t max_bytes = std::uint64_t{1} << 30;
+};
+
+/// What `prefetch` came to.
+struct stored_blobs_stats {
+  std::uint64_t ahead = 0;    ///< blobs that were read ahead, and asked for
+  std::uint64_t ready = 0;    ///< those of them that were there: nobody had to wait
+  std::uint64_t in_vain = 0;  ///< blobs that were read ahead, and dropped for others
+};
+
 namespace detail {
 
 /// Buffers of blobs that were used, for those that are read next: the system need not map and clear
@@ -128,7 +161,7 @@ class blob_read_ahead {
         return one.state == blob_state::ready;
       });
       if (oldest == blobs_.end()) return;
-      ++counts_.dropped;
+      ++stats_.in_vain;
       erase(oldest);
     }
     // All that may throw, before anything is changed.
@@ -161,8 +194,8 @@ class blob_read_ahead {
       if (one->state == blob_state::ready) {
         blob_buffer spare = std::exchange(buffer, std::move(one->memory));
         const auto size = static_cast<std::size_t>(one->bytes);
-        ++counts_.used;
-        counts_.ready += waited ? 0U : 1U;
+        ++stats_.ahead;
+        stats_.ready += waited ? 0U : 1U;
         erase(one);
         spares_.keep(spare);
         lock.unlock();  // what is left of `spare` is freed after it
@@ -184,17 +217,11 @@ class blob_read_ahead {
     return process != 0 && process != ::getpid();
   }
 
-  /// What reading ahead came to.
-  struct counts {
-    std::uint64_t used = 0;     ///< read ahead and asked for
-    std::uint64_t ready = 0;    ///< those of them that were there by then
-    std::uint64_t dropped = 0;  ///< read ahead in vain
-  };
   /// What it came to so far; nothing in a child.
-  [[nodiscard]] counts counted() const {
+  [[nodiscard]] stored_blobs_stats stats() const {
     if (is_in_child()) return {};
     const std::lock_guard lock{mutex_};
-    return counts_;
+    return stats_;
   }
 
  private:
@@ -306,16 +333,16 @@ class blob_read_ahead {
   std::vector<std::uint64_t> queue_;
   std::uint64_t bytes_ = 0;  // of `blobs_`
   spare_buffers spares_;
-  counts counts_;
+  stored_blobs_stats stats_;
 };
 
-/// Tells a store which blobs are read far ahead, and takes it back in the end. `Blob` is a
-/// `stored_blob`. From any thread.
-template <byte_store Store, class Blob>
+/// Tells a store which blobs are read far ahead, and takes it back in the end. From any
+/// thread.
+template <byte_store Store>
 class planned_reads {
  public:
   /// Both must outlive it.
-  planned_reads(const Store& store, const std::vector<Blob>& blobs) noexcept
+  planned_reads(const Store& store, const std::vector<stored_blob>& blobs) noexcept
       : store_(store), blobs_(blobs) {}
   planned_reads(const planned_reads&) = delete;
   planned_reads& operator=(const planned_reads&) = delete;
@@ -335,7 +362,7 @@ class planned_reads {
     std::vector<upcoming_range> ranges;
     for (const std::uint64_t index : indices) {
       if (index >= blobs_.size()) continue;
-      const Blob& one = blobs_[static_cast<std::size_t>(index)];
+      const stored_blob& one = blobs_[static_cast<std::size_t>(index)];
       ranges.push_back({one.object, one.offset, one.length});
     }
     process_.store(::getpid(), std::memory_order_relaxed);
@@ -347,8 +374,8 @@ class planned_reads {
   {
     std::uint64_t bytes = 0;
     std::uint64_t known = 0;
-    for (const Blob& one : blobs_) {
-      if (one.length == Blob::to_end) continue;
+    for (const stored_blob& one : blobs_) {
+      if (one.length == stored_blob::to_end) continue;
       bytes += one.length;
       ++known;
     }
@@ -369,44 +396,12 @@ class planned_reads {
   }
 
   const Store& store_;
-  const std::vector<Blob>& blobs_;
+  const std::vector<stored_blob>& blobs_;
   // Of the last `access_plan`, or 0. Relaxed: a child has what was stored before the fork.
   std::atomic<::pid_t> process_{0};
 };
 
 }  // namespace detail
-
-/// A blob that lies in an object of a store.
-struct stored_blob {
-  /// Of `length`: to the end of the object.
-  static constexpr std::uint64_t to_end = (std::numeric_limits<std::uint64_t>::max)();
-
-  std::string object;             ///< the object's name in its store
-  std::uint64_t offset = 0;       ///< of the blob's first byte
-  std::uint64_t length = to_end;  ///< in bytes
-  std::int64_t label = 0;         ///< any number
-  std::string key = {};           ///< names it for people; "": as the object
-};
-
-/// How `stored_blobs` reads.
-struct stored_blobs_options {
-  /// How many bytes of blobs are read before they are asked for, by `prefetch`; 0: none. Their
-  /// memory is used again for blobs of about their size: up to 1.75 times as many bytes are taken.
-  std::uint64_t read_ahead = std::uint64_t{32} << 20;
-  /// How many threads do so at most, from 1 to 256. Each has up to 16 blobs under way. Two do for
-  /// storage that is near; more of them start while reads take milliseconds and blobs wait.
-  std::size_t threads = 16;
-  /// The largest blob that is read, in bytes: `bytes` throws `file_format_error` for a larger one,
-  /// before it takes memory.
-  std::uint64_t max_bytes = std::uint64_t{1} << 30;
-};
-
-/// What `prefetch` came to.
-struct stored_blobs_stats {
-  std::uint64_t ahead = 0;    ///< blobs that were read ahead, and asked for
-  std::uint64_t ready = 0;    ///< those of them that were there: nobody had to wait
-  std::uint64_t in_vain = 0;  ///< blobs that were read ahead, and dropped for others
-};
 
 /// Blobs in a store, from a list: a `blob_source`.
 ///
@@ -512,10 +507,7 @@ class stored_blobs {
   }
 
   /// What `prefetch` came to so far. From any thread.
-  [[nodiscard]] stored_blobs_stats stats() const {
-    const auto came = state_->ahead->counted();
-    return {came.used, came.ready, came.dropped};
-  }
+  [[nodiscard]] stored_blobs_stats stats() const { return state_->ahead->stats(); }
 
  private:
   struct state;
@@ -546,7 +538,7 @@ class stored_blobs {
     const Store store;
     const std::vector<stored_blob> blobs;
     const stored_blobs_options options;
-    mutable detail::planned_reads<Store, stored_blob> foreseen{store, blobs};
+    mutable detail::planned_reads<Store> foreseen{store, blobs};
     const ranges_reader reader{this};
     using read_ahead = detail::blob_read_ahead<ranges_reader>;
     const std::unique_ptr<read_ahead, detail::delete_unless_forked> ahead{
