@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <iterator>
 #include <limits>
 #include <list>
 #include <memory>
@@ -171,7 +172,7 @@ class blob_read_ahead {
     places_.emplace(index, made.begin());
     blobs_.splice(blobs_.end(), made);
     bytes_ += bytes;
-    queue_.push_back(index);
+    queue_.push_back(std::prev(blobs_.end()));
     wanted_.notify_one();
   }
 
@@ -187,7 +188,7 @@ class blob_read_ahead {
       if (found == places_.end()) return std::nullopt;
       const auto one = found->second;
       if (one->state == blob_state::queued) {
-        std::erase(queue_, index);
+        std::erase(queue_, one);
         erase(one);
         return std::nullopt;
       }
@@ -233,6 +234,7 @@ class blob_read_ahead {
     blob_buffer memory = {};
   };
   using blobs_by_age = std::list<blob>;
+  using place = typename blobs_by_age::iterator;
 
   static constexpr std::size_t most_together = 16;  // blobs of a call, ready when all of it is
   static constexpr std::size_t first_threads = 2;   // which do for storage that is near
@@ -261,40 +263,33 @@ class blob_read_ahead {
     }
   }
 
-  void erase(typename blobs_by_age::iterator place) {
-    bytes_ -= place->bytes;
-    places_.erase(place->index);
-    blobs_.erase(place);
+  void erase(place one) {
+    bytes_ -= one->bytes;
+    places_.erase(one->index);
+    blobs_.erase(one);
   }
 
   void work() {
     std::unique_lock lock{mutex_};
-    std::array<std::uint64_t, most_together> claimed{};
-    std::array<std::size_t, most_together> sizes{};
-    std::array<blob_buffer, most_together> memory;
+    std::array<place, most_together> places;
     while (true) {
       wanted_.wait(lock, [&] { return ends_ || !queue_.empty(); });
       if (ends_) return;
-      const std::size_t count = (std::min)(most_together, queue_.size());
-      const auto end = queue_.begin() + static_cast<std::ptrdiff_t>(count);
+      const auto claimed = std::span{places}.first((std::min)(most_together, queue_.size()));
+      const auto end = queue_.begin() + std::ssize(claimed);
       std::copy(queue_.begin(), end, claimed.begin());
       queue_.erase(queue_.begin(), end);
-      const auto indices = std::span{claimed}.first(count);
-      for (std::size_t i = 0; i < count; ++i) {
-        blob& one = *places_.at(indices[i]);
-        one.state = blob_state::reading;
-        sizes[i] = static_cast<std::size_t>(one.bytes);
-        memory[i] = spares_.take(sizes[i]);
+      for (const place one : claimed) {
+        one->state = blob_state::reading;  // its memory is this thread's until it is ready
+        one->memory = spares_.take(static_cast<std::size_t>(one->bytes));
       }
       lock.unlock();
       const auto called = Clock::now();
-      const bool is_read = try_read(indices, std::span{sizes}.first(count), memory);
+      const bool is_read = try_read(claimed);
       const bool is_long = Clock::now() - called >= long_call;
       lock.lock();
-      for (std::size_t i = 0; i < indices.size(); ++i) {
-        const auto one = places_.at(indices[i]);
+      for (const place one : claimed) {
         if (is_read) {
-          one->memory = std::move(memory[i]);
           one->state = blob_state::ready;
         } else {
           erase(one);
@@ -306,12 +301,15 @@ class blob_read_ahead {
     }
   }
 
-  bool try_read(std::span<const std::uint64_t> indices, std::span<const std::size_t> sizes,
-                std::span<blob_buffer> memory) const noexcept {
+  bool try_read(std::span<const place> blobs) const noexcept {
     try {
+      std::vector<std::uint64_t> indices;
       std::vector<std::span<std::byte>> out;
-      for (std::size_t i = 0; i < sizes.size(); ++i) out.push_back(memory[i].room_for(sizes[i]));
-      read_(indices, std::span<const std::span<std::byte>>{out});
+      for (const place one : blobs) {
+        indices.push_back(one->index);
+        out.push_back(one->memory.room_for(static_cast<std::size_t>(one->bytes)));
+      }
+      read_(std::span<const std::uint64_t>{indices}, std::span<const std::span<std::byte>>{out});
       return true;
     } catch (...) {
       return false;  // a caller that asks for one of them reads it, and gets the error
@@ -328,9 +326,9 @@ class blob_read_ahead {
   std::condition_variable ended_;
   std::vector<std::thread> threads_;
   bool ends_ = false;
-  blobs_by_age blobs_;                                                         // the oldest first
-  std::unordered_map<std::uint64_t, typename blobs_by_age::iterator> places_;  // of all of them
-  std::vector<std::uint64_t> queue_;
+  blobs_by_age blobs_;                               // the oldest first
+  std::unordered_map<std::uint64_t, place> places_;  // of all of them
+  std::vector<place> queue_;
   std::uint64_t bytes_ = 0;  // of `blobs_`
   spare_buffers spares_;
   stored_blobs_stats stats_;
