@@ -86,6 +86,14 @@ template <archive_bytes Source>
   return offsets;
 }
 
+/// Throws `length_mismatch` unless the file has so many bytes.
+inline void require_bytes(const shard_file& file, std::uint64_t expected) {
+  if (file.size() == expected) return;
+  throw length_mismatch(file.path(), (std::min)(file.size(), expected),
+                        std::to_string(expected) + " bytes, as in index.json",
+                        std::to_string(file.size()));
+}
+
 /// A shard that is open.
 struct mds_shard {
   std::string path;  ///< in the folder of its index, wherever it is read
@@ -105,11 +113,7 @@ struct mds_shard {
                                               const mds_shard_entry& entry, const std::string& path,
                                               bool verify) {
   shard_file file{path};
-  if (file.size() != entry.bytes) {
-    throw length_mismatch(path, (std::min)(file.size(), entry.bytes),
-                          std::to_string(entry.bytes) + " bytes, as in index.json",
-                          std::to_string(file.size()));
-  }
+  require_bytes(file, entry.bytes);
   if (verify) require_sum(file, entry.sums, ": remove it, and copy or unpack it anew");
   std::vector<std::uint32_t> offsets = mds_offsets(file, entry.samples);
   return {joined_path(folder, entry.name), std::move(file), std::move(offsets)};
@@ -347,11 +351,7 @@ class unpacked_shards {
 
   [[nodiscard]] std::string unpack(const mds_shard_entry& entry) const {
     const shard_file zipped{joined_path(folder_, entry.zipped)};
-    if (zipped.size() != entry.zipped_bytes) {
-      throw length_mismatch(zipped.path(), (std::min)(zipped.size(), entry.zipped_bytes),
-                            std::to_string(entry.zipped_bytes) + " bytes, as in index.json",
-                            std::to_string(zipped.size()));
-    }
+    require_bytes(zipped, entry.zipped_bytes);
     std::string target = target_of(entry, zipped);
     if (file_size(target) == entry.bytes) return target;
     if (options_.verify) require_sum(zipped, entry.zipped_sums, ": copy it anew");
