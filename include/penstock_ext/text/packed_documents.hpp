@@ -347,13 +347,12 @@ class window_packer {
     lengths_.clear();
     rests_.clear();
     std::uint64_t full = 0;
-    if constexpr (tells_document_lengths<Documents>) {
-      told_.resize(indices_.size());
-      documents_->lengths(indices_, told_);
-    }
+    told_.resize(indices_.size());
+    if constexpr (tells_document_lengths<Documents>) documents_->lengths(indices_, told_);
     for (std::size_t i = 0; i < indices_.size(); ++i) {
       const std::uint64_t index = indices_[i];
-      const std::uint64_t length = length_of(i);
+      if constexpr (!tells_document_lengths<Documents>) told_[i] = documents_->length(index);
+      const std::uint64_t length = told_[i];
       if (length == 0) continue;
       require_length(index, length);
       const auto place = static_cast<std::uint32_t>(made.documents_.size());
@@ -369,15 +368,6 @@ class window_packer {
         lengths_.push_back(static_cast<std::uint32_t>(rest));
         rests_.push_back(place);
       }
-    }
-  }
-
-  // The length of the window's document `i`.
-  [[nodiscard]] std::uint64_t length_of(std::size_t i) const {
-    if constexpr (tells_document_lengths<Documents>) {
-      return told_[i];
-    } else {
-      return documents_->length(indices_[i]);
     }
   }
 
@@ -412,7 +402,7 @@ class window_packer {
   std::optional<permutation> order_;  // of all documents; none without any
   best_fit fit_;
   std::vector<std::uint64_t> indices_;  // of the window's documents
-  std::vector<std::uint64_t> told_;     // their lengths, if queried together
+  std::vector<std::uint64_t> told_;     // their lengths
   std::vector<std::uint32_t> lengths_;  // of the remainders
   std::vector<std::uint32_t> rests_;    // their documents
   std::vector<std::uint32_t> row_of_;   // their rows
