@@ -277,9 +277,8 @@ class tar_walk {
   [[nodiscard]] bool next() {
     std::string said;  // by the extended headers of the member itself
     std::string long_name;
-    bool is_announced = false;  // by an extended header of its own
-    int extended = 0;           // headers
-    while (true) {
+    bool is_announced = false;             // by an extended header of its own
+    for (int extended = 0;; ++extended) {  // headers before the member's
       const std::uint64_t at = offset_;
       const tar_header header = read_header();
       if (header.is_zero()) {
@@ -291,45 +290,37 @@ class tar_walk {
       const auto stated = header.size();
       if (!stated) corrupt(at + 124, "the size of a member", "no number");
       const char type = header.type();
-      if (std::string_view{"xXgLK"}.find(type) != std::string_view::npos &&
-          ++extended > most_extended) {
+      offset_ = at + tar_block;
+      if (std::string_view{"xXgLK"}.find(type) == std::string_view::npos) {
+        // What is said of the member itself counts before what is said of all.
+        pax_records own = all_after_;
+        std::string_view none;
+        static_cast<void>(own.read(said, none));
+        take(header, at, type, *stated, own, long_name);
+        return true;
+      }
+      if (extended == most_extended) {
         corrupt(at,
                 "at most " + std::to_string(most_extended) + " extended headers before a member",
                 "more");
       }
-      offset_ = at + tar_block;
-      switch (type) {
-        case 'x':
-        case 'X': {
-          pax_records read_now;
-          said += read_records(read_now, *stated);
-          is_announced = true;
-          continue;
+      if (type == 'x' || type == 'X') {
+        pax_records read_now;
+        said += read_records(read_now, *stated);
+        is_announced = true;
+      } else if (type == 'L') {
+        long_name = text_of(*stated);
+        long_name.resize((std::min)(long_name.find('\0'), long_name.size()));
+        is_announced = true;
+      } else if (type == 'g') {
+        read_records(all_after_, *stated);
+        if (all_after_.path) {
+          throw file_format_error(source_->path(), at, "a global header without a path",
+                                  "a path of all members after it: pack the files anew");
         }
-        case 'g':
-          read_records(all_after_, *stated);
-          if (all_after_.path) {
-            throw file_format_error(source_->path(), at, "a global header without a path",
-                                    "a path of all members after it: pack the files anew");
-          }
-          continue;
-        case 'L':
-          long_name = text_of(*stated);
-          long_name.resize((std::min)(long_name.find('\0'), long_name.size()));
-          is_announced = true;
-          continue;
-        case 'K':  // a long link, which leads nowhere here
-          skip(*stated, "a long link");
-          continue;
-        default:
-          break;
+      } else {  // a long link, which leads nowhere here
+        skip(*stated, "a long link");
       }
-      // What is said of the member itself counts before what is said of all.
-      pax_records own = all_after_;
-      std::string_view none;
-      static_cast<void>(own.read(said, none));
-      take(header, at, type, *stated, own, long_name);
-      return true;
     }
   }
 
