@@ -71,8 +71,7 @@ namespace detail {
 [[nodiscard]] inline packing_options resolved_packing(packing_options options) {
   const auto require = [](const char* option, std::size_t value, std::size_t most) {
     if (value >= 1 && value <= most) return;
-    throw option_error(option,
-                       "must be 1 to " + std::to_string(most) + ", is " + std::to_string(value));
+    refuse_option(option, {"must be 1 to ", most, ", is ", value});
   };
   constexpr std::size_t longest = (std::size_t{1} << 31U) - 2;  // positions and their end are int32
   require("length", options.length, longest);
@@ -628,15 +627,14 @@ class packed_documents {
         parts_(std::make_unique<parts>(std::forward<Documents>(documents), options_.kept_windows)) {
     const source_type& source = parts_->documents;
     if (source.token_bytes() != sizeof(Token)) {
-      throw option_error("Token", "has " + std::to_string(sizeof(Token)) +
-                                      " bytes, and the documents' tokens have " +
-                                      std::to_string(source.token_bytes()) +
-                                      ": pack_documents<std::uint32_t>(...) takes those of 4");
+      detail::refuse_option("Token",
+                            {"has ", sizeof(Token), " bytes, and the documents' tokens have ",
+                             static_cast<std::size_t>(source.token_bytes()),
+                             ": pack_documents<std::uint32_t>(...) takes those of 4"});
     }
     if (!std::in_range<Token>(options_.padding)) {
-      throw option_error("padding", "is " + std::to_string(options_.padding) +
-                                        ", which is no token of " + std::to_string(sizeof(Token)) +
-                                        " bytes");
+      detail::refuse_option(
+          "padding", {"is ", options_.padding, ", which is no token of ", sizeof(Token), " bytes"});
     }
     const std::uint64_t count = packer::windows(source.size(), options_.window);
     ends_.reserve(static_cast<std::size_t>(count));
@@ -735,16 +733,16 @@ class packed_documents {
       detail::packed_window made = packer{parts_->documents, options_}.pack(number);
       const std::uint64_t rows = ends_[number] - (number == 0 ? 0 : ends_[number - 1]);
       if (made.rows() != rows) {
-        throw documents_changed("packed_documents: expected documents that fill " +
-                                std::to_string(rows) + " rows in window " + std::to_string(number) +
-                                ", found some that fill " + std::to_string(made.rows()) +
-                                ": keep them as they are while they are in use");
+        throw documents_changed(
+            detail::joined({"packed_documents: expected documents that fill ", rows,
+                            " rows in window ", number, ", found some that fill ", made.rows(),
+                            ": keep them as they are while they are in use"}));
       }
       if (made.documents_hash() != hashes_[number]) {
-        throw documents_changed(
-            "packed_documents: expected documents of the lengths that they had "
-            "when they were packed in window " +
-            std::to_string(number) + ", found others: keep them as they are while they are in use");
+        throw documents_changed(detail::joined(
+            {"packed_documents: expected documents of the lengths that they had when they were "
+             "packed in window ",
+             number, ", found others: keep them as they are while they are in use"}));
       }
       return made;
     });
