@@ -508,21 +508,6 @@ class stored_blobs {
   [[nodiscard]] stored_blobs_stats stats() const { return state_->ahead->stats(); }
 
  private:
-  struct state;
-  // How blobs are read ahead.
-  struct ranges_reader {
-    const state* of;
-    void operator()(std::span<const std::uint64_t> indices,
-                    std::span<const std::span<std::byte>> out) const {
-      std::vector<byte_range> ranges;
-      for (std::size_t i = 0; i < indices.size(); ++i) {
-        const stored_blob& one = of->blobs[static_cast<std::size_t>(indices[i])];
-        ranges.push_back({one.object, one.offset, out[i]});
-      }
-      detail::read_ranges(of->store, std::span<const byte_range>{ranges});
-    }
-  };
-
   struct state {
     template <class From>
     state(From&& from, std::vector<stored_blob> list, const stored_blobs_options& wishes)
@@ -532,15 +517,24 @@ class stored_blobs {
       }
     }
     [[nodiscard]] bool reads_ahead() const noexcept { return options.read_ahead > 0; }
+    // How blobs are read ahead.
+    void operator()(std::span<const std::uint64_t> indices,
+                    std::span<const std::span<std::byte>> out) const {
+      std::vector<byte_range> ranges;
+      for (std::size_t i = 0; i < indices.size(); ++i) {
+        const stored_blob& one = blobs[static_cast<std::size_t>(indices[i])];
+        ranges.push_back({one.object, one.offset, out[i]});
+      }
+      detail::read_ranges(store, std::span<const byte_range>{ranges});
+    }
 
     const Store store;
     const std::vector<stored_blob> blobs;
     const stored_blobs_options options;
     mutable detail::planned_reads<Store> foreseen{store, blobs};
-    const ranges_reader reader{this};
-    using read_ahead = detail::blob_read_ahead<ranges_reader>;
+    using read_ahead = detail::blob_read_ahead<state>;
     const std::unique_ptr<read_ahead, detail::delete_unless_forked> ahead{
-        new read_ahead{reader, options.read_ahead, options.threads}};
+        new read_ahead{*this, options.read_ahead, options.threads}};
   };
 
   [[nodiscard]] const stored_blob& at(std::uint64_t index) const {
