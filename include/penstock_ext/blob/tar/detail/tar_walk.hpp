@@ -179,8 +179,8 @@ class archive_window {
   /// `count` bytes at `offset`, at most `longest`, fewer only at the archive's end. Valid until the
   /// next call.
   [[nodiscard]] std::span<const std::byte> at(std::uint64_t offset, std::size_t count) {
-    if (offset < begin_ || offset > begin_ + filled_ || begin_ + filled_ - offset < count) {
-      const bool is_close = offset >= begin_ && offset <= begin_ + filled_;
+    const bool is_close = offset >= begin_ && offset <= begin_ + filled_;
+    if (!is_close || begin_ + filled_ - offset < count) {
       length_ = is_close ? (std::min)(2 * length_, longest) : shortest;
       begin_ = offset;
       filled_ = 0;  // should reading throw
