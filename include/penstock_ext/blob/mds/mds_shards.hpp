@@ -313,9 +313,8 @@ class unpacked_shards {
   [[noreturn]] void refuse_bytes() const {
     std::uint64_t bytes = 0;
     for (const mds_shard_entry& entry : entries_) bytes += entry.zipped.empty() ? 0 : entry.bytes;
-    throw option_error("most_unpacked", "the compressed shards of " + folder_ + " have " +
-                                            std::to_string(bytes) + " bytes unpacked, more than " +
-                                            std::to_string(options_.most_unpacked));
+    refuse_option("most_unpacked", {"the compressed shards of ", folder_, " have ", bytes,
+                                    " bytes unpacked, more than ", options_.most_unpacked});
   }
 
   void make_folder() const {
@@ -553,13 +552,13 @@ class mds_shards {
       using kind = detail::mds_encoding::kind;
       const auto is = detail::mds_encoding_of(columns_[i].encoding).is;
       if (is != kind::pickle) return i;
-      throw option_error(option, index_path_ + ": column '" + columns_[i].name + "' is " +
-                                     columns_[i].encoding +
-                                     ", and what is pickled may run any code: write it as bytes, a "
-                                     "number, json or ndarray");
+      detail::refuse_option(
+          option,
+          {index_path_, ": column '", name, "' is ", columns_[i].encoding,
+           ", and what is pickled may run any code: write it as bytes, a number, json or ndarray"});
     }
-    throw option_error(
-        option, index_path_ + ": there is no column '" + std::string{name} + "' but " + listed());
+    detail::refuse_option(option,
+                          {index_path_, ": there is no column '", name, "' but ", listed()});
   }
 
   [[nodiscard]] place place_at(std::uint64_t index) const noexcept {
