@@ -236,47 +236,65 @@ struct device_stats {
 
 namespace detail {
 
-/// The growth of a counter; 0 if a race between threads makes it negative.
+/// Members of statistics that only grow: a difference subtracts and a sum adds them.
+template <auto... Members>
+struct growing {
+  static constexpr bool are_there = sizeof...(Members) != 0;
+  template <class Stats, class Combine>
+  static constexpr void each(Stats& to, const Stats& with, const Combine& combine) {
+    ((to.*Members = combine(to.*Members, with.*Members)), ...);
+  }
+};
+/// Those of `Stats`. None: it is a number itself, or a histogram.
+template <class Stats>
+struct counters : growing<> {};
+template <>
+struct counters<wait_stats> : growing<&wait_stats::count, &wait_stats::time> {};
+template <>
+struct counters<depth_stats> : growing<&depth_stats::looks, &depth_stats::sum> {};
+template <>
+struct counters<read_stats>
+    : growing<&read_stats::chunks, &read_stats::samples, &read_stats::bytes, &read_stats::busy,
+              &read_stats::timed, &read_stats::timed_chunks, &read_stats::timed_transforms,
+              &read_stats::times> {};
+template <>
+struct counters<ahead_stats> : growing<&ahead_stats::samples, &ahead_stats::bytes,
+                                       &ahead_stats::late, &ahead_stats::failed> {};
+template <>
+struct counters<step_stats>
+    : growing<&step_stats::batches, &step_stats::samples, &step_stats::bytes, &step_stats::busy> {};
+template <>
+struct counters<replay_stats> : growing<&replay_stats::batches, &replay_stats::time> {};
+template <>
+struct counters<device_stats>
+    : growing<&device_stats::batches, &device_stats::copy, &device_stats::transform,
+              &device_stats::idle, &device_stats::step> {};
+
 template <class T>
-[[nodiscard]] constexpr T grown(T later, T earlier) noexcept {
-  return later > earlier ? later - earlier : T{};
-}
+concept has_counters = counters<T>::are_there;
 
-[[nodiscard]] inline wait_stats difference(const wait_stats& a, const wait_stats& b) noexcept {
-  return {grown(a.count, b.count), grown(a.time, b.time)};
+/// The growth of a number, or of each counter; 0 if a race between threads makes it negative. What
+/// is no counter stays as it is in `later`.
+template <class T>
+[[nodiscard]] constexpr T grown(T later, const T& earlier) noexcept {
+  if constexpr (has_counters<T>) {
+    counters<T>::each(later, earlier, [](const auto& a, const auto& b) { return grown(a, b); });
+    return later;
+  } else if constexpr (requires { later > earlier; }) {
+    return later > earlier ? later - earlier : T{};
+  } else {
+    return later - earlier;
+  }
 }
-[[nodiscard]] inline wait_stats sum(const wait_stats& a, const wait_stats& b) noexcept {
-  return {a.count + b.count, a.time + b.time};
-}
-[[nodiscard]] inline replay_stats difference(const replay_stats& a,
-                                             const replay_stats& b) noexcept {
-  return {grown(a.batches, b.batches), grown(a.time, b.time)};
-}
-[[nodiscard]] inline replay_stats sum(const replay_stats& a, const replay_stats& b) noexcept {
-  return {a.batches + b.batches, a.time + b.time};
-}
-[[nodiscard]] inline device_stats difference(const device_stats& a,
-                                             const device_stats& b) noexcept {
-  return {grown(a.batches, b.batches), grown(a.copy, b.copy), grown(a.transform, b.transform),
-          grown(a.idle, b.idle), grown(a.step, b.step)};
-}
-[[nodiscard]] inline device_stats sum(const device_stats& a, const device_stats& b) noexcept {
-  return {a.batches + b.batches, a.copy + b.copy, a.transform + b.transform, a.idle + b.idle,
-          a.step + b.step};
-}
-[[nodiscard]] inline step_stats difference(const step_stats& a, const step_stats& b) noexcept {
-  return {grown(a.batches, b.batches), grown(a.samples, b.samples), grown(a.bytes, b.bytes),
-          grown(a.busy, b.busy)};
-}
-[[nodiscard]] inline depth_stats difference(const depth_stats& a, const depth_stats& b) noexcept {
-  return {grown(a.looks, b.looks), grown(a.sum, b.sum)};
-}
-
-[[nodiscard]] inline step_stats sum(const step_stats& a, const step_stats& b) noexcept {
-  return {a.batches + b.batches, a.samples + b.samples, a.bytes + b.bytes, a.busy + b.busy};
-}
-[[nodiscard]] inline depth_stats sum(const depth_stats& a, const depth_stats& b) noexcept {
-  return {a.looks + b.looks, a.sum + b.sum};
+/// The sum of two numbers, or of each counter. What is no counter stays as it is in `a`.
+template <class T>
+[[nodiscard]] constexpr T sum(T a, const T& b) noexcept {
+  if constexpr (has_counters<T>) {
+    counters<T>::each(a, b, [](const auto& one, const auto& other) { return sum(one, other); });
+    return a;
+  } else {
+    return a + b;
+  }
 }
 
 /// Throws `stats_mismatch` unless both were measured by the same kind of clock.
@@ -300,42 +318,27 @@ inline void require_later(std::string_view what, std::uint64_t later, std::uint6
   }
 }
 
-[[nodiscard]] inline read_stats difference(const read_stats& later, const read_stats& earlier) {
-  read_stats between{grown(later.chunks, earlier.chunks),
-                     grown(later.samples, earlier.samples),
-                     grown(later.bytes, earlier.bytes),
-                     grown(later.busy, earlier.busy),
-                     grown(later.timed, earlier.timed),
-                     grown(later.timed_chunks, earlier.timed_chunks),
-                     grown(later.timed_transforms, earlier.timed_transforms),
-                     later.times - earlier.times,
-                     {}};
-  // A sample of the earlier list counts only with a longer time; the length of a tick may differ
-  // slightly between two snapshots.
-  std::copy_if(later.slowest.begin(), later.slowest.end(), between.slowest.begin(),
-               [&](const slow_sample& one) {
-                 return std::none_of(
-                     earlier.slowest.begin(), earlier.slowest.end(), [&](const slow_sample& old) {
-                       return old.index == one.index && old.time >= one.time - one.time / 50;
-                     });
-               });
+using slowest_of_reads = decltype(read_stats::slowest);
+
+/// Those of the later list that were read since: a sample of the earlier list counts only with a
+/// longer time; the length of a tick may differ slightly between two snapshots.
+[[nodiscard]] inline slowest_of_reads read_since(const slowest_of_reads& later,
+                                                 const slowest_of_reads& earlier) {
+  slowest_of_reads between{};
+  std::copy_if(later.begin(), later.end(), between.begin(), [&](const slow_sample& one) {
+    return std::none_of(earlier.begin(), earlier.end(), [&](const slow_sample& old) {
+      return old.index == one.index && old.time >= one.time - one.time / 50;
+    });
+  });
   return between;
 }
-
-[[nodiscard]] inline read_stats sum(const read_stats& a, const read_stats& b) {
-  read_stats both{a.chunks + b.chunks,
-                  a.samples + b.samples,
-                  a.bytes + b.bytes,
-                  a.busy + b.busy,
-                  a.timed + b.timed,
-                  a.timed_chunks + b.timed_chunks,
-                  a.timed_transforms + b.timed_transforms,
-                  a.times + b.times,
-                  {}};
-  std::array<slow_sample, 2 * std::tuple_size_v<decltype(both.slowest)>> all{};
-  std::copy(a.slowest.begin(), a.slowest.end(), all.begin());
-  std::copy(b.slowest.begin(), b.slowest.end(), all.begin() + a.slowest.size());
-  std::partial_sort_copy(all.begin(), all.end(), both.slowest.begin(), both.slowest.end(),
+/// The slowest of both lists.
+[[nodiscard]] inline slowest_of_reads slowest_of(const slowest_of_reads& a,
+                                                 const slowest_of_reads& b) {
+  std::array<slow_sample, 2 * std::tuple_size_v<slowest_of_reads>> all{};
+  std::copy(b.begin(), b.end(), std::copy(a.begin(), a.end(), all.begin()));
+  slowest_of_reads both{};
+  std::partial_sort_copy(all.begin(), all.end(), both.begin(), both.end(),
                          [](const auto& one, const auto& other) { return one.time > other.time; });
   return both;
 }
@@ -403,66 +406,46 @@ struct loader_stats {
   wait_stats throttled;
 };
 
+namespace detail {
+
+template <>
+struct counters<loader_stats>
+    : growing<&loader_stats::read, &loader_stats::batches, &loader_stats::wait_for_slot,
+              &loader_stats::wait_for_copy, &loader_stats::wait_for_demand,
+              &loader_stats::wait_for_opener, &loader_stats::wait_while_inactive,
+              &loader_stats::wait_for_ready, &loader_stats::wait_for_lease, &loader_stats::ready,
+              &loader_stats::step, &loader_stats::ahead, &loader_stats::processor,
+              &loader_stats::run_queue, &loader_stats::minor_faults, &loader_stats::major_faults> {
+};
+
+}  // namespace detail
+
 /// The difference of two snapshots of one loader, or of the same sum of loaders. Throws
 /// `stats_mismatch`.
 [[nodiscard]] inline loader_stats operator-(const loader_stats& later,
                                             const loader_stats& earlier) {
-  using detail::difference;
-  using detail::grown;
   detail::require_later("loader_stats", later.loader, earlier.loader, later.age, earlier.age);
-  loader_stats between = later;
+  loader_stats between = detail::grown(later, earlier);
   between.age -= earlier.age;
-  between.read = difference(later.read, earlier.read);
-  between.batches = later.batches - earlier.batches;
-  for (const auto wait :
-       {&loader_stats::wait_for_slot, &loader_stats::wait_for_copy, &loader_stats::wait_for_demand,
-        &loader_stats::wait_for_opener, &loader_stats::wait_while_inactive,
-        &loader_stats::wait_for_ready, &loader_stats::wait_for_lease, &loader_stats::throttled}) {
-    between.*wait = difference(later.*wait, earlier.*wait);
-  }
-  between.ready = difference(later.ready, earlier.ready);
-  between.step = difference(later.step, earlier.step);
-  for (const auto count :
-       {&ahead_stats::samples, &ahead_stats::bytes, &ahead_stats::late, &ahead_stats::failed}) {
-    between.ahead.*count = grown(later.ahead.*count, earlier.ahead.*count);
-  }
-  between.processor = grown(later.processor, earlier.processor);
-  between.run_queue = grown(later.run_queue, earlier.run_queue);
-  between.minor_faults = grown(later.minor_faults, earlier.minor_faults);
-  between.major_faults = grown(later.major_faults, earlier.major_faults);
+  between.read.slowest = detail::read_since(later.read.slowest, earlier.read.slowest);
+  between.throttled = detail::grown(later.throttled, earlier.throttled);
   return between;
 }
 
 /// The sum over several loaders; values of the container are not added. Throws `stats_mismatch` if
 /// they were measured by different clocks.
 [[nodiscard]] inline loader_stats operator+(const loader_stats& a, const loader_stats& b) {
-  using detail::sum;
   detail::require_one_clock("loader_stats", a.clock == b.clock);
-  loader_stats both = a;
+  loader_stats both = detail::sum(a, b);
   both.loader += b.loader;
   both.age = (std::max)(a.age, b.age);
   both.workers += b.workers;
   both.clock_has_stepped = a.clock_has_stepped || b.clock_has_stepped;
-  both.read = sum(a.read, b.read);
-  both.batches = a.batches + b.batches;
-  for (const auto wait :
-       {&loader_stats::wait_for_slot, &loader_stats::wait_for_copy, &loader_stats::wait_for_demand,
-        &loader_stats::wait_for_opener, &loader_stats::wait_while_inactive,
-        &loader_stats::wait_for_ready, &loader_stats::wait_for_lease}) {
-    both.*wait = sum(a.*wait, b.*wait);
-  }
-  both.ready = sum(a.ready, b.ready);
-  both.step = sum(a.step, b.step);
-  for (const auto count : {&ahead_stats::most_bytes, &ahead_stats::samples, &ahead_stats::bytes,
-                           &ahead_stats::bytes_now, &ahead_stats::late, &ahead_stats::failed}) {
-    both.ahead.*count += b.ahead.*count;
-  }
+  both.read.slowest = detail::slowest_of(a.read.slowest, b.read.slowest);
+  both.ahead.most_bytes += b.ahead.most_bytes;
+  both.ahead.bytes_now += b.ahead.bytes_now;
   // It may be the largest 64-bit number.
   both.ahead.source_bytes = (std::max)(a.ahead.source_bytes, b.ahead.source_bytes);
-  both.processor += b.processor;
-  both.run_queue += b.run_queue;
-  both.minor_faults += b.minor_faults;
-  both.major_faults += b.major_faults;
   if (b.throttled.time > a.throttled.time) both.throttled = b.throttled;
   return both;
 }
@@ -481,18 +464,20 @@ struct results_stats {
   std::chrono::nanoseconds consuming{0};  ///< how long consumers have run, in all
 };
 
+namespace detail {
+
+template <>
+struct counters<results_stats>
+    : growing<&results_stats::taken, &results_stats::handed_in, &results_stats::discarded,
+              &results_stats::consumed, &results_stats::waited, &results_stats::copying,
+              &results_stats::consuming> {};
+
+}  // namespace detail
+
 /// The difference of two snapshots of the same results.
 [[nodiscard]] inline results_stats operator-(const results_stats& later,
                                              const results_stats& earlier) noexcept {
-  using detail::grown;
-  return {later.workers,
-          grown(later.taken, earlier.taken),
-          grown(later.handed_in, earlier.handed_in),
-          grown(later.discarded, earlier.discarded),
-          grown(later.consumed, earlier.consumed),
-          grown(later.waited, earlier.waited),
-          grown(later.copying, earlier.copying),
-          grown(later.consuming, earlier.consuming)};
+  return detail::grown(later, earlier);
 }
 
 /// Statistics of a transfer, from its construction to the snapshot, or between two snapshots. Made
@@ -530,27 +515,25 @@ struct transfer_stats {
   std::optional<results_stats> results = {};
 };
 
+namespace detail {
+
+template <>
+struct counters<transfer_stats>
+    : growing<&transfer_stats::copies, &transfer_stats::samples, &transfer_stats::bytes,
+              &transfer_stats::zero_copies, &transfer_stats::transforms,
+              &transfer_stats::wait_for_batch, &transfer_stats::wait_for_slot,
+              &transfer_stats::wait_for_copy, &transfer_stats::ahead, &transfer_stats::step,
+              &transfer_stats::replay, &transfer_stats::device> {};
+
+}  // namespace detail
+
 /// The difference of two snapshots of one transfer, or of the same sum of transfers. Throws
 /// `stats_mismatch`.
 [[nodiscard]] inline transfer_stats operator-(const transfer_stats& later,
                                               const transfer_stats& earlier) {
-  using detail::difference;
-  using detail::grown;
   detail::require_later("transfer_stats", later.transfer, earlier.transfer, later.age, earlier.age);
-  transfer_stats between = later;
+  transfer_stats between = detail::grown(later, earlier);
   between.age -= earlier.age;
-  between.copies = grown(later.copies, earlier.copies);
-  between.samples = grown(later.samples, earlier.samples);
-  between.bytes = grown(later.bytes, earlier.bytes);
-  between.zero_copies = grown(later.zero_copies, earlier.zero_copies);
-  between.transforms = grown(later.transforms, earlier.transforms);
-  between.wait_for_batch = difference(later.wait_for_batch, earlier.wait_for_batch);
-  between.wait_for_slot = difference(later.wait_for_slot, earlier.wait_for_slot);
-  between.wait_for_copy = difference(later.wait_for_copy, earlier.wait_for_copy);
-  between.ahead = difference(later.ahead, earlier.ahead);
-  between.step = difference(later.step, earlier.step);
-  between.replay = difference(later.replay, earlier.replay);
-  between.device = difference(later.device, earlier.device);
   between.loader.reset();
   if (later.loader && earlier.loader) between.loader = *later.loader - *earlier.loader;
   between.results.reset();
@@ -561,24 +544,11 @@ struct transfer_stats {
 /// The sum over several transfers, and over their loaders if each has one. Throws `stats_mismatch`
 /// if they were measured by different clocks.
 [[nodiscard]] inline transfer_stats operator+(const transfer_stats& a, const transfer_stats& b) {
-  using detail::sum;
   detail::require_one_clock("transfer_stats", a.clock == b.clock);
-  transfer_stats both = a;
+  transfer_stats both = detail::sum(a, b);
   both.transfer += b.transfer;
   both.age = (std::max)(a.age, b.age);
   both.clock_has_stepped = a.clock_has_stepped || b.clock_has_stepped;
-  both.copies += b.copies;
-  both.samples += b.samples;
-  both.bytes += b.bytes;
-  both.zero_copies += b.zero_copies;
-  both.transforms += b.transforms;
-  both.wait_for_batch = sum(a.wait_for_batch, b.wait_for_batch);
-  both.wait_for_slot = sum(a.wait_for_slot, b.wait_for_slot);
-  both.wait_for_copy = sum(a.wait_for_copy, b.wait_for_copy);
-  both.ahead = sum(a.ahead, b.ahead);
-  both.step = sum(a.step, b.step);
-  both.replay = sum(a.replay, b.replay);
-  both.device = sum(a.device, b.device);
   both.results.reset();
   both.loader.reset();
   if (a.loader && b.loader) both.loader = *a.loader + *b.loader;
