@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -335,6 +336,27 @@ TEST_CASE("what is overwritten while it is copied leaves no gap", "[observe]") {
     CHECK(copy.size() == (load == 1 ? 6 : 4) - first);
   }
   CHECK(firsts == std::set<std::uint64_t>{0, 2});  // both are lost, or come before that
+}
+
+TEST_CASE("every stage has its name in words", "[observe]") {
+  const std::vector<std::pair<stage, std::string_view>> names{
+      {stage::read, "read"},
+      {stage::wait_for_demand, "wait for demand"},
+      {stage::wait_for_slot, "wait for slot"},
+      {stage::wait_for_copy, "wait for copy"},
+      {stage::wait_for_opener, "wait for opener"},
+      {stage::wait_while_inactive, "inactive"},
+      {stage::wait_for_batch, "wait for batch"},
+      {stage::wait_for_lease, "wait for lease"},
+      {stage::copy, "copy"},
+      {stage::transform, "transform"},
+      {stage::step, "step"},
+      {stage::lease, "lease"},
+      {stage::setting, "setting"},
+      {stage::depth, "depth"},
+      {stage::consume, "consume"}};
+  for (const auto& [one, name] : names) CHECK(name_of(one) == name);
+  CHECK(name_of(static_cast<stage>(names.size())).empty());
 }
 
 TEST_CASE("snapshots are taken while four workers run", "[observe][promise:honest-19]") {

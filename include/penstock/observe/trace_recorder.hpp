@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <chrono>
 #include <cmath>
@@ -47,39 +48,13 @@ enum class trace_stage : std::uint8_t {
 
 /// The stage in words, such as "wait for slot"; empty for an invalid value.
 [[nodiscard]] constexpr std::string_view name_of(trace_stage stage) noexcept {
-  switch (stage) {
-    case trace_stage::read:
-      return "read";
-    case trace_stage::wait_for_demand:
-      return "wait for demand";
-    case trace_stage::wait_for_slot:
-      return "wait for slot";
-    case trace_stage::wait_for_copy:
-      return "wait for copy";
-    case trace_stage::wait_for_opener:
-      return "wait for opener";
-    case trace_stage::wait_while_inactive:
-      return "inactive";
-    case trace_stage::wait_for_batch:
-      return "wait for batch";
-    case trace_stage::wait_for_lease:
-      return "wait for lease";
-    case trace_stage::copy:
-      return "copy";
-    case trace_stage::transform:
-      return "transform";
-    case trace_stage::step:
-      return "step";
-    case trace_stage::lease:
-      return "lease";
-    case trace_stage::setting:
-      return "setting";
-    case trace_stage::depth:
-      return "depth";
-    case trace_stage::consume:
-      return "consume";
-  }
-  return "";
+  constexpr std::array<std::string_view, 15> names{
+      "read",     "wait for demand", "wait for slot",  "wait for copy", "wait for opener",
+      "inactive", "wait for batch",  "wait for lease", "copy",          "transform",
+      "step",     "lease",           "setting",        "depth",         "consume"};
+  static_assert(names.size() == static_cast<std::size_t>(trace_stage::consume) + 1);
+  const auto place = static_cast<std::size_t>(stage);
+  return place < names.size() ? names[place] : std::string_view{};
 }
 
 /// A finished stage. Times are of the steady clock (CLOCK_MONOTONIC).
