@@ -110,15 +110,17 @@ class concat_dataset {
   /// Throws `concat_mismatch`.
   explicit concat_dataset(Parts... parts)
       : parts_(std::move(parts)...), lengths_(joint_extents<record_type>(parts_)) {
-    for_each([&]<std::size_t Part>() {
-      const std::uint64_t count = std::get<Part>(parts_).size();
-      if (count > (std::numeric_limits<std::uint64_t>::max)() - begins_[Part]) {
-        throw concat_mismatch(Part, "its " + std::to_string(count) + " samples and the " +
-                                        std::to_string(begins_[Part]) +
+    std::size_t part = 0;
+    for_each([&](const auto& data) {
+      const std::uint64_t count = data.size();
+      if (count > (std::numeric_limits<std::uint64_t>::max)() - begins_[part]) {
+        throw concat_mismatch(part, "its " + std::to_string(count) + " samples and the " +
+                                        std::to_string(begins_[part]) +
                                         " before it are more than 64 bits count");
       }
-      begins_[Part + 1] = begins_[Part] + count;
-      bases_[Part + 1] = bases_[Part] + base_sizes_of(std::get<Part>(parts_)).size();
+      begins_[part + 1] = begins_[part] + count;
+      bases_[part + 1] = bases_[part] + base_sizes_of(data).size();
+      ++part;
     });
   }
 
@@ -127,10 +129,7 @@ class concat_dataset {
   [[nodiscard]] sample_lengths<record_type> lengths(std::uint64_t index) const
     requires(record_type::ragged_fields > 0)
   {
-    sample_lengths<record_type> found{};
-    const std::size_t part = part_of(index);
-    visit(part, [&](const auto& data) { found = lengths_of(data, index - begins_[part]); });
-    return found;
+    return of_sample(index, [](const auto& data, auto local) { return lengths_of(data, local); });
   }
   [[nodiscard]] std::size_t scratch_bytes() const {
     return std::apply(
@@ -144,8 +143,8 @@ class concat_dataset {
   [[nodiscard]] std::uint64_t fingerprint() const {
     word_hash hash;
     bool is_chosen = false;
-    for_each([&]<std::size_t Part>() {
-      const std::uint64_t of_part = fingerprint_of(std::get<Part>(parts_));
+    for_each([&](const auto& data) {
+      const std::uint64_t of_part = fingerprint_of(data);
       is_chosen = is_chosen || of_part != 0;
       hash.add(of_part);
     });
@@ -177,16 +176,14 @@ class concat_dataset {
   [[nodiscard]] const_sample<record_type> view(std::uint64_t index) const
     requires(views_samples<Parts> && ...)
   {
-    return view_from<0>(part_of(index), index);
+    return of_sample(index, [](const auto& data, auto local) { return data.view(local); });
   }
 
   void prefetch(std::uint64_t index) const noexcept
     requires(prefetches<Parts> && ...)
   {
     if (index >= size()) return;
-    for_each([&]<std::size_t Part>() {
-      if (lies_in(Part, index)) std::get<Part>(parts_).prefetch(index - begins_[Part]);
-    });
+    of_sample(index, [](const auto& data, auto local) { data.prefetch(local); });
   }
 
   /// Tells each part of its own, in their order.
@@ -198,23 +195,19 @@ class concat_dataset {
     });
   }
   [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const {
-    std::uint64_t bytes = 0;
-    const std::size_t part = part_of(index);
-    visit(part, [&](const auto& data) { bytes = storage_size_of(data, index - begins_[part]); });
-    return bytes;
+    return of_sample(index,
+                     [](const auto& data, auto local) { return storage_size_of(data, local); });
   }
   [[nodiscard]] std::uint64_t prefetch_capacity() const {
     std::uint64_t most = 0;
-    for_each([&]<std::size_t Part>() {
-      most = least_ahead(most, prefetch_capacity_of(std::get<Part>(parts_)));
-    });
+    for_each([&](const auto& data) { most = least_ahead(most, prefetch_capacity_of(data)); });
     return most;
   }
   void access_plan(std::span<const std::uint64_t> indices) const
     requires(accepts_access_plans<Parts> || ...)
   {
     if (indices.empty()) {
-      for_each([&]<std::size_t Part>() { extend_access_plan(std::get<Part>(parts_), indices); });
+      for_each([&](const auto& data) { extend_access_plan(data, indices); });
     }
     each_stretch(indices, no_begin, [](const auto& data, const auto& local, std::size_t) {
       extend_access_plan(data, local);
@@ -222,33 +215,29 @@ class concat_dataset {
   }
   [[nodiscard]] std::uint64_t plan_capacity() const {
     std::uint64_t most = 0;
-    for_each([&]<std::size_t Part>() {
-      most = least_ahead(most, plan_capacity_of(std::get<Part>(parts_)));
-    });
+    for_each([&](const auto& data) { most = least_ahead(most, plan_capacity_of(data)); });
     return most;
   }
 
   [[nodiscard]] sample_origin origin(std::uint64_t index) const noexcept {
-    sample_origin found{index, 0};
-    for_each([&]<std::size_t Part>() {
-      if (!lies_in(Part, index)) return;
-      found = origin_of(std::get<Part>(parts_), index - begins_[Part]);
-      found.part += bases_[Part];
-    });
+    if (index >= size()) return {index, 0};
+    const auto in_part = [](const auto& data, auto local) { return origin_of(data, local); };
+    sample_origin found = of_sample(index, in_part);
+    found.part += bases_[part_of(index)];
     return found;
   }
   [[nodiscard]] std::vector<std::uint64_t> base_sizes() const {
     std::vector<std::uint64_t> all;
-    for_each([&]<std::size_t Part>() {
-      const auto of_part = base_sizes_of(std::get<Part>(parts_));
+    for_each([&](const auto& data) {
+      const auto of_part = base_sizes_of(data);
       all.insert(all.end(), of_part.begin(), of_part.end());
     });
     return all;
   }
   [[nodiscard]] std::vector<std::string> warnings() const {
     std::vector<std::string> all;
-    for_each([&]<std::size_t Part>() {
-      for (auto& text : warnings_of(std::get<Part>(parts_))) all.push_back(std::move(text));
+    for_each([&](const auto& data) {
+      for (auto& text : warnings_of(data)) all.push_back(std::move(text));
     });
     return all;
   }
@@ -257,17 +246,22 @@ class concat_dataset {
   static constexpr auto no_begin = [](std::size_t) {};
 
   template <class Function>
-  static void for_each(Function function) {
-    [&]<std::size_t... Is>(std::index_sequence<Is...>) {
-      (function.template operator()<Is>(), ...);
-    }(std::index_sequence_for<Parts...>{});
+  void for_each(const Function& function) const {
+    std::apply([&](const Parts&... parts) { (function(parts), ...); }, parts_);
   }
 
+  template <std::size_t Part = 0, class Function>
+  auto visit(std::size_t part, const Function& function) const {
+    if constexpr (Part + 1 < sizeof...(Parts)) {
+      if (part != Part) return visit<Part + 1>(part, function);
+    }
+    return function(std::get<Part>(parts_));
+  }
+  // What `function(data, local)` returns: the sample's part, and its index there.
   template <class Function>
-  void visit(std::size_t part, Function function) const {
-    for_each([&]<std::size_t Part>() {
-      if (part == Part) function(std::get<Part>(parts_));
-    });
+  auto of_sample(std::uint64_t index, const Function& function) const {
+    const std::size_t part = part_of(index);
+    return visit(part, [&](const auto& data) { return function(data, index - begins_[part]); });
   }
 
   // For each maximal stretch of `indices` within one part, calls `begins(begin)`, then `use(data,
@@ -301,14 +295,6 @@ class concat_dataset {
     std::size_t part = 0;
     while (index >= begins_[part + 1]) ++part;
     return part;
-  }
-
-  template <std::size_t Part>
-  [[nodiscard]] const_sample<record_type> view_from(std::size_t part, std::uint64_t index) const {
-    if constexpr (Part + 1 < sizeof...(Parts)) {
-      if (part != Part) return view_from<Part + 1>(part, index);
-    }
-    return std::get<Part>(parts_).view(index - begins_[Part]);
   }
 
   std::tuple<Parts...> parts_;
