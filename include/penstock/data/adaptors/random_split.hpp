@@ -41,6 +41,9 @@ struct stratification {
 template <name Field>
 struct field_labels {};
 
+/// What stratifies nothing.
+struct no_labels {};
+
 /// `whole * part / total` as quotient and remainder, exactly.
 struct share {
   share(std::uint64_t whole, std::uint64_t part, std::uint64_t total) noexcept {
@@ -209,12 +212,11 @@ void each_label(const D& data, const field_labels<Field>&, const Use& use) {
   } else {
     std::array<std::uint64_t, 64> indices;
     const batch_layout<record> layout{extents_of(data), indices.size()};
-    constexpr std::size_t alignment = 256;
-    std::vector<std::byte> memory(layout.bytes() + alignment);
-    void* begin = memory.data();
-    std::size_t space = memory.size();
-    auto* const slab = static_cast<std::byte*>(std::align(alignment, layout.bytes(), begin, space));
-    const batch_view<record> batch{slab, layout, 0, indices.size()};
+    struct alignas(256) block {
+      std::array<std::byte, 256> bytes;
+    };
+    std::vector<block> memory(layout.bytes() / sizeof(block) + 1);
+    const batch_view<record> batch{memory.front().bytes.data(), layout, 0, indices.size()};
     reader<D> from{data};
     for (std::uint64_t first = 0; first < size; first += indices.size()) {
       const auto count =
@@ -276,15 +278,6 @@ template <std::size_t Parts, class Base, class Selection>
 }
 
 /// The parts, as an array of `Parts`, or as a vector if `Parts` is 0.
-template <std::size_t Parts, class Data>
-[[nodiscard]] auto split(Data&& data, std::span<const double> fractions, std::uint64_t seed) {
-  require_dataset<std::remove_cvref_t<Data>>();
-  refuse_batch_maps<std::remove_cvref_t<Data>>();
-  if constexpr (dataset<std::remove_cvref_t<Data>>) {
-    auto sizes = split_sizes(data.size(), fractions);
-    return split_into<Parts>(split_base(std::forward<Data>(data)), drawn_parts(sizes, seed));
-  }
-}
 template <std::size_t Parts, class Data, class Labels>
 [[nodiscard]] auto split(Data&& data, std::span<const double> fractions, std::uint64_t seed,
                          const stratification<Labels>& by) {
@@ -292,7 +285,10 @@ template <std::size_t Parts, class Data, class Labels>
   require_dataset<dataset_type>();
   refuse_batch_maps<dataset_type>();
   if constexpr (dataset<dataset_type>) {
-    if constexpr (has_labels<dataset_type, Labels>) {
+    if constexpr (std::same_as<Labels, no_labels>) {
+      const auto sizes = split_sizes(data.size(), fractions);
+      return split_into<Parts>(split_base(std::forward<Data>(data)), drawn_parts(sizes, seed));
+    } else if constexpr (has_labels<dataset_type, Labels>) {
       const auto sizes = split_sizes(data.size(), fractions);
       std::vector<std::pair<std::int64_t, std::uint64_t>> labelled;
       labelled.reserve(static_cast<std::size_t>(data.size()));
@@ -323,7 +319,8 @@ template <std::invocable<std::uint64_t> F>
   return {std::forward<F>(label_of)};
 }
 
-/// Splits a dataset randomly into parts of these fractions:
+/// Splits a dataset randomly into parts of these fractions, where asked for stratified by labels,
+/// see `stratified`:
 ///
 ///     auto [train, test] = ps::random_split(photos, {0.8, 0.2}, 1);
 ///     auto [fit, check, test] = ps::random_split(photos, {0.7, 0.1, 0.2}, 1,
@@ -342,29 +339,16 @@ template <std::invocable<std::uint64_t> F>
 /// An lvalue is referred to and must outlive the parts. An rvalue is moved in and lives as long as
 /// the last part. Throws `option_error` "fractions" if a fraction is not in [0, 1] or their sum
 /// differs from 1 by more than 10^-6, and what the dataset or the function throws.
-template <class Data, std::size_t Parts>
-[[nodiscard]] auto random_split(Data&& data, const double (&fractions)[Parts], std::uint64_t seed) {
-  return detail::split<Parts>(std::forward<Data>(data), fractions, seed);
-}
-
-/// As above, stratified by labels, see `stratified`.
-template <class Data, std::size_t Parts, class Labels>
+template <class Data, std::size_t Parts, class Labels = detail::no_labels>
 [[nodiscard]] auto random_split(Data&& data, const double (&fractions)[Parts], std::uint64_t seed,
-                                const detail::stratification<Labels>& by) {
+                                const detail::stratification<Labels>& by = {}) {
   return detail::split<Parts>(std::forward<Data>(data), fractions, seed, by);
 }
 
 /// As above, for a run-time number of fractions; returns a vector.
-template <class Data>
-[[nodiscard]] auto random_split(Data&& data, std::span<const double> fractions,
-                                std::uint64_t seed) {
-  return detail::split<0>(std::forward<Data>(data), fractions, seed);
-}
-
-/// As above, for a run-time number of fractions, stratified by labels.
-template <class Data, class Labels>
+template <class Data, class Labels = detail::no_labels>
 [[nodiscard]] auto random_split(Data&& data, std::span<const double> fractions, std::uint64_t seed,
-                                const detail::stratification<Labels>& by) {
+                                const detail::stratification<Labels>& by = {}) {
   return detail::split<0>(std::forward<Data>(data), fractions, seed, by);
 }
 
