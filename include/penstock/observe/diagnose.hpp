@@ -17,182 +17,6 @@
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
-namespace detail {
-
-/// Advice on `loader_options::ahead.bytes` for a loop whose reads wait.
-struct ahead_advice {
-  std::uint64_t bytes = 0;  ///< suggested value of the option; 0: no change
-  std::string sentence;     ///< empty: no advice
-};
-
-/// The advice that follows from the prefetch statistics. The gain is unknown: the disk or the
-/// network may already be saturated.
-[[nodiscard]] inline ahead_advice advice_on(const ahead_stats& ahead) {
-  constexpr std::uint64_t most = (std::numeric_limits<std::uint64_t>::max)();
-  if (ahead.source_bytes == 0) return {};  // the dataset accepts no hints
-  if (ahead.most_bytes == 0) {
-    const std::uint64_t bytes = std::min<std::uint64_t>(ahead.source_bytes, 64U << 20U);
-    return {bytes, "Or .ahead = {.bytes = " + std::to_string(bytes) +
-                       "}: the source can fetch before workers ask; the gain is not known."};
-  }
-  if (ahead.samples == 0 && ahead.failed != 0) {
-    return {0, "The source throws when it is told what comes: see stats().ahead.failed."};
-  }
-  if (ahead.late <= ahead.samples / 8) return {};
-  const std::string late = std::to_string(ahead.late) + " samples were told too late";
-  if (ahead.most_bytes >= ahead.source_bytes) {
-    return {0, late + ": let the source keep more ahead than its " +
-                   std::to_string(ahead.source_bytes) + " bytes; the gain is not known."};
-  }
-  const std::uint64_t twice = ahead.most_bytes > most / 2 ? most : 2 * ahead.most_bytes;
-  const std::uint64_t bytes = (std::min)(twice, ahead.source_bytes);
-  return {bytes,
-          late + ": .ahead = {.bytes = " + std::to_string(bytes) + "}; the gain is not known."};
-}
-
-/// A share as "44 %".
-[[nodiscard]] inline std::string percent(double share) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.0f %%", 100 * share);
-  return text.data();
-}
-/// A number as "2.5".
-[[nodiscard]] inline std::string tenths(double value) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.1f", value);
-  return text.data();
-}
-
-/// The times of one batch and the loop's waits, from statistics.
-struct loop_times {
-  double batches = 0;
-  double all = 0;        // seconds per batch
-  double body = 0;       // part of it in the loop's body
-  double reading = 0;    // seconds of workers, or of the consumer
-  double computing = 0;  // part of it that is processor time
-  double queuing = 0;    // part of it in which a worker was ready and had no core
-  double for_batches = 0;
-  double for_copies = 0;
-  double for_leases = 0;
-  double for_results = 0;
-  double consuming = 0;  // seconds of consumers of results
-  std::size_t consumers = 0;
-  double throttled = 0;
-  double behind_device = 0;  // share of the workers' idle time: copies out of slots
-  double tail = 1;           // time of a slow read relative to the median
-  std::size_t workers = 0;
-  double floor = 0;  // seconds per batch in a replay; 0: no replay
-  double ahead = 0;  // copies in flight after the batch that was handed out
-  bool is_fed = false;
-  std::uint64_t depth = 0;  // of the feed
-  // Measured by the device's clock; 0: not timed.
-  double device_copy = 0;
-  double device_step = 0;
-  double device_idle = 0;
-  ahead_stats told;      // the prefetch hints
-  bool is_body = false;  // the step is the loop's body, and idle between two batches
-};
-
-[[nodiscard]] inline double seconds(std::chrono::nanoseconds time) noexcept {
-  return std::chrono::duration<double>(time).count();
-}
-
-/// The mean number of active workers: inactive ones sleep all the time.
-[[nodiscard]] inline std::size_t workers_with_seats(const loader_stats& loader) noexcept {
-  if (loader.workers == 0 || loader.age.count() <= 0) return loader.workers;
-  const auto spared = std::llround(seconds(loader.wait_while_inactive.time) / seconds(loader.age));
-  return loader.workers - (std::min)(loader.workers - 1, static_cast<std::size_t>(spared));
-}
-
-inline void add_reads(loop_times& times, const loader_stats& loader) {
-  times.workers = workers_with_seats(loader);
-  times.told = loader.ahead;
-  times.reading = seconds(loader.read.busy) / times.batches;
-  times.computing = loader.workers == 0
-                        ? times.reading
-                        : (std::min)(times.reading, seconds(loader.processor) / times.batches);
-  times.queuing =
-      (std::min)(times.reading - times.computing, seconds(loader.run_queue) / times.batches);
-  times.throttled = seconds(loader.throttled.time) / times.batches;
-  const double idle = seconds(loader.wait_for_slot.time) + seconds(loader.wait_for_copy.time) +
-                      seconds(loader.wait_for_demand.time);
-  times.behind_device = idle > 0 ? seconds(loader.wait_for_copy.time) / idle : 0;
-  const double median = seconds(loader.read.times.quantile(0.5));
-  times.tail = median > 0 ? seconds(loader.read.times.quantile(0.99)) / median : 1;
-}
-
-[[nodiscard]] inline loop_times times_of(const loader_stats& stats) {
-  loop_times times;
-  times.batches = static_cast<double>(stats.step.batches);
-  if (stats.step.batches == 0) return times;
-  add_reads(times, stats);
-  times.body = seconds(stats.step.busy) / times.batches;
-  times.for_leases = seconds(stats.wait_for_lease.time) / times.batches;
-  times.for_batches = seconds(stats.wait_for_ready.time) / times.batches;
-  if (stats.workers == 0) times.for_batches += times.reading;
-  times.all = times.body + times.for_batches + times.for_leases;
-  return times;
-}
-
-[[nodiscard]] inline loop_times times_of(const transfer_stats& stats) {
-  loop_times times;
-  times.batches = static_cast<double>(stats.step.batches);
-  if (stats.step.batches == 0) return times;
-  if (stats.loader) add_reads(times, *stats.loader);
-  times.body = seconds(stats.step.busy) / times.batches;
-  times.for_batches = seconds(stats.wait_for_batch.time) / times.batches;
-  times.for_copies = seconds(stats.wait_for_copy.time) / times.batches;
-  times.for_leases = seconds(stats.wait_for_slot.time) / times.batches;
-  times.all = times.body + times.for_batches + times.for_copies + times.for_leases;
-  if (stats.results) {  // the loop has waited within its body
-    times.for_results = (std::min)(times.body, seconds(stats.results->waited) / times.batches);
-    times.body -= times.for_results;
-    times.consuming = seconds(stats.results->consuming) / times.batches;
-    times.consumers = stats.results->workers;
-  }
-  times.ahead = stats.ahead.mean();
-  times.is_fed = true;
-  times.depth = stats.depth;
-  if (stats.device.batches != 0) {
-    const auto timed = static_cast<double>(stats.device.batches);
-    times.device_copy = seconds(stats.device.copy) / timed;
-    times.device_step = seconds(stats.device.step) / timed;
-    times.device_idle = seconds(stats.device.idle) / timed;
-    times.is_body = stats.is_body;
-  }
-  return times;
-}
-
-/// Seconds per batch in replays; 0: no replay.
-[[nodiscard]] inline double floor_of(const loader_stats&) noexcept { return 0; }
-[[nodiscard]] inline double floor_of(const transfer_stats& stats) noexcept {
-  if (stats.replay.batches == 0) return 0;
-  return seconds(stats.replay.time) / static_cast<double>(stats.replay.batches);
-}
-
-/// The predicted time of a batch with `workers` workers, at least 1: the slowest of the body,
-/// reading on cores that are free, all computation shared by the cores, and handing a batch from
-/// one thread to another (6 to 8 us).
-[[nodiscard]] inline double time_with(const loop_times& times, std::size_t workers,
-                                      std::size_t cores) noexcept {
-  constexpr double hand_off = 7e-6;
-  const double computing = (times.computing + times.body) / static_cast<double>(cores);
-  const double reading = (times.reading - times.queuing) / static_cast<double>(workers);
-  return (std::max)({times.body, reading, computing, hand_off});
-}
-
-/// The fewest workers with which a batch takes at most 2 % longer than with the best number.
-[[nodiscard]] inline std::size_t enough_workers(const loop_times& times,
-                                                std::size_t cores) noexcept {
-  constexpr std::size_t most = 256;
-  const double best = time_with(times, most, cores);
-  std::size_t workers = 1;
-  while (workers < most && time_with(times, workers, cores) > 1.02 * best) ++workers;
-  return workers;
-}
-
-}  // namespace detail
-
 /// The part of a loop that limits its speed.
 enum class loop_limit {
   step,          ///< the loop's body, which never waits
@@ -246,13 +70,175 @@ struct verdict {
 
 namespace detail {
 
+/// Advice on `loader_options::ahead.bytes` for a loop whose reads wait.
+struct ahead_advice {
+  std::uint64_t bytes = 0;  ///< suggested value of the option; 0: no change
+  std::string sentence;     ///< empty: no advice
+};
+
+/// The advice that follows from the prefetch statistics. The gain is unknown: the disk or the
+/// network may already be saturated.
+[[nodiscard]] inline ahead_advice advice_on(const ahead_stats& ahead) {
+  constexpr std::uint64_t most = (std::numeric_limits<std::uint64_t>::max)();
+  if (ahead.source_bytes == 0) return {};  // the dataset accepts no hints
+  if (ahead.most_bytes == 0) {
+    const std::uint64_t bytes = std::min<std::uint64_t>(ahead.source_bytes, 64U << 20U);
+    return {bytes, "Or .ahead = {.bytes = " + std::to_string(bytes) +
+                       "}: the source can fetch before workers ask; the gain is not known."};
+  }
+  if (ahead.samples == 0 && ahead.failed != 0) {
+    return {0, "The source throws when it is told what comes: see stats().ahead.failed."};
+  }
+  if (ahead.late <= ahead.samples / 8) return {};
+  const std::string late = std::to_string(ahead.late) + " samples were told too late";
+  if (ahead.most_bytes >= ahead.source_bytes) {
+    return {0, late + ": let the source keep more ahead than its " +
+                   std::to_string(ahead.source_bytes) + " bytes; the gain is not known."};
+  }
+  const std::uint64_t twice = ahead.most_bytes > most / 2 ? most : 2 * ahead.most_bytes;
+  const std::uint64_t bytes = (std::min)(twice, ahead.source_bytes);
+  return {bytes,
+          late + ": .ahead = {.bytes = " + std::to_string(bytes) + "}; the gain is not known."};
+}
+
+[[nodiscard]] inline std::string rounded(double value, int decimals) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.*f", decimals, value);
+  return text.data();
+}
+/// A share as "44 %".
+[[nodiscard]] inline std::string percent(double share) { return rounded(100 * share, 0) + " %"; }
+/// A number as "2.5".
+[[nodiscard]] inline std::string tenths(double value) { return rounded(value, 1); }
+
+/// The times of one batch and the loop's waits, from statistics.
+struct loop_times {
+  verdict known;         // what needs no judgement
+  double all = 0;        // seconds, as what follows; 0: there was no batch
+  double body = 0;       // part of it in the loop's body
+  double reading = 0;    // of workers, or of the consumer
+  double computing = 0;  // part of it that is processor time
+  double queuing = 0;    // part of it in which a worker was ready and had no core
+  double for_batches = 0;
+  double for_copies = 0;
+  double for_leases = 0;
+  double for_results = 0;
+  double consuming = 0;  // of consumers of results
+  double throttled = 0;
+  std::size_t consumers = 0;
+  double behind_device = 0;  // share of the workers' idle time: copies out of slots
+  double tail = 1;           // time of a slow read relative to the median
+  double ahead = 0;          // copies in flight after the batch that was handed out
+  bool is_fed = false;
+  std::uint64_t depth = 0;  // of the feed
+  ahead_stats told;         // the prefetch hints
+  bool is_body = false;     // the step is the loop's body, and idle between two batches
+};
+
+[[nodiscard]] inline double seconds(std::chrono::nanoseconds time) noexcept {
+  return std::chrono::duration<double>(time).count();
+}
+/// A batch's part of `time`; 0 of no batch.
+[[nodiscard]] inline double share_of(std::chrono::nanoseconds time,
+                                     std::uint64_t batches) noexcept {
+  return batches == 0 ? 0 : seconds(time) / static_cast<double>(batches);
+}
+
+/// The mean number of active workers: inactive ones sleep all the time.
+[[nodiscard]] inline std::size_t workers_with_seats(const loader_stats& loader) noexcept {
+  if (loader.workers == 0 || loader.age.count() <= 0) return loader.workers;
+  const auto spared = std::llround(seconds(loader.wait_while_inactive.time) / seconds(loader.age));
+  return loader.workers - (std::min)(loader.workers - 1, static_cast<std::size_t>(spared));
+}
+
+/// Adds the reads of the loader that a loop of so many batches has under it.
+inline void add_reads(loop_times& times, const loader_stats& loader, std::uint64_t batches) {
+  times.known.workers = workers_with_seats(loader);
+  times.told = loader.ahead;
+  times.reading = share_of(loader.read.busy, batches);
+  times.computing = loader.workers == 0
+                        ? times.reading
+                        : (std::min)(times.reading, share_of(loader.processor, batches));
+  times.queuing = (std::min)(times.reading - times.computing, share_of(loader.run_queue, batches));
+  times.throttled = share_of(loader.throttled.time, batches);
+  const double idle = seconds(loader.wait_for_slot.time) + seconds(loader.wait_for_copy.time) +
+                      seconds(loader.wait_for_demand.time);
+  times.behind_device = idle > 0 ? seconds(loader.wait_for_copy.time) / idle : 0;
+  const double median = seconds(loader.read.times.quantile(0.5));
+  times.tail = median > 0 ? seconds(loader.read.times.quantile(0.99)) / median : 1;
+}
+
+/// The times between two snapshots.
+[[nodiscard]] inline loop_times times_of(const loader_stats& before, const loader_stats& after) {
+  const loader_stats stats = after - before;
+  const std::uint64_t batches = stats.step.batches;
+  loop_times times;
+  if (batches == 0) return times;
+  add_reads(times, stats, batches);
+  times.body = share_of(stats.step.busy, batches);
+  times.for_leases = share_of(stats.wait_for_lease.time, batches);
+  times.for_batches = share_of(stats.wait_for_ready.time, batches);
+  if (stats.workers == 0) times.for_batches += times.reading;
+  times.all = times.body + times.for_batches + times.for_leases;
+  return times;
+}
+[[nodiscard]] inline loop_times times_of(const transfer_stats& before,
+                                         const transfer_stats& after) {
+  const transfer_stats stats = after - before;
+  const std::uint64_t batches = stats.step.batches;
+  loop_times times;
+  if (batches == 0) return times;
+  times.known.floor = share_of(after.replay.time, after.replay.batches);
+  if (stats.loader) add_reads(times, *stats.loader, batches);
+  times.body = share_of(stats.step.busy, batches);
+  times.for_batches = share_of(stats.wait_for_batch.time, batches);
+  times.for_copies = share_of(stats.wait_for_copy.time, batches);
+  times.for_leases = share_of(stats.wait_for_slot.time, batches);
+  times.all = times.body + times.for_batches + times.for_copies + times.for_leases;
+  if (stats.results) {  // the loop has waited within its body
+    times.for_results = (std::min)(times.body, share_of(stats.results->waited, batches));
+    times.body -= times.for_results;
+    times.consuming = share_of(stats.results->consuming, batches);
+    times.consumers = stats.results->workers;
+  }
+  times.ahead = stats.ahead.mean();
+  times.is_fed = true;
+  times.depth = stats.depth;
+  times.known.device_copy = share_of(stats.device.copy, stats.device.batches);
+  times.known.device_step = share_of(stats.device.step, stats.device.batches);
+  times.known.device_idle = share_of(stats.device.idle, stats.device.batches);
+  times.is_body = stats.is_body && stats.device.batches != 0;
+  return times;
+}
+
+/// The predicted time of a batch with `workers` workers, at least 1: the slowest of the body,
+/// reading on cores that are free, all computation shared by the cores, and handing a batch from
+/// one thread to another (6 to 8 us).
+[[nodiscard]] inline double time_with(const loop_times& times, std::size_t workers,
+                                      std::size_t cores) noexcept {
+  constexpr double hand_off = 7e-6;
+  const double computing = (times.computing + times.body) / static_cast<double>(cores);
+  const double reading = (times.reading - times.queuing) / static_cast<double>(workers);
+  return (std::max)({times.body, reading, computing, hand_off});
+}
+
+/// The fewest workers with which a batch takes at most 2 % longer than with the best number.
+[[nodiscard]] inline std::size_t enough_workers(const loop_times& times,
+                                                std::size_t cores) noexcept {
+  constexpr std::size_t most = 256;
+  const double best = time_with(times, most, cores);
+  std::size_t workers = 1;
+  while (workers < most && time_with(times, workers, cores) > 1.02 * best) ++workers;
+  return workers;
+}
+
 /// Finds the verdict, in the order in which people ask: does the loop wait, for what, and why.
 class judge {
  public:
   judge(const loop_times& times, std::size_t cores) : times_(times), cores_(cores) {}
 
   [[nodiscard]] verdict decide() {
-    if (times_.batches == 0 || times_.all <= 0) {
+    if (times_.all <= 0) {
       say(loop_limit::nothing, "no batch came", "Let the loop run between the two snapshots.");
       return said_;
     }
@@ -266,8 +252,7 @@ class judge {
       results();
     } else if (said_.for_leases > (std::max)(said_.for_batches, said_.for_copies)) {
       leases();
-    } else if (said_.for_copies > said_.for_batches &&
-               (times_.workers == 0 || busy_share() < 0.9)) {
+    } else if (said_.for_copies > said_.for_batches && (said_.workers == 0 || busy_share() < 0.9)) {
       copies();
     } else {
       batches();
@@ -279,6 +264,7 @@ class judge {
   static constexpr double noticeable = 0.05;
 
   void fill() {
+    said_ = times_.known;
     said_.for_batches = times_.for_batches / times_.all;
     said_.for_copies = times_.for_copies / times_.all;
     said_.for_leases = times_.for_leases / times_.all;
@@ -290,13 +276,8 @@ class judge {
     // A body may wait for a device, so that the sum can be above all cores.
     said_.busy_cores =
         (std::min)((times_.computing + times_.body) / times_.all, static_cast<double>(cores_));
-    said_.workers = times_.workers;
-    said_.floor = times_.floor;
-    said_.device_copy = times_.device_copy;
-    said_.device_step = times_.device_step;
-    said_.device_idle = times_.device_idle;
-    if (times_.floor > 0) said_.above_floor = (std::max)(0.0, times_.all / times_.floor - 1);
-    said_.wanted_workers = times_.reading > 0 ? enough_workers(times_, cores_) : times_.workers;
+    if (said_.floor > 0) said_.above_floor = (std::max)(0.0, times_.all / said_.floor - 1);
+    said_.wanted_workers = times_.reading > 0 ? enough_workers(times_, cores_) : said_.workers;
   }
 
   /// Sets the verdict and a remedy with the predicted `time` per batch in seconds; 0: unknown.
@@ -323,15 +304,15 @@ class judge {
 
   /// The share of time in which the device has no step to run, as far as known.
   [[nodiscard]] double device_idles() const noexcept {
-    const double all = times_.device_idle + times_.device_step;
-    return all > 0 ? times_.device_idle / all : 0;
+    const double all = said_.device_idle + said_.device_step;
+    return all > 0 ? said_.device_idle / all : 0;
   }
   /// Sets the verdict if a copy takes longer than a step.
   bool says_long_copies(const std::string& waits) {
-    if (times_.device_copy <= times_.device_step) return false;
+    if (said_.device_copy <= said_.device_step) return false;
     say(loop_limit::copy,
-        "copy-bound: " + waits + ": a copy takes the device " + tenths(1e6 * times_.device_copy) +
-            " us, a step " + tenths(1e6 * times_.device_step) + " us",
+        "copy-bound: " + waits + ": a copy takes the device " + tenths(1e6 * said_.device_copy) +
+            " us, a step " + tenths(1e6 * said_.device_step) + " us",
         "Let fewer bytes travel: a smaller type and a transform on the device");
     return true;
   }
@@ -352,11 +333,11 @@ class judge {
           "step-bound: the loop waits for " + percent(said_.waiting) +
               " of the time, and yet its body takes longer than alone",
           "What runs beside it slows it: fewer workers (.workers), or fewer bytes to copy",
-          times_.floor);
+          said_.floor);
       return;
     }
     std::string remedy = "Faster batches gain nothing";
-    if (times_.workers > said_.wanted_workers) {
+    if (said_.workers > said_.wanted_workers) {
       remedy += ", .workers = " + std::to_string(said_.wanted_workers) + " would do";
     }
     say(loop_limit::step,
@@ -399,8 +380,7 @@ class judge {
     if (times_.ahead < 0.5) {
       const std::string none = "copy-bound: " + waits + ", and none runs ahead";
       // Nothing was copied during the body: no slot was free, or no batch was ready.
-      if (times_.workers == 0)
-        return say(loop_limit::depth, none, "Read by a worker: .workers = 1");
+      if (said_.workers == 0) return say(loop_limit::depth, none, "Read by a worker: .workers = 1");
       if (times_.depth < 3) {
         const double longer = (std::max)(times_.body, times_.for_copies);
         return say(loop_limit::depth, none, "Raise .depth to 3", longer);
@@ -422,7 +402,7 @@ class judge {
     }
     const double computes = times_.computing / times_.reading;
     const double queues = times_.queuing / times_.reading;
-    if (times_.workers == 0 &&
+    if (said_.workers == 0 &&
         times_.all <= 1.03 * time_with(times_, said_.wanted_workers, cores_)) {
       say(loop_limit::processors,
           "CPU-bound: " + waits +
@@ -437,7 +417,7 @@ class judge {
     // for I/O.
     const double blocked = said_.busy_cores > 0.9 * cores ? 0 : 1 - computes - queues;
     const bool is_storage = blocked > 0.5;
-    if (said_.wanted_workers > times_.workers && times_.all / better > 1.03) {
+    if (said_.wanted_workers > said_.workers && times_.all / better > 1.03) {
       say(is_storage ? loop_limit::storage : loop_limit::workers,
           std::string{is_storage ? "I/O-bound: " : "loader-bound: "} + waits + ", " +
               workers_text(computes),
@@ -495,17 +475,17 @@ class judge {
     say(loop_limit::slow_samples, "held up by single reads: " + slow,
         "Raise .prefetch, or mend the slowest samples (stats name them)",
         (std::max)(times_.body,
-                   time_with(times_, (std::max)(times_.workers, std::size_t{1}), cores_)));
+                   time_with(times_, (std::max)(said_.workers, std::size_t{1}), cores_)));
   }
 
   /// The share of time in which a worker reads.
   [[nodiscard]] double busy_share() const noexcept {
-    return times_.workers == 0 ? 1.0 : said_.busy_workers / static_cast<double>(times_.workers);
+    return said_.workers == 0 ? 1.0 : said_.busy_workers / static_cast<double>(said_.workers);
   }
 
   [[nodiscard]] std::string workers_text(double computes) const {
-    if (times_.workers == 0) return "which it reads itself";
-    std::string text = tenths(said_.busy_workers) + " of " + std::to_string(times_.workers) +
+    if (said_.workers == 0) return "which it reads itself";
+    std::string text = tenths(said_.busy_workers) + " of " + std::to_string(said_.workers) +
                        " workers are busy, " + percent(computes) + " of that computing";
     const double queues = times_.queuing / times_.reading;
     if (queues > noticeable) text += " and " + percent(queues) + " without a core";
@@ -528,10 +508,9 @@ class judge {
 ///     for (auto& batch : feed.epoch(0)) ...
 ///     std::cout << ps::diagnose(before, feed.stats()).str() << '\n';
 template <class Stats>
-  requires requires(const Stats& stats) { detail::times_of(stats); }
+  requires requires(const Stats& stats) { detail::times_of(stats, stats); }
 [[nodiscard]] verdict diagnose(const Stats& before, const Stats& after, std::size_t cores = 0) {
-  detail::loop_times times = detail::times_of(after - before);
-  times.floor = detail::floor_of(after);
+  const detail::loop_times times = detail::times_of(before, after);
   return detail::judge{times, cores == 0 ? detail::usable_cpus() : cores}.decide();
 }
 
