@@ -2,6 +2,7 @@
 #include <penstock/order/bucketed.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
@@ -64,6 +65,28 @@ TEST_CASE("a bucketed epoch has every sample once", "[order][promise:exact-5]") 
     std::iota(expected.begin(), expected.end(), 0U);
     CHECK(all == expected);
   }
+}
+
+TEST_CASE("bucketed asks once for each length while four windows are in flight", "[order]") {
+  std::uint64_t asked = 0;
+  const auto length = [&](std::uint64_t i) noexcept {
+    ++asked;
+    return i % 7;
+  };
+  constexpr std::uint64_t window = 4 * 25;
+  constexpr std::uint64_t windows = 12;
+  const ps::bucketed order{length, {.seed = 1, .batch_size = 4, .window = 25}};
+  const auto all = order.order(windows * window, 0);
+  std::array<std::uint64_t, 4> batch{};
+  // As by workers of which some lag: each turn has the newest window and the three before it.
+  for (std::uint64_t newest = 0; newest < windows; ++newest) {
+    for (std::uint64_t turn = 0; turn < 3; ++turn) {
+      for (std::uint64_t which = newest < 3 ? 0 : newest - 3; which <= newest; ++which) {
+        all.fill(which * window + turn * 4, batch);
+      }
+    }
+  }
+  CHECK(asked == windows * window);
 }
 
 TEST_CASE("a bucketed order is the same however it is asked for", "[order][promise:exact-5]") {

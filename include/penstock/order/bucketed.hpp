@@ -54,7 +54,6 @@ class length_windows {
     std::uint64_t total = 0;  ///< samples of the dataset; 0: an empty entry
     std::uint64_t epoch = 0;
     std::uint64_t which = 0;
-    std::uint64_t used = 0;  ///< when, counted in calls
   };
   struct ranked {
     std::uint64_t length;
@@ -64,25 +63,19 @@ class length_windows {
   };
 
   window& find(const permutation& shuffled, const random_key& key, std::uint64_t which) noexcept {
-    ++calls_;
-    window* oldest = kept_.data();
-    for (window& one : kept_) {
-      if (one.total == shuffled.size() && one.epoch == key.epoch && one.which == which) {
-        one.used = calls_;
-        return one;
-      }
-      if (one.used < oldest->used) oldest = &one;
-    }
-    make(*oldest, shuffled, key, which);
-    oldest->total = shuffled.size();
-    oldest->epoch = key.epoch;
-    oldest->which = which;
-    oldest->used = calls_;
-    return *oldest;
+    auto found = std::find_if(kept_.begin(), kept_.end(), [&](const window& one) {
+      return one.total == shuffled.size() && one.epoch == key.epoch && one.which == which;
+    });
+    if (found == kept_.end()) make(*--found, shuffled, key, which);
+    std::rotate(kept_.begin(), found, found + 1);
+    return kept_.front();
   }
 
   void make(window& one, const permutation& shuffled, const random_key& key,
             std::uint64_t which) noexcept {
+    one.total = shuffled.size();
+    one.epoch = key.epoch;
+    one.which = which;
     const std::uint64_t begin = which * ranked_.size();
     const auto count = static_cast<std::size_t>(
         (std::min)(std::uint64_t{ranked_.size()}, shuffled.size() - begin));
@@ -114,8 +107,9 @@ class length_windows {
   // Guards the members below. Held while a window is made, so that threads that need it wait.
   std::mutex mutex_;
   std::vector<ranked> ranked_;  // of the window that is being made
-  std::array<window, 4> kept_;  // more than batches in flight use: none is recomputed
-  std::uint64_t calls_ = 0;
+  // The last ones that were used, the latest first: more than batches in flight use, so that none is
+  // made again.
+  std::array<window, 4> kept_;
 };
 
 /// The order of one epoch of `bucketed`. Refers to the windows of the sampler that made it.

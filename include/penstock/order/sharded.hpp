@@ -109,13 +109,7 @@ template <sampler Sampler>
 class sharded {
  public:
   /// Whether `Sampler` borrows.
-  static constexpr bool borrows = [] {
-    if constexpr (requires { Sampler::borrows; }) {
-      return Sampler::borrows;
-    } else {
-      return false;
-    }
-  }();
+  static constexpr bool borrows = requires { requires Sampler::borrows; };
 
   /// Distributes the order of `all`. Throws `option_error` unless 0 <= rank < world and `world`
   /// divides `global_batch`, which is at least 1, and that of a sampler that counts steps.

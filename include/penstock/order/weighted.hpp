@@ -138,12 +138,10 @@ class alias_table {
   /// Fills every column that is not full from a sample that has too much. Since the sum is exact,
   /// there is one as long as a column is not full.
   void level(std::vector<std::uint64_t> shares) {
-    columns_.resize(shares.size());
-    for (std::size_t i = 0; i < columns_.size(); ++i) {
-      columns_[i] = {static_cast<std::uint32_t>(i), 0};
-    }
+    columns_.reserve(shares.size());
     std::size_t rich = 0;
     for (std::size_t i = 0; i < shares.size(); ++i) {
+      columns_.push_back({static_cast<std::uint32_t>(i), 0});
       std::size_t poor = i;
       // A sample that gave too much away is not full itself; if it lies ahead, its turn comes.
       while (poor <= i && shares[poor] < full) {
