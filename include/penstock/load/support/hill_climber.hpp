@@ -103,8 +103,7 @@ struct gain {
   }
   /// Whether it is below `most`.
   [[nodiscard]] bool is_below(double most, double errors) const noexcept {
-    const double margin = most - share;
-    return margin > 0 && margin * margin > errors * errors * variance;
+    return gain{-share, variance}.is_above(-most, errors);
   }
 };
 
@@ -162,8 +161,7 @@ class pace_meter {
       return std::nullopt;
     }
     if (unsettled_ == 1) {
-      const std::optional<std::uint64_t> worked = busy();
-      if (worked) begin(now, *worked);
+      if (const std::optional<std::uint64_t> worked = busy()) begin(now, *worked);
       return std::nullopt;
     }
     window_.step.add(all - waits);
@@ -495,8 +493,6 @@ class hill_climber {
 struct logged_move {
   std::uint64_t batch = 0;
   trial_result said;
-  std::uint64_t ticks_from = 0;
-  std::uint64_t ticks_to = 0;
 };
 
 /// The last moves, by their number modulo how many there are room for.
@@ -518,9 +514,7 @@ class tuning_log {
 
   /// The writing thread: a trial has ended, and `now` is kept.
   void add(std::uint64_t batch, const trial_result& said, const tuning_setting& now) noexcept {
-    const auto ticks = [](double mean) { return static_cast<std::uint64_t>(std::llround(mean)); };
-    kept_.moves[kept_.count % logged_moves::most] = {batch, said, ticks(said.ticks_from),
-                                                     ticks(said.ticks_to)};
+    kept_.moves[kept_.count % logged_moves::most] = {batch, said};
     ++kept_.count;
     kept_.now = now;
     shown_.store(kept_);
@@ -529,13 +523,16 @@ class tuning_log {
   /// What was written so far, in times. Takes memory.
   [[nodiscard]] tuning_history snapshot(const tick_times& times) const {
     const logged_moves seen = shown_.load();
+    const auto time = [&](double ticks) {
+      return times.of(static_cast<std::uint64_t>(std::llround(ticks)));
+    };
     tuning_history all{.now = seen.now, .count = seen.count, .moves = {}};
     const std::uint64_t left = (std::min<std::uint64_t>)(seen.count, logged_moves::most);
     all.moves.reserve(left);
     for (std::uint64_t move = seen.count - left; move < seen.count; ++move) {
       const logged_move& one = seen.moves[move % logged_moves::most];
       all.moves.push_back({one.batch, one.said.from, one.said.to, one.said.why,
-                           times.of(one.ticks_from), times.of(one.ticks_to)});
+                           time(one.said.ticks_from), time(one.said.ticks_to)});
     }
     return all;
   }

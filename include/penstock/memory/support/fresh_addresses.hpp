@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <charconv>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
@@ -207,12 +208,8 @@ class signal_text {
   }
   signal_text& operator<<(std::uint64_t number) noexcept {
     std::array<char, 20> digits;
-    std::size_t first = digits.size();
-    do {
-      digits[--first] = static_cast<char>('0' + number % 10);
-      number /= 10;
-    } while (number != 0);
-    return *this << std::string_view{digits.data() + first, digits.size() - first};
+    const char* const end = std::to_chars(digits.begin(), digits.end(), number).ptr;
+    return *this << std::string_view{digits.data(), static_cast<std::size_t>(end - digits.data())};
   }
   signal_text& operator<<(char one) noexcept { return *this << std::string_view{&one, 1}; }
   void write_to(int file) const noexcept {
@@ -245,10 +242,8 @@ class stale_addresses {
     if constexpr (PENSTOCK_CHECKED > 1) {
       [[maybe_unused]] static const bool installed = install();
     }
-    std::size_t place = count_.load(std::memory_order_relaxed);
-    do {
-      if (place == most) return false;
-    } while (!count_.compare_exchange_weak(place, place + 1, std::memory_order_relaxed));
+    const std::size_t place = count_.fetch_add(1, std::memory_order_relaxed);
+    if (place >= most) return false;
     lanes_[place].store(lane, std::memory_order_release);
     return true;
   }
@@ -313,17 +308,13 @@ class stale_addresses {
 class fresh_addresses {
  public:
   /// Where a slot lay.
-  class left_place {
-   public:
-    left_place(address_lane* lane, std::byte* data) noexcept : lane_(lane), data_(data) {}
+  struct left_place {
+    address_lane* lane;
+    std::byte* data;  // null: the slot has stayed
     /// Nothing uses it any more: its memory is freed, and touching it faults.
     void close() const noexcept {
-      if (data_ != nullptr) lane_->close(data_);
+      if (data != nullptr) lane->close(data);
     }
-
-   private:
-    address_lane* lane_;
-    std::byte* data_;  // null: the slot has stayed
   };
 
   fresh_addresses() = default;
