@@ -38,9 +38,9 @@ class quarantine_reader {
     bool is_found = false;
     for (std::string line; std::getline(*in_, line);) {
       ++number_;
-      if (std::string_view{line}.starts_with(quarantine_head)) {
-        const quarantine_of found =
-            read_head(std::string_view{line}.substr(quarantine_head.size()));
+      std::string_view text = line;
+      if (take(text, quarantine_head)) {
+        const quarantine_of found = read_head(text);
         if (wanted && found.part == wanted->part && found.dataset != wanted->dataset) {
           fail("the list is of " + name_of(found) + ", and not of " + name_of(*wanted));
         }
@@ -52,7 +52,7 @@ class quarantine_reader {
         is_wanted = !wanted || found.part == wanted->part;
         is_found = is_found || is_wanted;
       } else {
-        read_line(line, is_wanted);
+        read_line(text, is_wanted);
       }
     }
     if (wanted && !is_found) {

@@ -104,13 +104,14 @@ template <record_type Record, device Device>
 class result_ring {
  public:
   using stream_ref = typename Device::stream_ref;
-  using event_type = typename Device::event_type;
 
   /// What is known of the batch in a slot. All memory is taken at construction.
   struct entry {
     batch_info info;
     std::vector<std::uint64_t> tags;     // one for each sample, or none
     std::vector<std::uint64_t> indices;  // likewise
+    // On the device: the step is past it. On the host: the copy into it is complete.
+    typename Device::event_type event;
   };
   /// The slots of one side, as `lease` wants them.
   struct side {
@@ -136,14 +137,8 @@ class result_ring {
                        memory_kind::device),
         copies_(device.make_stream()) {
     unmarked.reserve(device_slots);
-    prepare(on_device, device_memory_, device_slots);
-    prepare(on_host, host_memory_, host_slots);
-    for (std::size_t i = 0; i < device_slots; ++i) {
-      computed_.push_back(device.make_event(event_wait::by_streams));
-    }
-    for (std::size_t i = 0; i < host_slots; ++i) {
-      arrived_.push_back(device.make_event(event_wait::by_host));
-    }
+    prepare(on_device, device_memory_, device_slots, event_wait::by_streams);
+    prepare(on_host, host_memory_, host_slots, event_wait::by_host);
     host_memory_.addresses().name_fields(layout_);
     // After all that may throw: a checked build forbids the memory, and the destructor allows it.
     for (std::size_t i = 0; i < host_slots; ++i) host_memory_.forbid(i);
@@ -151,7 +146,7 @@ class result_ring {
   result_ring(result_ring&&) = delete;
   /// The memory goes: neither steps nor copies may still use it.
   ~result_ring() {
-    for (const auto& event : computed_) settle(device_, event);
+    for (const entry& one : on_device.entries) settle(device_, one.event);
     if (!unmarked.empty()) settle_everything(device_);
     settle(device_, copies_);  // where a copy has no event, because the device refused to record it
     for (std::size_t i = 0; i < on_host.entries.size(); ++i) host_memory_.allow(i);
@@ -167,18 +162,15 @@ class result_ring {
   void begin(std::uint32_t slot, const batch_info& info, std::span<const std::uint64_t> tags,
              std::span<const std::uint64_t> indices) noexcept {
     entry& to = on_device.entries[slot];
-    const auto keep = [](std::vector<std::uint64_t>& list, std::span<const std::uint64_t> from) {
-      list.assign(from.begin(), from.end());  // has room
-    };
     to.info = info;
-    keep(to.tags, tags);
-    keep(to.indices, indices);
+    to.tags.assign(tags.begin(), tags.end());  // has room, as the next one
+    to.indices.assign(indices.begin(), indices.end());
   }
   /// The step's work on the slot ends where `stream` is now. Throws what the device throws, and
   /// that a stream is being captured: the copy would become a part of the program's graph.
   void note_computed(std::uint32_t slot, stream_ref stream) {
     require_still_usable(device_, stream);
-    device_.record(computed_[slot], stream);
+    device_.record(on_device.entries[slot].event, stream);
   }
 
   /// Queues the copy of `what`, after the step. Throws what the device throws.
@@ -186,10 +178,10 @@ class result_ring {
     entry& from = on_device.entries[what.device_slot];
     entry& to = on_host.entries[what.host_slot];
     host_memory_.allow(what.host_slot);
-    device_.wait(copies_, computed_[what.device_slot]);
+    device_.wait(copies_, from.event);
     device_.copy_async(on_host.data(what.host_slot), on_device.data(what.device_slot),
                        layout_.used_bytes(from.info.size), copies_);
-    device_.record(arrived_[what.host_slot], copies_);
+    device_.record(to.event, copies_);
     host_memory_.addresses().name_batch(what.host_slot, from.info);
     to.info = from.info;
     to.tags.swap(from.tags);
@@ -197,7 +189,7 @@ class result_ring {
   }
   /// Waits for that copy. Throws what the device throws.
   void wait_for_copy(const result_turns::job& what) {
-    device_.synchronize(arrived_[what.host_slot]);
+    device_.synchronize(on_host.entries[what.host_slot].event);
   }
   /// The lease of a host slot ends.
   void release(std::uint32_t slot) noexcept {
@@ -225,11 +217,11 @@ class result_ring {
   std::atomic<std::uint64_t> handed_in{0};  // likewise
 
  private:
-  void prepare(side& to, slab<Device>& memory, std::size_t count) {
+  void prepare(side& to, slab<Device>& memory, std::size_t count, event_wait waits) {
     to.ring = this;
     to.memory = &memory;
-    to.entries.resize(count);
-    for (entry& one : to.entries) {
+    while (to.entries.size() < count) {
+      entry& one = to.entries.emplace_back(entry{{}, {}, {}, device_.make_event(waits)});
       one.tags.reserve(layout_.batch_size());
       one.indices.reserve(layout_.batch_size());
     }
@@ -240,8 +232,6 @@ class result_ring {
   batch_layout<Record> layout_;
   slab<Device> host_memory_;
   slab<Device> device_memory_;
-  std::vector<event_type> computed_;  // by device slot: the step is past it
-  std::vector<event_type> arrived_;   // by host slot: the copy into it is complete
   typename Device::stream_type copies_;
 };
 
@@ -268,6 +258,11 @@ void require_offsets(const batch_layout<Record>& layout, const std::byte* slab,
   });
 }
 
+/// A lease of a slot of one side.
+template <record_type Record, device Device>
+using result_lease =
+    lease<Record, slot_lease<typename result_ring<Record, Device>::side, std::uint32_t>>;
+
 }  // namespace detail
 
 /// A device slot for the results of one batch, which the step writes to: `get<"score">(slot)` is
@@ -275,12 +270,10 @@ void require_offsets(const batch_layout<Record>& layout, const std::byte* slab,
 /// results in; a slot that is destroyed without it is discarded, and its batch has no results. Used
 /// by the loop's thread.
 template <record_type Record, device Device>
-class result_slot
-    : public lease<Record,
-                   slot_lease<typename detail::result_ring<Record, Device>::side, std::uint32_t>> {
+class result_slot : public detail::result_lease<Record, Device> {
   using ring_type = detail::result_ring<Record, Device>;
   using side_type = typename ring_type::side;
-  using base = lease<Record, slot_lease<side_type, std::uint32_t>>;
+  using base = detail::result_lease<Record, Device>;
   using base::guard_;
   using base::slot_;
   using base::slots_;
@@ -372,11 +365,9 @@ class result_slot
 /// consumer may move it out and keep it, also beyond the `results`. Used by one thread at a time;
 /// may be destroyed on any.
 template <record_type Record, device Device>
-class result_batch
-    : public lease<Record,
-                   slot_lease<typename detail::result_ring<Record, Device>::side, std::uint32_t>> {
+class result_batch : public detail::result_lease<Record, Device> {
   using side_type = typename detail::result_ring<Record, Device>::side;
-  using base = lease<Record, slot_lease<side_type, std::uint32_t>>;
+  using base = detail::result_lease<Record, Device>;
   using base::guard_;
   using base::slot_;
   using base::slots_;
