@@ -166,6 +166,26 @@ TEST_CASE("what was told of a range that has ended takes no room from the next o
   CHECK(of.told() == told_samples{4, 5, 6, 7, 8});
 }
 
+TEST_CASE("a range that begins in the epoch of the last one is told what comes, as the first was",
+          "[load][promise:bounded-12]") {
+  telling<> of{50};
+  telling<fails_once> failing{unbounded};
+  of.batches.begin({0, 0}, 1);
+  of.open();
+  failing.batches.begin({1, 0}, 2);
+  failing.open();
+  CHECK(of.told() == told_samples{4, 5, 6, 7, 8});
+  CHECK(failing.observer.snapshot().ahead.failed == 1);
+  of.batches.cancel();
+  of.batches.begin({0, 0}, 1);
+  of.open();
+  failing.batches.cancel();
+  failing.batches.begin({1, 0}, 2);
+  failing.open();
+  CHECK(of.told() == told_samples{4, 5, 6, 7, 8});
+  CHECK(failing.observer.snapshot().ahead.failed == 2);  // the order was asked for again
+}
+
 TEST_CASE("a dataset that throws when it is told is told the rest all the same",
           "[load][fault:hangs-5]") {
   telling<> of{unbounded};

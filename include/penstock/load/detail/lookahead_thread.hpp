@@ -248,6 +248,7 @@ class plan_follower {
       ledger_.void_from(now.first);
       range_ = now.next.range;
       order_.reset();
+      order_epoch_.reset();
       try {
         Channel::begin_range(*data_);
       } catch (...) {
@@ -273,11 +274,9 @@ class plan_follower {
   // Whether the order of the present epoch is known. What the sampler throws comes to the consumer
   // by the opener, at its turn.
   bool has_order() {
-    if (order_ && order_epoch_ == at_.epoch) return true;
-    if (!order_ && order_epoch_ == at_.epoch && order_range_ == range_) return false;
+    if (order_epoch_ == at_.epoch) return order_.has_value();
     order_.reset();
     order_epoch_ = at_.epoch;
-    order_range_ = range_;
     try {
       order_.emplace(sampler_->order(size_, at_.epoch));
     } catch (...) {
@@ -335,8 +334,7 @@ class plan_follower {
   std::uint64_t number_ = 0;  // its number,
   std::size_t place_ = 0;     // and the first of its samples not announced
   std::optional<order_of<Sampler>> order_;
-  std::uint64_t order_epoch_ = 0;  // of which `order_` is, or would be if it had not failed
-  std::uint64_t order_range_ = 0;
+  std::optional<std::uint64_t> order_epoch_;  // of which it is, or would be if it had not failed
   std::array<std::uint64_t, 64> indices_{};
 };
 

@@ -112,16 +112,14 @@ class step_mark {
   void begin(std::uint64_t batch) noexcept {
     end();
     range_ = nvtx_domain::start(marked_stage::step, batch);
-    is_open_ = true;
   }
   void end() noexcept {
-    if (is_open_) nvtx_domain::end(range_);
-    is_open_ = false;
+    if (range_) nvtx_domain::end(*range_);
+    range_.reset();
   }
 
  private:
-  std::uint64_t range_ = 0;
-  bool is_open_ = false;
+  std::optional<std::uint64_t> range_;  // that is open
 };
 
 #else
