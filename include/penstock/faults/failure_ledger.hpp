@@ -118,19 +118,17 @@ class failure_ledger {
 
   /// For a pipeline over datasets of so many samples, see `base_sizes_of`.
   explicit failure_ledger(std::vector<std::uint64_t> base_sizes = {})
-      : entries_(std::make_unique<entry[]>(capacity)) {
-    noted_.base_sizes = std::move(base_sizes);
-  }
+      : base_sizes_(std::move(base_sizes)), entries_(std::make_unique<entry[]>(capacity)) {}
 
   /// A read of `sample`, which comes from `origin`, has thrown `error`.
   void note_failure(std::uint64_t sample, const std::exception_ptr& error,
                     const sample_origin& origin) noexcept {
     const std::lock_guard lock{mutex_};
-    ++noted_.failed_reads;
+    ++failed_reads_;
     entry* found = enter(sample, origin);
     if (found == nullptr) found = displace_known(sample, origin);
     if (found == nullptr) {
-      ++noted_.dropped;
+      ++dropped_;
       return;
     }
     if (found->what[0] == '\0') keep_text(error, found->what);
@@ -145,7 +143,7 @@ class failure_ledger {
     {
       const std::lock_guard lock{mutex_};
       entry* const found = enter(sample, origin);
-      noted_.misses_known = noted_.misses_known || found == nullptr;
+      misses_known_ = misses_known_ || found == nullptr;
       if (found != nullptr && found->what[0] == '\0') {
         copy_line("known to be bad, not read", found->what);
       }
@@ -158,9 +156,9 @@ class failure_ledger {
   void note_outcome(std::uint64_t sample, read_outcome outcome, bool is_place = true) noexcept {
     const std::lock_guard lock{mutex_};
     if (is_place) {
-      noted_.recovered += outcome == read_outcome::recovered;
-      noted_.substituted += outcome == read_outcome::substituted;
-      noted_.skipped += outcome == read_outcome::skipped;
+      recovered_ += outcome == read_outcome::recovered;
+      substituted_ += outcome == read_outcome::substituted;
+      skipped_ += outcome == read_outcome::skipped;
     }
     if (entry* found = find(sample)) {
       found->last = outcome;
@@ -170,15 +168,23 @@ class failure_ledger {
 
   /// A copy of all that was noted.
   [[nodiscard]] failure_report report() const {
+    failure_report all;
+    all.samples.reserve(capacity);
+    all.base_sizes = base_sizes_;
     const std::lock_guard lock{mutex_};
-    failure_report all = noted_;
-    all.samples.reserve(size_);
-    for (const entry& one : entered()) {
+    for (std::size_t i = 0; i < size_; ++i) {
+      const entry& one = entries_[i];
       all.samples.push_back({one.sample, std::string{one.what.data()}, one.failures, one.given_up,
                              one.last, one.origin});
     }
     std::sort(all.samples.begin(), all.samples.end(),
               [](const failed_sample& a, const failed_sample& b) { return a.sample < b.sample; });
+    all.failed_reads = failed_reads_;
+    all.recovered = recovered_;
+    all.substituted = substituted_;
+    all.skipped = skipped_;
+    all.dropped = dropped_;
+    all.misses_known = misses_known_;
     return all;
   }
 
@@ -206,21 +212,20 @@ class failure_ledger {
   /// null if each entry is of a sample that has failed.
   entry* displace_known(std::uint64_t sample, const sample_origin& origin) noexcept {
     entry* last = nullptr;
-    for (entry& one : entered()) {
+    for (entry& one : std::span{entries_.get(), size_}) {
       if (one.failures == 0 && (last == nullptr || one.sample > last->sample)) last = &one;
     }
     if (last == nullptr) return nullptr;
     *last = {.sample = sample, .origin = origin};
-    noted_.misses_known = true;
+    misses_known_ = true;
     return last;
   }
-  [[nodiscard]] entry* find(std::uint64_t sample) const noexcept {
-    for (entry& one : entered()) {
-      if (one.sample == sample) return &one;
+  entry* find(std::uint64_t sample) noexcept {
+    for (std::size_t i = 0; i < size_; ++i) {
+      if (entries_[i].sample == sample) return &entries_[i];
     }
     return nullptr;
   }
-  [[nodiscard]] std::span<entry> entered() const noexcept { return {entries_.get(), size_}; }
 
   static void keep_text(const std::exception_ptr& error, text& to) noexcept {
     try {
@@ -242,10 +247,16 @@ class failure_ledger {
     to[from.size()] = '\0';
   }
 
+  std::vector<std::uint64_t> base_sizes_;
   mutable std::mutex mutex_;  // guards the rest
-  failure_report noted_;      // without samples, which are in the entries
   std::unique_ptr<entry[]> entries_;
   std::size_t size_ = 0;
+  std::uint64_t failed_reads_ = 0;
+  std::uint64_t recovered_ = 0;
+  std::uint64_t substituted_ = 0;
+  std::uint64_t skipped_ = 0;
+  std::uint64_t dropped_ = 0;
+  bool misses_known_ = false;
 };
 
 }  // namespace detail
