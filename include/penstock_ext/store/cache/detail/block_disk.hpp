@@ -60,7 +60,7 @@ struct block_id {
 
 /// The bytes of a block that have a sum of their own, so that a part of the block can be read and
 /// checked by itself.
-inline constexpr std::uint64_t chunk_bytes = std::uint64_t{16} << 10;
+inline constexpr std::size_t chunk_bytes = std::size_t{16} << 10;
 
 /// The start of a block's file; its store's and its object's name come after it, the sums of its
 /// chunks, then its bytes. In the byte order of the machine: files of another one have another
@@ -90,30 +90,34 @@ inline constexpr std::size_t summed_header = offsetof(block_header, chunk_size);
          static_cast<std::size_t>(chunks_of(id) * sizeof(std::uint64_t));
 }
 
+/// The header of block `id`'s file, without its sum.
+[[nodiscard]] inline block_header header_of(const block_id& id) noexcept {
+  return {.object_size = id.object_size,
+          .block_size = id.block_size,
+          .number = id.number,
+          .store_length = id.store.size(),
+          .object_length = id.object.size()};
+}
+
 /// What stands before the bytes of block `id` in its file.
 [[nodiscard]] inline std::vector<std::byte> block_start(const block_id& id,
                                                         std::span<const std::byte> bytes) {
-  block_header header;
-  header.object_size = id.object_size;
-  header.block_size = id.block_size;
-  header.number = id.number;
-  header.store_length = id.store.size();
-  header.object_length = id.object.size();
+  block_header header = header_of(id);
   std::vector<std::byte> start(start_bytes(id));
-  std::size_t at = sizeof header;
+  std::size_t at = 0;
   const auto append = [&](std::span<const std::byte> more) {
     if (!more.empty()) std::memcpy(start.data() + at, more.data(), more.size());
     at += more.size();
   };
+  append(std::as_bytes(std::span{&header, 1}));
   append(std::as_bytes(std::span{id.store}));
   append(std::as_bytes(std::span{id.object}));
   while (!bytes.empty()) {
-    const auto chunk = bytes.first((std::min)(bytes.size(), std::size_t{chunk_bytes}));
+    const auto chunk = bytes.first((std::min)(bytes.size(), chunk_bytes));
     const std::uint64_t sum = checksum(chunk);
     append(std::as_bytes(std::span{&sum, 1}));
     bytes = bytes.subspan(chunk.size());
   }
-  std::memcpy(start.data(), &header, sizeof header);
   header.header_sum = checksum(std::span{start}.subspan(summed_header));
   std::memcpy(start.data(), &header, sizeof header);
   return start;
@@ -121,18 +125,13 @@ inline constexpr std::size_t summed_header = offsetof(block_header, chunk_size);
 
 /// Whether `start` is that of block `id`'s file, undamaged.
 [[nodiscard]] inline bool is_start_of(const block_id& id, std::span<const std::byte> start) {
-  block_header header;
-  if (start.size() < sizeof header) return false;
-  std::memcpy(&header, start.data(), sizeof header);
+  if (start.size() != start_bytes(id)) return false;
+  block_header header = header_of(id);
+  header.header_sum = checksum(start.subspan(summed_header));
   const std::string_view names{reinterpret_cast<const char*>(start.data()) + sizeof header,
                                start.size() - sizeof header};
-  return header.magic == block_header::expected_magic &&
-         header.header_sum == checksum(start.subspan(summed_header)) &&
-         header.chunk_size == chunk_bytes && header.object_size == id.object_size &&
-         header.block_size == id.block_size && header.number == id.number &&
-         header.store_length == id.store.size() && header.object_length == id.object.size() &&
-         start.size() == start_bytes(id) && names.substr(0, id.store.size()) == id.store &&
-         names.substr(id.store.size(), id.object.size()) == id.object;
+  return std::memcmp(start.data(), &header, sizeof header) == 0 && names.starts_with(id.store) &&
+         names.substr(id.store.size()).starts_with(id.object);
 }
 
 /// Whether `bytes`, chunks of block `id` from number `first` on, have their sums in `start`, which
@@ -141,8 +140,7 @@ inline constexpr std::size_t summed_header = offsetof(block_header, chunk_size);
                                     std::uint64_t first, std::span<const std::byte> bytes) {
   const auto sums = start.last(static_cast<std::size_t>(chunks_of(id) * sizeof(std::uint64_t)));
   for (std::uint64_t chunk = first; !bytes.empty(); ++chunk) {
-    const auto size =
-        static_cast<std::size_t>((std::min)(chunk_bytes, std::uint64_t{bytes.size()}));
+    const std::size_t size = (std::min)(chunk_bytes, bytes.size());
     std::uint64_t sum = 0;
     std::memcpy(&sum, sums.data() + chunk * sizeof sum, sizeof sum);
     if (checksum(bytes.first(size)) != sum) return false;
@@ -191,46 +189,35 @@ template <std::size_t Count>
 /// Chunks of which only a part is wanted go through memory of their own.
 [[nodiscard]] inline bool read_block_part(int file, const block_id& id, std::uint64_t from,
                                           std::span<std::byte> out) {
-  std::vector<std::byte> start(start_bytes(id));
-  const std::uint64_t end = from + out.size();
-  const std::uint64_t first = from / chunk_bytes;
-  const std::uint64_t last_begin = (end - 1) / chunk_bytes * chunk_bytes;
-  const std::uint64_t last_end = (std::min)(last_begin + chunk_bytes, id.length());
-  // Chunks that are wanted as a whole lie from `whole` on, up to `whole_end`.
-  const std::uint64_t whole = (from + chunk_bytes - 1) / chunk_bytes * chunk_bytes;
-  const std::uint64_t whole_end = end == last_end ? end : last_begin;
-  const bool begins_inside = whole != from;
-  const bool is_one = begins_inside && first * chunk_bytes == last_begin;
-  const bool ends_inside = whole_end != end && !is_one;
-  if (!begins_inside && !ends_inside && from == 0) {
-    return read_all<2>(file, 0, {start, out}) && is_start_of(id, start) &&
-           are_whole(id, start, first, out);
-  }
-  const auto edges = std::make_unique_for_overwrite<std::byte[]>(2 * chunk_bytes);
-  const auto edge = [&](bool is_there, std::uint64_t begin, std::uint64_t until) {
-    return std::span{edges.get() + (begin == first * chunk_bytes ? 0 : chunk_bytes),
-                     is_there ? static_cast<std::size_t>(until - begin) : 0};
+  const auto begin = static_cast<std::size_t>(from);
+  const std::size_t end = begin + out.size();
+  const auto chunk_of = [&](std::size_t at) {
+    const std::size_t first = at / chunk_bytes * chunk_bytes;
+    return std::pair{first, (std::min)(first + chunk_bytes, static_cast<std::size_t>(id.length()))};
   };
-  const auto head =
-      edge(begins_inside, first * chunk_bytes, (std::min)((first + 1) * chunk_bytes, id.length()));
-  const auto tail = edge(ends_inside, last_begin, last_end);
-  const auto middle = whole < whole_end ? out.subspan(static_cast<std::size_t>(whole - from),
-                                                      static_cast<std::size_t>(whole_end - whole))
-                                        : std::span<std::byte>{};
-  if (!read_all<1>(file, 0, {start}) || !is_start_of(id, start) ||
-      !read_all<3>(file, start.size() + first * chunk_bytes, {head, middle, tail}) ||
-      !are_whole(id, start, first, head) || !are_whole(id, start, whole / chunk_bytes, middle) ||
-      !are_whole(id, start, last_begin / chunk_bytes, tail)) {
+  const auto [head_begin, head_end] = chunk_of(begin);
+  const auto [tail_begin, tail_end] = chunk_of(end - 1);
+  const bool has_head = begin != head_begin;
+  const bool has_tail = end != tail_end && !(has_head && head_begin == tail_begin);
+  const auto edges = std::make_unique_for_overwrite<std::byte[]>(2 * chunk_bytes);
+  const std::span head{edges.get(), has_head ? head_end - head_begin : 0};
+  const std::span tail{edges.get() + chunk_bytes, has_tail ? tail_end - tail_begin : 0};
+  const std::size_t of_head = has_head ? (std::min)(out.size(), head_end - begin) : 0;
+  const std::size_t of_tail = has_tail ? end - tail_begin : 0;
+  const auto middle = out.subspan(of_head, out.size() - of_head - of_tail);
+  std::vector<std::byte> start(start_bytes(id));
+  const bool is_read = head_begin == 0
+                           ? read_all<4>(file, 0, {start, head, middle, tail})
+                           : read_all<1>(file, 0, {start}) &&
+                                 read_all<3>(file, start.size() + head_begin, {head, middle, tail});
+  if (!is_read || !is_start_of(id, start) ||
+      !are_whole(id, start, head_begin / chunk_bytes, head) ||
+      !are_whole(id, start, (begin + of_head) / chunk_bytes, middle) ||
+      !are_whole(id, start, tail_begin / chunk_bytes, tail)) {
     return false;
   }
-  if (!head.empty()) {
-    const auto skipped = static_cast<std::size_t>(from % chunk_bytes);
-    std::memcpy(out.data(), head.data() + skipped, (std::min)(out.size(), head.size() - skipped));
-  }
-  if (!tail.empty()) {
-    const auto count = static_cast<std::size_t>(end - last_begin);
-    std::memcpy(out.data() + out.size() - count, tail.data(), count);
-  }
+  std::memcpy(out.data(), head.data() + (begin - head_begin), of_head);
+  std::memcpy(out.data() + out.size() - of_tail, tail.data(), of_tail);
   return true;
 }
 
