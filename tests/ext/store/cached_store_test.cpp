@@ -842,6 +842,19 @@ TEST_CASE("a block is read once while it is written to the disk", "[store]") {
   CHECK(of.store.reads == 1);
 }
 
+TEST_CASE("a look at the folder drops what is gone, and what others wrote first goes first",
+          "[store][promise:bounded-10]") {
+  ps::detail::block_disk disk{"", 300};
+  const auto nobody = [](std::uint64_t) { return ps::detail::never; };
+  CHECK(disk.look({{1, 100, 10}, {2, 100, 30}, {3, 100, 20}}, nobody).empty());
+  // 1 is gone, and what is new counts as older than what was known.
+  const auto gone = disk.look({{2, 100, 30}, {4, 100, 40}, {3, 100, 20}, {5, 100, 50}}, nobody);
+  CHECK(gone == std::vector<std::uint64_t>{4});
+  ps::cached_store_stats stats;
+  disk.tell(stats);
+  CHECK(stats.disk_bytes == 300);
+}
+
 TEST_CASE("processes that share a folder keep it bounded", "[store][promise:bounded-10]") {
   const test::temp_dir dir;
   const ps::cached_store_options options{.block_bytes = 100,

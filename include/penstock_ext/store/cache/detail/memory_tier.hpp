@@ -35,9 +35,8 @@ class eviction_order {
     found->second.bytes = bytes;
     move_to(found->second, {next_use, --age_, block});
   }
-  /// As `hold`, for what was last used before all that are held.
+  /// As `hold`, for what is not held, and was last used before all that are.
   void hold_as_oldest(std::uint64_t block, std::uint64_t bytes, std::uint64_t next_use) {
-    drop(block);
     put({next_use, ++oldest_, block}, bytes);
   }
   /// Gives all that are held the next uses that `next_use(block)` says; their age stays.
@@ -58,6 +57,14 @@ class eviction_order {
     order_.erase(found->second.at);
     held_.erase(found);
   }
+  /// Lets those go that `stays(block)` is false for.
+  template <class Stays>
+  void keep_only(const Stays& stays) {
+    for (auto next = held_.begin(); next != held_.end();) {
+      const std::uint64_t block = next++->first;
+      if (!stays(block)) drop(block);
+    }
+  }
 
   /// Whether `block` is held.
   [[nodiscard]] bool holds(std::uint64_t block) const { return held_.contains(block); }
@@ -67,11 +74,6 @@ class eviction_order {
   [[nodiscard]] std::uint64_t first_to_go() const { return std::get<2>(*order_.rbegin()); }
   /// When what goes first is used next; not to be asked where nothing is held.
   [[nodiscard]] std::uint64_t last_use() const { return std::get<0>(*order_.rbegin()); }
-  /// Calls `visit(block)` for all that are held, in no order.
-  template <class Visit>
-  void each(const Visit& visit) const {
-    for (const auto& [block, one] : held_) visit(block);
-  }
 
  private:
   // The next use, the age (the older the higher), the block.
