@@ -188,24 +188,8 @@ template <class Store>
           .out = {}};
 }
 
-/// Calls `take(piece)` for the parts of `range`, of the object `from`, that lie in one block each.
-template <class Take>
-void each_piece(const byte_range& range, const known_object& from,
-                const cached_store_options& options, const Take& take) {
-  std::span<std::byte> left = range.out;
-  for (std::uint64_t at = range.offset; !left.empty();) {
-    block_piece one = piece_at(from, at, options);
-    const auto count = static_cast<std::size_t>(
-        (std::min)(std::uint64_t{left.size()}, options.block_bytes - one.skipped));
-    one.out = left.first(count);
-    take(one);
-    left = left.subspan(count);
-    at += count;
-  }
-}
-
-/// Calls `read(pieces)` for the parts of all `ranges`, so many at a time that their blocks take 16
-/// MiB, or are one. `object(name)` is a `known_object`. Throws `file_truncated` for a range that
+/// Calls `read(pieces)` for the parts of all `ranges` that lie in one block each, so many at a time
+/// that their blocks take 16 MiB, or are one. `object(name)` is a `known_object`. Throws `file_truncated` for a range that
 /// reaches beyond the end of one.
 template <class Object, class Read>
 void each_group(std::span<const byte_range> ranges, const cached_store_options& options,
@@ -216,7 +200,13 @@ void each_group(std::span<const byte_range> ranges, const cached_store_options& 
   for (const byte_range& range : ranges) {
     const known_object& from = object(range.object);
     require_inside(range, from.size, [&] { return from.name; });
-    each_piece(range, from, options, [&](const block_piece& one) {
+    std::uint64_t at = range.offset;
+    for (std::span<std::byte> left = range.out; !left.empty();) {
+      block_piece one = piece_at(from, at, options);
+      one.out = left.first(static_cast<std::size_t>(
+          (std::min)(std::uint64_t{left.size()}, options.block_bytes - one.skipped)));
+      left = left.subspan(one.out.size());
+      at += one.out.size();
       const bool is_next = pieces.empty() || pieces.back().key != one.key;
       if (is_next && bytes > 0 && bytes + one.id.length() > most) {
         read(std::span{pieces});
@@ -225,7 +215,7 @@ void each_group(std::span<const byte_range> ranges, const cached_store_options& 
       }
       pieces.push_back(one);
       bytes += is_next ? one.id.length() : 0;
-    });
+    }
   }
   read(std::span{pieces});
 }
@@ -423,11 +413,7 @@ class block_cache {
   // All claims are read and published before this thread waits for those of others: so no two
   // threads wait for each other.
   void read_pieces(std::span<block_piece> pieces) {
-    std::vector<block_claim> mine;
-    mine.reserve(pieces.size());
-    while (!claim(pieces, mine)) {
-      read_claims(mine);
-      mine.clear();
+    while (!claim_and_read(pieces)) {
       const std::uint64_t found = read_alone(disk_, pieces);
       std::unique_lock lock{mutex_};
       stats_.from_disk += found;
@@ -443,18 +429,27 @@ class block_cache {
     copy_out(pieces);
   }
 
-  // Whether the bytes of all pieces are there; else somebody reads them: this thread what is in
-  // `mine` then, or another one.
-  bool claim(std::span<block_piece> pieces, std::vector<block_claim>& mine) {
-    try {
+  // Whether the bytes of all pieces are there; else somebody reads them: this thread has read what
+  // no other one does. Flights go on until the blocks are written: a reader that comes meanwhile
+  // gets their bytes, for which there may be no room in memory.
+  bool claim_and_read(std::span<block_piece> pieces) {
+    std::vector<block_claim> mine;
+    mine.reserve(pieces.size());
+    const struct landing {
+      block_cache& of;
+      const std::vector<block_claim>& claims;
+      ~landing() { of.land(claims); }
+    } at_end{*this, mine};
+    {
       const std::lock_guard lock{mutex_};
       bool are_there = true;
       for (block_piece& one : pieces) are_there = find(one, mine) && are_there;
-      return are_there;
-    } catch (...) {
-      land(mine);
-      throw;
+      if (are_there) return true;
     }
+    read_blocks(store_, disk_, mine);
+    publish(mine);
+    write(mine);
+    return false;
   }
 
   bool find(block_piece& one, std::vector<block_claim>& mine) {
@@ -491,6 +486,7 @@ class block_cache {
 
   // Ends the flights of `mine`. Those that wait for what this thread has not read try themselves.
   void land(std::span<const block_claim> mine) noexcept {
+    if (mine.empty()) return;
     const std::lock_guard lock{mutex_};
     for (const block_claim& one : mine) {
       if (!one.flight->bytes) one.flight->has_failed = true;
@@ -500,20 +496,6 @@ class block_cache {
     landed_.notify_all();
   }
 
-  void read_claims(std::span<block_claim> mine) {
-    try {
-      read_blocks(store_, disk_, mine);
-      publish(mine);
-      write(mine);
-    } catch (...) {
-      land(mine);
-      throw;
-    }
-    land(mine);
-  }
-
-  // Flights go on until the blocks are written: a reader that comes meanwhile gets their bytes, for
-  // which there may be no room in memory.
   void publish(std::span<block_claim> mine) {
     const std::lock_guard lock{mutex_};
     for (block_claim& one : mine) {
