@@ -19,7 +19,7 @@ struct called {
   std::string out = std::string(8, '?');
   ps::byte_range range{"x", 10, std::as_writable_bytes(std::span{out})};
   ps::detail::http_call call{
-      ps::detail::plan_requests({&range, 1}, 0, 100, [](auto) { return std::string{}; }), 1};
+      ps::detail::plan_requests({&range, 1}, 0, 100, [](auto) { return std::string{}; })};
 
   bool deliver(const std::string& text, std::uint64_t position) {
     return call.deliver(call.plan().requests.front(), position, std::as_bytes(std::span{text}));

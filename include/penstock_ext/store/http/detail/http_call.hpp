@@ -12,12 +12,14 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include <penstock/threads/support/atomics.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/store/byte_store.hpp>
+#include <penstock_ext/store/http/detail/answer.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -25,8 +27,7 @@ namespace detail {
 
 /// A range, or a piece of a long one, and where it goes.
 struct request_part {
-  std::size_t object;  ///< by its number in the plan
-  std::uint64_t begin;
+  std::uint64_t begin;  ///< in its object
   std::byte* out;
   std::size_t size;
 
@@ -72,54 +73,45 @@ template <class PathOf>
 [[nodiscard]] request_plan plan_requests(std::span<const byte_range> ranges, std::uint64_t gap,
                                          std::uint64_t largest, const PathOf& path_of) {
   constexpr std::uint64_t limit = (std::numeric_limits<std::int64_t>::max)();
-  std::vector<std::size_t> order;
-  for (std::size_t i = 0; i < ranges.size(); ++i) {
-    const byte_range& range = ranges[i];
+  struct named_part {
+    std::string_view object;
+    request_part part;
+  };
+  std::vector<named_part> found;
+  request_plan plan;
+  for (const byte_range& range : ranges) {
     if (range.out.empty()) continue;
     if (range.offset > limit || range.out.size() > limit - range.offset) {
       throw file_truncated(path_of(range.object), range.offset, "a range that ends below 2^63",
                            "one of " + std::to_string(range.out.size()) + " bytes");
     }
-    order.push_back(i);
-  }
-  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    const int order_of_names = ranges[a].object.compare(ranges[b].object);
-    if (order_of_names != 0) return order_of_names < 0;
-    return std::pair{ranges[a].offset, a} < std::pair{ranges[b].offset, b};
-  });
-  request_plan plan;
-  plan.ranges = order.size();
-  for (const std::size_t i : order) {
-    const byte_range& range = ranges[i];
-    if (plan.objects.empty() || plan.objects.back() != range.object) {
-      plan.objects.emplace_back(range.object);
-    }
+    ++plan.ranges;
     for (std::size_t done = 0; done < range.out.size();) {
       const auto size =
           static_cast<std::size_t>((std::min)(std::uint64_t{range.out.size() - done}, largest));
-      plan.parts.push_back(
-          {plan.objects.size() - 1, range.offset + done, range.out.data() + done, size});
+      found.push_back({range.object, {range.offset + done, range.out.data() + done, size}});
       done += size;
     }
   }
-  // The pieces of a long range may lie beyond the start of the next one.
-  std::stable_sort(plan.parts.begin(), plan.parts.end(),
-                   [](const request_part& a, const request_part& b) {
-                     return std::pair{a.object, a.begin} < std::pair{b.object, b.begin};
-                   });
-  for (std::size_t i = 0; i < plan.parts.size(); ++i) {
-    const request_part& part = plan.parts[i];
+  std::stable_sort(found.begin(), found.end(), [](const named_part& a, const named_part& b) {
+    const int order_of_names = a.object.compare(b.object);
+    return order_of_names != 0 ? order_of_names < 0 : a.part.begin < b.part.begin;
+  });
+  for (const auto& [object, part] : found) {
+    if (plan.objects.empty() || plan.objects.back() != object) plan.objects.emplace_back(object);
+    const std::size_t number = plan.objects.size() - 1;
+    plan.parts.push_back(part);
     if (!plan.requests.empty()) {
       planned_request& last = plan.requests.back();
       const std::uint64_t end = (std::max)(last.end, part.end());
-      if (last.object == part.object && end - last.begin <= largest &&
+      if (last.object == number && end - last.begin <= largest &&
           (part.begin <= last.end || part.begin - last.end <= gap)) {
         last.end = end;
         ++last.parts;
         continue;
       }
     }
-    plan.requests.push_back({part.object, part.begin, part.end(), i, 1});
+    plan.requests.push_back({number, part.begin, part.end(), plan.parts.size() - 1, 1});
   }
   return plan;
 }
@@ -132,11 +124,15 @@ template <class PathOf>
 /// nothing is written to after the return.
 class http_call {
  public:
-  /// A call of `requests` requests.
-  http_call(request_plan plan, std::size_t requests) : plan_(std::move(plan)), open_(requests) {}
+  /// A call of the requests of `plan`.
+  explicit http_call(request_plan plan) : plan_(std::move(plan)), open_(plan_.requests.size()) {}
 
   /// What is to be read; constant.
   [[nodiscard]] const request_plan& plan() const noexcept { return plan_; }
+
+  // What a call of one request has found that reads no range: the reactor's until it is done.
+  object_version version = {};
+  std::string page = {};
 
   /// The caller: waits until all requests are done, one has failed for good, whose exception it
   /// throws, or `limit` has passed: the call is over, and it throws what was noted last, or returns

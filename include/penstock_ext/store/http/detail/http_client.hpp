@@ -171,7 +171,7 @@ class http_transfers {
 
   /// Starts an attempt for `one`, where there is room. Throws what `http_request::prepare` throws;
   /// `one` is lost then.
-  void start(request_ptr one, const http_options& options, const http_service& service) {
+  void start(request_ptr one, const http_service& service) {
     if (idle_.empty()) {
       one->easy.reset(::curl_easy_init());
       if (!one->easy) throw std::bad_alloc();
@@ -179,7 +179,7 @@ class http_transfers {
       one->easy = std::move(idle_.back());
       idle_.pop_back();
     }
-    one->prepare(options, service);
+    one->prepare(service);
     if (::curl_multi_add_handle(multi_.get(), one->easy.get()) != CURLM_OK) throw std::bad_alloc();
     active_.push_back(std::move(one));  // reserved
   }
@@ -356,7 +356,7 @@ class http_reactor {
       const bool is_retry = one->failures != 0;
       guarded(*one, [&] {
         one->unmodified_since = condition_of(*one);
-        transfers_.start(std::move(one), options_, *service_);
+        transfers_.start(std::move(one), *service_);
         meters_.begin(is_retry, transfers_.size());
         has_any = true;
       });
@@ -367,17 +367,17 @@ class http_reactor {
   void finish(request_ptr one, ::CURLcode code) noexcept {
     guarded(*one, [&] {
       attempt_result result = one->judge(code, *service_);
+      if (result.success || result.error) {
+        // An object that is shorter now no longer has the range.
+        if (auto problem = changed(*one, result.success)) result.error = std::move(problem);
+      }
       if (result.retry_with_get) {
         one->kind = request_kind::probe;
         ready_.push_front(std::move(one));
       } else if (result.error) {
-        // An object that is shorter now no longer has the range.
-        auto problem = said_to_be_another(*one);
-        one->call->fail(problem ? std::move(problem) : std::move(result.error));
+        one->call->fail(std::move(result.error));
       } else if (!result.success) {
         repeat(std::move(one), result.reason, result.retry_after);
-      } else if (auto problem = changed(*one)) {
-        one->call->fail(std::move(problem));
       } else {
         if (one->is_unversioned(one->version())) meters_.take_unversioned();
         one->call->finish_one();
@@ -385,29 +385,22 @@ class http_reactor {
     });
   }
 
-  // Where the object is another one than earlier answers told of.
-  [[nodiscard]] std::exception_ptr changed(const http_request& one) {
-    if (one.kind == request_kind::page) return {};
+  // Where the object is another one than earlier answers told of. What this one says counts from
+  // here on where it had what was wanted.
+  [[nodiscard]] std::exception_ptr changed(const http_request& one, bool counts) {
+    const int status = one.answer.status;
+    const bool tells = status == 200 || status == 206 || status == 416;
+    if (one.kind == request_kind::page || !tells) return {};
     const object_version said = one.version();
     object_version& known = versions_[one.object];
-    return known.agrees(said) ? nullptr : one.difference(known, said);
-  }
-
-  // Checks the object version of a failed answer, whose body is discarded.
-  [[nodiscard]] std::exception_ptr said_to_be_another(const http_request& one) {
-    const int status = one.answer.status;
-    if (one.kind == request_kind::page || (status != 200 && status != 206 && status != 416))
-      return {};
-    const object_version said = one.version();
-    const auto known = versions_.find(one.object);
-    if (known == versions_.end() || !known->second.differs(said)) return {};
-    return one.difference(known->second, said);
+    if (counts ? known.agrees(said) : !known.differs(said)) return {};
+    return one.difference(known, said);
   }
 
   // The date after which an object without a strong ETag must not have changed; "" where none is
   // known.
   [[nodiscard]] std::string condition_of(const http_request& one) {
-    if (one.kind != request_kind::range || !one.checks_modified) return {};
+    if (one.kind != request_kind::range || !options_.check_modified) return {};
     const auto known = versions_.find(one.object);
     if (known == versions_.end() || known->second.has_strong_etag()) return {};
     // What came from a server goes into a header: a date and nothing else.
@@ -500,40 +493,18 @@ class http_client {
     std::vector<http_target> targets;
     targets.reserve(plan.objects.size());
     for (const std::string& object : plan.objects) targets.push_back(target_of(object));
-    const std::size_t count = plan.requests.size();
-    const auto call = std::make_shared<http_call>(std::move(plan), count);
-    std::vector<request_ptr> requests;
-    requests.reserve(count);
-    for (const planned_request& range : call->plan().requests) {
-      requests.push_back(new_request(call, targets[range.object], range.object));
-      requests.back()->range = range;
-    }
-    run(*call, requests, targets.front(), call->plan().requests.front().begin);
+    static_cast<void>(run(std::move(plan), request_kind::range, targets));
   }
 
   /// The size of the object `object`, which is at `target`, and its version.
   [[nodiscard]] object_state state_of(std::string_view object, const http_target& target) const {
-    const auto call = single_call(object);
-    std::vector<request_ptr> requests;
-    requests.push_back(new_request(call, target, 0));
-    const auto found = std::make_shared<object_version>();
-    requests.back()->kind = request_kind::header;
-    requests.back()->range = {0, 0, 1, 0, 0};
-    requests.back()->version_found = found;
-    run(*call, requests, target, 0);
-    return {found->size.value_or(0), found->name()};
+    const auto call = run(single_plan(object), request_kind::header, {&target, 1});
+    return {call->version.size.value_or(0), call->version.name()};
   }
 
   /// The whole body at `target`, at most 64 MiB.
   [[nodiscard]] std::string page(const http_target& target) const {
-    const auto call = single_call("");
-    std::vector<request_ptr> requests;
-    requests.push_back(new_request(call, target, 0));
-    const auto found = std::make_shared<std::string>();
-    requests.back()->kind = request_kind::page;
-    requests.back()->page = found;
-    run(*call, requests, target, 0);
-    return std::move(*found);
+    return std::move(run(single_plan(""), request_kind::page, {&target, 1})->page);
   }
 
   /// What has been done so far.
@@ -542,43 +513,46 @@ class http_client {
  private:
   [[nodiscard]] bool is_in_child() const noexcept { return ::getpid() != process_; }
 
-  [[nodiscard]] static std::shared_ptr<http_call> single_call(std::string_view object) {
+  // One request that no range waits for: of a page, or of the first byte.
+  [[nodiscard]] static request_plan single_plan(std::string_view object) {
     request_plan plan;
     plan.objects.emplace_back(object);
-    return std::make_shared<http_call>(std::move(plan), 1);
+    plan.requests.push_back({0, 0, 1, 0, 0});
+    return plan;
   }
 
-  [[nodiscard]] request_ptr new_request(const std::shared_ptr<http_call>& call,
-                                        const http_target& target, std::size_t object) const {
-    auto one = std::make_unique<http_request>();
-    one->call = call;
-    one->target = target;
-    one->object = call->plan().objects[object];
-    one->checks_etag = options_.check_etag;
-    one->checks_modified = options_.check_modified;
-    one->checks_sums = options_.check_sums;
-    return one;
-  }
-
-  void run(http_call& call, std::vector<request_ptr>& requests, const http_target& first,
-           std::uint64_t offset) const {
+  // The call of `plan`, whose objects are at `targets`, when it is done.
+  [[nodiscard]] std::shared_ptr<http_call> run(request_plan plan, request_kind kind,
+                                               std::span<const http_target> targets) const {
     if (is_in_child()) {
       throw std::logic_error("penstock: the thread of a store over HTTP is in process " +
                              std::to_string(process_) +
                              ", which made this one by fork(): make a store of its own here");
     }
+    const auto call = std::make_shared<http_call>(std::move(plan));
+    std::vector<request_ptr> requests;
+    for (const planned_request& range : call->plan().requests) {
+      auto& one = *requests.emplace_back(std::make_unique<http_request>());
+      one.call = call;
+      one.target = targets[range.object];
+      one.object = call->plan().objects[range.object];
+      one.options = &options_;
+      one.kind = kind;
+      one.range = range;
+    }
     const deadline limit = deadline_in(options_.deadline);
     reactor_->submit(requests);
     bool is_done = false;
     try {
-      is_done = call.wait_until(limit);
+      is_done = call->wait_until(limit);
     } catch (...) {
       reactor_->wake();  // to end the call's other requests
       throw;
     }
-    if (is_done) return;
+    if (is_done) return call;
     reactor_->wake();
-    throw store_unreachable(first.shown(), offset, "an answer" + within(options_.deadline),
+    throw store_unreachable(targets.front().shown(), call->plan().requests.front().begin,
+                            "an answer" + within(options_.deadline),
                             "none: the network is slow, or `deadline` is too short");
   }
 

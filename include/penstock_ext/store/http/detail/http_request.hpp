@@ -145,13 +145,9 @@ class http_request {
   std::shared_ptr<http_call> call;
   http_target target;
   std::string object;  ///< its name in the store
+  const http_options* options = nullptr;
   request_kind kind = request_kind::range;
   planned_request range = {};
-  bool checks_etag = true;
-  bool checks_modified = true;
-  bool checks_sums = true;
-  std::shared_ptr<std::string> page = {};              ///< where a page goes
-  std::shared_ptr<object_version> version_found = {};  ///< where a size goes
 
   unsigned failures = 0;
   std::string unmodified_since = {};  ///< goes with the next attempt; "": nothing does
@@ -188,7 +184,7 @@ class http_request {
   }
 
   /// Readies it and its handle, which is as new, for the next attempt.
-  void prepare(const http_options& options, const http_service& service) {
+  void prepare(const http_service& service) {
     answer = {};
     received = 0;
     sum.reset();
@@ -197,17 +193,17 @@ class http_request {
     is_enough = false;
     curl_words[0] = '\0';
     last_byte = std::chrono::steady_clock::now();
-    if (page) page->clear();
+    call->page.clear();
     CURL* const handle = easy.get();
     set(handle, CURLOPT_URL, target.url().c_str());
     set(handle, CURLOPT_PROTOCOLS_STR, "http,https");
     set(handle, CURLOPT_REDIR_PROTOCOLS_STR, target.is_secure() ? "https" : "http,https");
-    set(handle, CURLOPT_FOLLOWLOCATION, options.most_redirects == 0 ? 0L : 1L);
-    set(handle, CURLOPT_MAXREDIRS, static_cast<long>(options.most_redirects));
+    set(handle, CURLOPT_FOLLOWLOCATION, options->most_redirects == 0 ? 0L : 1L);
+    set(handle, CURLOPT_MAXREDIRS, static_cast<long>(options->most_redirects));
     set(handle, CURLOPT_SSL_VERIFYPEER, 1L);
     set(handle, CURLOPT_SSL_VERIFYHOST, 2L);
-    if (!options.ca_file.empty()) {
-      set(handle, CURLOPT_CAINFO, options.ca_file.c_str());
+    if (!options->ca_file.empty()) {
+      set(handle, CURLOPT_CAINFO, options->ca_file.c_str());
       set(handle, CURLOPT_CAPATH, static_cast<const char*>(nullptr));  // else the system's too
     }
     // A connection for each request: that is what makes many requests fast, and one that is cut
@@ -217,12 +213,12 @@ class http_request {
     set(handle, CURLOPT_PATH_AS_IS, 1L);
     set(handle, CURLOPT_TCP_KEEPALIVE, 1L);
     set(handle, CURLOPT_BUFFERSIZE, 128L * 1024);
-    set(handle, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(options.connect_timeout.count()));
+    set(handle, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(options->connect_timeout.count()));
     set(handle, CURLOPT_USERAGENT, "penstock");
     set(handle, CURLOPT_ERRORBUFFER, curl_words.data());
-    set(handle, CURLOPT_WRITEFUNCTION, &take_body);
+    set(handle, CURLOPT_WRITEFUNCTION, &taken<&http_request::take_piece>);
     set(handle, CURLOPT_WRITEDATA, static_cast<void*>(this));
-    set(handle, CURLOPT_HEADERFUNCTION, &take_line);
+    set(handle, CURLOPT_HEADERFUNCTION, &taken<&http_request::take_line>);
     set(handle, CURLOPT_HEADERDATA, static_cast<void*>(this));
     set(handle, CURLOPT_PRIVATE, static_cast<void*>(this));
     if (kind == request_kind::header) {
@@ -239,70 +235,20 @@ class http_request {
 
   /// How the attempt ended that libcurl ends with `code`.
   [[nodiscard]] attempt_result judge(::CURLcode code, const http_service& service) {
-    attempt_result result;
-    if (refusal) {
-      result.error = std::exchange(refusal, nullptr);
-      return result;
-    }
+    if (refusal) return {.error = std::exchange(refusal, nullptr)};
     const bool ended_by_us = is_enough && code == CURLE_WRITE_ERROR;
-    if (code != CURLE_OK && !ended_by_us) {
-      if (may_pass(code)) {
-        result.reason = words_of(code);
-      } else if (code == CURLE_OUT_OF_MEMORY) {
-        result.error = std::make_exception_ptr(std::bad_alloc{});
-      } else if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE) {
-        result.error = problem<store_unreachable>(
-            wanted(),
-            words_of(code) + (is_for_another_host()
-                                  ? ": the certificate is sound and for another host: use a "
-                                    "name in the URL that the certificate has"
-                                  : ": name the file of the certificates in `ca_file`"));
-      } else if (code == CURLE_TOO_MANY_REDIRECTS ||
-                 (code == CURLE_UNSUPPORTED_PROTOCOL && answer.status / 100 == 3)) {
-        result.error = problem<bad_response>(
-            wanted(), words_of(code) + ": name the place that the redirects lead to");
-      } else {
-        result.error = problem<store_unreachable>(wanted(), words_of(code));
-      }
-      return result;
-    }
+    if (code != CURLE_OK && !ended_by_us) return judge_code(code);
     const int status = answer.status;
-    if (kind == request_kind::probe && status == 416 && answer.range && answer.range->total == 0U) {
-      *version_found = version();
-      result.success = true;
-      return result;
-    }
-    if (status != 200 && status != 206) return judge_status(service);
-
-    const object_version said = version();
-    if (kind == request_kind::range) {
-      if (received == 0) result.error = wrong_range();
-      const bool is_short = !result.error && received < size();
-      if (is_short && status == 200 && answer.is_chunked) {
-        // It has ended as it should: the object has no more bytes.
-        result.error = problem<file_truncated>(
-            wanted(), "an object of " + std::to_string(received) + " bytes");
-      } else if (is_short) {
-        result.reason = "a body of " + std::to_string(received) + " in place of " +
-                        std::to_string(size()) + " bytes";
-      } else if (!result.error && sum && !ended_by_us) {
-        result.reason = sum->difference().value_or("");
-      }
-      if (result.error || !result.reason.empty()) return result;
-    } else if (kind != request_kind::page) {
-      if (!said.size) {
-        if (kind == request_kind::header) {
-          result.retry_with_get = true;
-        } else {
-          result.error = problem<bad_response>("Content-Range with the object's size",
-                                               "an answer that does not say it");
-        }
-        return result;
-      }
-      *version_found = said;
-    }
-    result.success = true;
-    return result;
+    const bool is_probe_of_nothing =
+        kind == request_kind::probe && status == 416 && answer.range && answer.range->total == 0U;
+    if (status != 200 && status != 206 && !is_probe_of_nothing) return judge_status(service);
+    if (kind == request_kind::range) return judge_range(ended_by_us);
+    if (kind == request_kind::page) return {.success = true};
+    call->version = version();
+    if (call->version.size) return {.success = true};
+    if (kind == request_kind::header) return {.retry_with_get = true};
+    return {.error = problem<bad_response>("Content-Range with the object's size",
+                                           "an answer that does not say it")};
   }
 
   /// The error for an object that is not the one that was `before`.
@@ -340,8 +286,8 @@ class http_request {
     } else if (answer.status == 200 && kind != request_kind::page) {
       said.size = answer.length;
     }
-    if (checks_etag) said.etag = object_version::kept(answer.etag);
-    if (checks_modified) said.modified = object_version::kept(answer.modified);
+    if (options->check_etag) said.etag = object_version::kept(answer.etag);
+    if (options->check_modified) said.modified = object_version::kept(answer.modified);
     return said;
   }
 
@@ -350,23 +296,40 @@ class http_request {
   static constexpr const char* several_dates =
       ", or set check_modified to false for a server that has several dates for one object";
 
-  // Takes a piece of a body; false ends the attempt.
-  [[nodiscard]] bool take(std::span<const std::byte> bytes) {
-    last_byte = std::chrono::steady_clock::now();
+  // libcurl's call for a line of an answer's header, or a piece of its body. Another number than it
+  // was given ends the attempt: where `Take` is false, or throws.
+  template <bool (http_request::*Take)(std::string_view)>
+  static std::size_t taken(char* text, std::size_t one, std::size_t count, void* request) noexcept {
+    auto& taking = *static_cast<http_request*>(request);
+    const std::size_t size = one * count;
+    try {
+      taking.last_byte = std::chrono::steady_clock::now();
+      return (taking.*Take)({text, size}) ? size : size + 1;
+    } catch (...) {
+      taking.refusal = std::current_exception();
+      return size + 1;
+    }
+  }
+
+  [[nodiscard]] bool take_line(std::string_view text) {
+    answer.add_line(text);
+    return true;
+  }
+
+  [[nodiscard]] bool take_piece(std::string_view text) {
     const std::uint64_t position = received;
-    received += bytes.size();
-    const std::string_view text{reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+    received += text.size();
     if (answer.status != 200 && answer.status != 206) {
       error_body.append(text.substr(0, longest_error - error_body.size()));
       is_enough = error_body.size() == longest_error;
       return !is_enough;
     }
     if (kind == request_kind::page) {
-      if (page->size() + text.size() > longest_page) {
+      if (call->page.size() + text.size() > longest_page) {
         refusal = problem<bad_response>("a listing of at most 64 MiB", "a longer one");
         return false;
       }
-      page->append(text);
+      call->page.append(text);
       return true;
     }
     if (kind != request_kind::range) {
@@ -379,40 +342,19 @@ class http_request {
       refusal = problem<bad_response>(wanted(), "a body that goes on after them");
     }
     if (refusal) return false;
-    if (position == 0 && checks_sums) {
+    if (position == 0 && options->check_sums) {
       if (auto said = answer.digest_of_body()) sum.emplace(std::move(*said));
     }
+    const auto bytes = std::as_bytes(std::span{text});
     if (sum) sum->add(bytes);
     if (call->deliver(range, range.begin + position, bytes)) return true;
     is_enough = true;
     return false;
   }
 
-  // libcurl's call for a piece of a body. Another number than it was given ends the attempt.
-  static std::size_t take_body(char* bytes, std::size_t one, std::size_t count,
-                               void* request) noexcept {
-    auto& taking = *static_cast<http_request*>(request);
-    try {
-      const std::size_t size = one * count;
-      return taking.take({reinterpret_cast<const std::byte*>(bytes), size}) ? size : size + 1;
-    } catch (...) {
-      taking.refusal = std::current_exception();
-      return one * count + 1;
-    }
-  }
-
-  // libcurl's call for a line of an answer's header.
-  static std::size_t take_line(char* text, std::size_t one, std::size_t count,
-                               void* request) noexcept {
-    auto& taking = *static_cast<http_request*>(request);
-    try {
-      taking.last_byte = std::chrono::steady_clock::now();
-      taking.answer.add_line({text, one * count});
-      return one * count;
-    } catch (...) {
-      taking.refusal = std::current_exception();
-      return one * count + 1;
-    }
+  // The error for an object that ends before what was asked for.
+  [[nodiscard]] std::exception_ptr shorter_object(std::uint64_t bytes) const {
+    return problem<file_truncated>(wanted(), "an object of " + std::to_string(bytes) + " bytes");
   }
 
   // Why the body of this answer is not the range that was asked for; nothing where it is.
@@ -425,8 +367,7 @@ class http_request {
       }
       const content_range& said = *answer.range;
       if (said.total && *said.total < range.end) {
-        return problem<file_truncated>(wanted(),
-                                       "an object of " + std::to_string(*said.total) + " bytes");
+        return shorter_object(*said.total);
       }
       if (said.begin != range.begin || said.end != range.end) {
         return problem<bad_response>(wanted(), "Content-Range: bytes " +
@@ -438,11 +379,45 @@ class http_request {
     // All of the object: right only where that is what was asked for.
     if (range.begin == 0 && answer.length.value_or(range.end) == range.end) return {};
     if (answer.length && *answer.length < range.end) {
-      return problem<file_truncated>(wanted(),
-                                     "an object of " + std::to_string(*answer.length) + " bytes");
+      return shorter_object(*answer.length);
     }
     return problem<bad_response>(
         wanted(), "the whole object: the server has no ranges, without which nothing can be read");
+  }
+
+  // How it ended where libcurl has no answer.
+  [[nodiscard]] attempt_result judge_code(::CURLcode code) const {
+    if (code == CURLE_OUT_OF_MEMORY) return {.error = std::make_exception_ptr(std::bad_alloc{})};
+    std::string words = words_of(code);
+    if (may_pass(code)) return {.reason = std::move(words)};
+    if (code == CURLE_TOO_MANY_REDIRECTS ||
+        (code == CURLE_UNSUPPORTED_PROTOCOL && answer.status / 100 == 3)) {
+      return {.error = problem<bad_response>(
+                  wanted(), words + ": name the place that the redirects lead to")};
+    }
+    if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE) {
+      words += is_for_another_host() ? ": the certificate is sound and for another host: use a "
+                                       "name in the URL that the certificate has"
+                                     : ": name the file of the certificates in `ca_file`";
+    }
+    return {.error = problem<store_unreachable>(wanted(), std::move(words))};
+  }
+
+  // How it ended by an answer that has bytes of an object.
+  [[nodiscard]] attempt_result judge_range(bool ended_by_us) {
+    if (received == 0) {
+      if (auto wrong = wrong_range()) return {.error = std::move(wrong)};
+    }
+    if (received < size()) {
+      // Where that ended as it should, the object has no more bytes.
+      if (answer.status == 200 && answer.is_chunked) return {.error = shorter_object(received)};
+      return {.reason = "a body of " + std::to_string(received) + " in place of " +
+                        std::to_string(size()) + " bytes"};
+    }
+    if (sum && !ended_by_us) {
+      if (auto difference = sum->difference()) return {.reason = *std::move(difference)};
+    }
+    return {.success = true};
   }
 
   // How it ended by an answer with a status that is no success.
@@ -451,12 +426,9 @@ class http_request {
     const service_error said = service.error_of(answer, error_body);
     std::string found = "HTTP " + std::to_string(status);
     if (!said.code.empty()) found += ", " + said.code;
-    attempt_result result;
     if (said.is_transient || status == 408 || status == 429 || status == 500 || status == 502 ||
         status == 503 || status == 504) {
-      result.reason = found;
-      result.retry_after = retry_after(answer.retry_after);
-      return result;
+      return {.reason = std::move(found), .retry_after = retry_after(answer.retry_after)};
     }
     const auto remedy = [&](const char* usual) {
       return found + ": " + (said.remedy.empty() ? usual : said.remedy);
@@ -464,29 +436,29 @@ class http_request {
     // Some have no HEAD, some allow GET alone, and the reason of a refusal is in a body.
     if (kind == request_kind::header &&
         (status == 400 || status == 403 || status == 405 || status == 501)) {
-      result.retry_with_get = true;
-    } else if (said.is_denied || status == 401 || status == 403) {
-      result.error =
-          problem<access_denied>(wanted(), remedy("check the credentials, and what they may read"));
-    } else if (said.is_missing || status == 404 || status == 410) {
-      result.error =
-          problem<object_missing>(wanted(), remedy("check the store and the object's name"));
-    } else if (status == 412 && !unmodified_since.empty()) {
-      result.error = problem<object_changed>(
-          "an object with Last-Modified: " + unmodified_since + ", as in an answer before",
-          found + ", " + version().words() + new_store + several_dates);
-    } else if (status == 416) {
-      result.error = problem<file_truncated>(
-          wanted(), answer.range && answer.range->total
-                        ? "an object of " + std::to_string(*answer.range->total) + " bytes"
-                        : found);
-    } else {
-      result.error = problem<bad_response>(
-          wanted(), remedy(status >= 300 && status < 400
-                               ? "a redirect that is not followed: name the place it leads to"
-                               : "the server does not do this"));
+      return {.retry_with_get = true};
     }
-    return result;
+    if (said.is_denied || status == 401 || status == 403) {
+      return {.error = problem<access_denied>(
+                  wanted(), remedy("check the credentials, and what they may read"))};
+    }
+    if (said.is_missing || status == 404 || status == 410) {
+      return {.error = problem<object_missing>(wanted(),
+                                               remedy("check the store and the object's name"))};
+    }
+    if (status == 412 && !unmodified_since.empty()) {
+      return {.error = problem<object_changed>(
+                  "an object with Last-Modified: " + unmodified_since + ", as in an answer before",
+                  found + ", " + version().words() + new_store + several_dates)};
+    }
+    if (status == 416 && answer.range && answer.range->total) {
+      return {.error = shorter_object(*answer.range->total)};
+    }
+    if (status == 416) return {.error = problem<file_truncated>(wanted(), found)};
+    return {.error = problem<bad_response>(
+                wanted(), remedy(status >= 300 && status < 400
+                                     ? "a redirect that is not followed: name the place it leads to"
+                                     : "the server does not do this"))};
   }
 
   // Whether a certificate that was refused has been trusted, and has other names than the URL's
