@@ -94,54 +94,19 @@ namespace detail {
 
 inline const batcher_options& checked_batcher(const batcher_options& options) {
   const auto require_in = [](const char* option, std::size_t value, std::size_t most) {
-    if (value >= 1 && value <= most) return;
-    throw option_error(option, std::to_string(value) + " is not in 1.." + std::to_string(most));
+    if (value < 1 || value > most) refuse_option(option, {value, " is not in 1..", most});
   };
   require_in("most", options.most, std::size_t{1} << 20);
   require_in("depth", options.depth, 1024);
   const auto require_time = [](const char* option, std::chrono::nanoseconds value) {
-    if (value.count() >= 0) return;
-    throw option_error(option, "must not be below 0, is " + std::to_string(value.count()) + " ns");
+    if (value.count() < 0) {
+      refuse_option(option, {"must not be below 0, is ", value.count(), " ns"});
+    }
   };
   require_time("fill", options.fill);
   require_time("spin", options.spin);
   return options;
 }
-
-/// The free slots of a `batcher`, in order of return. A slot that is returned with a copy in flight
-/// becomes free at the end of the copy, which the memory tracks. Not thread-safe.
-class free_requests {
- public:
-  /// All of `count` slots are free.
-  explicit free_requests(std::size_t count) : is_copied_(count) {
-    free_.reserve(count);
-    for (std::uint32_t slot = 0; slot < count; ++slot) free_.push_back(slot);
-  }
-
-  /// Whether it has no slots.
-  [[nodiscard]] bool is_empty() const noexcept { return free_.empty(); }
-  /// Returns a slot.
-  void give(std::uint32_t slot, bool behind_copy) noexcept {
-    is_copied_[slot] = behind_copy ? 1 : 0;
-    free_.push_back(slot);
-  }
-  /// Takes the first slot that no copy is reading. Throws what the device throws.
-  template <class Memory>
-  [[nodiscard]] std::optional<std::uint32_t> take(Memory& memory) {
-    for (auto at = free_.begin(); at != free_.end(); ++at) {
-      const std::uint32_t slot = *at;
-      if (is_copied_[slot] != 0 && !memory.is_drained(slot)) continue;
-      if (is_copied_[slot] != 0) memory.renew(slot);
-      free_.erase(at);
-      return slot;
-    }
-    return std::nullopt;
-  }
-
- private:
-  std::vector<std::uint32_t> free_;
-  std::vector<std::uint8_t> is_copied_;  // by slot
-};
 
 /// The batch in a slot of a `batcher`: the tags of its requests, and their progress. Not
 /// thread-safe.
@@ -182,17 +147,13 @@ class request_slot {
   /// Fills the holes of failed writes with the last requests: `move(from, to)`.
   template <class Move>
   void close_up(Move move) noexcept {
-    std::size_t end = count_;
-    for (std::size_t at = 0; at < end; ++at) {
-      if (is_hole_[at] == 0) continue;
-      do {
-        --end;
-      } while (end > at && is_hole_[end] != 0);
-      if (end == at) break;
-      move(end, at);
-      tags_[at] = tags_[end];
+    for (std::size_t at = 0; at < count_; ++at) {
+      while (at < count_ && is_hole_[count_ - 1] != 0) --count_;
+      if (at == count_ || is_hole_[at] == 0) continue;
+      --count_;
+      move(count_, at);
+      tags_[at] = tags_[count_];
     }
-    count_ = end;
     holes_ = 0;
   }
 
@@ -229,9 +190,10 @@ class request_board {
       : memory_(arguments..., options.depth),
         options_(options),
         changed_(options.spin),
-        slots_(options.depth, request_slot{options.most}),
-        free_(options.depth) {
+        slots_(options.depth, request_slot{options.most}) {
     ready_.reserve(options.depth);
+    free_.reserve(options.depth);
+    for (std::uint32_t slot = 0; slot < options.depth; ++slot) free_.push_back({slot, false});
   }
   request_board(request_board&&) = delete;
 
@@ -247,15 +209,15 @@ class request_board {
     for (;;) {
       if (is_closed_) throw batcher_closed("batcher: it is closed, and takes no request any more");
       if (lost_ == slots_.size()) throw_slots_lost();
-      if (!open_) open(free_.take(memory_));
+      if (!open_) open_free();
       if (open_) return take_place(lock, tag);
-      if (end == forever && free_.is_empty()) {
+      if (end == forever && free_.empty()) {
         room_.wait(lock);
       } else if (const auto now = clock::now(); now >= end) {
         return std::nullopt;
       } else {
         // The end of a copy wakes no one, so poll if only that is missing.
-        room_.wait_until(lock, free_.is_empty() ? end : (std::min)(end, now + look_again));
+        room_.wait_until(lock, free_.empty() ? end : (std::min)(end, now + look_again));
       }
     }
   }
@@ -353,10 +315,23 @@ class request_board {
   static constexpr deadline forever = (deadline::max)();
   static constexpr std::chrono::microseconds look_again{100};
 
-  void open(std::optional<std::uint32_t> number) noexcept {
-    if (!number) return;
-    open_ = number;
-    slots_[*number].begin(deadline_in(options_.fill));
+  /// A slot that was given back, maybe with a copy in flight, whose end the memory tracks.
+  struct free_slot {
+    std::uint32_t number;
+    bool is_copied;
+  };
+
+  /// Opens the first free slot that no copy is reading, if there is one. Throws what the device
+  /// throws.
+  void open_free() {
+    const auto first = std::ranges::find_if(free_, [&](const free_slot& one) {
+      return !one.is_copied || memory_.is_drained(one.number);
+    });
+    if (first == free_.end()) return;
+    open_ = first->number;
+    if (first->is_copied) memory_.renew(first->number);
+    free_.erase(first);
+    slots_[*open_].begin(deadline_in(options_.fill));
     room_.notify_all();
     changed_.notify_all();
   }
@@ -417,7 +392,7 @@ class request_board {
     return {number, out};
   }
   void add_free(std::uint32_t number, bool behind_copy) noexcept {
-    free_.give(number, behind_copy);
+    free_.push_back({number, behind_copy});  // reserved
     room_.notify_all();
   }
   /// A slot that was out is never used again.
@@ -440,7 +415,7 @@ class request_board {
   std::condition_variable room_;  // for submitters
   consumer_signal<> changed_;     // for consumers
   std::vector<request_slot> slots_;
-  free_requests free_;
+  std::vector<free_slot> free_;       // in order of return
   std::vector<std::uint32_t> ready_;  // in order of completion
   std::optional<std::uint32_t> open_;
   std::size_t busy_ = 0;  // sealed slots that are not ready yet
