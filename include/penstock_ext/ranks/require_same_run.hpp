@@ -45,20 +45,17 @@ static_assert(std::is_trivially_copyable_v<run_record> && sizeof(run_record) == 
 /// Ranks as text, ascending: "rank 3", "ranks 0 and 1, 4-7, 9"; long lists are cut.
 [[nodiscard]] inline std::string ranks_text(std::span<const std::size_t> ranks) {
   constexpr std::size_t most = 8;  // groups of consecutive ranks
-  std::vector<std::string> runs;
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  std::size_t groups = 0;
   for (std::size_t i = 0; i < ranks.size();) {
+    if (groups == most) return text + ", ... (" + std::to_string(ranks.size()) + " of them)";
     std::size_t last = i;
     while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
-    runs.push_back(std::to_string(ranks[i]));
-    if (last != i) runs.back() += (last == i + 1 ? " and " : "-") + std::to_string(ranks[last]);
+    if (groups++ != 0) text += ", ";
+    text += std::to_string(ranks[i]);
+    if (last != i) text += (last == i + 1 ? " and " : "-") + std::to_string(ranks[last]);
     i = last + 1;
   }
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < runs.size() && i < most; ++i) {
-    if (i != 0) text += ", ";
-    text += runs[i];
-  }
-  if (runs.size() > most) text += ", ... (" + std::to_string(ranks.size()) + " of them)";
   return text;
 }
 
@@ -66,23 +63,24 @@ static_assert(std::is_trivially_copyable_v<run_record> && sizeof(run_record) == 
 /// all are equal.
 [[nodiscard]] inline std::string differences(const std::vector<std::string>& values) {
   constexpr std::size_t most = 4;
-  std::vector<std::string> kinds;
-  std::vector<std::vector<std::size_t>> ranks;
+  struct kind {
+    std::string value;
+    std::vector<std::size_t> ranks;
+  };
+  std::vector<kind> kinds;
   for (std::size_t rank = 0; rank < values.size(); ++rank) {
-    const auto known = std::find(kinds.begin(), kinds.end(), values[rank]);
-    const auto kind = static_cast<std::size_t>(known - kinds.begin());
+    auto known = std::ranges::find(kinds, values[rank], &kind::value);
     if (known == kinds.end()) {
       if (kinds.size() > most) continue;  // one more than is shown is enough
-      kinds.push_back(values[rank]);
-      ranks.emplace_back();
+      known = kinds.insert(known, {values[rank], {}});
     }
-    ranks[kind].push_back(rank);
+    known->ranks.push_back(rank);
   }
   if (kinds.size() < 2) return "";
   std::string text;
-  for (std::size_t kind = 0; kind < kinds.size() && kind < most; ++kind) {
-    if (kind != 0) text += "; ";  // the list of ranks has commas
-    text += kinds[kind] + " on " + ranks_text(ranks[kind]);
+  for (const kind& one : std::span{kinds}.first((std::min)(kinds.size(), most))) {
+    if (!text.empty()) text += "; ";  // the list of ranks has commas
+    text += one.value + " on " + ranks_text(one.ranks);
   }
   if (kinds.size() > most) text += "; and others";
   return text;

@@ -119,28 +119,25 @@ template <class Environment>
 
 /// Throws `world_error` unless a complete set of values is consistent.
 inline void require_world(const launcher_values& found) {
-  const auto refuse = [&](world_number low, world_number high, const char* rule) {
+  const auto require = [&](bool holds, world_number low, world_number high, const char* rule) {
+    if (holds) return;
     throw world_error("world: " + found.text_of(low) + " with " + found.text_of(high) + ": " +
                       rule +
                       "; start the program by the launcher alone, and leave its variables as they "
                       "are");
   };
   const auto& [rank, size, local_rank, local_size] = found.numbers;
-  if (*size < 1) refuse(its_rank, its_size, "a world has at least one rank");
-  if (*rank >= *size) refuse(its_rank, its_size, "a rank is below the size of its world");
-  if (local_size && *local_size < 1) {
-    refuse(its_local_size, its_size, "a machine has at least one of the ranks");
-  }
-  if (local_rank && *local_rank >= *size) {
-    refuse(its_local_rank, its_size, "a machine has no more ranks than the world");
-  }
+  require(*size >= 1, its_rank, its_size, "a world has at least one rank");
+  require(*rank < *size, its_rank, its_size, "a rank is below the size of its world");
+  require(local_size.value_or(1) >= 1, its_local_size, its_size,
+          "a machine has at least one of the ranks");
+  require(local_rank.value_or(0) < *size, its_local_rank, its_size,
+          "a machine has no more ranks than the world");
   if (found.names->which == launcher::slurm) return;  // at best the maximum per node
-  if (local_size && *local_size > *size) {
-    refuse(its_local_size, its_size, "a machine has no more ranks than the world");
-  }
-  if (local_rank && local_size && *local_rank >= *local_size) {
-    refuse(its_local_rank, its_local_size, "a local rank is below the ranks of its machine");
-  }
+  require(local_size.value_or(1) <= *size, its_local_size, its_size,
+          "a machine has no more ranks than the world");
+  require(!local_rank || *local_rank < local_size.value_or(*size), its_local_rank, its_local_size,
+          "a local rank is below the ranks of its machine");
 }
 
 /// Throws `world_error` if a launcher's variables are incomplete.
