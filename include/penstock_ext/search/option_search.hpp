@@ -115,12 +115,11 @@ struct expected_value {
 /// algorithm 2.1 and section 5.4.1. Costs O(n^3) for n points: for tens of them.
 class gaussian_process {
  public:
-  /// `points` holds `values.size()` points, at least one, of `dimensions` coordinates each.
-  gaussian_process(std::vector<double> points, std::size_t dimensions, std::vector<double> values)
+  /// Of `values.size()` points, at least one, by their coordinates.
+  gaussian_process(std::vector<std::vector<double>> points, std::vector<double> values)
       : points_(std::move(points)),
-        dimensions_(dimensions),
         values_(std::move(values)),
-        lengths_(dimensions, lengths.at(2)) {
+        lengths_(points_.front().size(), lengths.at(2)) {
     standardise();
     choose();
   }
@@ -129,7 +128,7 @@ class gaussian_process {
   [[nodiscard]] expected_value at(std::span<const double> point) const {
     const std::size_t count = values_.size();
     std::vector<double> near(count);
-    for (std::size_t i = 0; i < count; ++i) near[i] = correlation(point, point_at(i));
+    for (std::size_t i = 0; i < count; ++i) near[i] = correlation(point, points_[i]);
     const double mean = std::inner_product(near.begin(), near.end(), weights_.begin(), 0.0);
     solve_lower(near);
     const double known = std::inner_product(near.begin(), near.end(), near.begin(), 0.0);
@@ -139,10 +138,6 @@ class gaussian_process {
  private:
   static constexpr std::array lengths{0.2, 0.4, 0.8, 1.6, 3.2};
   static constexpr std::array nuggets{1e-6, 1e-4, 1e-3, 1e-2, 1e-1, 0.5};
-
-  [[nodiscard]] std::span<const double> point_at(std::size_t i) const noexcept {
-    return std::span{points_}.subspan(i * dimensions_, dimensions_);
-  }
 
   void standardise() {
     const auto count = static_cast<double>(values_.size());
@@ -159,7 +154,7 @@ class gaussian_process {
   [[nodiscard]] double correlation(std::span<const double> a,
                                    std::span<const double> b) const noexcept {
     double squares = 0;
-    for (std::size_t d = 0; d < dimensions_; ++d) {
+    for (std::size_t d = 0; d < lengths_.size(); ++d) {
       const double apart = (a[d] - b[d]) / lengths_[d];
       squares += apart * apart;
     }
@@ -175,7 +170,7 @@ class gaussian_process {
     double logarithms = 0;
     for (std::size_t i = 0; i < count; ++i) {
       for (std::size_t j = 0; j <= i; ++j) {
-        double sum = i == j ? 1 + nugget_ : correlation(point_at(i), point_at(j));
+        double sum = i == j ? 1 + nugget_ : correlation(points_[i], points_[j]);
         for (std::size_t k = 0; k < j; ++k) sum -= factor_[i * count + k] * factor_[j * count + k];
         if (i != j) {
           factor_[i * count + j] = sum / factor_[j * count + j];
@@ -245,8 +240,7 @@ class gaussian_process {
     }
   }
 
-  std::vector<double> points_;  // one after the other
-  std::size_t dimensions_;
+  std::vector<std::vector<double>> points_;
   std::vector<double> values_;  // with mean 0 and variance 1
   double mean_ = 0;             // of the values that were given
   double scale_ = 1;            // their standard deviation
@@ -286,8 +280,6 @@ class search_grid {
 
   /// How many combinations there are.
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
-  /// How many coordinates a combination has.
-  [[nodiscard]] std::size_t dimensions() const noexcept { return dimensions_; }
   /// How many options vary: have more than one value.
   [[nodiscard]] std::size_t varied() const noexcept {
     return static_cast<std::size_t>(std::count_if(
@@ -333,17 +325,21 @@ class search_grid {
     return point;
   }
 
-  /// Appends the coordinates of combination `point`, `dimensions()` of them.
-  void append_coordinates(std::size_t point, std::vector<double>& to) const {
+  /// The coordinates of combination `point`.
+  [[nodiscard]] std::vector<double> coordinates(std::size_t point) const {
+    std::vector<double> all;
     for (const axis& one : axes_) {
       const std::size_t value = one.values[point % one.values.size()];
       point /= one.values.size();
-      const double range = std::log(one.highest / one.lowest);
-      const double at =
-          value == 0 ? 0.5 * range : std::log(static_cast<double>(value) / one.lowest);
-      to.push_back(range > 0 ? at / range : 0.5);
-      if (one.has_zero) to.push_back(value == 0 ? 1.0 : 0.0);
+      const bool has_zero = one.values.front() == 0 && one.values.size() > 1;
+      const auto lowest = static_cast<double>(one.values[has_zero ? 1 : 0]);
+      const auto highest = static_cast<double>(one.values.back());
+      const double range = lowest > 0 ? std::log(highest / lowest) : 0;
+      const double at = value == 0 ? 0.5 * range : std::log(static_cast<double>(value) / lowest);
+      all.push_back(range > 0 ? at / range : 0.5);
+      if (has_zero) all.push_back(value == 0 ? 1.0 : 0.0);
     }
+    return all;
   }
 
  private:
@@ -353,9 +349,6 @@ class search_grid {
   struct axis {
     tuned_place place;
     std::vector<std::size_t> values;  // each once, in order
-    double lowest = 1;                // of those above 0
-    double highest = 1;
-    bool has_zero = false;
   };
 
   void add(const char* name, tuned_place place, std::vector<std::size_t> values, std::size_t least,
@@ -365,28 +358,17 @@ class search_grid {
     values.erase(std::unique(values.begin(), values.end()), values.end());
     for (const std::size_t value : {values.front(), values.back()}) {
       if (value >= least && value <= highest) continue;
-      throw option_error(name, std::to_string(value) + " is not in " + std::to_string(least) +
-                                   ".." + std::to_string(highest));
+      refuse_option(name, {value, " is not in ", least, "..", highest});
     }
     if (values.size() > most / size_) {
-      throw option_error("search_space", "more than " + std::to_string(most) + " combinations");
+      refuse_option("search_space", {"more than ", most, " combinations"});
     }
     size_ *= values.size();
-    axis one{.place = place, .values = std::move(values)};
-    one.has_zero = one.values.front() == 0 && one.values.size() > 1;
-    const auto first = std::find_if(one.values.begin(), one.values.end(),
-                                    [](std::size_t value) { return value > 0; });
-    if (first != one.values.end()) {
-      one.lowest = static_cast<double>(*first);
-      one.highest = static_cast<double>(one.values.back());
-    }
-    dimensions_ += one.has_zero ? 2 : 1;
-    axes_.push_back(std::move(one));
+    axes_.push_back({place, std::move(values)});
   }
 
   std::vector<axis> axes_;
   std::size_t size_ = 1;
-  std::size_t dimensions_ = 0;
 };
 
 }  // namespace detail
@@ -508,38 +490,32 @@ class option_search {
     return std::nullopt;
   }
 
-  [[nodiscard]] std::vector<double> coordinates(std::size_t point) const {
-    std::vector<double> at;
-    grid_.append_coordinates(point, at);
-    return at;
-  }
-
   [[nodiscard]] detail::gaussian_process fitted() const {
-    std::vector<double> points;
+    std::vector<std::vector<double>> points;
     std::vector<double> values;
     for (std::size_t i = 0; i < trials_.size(); ++i) {
-      grid_.append_coordinates(points_[i], points);
+      points.push_back(grid_.coordinates(points_[i]));
       values.push_back(std::log(trials_[i].cost));
     }
-    return {std::move(points), grid_.dimensions(), std::move(values)};
+    return {std::move(points), std::move(values)};
   }
 
   /// Of the trials, the one whose cost `process` expects to be the lowest.
   [[nodiscard]] std::size_t best_tried(const detail::gaussian_process& process) const {
     const auto best = std::ranges::min_element(
-        points_, {}, [&](std::size_t point) { return process.at(coordinates(point)).mean; });
+        points_, {}, [&](std::size_t point) { return process.at(grid_.coordinates(point)).mean; });
     return static_cast<std::size_t>(best - points_.begin());
   }
 
   /// The combination with the highest expected improvement upon the best one that was tried.
   [[nodiscard]] std::optional<std::size_t> best_expected() const {
     const auto process = fitted();
-    const double least = process.at(coordinates(points_[best_tried(process)])).mean;
+    const double least = process.at(grid_.coordinates(points_[best_tried(process)])).mean;
     std::optional<std::size_t> best;
     double most = std::log1p(options_.least_gain);
     for (std::size_t point = 0; point < grid_.size(); ++point) {
       if (excluded_[point]) continue;
-      const double gain = detail::expected_improvement(process.at(coordinates(point)), least);
+      const double gain = detail::expected_improvement(process.at(grid_.coordinates(point)), least);
       if (gain > most) {
         most = gain;
         best = point;

@@ -22,15 +22,15 @@ double valley(double x, double y) { return 3 + (x - 0.3) * (x - 0.3) + 2 * (y - 
 gaussian_process measured(std::size_t side, double noise) {
   std::mt19937 generator{7};
   std::normal_distribution<double> normal;
-  std::vector<double> points;
+  std::vector<std::vector<double>> points;
   std::vector<double> values;
   for (std::size_t i = 0; i < side * side; ++i) {
     const double x = static_cast<double>(i % side) / static_cast<double>(side - 1);
     const double y = static_cast<double>(i / side) / static_cast<double>(side - 1);
-    points.insert(points.end(), {x, y});
+    points.push_back({x, y});
     values.push_back(valley(x, y) + noise * normal(generator));
   }
-  return {std::move(points), 2, std::move(values)};
+  return {std::move(points), std::move(values)};
 }
 
 }  // namespace
@@ -61,7 +61,7 @@ TEST_CASE("a process tells noise from the function", "[tune]") {
 }
 
 TEST_CASE("what was never measured is uncertain", "[tune]") {
-  const gaussian_process process{{0.0, 0.1, 0.2}, 1, {1.0, 2.0, 1.5}};
+  const gaussian_process process{{{0.0}, {0.1}, {0.2}}, {1.0, 2.0, 1.5}};
   const double near = process.at(std::array{0.15}).deviation;
   const double far = process.at(std::array{1.0}).deviation;
   CHECK(far > 2 * near);
@@ -69,9 +69,9 @@ TEST_CASE("what was never measured is uncertain", "[tune]") {
 }
 
 TEST_CASE("one measurement, and equal ones, make a process", "[tune]") {
-  const gaussian_process one{{0.5}, 1, {4.0}};
+  const gaussian_process one{std::vector(1, std::vector{0.5}), {4.0}};
   CHECK(one.at(std::array{0.5}).mean == 4.0);
-  const gaussian_process equal{{0.0, 0.0, 1.0}, 1, {2.0, 2.0, 2.0}};
+  const gaussian_process equal{{{0.0}, {0.0}, {1.0}}, {2.0, 2.0, 2.0}};
   CHECK(equal.at(std::array{0.5}).mean == 2.0);
   CHECK(std::isfinite(equal.at(std::array{0.5}).deviation));
 }
