@@ -392,15 +392,14 @@ class read_ring {
       problem_ = ENOMEM;
       return;
     }
-    submitted_head_ = word(params.sq_off.head);
-    submitted_tail_ = word(params.sq_off.tail);
-    submitted_mask_ = *word(params.sq_off.ring_mask);
-    submitted_ = word(params.sq_off.array);
-    ended_head_ = word(params.cq_off.head);
-    ended_tail_ = word(params.cq_off.tail);
-    ended_mask_ = *word(params.cq_off.ring_mask);
-    ended_ = reinterpret_cast<const ::io_uring_cqe*>(static_cast<const char*>(rings_) +
-                                                     params.cq_off.cqes);
+    const auto shared_words = [this](const auto& offsets) {
+      return ring_words{word(offsets.head), word(offsets.tail), *word(offsets.ring_mask)};
+    };
+    submitted_ = shared_words(params.sq_off);
+    submitted_places_ = word(params.sq_off.array);
+    ended_ = shared_words(params.cq_off);
+    results_ = reinterpret_cast<const ::io_uring_cqe*>(static_cast<const char*>(rings_) +
+                                                       params.cq_off.cqes);
   }
   read_ring(const read_ring&) = delete;
   read_ring& operator=(const read_ring&) = delete;
@@ -435,6 +434,13 @@ class read_ring {
  private:
   using shared = std::atomic_ref<unsigned>;
 
+  // Where one of the two rings begins and ends, in memory that is shared.
+  struct ring_words {
+    unsigned* head = nullptr;
+    unsigned* tail = nullptr;
+    unsigned mask = 0;
+  };
+
   [[nodiscard]] unsigned* word(unsigned offset) const noexcept {
     return reinterpret_cast<unsigned*>(static_cast<char*>(rings_) + offset);
   }
@@ -443,8 +449,8 @@ class read_ring {
     // A result is an int; a read of more than that comes in parts.
     constexpr std::size_t most = std::size_t{1} << 30;
     // Only this side writes the tail.
-    const unsigned tail = *submitted_tail_;
-    const unsigned at = tail & submitted_mask_;
+    const unsigned tail = *submitted_.tail;
+    const unsigned at = tail & submitted_.mask;
     ::io_uring_sqe& entry = submissions_[at];
     entry = {};
     entry.opcode = IORING_OP_READ;
@@ -453,8 +459,8 @@ class read_ring {
     entry.addr = reinterpret_cast<std::uintptr_t>(read.out + read.done);
     entry.len = static_cast<unsigned>((std::min)(read.size - read.done, most));
     entry.user_data = reinterpret_cast<std::uintptr_t>(&read);
-    submitted_[at] = at;
-    shared{*submitted_tail_}.store(tail + 1, std::memory_order_release);
+    submitted_places_[at] = at;
+    shared{*submitted_.tail}.store(tail + 1, std::memory_order_release);
     ++queued_;
   }
 
@@ -477,23 +483,23 @@ class read_ring {
 
   // What the kernel has not taken is not queued any more: it looks at the tail in `enter` only.
   void take_back() noexcept {
-    const unsigned head = shared{*submitted_head_}.load(std::memory_order_acquire);
-    const unsigned taken = queued_ - (*submitted_tail_ - head);
+    const unsigned head = shared{*submitted_.head}.load(std::memory_order_acquire);
+    const unsigned taken = queued_ - (*submitted_.tail - head);
     under_way_ += taken;
     queued_ = 0;
-    shared{*submitted_tail_}.store(head, std::memory_order_release);
+    shared{*submitted_.tail}.store(head, std::memory_order_release);
   }
 
   void reap() noexcept {
-    unsigned head = *ended_head_;  // only this side writes it
-    const unsigned tail = shared{*ended_tail_}.load(std::memory_order_acquire);
+    unsigned head = *ended_.head;  // only this side writes it
+    const unsigned tail = shared{*ended_.tail}.load(std::memory_order_acquire);
     while (head != tail) {
-      const ::io_uring_cqe& result = ended_[head & ended_mask_];
+      const ::io_uring_cqe& result = results_[head & ended_.mask];
       const auto handed_in = static_cast<std::uintptr_t>(result.user_data);
       auto& read = *reinterpret_cast<file_read*>(handed_in);  // NOLINT: as `queue` gave it
       const int count = result.res;
       ++head;
-      shared{*ended_head_}.store(head, std::memory_order_release);
+      shared{*ended_.head}.store(head, std::memory_order_release);
       --under_way_;
       // 0 is the end of the file; what an error means, the next engine finds out.
       if (count <= 0) continue;
@@ -512,14 +518,10 @@ class read_ring {
   void* rings_ = nullptr;
   std::size_t rings_bytes_ = 0;
   ::io_uring_sqe* submissions_ = nullptr;
-  unsigned* submitted_head_ = nullptr;
-  unsigned* submitted_tail_ = nullptr;
-  unsigned submitted_mask_ = 0;
-  unsigned* submitted_ = nullptr;
-  unsigned* ended_head_ = nullptr;
-  unsigned* ended_tail_ = nullptr;
-  unsigned ended_mask_ = 0;
-  const ::io_uring_cqe* ended_ = nullptr;
+  ring_words submitted_;
+  unsigned* submitted_places_ = nullptr;  // of the entries, by their place in the ring
+  ring_words ended_;
+  const ::io_uring_cqe* results_ = nullptr;
 };
 
 }  // namespace detail
@@ -569,7 +571,8 @@ namespace detail {
 /// A part of a range that is read by itself, of 1 MiB at most.
 struct local_piece {
   const open_file_pair* from;
-  file_read read;  ///< by way of the page cache
+  std::size_t range;  ///< by its number
+  file_read read;     ///< by way of the page cache
 };
 
 /// Reads pieces of files: what is in memory at once, and the rest by an engine. What that leaves,
@@ -673,9 +676,7 @@ class piece_reader {
 
   // How many of the pieces have been read.
   [[nodiscard]] std::uint64_t whole() const noexcept {
-    std::uint64_t count = 0;
-    for (const file_read& read : reads_) count += read.is_whole() ? 1U : 0U;
-    return count;
+    return static_cast<std::uint64_t>(std::ranges::count_if(reads_, &file_read::is_whole));
   }
 
   // Takes what was read of a piece to its place, and reads what is left.
@@ -771,10 +772,8 @@ class basic_local_store {
 
   static const local_store_options& checked(const local_store_options& options) {
     const auto require = [](std::string_view name, std::size_t value, std::size_t most) {
-      if (value < 1 || value > most) {
-        throw option_error(name,
-                           std::to_string(value) + " is not from 1 to " + std::to_string(most));
-      }
+      if (value < 1 || value > most)
+        detail::refuse_option(name, {value, " is not from 1 to ", most});
     };
     require("most_open", options.most_open, std::size_t{1} << 30);
     require("depth", options.depth, 4096);
@@ -827,7 +826,6 @@ class basic_local_store {
     void read(std::span<const byte_range> ranges, bool is_alone) {
       std::vector<detail::open_files::file> opened;
       std::vector<detail::local_piece> pieces;
-      std::vector<std::size_t> range_of;
       std::uint64_t bytes = 0;
       std::size_t sound = 0;     // ranges that can be read
       std::exception_ptr wrong;  // of the first one that can't: those before may have others
@@ -838,8 +836,7 @@ class basic_local_store {
           opened.push_back(is_same ? opened.back() : files.open(range.object));
           detail::require_inside(range, opened.back()->size(),
                                  [&] { return files.root().path_of(range.object); });
-          cut(range, *opened.back(), pieces);
-          range_of.resize(pieces.size(), sound);
+          cut(range, sound, *opened.back(), pieces);
           bytes += range.out.size();
         }
       } catch (...) {
@@ -849,7 +846,7 @@ class basic_local_store {
       add(with->read(pieces, is_alone), bytes);
       give_back(std::move(with));
       for (std::size_t i = 0, piece = 0; i < sound; ++i) {
-        for (; piece < range_of.size() && range_of[piece] == i; ++piece) {
+        for (; piece < pieces.size() && pieces[piece].range == i; ++piece) {
           if (!pieces[piece].read.is_whole()) fail(ranges[i].object, pieces[piece]);
         }
         const bool is_same = i > 0 && opened[i] == opened[i - 1];
@@ -859,14 +856,14 @@ class basic_local_store {
     }
 
     // At multiples of a size in the file, so that direct reads don't overlap.
-    static void cut(const byte_range& range, const detail::open_file_pair& file,
+    static void cut(const byte_range& range, std::size_t number, const detail::open_file_pair& file,
                     std::vector<detail::local_piece>& pieces) {
       constexpr std::uint64_t most = std::uint64_t{1} << 20;
       std::span<std::byte> left = range.out;
       for (std::uint64_t at = range.offset; !left.empty();) {
         const auto size =
             static_cast<std::size_t>(std::min<std::uint64_t>(most - at % most, left.size()));
-        pieces.push_back({&file, {file.cached.get(), at, left.data(), size, size}});
+        pieces.push_back({&file, number, {file.cached.get(), at, left.data(), size, size}});
         left = left.subspan(size);
         at += size;
       }
