@@ -631,8 +631,7 @@ class cached_store {
   static const cached_store_options& checked(const cached_store_options& options) {
     constexpr std::uint64_t most = std::uint64_t{1} << 30;
     if (options.block_bytes < 1 || options.block_bytes > most) {
-      throw option_error("block_bytes", std::to_string(options.block_bytes) + " is not from 1 to " +
-                                            std::to_string(most));
+      detail::refuse_option("block_bytes", {options.block_bytes, " is not from 1 to ", most});
     }
     return options;
   }

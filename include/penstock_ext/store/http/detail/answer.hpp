@@ -96,20 +96,10 @@ struct expected_digest {
 class body_sum {
  public:
   explicit body_sum(expected_digest said) : said_(std::move(said)) {
-    switch (said_.kind) {
-      case digest_kind::crc64nvme:
-        counted_.emplace<crc64nvme_sum>();
-        break;
-      case digest_kind::crc32c:
-        counted_.emplace<crc32c_sum>();
-        break;
-      case digest_kind::crc32:
-        counted_.emplace<crc32_sum>();
-        break;
-      case digest_kind::sha_256:
-        counted_ = digest::sha256();
-        break;
-    }
+    // Else it is that of crc64nvme.
+    if (said_.kind == digest_kind::crc32c) counted_ = crc32c_sum{};
+    if (said_.kind == digest_kind::crc32) counted_ = crc32_sum{};
+    if (said_.kind == digest_kind::sha_256) counted_ = digest::sha256();
   }
 
   /// Adds a piece of the body at the end.

@@ -120,12 +120,6 @@ class s3_xml {
 
 /// What %XX and '+' stand for; nothing for a '%' without two digits.
 [[nodiscard]] inline std::optional<std::string> percent_decoded(std::string_view text) {
-  const auto digit = [](char c) {
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-  };
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
     if (text[i] != '%') {
@@ -133,10 +127,10 @@ class s3_xml {
       continue;
     }
     if (text.size() - i < 3) return std::nullopt;
-    const int high = digit(text[i + 1]);
-    const int low = digit(text[i + 2]);
-    if (high < 0 || low < 0) return std::nullopt;
-    out += static_cast<char>(high * 16 + low);
+    std::uint8_t byte = 0;
+    const char* const end = text.data() + i + 3;
+    if (std::from_chars(end - 2, end, byte, 16).ptr != end) return std::nullopt;
+    out += static_cast<char>(byte);
     i += 2;
   }
   return out;

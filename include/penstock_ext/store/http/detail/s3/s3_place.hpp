@@ -189,14 +189,11 @@ struct s3_place {
 /// Finds out where the bucket `bucket` is; reads the files of AWS where something is left for them
 /// to say. Throws `option_error`, `access_denied`, `file_unreadable`, `file_format_error`.
 [[nodiscard]] inline s3_place place_of(std::string_view bucket, const s3_options& options) {
-  const auto require = [](bool holds, const char* option, const char* problem) {
-    if (!holds) throw option_error(option, problem);
-  };
-  require(!bucket.empty() && bucket.front() != '.', "bucket", "must have a name");
+  require_option(!bucket.empty() && bucket.front() != '.', "bucket", "must have a name");
   for (const char c : bucket) {
     const bool is_fine = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
                          (c >= '0' && c <= '9') || c == '.' || c == '-' || c == '_';
-    require(is_fine, "bucket", "must be a name of letters, digits, dots and dashes");
+    require_option(is_fine, "bucket", "must be a name of letters, digits, dots and dashes");
   }
   const std::string profile =
       first_of(options.profile, first_of(from_environment("AWS_PROFILE"), "default"));
@@ -213,7 +210,7 @@ struct s3_place {
   place.region = first_of(place.region, first_of(found.region, "us-east-1"));
   for (const char c : place.region) {
     const bool is_fine = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
-    require(is_fine, "region", "must be a name such as eu-central-1");
+    require_option(is_fine, "region", "must be a name such as eu-central-1");
   }
 
   if (is_aws) {
@@ -221,7 +218,7 @@ struct s3_place {
     if (place.region.starts_with("cn-")) endpoint += ".cn";
   }
   place.bucket = parse_store_url(endpoint, "endpoint");
-  require(place.bucket.query.empty(), "endpoint", "must not have a query");
+  require_option(place.bucket.query.empty(), "endpoint", "must not have a query");
   // libcurl leaves a scheme's own port out of the line Host, which the signature covers.
   const std::string_view usual = place.bucket.is_secure() ? ":443" : ":80";
   if (place.bucket.origin.ends_with(usual)) {
