@@ -41,9 +41,9 @@ class http_store {
   /// and `std::system_error` where the system refuses a thread or a descriptor. Asks the server for
   /// nothing.
   explicit http_store(std::string_view base_url, const http_options& options = {})
-      : base_(detail::parse_store_url(base_url, "base_url")),
-        client_(std::make_unique<const detail::http_client>(
-            options, std::make_shared<const detail::http_service>(options.headers))) {}
+      : client_(std::make_unique<const detail::http_client>(
+            detail::parse_store_url(base_url, "base_url"), options,
+            std::make_shared<const detail::http_service>(options.headers))) {}
 
   /// The object's size in bytes: by HEAD or, where that does not tell, by the first byte's
   /// Content-Range.
@@ -54,7 +54,7 @@ class http_store {
   /// The object's size and, in the words of the server, its version: its ETag, or for want of a
   /// strong one its Last-Modified too; see `versioned_store`.
   [[nodiscard]] object_state state_of(std::string_view object) const {
-    return client_->state_of(object, detail::object_target(base_, object));
+    return client_->state_of(object);
   }
 
   /// Reads one range; see `read_many`.
@@ -62,18 +62,14 @@ class http_store {
 
   /// Reads all ranges, of any objects in any order: neighbours as one request, all requests at
   /// once. Throws for the first of them that fails for good.
-  void read_many(std::span<const byte_range> ranges) const {
-    client_->read_many(
-        ranges, [this](std::string_view object) { return detail::object_target(base_, object); });
-  }
+  void read_many(std::span<const byte_range> ranges) const { client_->read_many(ranges); }
 
   /// The URL below which the objects are, without its query.
-  [[nodiscard]] std::string root() const { return base_.shown(); }
+  [[nodiscard]] std::string root() const { return client_->base().shown(); }
   /// What the store has done so far.
   [[nodiscard]] http_stats stats() const { return client_->stats(); }
 
  private:
-  detail::http_target base_;
   std::unique_ptr<const detail::http_client> client_;
 };
 

@@ -145,31 +145,28 @@ class s3_store {
 
   /// The object's size and, in the words of the server, its version: its ETag, or for want of a
   /// strong one its Last-Modified too; see `versioned_store`.
-  [[nodiscard]] object_state state_of(std::string_view key) const {
-    return client_->state_of(key, target(key));
-  }
+  [[nodiscard]] object_state state_of(std::string_view key) const { return client_->state_of(key); }
 
   /// Reads one range; see `read_many`.
   void read(const byte_range& range) const { read_many({&range, 1}); }
 
   /// Reads all ranges, of any objects in any order: neighbours as one request, all requests at
   /// once. Throws for the first of them that fails for good.
-  void read_many(std::span<const byte_range> ranges) const {
-    client_->read_many(ranges, [this](std::string_view key) { return target(key); });
-  }
+  void read_many(std::span<const byte_range> ranges) const { client_->read_many(ranges); }
 
   /// The objects whose keys start with `prefix`, in the order of the server, which is that of their
   /// bytes; a thousand for each request. Throws as `read`, and `bad_response` for an answer that is
   /// no listing, none that goes on in this order (directory buckets have another one), or more than
   /// a thousand pages without a key.
   [[nodiscard]] std::vector<s3_object> list(std::string_view prefix = {}) const {
+    const detail::http_target& bucket = client_->base();
     std::vector<s3_object> all;
     std::set<std::string> asked;
     std::string next;
     std::size_t empty_pages = 0;  // one after the other: a service may filter what it has found
     do {
       // Sorted by name, as the signature wants it.
-      detail::http_target page{bucket_.origin, bucket_.path.empty() ? "/" : bucket_.path, ""};
+      detail::http_target page{bucket.origin, bucket.path.empty() ? "/" : bucket.path, ""};
       if (!next.empty()) {
         page.query = "continuation-token=" + detail::percent_encoded(next, "") + '&';
       }
@@ -191,17 +188,16 @@ class s3_store {
   }
 
   /// The bucket's URL.
-  [[nodiscard]] std::string root() const { return bucket_.shown(); }
+  [[nodiscard]] std::string root() const { return client_->base().shown(); }
   /// What the store has done so far.
   [[nodiscard]] http_stats stats() const { return client_->stats(); }
 
  private:
-  s3_store(detail::s3_place place, const http_options& options, bool is_directory)
-      : bucket_(place.bucket),
-        is_directory_(is_directory),
+  s3_store(const detail::s3_place& place, const http_options& options, bool is_directory)
+      : is_directory_(is_directory),
         client_(std::make_unique<const detail::http_client>(
-            without_redirects(options),
-            std::make_shared<const detail::s3_service>(std::move(place), options.check_sums))) {}
+            place.bucket, without_redirects(options),
+            std::make_shared<const detail::s3_service>(place, options.check_sums))) {}
 
   // A signature is for one host, and a session's token for nobody else.
   [[nodiscard]] static http_options without_redirects(http_options options) {
@@ -209,11 +205,6 @@ class s3_store {
     return options;
   }
 
-  [[nodiscard]] detail::http_target target(std::string_view key) const {
-    return detail::object_target(bucket_, key);
-  }
-
-  detail::http_target bucket_;
   bool is_directory_;
   std::unique_ptr<const detail::http_client> client_;
 };

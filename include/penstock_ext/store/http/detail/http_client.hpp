@@ -465,12 +465,14 @@ class http_reactor {
   std::thread thread_;
 };
 
-/// What stores over HTTP share: calls that wait for their requests. Thread-safe.
+/// What stores over HTTP share: calls that wait for their requests of objects below `base`.
+/// Thread-safe.
 class http_client {
  public:
   /// Throws `option_error`, and `std::system_error` without a thread or a descriptor.
-  http_client(const http_options& options, std::shared_ptr<const http_service> service)
-      : options_(options) {
+  http_client(http_target base, const http_options& options,
+              std::shared_ptr<const http_service> service)
+      : base_(std::move(base)), options_(options) {
     require_sound(options);
     reactor_ = std::make_unique<http_reactor>(options, std::move(service));
   }
@@ -483,21 +485,24 @@ class http_client {
     static_cast<void>(library_.release());
   }
 
-  /// Reads `ranges`; `target_of(object)` says where an object is.
-  template <class TargetOf>
-  void read_many(std::span<const byte_range> ranges, const TargetOf& target_of) const {
-    request_plan plan =
-        plan_requests(ranges, options_.merge_gap, options_.largest_request,
-                      [&](std::string_view object) { return target_of(object).shown(); });
+  /// Where the objects are.
+  [[nodiscard]] const http_target& base() const noexcept { return base_; }
+
+  /// Reads `ranges`.
+  void read_many(std::span<const byte_range> ranges) const {
+    request_plan plan = plan_requests(
+        ranges, options_.merge_gap, options_.largest_request,
+        [&](std::string_view object) { return object_target(base_, object).shown(); });
     if (plan.requests.empty()) return;
     std::vector<http_target> targets;
     targets.reserve(plan.objects.size());
-    for (const std::string& object : plan.objects) targets.push_back(target_of(object));
+    for (const std::string& object : plan.objects) targets.push_back(object_target(base_, object));
     static_cast<void>(run(std::move(plan), request_kind::range, targets));
   }
 
-  /// The size of the object `object`, which is at `target`, and its version.
-  [[nodiscard]] object_state state_of(std::string_view object, const http_target& target) const {
+  /// The size of the object `object` and its version.
+  [[nodiscard]] object_state state_of(std::string_view object) const {
+    const http_target target = object_target(base_, object);
     const auto call = run(single_plan(object), request_kind::header, {&target, 1});
     return {call->version.size.value_or(0), call->version.name()};
   }
@@ -557,6 +562,7 @@ class http_client {
   }
 
   const ::pid_t process_ = ::getpid();
+  const http_target base_;
   const http_options options_;
   std::unique_ptr<const curl_library> library_ = std::make_unique<const curl_library>();
   std::unique_ptr<http_reactor> reactor_;
