@@ -84,12 +84,14 @@ class pieces_sum {
 };
 
 /// A file that is written at any offset beside the one that it becomes, and removed unless it does;
-/// not by a child made by fork(). Where a link leads to a file, that one is replaced. Movable.
-/// `write` is thread-safe.
+/// not by a child made by fork(). Where a link leads to a file, that one is replaced. `write` is
+/// thread-safe.
 class new_file {
  public:
-  /// Becomes `path`, as it leads from the present folder. Throws `file_unwritable`.
-  explicit new_file(std::string path) : path_(std::move(path)), target_(linked_file(path_)) {
+  /// Becomes `path`, as it leads from the present folder; `is_summed`: what is written is. Throws
+  /// `file_unwritable`.
+  new_file(std::string path, bool is_summed)
+      : path_(std::move(path)), target_(linked_file(path_)), is_summed_(is_summed) {
     std::error_code problem;  // a folder that is gone, or no path: opening says so
     const auto whole = std::filesystem::absolute(target_, problem);
     if (!problem) target_ = whole.string();
@@ -107,20 +109,14 @@ class new_file {
     part_.clear();
     fail(0, "a folder that a file can be made in");
   }
-  new_file(new_file&& other) noexcept
-      : path_(std::move(other.path_)),
-        target_(std::move(other.target_)),
-        part_(std::exchange(other.part_, {})),
-        mode_(other.mode_),
-        process_(other.process_),
-        file_(std::move(other.file_)) {}
-  new_file& operator=(new_file&&) = delete;
+  new_file(new_file&&) = delete;
   ~new_file() {
     if (!part_.empty() && !process_.is_in_child()) ::unlink(part_.c_str());
   }
 
   /// Writes `bytes` at `offset`. Throws `file_unwritable`, also where the disk is full.
-  void write(std::uint64_t offset, std::span<const std::byte> bytes) const {
+  void write(std::uint64_t offset, std::span<const std::byte> bytes) {
+    if (is_summed_) sum_.add(offset, bytes);
     while (!bytes.empty()) {
       const ssize_t count =
           ::pwrite(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
@@ -133,6 +129,9 @@ class new_file {
       offset += static_cast<std::uint64_t>(count);
     }
   }
+
+  /// The sum of all that was written so far, without gaps.
+  [[nodiscard]] std::uint64_t sum() { return sum_.sum(); }
 
   /// Gives the file its name, and the mode of the one that it replaces, when the disk has all of
   /// it. Throws `file_unwritable`: the old file is as it was.
@@ -160,6 +159,8 @@ class new_file {
   std::string path_;
   std::string target_;
   std::string part_;  // "" once it has its name
+  bool is_summed_;
+  pieces_sum sum_;
   std::optional<::mode_t> mode_;
   fork_guard process_{true};
   descriptor file_{-1};
@@ -281,26 +282,23 @@ class bulk_file_sink {
 
   /// Makes the file `path`. Without `finished` no sum is computed. Throws `file_unwritable`.
   explicit bulk_file_sink(std::string path, finished_function finished = {})
-      : file_(std::move(path)), finished_(std::move(finished)) {
-    if (finished_) sum_ = std::make_unique<detail::pieces_sum>();
-  }
+      : file_(std::make_unique<detail::new_file>(std::move(path), finished != nullptr)),
+        finished_(std::move(finished)) {}
 
   /// Writes `bytes` at `offset`. Thread-safe. Throws `file_unwritable`.
   void write(std::uint64_t offset, std::span<const std::byte> bytes) {
-    if (sum_ != nullptr) sum_->add(offset, bytes);
-    file_.write(offset, bytes);
+    file_->write(offset, bytes);
   }
   /// Gives the file its name. Throws `file_unwritable`, and what `finished` throws: the file has
   /// its name then.
   void finish() {
-    file_.finish();
-    if (finished_) finished_(sum_->sum());
+    file_->finish();
+    if (finished_) finished_(file_->sum());
   }
 
  private:
-  detail::new_file file_;
+  std::unique_ptr<detail::new_file> file_;
   finished_function finished_;
-  std::unique_ptr<detail::pieces_sum> sum_;
 };
 
 static_assert(bulk_source<bulk_file_source> && bulk_sink<bulk_file_sink>);

@@ -339,14 +339,13 @@ class safetensors_sink {
   /// Writes `bytes`, which lie at `offset` among those of all tensors. Thread-safe. Throws
   /// `file_unwritable`.
   void write(std::uint64_t offset, std::span<const std::byte> bytes) {
-    sum_->add(begin_ + offset, bytes);
-    file_.write(begin_ + offset, bytes);
+    file_->write(begin_ + offset, bytes);
   }
   /// Notes the sum, and gives the file its name. Throws `file_unwritable`.
   void finish() {
-    const std::string digits = bulk_file_source::text_of(sum_->sum());
-    file_.write(8 + detail::safetensors_sum_begin.size(), std::as_bytes(std::span{digits}));
-    file_.finish();
+    const std::string digits = bulk_file_source::text_of(file_->sum());
+    file_->write(8 + detail::safetensors_sum_begin.size(), std::as_bytes(std::span{digits}));
+    file_->finish();
   }
 
  private:
@@ -358,11 +357,8 @@ class safetensors_sink {
   safetensors_sink(std::string path, const made_header& made)
       : begin_(made.head.size()),
         size_(made.size),
-        sum_(std::make_unique<detail::pieces_sum>()),
-        file_(std::move(path)) {
-    const auto head = std::as_bytes(std::span{made.head});
-    sum_->add(0, head);
-    file_.write(0, head);
+        file_(std::make_unique<detail::new_file>(std::move(path), true)) {
+    file_->write(0, std::as_bytes(std::span{made.head}));
   }
 
   [[nodiscard]] static made_header header_of(std::vector<safetensor> tensors,
@@ -416,8 +412,7 @@ class safetensors_sink {
 
   std::uint64_t begin_;
   std::uint64_t size_;
-  std::unique_ptr<detail::pieces_sum> sum_;
-  detail::new_file file_;
+  std::unique_ptr<detail::new_file> file_;
 };
 
 static_assert(bulk_sink<safetensors_sink>);
