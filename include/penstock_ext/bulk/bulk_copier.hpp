@@ -290,7 +290,6 @@ class bulk_work {
   void start(std::function<void(std::size_t)> move, std::function<void()> finish) {
     move_ = std::move(move);
     finish_ = std::move(finish);
-    is_started_ = true;
     try {
       pool_.emplace(
           threads_, [this](const std::stop_token&, std::size_t worker) { work(worker); },
@@ -299,13 +298,12 @@ class bulk_work {
           });
     } catch (...) {  // those that had started have ended, and so has what they queued, below
       settle(ring_->device, ring_->copies);
-      ended_.store(1);
       throw;
     }
   }
   /// Waits until no thread does anything any more. Not in a child made by fork().
   void join() const noexcept {
-    if (!is_started_) return;
+    if (!pool_) return;
     ended_.wait([](std::uint32_t ended) { return ended != 0; }, false);
   }
   /// Ends the transfer before the next piece. From any thread.
@@ -442,7 +440,6 @@ class bulk_work {
   std::atomic<bool> is_cancelled_{false};  // relaxed: seen before the next piece, or the one after
   std::atomic<bool> has_failed_{false};    // relaxed: that thread writes `error_`
   std::exception_ptr error_;
-  bool is_started_ = false;
   std::atomic<std::size_t> running_;  // threads
   waitable_counter ended_;
   std::optional<worker_pool<std::function<void(std::stop_token, std::size_t)>,
