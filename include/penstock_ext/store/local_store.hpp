@@ -135,8 +135,7 @@ class open_files {
   /// Opens files below `root`, and keeps `most` of them open, 1 or more.
   open_files(root_folder root, std::size_t most, bool direct)
       : root_(std::move(root)), most_(most), direct_(direct) {}
-  open_files(const open_files&) = delete;
-  open_files& operator=(const open_files&) = delete;
+  open_files(open_files&&) = delete;
 
   /// The folder.
   [[nodiscard]] const root_folder& root() const noexcept { return root_; }
@@ -248,8 +247,7 @@ class read_threads {
  public:
   /// At most `most` threads.
   explicit read_threads(std::size_t most) : most_(most) {}
-  read_threads(const read_threads&) = delete;
-  read_threads& operator=(const read_threads&) = delete;
+  read_threads(read_threads&&) = delete;
   ~read_threads() {
     pool* const last = pool_.load(std::memory_order_acquire);
     if (last != nullptr && last->process == ::getpid()) delete last;
@@ -281,9 +279,6 @@ class read_threads {
     bool refused = false;
     bool ends = false;
 
-    pool() = default;
-    pool(const pool&) = delete;
-    pool& operator=(const pool&) = delete;
     ~pool() {
       {
         const std::lock_guard lock{mutex};
@@ -401,8 +396,7 @@ class read_ring {
     results_ = reinterpret_cast<const ::io_uring_cqe*>(static_cast<const char*>(rings_) +
                                                        params.cq_off.cqes);
   }
-  read_ring(const read_ring&) = delete;
-  read_ring& operator=(const read_ring&) = delete;
+  read_ring(read_ring&&) = delete;
   ~read_ring() {
     if (submissions_ != nullptr) calls_.unmap(submissions_, entries_ * sizeof(::io_uring_sqe));
     if (rings_ != nullptr) calls_.unmap(rings_, rings_bytes_);
@@ -787,10 +781,7 @@ class basic_local_store {
           calls(std::move(with)),
           files(detail::root_folder{std::move(root)}, options.most_open, options.direct),
           threads(options.threads) {
-      const bool may_use_ring =
-          options.engine == read_engine::best || options.engine == read_engine::uring;
-      engine = may_use_ring ? read_engine::uring : options.engine;
-      if (!may_use_ring) return;
+      engine = options.engine == read_engine::best ? read_engine::uring : options.engine;
       auto first = make();
       if (first->ring_problem() == 0) {
         give_back(std::move(first));

@@ -322,8 +322,7 @@ class block_cache {
         objects_(options_.store_name),
         memory_(options.memory_bytes),
         uses_(memory_, disk_) {}
-  block_cache(const block_cache&) = delete;
-  block_cache& operator=(const block_cache&) = delete;
+  block_cache(block_cache&&) = delete;
 
   /// Whether this is a child made by fork(): threads that waited for a block are not here, and its
   /// condition variable would wait for them where it ends.

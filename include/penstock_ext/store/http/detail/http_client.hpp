@@ -156,8 +156,7 @@ class http_transfers {
     active_.reserve(most);
     idle_.reserve(most);
   }
-  http_transfers(const http_transfers&) = delete;
-  http_transfers& operator=(const http_transfers&) = delete;
+  http_transfers(http_transfers&&) = delete;
   ~http_transfers() {
     while (!active_.empty()) static_cast<void>(end(active_.size() - 1));
   }
@@ -257,8 +256,7 @@ class http_reactor {
     const signals_blocked while_it_starts;
     thread_ = std::thread{[this] { run(); }};
   }
-  http_reactor(const http_reactor&) = delete;
-  http_reactor& operator=(const http_reactor&) = delete;
+  http_reactor(http_reactor&&) = delete;
   ~http_reactor() {
     {
       const std::lock_guard lock{mutex_};
@@ -476,8 +474,7 @@ class http_client {
     require_sound(options);
     reactor_ = std::make_unique<http_reactor>(options, std::move(service));
   }
-  http_client(const http_client&) = delete;
-  http_client& operator=(const http_client&) = delete;
+  http_client(http_client&&) = delete;
   ~http_client() {
     // In a child made by fork() there is no thread to end, and the connections are the parent's.
     if (!is_in_child()) return;

@@ -45,8 +45,7 @@ class curl_library {
       throw error("curl_global_init fails: libcurl or its TLS library can't be used here");
     }
   }
-  curl_library(const curl_library&) = delete;
-  curl_library& operator=(const curl_library&) = delete;
+  curl_library(curl_library&&) = delete;
   ~curl_library() { ::curl_global_cleanup(); }
 };
 
@@ -220,7 +219,6 @@ class http_request {
     set(handle, CURLOPT_WRITEDATA, static_cast<void*>(this));
     set(handle, CURLOPT_HEADERFUNCTION, &taken<&http_request::take_line>);
     set(handle, CURLOPT_HEADERDATA, static_cast<void*>(this));
-    set(handle, CURLOPT_PRIVATE, static_cast<void*>(this));
     if (kind == request_kind::header) {
       set(handle, CURLOPT_NOBODY, 1L);
     } else if (kind != request_kind::page) {

@@ -73,11 +73,9 @@ inline void require_object(std::string_view store, std::string_view object) {
   }
   if (object.empty()) refuse("an empty name");
   if (object.front() == '/') refuse("a name that starts with a slash: leave it out");
-  for (std::size_t begin = 0; begin <= object.size();) {
-    const std::size_t end = (std::min)(object.find('/', begin), object.size());
-    const std::string_view part = object.substr(begin, end - begin);
-    if (part == "." || part == "..") refuse("a name with '.' or '..' between its slashes");
-    begin = end + 1;
+  const std::string framed = '/' + std::string{object} + '/';
+  if (framed.find("/./") != std::string::npos || framed.find("/../") != std::string::npos) {
+    refuse("a name with '.' or '..' between its slashes");
   }
 }
 
@@ -127,8 +125,7 @@ struct service_error {
 class http_service {
  public:
   explicit http_service(std::vector<std::string> headers) : headers_(std::move(headers)) {}
-  http_service(const http_service&) = delete;
-  http_service& operator=(const http_service&) = delete;
+  http_service(http_service&&) = delete;
   virtual ~http_service() = default;
 
   /// The lines that go with a request.
