@@ -209,9 +209,7 @@ template <class Environment>
     }
   }
   if (only && !chosen) {
-    const launcher_names& names =
-        *std::find_if(launchers.begin(), launchers.end(),
-                      [&](const launcher_names& one) { return one.which == *only; });
+    const launcher_names& names = *std::ranges::find(launchers, *only, &launcher_names::which);
     throw world_error("world: " + std::string{names.name} +
                       " is to have started this process, but there is no " +
                       names.variables[its_rank] + " and no " + names.variables[its_size] +

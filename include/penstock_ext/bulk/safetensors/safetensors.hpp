@@ -48,10 +48,8 @@ namespace detail {
        {"I32", 32},    {"I16", 16}, {"I8", 8},      {"U64", 64},    {"U32", 32},
        {"U16", 16},    {"U8", 8},   {"BOOL", 8},    {"F8_E4M3", 8}, {"F8_E5M2", 8},
        {"F8_E8M0", 8}, {"C64", 64}, {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4}}};
-  for (const known& one : all) {
-    if (one.name == dtype) return one.bits;
-  }
-  return 0;
+  const auto* const found = std::ranges::find(all, dtype, &known::name);
+  return found != all.end() ? found->bits : 0;
 }
 
 /// The bytes of a tensor of this type and shape; nothing where they have no room in 64 bits, or end

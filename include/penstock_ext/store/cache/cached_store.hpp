@@ -137,11 +137,7 @@ class known_objects {
   /// The object `name`; it is as `state_of(name)` says, asked when it is new, under no lock.
   template <class StateOf>
   [[nodiscard]] const known_object& find(std::string_view name, const StateOf& state_of) {
-    {
-      const std::lock_guard lock{mutex_};
-      const auto found = objects_.find(name);
-      if (found != objects_.end()) return found->second;
-    }
+    if (const known_object* const known = find_known(name)) return *known;
     object_state state = state_of(name);
     std::string store = store_name_;
     if (!state.version.empty()) store.append(1, '\0').append(state.version);

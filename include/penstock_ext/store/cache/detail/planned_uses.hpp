@@ -50,10 +50,7 @@ class announced_uses {
     for (const one_use& one : uses_) {
       if (!one.is_over && one.who != who) others.append(one.who, {&one.block, 1});
     }
-    uses_.swap(others.uses_);
-    places_.swap(others.places_);
-    first_ = others.first_;
-    over_ = 0;
+    *this = std::move(others);
   }
 
   /// The place at which `block` is used next.

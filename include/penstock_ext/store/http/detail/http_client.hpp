@@ -332,16 +332,14 @@ class http_reactor {
   }
 
   void take_delayed(clock::time_point now) noexcept {
-    for (std::size_t i = 0; i < delayed_.size();) {
-      http_request& again = *delayed_[i].one;
-      if (delayed_[i].due > now && !again.call->was_over()) {
-        ++i;
-        continue;
-      }
-      request_ptr one = std::move(delayed_[i].one);
-      delayed_.erase(delayed_.begin() + static_cast<std::ptrdiff_t>(i));
-      guarded(again, [&] { ready_.push_front(std::move(one)); });
+    const auto due =
+        std::stable_partition(delayed_.begin(), delayed_.end(), [&](const delayed_request& later) {
+          return later.due > now && !later.one->call->was_over();
+        });
+    for (auto at = due; at != delayed_.end(); ++at) {
+      guarded(*at->one, [&] { ready_.push_front(std::move(at->one)); });
     }
+    delayed_.erase(due, delayed_.end());
   }
 
   // Whether any has started.
