@@ -55,14 +55,12 @@ class Family:
             return 0
         width = (size - 1).bit_length()
         while True:
-            own = self.bits(which)
-            for _ in range(1 if size > 64 else 6):
+            for turn in range(1 if size > 64 else 6):
+                own = self.bits(which + (turn << 60))
                 for i, (factor, addend) in enumerate(self.rounds):
                     tweak = (own >> 10 * i | own << (64 - 10 * i)) & LONG
                     x = (x * (factor + 2 * tweak) + addend + (tweak >> 7)) % 2**width
                     x ^= x >> (width + 1) // 2
-                own = own * 0xBF58476D1CE4E5B9 & LONG
-                own ^= own >> 32
             if x < size:
                 return x
 
@@ -137,7 +135,8 @@ class Model:
             self.strata[-1][1] += 1
             bounds.append(bound)
         if n > self.places * self.windows:
-            bounds.append(bound)
+            self.strata.append([self.places, 1])
+            bounds.append(bound_at[self.places * self.windows])
         self.bounds = [max(1, b) for b in bounds]
         self.batches = (packed_similar if o.padded else packed_equal)(self.bounds, o)
         self.row = max([1] + [len(b) for b in self.batches])
@@ -149,26 +148,20 @@ class Model:
         for window in range(self.windows):
             steps = len(self.batches) // o.step
             for turn in range(steps):
-                step = shuffle(3 * window + 2, steps, turn)
-                begun = shuffle.bits(3 * (len(all_batches) // o.step) + 3) % o.step
+                step = shuffle(3 * window + 1, steps, turn)
+                begun = shuffle.bits(3 * (len(all_batches) // o.step) + 2) % o.step
                 for i in range(o.step):
                     batch = []
                     for place in self.batches[step * o.step + (begun + i) % o.step]:
-                        if place == self.places:
-                            rank = place * self.windows + shuffle(0, self.windows, window)
-                            if rank >= n:
-                                continue
-                        else:
-                            which, (first, count) = next(
-                                (s, at) for s, at in enumerate(self.strata)
-                                if at[0] <= place < at[0] + at[1])
-                            rank = first * self.windows + shuffle(
-                                3 * which + 1, count * self.windows,
-                                (place - first) * self.windows + window)
-                        batch.append(self.ranked[rank])
+                        which, (first, count) = next(
+                            (s, at) for s, at in enumerate(self.strata)
+                            if at[0] <= place < at[0] + at[1])
+                        rank = first * self.windows + shuffle(
+                            3 * which, count * self.windows,
+                            (place - first) * self.windows + window)
+                        batch += self.ranked[rank:rank + 1]  # the last place may be empty
                     if not batch:
-                        few = n - (self.places - 1) * self.windows
-                        batch = [self.ranked[n - 1 - len(all_batches) % few]]
+                        batch = [self.ranked[n - 1 - len(all_batches) % self.windows]]
                     all_batches.append(batch)
         return all_batches
 

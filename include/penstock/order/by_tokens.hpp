@@ -13,6 +13,7 @@
 #include <queue>
 #include <span>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -195,7 +196,7 @@ class batch_packer {
 /// lengths, and the same batches of places. The sums of two windows differ by less than the longest
 /// sample, and what classes hide. Neighbouring places whose ranks begin in one class, or in a few,
 /// are a stratum: its samples change places at random in each epoch. The n mod K last ranks share
-/// one more place, which some windows leave empty.
+/// one more place, a stratum of its own, which some windows leave empty.
 struct token_plan {
   /// A run of places that exchange their samples.
   struct stratum {
@@ -203,9 +204,10 @@ struct token_plan {
     std::uint32_t places;  ///< how many
   };
 
+  by_tokens_options options;
   std::vector<std::uint32_t> ranked;      ///< the samples by rank
   std::uint64_t windows = 0;              ///< how many
-  std::vector<std::uint16_t> stratum_of;  ///< of each place that always holds a sample
+  std::vector<std::uint16_t> stratum_of;  ///< of each place
   std::vector<stratum> strata;            ///< in the order of their places
   window_batches batches;                 ///< of every window
   std::size_t batch_size = 1;             ///< the samples of the largest batch
@@ -215,8 +217,8 @@ struct token_plan {
   /// For `count` samples of `length(index)` values. Throws `option_error`, and what `length`
   /// throws.
   template <class Length>
-  token_plan(std::uint64_t count, const Length& length, const by_tokens_options& options) {
-    require_valid(count, options);
+  token_plan(std::uint64_t count, const Length& length, const by_tokens_options& by) : options(by) {
+    require_valid(count);
     static_assert(length_classes <= 0x10000);
     std::vector<std::uint16_t> classes;  // of the samples; 0: the longest
     classes.reserve(static_cast<std::size_t>(count));
@@ -234,19 +236,17 @@ struct token_plan {
       values += own;
       hash.add(own);
     }
-    hash.add_all({options.seed, options.most, options.window, options.batches_per_step,
-                  options.most_samples, options.padded});
-    fingerprint = hash.value();
-    lay_out(classes, longest, options);
+    fingerprint = hash.add_all({options.seed, options.most, options.window,
+                                options.batches_per_step, options.most_samples, options.padded})
+                      .value();
+    lay_out(classes, longest);
   }
 
   /// The number of samples.
   [[nodiscard]] std::uint64_t samples() const noexcept { return ranked.size(); }
-  /// The places of a window that always hold a sample.
-  [[nodiscard]] std::uint64_t places() const noexcept { return stratum_of.size(); }
 
  private:
-  [[gnu::cold]] static void require_valid(std::uint64_t count, const by_tokens_options& options) {
+  [[gnu::cold]] void require_valid(std::uint64_t count) const {
     const auto require = [](std::string_view name, std::uint64_t value, std::uint64_t most) {
       if (value == 0) refuse_option(name, {"must be at least 1, is 0"});
       if (value > most) refuse_option(name, {value, " is above ", most});
@@ -257,8 +257,7 @@ struct token_plan {
     require("lengths", count, 0xffffffffU);
   }
 
-  void lay_out(const std::vector<std::uint16_t>& classes, std::uint64_t longest,
-               const by_tokens_options& options) {
+  void lay_out(const std::vector<std::uint16_t>& classes, std::uint64_t longest) {
     // A counting sort: the ranks of class k end at ends[k + 1].
     std::vector<std::uint32_t> ends(length_classes + 2);
     for (const std::size_t which : classes) ++ends[which + 2];
@@ -267,31 +266,27 @@ struct token_plan {
     std::uint32_t sample = 0;
     for (const std::size_t which : classes) ranked[ends[which + 1]++] = sample++;
     windows = (samples() + options.window - 1) / options.window;
-    const auto full = static_cast<std::size_t>(samples() / windows);
     // Few samples of a length would always meet the same ones: up to 64 change places with shorter
     // ones, as long as all these leave no more than a 64th of the budget unused.
     const std::uint64_t mixed =
         (std::min)(std::uint64_t{64}, values / 64 / std::max<std::uint64_t>(1, longest));
     const std::uint64_t least = (mixed + windows - 1) / windows;  // places of a stratum
-    stratum_of.reserve(full);
-    std::vector<std::uint32_t> bounds;  // of the places, the one that is not in every window last
-    std::uint32_t bound = 0;
-    for (std::uint32_t which = length_classes; which-- != 0;) {
-      const std::uint64_t rank = ends[length_classes - which];
-      const auto end =
-          static_cast<std::size_t>((std::min)(std::uint64_t{full}, (rank + windows - 1) / windows));
-      const std::size_t first = stratum_of.size();
-      if (end > first) {
-        if (strata.empty() || strata.back().places >= least) {
-          strata.push_back({static_cast<std::uint32_t>(first), 0});
-          bound = static_cast<std::uint32_t>(
-              (std::max)(std::uint64_t{1}, (std::min)(longest_of_class(which), longest)));
-        }
-        strata.back().places += static_cast<std::uint32_t>(end - first);
-        stratum_of.resize(end, static_cast<std::uint16_t>(strata.size() - 1));
-        bounds.resize(end, bound);
+    std::vector<std::uint32_t> bounds;                            // of the places
+    std::uint16_t before = 0;                                     // the class of the last one
+    for (std::uint32_t place = 0; place * windows < samples(); ++place) {
+      const std::uint16_t own = classes[ranked[static_cast<std::size_t>(place * windows)]];
+      const bool is_in_all = (place + 1) * windows <= samples();
+      if (place == 0 || !is_in_all || (own != before && strata.back().places >= least)) {
+        strata.push_back({place, 0});
+        const std::uint64_t most = longest_of_class(length_classes - 1 - own);
+        bounds.push_back(
+            static_cast<std::uint32_t>(std::max<std::uint64_t>(1, (std::min)(most, longest))));
+      } else {
+        bounds.push_back(bounds.back());
       }
-      if (full * windows < rank && bounds.size() == full) bounds.push_back(bound);
+      ++strata.back().places;
+      stratum_of.push_back(static_cast<std::uint16_t>(strata.size() - 1));
+      before = own;
     }
     batches = batch_packer{bounds, options}.packed();
     for (const auto& places : batches) batch_size = (std::max)(batch_size, places.size());
@@ -301,11 +296,10 @@ struct token_plan {
 /// The batches of one epoch of `by_tokens`. Refers to the plan of the sampler that made it.
 class token_order {
  public:
-  /// The epoch of the plan under these options.
-  token_order(const token_plan& plan, const by_tokens_options& options, std::uint64_t epoch)
+  /// That of `epoch`.
+  token_order(const token_plan& plan, std::uint64_t epoch)
       : plan_(&plan),
-        shuffles_({.seed = options.seed, .epoch = epoch, .stage = by_tokens_stage}),
-        step_(options.batches_per_step) {}
+        shuffles_({.seed = plan.options.seed, .epoch = epoch, .stage = by_tokens_stage}) {}
 
   /// Writes the samples from position `first` of the order on. A place without a sample gets one of
   /// its batch again.
@@ -320,49 +314,40 @@ class token_order {
   }
 
  private:
-  // Of the epoch's bijections number 0 orders the last places, and then three in turn: number
-  // 3 k + 1 the samples of stratum k, 3 k + 2 the steps of window k, 3 k + 3 the batches of step k.
+  // Of the epoch's bijections number 3 k orders the samples of stratum k, 3 k + 1 the steps of
+  // window k, 3 k + 2 the batches of step k.
 
   // The places of a batch that hold a sample. The steps of a window come in random order, the
   // batches of one from a random one on.
   [[nodiscard]] std::span<const std::uint32_t> places_of(std::uint64_t batch) const noexcept {
     const std::uint64_t batches = plan_->batches.size();
+    const std::uint64_t size = plan_->options.batches_per_step;
     const std::uint64_t window = batch / batches;
-    const std::uint64_t step = shuffles_(3 * window + 2, batches / step_, batch % batches / step_);
-    const std::uint64_t begun = shuffles_.bits(batch / step_ * 3 + 3) % step_;
+    const std::uint64_t step = shuffles_(3 * window + 1, batches / size, batch % batches / size);
+    const std::uint64_t begun = shuffles_.bits(batch / size * 3 + 2) % size;
     const std::span places{
-        plan_->batches[static_cast<std::size_t>(step * step_ + (begun + batch) % step_)]};
-    const bool ends_empty =
-        !places.empty() && places.back() == plan_->places() && rest_of(window) >= plan_->samples();
+        plan_->batches[static_cast<std::size_t>(step * size + (begun + batch) % size)]};
+    const bool ends_empty = !places.empty() && rank_of(places.back(), window) >= plan_->samples();
     return places.first(places.size() - (ends_empty ? 1U : 0U));
   }
 
-  // The rank of the place that may be empty, or one that is no sample.
-  [[nodiscard]] std::uint64_t rest_of(std::uint64_t window) const noexcept {
-    return plan_->places() * plan_->windows + shuffles_(0, plan_->windows, window);
+  // The rank of the sample at a place of a window; of a place that is empty, none that there is.
+  [[nodiscard]] std::uint64_t rank_of(std::uint32_t place, std::uint64_t window) const noexcept {
+    const std::uint64_t which = plan_->stratum_of[place];
+    const auto [begin, count] = plan_->strata[static_cast<std::size_t>(which)];
+    const std::uint64_t windows = plan_->windows;
+    return begin * windows +
+           shuffles_(3 * which, count * windows, (place - begin) * windows + window);
   }
 
   void fill_batch(std::uint64_t batch, std::size_t at,
                   std::span<std::uint64_t> out) const noexcept {
     const std::span<const std::uint32_t> places = places_of(batch);
     const std::uint64_t window = batch / plan_->batches.size();
-    const std::uint64_t windows = plan_->windows;
-    if (places.empty()) {  // a batch without a sample gets one of the last places again
-      const std::uint64_t few = plan_->samples() - (plan_->places() - 1) * windows;
-      const std::uint64_t rank = plan_->samples() - 1 - batch % few;
-      std::fill(out.begin(), out.end(), plan_->ranked[static_cast<std::size_t>(rank)]);
-      return;
-    }
+    // Of a batch without a sample: one of the shortest again.
+    const std::uint64_t spare = plan_->samples() - 1 - batch % plan_->windows;
     for (std::uint64_t& one : out) {
-      const std::uint32_t place = places[at < places.size() ? at++ : 0];
-      if (place == plan_->places()) {
-        one = rest_of(window);
-        continue;
-      }
-      const std::uint64_t which = plan_->stratum_of[place];
-      const auto [begin, count] = plan_->strata[static_cast<std::size_t>(which)];
-      one = begin * windows +
-            shuffles_(3 * which + 1, count * windows, (place - begin) * windows + window);
+      one = places.empty() ? spare : rank_of(places[at < places.size() ? at++ : 0], window);
     }
     // A loop of its own, so that cache misses in a long list overlap.
     for (std::uint64_t& one : out) one = plan_->ranked[static_cast<std::size_t>(one)];
@@ -370,18 +355,6 @@ class token_order {
 
   const token_plan* plan_;
   permutation_family shuffles_;
-  std::uint64_t step_;
-};
-
-/// Returns the length of a sample by its index.
-template <class Function>
-concept sample_length = requires(const Function& length, std::uint64_t index) {
-  { length(index) } -> std::convertible_to<std::uint64_t>;
-};
-/// An array of lengths.
-template <class Container>
-concept length_list = requires(const Container& list) {
-  requires std::integral<typename decltype(std::span{list})::value_type>;
 };
 
 }  // namespace detail
@@ -424,20 +397,18 @@ concept length_list = requires(const Container& list) {
 class by_tokens {
  public:
   /// Groups samples by `lengths`, one for each.
-  template <detail::length_list Lengths>
+  template <class Lengths>
+    requires std::integral<typename decltype(std::span{std::declval<const Lengths&>()})::value_type>
   by_tokens(const Lengths& lengths, const by_tokens_options& options)
       : by_tokens(
             std::span{lengths}.size(),
-            [list = std::span{lengths}](std::uint64_t index) {
-              return list[static_cast<std::size_t>(index)];
-            },
-            options) {}
+            [list = std::span{lengths}](std::size_t index) { return list[index]; }, options) {}
 
   /// Groups `count` samples by `length(index)`, whose exceptions propagate.
-  template <detail::sample_length Length>
+  template <class Length>
+    requires std::convertible_to<std::invoke_result_t<const Length&, std::uint64_t>, std::uint64_t>
   by_tokens(std::uint64_t count, const Length& length, const by_tokens_options& options)
-      : plan_(std::make_shared<const detail::token_plan>(count, length, options)),
-        options_(options) {}
+      : plan_(std::make_shared<const detail::token_plan>(count, length, options)) {}
 
   /// The places of an epoch: `batch_size()` for each of its batches. Throws `option_error` unless
   /// `n` is the number of lengths.
@@ -449,7 +420,7 @@ class by_tokens {
   /// number of lengths.
   [[nodiscard]] detail::token_order order(std::uint64_t n, std::uint64_t epoch) const& {
     detail::require_one_each("lengths", n, plan_->samples());
-    return {*plan_, options_, epoch};
+    return {*plan_, epoch};
   }
   detail::token_order order(std::uint64_t n, std::uint64_t epoch) && = delete;
 
@@ -457,11 +428,11 @@ class by_tokens {
   [[nodiscard]] std::size_t batch_size() const noexcept { return plan_->batch_size; }
   /// The budget: the loader's `memory.values_per_batch`.
   [[nodiscard]] std::size_t most() const noexcept {
-    return static_cast<std::size_t>(options_.most);
+    return static_cast<std::size_t>(options().most);
   }
   /// The batches of one step over all ranks.
   [[nodiscard]] std::uint64_t batches_per_step() const noexcept {
-    return options_.batches_per_step;
+    return options().batches_per_step;
   }
   /// The batches of an epoch, over all ranks.
   [[nodiscard]] std::uint64_t batches() const noexcept {
@@ -470,16 +441,15 @@ class by_tokens {
   /// The share of the budget of all batches that values of samples use, 0 to 1.
   [[nodiscard]] double fill() const noexcept {
     return static_cast<double>(plan_->values) /
-           (static_cast<double>(batches()) * static_cast<double>(options_.most));
+           (static_cast<double>(batches()) * static_cast<double>(options().most));
   }
   /// A hash of the options and of all lengths, which states contain.
   [[nodiscard]] std::uint64_t fingerprint() const noexcept { return plan_->fingerprint; }
   /// The options.
-  [[nodiscard]] const by_tokens_options& options() const noexcept { return options_; }
+  [[nodiscard]] const by_tokens_options& options() const noexcept { return plan_->options; }
 
  private:
   std::shared_ptr<const detail::token_plan> plan_;
-  by_tokens_options options_;
 };
 
 static_assert(order_of_batches<detail::token_order>);

@@ -21,6 +21,35 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
+/// The rounds of a bijection: x = (a x + c) mod 2^b, x ^= x >> ceil(b / 2), with a and c from a key.
+struct mixing_rounds {
+  static constexpr std::size_t count = 6;
+  std::array<std::uint64_t, count> factor{};  // odd
+  std::array<std::uint64_t, count> addend{};
+
+  void draw(sample_generator& gen) noexcept {
+    for (std::size_t round = 0; round < count; ++round) {
+      factor[round] = draw64(gen) | 1;
+      addend[round] = draw64(gen);
+    }
+  }
+
+  /// What they make of `x`, of so many bits; the bits of `own` change all factors and addends.
+  /// Unrolled by hand: at -O2 the compilers keep the loop, at nearly twice the time.
+  [[nodiscard]] std::uint64_t operator()(std::uint64_t x, int bits,
+                                         std::uint64_t own = 0) const noexcept {
+    const std::uint64_t mask = (std::uint64_t{1} << bits) - 1;
+    const auto round = [&](std::size_t which, std::uint64_t tweak) {
+      x = (x * (factor[which] + (tweak << 1)) + addend[which] + (tweak >> 7)) & mask;
+      x ^= x >> ((bits + 1) / 2);
+    };
+    [&]<std::size_t... Round>(std::index_sequence<Round...>) {
+      (round(Round, std::rotr(own, int{10 * Round})), ...);
+    }(std::make_index_sequence<count>{});
+    return x;
+  }
+};
+
 /// A keyed bijection on [0, n): the shuffled order of an epoch without a list of it.
 ///
 /// O(1) memory (192 bytes, trivially copyable), constructed in O(1), and every position costs the
@@ -28,9 +57,8 @@ namespace detail {
 /// a change in seed or epoch gives an unrelated one. Immutable: any number of threads may share
 /// one.
 ///
-/// From 65 elements on: six rounds of x = (a x + c) mod 2^b, x ^= x >> ceil(b / 2), each of them a
-/// bijection on b = ceil(log2 n) bits with a and c from the key; results outside [0, n) are fed
-/// back until they lie inside. Up to 64 elements: a table drawn by Fisher-Yates, so that each of
+/// From 65 elements on: six `mixing_rounds`, each of them a bijection on b = ceil(log2 n) bits;
+/// results outside [0, n) are fed back until they lie inside. Up to 64 elements: a table drawn by Fisher-Yates, so that each of
 /// the n! orders comes equally often (as far as the stream's 96 bits reach: to about n = 27).
 ///
 /// Sources: the rounds after Kensler, "Correlated multi-jittered sampling", Pixar memo 13-01, 2013;
@@ -61,13 +89,8 @@ class permutation {
       return;
     }
     // The cast: libstdc++ 12 returns the type of the argument, the standard says int.
-    const int bits = static_cast<int>(std::bit_width(n - 1));
-    mixer_.mask = (std::uint64_t{1} << bits) - 1;
-    mixer_.shift = (bits + 1) / 2;
-    for (std::size_t round = 0; round < rounds; ++round) {
-      mixer_.factor[round] = draw64(gen) | 1;
-      mixer_.addend[round] = draw64(gen);
-    }
+    bits_ = static_cast<int>(std::bit_width(n - 1));
+    rounds_.draw(gen);
   }
 
   /// The index that comes at position `k` < size(). (The index into the table is masked to avoid a
@@ -75,7 +98,7 @@ class permutation {
   [[nodiscard]] std::uint64_t operator()(std::uint64_t k) const noexcept {
     assert(k < size_);
     if (size_ <= table_size) return table_[k & (table_size - 1)];
-    do k = mixer_(k);
+    do k = rounds_(k, bits_);
     while (k >= size_);
     return k;
   }
@@ -99,32 +122,13 @@ class permutation {
  private:
   static constexpr std::uint64_t max_size = std::uint64_t{1} << 63;
   static constexpr std::size_t table_size = 64;
-  static constexpr std::size_t rounds = 6;
   static constexpr std::size_t chunk = 64;
 
-  /// The bijection on b bits.
-  struct mixer {
-    std::array<std::uint64_t, rounds> factor{};  // odd
-    std::array<std::uint64_t, rounds> addend{};
-    std::uint64_t mask = 0;
-    int shift = 0;
-
-    std::uint64_t operator()(std::uint64_t x) const noexcept {
-      return unrolled(x, std::make_index_sequence<rounds>{});
-    }
-
-    // Unrolled by hand: at -O2 the compilers keep the loop, at nearly twice the time.
-    template <std::size_t... Round>
-    std::uint64_t unrolled(std::uint64_t x, std::index_sequence<Round...>) const noexcept {
-      ((x = (x * factor[Round] + addend[Round]) & mask, x ^= x >> shift), ...);
-      return x;
-    }
-  };
-
   void fill_chunk(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
-    const mixer mix = mixer_;  // a copy: stores to `out` could alias the members
+    const mixing_rounds rounds = rounds_;  // copies: stores to `out` could alias the members
+    const int bits = bits_;
     const std::uint64_t size = size_;
-    for (std::size_t i = 0; i < out.size(); ++i) out[i] = mix(first + i);
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = rounds(first + i, bits);
 
     // Cycle walking one index at a time would mispredict a branch for most indices if n is a little
     // above a power of two. So whole passes walk, over the positions whose bits are set.
@@ -134,14 +138,15 @@ class permutation {
     while (outside != 0) {
       for (std::uint64_t left = outside; left != 0; left &= left - 1) {
         const auto place = static_cast<std::size_t>(std::countr_zero(left));
-        out[place] = mix(out[place]);
+        out[place] = rounds(out[place], bits);
         outside ^= std::uint64_t{out[place] < size} << place;
       }
     }
   }
 
   std::uint64_t size_;
-  mixer mixer_{};
+  int bits_ = 0;
+  mixing_rounds rounds_;
   std::array<std::uint8_t, table_size> table_{};
 };
 
@@ -167,10 +172,7 @@ class permutation_family {
   explicit permutation_family(const random_key& key) noexcept {
     sample_generator gen{key, 0};
     salt_ = draw64(gen);
-    for (std::size_t round = 0; round < rounds; ++round) {
-      factor_[round] = draw64(gen) | 1;
-      addend_[round] = draw64(gen);
-    }
+    rounds_.draw(gen);
   }
 
   /// 64 random bits of bijection `which`.
@@ -186,47 +188,21 @@ class permutation_family {
   /// What bijection `which` of [0, size) makes of `x`, for x < size <= 2^63.
   [[nodiscard]] std::uint64_t operator()(std::uint64_t which, std::uint64_t size,
                                          std::uint64_t x) const noexcept {
-    if (size == 1) return 0;
-    const std::uint64_t first = bits(which);
     const int width = static_cast<int>(std::bit_width(size - 1));
-    const std::uint64_t mask = (std::uint64_t{1} << width) - 1;
-    const int shift = (width + 1) / 2;
-    if (size > 64) {
-      do x = mixed(x, first, mask, shift, std::make_index_sequence<rounds>{});
-      while (x >= size);
-      return x;
-    }
     // Few bits mix slowly: after four passes the 8! orders of eight are uneven by a twentieth
     // still.
+    const std::uint64_t passes = size > 64 ? 1 : 6;
     do {
-      std::uint64_t own = first;
-      for (int pass = 0; pass < 6; ++pass) {
-        x = mixed(x, own, mask, shift, std::make_index_sequence<rounds>{});
-        own *= 0xBF58476D1CE4E5B9u;
-        own ^= own >> 32;
+      for (std::uint64_t pass = 0; pass < passes; ++pass) {
+        x = rounds_(x, width, bits(which + (pass << 60)));
       }
     } while (x >= size);
     return x;
   }
 
  private:
-  static constexpr std::size_t rounds = 6;
-
-  // Unrolled by hand, as in `permutation`.
-  template <std::size_t... Round>
-  std::uint64_t mixed(std::uint64_t x, std::uint64_t own, std::uint64_t mask, int shift,
-                      std::index_sequence<Round...>) const noexcept {
-    const auto round = [&](std::size_t which, std::uint64_t tweak) {
-      x = (x * (factor_[which] + (tweak << 1)) + addend_[which] + (tweak >> 7)) & mask;
-      x ^= x >> shift;
-    };
-    (round(Round, std::rotr(own, int{10 * Round})), ...);
-    return x;
-  }
-
   std::uint64_t salt_ = 0;
-  std::array<std::uint64_t, rounds> factor_{};  // odd
-  std::array<std::uint64_t, rounds> addend_{};
+  mixing_rounds rounds_;
 };
 
 }  // namespace detail
