@@ -77,9 +77,6 @@ struct mixture_plan {
     std::vector<std::uint32_t> weights;
     std::vector<part_turn> turns;
 
-    explicit round(std::vector<std::uint32_t> by)
-        : weights(std::move(by)), turns(even_turns(weights)) {}
-
     /// Adds the turns of each part among the first `places` places.
     void add_turns(std::uint64_t places, std::span<std::uint64_t> counts) const noexcept {
       for (std::size_t part = 0; part < counts.size(); ++part) {
@@ -90,19 +87,18 @@ struct mixture_plan {
     /// The first place where a part that has had `counts[part]` turns more has its next one: at
     /// most `most`.
     [[nodiscard]] std::uint64_t first_after(std::span<const std::uint64_t> counts) const noexcept {
-      __extension__ using wide = unsigned __int128;
-      wide first = most;
+      std::uint64_t first = most;
       for (std::size_t k = 0; k < turns.size(); ++k) {
         const auto [part, before] = turns[k];
-        if (counts[part] % weights[part] != before) continue;
-        first = (std::min)(first, wide{counts[part] / weights[part]} * turns.size() + k);
+        const std::uint64_t whole = counts[part] / weights[part];
+        if (counts[part] % weights[part] != before || whole > most / turns.size()) continue;
+        first = (std::min)(first, whole * turns.size() + k);
       }
-      return static_cast<std::uint64_t>(first);
+      return first;
     }
   };
 
-  /// The positions [begin, end) of a pass, the last segment's without an end, after `counts[part]`
-  /// samples of each part.
+  /// The positions [begin, end) of a pass, after `counts[part]` samples of each part.
   struct segment {
     std::uint64_t begin;
     std::uint64_t end;
@@ -154,15 +150,13 @@ struct mixture_plan {
     for (std::size_t i = 0; i < schedule.size(); ++i) require_valid(i);
     lay_out_passes();
     word_hash hash;
-    for (const pass& of : passes) {
-      hash.add(of.first_epoch);
-      for (const segment& one : of.segments) {
-        hash.add(one.begin);
-        hash.add_all(rounds[one.round].weights);
-      }
+    for (const auto& [from, weights] : schedule) {
+      hash.add_all({from.epoch, from.step}).add_all(weights);
     }
     fingerprint =
-        hash.add_all(sizes).add_all({options.seed, size, std::uint64_t{repeats()}}).value();
+        hash.add_all(sizes)
+            .add_all({options.seed, size, static_cast<std::uint64_t>(options.when_through)})
+            .value();
   }
 
   [[nodiscard]] bool repeats() const noexcept {
@@ -268,21 +262,18 @@ struct mixture_plan {
       refuse_option("weights", {"entry ", entry, " of the schedule has ", weights.size(), " for ",
                                 sizes.size(), " parts"});
     }
-    static_cast<void>(reduced(weights));
+    weights = reduced(std::move(weights));
   }
 
-  const round& add_segment(std::uint64_t begin, std::vector<std::uint32_t> weights,
-                           const std::vector<std::uint64_t>& counts) {
-    const std::vector<std::uint32_t> by = reduced(std::move(weights));
+  /// The number of the round of these weights.
+  std::size_t round_of(const std::vector<std::uint32_t>& weights) {
+    const std::vector<std::uint32_t> by = reduced(weights);
     const auto sum = std::accumulate(by.begin(), by.end(), std::uint64_t{0});
     const auto same = std::ranges::find_if(
         rounds, [&](const round& one) { return one.turns.size() == sum && one.weights == by; });
     const auto which = static_cast<std::size_t>(same - rounds.begin());
-    if (same == rounds.end()) rounds.emplace_back(by);
-    std::vector<segment>& segments = passes.back().segments;
-    if (!segments.empty()) segments.back().end = begin;
-    segments.push_back({begin, ~std::uint64_t{0}, which, counts});
-    return rounds[which];
+    if (same == rounds.end()) rounds.push_back({by, even_turns(by)});
+    return which;
   }
 
   /// Each epoch by itself, unless parts repeat. Epochs without a change inside, and with equal
@@ -325,7 +316,8 @@ struct mixture_plan {
                                   " all parts that have a "
                                   "weight are through, and others are not: give them a weight"});
       }
-      const round& turns = add_segment(at, std::move(weights), counts);
+      const std::size_t which = round_of(weights);
+      const round& turns = rounds[which];
       std::uint64_t end = most - at;
       if (!repeats()) {
         std::vector<std::uint64_t> left = sizes;
@@ -335,6 +327,7 @@ struct mixture_plan {
       }
       const bool changes = begin_of(next) <= at + end;
       if (changes) end = begin_of(next) - at;
+      passes.back().segments.push_back({at, at + end, which, counts});
       turns.add_turns(end, counts);
       at += end;
       if (drops ? at == begins.back() : !changes) return at;
@@ -421,10 +414,8 @@ class mixture {
  public:
   /// Mixes `parts`, of which only the sizes are kept. Throws `option_error`.
   template <class... Parts>
-    requires requires(const Parts&... parts) {
-      requires sizeof...(Parts) > 0;
-      (static_cast<std::uint64_t>(parts.size()), ...);
-    }
+    requires(sizeof...(Parts) > 0 &&
+             requires(const Parts&... parts) { (static_cast<std::uint64_t>(parts.size()), ...); })
   explicit mixture(mixture_options options, const Parts&... parts)
       : mixture(of_sizes(std::move(options), {static_cast<std::uint64_t>(parts.size())...})) {}
 
@@ -451,7 +442,8 @@ class mixture {
   /// another one refuses the mixture, unless it is 0.
   [[nodiscard]] std::size_t step_size() const noexcept { return plan_->options.batch_size; }
 
-  /// The options; the places of the schedule have steps below those of an epoch.
+  /// The options; the places of the schedule have steps below those of an epoch, and its weights
+  /// no common divisor.
   [[nodiscard]] const mixture_options& options() const noexcept { return plan_->options; }
 
   /// The same mixture up to `from`, with other weights from there on: the parts go on where they
