@@ -41,9 +41,8 @@ namespace detail {
 /// Source: Fenwick, "A new data structure for cumulative frequency tables", 1994.
 class weight_tree {
  public:
-  static bool is_weight(float weight) noexcept { return weight >= 0 && weight <= 65'536; }
   static void require_weight(float weight, std::uint64_t index) {
-    if (is_weight(weight)) return;
+    if (weight >= 0 && weight <= 65'536) return;
     refuse_option("weights",
                   {"expected 0 to 65536, found ", to_text(weight), " for sample ", index});
   }
@@ -194,8 +193,6 @@ class priority_log {
   /// Returns the step. Throws `text_error` and `option_error`, and has changed nothing then.
   std::uint64_t load(std::span<const std::byte> bytes) {
     std::vector<std::uint64_t> words(bytes.size() / 8);
-    std::ranges::copy(bytes.first(8 * words.size()),
-                      std::as_writable_bytes(std::span{words}).begin());
     const auto require = [&](bool good, std::size_t at, const std::string& expected) {
       if (good) return;
       const std::string found = at < words.size() ? std::to_string(words[at]) : "the end";
@@ -203,6 +200,7 @@ class priority_log {
     };
     const std::string whole = "a whole state of " + std::to_string(count_) + " weights";
     require(bytes.size() % 8 == 0 && words.size() > head_words, words.size(), whole);
+    std::memcpy(words.data(), bytes.data(), bytes.size());
     const std::uint64_t step = words[head_words - 1];
     const std::vector<std::uint64_t> head = head_of(step);
     require(words[0] == head[0], 0, "a state of version 2");
@@ -224,9 +222,9 @@ class priority_log {
       const change one{words[at], words[at + 1],
                        std::bit_cast<float>(static_cast<std::uint32_t>(words[at + 2]))};
       require(one.step >= (log.empty() ? step + 1 : log.back().step) &&
-                  one.step < step + options_.lag && one.index < count_ &&
-                  weight_tree::is_weight(one.weight),
+                  one.step < step + options_.lag && one.index < count_,
               at, "a weight of a sample from one of the next steps on, in their order");
+      weight_tree::require_weight(one.weight, one.index);
       log.push_back(one);
     }
     const std::scoped_lock lock{mutex_};

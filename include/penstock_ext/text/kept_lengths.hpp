@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <system_error>
+#include <type_traits>
 #include <utility>
 
 #include <penstock/core/error.hpp>
@@ -147,9 +148,7 @@ struct keep_lengths_options {
 /// samples, or a length above 2^32 - 1; and `file_unwritable` if the file can't be written, before
 /// any length is asked for where its folder tells that.
 template <class Length>
-  requires requires(const Length& length, std::uint64_t index) {
-    { length(index) } -> std::convertible_to<std::uint64_t>;
-  }
+  requires std::convertible_to<std::invoke_result_t<const Length&, std::uint64_t>, std::uint64_t>
 [[nodiscard]] kept_lengths keep_lengths(const std::string& path, std::uint64_t count,
                                         const Length& length,
                                         const keep_lengths_options& options = {}) {
