@@ -162,6 +162,11 @@ TEST_CASE("positions and counts are right near 2^63", "[order]") {
   CHECK(progress[1].samples == progress[2].samples + (3 * large % 5 == 2 ? 1 : 0));
   CHECK(progress[1].epoch == progress[1].samples / 3);
   CHECK_THROWS_AS(mixture.order(n, 2), ps::option_error);  // beyond 2^63
+  const auto until_end = [](const sizes& parts) {
+    return mixed({.schedule = {{{}, {1, 3}}}, .when_through = end}, parts)
+        .size(std::accumulate(parts.begin(), parts.end(), std::uint64_t{0}));
+  };
+  CHECK(until_end({std::uint64_t{1} << 62, 30}) == until_end({1000, 30}));
 }
 
 TEST_CASE("steps of a mixture are the same global batches for every world",
@@ -294,6 +299,10 @@ TEST_CASE("a change far beyond the first samples of an epoch is in the fingerpri
   CHECK(at(200'001).fingerprint() != at(200'000).fingerprint());
   CHECK(mixed({}, {5, 5}).fingerprint() != mixed({}, {5, 6}).fingerprint());
   CHECK(mixed({.seed = 1}, {5, 5}).fingerprint() != mixed({.seed = 2}, {5, 5}).fingerprint());
+  CHECK(mixed({.schedule = {{{}, {1, 2}}}}, {5, 5}).fingerprint() !=
+        mixed({}, {5, 5}).fingerprint());
+  CHECK(mixed({.when_through = end}, {5, 5}).fingerprint() !=
+        mixed({.when_through = drop_out}, {5, 5}).fingerprint());
 }
 
 TEST_CASE("epochs that no count of samples can hold are refused", "[order]") {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -245,14 +246,45 @@ TEST_CASE("a damaged state is refused, and nothing has changed then", "[order][p
     CHECK(refusal_of([&] { ps::prioritized{floats(count, 1), options}.load(state); }) ==
           "weights: 100 in the state, " + std::to_string(count) + " here");
   }
-  // A state whose sum is right, without its weights.
-  std::array<std::uint64_t, 8> head{};
-  std::memcpy(head.data(), state.data(), 56);
-  ps::detail::word_hash sum;
-  for (std::size_t i = 0; i < 7; ++i) sum.add(head[i]);
-  head[7] = sum.value();
-  CHECK(refusal_of<ps::text_error>([&] { other.load(std::as_bytes(std::span{head})); }) ==
-        "state of prioritized: at byte 64: expected a whole state of 100 weights, found the end");
+}
+
+TEST_CASE("a state whose sum is right and whose content is not is refused",
+          "[order][promise:exact-7]") {
+  const ps::prioritized order{ramp(), options};
+  for (std::uint64_t step = 0; step < 3; ++step) train(order, step, {step, 50});
+  const bytes state = order.save({0, 3});
+  const ps::prioritized other{floats(n, 1), options};
+  const indices before = step_of(other, 0);
+  const auto problem_with = [&](const auto& change) {
+    indices words(state.size() / 8);
+    std::memcpy(words.data(), state.data(), state.size());
+    words.pop_back();
+    change(words);
+    words.push_back(ps::detail::word_hash{}.add_all(words).value());
+    return refusal_of<ps::error>([&] { other.load(std::as_bytes(std::span{words})); });
+  };
+  const auto problem_at = [&](std::size_t place, std::uint64_t word) {
+    return problem_with([&](indices& words) { words[place] = word; });
+  };
+  const std::string text = "state of prioritized: at byte ";
+  const std::string whole = ": expected a whole state of 100 weights, found the end";
+  CHECK(problem_with([](indices& words) { words.resize(7); }) == text + "64" + whole);
+  CHECK(problem_with([](indices& words) { words.pop_back(); }) == text + "600" + whole);
+  constexpr std::size_t changes = 7 + n / 2;  // three words each
+  const std::string wrong =
+      ": expected a weight of a sample from one of the next steps on, in their order, found ";
+  for (const std::uint64_t step : {0U, 3U, 9U}) {  // they count from step 6 on
+    CHECK(problem_at(changes, step) == text + "456" + wrong + std::to_string(step));
+  }
+  CHECK(problem_at(changes + 15, 6) == text + "576" + wrong + "6");
+  CHECK(problem_at(changes + 1, n) == text + "456" + wrong + "6");
+  CHECK(problem_at(changes + 2, std::bit_cast<std::uint32_t>(-1.0F)) ==
+        "weights: expected 0 to 65536, found -1 for sample 0");
+  CHECK(problem_at(7, std::bit_cast<std::uint32_t>(65'537.0F)) ==
+        "weights: expected 0 to 65536, found 65537 for sample 0");
+  CHECK(problem_at(6, std::uint64_t{1} << 62) ==
+        text + "48: expected a step below 2^62, found 4611686018427387904");
+  CHECK(step_of(other, 0) == before);
 }
 
 TEST_CASE("weights of 0 are not drawn, and all are drawn alike if all are 0", "[order]") {
