@@ -107,8 +107,8 @@ class length_windows {
   // Guards the members below. Held while a window is made, so that threads that need it wait.
   std::mutex mutex_;
   std::vector<ranked> ranked_;  // of the window that is being made
-  // The last ones that were used, the latest first: more than batches in flight use, so that none is
-  // made again.
+  // The last ones that were used, the latest first: more than batches in flight use, so that none
+  // is made again.
   std::array<window, 4> kept_;
 };
 

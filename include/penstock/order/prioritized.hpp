@@ -320,7 +320,8 @@ class prioritized_order {
 /// What is set in step s counts from step s + lag on, no sooner and no later, so that no batch
 /// depends on how far a loader reads ahead. Where a step that it concerns has been drawn, because
 /// the lag is too short, `set` throws. A loader with `ahead.bytes` is refused: hints draw steps far
-/// ahead. A sample that is not set keeps its weight; the last of equal indices counts. With `sharded` every rank sets the weights of all ranks, in the same order.
+/// ahead. A sample that is not set keeps its weight; the last of equal indices counts. With
+/// `sharded` every rank sets the weights of all ranks, in the same order.
 ///
 /// Weights are 0 to 65536, in units of 2^-(46 - bits of n): 2^-26 for a million. 0 is not drawn; if
 /// all are 0, all are drawn alike. Memory: 12 bytes a sample, 24 for each weight set in the last

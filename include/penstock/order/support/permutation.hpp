@@ -21,7 +21,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The rounds of a bijection: x = (a x + c) mod 2^b, x ^= x >> ceil(b / 2), with a and c from a key.
+/// The rounds of a bijection: x = (a x + c) mod 2^b, x ^= x >> ceil(b / 2), with a and c from a
+/// key.
 struct mixing_rounds {
   static constexpr std::size_t count = 6;
   std::array<std::uint64_t, count> factor{};  // odd
@@ -58,8 +59,9 @@ struct mixing_rounds {
 /// one.
 ///
 /// From 65 elements on: six `mixing_rounds`, each of them a bijection on b = ceil(log2 n) bits;
-/// results outside [0, n) are fed back until they lie inside. Up to 64 elements: a table drawn by Fisher-Yates, so that each of
-/// the n! orders comes equally often (as far as the stream's 96 bits reach: to about n = 27).
+/// results outside [0, n) are fed back until they lie inside. Up to 64 elements: a table drawn by
+/// Fisher-Yates, so that each of the n! orders comes equally often (as far as the stream's 96 bits
+/// reach: to about n = 27).
 ///
 /// Sources: the rounds after Kensler, "Correlated multi-jittered sampling", Pixar memo 13-01, 2013;
 /// feeding back (cycle walking) after Black, Rogaway, "Ciphers with arbitrary finite domains",

@@ -185,8 +185,8 @@ template <class Store>
 }
 
 /// Calls `read(pieces)` for the parts of all `ranges` that lie in one block each, so many at a time
-/// that their blocks take 16 MiB, or are one. `object(name)` is a `known_object`. Throws `file_truncated` for a range that
-/// reaches beyond the end of one.
+/// that their blocks take 16 MiB, or are one. `object(name)` is a `known_object`. Throws
+/// `file_truncated` for a range that reaches beyond the end of one.
 template <class Object, class Read>
 void each_group(std::span<const byte_range> ranges, const cached_store_options& options,
                 const Object& object, const Read& read) {

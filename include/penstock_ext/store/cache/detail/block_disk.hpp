@@ -514,7 +514,8 @@ class block_disk {
     if (wrong != 0) {
       note_failure(wrong);
       order_.drop(number);
-      // The next ones are not tried, twice as many each time: a disk that is full is so for a while.
+      // The next ones are not tried, twice as many each time: a disk that is full is so for a
+      // while.
       writes_to_skip_ = skips_;
       skips_ = std::min<std::uint64_t>(2 * skips_, 1024);
       return false;
