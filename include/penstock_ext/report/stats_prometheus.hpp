@@ -136,7 +136,7 @@ class prometheus_writer {
                                                        {"opener", stats.wait_for_opener},
                                                        {"ready", stats.wait_for_ready},
                                                        {"lease", stats.wait_for_lease}}});
-  out.summary("ready_batches", "Complete batches behind the one that was taken, at each look.",
+  out.summary("ready_batches", "Complete batches after the one that was taken, at each look.",
               stats.ready);
   out.step(stats.step);
   out.gauge("ahead_most_bytes", "The bound of what the dataset is told of beforehand.",

@@ -32,7 +32,7 @@ struct upcoming_range {
   std::uint64_t length = 0;  ///< in bytes
 };
 
-/// Random access to the bytes of named objects: local files, objects behind HTTP or S3, or those of
+/// Random access to the bytes of named objects: local files, objects over HTTP or S3, or those of
 /// another store that are kept nearer. The contract:
 ///
 ///     struct store {
