@@ -60,13 +60,13 @@ class arrow_blobs {
   /// The label of row `index`. Throws `index_error`.
   [[nodiscard]] std::int64_t label(std::uint64_t index) const {
     const auto [batch, row] = find(index);
-    return has_label_ ? labels_[batch].at(row) : 0;
+    return labels_.empty() ? 0 : labels_[batch].at(row);
   }
 
   /// What names row `index`. Throws `index_error`.
   [[nodiscard]] std::string key(std::uint64_t index) const {
     const auto [batch, row] = find(index);
-    if (!has_key_) return "row " + std::to_string(index);
+    if (keys_.empty()) return "row " + std::to_string(index);
     const auto text = keys_[batch].at(row);
     return {reinterpret_cast<const char*>(text.data()), text.size()};
   }
@@ -85,19 +85,22 @@ class arrow_blobs {
   // A part of the table `where`, whose row `first_row` is the first one, in messages.
   arrow_blobs(arrow_table table, const arrow_blobs_options& options, std::string_view where,
               std::uint64_t first_row)
-      : table_(std::move(table)),
-        has_label_(!options.label.empty()),
-        has_key_(!options.key.empty()) {
-    if (options.blob.empty()) throw option_error("blob", "must name a column");
-    const detail::blob_plan blob{table_.schema(), where, options.blob};
-    const detail::blob_plan key{table_.schema(), where, has_key_ ? options.key : options.blob};
-    const detail::label_plan label{table_.schema(), where, options.label};
+      : table_(std::move(table)) {
+    if (options.blob.empty()) detail::refuse_option("blob", {"must name a column"});
+    const ArrowSchema& schema = table_.schema();
+    const bool has_key = !options.key.empty();
+    const bool has_label = !options.label.empty();
+    detail::column_plan blob = detail::plan_blobs(schema, where, options.blob);
+    detail::column_plan key;
+    detail::column_plan label;
+    if (has_key) key = detail::plan_blobs(schema, where, options.key);
+    if (has_label) label = detail::plan_labels(schema, where, options.label);
     for (std::size_t i = 0; i < table_.batches(); ++i) {
       const detail::batch_place place{table_.batch(i), first_row + table_.first_row(i),
                                       options.null};
-      blobs_.push_back(blob.rows(where, place));
-      if (has_key_) keys_.push_back(key.rows(where, place));
-      if (has_label_) labels_.push_back(label.rows(where, place));
+      blobs_.push_back(detail::column_walk{blob, place}.blobs());
+      if (has_key) keys_.push_back(detail::column_walk{key, place}.blobs());
+      if (has_label) labels_.push_back(detail::column_walk{label, place}.labels());
     }
   }
 
@@ -108,11 +111,9 @@ class arrow_blobs {
   }
 
   arrow_table table_;
-  bool has_label_;
-  bool has_key_;
-  std::vector<detail::blob_rows> blobs_;  // one a batch
-  std::vector<detail::blob_rows> keys_;
-  std::vector<detail::label_rows> labels_;
+  std::vector<detail::blob_rows> blobs_;    // one a batch
+  std::vector<detail::blob_rows> keys_;     // so, or none
+  std::vector<detail::label_rows> labels_;  // so, or none
 };
 
 static_assert(blob_source<arrow_blobs>);

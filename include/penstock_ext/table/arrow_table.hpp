@@ -97,6 +97,12 @@ enum class arrow_kind : std::uint8_t {
   other
 };
 
+/// Whether a type is made of values of another one, with a length of its own or none.
+[[nodiscard]] constexpr bool is_list(arrow_kind kind) noexcept {
+  return kind == arrow_kind::list || kind == arrow_kind::large_list ||
+         kind == arrow_kind::fixed_list;
+}
+
 /// A type, parsed from a format string.
 struct arrow_type {
   arrow_kind kind = arrow_kind::other;
@@ -312,6 +318,32 @@ class [[gnu::visibility("default")]] arrow_stream_failed : public table_error {
 
 namespace detail {
 
+/// Offsets of 32 or of 64 bits, at any address.
+class arrow_offsets {
+ public:
+  /// None.
+  arrow_offsets() noexcept = default;
+  /// Those in a buffer from number `begin` on.
+  arrow_offsets(const std::byte* buffer, bool is_large, std::uint64_t begin) noexcept
+      : first_(buffer + begin * (is_large ? sizeof(std::int64_t) : sizeof(std::int32_t))),
+        is_large_(is_large) {}
+
+  [[nodiscard]] std::int64_t operator[](std::uint64_t index) const noexcept {
+    return is_large_ ? value<std::int64_t>(index) : value<std::int32_t>(index);
+  }
+
+ private:
+  template <class Offset>
+  [[nodiscard]] Offset value(std::uint64_t index) const noexcept {
+    Offset found = 0;
+    std::memcpy(&found, first_ + index * sizeof found, sizeof found);
+    return found;
+  }
+
+  const std::byte* first_ = nullptr;
+  bool is_large_ = false;
+};
+
 /// Looks at what a producer says before anyone relies on it. What memory holds is looked at by its
 /// reader; how large it is can't be known: the interface does not say.
 class arrow_check {
@@ -336,10 +368,7 @@ class arrow_check {
     if (node.n_children > 0 && node.children == nullptr) {
       refuse(std::to_string(node.n_children) + " children", "a null pointer");
     }
-    const arrow_kind kind = arrow_type_of(node.format).kind;
-    const bool is_list = kind == arrow_kind::list || kind == arrow_kind::large_list ||
-                         kind == arrow_kind::fixed_list;
-    if (is_list && node.n_children != 1) {
+    if (is_list(arrow_type_of(node.format).kind) && node.n_children != 1) {
       refuse("1 child of a list", std::to_string(node.n_children));
     }
     for (std::int64_t i = 0; i < node.n_children; ++i) {
@@ -393,30 +422,19 @@ class arrow_check {
     return static_cast<const std::byte*>(array.buffers[index]);
   }
 
-  /// The offsets `begin` to `begin + count`, in number one more than `count`: 0 or more, and none
-  /// below the one before it. Returns the last one.
-  template <class Offset>
-  std::uint64_t require_offsets(const std::byte* offsets, std::uint64_t begin,
-                                std::uint64_t count) const {
-    Offset before = offset_at<Offset>(offsets, begin);
-    if (before < 0) refuse("an offset of 0 or more", std::to_string(before));
-    for (std::uint64_t i = begin + 1; i <= begin + count; ++i) {
-      const Offset next = offset_at<Offset>(offsets, i);
-      if (next < before) {
-        refuse("offset " + std::to_string(i) + " to be " + std::to_string(before) + " or more",
-               std::to_string(next));
-      }
-      before = next;
+  /// The offsets of an array from number `begin` on, one more than `count`: 0 or more, and none
+  /// below the one before it.
+  [[nodiscard]] arrow_offsets require_offsets(const ArrowArray& array, bool is_large,
+                                              std::uint64_t begin, std::uint64_t count) const {
+    const arrow_offsets all{require_buffer(array, 1), is_large, begin};
+    if (all[0] < 0) refuse("an offset of 0 or more", std::to_string(all[0]));
+    for (std::uint64_t i = 1; i <= count; ++i) {
+      if (all[i] >= all[i - 1]) continue;
+      refuse("offset " + std::to_string(begin + i) + " to be " + std::to_string(all[i - 1]) +
+                 " or more",
+             std::to_string(all[i]));
     }
-    return static_cast<std::uint64_t>(before);
-  }
-
-  /// The offset at place `index`, at any address.
-  template <class Offset>
-  [[nodiscard]] static Offset offset_at(const std::byte* offsets, std::uint64_t index) noexcept {
-    Offset value = 0;
-    std::memcpy(&value, offsets + index * sizeof value, sizeof value);
-    return value;
+    return all;
   }
 
  private:

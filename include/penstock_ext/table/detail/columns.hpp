@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -57,13 +56,12 @@ using column_path = std::vector<member_step>;
 
 /// Where a column is in its table, and what its rows are made of.
 struct column_plan {
+  std::string where = {};  // of the table, for messages: a file, or what is to be made of it
   std::string name = {};
   std::string words = {};  // its type, for people
   column_path path = {};
-  const ArrowSchema* node = nullptr;   // its type, at the end of that way
   std::vector<list_level> lists = {};  // the outermost first
-  arrow_type element = {};
-  bool is_dictionary = false;  // whether the elements are indices
+  arrow_type element = {};             // what is inside of them
 
   /// How many elements a row has, all lists taken together.
   [[nodiscard]] std::uint64_t row_elements() const noexcept {
@@ -73,59 +71,11 @@ struct column_plan {
   }
 };
 
-/// The child of `table` called `name`, or of structs in it: "image.bytes". Throws `missing_column`.
-[[nodiscard]] inline column_plan find_column(const ArrowSchema& table, std::string_view where,
-                                             const std::string& name) {
-  column_plan plan{.name = name};
-  const auto child_of = [](const ArrowSchema& node, std::string_view wanted, std::size_t& count) {
-    std::size_t found = 0;
-    count = 0;
-    for (std::size_t i = 0; i < static_cast<std::size_t>(node.n_children); ++i) {
-      const char* const own = node.children[i]->name;
-      if (wanted == (own == nullptr ? "" : own) && count++ == 0) found = i;
-    }
-    return found;
-  };
-  const ArrowSchema* node = &table;
-  std::string_view rest = name;
-  while (true) {
-    std::size_t count = 0;
-    std::string_view part = rest;
-    std::size_t child = child_of(*node, part, count);
-    // The longest beginning of the name up to a dot that is a struct's name.
-    while (count == 0 && part.rfind('.') != std::string_view::npos) {
-      part = part.substr(0, part.rfind('.'));
-      child = child_of(*node, part, count);
-      if (count == 1 &&
-          (node->children[child]->dictionary != nullptr ||
-           arrow_type_of(node->children[child]->format).kind != arrow_kind::structure)) {
-        count = 0;
-      }
-    }
-    if (count != 1) {
-      throw missing_column(
-          std::string{where}, name, "one such column",
-          (count == 0 ? "" : std::to_string(count) + " among ") + arrow_columns(table),
-          "name it in .columns, or select and rename columns before");
-    }
-    plan.path.push_back({child, node->n_children});
-    node = node->children[child];
-    if (part.size() == rest.size()) break;
-    rest.remove_prefix(part.size() + 1);
-  }
-  plan.node = node;
-  plan.words = arrow_words(*node);
-  return plan;
-}
-
 /// Throws `column_type_mismatch`, with what to do about the type.
-[[noreturn]] inline void refuse_type(std::string_view where, const column_plan& plan,
-                                     const std::string& expected) {
-  std::string_view advice = "convert the column, or name its own type in the record";
+[[noreturn]] inline void refuse_type(const column_plan& plan, std::string expected) {
+  std::string advice = "convert the column, or name its own type in the record";
   const arrow_kind kind = plan.element.kind;
-  if (plan.is_dictionary) {
-    advice = "decode the dictionary before, in pyarrow by column.cast(column.type.value_type)";
-  } else if (kind == arrow_kind::view) {
+  if (kind == arrow_kind::view) {
     advice =
         "views have another layout: cast to binary, utf8 or list before, in polars by "
         "to_arrow(compat_level=CompatLevel.oldest())";
@@ -134,25 +84,87 @@ struct column_plan {
         "rows of different lengths are no field: read them by arrow_blobs, or write "
         "fixed_size_binary";
   }
-  throw column_type_mismatch(std::string{where}, plan.name, expected, plan.words,
-                             std::string{advice});
+  throw column_type_mismatch(plan.where, plan.name, std::move(expected), plan.words, advice);
 }
 
-/// What is inside of the lists of a column. Throws `column_type_mismatch` for dictionaries.
-inline void open_lists(column_plan& plan, std::string_view where, const std::string& expected) {
-  const ArrowSchema* node = plan.node;
+/// The children of `node` called `name`.
+[[nodiscard]] inline std::vector<std::size_t> children_called(const ArrowSchema& node,
+                                                              std::string_view name) {
+  std::vector<std::size_t> found;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(node.n_children); ++i) {
+    if (arrow_name(*node.children[i]) == name) found.push_back(i);
+  }
+  return found;
+}
+
+/// The child of `table` called `name`, or of structs in it: "image.bytes"; and what is inside of
+/// its lists. Throws `missing_column`, and `column_type_mismatch` for dictionaries, with the type
+/// that is `expected`.
+[[nodiscard]] inline column_plan plan_column(const ArrowSchema& table, std::string_view where,
+                                             const std::string& name, std::string expected) {
+  column_plan plan{.where = std::string{where}, .name = name};
+  const ArrowSchema* node = &table;
+  std::string_view rest = name;
+  while (true) {
+    std::string_view part = rest;
+    std::vector<std::size_t> found = children_called(*node, part);
+    // The longest beginning of the name up to a dot that is a struct's name.
+    while (found.empty() && part.rfind('.') != std::string_view::npos) {
+      part = part.substr(0, part.rfind('.'));
+      found = children_called(*node, part);
+      if (found.size() == 1 &&
+          (node->children[found[0]]->dictionary != nullptr ||
+           arrow_type_of(node->children[found[0]]->format).kind != arrow_kind::structure)) {
+        found.clear();
+      }
+    }
+    if (found.size() != 1) {
+      throw missing_column(
+          plan.where, name, "one such column",
+          (found.empty() ? "" : std::to_string(found.size()) + " among ") + arrow_columns(table),
+          "name it in .columns, or select and rename columns before");
+    }
+    plan.path.push_back({found[0], node->n_children});
+    node = node->children[found[0]];
+    if (part.size() == rest.size()) break;
+    rest.remove_prefix(part.size() + 1);
+  }
+  plan.words = arrow_words(*node);
   while (true) {
     plan.element = arrow_type_of(node->format);
-    plan.is_dictionary = node->dictionary != nullptr;
-    if (plan.is_dictionary) refuse_type(where, plan, expected);
-    const arrow_kind kind = plan.element.kind;
-    if (kind != arrow_kind::fixed_list && kind != arrow_kind::list &&
-        kind != arrow_kind::large_list) {
-      return;
+    if (node->dictionary != nullptr) {
+      throw column_type_mismatch(
+          plan.where, name, std::move(expected), plan.words,
+          "decode the dictionary before, in pyarrow by column.cast(column.type.value_type)");
     }
-    plan.lists.push_back({kind, plan.element.size});
+    if (!is_list(plan.element.kind)) return plan;
+    plan.lists.push_back({plan.element.kind, plan.element.size});
     node = node->children[0];
   }
+}
+
+/// A column of byte strings. Throws `missing_column` and `column_type_mismatch`.
+[[nodiscard]] inline column_plan plan_blobs(const ArrowSchema& table, std::string_view where,
+                                            const std::string& column) {
+  const std::string expected = "binary, utf8, large_binary, large_utf8 or fixed_size_binary";
+  column_plan plan = plan_column(table, where, column, expected);
+  const arrow_kind kind = plan.element.kind;
+  const bool is_bytes = kind == arrow_kind::binary || kind == arrow_kind::large_binary ||
+                        kind == arrow_kind::fixed_binary;
+  if (!is_bytes || !plan.lists.empty()) refuse_type(plan, expected);
+  return plan;
+}
+
+/// A column of labels. Throws `missing_column` and `column_type_mismatch`.
+[[nodiscard]] inline column_plan plan_labels(const ArrowSchema& table, std::string_view where,
+                                             const std::string& column) {
+  const std::string expected = "a column of integers or bool";
+  column_plan plan = plan_column(table, where, column, expected);
+  const arrow_kind kind = plan.element.kind;
+  const bool is_number = kind == arrow_kind::boolean || kind == arrow_kind::signed_integer ||
+                         kind == arrow_kind::unsigned_integer;
+  if (!is_number || !plan.lists.empty()) refuse_type(plan, expected);
+  return plan;
 }
 
 /// Nulls among the rows of a batch: of the rows themselves, or of what is inside of their lists.
@@ -244,60 +256,88 @@ struct column_rows {
   }
 };
 
-/// A part of an array: `count` of its values from `begin` on, its offset counted.
-struct array_part {
-  const ArrowArray* array;
-  std::uint64_t begin;
-  std::uint64_t count;
-};
-
-/// Goes from a batch of a table to the values of one of its columns, and looks at each array on the
-/// way before it is relied on.
-class column_walk {
+/// Labels of one batch: integers of any size, or bits.
+class label_rows {
  public:
-  /// `first_row` is the number of the batch's first row in the table, for messages.
-  column_walk(std::string_view where, const column_plan& plan, std::uint64_t first_row,
-              null_values null) noexcept
-      : where_(where), plan_(plan), check_(where, plan.name), first_row_(first_row), null_(null) {}
+  /// `rows` are of one number each.
+  label_rows(column_rows rows, bool is_signed) : rows_(std::move(rows)), is_signed_(is_signed) {}
 
-  /// Follows the enclosing structs down to the column's array. Throws `null_in_column` if one of
-  /// the structs is null, and `arrow_invalid`.
-  [[nodiscard]] array_part column(const ArrowArray& batch) {
-    array_part at{&batch, static_cast<std::uint64_t>(batch.offset),
-                  static_cast<std::uint64_t>(batch.length)};
-    rows_ = at.count;
-    for (std::size_t i = 0; i < plan_.path.size(); ++i) {
-      if (i > 0) {  // the table itself was looked at as it came
-        at = enter(at, 1, plan_.path[i].members);
-        note_nulls(at, 1);
-      }
-      at.array = at.array->children[plan_.path[i].child];
-    }
-    return at;
+  /// Row `row` of the batch.
+  [[nodiscard]] std::int64_t at(std::uint64_t row) const noexcept {
+    constexpr bool is_little = std::endian::native == std::endian::little;
+    // In the upper bytes, from where a shift brings the sign along.
+    std::uint64_t value = 0;
+    const std::size_t others = sizeof value - rows_.row_bytes;
+    rows_.copy(row, reinterpret_cast<std::byte*>(&value) + (is_little ? others : 0),
+               rows_.row_bytes);
+    return is_signed_ ? static_cast<std::int64_t>(value) >> (8 * others)
+                      : static_cast<std::int64_t>(value >> (8 * others));
   }
 
+ private:
+  column_rows rows_;
+  bool is_signed_;
+};
+
+/// Byte strings of one batch.
+class blob_rows {
+ public:
+  /// Those between offsets.
+  blob_rows(const std::byte* data, arrow_offsets offsets, std::vector<null_level> nulls)
+      : data_(data), offsets_(offsets), nulls_(std::move(nulls)) {}
+  /// Those of `size` bytes each, without gaps.
+  blob_rows(const std::byte* data, std::uint64_t size, std::vector<null_level> nulls)
+      : data_(data), size_(size), nulls_(std::move(nulls)) {}
+
+  /// Row `row` of the batch.
+  [[nodiscard]] std::span<const std::byte> at(std::uint64_t row) const noexcept {
+    for (const null_level& level : nulls_) {
+      if (!bit_at(level.bits, level.begin + row)) return {};
+    }
+    if (size_ > 0) return {data_ + row * size_, static_cast<std::size_t>(size_)};
+    const std::int64_t begin = offsets_[row];
+    return {data_ + begin, static_cast<std::size_t>(offsets_[row + 1] - begin)};
+  }
+
+ private:
+  const std::byte* data_;
+  arrow_offsets offsets_ = {};
+  std::uint64_t size_ = 0;  // 0: as the offsets say
+  std::vector<null_level> nulls_;
+};
+
+/// A batch of a table. It has rows.
+struct batch_place {
+  const ArrowArray& batch;
+  std::uint64_t first_row;  // its number in the table, for messages
+  null_values null;
+};
+
+/// Goes from a batch of a table to the values of one of its columns, once, and looks at each array
+/// on the way before it is relied on. Throws `null_in_column` and `arrow_invalid`.
+class column_walk {
+ public:
+  /// Refers to the plan.
+  column_walk(column_plan& plan, const batch_place& of) noexcept
+      : plan_(plan), of_(of), check_(plan.where, plan.name) {}
+
   /// The rows of the column where they lie. Lengths of lists that are not known are taken from the
-  /// first row, and written to `plan`. Throws `null_in_column`, `column_shape_mismatch` and
-  /// `arrow_invalid`.
-  [[nodiscard]] column_rows rows(const ArrowArray& batch, column_plan& plan,
-                                 std::size_t element_bytes) {
-    array_part at = column(batch);
+  /// first row, and written to the plan. Throws `column_shape_mismatch` too.
+  [[nodiscard]] column_rows rows() {
+    array_part at = column();
     std::uint64_t per_row = 1;
-    for (list_level& list : plan.lists) {
-      at = enter(at, list.kind == arrow_kind::fixed_list ? 1 : 2, 1);
-      note_nulls(at, per_row);
+    for (list_level& list : plan_.lists) {
+      at = enter(at, list.kind == arrow_kind::fixed_list ? 1 : 2, 1, per_row);
       open(at, list, per_row);
       per_row *= list.length;
     }
-    at = enter(at, 2, 0);
-    note_nulls(at, per_row);
+    at = enter(at, 2, 0, per_row);
     column_rows found;
-    found.is_bits = plan.element.kind == arrow_kind::boolean;
-    const bool is_bytes = plan.element.kind == arrow_kind::fixed_binary;
-    const auto size = static_cast<std::size_t>(is_bytes ? plan.element.size : element_bytes);
+    found.is_bits = plan_.element.kind == arrow_kind::boolean;
+    const auto size = static_cast<std::size_t>(plan_.element.size);
     found.row_bytes = static_cast<std::size_t>(per_row) * size;
     require_room(at.begin + at.count, size);
-    if (rows_ > 0) found.first = check_.require_buffer(*at.array, 1);
+    found.first = check_.require_buffer(*at.array, 1);
     if (found.is_bits) {
       found.first_bit = at.begin;
     } else {
@@ -310,29 +350,108 @@ class column_walk {
     return found;
   }
 
-  /// Looks at the values of an array that `column` returned: as `rows` does at each.
-  [[nodiscard]] array_part enter(array_part at, std::int64_t buffers, std::int64_t children) const {
-    check_.require_array(*at.array, buffers, children, at.begin, at.count);
-    at.begin += static_cast<std::uint64_t>(at.array->offset);
+  /// Those of a column of labels. Throws `table_error` too, for a number that a label has no room
+  /// for.
+  [[nodiscard]] label_rows labels() {
+    const bool is_signed = plan_.element.kind == arrow_kind::signed_integer;
+    label_rows all{rows(), is_signed};
+    // The one type whose numbers may not fit.
+    const bool is_wide = !is_signed && plan_.element.size == sizeof(std::int64_t);
+    const auto count = static_cast<std::uint64_t>(of_.batch.length);
+    for (std::uint64_t row = 0; is_wide && row < count; ++row) {
+      if (all.at(row) >= 0) continue;
+      throw table_error(plan_.where, plan_.name,
+                        "labels below 2^63 in row " + std::to_string(of_.first_row + row),
+                        std::to_string(static_cast<std::uint64_t>(all.at(row))));
+    }
+    return all;
+  }
+
+  /// Those of a column of byte strings.
+  [[nodiscard]] blob_rows blobs() {
+    const bool is_fixed = plan_.element.kind == arrow_kind::fixed_binary;
+    const array_part at = enter(column(), is_fixed ? 2 : 3, 0, 1);
+    if (is_fixed) {
+      const std::byte* const first = check_.require_buffer(*at.array, 1);
+      require_room(at.begin + at.count, plan_.element.size);
+      return {first + at.begin * plan_.element.size, plan_.element.size, std::move(nulls_)};
+    }
+    const bool is_large = plan_.element.kind == arrow_kind::large_binary;
+    const arrow_offsets offsets = check_.require_offsets(*at.array, is_large, at.begin, at.count);
+    const auto* const data = static_cast<const std::byte*>(at.array->buffers[2]);
+    if (data == nullptr && offsets[at.count] > 0) {
+      check_.refuse("a buffer of bytes", "a null pointer");
+    }
+    return {data, offsets, std::move(nulls_)};
+  }
+
+ private:
+  // A part of an array: `count` of its values from `begin` on.
+  struct array_part {
+    const ArrowArray* array;
+    std::uint64_t begin;
+    std::uint64_t count;
+  };
+
+  // Follows the enclosing structs down to the column's array.
+  [[nodiscard]] array_part column() {
+    array_part at{&of_.batch, static_cast<std::uint64_t>(of_.batch.offset),
+                  static_cast<std::uint64_t>(of_.batch.length)};
+    for (std::size_t i = 0; i < plan_.path.size(); ++i) {
+      // The table itself was looked at as it came.
+      if (i > 0) at = enter(at, 1, plan_.path[i].members, 1);
+      at.array = at.array->children[plan_.path[i].child];
+    }
     return at;
   }
 
-  /// Refuses nulls among values that `enter` returned, `per_row` a row, or keeps where they are.
-  void note_nulls(const array_part& at, std::uint64_t per_row) {
+  // Looks at an array, of whose values there are `per_row` a row, and counts its offset. Refuses
+  // nulls among them, or keeps where they are.
+  [[nodiscard]] array_part enter(array_part at, std::int64_t buffers, std::int64_t children,
+                                 std::uint64_t per_row) {
+    check_.require_array(*at.array, buffers, children, at.begin, at.count);
+    at.begin += static_cast<std::uint64_t>(at.array->offset);
     const auto* const bits = static_cast<const std::byte*>(at.array->buffers[0]);
-    if (bits == nullptr) return;
+    if (bits == nullptr) return at;
     // The bitmap counts, not null_count.
     const std::uint64_t place = first_zero_bit(bits, at.begin, at.count);
-    if (place == at.count) return;
-    if (null_ == null_values::refuse) {
-      throw null_in_column(std::string{where_}, plan_.name, first_row_ + place / per_row,
+    if (place == at.count) return at;
+    if (of_.null == null_values::refuse) {
+      throw null_in_column(plan_.where, plan_.name, of_.first_row + place / per_row,
                            "fill or drop nulls before, or set .null = "
                            "null_values::value_initialised for zeros");
     }
     nulls_.push_back({bits, at.begin, per_row, 0});
+    return at;
   }
 
-  /// Throws where so many values have more bytes than an address can count.
+  // From lists to what is inside of them.
+  void open(array_part& at, list_level& list, std::uint64_t per_row) const {
+    const ArrowArray* const inside = at.array->children[0];
+    if (list.kind == arrow_kind::fixed_list) {
+      require_room(at.begin + at.count, list.length);
+      at = {inside, at.begin * list.length, at.count * list.length};
+      return;
+    }
+    const arrow_offsets offsets =
+        check_.require_offsets(*at.array, list.kind == arrow_kind::large_list, at.begin, at.count);
+    const auto length = [&](std::uint64_t i) {
+      return static_cast<std::uint64_t>(offsets[i + 1] - offsets[i]);
+    };
+    if (list.length == 0) list.length = length(0);
+    for (std::uint64_t i = 0; i < at.count; ++i) {
+      if (length(i) == list.length && list.length > 0) continue;
+      throw column_shape_mismatch(
+          plan_.where, plan_.name,
+          list.length == 0 ? "lists that are not empty"
+                           : "lists of " + std::to_string(list.length) + " in all rows",
+          std::to_string(length(i)) + " in row " + std::to_string(of_.first_row + i / per_row),
+          "pad them, or write fixed_size_list; a list that is null has to have that length too");
+    }
+    at = {inside, static_cast<std::uint64_t>(offsets[0]), at.count * list.length};
+  }
+
+  // Throws where so many values have more bytes than an address can count.
   void require_room(std::uint64_t values, std::uint64_t size) const {
     std::int64_t bytes = 0;
     if (__builtin_mul_overflow(values, size, &bytes)) {
@@ -341,137 +460,10 @@ class column_walk {
     }
   }
 
-  /// The nulls that were kept.
-  [[nodiscard]] const std::vector<null_level>& nulls() const noexcept { return nulls_; }
-  /// What looks at arrays.
-  [[nodiscard]] const arrow_check& check() const noexcept { return check_; }
-
- private:
-  // From lists to what is inside of them.
-  void open(array_part& at, list_level& list, std::uint64_t per_row) const {
-    const ArrowArray* const inside = at.array->children[0];
-    if (list.kind == arrow_kind::fixed_list) {
-      require_room(at.begin + at.count, list.length);
-      at = {inside, at.begin * list.length, at.count * list.length};
-    } else if (at.count == 0) {
-      at = {inside, 0, 0};
-    } else if (list.kind == arrow_kind::list) {
-      open_by_offsets<std::int32_t>(at, list, per_row);
-    } else {
-      open_by_offsets<std::int64_t>(at, list, per_row);
-    }
-  }
-
-  template <class Offset>
-  void open_by_offsets(array_part& at, list_level& list, std::uint64_t per_row) const {
-    const std::byte* const offsets = check_.require_buffer(*at.array, 1);
-    check_.require_offsets<Offset>(offsets, at.begin, at.count);
-    const auto offset = [&](std::uint64_t i) {
-      return static_cast<std::uint64_t>(check_.offset_at<Offset>(offsets, at.begin + i));
-    };
-    if (list.length == 0) list.length = offset(1) - offset(0);
-    for (std::uint64_t i = 0; i < at.count; ++i) {
-      const std::uint64_t found = offset(i + 1) - offset(i);
-      if (found == list.length && found > 0) continue;
-      throw column_shape_mismatch(
-          std::string{where_}, plan_.name,
-          list.length == 0 ? "lists that are not empty"
-                           : "lists of " + std::to_string(list.length) + " in all rows",
-          std::to_string(found) + " in row " + std::to_string(first_row_ + i / per_row),
-          "pad them, or write fixed_size_list; a list that is null has to have that length too");
-    }
-    at = {at.array->children[0], offset(0), at.count * list.length};
-  }
-
-  std::string_view where_;
-  const column_plan& plan_;
+  column_plan& plan_;
+  batch_place of_;
   arrow_check check_;
-  std::uint64_t first_row_;
-  null_values null_;
-  std::uint64_t rows_ = 0;
-  std::vector<null_level> nulls_;
-};
-
-/// A batch of a table.
-struct batch_place {
-  const ArrowArray& batch;
-  std::uint64_t first_row;  // its number in the table
-  null_values null;
-};
-
-/// Byte strings of one batch.
-class blob_rows {
- public:
-  /// Those between offsets, of `size` bytes each; without offsets those of `size` bytes each,
-  /// without gaps.
-  blob_rows(const std::byte* data, const std::byte* offsets, std::uint64_t size,
-            std::vector<null_level> nulls)
-      : data_(data), offsets_(offsets), size_(size), nulls_(std::move(nulls)) {}
-
-  /// Row `row` of the batch.
-  [[nodiscard]] std::span<const std::byte> at(std::uint64_t row) const noexcept {
-    for (const null_level& level : nulls_) {
-      if (!bit_at(level.bits, level.begin + row)) return {};
-    }
-    if (offsets_ == nullptr) {
-      return {data_ + row * size_, static_cast<std::size_t>(size_)};
-    }
-    const std::uint64_t begin = offset(row);
-    return {data_ + begin, static_cast<std::size_t>(offset(row + 1) - begin)};
-  }
-
- private:
-  [[nodiscard]] std::uint64_t offset(std::uint64_t row) const noexcept {
-    return size_ == sizeof(std::int32_t)
-               ? static_cast<std::uint64_t>(arrow_check::offset_at<std::int32_t>(offsets_, row))
-               : static_cast<std::uint64_t>(arrow_check::offset_at<std::int64_t>(offsets_, row));
-  }
-
-  const std::byte* data_;
-  const std::byte* offsets_;
-  std::uint64_t size_;  // of a string, or of an offset
-  std::vector<null_level> nulls_;
-};
-
-/// A column of byte strings.
-class blob_plan {
- public:
-  /// Throws `missing_column` and `column_type_mismatch`.
-  blob_plan(const ArrowSchema& table, std::string_view where, const std::string& column)
-      : plan_(find_column(table, where, column)) {
-    const std::string expected = "binary, utf8, large_binary, large_utf8 or fixed_size_binary";
-    open_lists(plan_, where, expected);
-    const arrow_kind kind = plan_.element.kind;
-    const bool is_bytes = kind == arrow_kind::binary || kind == arrow_kind::large_binary ||
-                          kind == arrow_kind::fixed_binary;
-    if (!is_bytes || !plan_.lists.empty()) refuse_type(where, plan_, expected);
-  }
-
-  /// Those of a batch. Throws `null_in_column` and `arrow_invalid`.
-  [[nodiscard]] blob_rows rows(std::string_view where, const batch_place& of) const {
-    column_walk walk{where, plan_, of.first_row, of.null};
-    array_part at = walk.column(of.batch);
-    const arrow_check& check = walk.check();
-    const bool is_fixed = plan_.element.kind == arrow_kind::fixed_binary;
-    at = walk.enter(at, is_fixed ? 2 : 3, 0);
-    walk.note_nulls(at, 1);
-    const std::byte* const second = check.require_buffer(*at.array, 1);
-    if (is_fixed) {
-      walk.require_room(at.begin + at.count, plan_.element.size);
-      return {second + at.begin * plan_.element.size, nullptr, plan_.element.size, walk.nulls()};
-    }
-    const bool is_large = plan_.element.kind == arrow_kind::large_binary;
-    const std::uint64_t last =
-        is_large ? check.require_offsets<std::int64_t>(second, at.begin, at.count)
-                 : check.require_offsets<std::int32_t>(second, at.begin, at.count);
-    const auto* const data = static_cast<const std::byte*>(at.array->buffers[2]);
-    if (data == nullptr && last > 0) check.refuse("a buffer of bytes", "a null pointer");
-    const std::size_t width = is_large ? sizeof(std::int64_t) : sizeof(std::int32_t);
-    return {data, second + at.begin * width, width, walk.nulls()};
-  }
-
- private:
-  column_plan plan_;
+  std::vector<null_level> nulls_;  // those that were kept
 };
 
 /// A column as the values of a field: by these rules, and no others.
@@ -482,14 +474,13 @@ class blob_plan {
 class field_column {
  public:
   /// Throws `missing_column`, `column_type_mismatch` and `column_shape_mismatch`. `where` is said
-  /// in messages, and must outlive this.
+  /// in messages.
   field_column(const ArrowSchema& table, std::string_view where, column_wish wish)
-      : where_(where), wish_(std::move(wish)), plan_(find_column(table, where, wish_.column)) {
-    open_lists(plan_, where_, expected());
+      : wish_(std::move(wish)), plan_(plan_column(table, where, wish_.column, expected())) {
     is_bytes_ = plan_.element.kind == arrow_kind::fixed_binary && plan_.lists.empty();
     // A bool has two values, and a byte any.
     const bool fits = is_bytes_ ? wish_.element != "bool" : wish_.takes(plan_.element);
-    if (!fits) refuse_type(where_, plan_, expected());
+    if (!fits) refuse_type(plan_, expected());
     const std::size_t rank = wish_.extents.size();
     const bool is_flat = plan_.lists.size() == 1 && rank > 1;
     if (!is_bytes_ && !is_flat && plan_.lists.size() != rank) refuse_shape(plan_.words);
@@ -503,52 +494,49 @@ class field_column {
         length = wish_.extents[d];
       }
     }
-    if (is_settled()) settle();
+    if (is_settled()) (void)extents();
   }
 
-  /// Whether all lengths are known. If not, the first row determines the others, see `settle`.
+  /// Whether all lengths are known. If not, the rows of the first batch determine the others.
   [[nodiscard]] bool is_settled() const noexcept { return is_bytes_ || plan_.row_elements() > 0; }
 
-  /// Once all lengths are known: what the field's extents are. Throws `column_shape_mismatch`.
-  void settle() {
+  /// The field's extents. Throws `column_shape_mismatch`, also where not all lengths are known.
+  [[nodiscard]] std::vector<std::size_t> extents() const {
     if (!is_settled()) refuse_shape("no row, which says how long its lists are");
     const std::size_t rank = wish_.extents.size();
-    const auto [product, dynamic] = fixed_product();
-    extents_.assign(wish_.extents.begin(), wish_.extents.end());
-    has_extents_ = true;
+    std::vector<std::size_t> found{wish_.extents.begin(), wish_.extents.end()};
     if (!is_bytes_ && plan_.lists.size() == rank) {
       for (std::size_t d = 0; d < rank; ++d) {
-        extents_[d] = static_cast<std::size_t>(plan_.lists[d].length);
-        if (wish_.extents[d] != dyn && wish_.extents[d] != extents_[d]) refuse_shape(plan_.words);
+        found[d] = static_cast<std::size_t>(plan_.lists[d].length);
+        if (wish_.extents[d] != dyn && wish_.extents[d] != found[d]) refuse_shape(plan_.words);
       }
-      return;
+      return found;
     }
-    const std::uint64_t bytes =
-        is_bytes_ ? plan_.element.size : plan_.lists[0].length * wish_.element_bytes;
+    const auto [product, dynamic] = fixed_product();
+    const std::uint64_t bytes = plan_.row_elements() * plan_.element.size;
     const std::uint64_t fixed_bytes = product * wish_.element_bytes;
     if (dynamic > 1 || bytes % fixed_bytes != 0 || (dynamic == 0 && bytes != fixed_bytes)) {
       refuse_shape(plan_.words);
     }
-    for (std::size_t& extent : extents_) {
-      if (extent == dyn) extent = static_cast<std::size_t>(bytes / fixed_bytes);
-    }
+    std::replace(found.begin(), found.end(), dyn, static_cast<std::size_t>(bytes / fixed_bytes));
+    return found;
+  }
+
+  /// The rows of a batch. Throws what `column_walk::rows` throws, and `column_shape_mismatch`.
+  [[nodiscard]] column_rows rows(const batch_place& of) {
+    column_rows found = column_walk{plan_, of}.rows();
+    (void)extents();
+    return found;
   }
 
   [[nodiscard]] const column_plan& plan() const noexcept { return plan_; }
-  [[nodiscard]] column_plan& plan() noexcept { return plan_; }
-  /// What the field asks of it.
-  [[nodiscard]] const column_wish& wish() const noexcept { return wish_; }
-  /// Whether they are settled: the field's extents.
-  [[nodiscard]] bool has_extents() const noexcept { return has_extents_; }
-  /// The field's extents, once they are settled.
-  [[nodiscard]] const std::vector<std::size_t>& extents() const noexcept { return extents_; }
 
   /// What to say about a column that is slow to decode; "" for the others.
   [[nodiscard]] std::string warning() const {
     if (plan_.lists.empty() || plan_.element.size != 1) return {};
     const std::string length =
         plan_.row_elements() == 0 ? "" : "(" + std::to_string(plan_.row_elements()) + ")";
-    return std::string{where_} + ": column \"" + plan_.name + "\" is " + plan_.words +
+    return plan_.where + ": column \"" + plan_.name + "\" is " + plan_.words +
            ": Parquet decodes lists of bytes one by one, which takes many times as long as "
            "fixed_size_binary" +
            length + " of the same bytes: write it as that";
@@ -580,17 +568,14 @@ class field_column {
 
   [[noreturn]] void refuse_shape(const std::string& found) const {
     throw column_shape_mismatch(
-        std::string{where_}, plan_.name, expected(), found,
+        plan_.where, plan_.name, expected(), found,
         "lists inside each other are the field's extents, or one list is all of them; of one that "
         "is all, or of a fixed_size_binary, one extent may be dyn");
   }
 
-  std::string_view where_;
   column_wish wish_;
   column_plan plan_;
   bool is_bytes_ = false;
-  bool has_extents_ = false;
-  std::vector<std::size_t> extents_;
 };
 
 /// The columns of a table that are the fields of a record.
@@ -600,18 +585,18 @@ class table_columns {
   /// `column_shape_mismatch`, `extra_column`, and `option_error` for another number of columns than
   /// fields. `where` stands in messages.
   table_columns(const ArrowSchema& table, std::vector<column_wish> wishes,
-                const table_options& options, std::string where)
-      : where_(std::make_unique<std::string>(std::move(where))), null_(options.null) {
+                const table_options& options, std::string_view where)
+      : null_(options.null) {
     if (!options.columns.empty() && options.columns.size() != wishes.size()) {
-      throw option_error("columns", "must name " + std::to_string(wishes.size()) +
-                                        " columns, one for each field, or none; names " +
-                                        std::to_string(options.columns.size()));
+      refuse_option("columns",
+                    {"must name ", wishes.size(), " columns, one for each field, or none; names ",
+                     options.columns.size()});
     }
     for (std::size_t i = 0; i < wishes.size(); ++i) {
       if (!options.columns.empty()) wishes[i].column = options.columns[i];
-      fields_.emplace_back(table, *where_, std::move(wishes[i]));
+      fields_.emplace_back(table, where, std::move(wishes[i]));
     }
-    if (options.extra == extra_columns::refuse) require_no_other(table);
+    if (options.extra == extra_columns::refuse) require_no_other(table, where);
   }
 
   /// Whether the type alone determines the extents of all fields.
@@ -622,24 +607,18 @@ class table_columns {
 
   /// The rows of a batch, field by field; its first row is number `first_row` of the table. The
   /// first batch also determines the extents that the type leaves open. Throws what
-  /// `column_walk::rows` throws, and `column_shape_mismatch`.
+  /// `field_column::rows` throws.
   [[nodiscard]] std::vector<column_rows> rows(const ArrowArray& batch, std::uint64_t first_row) {
     std::vector<column_rows> all;
     all.reserve(fields_.size());
-    for (field_column& field : fields_) {
-      column_walk walk{*where_, field.plan(), first_row, null_};
-      all.push_back(walk.rows(batch, field.plan(), field.wish().element_bytes));
-      if (!field.has_extents()) field.settle();
-    }
+    for (field_column& field : fields_) all.push_back(field.rows({batch, first_row, null_}));
     return all;
   }
 
   /// The extents of field `index`, once a batch was looked at. Throws `column_shape_mismatch` where
   /// there was none, and it should have said them.
-  [[nodiscard]] const std::vector<std::size_t>& extents(std::size_t index) {
-    field_column& field = fields_[index];
-    if (!field.has_extents()) field.settle();
-    return field.extents();
+  [[nodiscard]] std::vector<std::size_t> extents(std::size_t index) const {
+    return fields_[index].extents();
   }
 
   /// The name of the column of field `index`.
@@ -664,7 +643,7 @@ class table_columns {
   }
 
  private:
-  void require_no_other(const ArrowSchema& table) const {
+  void require_no_other(const ArrowSchema& table, std::string_view where) const {
     std::string others;
     for (std::size_t i = 0; i < static_cast<std::size_t>(table.n_children); ++i) {
       const bool is_taken = std::any_of(fields_.begin(), fields_.end(), [&](const auto& one) {
@@ -675,11 +654,10 @@ class table_columns {
       others += (others.empty() ? "" : ", ") + arrow_name(other) + ": " + arrow_words(other);
     }
     if (others.empty()) return;
-    throw extra_column(*where_, {}, "no columns but those of the fields", others,
+    throw extra_column(std::string{where}, {}, "no columns but those of the fields", others,
                        "select the columns before, or leave .extra at extra_columns::ignore");
   }
 
-  std::unique_ptr<std::string> where_;  // which the fields point to, wherever this is moved
   null_values null_;
   std::vector<field_column> fields_;
 };
@@ -753,7 +731,7 @@ template <class... Fields>
 /// The extents of the record's fields, those that the columns have. Throws
 /// `column_shape_mismatch`, see `table_columns::extents`.
 template <class Record>
-[[nodiscard]] record_extents<Record> extents_of_columns(table_columns& columns) {
+[[nodiscard]] record_extents<Record> extents_of_columns(const table_columns& columns) {
   return [&]<std::size_t... Is>(std::index_sequence<Is...>) {
     return record_extents<Record>{
         extents_in<typename Record::template field_at<Is>::extents_type>(columns.extents(Is))...};
@@ -772,81 +750,6 @@ void gather_rows(const column_rows* columns, std::uint64_t first_row,
      ...);
   }(std::make_index_sequence<Record::size>{});
 }
-
-/// Labels of one batch: integers of any size, or bits.
-class label_rows {
- public:
-  /// `rows` are of `bytes` each.
-  label_rows(column_rows rows, std::size_t bytes, bool is_signed)
-      : rows_(std::move(rows)), bytes_(bytes), is_signed_(is_signed) {}
-
-  /// Row `row` of the batch.
-  [[nodiscard]] std::int64_t at(std::uint64_t row) const noexcept {
-    std::array<std::byte, 8> value{};
-    rows_.copy(row, value.data(), bytes_);
-    switch (bytes_) {
-      case 1:
-        return is_signed_ ? number<std::int8_t>(value) : number<std::uint8_t>(value);
-      case 2:
-        return is_signed_ ? number<std::int16_t>(value) : number<std::uint16_t>(value);
-      case 4:
-        return is_signed_ ? number<std::int32_t>(value) : number<std::uint32_t>(value);
-      default:
-        return number<std::int64_t>(value);
-    }
-  }
-
- private:
-  template <class T>
-  [[nodiscard]] static std::int64_t number(const std::array<std::byte, 8>& bytes) noexcept {
-    T value{};
-    std::memcpy(&value, bytes.data(), sizeof value);
-    return value;
-  }
-
-  column_rows rows_;
-  std::size_t bytes_;
-  bool is_signed_;
-};
-
-/// A column of labels, or none.
-class label_plan {
- public:
-  /// None where `column` is "". Throws `missing_column` and `column_type_mismatch`.
-  label_plan(const ArrowSchema& table, std::string_view where, const std::string& column) {
-    if (column.empty()) return;
-    plan_ = find_column(table, where, column);
-    const std::string expected = "a column of integers or bool";
-    open_lists(plan_, where, expected);
-    const arrow_kind kind = plan_.element.kind;
-    const bool is_number = kind == arrow_kind::boolean || kind == arrow_kind::signed_integer ||
-                           kind == arrow_kind::unsigned_integer;
-    if (!is_number || !plan_.lists.empty()) refuse_type(where, plan_, expected);
-  }
-
-  /// Those of a batch. Throws `null_in_column`, `arrow_invalid`, and `table_error` for a number
-  /// that a label has no room for.
-  [[nodiscard]] label_rows rows(std::string_view where, const batch_place& of) const {
-    const auto bytes = static_cast<std::size_t>(plan_.element.size);
-    column_plan plan = plan_;
-    column_walk walk{where, plan, of.first_row, of.null};
-    const bool is_signed = plan_.element.kind == arrow_kind::signed_integer;
-    label_rows all{walk.rows(of.batch, plan, bytes), bytes, is_signed};
-    // The one type whose numbers may not fit.
-    const bool is_wide = !is_signed && bytes == sizeof(std::int64_t);
-    const auto count = static_cast<std::uint64_t>(of.batch.length);
-    for (std::uint64_t row = 0; is_wide && row < count; ++row) {
-      if (all.at(row) >= 0) continue;
-      throw table_error(std::string{where}, plan_.name,
-                        "labels below 2^63 in row " + std::to_string(of.first_row + row),
-                        std::to_string(static_cast<std::uint64_t>(all.at(row))));
-    }
-    return all;
-  }
-
- private:
-  column_plan plan_;
-};
 
 }  // namespace detail
 }  // namespace PENSTOCK_ABI

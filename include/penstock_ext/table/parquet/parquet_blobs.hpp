@@ -140,13 +140,13 @@ class parquet_blobs {
   [[nodiscard]] static std::vector<int> leaves_in(const detail::parquet_file& file,
                                                   const arrow_blobs_options& names) {
     const ArrowSchema& schema = file.schema();
-    (void)detail::blob_plan{schema, file.path(), names.blob};
-    if (!names.key.empty()) (void)detail::blob_plan{schema, file.path(), names.key};
-    (void)detail::label_plan{schema, file.path(), names.label};
-    std::vector<detail::column_path> paths;
-    for (const std::string* name : {&names.blob, &names.label, &names.key}) {
-      if (name->empty()) continue;
-      paths.push_back(detail::find_column(schema, file.path(), *name).path);
+    std::vector<detail::column_path> paths{
+        detail::plan_blobs(schema, file.path(), names.blob).path};
+    if (!names.key.empty()) {
+      paths.push_back(detail::plan_blobs(schema, file.path(), names.key).path);
+    }
+    if (!names.label.empty()) {
+      paths.push_back(detail::plan_labels(schema, file.path(), names.label).path);
     }
     std::vector<int> all = file.leaves(paths);
     std::sort(all.begin(), all.end());
