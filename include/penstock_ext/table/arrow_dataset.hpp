@@ -51,36 +51,23 @@ class arrow_dataset {
                                   options, "arrow_dataset"}) {}
 
   /// How many samples there are: the rows.
-  [[nodiscard]] std::uint64_t size() const noexcept { return table_.size(); }
+  [[nodiscard]] std::uint64_t size() const noexcept { return rows_.size(); }
   /// The extents of each; dynamic ones are those of the first row.
   [[nodiscard]] const record_extents<Record>& extents() const noexcept { return layout_.extents(); }
 
   /// Copies the samples `indices` into `out`. Throws `index_error`.
   void read_chunk(std::span<const std::uint64_t> indices, batch_view<Record> out,
                   const chunk_context& context) const {
-    std::size_t i = 0;
-    while (i < indices.size()) {
+    for (std::size_t i = 0; i < indices.size();) {
       context.at(i);
       if (indices[i] >= size()) throw index_error("arrow_dataset", indices[i], size());
-      const std::size_t batch = table_.batch_of(indices[i]);
-      const std::uint64_t first = table_.first_row(batch);
-      const auto rows = static_cast<std::uint64_t>(table_.batch(batch).length);
-      std::size_t end = i + 1;
-      while (end < indices.size() && indices[end] >= first && indices[end] - first < rows) ++end;
-      context.subrun(i, end - i).at_all();
-      detail::gather_rows(columns_of(batch), first, indices.subspan(i, end - i),
-                          out.subrun(i, end - i), layout_);
-      i = end;
+      i = rows_.copy(0, indices, i, out, context, layout_);
     }
   }
 
   /// Brings the sample nearer; does nothing for an index out of range.
   void prefetch(std::uint64_t index) const noexcept {
-    if (index >= size()) return;
-    const std::size_t batch = table_.batch_of(index);
-    for (std::size_t f = 0; f < Record::size; ++f) {
-      columns_of(batch)[f].prefetch(index - table_.first_row(batch));
-    }
+    if (index < size()) rows_.prefetch(index);
   }
 
   /// Sentences about columns that are slow to decode, which name them; for a log.
@@ -90,29 +77,11 @@ class arrow_dataset {
   // By reference: the order in which arguments are evaluated is unspecified, and the schema must
   // be read before the value is moved from.
   arrow_dataset(arrow_table&& table, detail::table_columns columns)
-      : table_(std::move(table)),
-        rows_(look_at(table_, columns)),
+      : rows_(std::move(table), columns, 0),
         layout_(detail::extents_of_columns<Record>(columns), 1),
         warnings_(columns.warnings()) {}
 
-  [[nodiscard]] static std::vector<detail::column_rows> look_at(const arrow_table& table,
-                                                                detail::table_columns& columns) {
-    std::vector<detail::column_rows> all;
-    all.reserve(table.batches() * Record::size);
-    for (std::size_t i = 0; i < table.batches(); ++i) {
-      for (detail::column_rows& one : columns.rows(table.batch(i), table.first_row(i))) {
-        all.push_back(std::move(one));
-      }
-    }
-    return all;
-  }
-
-  [[nodiscard]] const detail::column_rows* columns_of(std::size_t batch) const noexcept {
-    return rows_.data() + batch * Record::size;
-  }
-
-  arrow_table table_;
-  std::vector<detail::column_rows> rows_;  // batch by batch, field by field
+  detail::table_rows<Record> rows_;
   batch_layout<Record> layout_;
   std::vector<std::string> warnings_;
 };

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,6 +22,7 @@
 #include <penstock/core/layout.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/core/version.hpp>
+#include <penstock/data/chunk_context.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/reader.hpp>
 #include <penstock_ext/table/arrow_abi.hpp>
@@ -578,6 +580,15 @@ class field_column {
   bool is_bytes_ = false;
 };
 
+/// The end of the samples `indices`, from number `i` on, that lie side by side among the `rows` rows
+/// from `first` on; sample `i` does.
+[[nodiscard]] inline std::size_t run_end(std::span<const std::uint64_t> indices, std::size_t i,
+                                         std::uint64_t first, std::uint64_t rows) noexcept {
+  std::size_t end = i + 1;
+  while (end < indices.size() && indices[end] >= first && indices[end] - first < rows) ++end;
+  return end;
+}
+
 /// The columns of a table that are the fields of a record.
 class table_columns {
  public:
@@ -738,18 +749,60 @@ template <class Record>
   }(std::make_index_sequence<Record::size>{});
 }
 
-/// Copies samples of one batch, which are columns of `columns`, to their places in `out`: column by
-/// column, so that what a column is is asked once. `first_row` is the batch's first sample.
+/// A table, and where the columns that are fields lie in it.
 template <class Record>
-void gather_rows(const column_rows* columns, std::uint64_t first_row,
-                 std::span<const std::uint64_t> indices, batch_view<Record> out,
-                 const batch_layout<Record>& layout) noexcept {
-  const auto place = out[0];
-  [&]<std::size_t... Is>(std::index_sequence<Is...>) {
-    (columns[Is].gather(indices, first_row, place.address(Is), layout.template sample_bytes<Is>()),
-     ...);
-  }(std::make_index_sequence<Record::size>{});
-}
+class table_rows {
+ public:
+  /// `columns` are the table's. Messages count its rows from `first_row` on. Throws what
+  /// `table_columns::rows` throws.
+  table_rows(arrow_table table, table_columns& columns, std::uint64_t first_row)
+      : table_(std::move(table)) {
+    for (std::size_t i = 0; i < table_.batches(); ++i) {
+      auto rows = columns.rows(table_.batch(i), first_row + table_.first_row(i));
+      std::move(rows.begin(), rows.end(), std::back_inserter(rows_));
+    }
+  }
+
+  /// How many rows there are.
+  [[nodiscard]] std::uint64_t size() const noexcept { return table_.size(); }
+
+  /// Copies sample `i` of `indices` to its place in `out`, and those after it that lie in the same
+  /// batch: column by column, so that what a column is is asked once. The first row is sample
+  /// `first`. Returns the first sample that is left.
+  std::size_t copy(std::uint64_t first, std::span<const std::uint64_t> indices, std::size_t i,
+                   batch_view<Record> out, const chunk_context& context,
+                   const batch_layout<Record>& layout) const {
+    const std::size_t batch = table_.batch_of(indices[i] - first);
+    const std::uint64_t begin = first + table_.first_row(batch);
+    const std::size_t end =
+        run_end(indices, i, begin, static_cast<std::uint64_t>(table_.batch(batch).length));
+    const auto run = indices.subspan(i, end - i);
+    context.subrun(i, run.size()).at_all();
+    const auto place = out.subrun(i, run.size())[0];
+    [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+      (columns_of(batch)[Is].gather(run, begin, place.address(Is),
+                                    layout.template sample_bytes<Is>()),
+       ...);
+    }(std::make_index_sequence<Record::size>{});
+    return end;
+  }
+
+  /// Brings row `index`, below `size()`, nearer.
+  void prefetch(std::uint64_t index) const noexcept {
+    const std::size_t batch = table_.batch_of(index);
+    for (std::size_t f = 0; f < Record::size; ++f) {
+      columns_of(batch)[f].prefetch(index - table_.first_row(batch));
+    }
+  }
+
+ private:
+  [[nodiscard]] const column_rows* columns_of(std::size_t batch) const noexcept {
+    return rows_.data() + batch * Record::size;
+  }
+
+  arrow_table table_;
+  std::vector<column_rows> rows_;  // batch by batch, field by field
+};
 
 }  // namespace detail
 }  // namespace PENSTOCK_ABI

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -123,7 +121,7 @@ class parquet_dataset {
       shared_->ahead->note_read(part.group);
       const std::uint64_t first = shared_->all.first_row(part.group);
       for (std::size_t i = part.begin; i < part.end;) {
-        i = copy(group, first, indices.first(part.end), i, out, context);
+        i = group.copy(first, indices.first(part.end), i, out, context, layout_);
       }
     });
   }
@@ -139,10 +137,7 @@ class parquet_dataset {
   }
 
  private:
-  struct decoded_group {
-    arrow_table table;
-    std::vector<detail::column_rows> rows;  // batch by batch, field by field
-  };
+  using decoded_group = detail::table_rows<Record>;
   struct shared {
     shared(const std::vector<std::string>& paths, const parquet_options& given)
         : all(paths, given.verify, given.direct), options(given), cache(given.cache_bytes) {}
@@ -187,18 +182,16 @@ class parquet_dataset {
   [[nodiscard]] decoded_group decode(std::size_t number) const {
     const detail::parquet_group& one = shared_->all.groups()[number];
     const std::string& path = shared_->all.file_of(one).path();
-    decoded_group made{table_of(number), {}};
-    auto columns = columns_of(made.table.schema(), path);
-    for (std::size_t b = 0; b < made.table.batches(); ++b) {
-      auto rows = columns.rows(made.table.batch(b), one.first_row + made.table.first_row(b));
-      std::move(rows.begin(), rows.end(), std::back_inserter(made.rows));
-    }
+    arrow_table table = table_of(number);
+    auto columns = columns_of(table.schema(), path);
+    decoded_group made{std::move(table), columns, one.first_row};
     require_extents(columns, path, one.number);
     return made;
   }
 
   // Throws where the rows of row group `group` are no rows of the dataset.
-  void require_extents(detail::table_columns& columns, const std::string& path, int group) const {
+  void require_extents(const detail::table_columns& columns, const std::string& path,
+                       int group) const {
     const record_extents<Record> found = detail::extents_of_columns<Record>(columns);
     [&]<std::size_t... Is>(std::index_sequence<Is...>) {
       const auto require = [&](std::size_t index, bool is_same) {
@@ -225,25 +218,8 @@ class parquet_dataset {
     const std::size_t group = shared_->all.group_of(indices[i]);
     const std::uint64_t first = shared_->all.first_row(group);
     const std::uint64_t rows = shared_->all.groups()[group].rows;
-    std::size_t end = i + 1;
-    while (end < indices.size() && indices[end] >= first && indices[end] - first < rows) ++end;
+    const std::size_t end = detail::run_end(indices, i, first, rows);
     return {group, rows * layout_.sample_bytes(), i, end};
-  }
-
-  // Copies sample `i` and those after it that are in the same batch of a group whose first sample
-  // is `first`. Returns the first that is not.
-  std::size_t copy(const decoded_group& from, std::uint64_t first,
-                   std::span<const std::uint64_t> indices, std::size_t i, batch_view<Record> out,
-                   const chunk_context& context) const {
-    const std::size_t batch = from.table.batch_of(indices[i] - first);
-    const std::uint64_t begin = first + from.table.first_row(batch);
-    const auto rows = static_cast<std::uint64_t>(from.table.batch(batch).length);
-    std::size_t end = i + 1;
-    while (end < indices.size() && indices[end] >= begin && indices[end] - begin < rows) ++end;
-    context.subrun(i, end - i).at_all();
-    detail::gather_rows(from.rows.data() + batch * Record::size, begin, indices.subspan(i, end - i),
-                        out.subrun(i, end - i), layout_);
-    return end;
   }
 
   std::shared_ptr<shared> shared_;
