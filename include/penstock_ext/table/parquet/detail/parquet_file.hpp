@@ -355,15 +355,8 @@ struct number_reader {
       const auto& data = static_cast<const parquet::DataPage&>(*page);
       const int count = data.num_values();
       if (count <= 0 || count > rows - filled) return {};
-      const std::optional<int> begin =
-          is_v2 ? levels_of(static_cast<const parquet::DataPageV2&>(data), has_levels)
-                : levels_of(static_cast<const parquet::DataPageV1&>(data), has_levels);
-      if (!begin || *begin < 0 || *begin > data.size()) return {};
-      // Levels are 0 or 1. Without a branch, as 16 at a time.
-      if (has_levels && std::accumulate(levels.begin(), levels.end(), std::int16_t{1},
-                                        std::bit_and<std::int16_t>{}) == 0) {
-        return {};
-      }
+      const std::optional<int> begin = levels_of(data, has_levels);
+      if (!begin) return {};
       const int bytes = data.size() - *begin;
       const bool is_plain = data.encoding() == parquet::Encoding::PLAIN;
       if (is_plain && bytes != count * width<Type>) return {};
@@ -431,29 +424,30 @@ struct number_reader {
     return made.ok() ? std::shared_ptr<::arrow::Buffer>{std::move(*made)} : nullptr;
   }
 
-  // Reads the levels of a page, and returns their bytes; nothing where they can't be.
-  [[nodiscard]] std::optional<int> levels_of(const parquet::DataPageV1& page, bool has_levels) {
-    if (!has_levels) return 0;
+  // How many bytes the levels of a page take; nothing where they can't be, or one says null.
+  [[nodiscard]] std::optional<int> levels_of(const parquet::DataPage& page, bool has_levels) {
+    const int count = page.num_values();
     parquet::LevelDecoder decoder;
-    const int bytes = decoder.SetData(page.definition_level_encoding(), 1, page.num_values(),
-                                      page.data(), page.size());
-    if (!decode_levels(decoder, page.num_values())) return std::nullopt;
-    return bytes;
-  }
-  [[nodiscard]] std::optional<int> levels_of(const parquet::DataPageV2& page, bool has_levels) {
-    const int bytes = page.definition_levels_byte_length();
-    if (page.repetition_levels_byte_length() != 0 || bytes < 0 || bytes > page.size()) {
-      return std::nullopt;
+    int bytes = 0;
+    if (page.type() == parquet::PageType::DATA_PAGE_V2) {
+      const auto& own = static_cast<const parquet::DataPageV2&>(page);
+      bytes = own.definition_levels_byte_length();
+      if (own.repetition_levels_byte_length() != 0 || bytes < 0 || bytes > page.size()) return {};
+      if (has_levels) decoder.SetDataV2(bytes, 1, count, page.data());
+    } else if (has_levels) {
+      const auto& own = static_cast<const parquet::DataPageV1&>(page);
+      bytes = decoder.SetData(own.definition_level_encoding(), 1, count, page.data(), page.size());
+      if (bytes < 0 || bytes > page.size()) return {};
     }
     if (!has_levels) return bytes;
-    parquet::LevelDecoder decoder;
-    decoder.SetDataV2(bytes, 1, page.num_values(), page.data());
-    if (!decode_levels(decoder, page.num_values())) return std::nullopt;
-    return bytes;
-  }
-  [[nodiscard]] bool decode_levels(parquet::LevelDecoder& decoder, int count) {
     levels.resize(static_cast<std::size_t>(count));
-    return decoder.Decode(count, levels.data()) == count;
+    if (decoder.Decode(count, levels.data()) != count) return {};
+    // Levels are 0 or 1. Without a branch, as 16 at a time.
+    if (std::accumulate(levels.begin(), levels.end(), std::int16_t{1},
+                        std::bit_and<std::int16_t>{}) == 0) {
+      return {};
+    }
+    return bytes;
   }
 };
 
