@@ -45,6 +45,10 @@ test::made_column numbered_rows(std::size_t rows) {
   return test::structs("", {test::numbers("n", "l", test::counted<std::int64_t>(rows))});
 }
 
+ps::detail::parquet_groups groups_of(const std::vector<std::string>& paths) {
+  return {paths, false, false, [](const auto&) { return std::vector<int>{}; }};
+}
+
 // Has the descriptors of the file `path` lead to a folder, of which nothing can be read.
 std::size_t break_descriptors(const std::string& path) {
   std::vector<int> found;
@@ -157,13 +161,13 @@ TEST_CASE("the rows of Parquet files, and the bytes of their columns, are added 
     paths.push_back(written(dir.path(name), numbered_rows(300), 300));
     REQUIRE(test::with_footer(paths.back(), 300, large) > 0);
   }
-  const auto problem = error_of<ps::file_corrupt>([&] { ps::detail::parquet_groups{paths}; });
+  const auto problem = error_of<ps::file_corrupt>([&] { (void)groups_of(paths); });
   CHECK(problem.path() == paths[1]);
   CHECK(test::has(problem.found(), "2305843009213693952 in row group 0"));
-  CHECK(ps::detail::parquet_groups{{paths[0]}}.size() == std::uint64_t{1} << 61U);
+  CHECK(groups_of({paths[0]}).size() == std::uint64_t{1} << 61U);
 
   REQUIRE(test::with_footer(paths[2], large, -1) > 0);
-  const auto negative = error_of<ps::file_corrupt>([&] { ps::detail::parquet_groups{{paths[2]}}; });
+  const auto negative = error_of<ps::file_corrupt>([&] { (void)groups_of({paths[2]}); });
   CHECK(negative.found() == "-1");
 
   const std::vector<std::string> texts(3, std::string(5000, 'x'));

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -61,20 +60,13 @@ class parquet_blobs {
   explicit parquet_blobs(const std::vector<std::string>& paths,
                          const parquet_blobs_options& options)
       : shared_(std::make_shared<shared>(paths, options)) {
-    if (options.columns.blob.empty()) throw option_error("blob", "must name a column");
-    for (const detail::parquet_file& file : shared_->all.files()) {
-      shared_->leaves.push_back(leaves_in(file, options.columns));
-    }
     for (const detail::parquet_group& one : shared_->all.groups()) {
-      const detail::parquet_file& file = shared_->all.file_of(one);
-      const std::uint64_t bytes =
-          shared_->group_bytes.emplace_back(file.bytes(one.number, shared_->leaves[one.file]));
+      const std::uint64_t bytes = shared_->group_bytes.emplace_back(shared_->all.bytes(one));
       if (bytes <= options.cache_bytes) continue;
-      throw option_error("cache_bytes", "must be " + std::to_string(bytes) +
-                                            " at least, the bytes of a row group of " +
-                                            file.path());
+      detail::refuse_option("cache_bytes",
+                            {"must be ", bytes, " at least, the bytes of a row group of ",
+                             shared_->all.file_of(one).path()});
     }
-    shared_->ahead.emplace(shared_->all, shared_->leaves);
   }
 
   /// How many blobs there are: the rows.
@@ -115,10 +107,10 @@ class parquet_blobs {
 
   /// Has the system read the row group of row `index`, its columns that are read, unless it was
   /// asked to since that was read last. It is decoded when it is needed.
-  void prefetch(std::uint64_t index) const noexcept { shared_->ahead->prefetch_hint({&index, 1}); }
+  void prefetch(std::uint64_t index) const noexcept { shared_->all.prefetch_hint({&index, 1}); }
   /// The share of row `index` in its row group's bytes in the file; 0 for one out of range.
   [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const noexcept {
-    return shared_->ahead->storage_size(index);
+    return shared_->all.storage_size(index);
   }
 
  private:
@@ -126,19 +118,21 @@ class parquet_blobs {
 
   struct shared {
     shared(const std::vector<std::string>& paths, const parquet_blobs_options& given)
-        : all(paths, given.verify, given.direct), options(given), cache(given.cache_bytes) {}
+        : all(paths, given.verify, given.direct,
+              [&](const auto& file) { return leaves_in(file, given.columns); }),
+          options(given),
+          cache(given.cache_bytes) {}
 
     detail::parquet_groups all;
     parquet_blobs_options options;
-    std::vector<std::vector<int>> leaves;    // of each file, those that are read
     std::vector<std::uint64_t> group_bytes;  // of each row group, by the footer
     cache_type cache;
-    std::optional<detail::parquet_ahead> ahead;
   };
 
   // The leaves that are read, in the file's order. Throws where they are not what is wanted.
   [[nodiscard]] static std::vector<int> leaves_in(const detail::parquet_file& file,
                                                   const arrow_blobs_options& names) {
+    if (names.blob.empty()) detail::refuse_option("blob", {"must name a column"});
     const ArrowSchema& schema = file.schema();
     std::vector<detail::column_path> paths{
         detail::plan_blobs(schema, file.path(), names.blob).path};
@@ -158,14 +152,13 @@ class parquet_blobs {
     const std::size_t number = shared_->all.group_of(index);
     auto held =
         shared_->cache.get(number, shared_->group_bytes[number], [&] { return decode(number); });
-    shared_->ahead->note_read(number);
+    shared_->all.note_read(number);
     return {std::move(held), index - shared_->all.first_row(number)};
   }
 
   [[nodiscard]] arrow_blobs decode(std::size_t number) const {
     const detail::parquet_group& of = shared_->all.groups()[number];
-    const detail::parquet_file& file = shared_->all.file_of(of);
-    return {file.decode(of, shared_->leaves[of.file]), shared_->options.columns, file.path(),
+    return {shared_->all.decode(number), shared_->options.columns, shared_->all.file_of(of).path(),
             of.first_row};
   }
 

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -72,16 +71,15 @@ class parquet_dataset {
   /// than `cache_bytes` or there is no path.
   explicit parquet_dataset(const std::vector<std::string>& paths,
                            const parquet_options& options = {})
-      : shared_(std::make_shared<shared>(paths, options)), layout_(look_at(), 1) {
-    shared_->ahead.emplace(shared_->all, shared_->leaves);
+      : shared_(std::make_shared<shared>(paths, options)), layout_(extents_in_files(), 1) {
     for (const detail::parquet_group& one : shared_->all.groups()) {
       std::uint64_t bytes = 0;
       const bool is_beyond = __builtin_mul_overflow(one.rows, layout_.sample_bytes(), &bytes);
       if (!is_beyond && bytes <= options.cache_bytes) continue;
       if (is_beyond) bytes = (std::numeric_limits<std::uint64_t>::max)();
-      throw option_error("cache_bytes", "must be " + std::to_string(bytes) +
-                                            " at least, the bytes of a row group of " +
-                                            shared_->all.file_of(one).path());
+      detail::refuse_option("cache_bytes",
+                            {"must be ", bytes, " at least, the bytes of a row group of ",
+                             shared_->all.file_of(one).path()});
     }
   }
   /// One file.
@@ -118,7 +116,7 @@ class parquet_dataset {
     const auto begin = [&](const chunk_part& part) { context.at(part.begin); };
     const auto make = [&](const chunk_part& part) { return decode(part.group); };
     shared_->cache.get_each(parts, begin, make, [&](const chunk_part& part, const auto& group) {
-      shared_->ahead->note_read(part.group);
+      shared_->all.note_read(part.group);
       const std::uint64_t first = shared_->all.first_row(part.group);
       for (std::size_t i = part.begin; i < part.end;) {
         i = group.copy(first, indices.first(part.end), i, out, context, layout_);
@@ -129,61 +127,59 @@ class parquet_dataset {
   /// Has the system read the row groups of the rows `indices`, their columns that are read, as
   /// `loader_options::ahead.bytes` has it. They are decoded when they are needed.
   void prefetch_hint(std::span<const std::uint64_t> indices) const noexcept {
-    shared_->ahead->prefetch_hint(indices);
+    shared_->all.prefetch_hint(indices);
   }
   /// The share of row `index` in its row group's bytes in the file; 0 for one out of range.
   [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const noexcept {
-    return shared_->ahead->storage_size(index);
+    return shared_->all.storage_size(index);
   }
 
  private:
   using decoded_group = detail::table_rows<Record>;
   struct shared {
     shared(const std::vector<std::string>& paths, const parquet_options& given)
-        : all(paths, given.verify, given.direct), options(given), cache(given.cache_bytes) {}
+        : options(given),
+          all(paths, given.verify, given.direct, [&](const auto& file) { return leaves_in(file); }),
+          cache(given.cache_bytes) {}
 
-    detail::parquet_groups all;
+    // Of a file, or of a group of it.
+    [[nodiscard]] detail::table_columns columns_of(const ArrowSchema& schema,
+                                                   const std::string& path) const {
+      return {schema, detail::wishes_of(std::type_identity<Record>{}), options.table, path};
+    }
+
+    // Those of the fields. Throws where the types are not what is wanted.
+    [[nodiscard]] std::vector<int> leaves_in(const detail::parquet_file& file) {
+      const auto columns = columns_of(file.schema(), file.path());
+      for (auto& text : columns.warnings()) warnings.push_back(std::move(text));
+      return file.leaves(columns.paths());
+    }
+
     parquet_options options;
-    std::vector<std::vector<int>> leaves;  // of each file, those of the fields
     std::vector<std::string> warnings;
+    detail::parquet_groups all;
     detail::group_cache<decoded_group> cache;
-    std::optional<detail::parquet_ahead> ahead;
   };
 
-  [[nodiscard]] detail::table_columns columns_of(const ArrowSchema& schema,
-                                                 const std::string& path) const {
-    return {schema, detail::wishes_of(std::type_identity<Record>{}), shared_->options.table, path};
-  }
-
-  // Checks the types of all files, and returns the extents.
-  [[nodiscard]] record_extents<Record> look_at() {
-    const auto& files = shared_->all.files();
-    for (const detail::parquet_file& file : files) {
-      const auto columns = columns_of(file.schema(), file.path());
-      shared_->leaves.push_back(file.leaves(columns.paths()));
-      for (auto& text : columns.warnings()) shared_->warnings.push_back(std::move(text));
-    }
-    auto columns = columns_of(files[0].schema(), files[0].path());
-    if (columns.is_settled() || shared_->all.groups().empty()) {
+  // The extents of each sample, by the types of the first file or by the first row.
+  [[nodiscard]] record_extents<Record> extents_in_files() const {
+    const detail::parquet_groups& all = shared_->all;
+    const detail::parquet_file& file = all.files()[0];
+    auto columns = shared_->columns_of(file.schema(), file.path());
+    if (columns.is_settled() || all.groups().empty()) {
       return detail::extents_of_columns<Record>(columns);
     }
-    const arrow_table table = table_of(0);  // whose first row determines them
-    const auto& file = shared_->all.file_of(shared_->all.groups()[0]);
-    auto first = columns_of(table.schema(), file.path());
+    const arrow_table table = all.decode(0);
+    auto first = shared_->columns_of(table.schema(), all.file_of(all.groups()[0]).path());
     (void)first.rows(table.batch(0), 0);
     return detail::extents_of_columns<Record>(first);
-  }
-
-  [[nodiscard]] arrow_table table_of(std::size_t number) const {
-    const detail::parquet_group& one = shared_->all.groups()[number];
-    return shared_->all.file_of(one).decode(one, shared_->leaves[one.file]);
   }
 
   [[nodiscard]] decoded_group decode(std::size_t number) const {
     const detail::parquet_group& one = shared_->all.groups()[number];
     const std::string& path = shared_->all.file_of(one).path();
-    arrow_table table = table_of(number);
-    auto columns = columns_of(table.schema(), path);
+    arrow_table table = shared_->all.decode(number);
+    auto columns = shared_->columns_of(table.schema(), path);
     decoded_group made{std::move(table), columns, one.first_row};
     require_extents(columns, path, one.number);
     return made;

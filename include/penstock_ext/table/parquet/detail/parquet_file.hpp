@@ -790,14 +790,18 @@ class parquet_file {
   std::unique_ptr<idle_readers> idle_ = std::make_unique<idle_readers>();
 };
 
-/// The row groups of several Parquet files, whose rows are numbered through.
+/// The row groups of several Parquet files, whose rows are numbered through, and the columns of
+/// them that are read. What is read next can be said: the system is asked to have it in memory by
+/// then, and decoding is left to the readers. All members but the constructor are thread-safe.
 class parquet_groups {
  public:
-  /// Opens the files, see `parquet_options`. Throws `file_unreadable`, `file_corrupt`, and
-  /// `option_error` where there is no path.
-  explicit parquet_groups(const std::vector<std::string>& paths, bool verify = false,
-                          bool direct = false) {
-    if (paths.empty()) throw option_error("paths", "must not be empty");
+  /// Opens the files, see `parquet_options`. Of each, those leaves are read that `leaves_of(file)`
+  /// returns, once all are open. Throws `file_unreadable`, `file_corrupt`, and `option_error` where
+  /// there is no path.
+  template <class LeavesOf>
+  parquet_groups(const std::vector<std::string>& paths, bool verify, bool direct,
+                 const LeavesOf& leaves_of) {
+    if (paths.empty()) refuse_option("paths", {"must not be empty"});
     files_.reserve(paths.size());
     for (const std::string& path : paths) {
       const parquet_file& file = files_.emplace_back(path, verify, direct);
@@ -815,6 +819,16 @@ class parquet_groups {
         first_row += rows;
       }
     }
+    for (const parquet_file& file : files_) leaves_.push_back(leaves_of(file));
+    for (const parquet_group& one : groups_) {
+      std::uint64_t bytes = 0;
+      // Places that can't be are left alone: decoding refuses them.
+      for (const auto& chunk : file_of(one).chunks(one.number, leaves_[one.file])) {
+        bytes += chunk.bytes;
+      }
+      row_bytes_.push_back(bytes / one.rows + (bytes % one.rows != 0 ? 1 : 0));
+    }
+    is_told_ = std::vector<std::atomic<bool>>(groups_.size());
   }
 
   [[nodiscard]] const std::vector<parquet_file>& files() const noexcept { return files_; }
@@ -837,43 +851,27 @@ class parquet_groups {
     return number == 0 ? 0 : ends_[number - 1];
   }
 
- private:
-  // So that what is counted of them has room.
-  static constexpr std::uint64_t most_rows = (std::uint64_t{1} << 62U) - 1;
-
-  std::vector<parquet_file> files_;
-  std::vector<parquet_group> groups_;
-  std::vector<std::uint64_t> ends_;  // of the groups, in rows from the first one's start
-  std::uint64_t block_ = 1;
-};
-
-/// What of Parquet files is read next: the system is asked to have the columns of those row groups
-/// in memory by then. Decoding them is left to their readers. From any thread.
-class parquet_ahead {
- public:
-  /// For the row groups of `all`, and of each file the leaves that are read; refers to both.
-  /// Places that can't be are left alone: decoding refuses them.
-  parquet_ahead(const parquet_groups& all, const std::vector<std::vector<int>>& leaves)
-      : all_(&all), leaves_(&leaves), is_told_(all.groups().size()) {
-    for (const parquet_group& one : all.groups()) {
-      std::uint64_t bytes = 0;
-      const auto& file = all.file_of(one);
-      for (const auto& chunk : file.chunks(one.number, leaves[one.file])) bytes += chunk.bytes;
-      row_bytes_.push_back(bytes / one.rows + (bytes % one.rows != 0 ? 1 : 0));
-    }
+  /// What of group `number` is read, see `parquet_file::decode`.
+  [[nodiscard]] arrow_table decode(std::size_t number) const {
+    const parquet_group& one = groups_[number];
+    return file_of(one).decode(one, leaves_[one.file]);
+  }
+  /// How many bytes that is, see `parquet_file::bytes`.
+  [[nodiscard]] std::uint64_t bytes(const parquet_group& one) const {
+    return file_of(one).bytes(one.number, leaves_[one.file]);
   }
 
   /// Asks for the row groups of the rows `indices` that were not asked for since they were read
   /// last; rows out of range are left alone.
   void prefetch_hint(std::span<const std::uint64_t> indices) const noexcept {
     for (const std::uint64_t index : indices) {
-      if (index >= all_->size()) continue;
-      const std::size_t number = all_->group_of(index);
+      if (index >= size()) continue;
+      const std::size_t number = group_of(index);
       // Relaxed: hints alone depend on it.
       if (is_told_[number].exchange(true, std::memory_order_relaxed)) continue;
       try {
-        const parquet_group& group = all_->groups()[number];
-        all_->file_of(group).prefetch(group.number, (*leaves_)[group.file]);
+        const parquet_group& group = groups_[number];
+        file_of(group).prefetch(group.number, leaves_[group.file]);
       } catch (...) {
         // Without memory it is read when it is needed.
       }
@@ -887,14 +885,20 @@ class parquet_ahead {
   }
   /// The share of row `index` in the bytes of its row group in the file; 0 for one out of range.
   [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const noexcept {
-    return index < all_->size() ? row_bytes_[all_->group_of(index)] : 0;
+    return index < size() ? row_bytes_[group_of(index)] : 0;
   }
 
  private:
-  const parquet_groups* all_;
-  const std::vector<std::vector<int>>* leaves_;
-  std::vector<std::uint64_t> row_bytes_;            // of each group
-  mutable std::vector<std::atomic<bool>> is_told_;  // and not read since
+  // So that what is counted of them has room.
+  static constexpr std::uint64_t most_rows = (std::uint64_t{1} << 62U) - 1;
+
+  std::vector<parquet_file> files_;
+  std::vector<std::vector<int>> leaves_;  // of each file, those that are read
+  std::vector<parquet_group> groups_;
+  std::vector<std::uint64_t> ends_;       // of the groups, in rows from the first one's start
+  std::vector<std::uint64_t> row_bytes_;  // of each group, in the file
+  mutable std::vector<std::atomic<bool>> is_told_;  // of each group, since it was read
+  std::uint64_t block_ = 1;
 };
 
 }  // namespace detail
