@@ -156,13 +156,13 @@ class tensor_check {
   }
 
   [[nodiscard]] std::string expected_strides() const {
-    std::string text = "[any";
-    for (std::size_t d = 1; d < rank(); ++d) {
-      std::int64_t dense = 1;
-      for (std::size_t inner = d + 1; inner < rank(); ++inner) dense *= found_.shape[inner];
-      text += ", " + std::to_string(dense);
+    std::string text = "]";
+    std::int64_t dense = 1;
+    for (std::size_t d = rank() - 1; d > 0; --d) {
+      text = ", " + std::to_string(dense) + text;
+      dense *= found_.shape[d];
     }
-    return text + "]";
+    return "[any" + text;
   }
 
   /// The first sample.
@@ -265,7 +265,8 @@ class imported_tensor {
   static constexpr std::array<std::size_t, sizeof...(Extents)> lengths{Extents...};
 
   imported_tensor(const dlpack::tensor& given, std::string_view where)
-      : rows_(detail::tensor_check{expected(where), given}.rows()), extents_(extents_of(given)) {}
+      : rows_(detail::tensor_check{expected(where), given}.rows()),
+        extents_(detail::extents_in<extents_type>(given.shape + 1)) {}
 
   template <class Managed>
   static const dlpack::tensor& array_of(const Managed* managed, std::string_view where) {
@@ -285,19 +286,6 @@ class imported_tensor {
 
   static detail::expected_tensor expected(std::string_view where) noexcept {
     return {where, dlpack::type_of<T>::value, sizeof(T), alignof(T), lengths};
-  }
-
-  static extents_type extents_of([[maybe_unused]] const dlpack::tensor& given) noexcept {
-    if constexpr (extents_type::dynamic_rank == 0) {
-      return {};
-    } else {
-      std::array<std::size_t, extents_type::dynamic_rank> found{};
-      std::size_t next = 0;
-      for (std::size_t d = 0; d < lengths.size(); ++d) {
-        if (lengths[d] == dyn) found[next++] = static_cast<std::size_t>(given.shape[d + 1]);
-      }
-      return std::apply([](auto... all) { return extents_type{all...}; }, found);
-    }
   }
 
   [[nodiscard]] const T* address(std::uint64_t index) const noexcept {
