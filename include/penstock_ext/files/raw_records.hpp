@@ -31,6 +31,15 @@ struct mapped_field {
   bool is_swapped = false;           ///< whether the elements are in the other byte order
 };
 
+/// The bytes of a file after its header. Throws `file_truncated` where it is shorter than that.
+[[nodiscard]] inline std::span<const std::byte> bytes_after(std::uint64_t header,
+                                                            const mapped_file& file) {
+  const std::span<const std::byte> all = file.bytes();
+  if (header <= all.size()) return all.subspan(static_cast<std::size_t>(header));
+  throw file_truncated(file.path(), all.size(), "a header of " + std::to_string(header) + " bytes",
+                       "the end of the file");
+}
+
 /// The samples of mapped files, copied row by row: the base of datasets that own the files. Reading
 /// is thread-safe.
 template <record_type Record>
@@ -164,19 +173,14 @@ class raw_records : public detail::mapped_rows<Record> {
   [[nodiscard]] static detail::mapped_rows<Record> rows_of(const detail::mapped_file& file,
                                                            const batch_layout<Record>& layout,
                                                            const raw_records_options& options) {
-    const std::uint64_t total = file.bytes().size();
-    if (options.header > total) {
-      throw file_truncated(file.path(), total,
-                           "a header of " + std::to_string(options.header) + " bytes",
-                           "the end of the file");
-    }
+    const auto records = detail::bytes_after(options.header, file);
+    const std::uint64_t left = records.size();
     std::uint64_t stride = 0;
-    const std::uint64_t left = total - options.header;
     const bool wraps = __builtin_add_overflow(layout.sample_bytes(), options.gap, &stride);
     if (wraps || left % stride != 0) {
       const std::uint64_t rest = wraps ? left : left % stride;
       throw file_truncated(
-          file.path(), total,
+          file.path(), file.bytes().size(),
           "records of " + std::to_string(layout.sample_bytes()) + " bytes" +
               (options.gap == 0 ? "" : " with a gap of " + std::to_string(options.gap)) +
               " after a header of " + std::to_string(options.header),
@@ -184,7 +188,7 @@ class raw_records : public detail::mapped_rows<Record> {
     }
     std::array<detail::mapped_field, Record::size> fields{};
     if (left != 0) {  // else there is no address to count from
-      const std::byte* at = file.bytes().data() + options.header;
+      const std::byte* at = records.data();
       [&]<std::size_t... Is>(std::index_sequence<Is...>) {
         ((fields[Is] = {at, stride, false}, at += layout.template sample_bytes<Is>()), ...);
       }(std::make_index_sequence<Record::size>{});

@@ -70,16 +70,11 @@ class token_windows : public detail::mapped_rows<window_record<Token>> {
 
   [[nodiscard]] static rows rows_of(const detail::mapped_file& file,
                                     const token_windows_options& options) {
-    if (options.length == 0) throw option_error("length", "must be at least 1, is 0");
-    const std::uint64_t total = file.bytes().size();
-    if (options.header > total) {
-      throw file_truncated(file.path(), total,
-                           "a header of " + std::to_string(options.header) + " bytes",
-                           "the end of the file");
-    }
-    const std::uint64_t left = total - options.header;
+    if (options.length == 0) detail::refuse_option("length", {"must be at least 1, is 0"});
+    const auto text = detail::bytes_after(options.header, file);
+    const std::uint64_t left = text.size();
     if (left % sizeof(Token) != 0) {
-      throw file_truncated(file.path(), total,
+      throw file_truncated(file.path(), file.bytes().size(),
                            "tokens of " + std::to_string(sizeof(Token)) + " bytes",
                            "the end of the file within one: are they of another size?");
     }
@@ -89,7 +84,7 @@ class token_windows : public detail::mapped_rows<window_record<Token>> {
     const std::uint64_t windows =
         tokens <= options.length ? 0 : (tokens - options.length - 1) / stride + 1;
     const batch_layout<record_type> layout{{{options.length}, {options.length}}, 1};
-    const std::byte* const first = file.bytes().data() + options.header;
+    const std::byte* const first = text.data();
     // With at most one window the stride does not matter.
     const std::uint64_t bytes = windows < 2 ? 0 : stride * sizeof(Token);
     const std::byte* const second = windows == 0 ? first : first + sizeof(Token);

@@ -67,11 +67,9 @@ std::uint64_t append_bytes(Source& source, std::vector<std::byte>& bytes, std::u
     const std::size_t old_size = bytes.size();
     bytes.resize(old_size + static_cast<std::size_t>(piece));
     const std::size_t filled = source.read(std::span{bytes}.subspan(old_size));
+    bytes.resize(old_size + filled);
     done += filled;
-    if (filled < piece) {
-      bytes.resize(old_size + filled);
-      break;
-    }
+    if (filled < piece) break;
   }
   return done;
 }
@@ -228,50 +226,35 @@ class mapped_file {
   explicit mapped_file(std::string path) : path_(std::move(path)) {
     // O_NONBLOCK: a pipe without a writer does not block.
     const descriptor file = open_at(AT_FDCWD, path_.c_str(), O_NONBLOCK | O_NOCTTY);
-    if (file.get() < 0) fail(system_reason());
-    const std::string wrong = map(file.get());
-    if (!wrong.empty()) fail(wrong);
+    struct ::stat status {};
+    if (file.get() < 0 || ::fstat(file.get(), &status) != 0) fail(system_reason());
+    if (!S_ISREG(status.st_mode)) fail("what is no regular file");
+    const auto size = static_cast<std::uint64_t>(status.st_size);
+    if (size > (std::numeric_limits<std::size_t>::max)() / 2) fail("more bytes than addresses");
+    if (size == 0) return;
+    void* const bytes = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.get(), 0);
+    if (bytes == MAP_FAILED) fail(system_reason());
+    bytes_ = {static_cast<std::byte*>(bytes), static_cast<std::size_t>(size)};
   }
   mapped_file(mapped_file&& other) noexcept
-      : path_(std::move(other.path_)),
-        bytes_(std::exchange(other.bytes_, nullptr)),
-        size_(std::exchange(other.size_, 0)) {}
+      : path_(std::move(other.path_)), bytes_(std::exchange(other.bytes_, {})) {}
   mapped_file& operator=(mapped_file&&) = delete;
   ~mapped_file() {
-    if (size_ != 0) ::munmap(bytes_, size_);
+    if (!bytes_.empty()) ::munmap(bytes_.data(), bytes_.size());
   }
 
   /// The path as it was given.
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
   /// All of the file.
-  [[nodiscard]] std::span<const std::byte> bytes() const noexcept {
-    return {static_cast<const std::byte*>(bytes_), size_};
-  }
+  [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return bytes_; }
 
  private:
   [[noreturn]] void fail(const std::string& found) const {
     throw file_unreadable(path_, 0, "a readable file", found);
   }
 
-  // What went wrong; "" if nothing did.
-  [[nodiscard]] std::string map(int file) {
-    struct ::stat status {};
-    if (::fstat(file, &status) != 0) return system_reason();
-    if (!S_ISREG(status.st_mode)) return "what is no regular file";
-    const auto size = static_cast<std::uint64_t>(status.st_size);
-    if (size > (std::numeric_limits<std::size_t>::max)() / 2) return "more bytes than addresses";
-    if (size == 0) return {};
-    void* const bytes =
-        ::mmap(nullptr, static_cast<std::size_t>(size), PROT_READ, MAP_SHARED, file, 0);
-    if (bytes == MAP_FAILED) return system_reason();
-    bytes_ = bytes;
-    size_ = static_cast<std::size_t>(size);
-    return {};
-  }
-
   std::string path_;
-  void* bytes_ = nullptr;
-  std::size_t size_ = 0;
+  std::span<std::byte> bytes_;
 };
 
 /// Has the system read the pages of mapped bytes that it does not have in memory, as they come: in
