@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -68,8 +69,7 @@ class prometheus_writer {
     counter("step_seconds_total", "Time of the loop's body.", step.busy);
   }
   using stage = std::pair<std::string_view, wait_stats>;
-  template <std::size_t N>
-  void waits(const std::array<stage, N>& stages) {
+  void waits(std::initializer_list<stage> stages) {
     family("waits_total", "counter", "Waits that have begun, by what is waited for.");
     for (const auto& [name, wait] : stages) sample("", name, std::to_string(wait.count));
     family("wait_seconds_total", "counter", "Time waited by all threads, by what is waited for.");
@@ -77,7 +77,7 @@ class prometheus_writer {
   }
   /// One more number, with the label `kind`.
   void kinds(std::string_view name, std::string_view help,
-             const std::array<std::pair<std::string_view, std::uint64_t>, 2>& values) {
+             std::initializer_list<std::pair<std::string_view, std::uint64_t>> values) {
     family(name, "counter", help);
     for (const auto& [kind, value] : values) sample("", kind, std::to_string(value), "kind");
   }
@@ -128,14 +128,13 @@ class prometheus_writer {
               stats.read.times);
   out.summary("batch_seconds", "Batches, from the binding of a slot until they are complete.",
               stats.batches);
-  out.waits(
-      std::array<detail::prometheus_writer::stage, 7>{{{"inactive", stats.wait_while_inactive},
-                                                       {"slot", stats.wait_for_slot},
-                                                       {"copy", stats.wait_for_copy},
-                                                       {"demand", stats.wait_for_demand},
-                                                       {"opener", stats.wait_for_opener},
-                                                       {"ready", stats.wait_for_ready},
-                                                       {"lease", stats.wait_for_lease}}});
+  out.waits({{"inactive", stats.wait_while_inactive},
+             {"slot", stats.wait_for_slot},
+             {"copy", stats.wait_for_copy},
+             {"demand", stats.wait_for_demand},
+             {"opener", stats.wait_for_opener},
+             {"ready", stats.wait_for_ready},
+             {"lease", stats.wait_for_lease}});
   out.summary("ready_batches", "Complete batches after the one that was taken, at each look.",
               stats.ready);
   out.step(stats.step);
@@ -156,7 +155,7 @@ class prometheus_writer {
   out.counter("run_queue_seconds_total", "Time in which workers were ready and had no core.",
               stats.run_queue);
   out.kinds("page_faults_total", "Page faults of the workers, and those that waited for a disk.",
-            {{{"memory", stats.minor_faults}, {"disk", stats.major_faults}}});
+            {{"memory", stats.minor_faults}, {"disk", stats.major_faults}});
   out.counter("throttled_periods_total", "Periods in which the container's quota was used up.",
               stats.throttled.count);
   out.counter("throttled_seconds_total", "Time lost to the container's quota, of all cores.",
@@ -177,9 +176,9 @@ class prometheus_writer {
   out.counter("copied_samples_total", "Samples of those batches.", stats.samples);
   out.counter("copied_bytes_total", "Bytes of those batches, as they travel.", stats.bytes);
   out.counter("transforms_total", "Batches whose transform was queued.", stats.transforms);
-  out.waits(std::array<detail::prometheus_writer::stage, 3>{{{"batch", stats.wait_for_batch},
-                                                             {"slot", stats.wait_for_slot},
-                                                             {"copy", stats.wait_for_copy}}});
+  out.waits({{"batch", stats.wait_for_batch},
+             {"slot", stats.wait_for_slot},
+             {"copy", stats.wait_for_copy}});
   out.summary("ahead_batches", "Copies queued after the batch that was taken, at each look.",
               stats.ahead);
   out.step(stats.step);
