@@ -72,25 +72,15 @@ template <class Batch>
 /// thread may read. All other access goes through `with_lease`.
 template <class Batch>
 class shared_lease {
+  // Guards the lease, since `also_used_on` keeps a list of streams. Its end needs no lock: the
+  // count of copies orders it after the last use.
+  std::mutex mutex_;
+  Batch batch_;
+
  public:
   /// Takes a lease that holds a batch.
-  explicit shared_lease(Batch&& batch)
-      : batch_(std::move(batch)),
-        data_(batch_.data()),
-        view_(view_of(batch_)),
-        slot_(slot_of(batch_)),
-        stream_(stream_of(batch_)),
-        device_(device_of(batch_)),
-        pinned_(pinned_of(batch_)) {}
+  explicit shared_lease(Batch&& batch) : batch_(std::move(batch)) {}
   shared_lease(shared_lease&&) = delete;
-
-  /// The properties, which any thread may read.
-  [[nodiscard]] auto data() const noexcept { return data_; }
-  [[nodiscard]] const auto& view() const noexcept { return view_; }
-  [[nodiscard]] auto slot() const noexcept { return slot_; }
-  [[nodiscard]] auto stream() const noexcept { return stream_; }
-  [[nodiscard]] const auto& device() const noexcept { return device_; }
-  [[nodiscard]] auto pinned() const noexcept { return pinned_; }
 
   /// Calls `work` with the lease; one thread at a time.
   template <class Work>
@@ -101,17 +91,15 @@ class shared_lease {
     return work(batch_);
   }
 
- private:
-  // Guards the lease, since `also_used_on` keeps a list of streams. Its end needs no lock: the
-  // count of copies orders it after the last use.
-  std::mutex mutex_;
-  Batch batch_;
-  decltype(std::declval<Batch&>().data()) data_;
-  decltype(view_of(std::declval<Batch&>())) view_;
-  [[no_unique_address]] decltype(slot_of(std::declval<Batch&>())) slot_;
-  [[no_unique_address]] decltype(stream_of(std::declval<Batch&>())) stream_;
-  [[no_unique_address]] decltype(device_of(std::declval<Batch&>())) device_;
-  [[no_unique_address]] decltype(pinned_of(std::declval<Batch&>())) pinned_;
+  const decltype(std::declval<Batch&>().data()) data = batch_.data();
+  const decltype(view_of(std::declval<Batch&>())) view = view_of(batch_);
+  [[no_unique_address]] const decltype(slot_of(std::declval<Batch&>())) slot = slot_of(batch_);
+  [[no_unique_address]] const decltype(stream_of(std::declval<Batch&>())) stream =
+      stream_of(batch_);
+  [[no_unique_address]] const decltype(device_of(std::declval<Batch&>())) device =
+      device_of(batch_);
+  [[no_unique_address]] const decltype(pinned_of(std::declval<Batch&>())) pinned =
+      pinned_of(batch_);
 };
 
 }  // namespace detail
@@ -180,26 +168,26 @@ class shared_batch {
   [[nodiscard]] std::size_t slot() const noexcept
     requires detail::has_slot<Batch>
   {
-    return shared().slot();
+    return shared().slot;
   }
 
   /// The memory of the batch; writable if the lease's memory is.
-  [[nodiscard]] auto data() noexcept { return shared().data(); }
+  [[nodiscard]] auto data() noexcept { return shared().data; }
   /// The memory of the batch, for reading.
-  [[nodiscard]] const std::byte* data() const noexcept { return shared().data(); }
+  [[nodiscard]] const std::byte* data() const noexcept { return shared().data; }
 
   /// All samples of the batch, if the lease has views.
   [[nodiscard]] auto view() noexcept
     requires detail::has_view<Batch>
   {
-    return shared().view();
+    return shared().view;
   }
   /// All samples of the batch, for reading.
   [[nodiscard]] auto view() const noexcept
     requires detail::has_view<Batch>
   {
     using const_view = decltype(std::declval<const Batch&>().view());
-    return const_view{shared().view()};
+    return const_view{shared().view};
   }
   /// A `tensor_view` of one field, with the samples as outermost dimension.
   template <name Name>
@@ -220,7 +208,7 @@ class shared_batch {
   [[nodiscard]] stream_ref stream() const noexcept
     requires detail::has_stream<Batch>
   {
-    return shared().stream();
+    return shared().stream;
   }
   /// Makes `other` wait for the batch's copy too, and the release wait for `other`, see
   /// `device_batch::also_used_on`; naming a stream again waits again but counts once. Thread-safe,
@@ -250,13 +238,13 @@ class shared_batch {
   [[nodiscard]] auto device() const
     requires requires(const Batch& batch) { batch.device(); }
   {
-    return shared().device();
+    return shared().device;
   }
   /// Whether the memory is page-locked, if the lease knows. Thread-safe.
   [[nodiscard]] bool pinned() const
     requires requires(const Batch& batch) { batch.pinned(); }
   {
-    return shared().pinned();
+    return shared().pinned;
   }
 
  private:
