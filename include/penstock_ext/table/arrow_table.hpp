@@ -193,24 +193,18 @@ struct arrow_type {
 [[nodiscard]] inline std::string arrow_words(const ArrowSchema& node) {
   const arrow_type type = arrow_type_of(node.format);
   if (node.dictionary != nullptr) return "dictionary<" + type.words + ">";
-  switch (type.kind) {
-    case arrow_kind::list:
-    case arrow_kind::large_list:
-      return type.words + "<" + arrow_words(*node.children[0]) + ">";
-    case arrow_kind::fixed_list:
-      return type.words + "<" + arrow_words(*node.children[0]) + ">[" + std::to_string(type.size) +
-             "]";
-    case arrow_kind::structure: {
-      std::string all = "struct<";
-      for (std::int64_t i = 0; i < node.n_children; ++i) {
-        const ArrowSchema& child = *node.children[i];
-        all += (i == 0 ? "" : ", ") + arrow_name(child) + ": " + arrow_words(child);
-      }
-      return all + ">";
-    }
-    default:
-      return type.words;
+  if (is_list(type.kind)) {
+    const bool is_fixed = type.kind == arrow_kind::fixed_list;
+    return type.words + "<" + arrow_words(*node.children[0]) + ">" +
+           (is_fixed ? "[" + std::to_string(type.size) + "]" : "");
   }
+  if (type.kind != arrow_kind::structure) return type.words;
+  std::string all = "struct<";
+  for (std::int64_t i = 0; i < node.n_children; ++i) {
+    const ArrowSchema& child = *node.children[i];
+    all += (i == 0 ? "" : ", ") + arrow_name(child) + ": " + arrow_words(child);
+  }
+  return all + ">";
 }
 
 /// The columns of a table for people: "label: int64, image: fixed_size_list<uint8>[784]".
@@ -349,7 +343,7 @@ class arrow_offsets {
 class arrow_check {
  public:
   /// `where` and `column` stand in messages, and must outlive this.
-  arrow_check(std::string_view where, std::string_view column) noexcept
+  constexpr arrow_check(std::string_view where, std::string_view column) noexcept
       : where_(where), column_(column) {}
 
   [[noreturn]] void refuse(std::string expected, std::string found) const {
@@ -520,7 +514,9 @@ class arrow_table {
   }
   /// One batch.
   arrow_table(arrow_schema schema, arrow_array batch)
-      : arrow_table(std::move(schema), listed(std::move(batch))) {}
+      : arrow_table(std::move(schema), std::vector<arrow_array>{}) {
+    add(*content_, std::move(batch));
+  }
 
   /// How many rows there are.
   [[nodiscard]] std::uint64_t size() const noexcept {
@@ -552,15 +548,9 @@ class arrow_table {
   };
 
   static constexpr std::string_view name{"arrow_table"};  // of messages
-
-  [[nodiscard]] static std::vector<arrow_array> listed(arrow_array one) {
-    std::vector<arrow_array> all;
-    all.push_back(std::move(one));
-    return all;
-  }
+  static constexpr detail::arrow_check check{name, {}};
 
   static void require_table(const content& table) {
-    const detail::arrow_check check{name, {}};
     if (!table.schema) check.refuse("a type", "none, or one that was released");
     check.require_schema(*table.schema);
     if (std::string_view{table.schema->format} != "+s" || table.schema->dictionary != nullptr) {
@@ -569,7 +559,6 @@ class arrow_table {
   }
 
   static void add(content& table, arrow_array batch) {
-    const detail::arrow_check check{name, {}};
     if (!batch) check.refuse("a batch", "none, or one that was released");
     const auto rows = static_cast<std::uint64_t>(batch->length);
     check.require_array(*batch, 1, table.schema->n_children, 0, batch->length < 0 ? 0 : rows);
@@ -585,12 +574,12 @@ class arrow_table {
   }
 
   [[nodiscard]] static std::shared_ptr<content> read(arrow_stream stream) {
-    if (!stream) detail::arrow_check{name, {}}.refuse("a stream", "none, or one that was released");
+    if (!stream) check.refuse("a stream", "none, or one that was released");
     auto table = std::make_shared<content>();
     ArrowArrayStream* const from = stream.address();
     if (from->get_schema == nullptr || from->get_next == nullptr ||
         from->get_last_error == nullptr) {
-      detail::arrow_check{name, {}}.refuse("a stream's functions", "a null pointer");
+      check.refuse("a stream's functions", "a null pointer");
     }
     require_done(from, from->get_schema(from, table->schema.address()), "the type of a stream");
     require_table(*table);
