@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -59,6 +60,12 @@ class descriptor {
 
 /// The system's words for `errno`.
 [[nodiscard]] inline std::string system_reason() { return std::system_category().message(errno); }
+
+/// Those, and `advice` where too many files are open.
+[[nodiscard]] inline std::string system_reason(std::string_view advice) {
+  const bool are_too_many = errno == EMFILE || errno == ENFILE;
+  return system_reason() + (are_too_many ? ": " + std::string{advice} : "");
+}
 
 /// Opens `name`, which is looked up from the directory `base`, with `flags`, for reading where they
 /// say nothing else; what it makes has `mode`. A descriptor below 0 and `errno` where that fails.

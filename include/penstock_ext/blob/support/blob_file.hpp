@@ -173,9 +173,7 @@ class shard_file {
 
  private:
   [[noreturn]] void fail(std::uint64_t offset) const {
-    const bool are_too_many = errno == EMFILE || errno == ENFILE;
-    throw file_unreadable(path_, offset, "a readable file",
-                          system_reason() + (are_too_many ? ": " + std::string{advice_} : ""));
+    throw file_unreadable(path_, offset, "a readable file", system_reason(advice_));
   }
   [[noreturn]] void refuse(std::uint64_t offset, const std::string& found) const {
     throw file_changed(path_, offset, "the file as it was when the shard was opened",

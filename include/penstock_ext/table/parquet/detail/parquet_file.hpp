@@ -87,6 +87,8 @@ class parquet_failure final : public ::arrow::StatusDetail {
 struct parquet_chunk {
   std::uint64_t offset;
   std::uint64_t bytes;
+
+  [[nodiscard]] std::uint64_t end() const noexcept { return offset + bytes; }
 };
 
 /// The few requests that read `chunks`.
@@ -95,20 +97,16 @@ inline std::vector<parquet_chunk> requests_of(std::vector<parquet_chunk> chunks)
   constexpr std::uint64_t most_gap = std::uint64_t{1} << 14U;
   std::sort(chunks.begin(), chunks.end(),
             [](const parquet_chunk& a, const parquet_chunk& b) { return a.offset < b.offset; });
-  std::size_t count = 0;
+  std::vector<parquet_chunk> requests;
   for (const parquet_chunk& next : chunks) {
-    if (count > 0) {
-      parquet_chunk& last = chunks[count - 1];
-      const std::uint64_t end = last.offset + last.bytes;
-      if (next.offset <= end || next.offset - end <= most_gap) {
-        last.bytes = (std::max)(end, next.offset + next.bytes) - last.offset;
-        continue;
-      }
+    if (requests.empty() || next.offset > requests.back().end() + most_gap) {
+      requests.push_back(next);
+    } else {
+      parquet_chunk& last = requests.back();
+      last.bytes = (std::max)(last.end(), next.end()) - last.offset;
     }
-    chunks[count++] = next;
   }
-  chunks.resize(count);
-  return chunks;
+  return requests;
 }
 
 /// The bytes of a Parquet file, as it was when this was made: a later change is noticed. Reading is
@@ -124,9 +122,7 @@ class parquet_bytes {
     if (direct_.get() < 0 && errno == EINVAL) return;
     struct ::stat status {};
     if (direct_.get() < 0 || ::fstat(direct_.get(), &status) != 0) {
-      const bool are_too_many = errno == EMFILE || errno == ENFILE;
-      throw file_unreadable(this->path(), 0, "a readable file",
-                            system_reason() + (are_too_many ? std::string{": "} + advice : ""));
+      throw file_unreadable(this->path(), 0, "a readable file", system_reason(advice));
     }
     if (file_stamp_of(status) == file_.stamp()) return;
     throw file_changed(this->path(), 0, "the file that was opened before", "another of its name");
