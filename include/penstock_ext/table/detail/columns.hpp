@@ -686,42 +686,43 @@ template <class T>
   }
 }
 
+/// What a column's elements are that are elements of T.
+template <class T>
+[[nodiscard]] consteval arrow_kind element_kind() {
+  if (std::same_as<T, bool>) return arrow_kind::boolean;
+  if (std::same_as<T, std::byte>) return arrow_kind::unsigned_integer;
+  if (std::integral<T>) {
+    return std::is_signed_v<T> ? arrow_kind::signed_integer : arrow_kind::unsigned_integer;
+  }
+  // __half and the like have two bytes.
+  return std::floating_point<T> || sizeof(T) == 2 ? arrow_kind::floating : arrow_kind::other;
+}
+
 /// Whether a column's elements of this type are elements of T, bit by bit or, of bool, by value.
 template <class T>
 [[nodiscard]] bool takes_elements(const arrow_type& type) noexcept {
   const bool is_half = type.kind == arrow_kind::floating && type.size == 2;
-  if constexpr (std::same_as<T, bool>) {
-    return type.kind == arrow_kind::boolean;
-  } else if constexpr (std::integral<T>) {
-    if (std::same_as<T, std::uint8_t> && type.kind == arrow_kind::boolean) return true;
-    if (std::same_as<T, std::uint16_t> && is_half) return true;
-    constexpr auto kind =
-        std::is_signed_v<T> ? arrow_kind::signed_integer : arrow_kind::unsigned_integer;
-    return type.size == sizeof(T) && type.kind == kind;
-  } else if constexpr (std::same_as<T, std::byte>) {
-    return type.kind == arrow_kind::unsigned_integer && type.size == 1;
-  } else if constexpr (std::floating_point<T>) {
-    return type.kind == arrow_kind::floating && type.size == sizeof(T) &&
-           (sizeof(T) != 2 || is_half_float<T>());
-  } else {
-    return is_half && is_half_float<T>();  // __half and the like
-  }
+  if (std::same_as<T, std::uint8_t> && type.kind == arrow_kind::boolean) return true;
+  if (std::same_as<T, std::uint16_t> && is_half) return true;
+  return type.kind == element_kind<T>() && type.size == sizeof(T) &&
+         (!is_half || is_half_float<T>());
 }
 
 /// The name of a column's type whose elements are elements of T.
 template <class T>
 [[nodiscard]] std::string element_words() {
   const std::string bits = std::to_string(8 * sizeof(T));
-  if constexpr (std::same_as<T, bool>) {
-    return "bool";
-  } else if constexpr (std::same_as<T, std::byte>) {
-    return "uint8";
-  } else if constexpr (std::integral<T>) {
-    return (std::is_signed_v<T> ? "int" : "uint") + bits;
-  } else if constexpr (std::floating_point<T> || sizeof(T) == 2) {
-    return "float" + bits;
-  } else {
-    return "fixed_size_binary(" + std::to_string(sizeof(T)) + ")";
+  switch (element_kind<T>()) {
+    case arrow_kind::boolean:
+      return "bool";
+    case arrow_kind::signed_integer:
+      return "int" + bits;
+    case arrow_kind::unsigned_integer:
+      return "uint" + bits;
+    case arrow_kind::floating:
+      return "float" + bits;
+    default:
+      return "fixed_size_binary(" + std::to_string(sizeof(T)) + ")";
   }
 }
 
