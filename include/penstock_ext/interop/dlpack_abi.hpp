@@ -187,17 +187,12 @@ struct type_of<bool> {
   /// The DLPack type.
   static constexpr data_type value{type_code::boolean, 8, 1};
 };
-/// float.
-template <>
-struct type_of<float> {
+/// float and double.
+template <class T>
+  requires std::same_as<T, float> || std::same_as<T, double>
+struct type_of<T> {
   /// The DLPack type.
-  static constexpr data_type value{type_code::floating, 32, 1};
-};
-/// double.
-template <>
-struct type_of<double> {
-  /// The DLPack type.
-  static constexpr data_type value{type_code::floating, 64, 1};
+  static constexpr data_type value{type_code::floating, 8 * sizeof(T), 1};
 };
 /// An unsigned number of 8 bits.
 template <>
