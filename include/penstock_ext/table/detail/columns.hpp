@@ -266,17 +266,27 @@ class label_rows {
 
   /// Row `row` of the batch.
   [[nodiscard]] std::int64_t at(std::uint64_t row) const noexcept {
-    constexpr bool is_little = std::endian::native == std::endian::little;
-    // In the upper bytes, from where a shift brings the sign along.
-    std::uint64_t value = 0;
-    const std::size_t others = sizeof value - rows_.row_bytes;
-    rows_.copy(row, reinterpret_cast<std::byte*>(&value) + (is_little ? others : 0),
-               rows_.row_bytes);
-    return is_signed_ ? static_cast<std::int64_t>(value) >> (8 * others)
-                      : static_cast<std::int64_t>(value >> (8 * others));
+    switch (rows_.row_bytes) {
+      case 1:
+        return is_signed_ ? number<std::int8_t>(row) : number<std::uint8_t>(row);
+      case 2:
+        return is_signed_ ? number<std::int16_t>(row) : number<std::uint16_t>(row);
+      case 4:
+        return is_signed_ ? number<std::int32_t>(row) : number<std::uint32_t>(row);
+      default:
+        return number<std::int64_t>(row);
+    }
   }
 
  private:
+  // Of a size that the compiler knows: a call of memcpy takes most of the time.
+  template <class T>
+  [[nodiscard]] std::int64_t number(std::uint64_t row) const noexcept {
+    T value{};
+    rows_.copy(row, reinterpret_cast<std::byte*>(&value), sizeof value);
+    return value;
+  }
+
   column_rows rows_;
   bool is_signed_;
 };
