@@ -408,19 +408,18 @@ class resizer {
   }
 
   void make(detail::resample_table& table, const detail::resample_span& span) {
-    if (table.was_made_for(span)) return;
-    if (span.length == span.scaled) {
-      table.make_identity();
-    } else if (options_.filter == resize_filter::box) {
-      table.make(detail::box_weight{});
+    if (table.is_for(span)) return;
+    // Boxes of one pixel leave the pixels of an axis that is only mirrored as they are.
+    if (span.length == span.scaled || options_.filter == resize_filter::box) {
+      table.make(span, detail::box_weight{});
     } else if (options_.filter == resize_filter::bilinear) {
-      table.make(detail::bilinear_weight{});
+      table.make(span, detail::bilinear_weight{});
     } else if (options_.filter == resize_filter::hamming) {
-      table.make(detail::hamming_weight{});
+      table.make(span, detail::hamming_weight{});
     } else if (options_.filter == resize_filter::bicubic) {
-      table.make(detail::bicubic_weight{});
+      table.make(span, detail::bicubic_weight{});
     } else {
-      table.make(detail::lanczos_weight{});
+      table.make(span, detail::lanczos_weight{});
     }
 #if defined(__x86_64__)
     if (path_ == detail::resample_path::avx2) detail::split_coefficients_avx2(table);

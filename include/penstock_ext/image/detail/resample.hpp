@@ -49,28 +49,28 @@ struct resample_window {
 /// are those of the i-th pixel wanted, 4 * groups() of them, zeros after the last tap.
 class resample_table {
  public:
-  /// Whether it is the table of `span` already; if not, remembers `span` as what is made next.
-  bool was_made_for(const resample_span& span) {
-    if (made_ && span == span_) return true;
-    span_ = span;
-    made_ = false;
-    return false;
-  }
+  /// Whether it is the table of `span` already.
+  [[nodiscard]] bool is_for(const resample_span& span) const noexcept { return span == span_; }
 
-  /// Fills the table with the weights that the object `weight` gives.
+  /// Makes it the table of `span`, with the weights that the object `weight` gives.
   template <class Weight>
-  void make(Weight weight) {
+  void make(const resample_span& span, Weight weight) {
     const double scale =
-        static_cast<double>(static_cast<float>(span_.length)) / static_cast<double>(span_.scaled);
+        static_cast<double>(static_cast<float>(span.length)) / static_cast<double>(span.scaled);
     const double filter_scale = scale < 1 ? 1 : scale;
     const double support = Weight::support * filter_scale;
     const double inverse = 1 / filter_scale;
     const auto most = static_cast<std::size_t>(std::ceil(support)) * 2 + 1;
-    reserve((most + 3) / 4);
+    const std::size_t groups = (most + 3) / 4;
     weights_.resize((std::max)(weights_.size(), most));
-    const auto length = static_cast<std::int64_t>(span_.length);
-    for (std::size_t i = 0; i < span_.count; ++i) {
-      const std::size_t at = span_.first + (span_.reversed ? span_.count - 1 - i : i);
+    windows_.resize((std::max)(windows_.size(), span.count));
+    coefficients_.resize((std::max)(coefficients_.size(), span.count * 4 * groups));
+    // The memory is there: nothing below throws.
+    span_ = span;
+    groups_ = groups;
+    const auto length = static_cast<std::int64_t>(span.length);
+    for (std::size_t i = 0; i < span.count; ++i) {
+      const std::size_t at = span.first + (span.reversed ? span.count - 1 - i : i);
       const double centre = rounded((static_cast<double>(at) + 0.5) * scale);
       const double first = centre - support + 0.5;
       const double last = centre + support + 0.5;
@@ -85,22 +85,9 @@ class resample_table {
       }
       std::int32_t* const out = coefficients(i);
       for (std::size_t tap = 0; tap < taps; ++tap) out[tap] = fixed(weights_[tap], sum);
-      std::fill(out + taps, out + 4 * groups_, 0);
+      std::fill(out + taps, out + 4 * groups, 0);
       windows_[i] = {static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(taps)};
     }
-    finish();
-  }
-
-  /// Fills the table for pixels that stay as they are.
-  void make_identity() {
-    reserve(1);
-    for (std::size_t i = 0; i < span_.count; ++i) {
-      const std::size_t at = span_.first + (span_.reversed ? span_.count - 1 - i : i);
-      std::fill_n(coefficients(i), 4, 0);
-      *coefficients(i) = 1 << coefficient_bits;
-      windows_[i] = {static_cast<std::uint32_t>(at), 1};
-    }
-    finish();
   }
 
   /// Pixels wanted.
@@ -117,39 +104,26 @@ class resample_table {
   [[nodiscard]] std::int32_t* coefficients(std::size_t i) noexcept {
     return coefficients_.data() + i * 4 * groups_;
   }
-  /// The first source pixel that any window has.
-  [[nodiscard]] std::size_t begin() const noexcept { return begin_; }
+  /// The first source pixel that any window has: both ends of the windows only grow from pixel to
+  /// pixel, or only shrink.
+  [[nodiscard]] std::size_t begin() const noexcept {
+    return windows_[span_.reversed ? span_.count - 1 : 0].start;
+  }
   /// One after the last source pixel that any window has.
-  [[nodiscard]] std::size_t end() const noexcept { return end_; }
-
- private:
-  void reserve(std::size_t groups) {
-    groups_ = groups;
-    const std::size_t needed = span_.count * 4 * groups;
-    if (coefficients_.size() < needed) coefficients_.resize(needed);
-    if (windows_.size() < span_.count) windows_.resize(span_.count);
+  [[nodiscard]] std::size_t end() const noexcept {
+    const resample_window& last = windows_[span_.reversed ? 0 : span_.count - 1];
+    return std::size_t{last.start} + last.taps;
   }
 
+ private:
   static std::int32_t fixed(double weight, double sum) noexcept {
     const double share = sum != 0 ? weight / sum : weight;
     const double scaled = share * (1 << coefficient_bits);  // exact
     return static_cast<std::int32_t>(share < 0 ? scaled - 0.5 : scaled + 0.5);
   }
 
-  // Both ends of the windows only grow from pixel to pixel.
-  void finish() noexcept {
-    const resample_window& one = windows_[0];
-    const resample_window& other = windows_[span_.count - 1];
-    begin_ = (std::min)(one.start, other.start);
-    end_ = (std::max)(one.start + one.taps, other.start + other.taps);
-    made_ = true;
-  }
-
   resample_span span_;
-  bool made_ = false;
   std::size_t groups_ = 0;
-  std::size_t begin_ = 0;
-  std::size_t end_ = 0;
   std::vector<std::int32_t> coefficients_;
   std::vector<resample_window> windows_;
   std::vector<double> weights_;
