@@ -52,7 +52,7 @@ concept prefetches_chunks = requires(const Source& source, std::span<const std::
 }
 
 /// The part of the crop, in its pixels, that no filter of the resizer looks beyond for what is
-/// kept.
+/// kept; of a plan that `check_resize` lets pass.
 [[nodiscard]] constexpr image_box needed_for(const image_plan& plan) noexcept {
   struct range {
     std::size_t first;
@@ -61,7 +61,6 @@ concept prefetches_chunks = requires(const Source& source, std::span<const std::
   // The widest filter reaches over three pixels on each side, of the scaled side where it shrinks;
   // one more for rounding.
   const auto needed = [](std::size_t length, std::size_t scaled, const range& kept) -> range {
-    if (scaled == 0 || kept.count > scaled || kept.first > scaled - kept.count) return {0, length};
     const std::size_t reach = length > scaled ? 3 * length / scaled + 2 : 4;
     const std::size_t first = kept.first * length / scaled;
     const std::size_t end = ((kept.first + kept.count) * length + scaled - 1) / scaled;
@@ -113,28 +112,23 @@ class decode_states {
   decode_states(const decode_states&) = delete;
   decode_states& operator=(const decode_states&) = delete;
 
-  /// A state for one thread, given back at the end of the scope.
-  class lease {
-   public:
-    /// Takes one from `states`, or makes one.
-    explicit lease(decode_states& states) : states_(states), state_(states.take()) {}
-    lease(const lease&) = delete;
-    lease& operator=(const lease&) = delete;
-    ~lease() { states_.give_back(std::move(state_)); }
-
-    [[nodiscard]] State& operator*() const noexcept { return *state_; }
-
-   private:
-    decode_states& states_;
-    std::unique_ptr<State> state_;
+  /// Gives a state back.
+  struct give_back {
+    void operator()(State* state) const noexcept {
+      const std::lock_guard lock{states->mutex_};
+      states->free_.emplace_back(state);
+    }
+    decode_states* states;
   };
+  /// A state for one thread, given back at the end of the scope.
+  using lease = std::unique_ptr<State, give_back>;
 
- private:
-  std::unique_ptr<State> take() {
+  /// Takes one, or makes one.
+  [[nodiscard]] lease take() {
     {
       const std::lock_guard lock{mutex_};
       if (!free_.empty()) {
-        auto state = std::move(free_.back());
+        lease state{free_.back().release(), {this}};
         free_.pop_back();
         return state;
       }
@@ -144,14 +138,10 @@ class decode_states {
     // Room for all that exist, so that giving back never allocates.
     free_.reserve(made_ + 1);
     ++made_;
-    return state;
+    return {state.release(), {this}};
   }
 
-  void give_back(std::unique_ptr<State> state) noexcept {
-    const std::lock_guard lock{mutex_};
-    free_.push_back(std::move(state));
-  }
-
+ private:
   const State first_;
   std::mutex mutex_;  // guards the next two
   std::vector<std::unique_ptr<State>> free_;
@@ -188,7 +178,7 @@ class decode_dataset {
   /// Reads, decodes and resizes the pictures one by one, each straight into its place.
   void read_chunk(std::span<const std::uint64_t> indices, batch_view<record_type> out,
                   const chunk_context& context) const {
-    const typename decode_states<state>::lease taken{*states_};
+    const auto taken = states_->take();
     if constexpr (prefetches_chunks<Source>) {
       // Not the first, which is needed now: a thread that waits for one waits for all.
       source().prefetch(indices.subspan((std::min)(indices.size(), std::size_t{1})));
@@ -330,12 +320,12 @@ class decode_dataset {
   // Decodes what is needed of the crop by `decode(box, out)`, and resizes it into the slot.
   template <class Decode>
   void decode_crop(state& with, image_plan plan, const pixels& slot, Decode decode) const {
-    const bool same_size = plan.crop.size == plan.scaled && is_part_of(plan.kept, plan.scaled);
-    if (same_size) plan = without_rest(plan);
-    if (same_size && !plan.mirrored && plan.size() == plan.kept.size &&
-        slot.size == plan.kept.size) {
-      decode(plan.crop, slot);
-      return;
+    if (plan.crop.size == plan.scaled) {
+      plan = without_rest(plan);
+      if (!plan.mirrored && slot.size == plan.kept.size) {
+        decode(plan.crop, slot);
+        return;
+      }
     }
     const image_box needed = needed_for(plan);
     const std::size_t pitch = plan.crop.size.width * 3;
