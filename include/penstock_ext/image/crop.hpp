@@ -106,8 +106,7 @@ class random_resized_crop {
     const auto height = static_cast<double>(size.height);
     const double shape = width / height;
     const auto pixels_of = [](double side, std::size_t most) {
-      return (std::min)((std::max)(static_cast<std::size_t>(std::nearbyint(side)), std::size_t{1}),
-                        most);
+      return std::clamp(static_cast<std::size_t>(std::nearbyint(side)), std::size_t{1}, most);
     };
     image_size crop = size;
     if (shape < ratio_.low) {
@@ -162,13 +161,9 @@ class center_crop {
     const image_size crop{(std::min)(size.width, size_.width),
                           (std::min)(size.height, size_.height)};
     const image_size missing{size_.width - crop.width, size_.height - crop.height};
-    image_plan made;
-    made.crop = {half_even(size.width - crop.width), half_even(size.height - crop.height), crop};
-    made.scaled = crop;
-    made.kept = {0, 0, crop};
-    made.border = {missing.width / 2, missing.height / 2, (missing.width + 1) / 2,
-                   (missing.height + 1) / 2};
-    return made;
+    return detail::unresized(
+        {half_even(size.width - crop.width), half_even(size.height - crop.height), crop},
+        {missing.width / 2, missing.height / 2, (missing.width + 1) / 2, (missing.height + 1) / 2});
   }
   /// The size of the crop.
   [[nodiscard]] image_size size() const noexcept { return size_; }
@@ -241,13 +236,8 @@ class random_crop {
     const std::size_t left = uniform(random, std::size_t{0}, padded.width - size_.width);
     const span columns = inside(left, size_.width, size.width);
     const span rows = inside(top, size_.height, size.height);
-    image_plan made;
-    made.crop = {columns.first, rows.first, {columns.count, rows.count}};
-    made.scaled = made.crop.size;
-    made.kept = {0, 0, made.crop.size};
-    made.border = {columns.before, rows.before, size_.width - columns.before - columns.count,
-                   size_.height - rows.before - rows.count};
-    return made;
+    return detail::unresized({columns.first, rows.first, {columns.count, rows.count}},
+                             {columns.before, rows.before, columns.after, rows.after});
   }
   /// The size of the crop.
   [[nodiscard]] image_size size() const noexcept { return size_; }
@@ -257,13 +247,14 @@ class random_crop {
     std::size_t before;  // zeros
     std::size_t first;   // of the picture's pixels
     std::size_t count;
+    std::size_t after;  // zeros again
   };
 
   // What of `length` pixels lies in a crop of `cropped` that begins at `at` of the padded ones.
   [[nodiscard]] span inside(std::size_t at, std::size_t cropped, std::size_t length) const {
     const std::size_t begin = (std::max)(at, padding_);
     const std::size_t end = (std::min)(at + cropped, padding_ + length);
-    return {begin - at, begin - padding_, end - begin};
+    return {begin - at, begin - padding_, end - begin, at + cropped - end};
   }
 
   image_size size_;
@@ -288,10 +279,8 @@ class resized_crop {
   /// Throws std::invalid_argument unless all sides are of 1 to 2^24 pixels.
   [[nodiscard]] image_plan plan(const image_size& size, sample_generator& random) const {
     checked_size("resize_shorter", size);
-    const bool wide = size.width > size.height;
-    const std::size_t longer =
-        wide ? shorter_ * size.width / size.height : shorter_ * size.height / size.width;
-    const image_size scaled = wide ? image_size{longer, shorter_} : image_size{shorter_, longer};
+    const std::size_t shorter = (std::min)(size.width, size.height);
+    const image_size scaled{shorter_ * size.width / shorter, shorter_ * size.height / shorter};
     image_plan made = crop_.plan(checked_size("resize_shorter", scaled), random);
     made.kept = made.crop;
     made.crop = {0, 0, size};

@@ -64,6 +64,16 @@ struct image_plan {
   friend constexpr bool operator==(const image_plan&, const image_plan&) = default;
 };
 
+namespace detail {
+
+/// The plan that takes `crop`, with `border` around it, and does not resize.
+[[nodiscard]] constexpr image_plan unresized(const image_box& crop,
+                                             const image_border& border = {}) noexcept {
+  return {crop, crop.size, {0, 0, crop.size}, false, border};
+}
+
+}  // namespace detail
+
 /// Draws how a picture is cropped and resized. `plan(size, random)` is for a picture of `size` with
 /// the sample's own random bits; `size()` is what every sample comes to. Called as const from many
 /// threads at once; what it throws reaches the consumer at that batch's turn.

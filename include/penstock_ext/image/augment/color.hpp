@@ -26,7 +26,7 @@ inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// Throws std::invalid_argument unless `picture` has three channels.
-inline void check_colours(const char* name, const pixels& picture) {
+inline void check_colours(const char* name, const const_pixels& picture) {
   if (picture.channels != 3) {
     throw std::invalid_argument(std::string{name} + ": expected a picture of 3 channels, found " +
                                 std::to_string(picture.channels));

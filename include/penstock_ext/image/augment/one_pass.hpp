@@ -85,19 +85,8 @@ class copy_walk {
   const std::uint8_t* at_ = nullptr;
 };
 
-/// A part of a row that is worked on while it is in the nearest cache.
-class row_stripe {
- public:
-  static constexpr std::size_t longest = 512;  // pixels
-
-  /// The first `count` pixels, as a picture of one row.
-  [[nodiscard]] pixels view(std::size_t count) noexcept {
-    return {room_.data(), {count, 1}, 3, count * 3};
-  }
-
- private:
-  std::array<std::uint8_t, longest * 3> room_;
-};
+/// How many pixels of a row are worked on at once, while they are in the nearest cache.
+inline constexpr std::size_t longest_stripe = 512;
 
 /// Calls `use(stripe, x, y)` for all stripes of what `plan`, which does not resize, makes of the
 /// picture that `walk` gives: (x, y) is where the stripe's first pixel goes.
@@ -106,7 +95,7 @@ void for_each_stripe(Walk walk, const image_plan& plan, Use use) {
   const image_size size = plan.size();
   const std::size_t left = plan.crop.left + plan.kept.left;
   const std::size_t begin = plan.border.left;
-  row_stripe room;
+  std::array<std::uint8_t, longest_stripe * 3> room;
   for (std::size_t y = 0; y < plan.crop.top + plan.kept.top; ++y) walk.begin_row();
   for (std::size_t y = 0; y < size.height; ++y) {
     const bool inside = y - plan.border.top < plan.kept.size.height;
@@ -115,9 +104,9 @@ void for_each_stripe(Walk walk, const image_plan& plan, Use use) {
       walk.begin_row();
       walk.skip(left);
     }
-    for (std::size_t x = 0; x < size.width; x += row_stripe::longest) {
-      const std::size_t stop = (std::min)(x + row_stripe::longest, size.width);
-      const pixels stripe = room.view(stop - x);
+    for (std::size_t x = 0; x < size.width; x += longest_stripe) {
+      const std::size_t stop = (std::min)(x + longest_stripe, size.width);
+      const pixels stripe{room.data(), {stop - x, 1}, 3, (stop - x) * 3};
       const std::size_t from = std::clamp(begin, x, stop);
       const std::size_t to = std::clamp(end, from, stop);
       std::memset(stripe.data, 0, (from - x) * 3);
@@ -137,7 +126,7 @@ void for_each_stripe(Walk walk, const image_plan& plan, Use use) {
 /// All of a picture, in its own size: what `random_flip` alone mirrors.
 struct uncropped {
   [[nodiscard]] image_plan plan(const image_size& size, sample_generator&) const noexcept {
-    return {{0, 0, size}, size, {0, 0, size}};
+    return unresized({0, 0, size});
   }
   [[nodiscard]] image_size size() const noexcept { return {}; }  // the picture's
 };
@@ -185,12 +174,10 @@ inline constexpr std::size_t most_changes<grayscale> = 1;
 /// What has been drawn for a picture.
 template <std::size_t MostChanges>
 struct drawn_pass {
-  explicit drawn_pass(const image_size& in) noexcept : plan{{0, 0, in}, in, {0, 0, in}} {}
-
-  const random_affine* turns = nullptr;  ///< null where nothing does
-  affine_change turn;                    ///< what `turns` has drawn
   image_plan plan;                       ///< of the turned picture
-  std::array<color_step, MostChanges> colors;
+  const random_affine* turns = nullptr;  ///< null where nothing does
+  affine_change turn = {};               ///< what `turns` has drawn
+  std::array<color_step, MostChanges> colors = {};
   std::size_t changes = 0;  ///< how many of `colors` are meant
 
   void draw(const random_affine& step, sample_generator& random) {
@@ -284,11 +271,8 @@ class one_pass {
   using drawn_pass = detail::drawn_pass<most_changes>;
 
   [[nodiscard]] drawn_pass draw(const const_pixels& in, sample_generator& random) const {
-    if (in.channels != 3) {
-      throw std::invalid_argument("one_pass: expected a picture of 3 channels, found " +
-                                  std::to_string(in.channels));
-    }
-    drawn_pass drawn{detail::checked_size("one_pass", in.size)};
+    detail::check_colours("one_pass", in);
+    drawn_pass drawn{detail::unresized({0, 0, detail::checked_size("one_pass", in.size)})};
     std::apply([&](const Steps&... steps) { (drawn.draw(steps, random), ...); }, steps_);
     return drawn;
   }
@@ -317,13 +301,12 @@ class one_pass {
     }
     const const_pixels waiting{place(0, 0), size, 3,
                                static_cast<std::size_t>(place(0, 1) - place(0, 0))};
-    const image_plan all{{0, 0, size}, size, {0, 0, size}};
     while (end < drawn.changes) {
       drawn.colors[end].set_mean(detail::mean_of(greys, size.width * size.height));
       greys = 0;
       first = end;
       end = next_mean(drawn, first + 1);
-      detail::for_each_stripe(detail::copy_walk{waiting}, all, use);
+      detail::for_each_stripe(detail::copy_walk{waiting}, detail::unresized({0, 0, size}), use);
     }
   }
 
