@@ -125,12 +125,11 @@ class decode_orientation {
       at += 2;
       continue;
     }
-    const std::size_t length = byte(at + 2) << 8 | byte(at + 3);
+    const std::size_t length = number_at(bytes, at + 2, 2, true);
     if (length < 2 || length > bytes.size() - at - 2) return 1;
-    static constexpr char name[] = {'E', 'x', 'i', 'f', 0, 0};
-    if (marker == 0xe1 && length >= 2 + sizeof name &&
-        std::memcmp(bytes.data() + at + 4, name, sizeof name) == 0) {
-      return tiff_orientation(bytes.subspan(at + 4 + sizeof name, length - 2 - sizeof name));
+    const std::span<const std::byte> segment = bytes.subspan(at + 4, length - 2);
+    if (marker == 0xe1 && has_text(segment, 0, {"Exif\0\0", 6})) {
+      return tiff_orientation(segment.subspan(6));
     }
     at += 2 + length;
   }

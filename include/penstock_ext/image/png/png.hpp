@@ -47,6 +47,9 @@ struct png_session {
   int passes;           // 1 unless the picture is interlaced
   std::uint8_t* lines;  // memory for `line_bytes`, where it is interlaced for each row of the box
 
+  /// Whether a row has all its pixels after the last pass only.
+  [[nodiscard]] bool is_interlaced() const noexcept { return passes != 1; }
+
   /// Runs `Step` on the session; false if libpng has failed in it, `failure` and `message` say how.
   template <void (*Step)(png_session&)>
   [[nodiscard]] [[gnu::noinline]] bool run() noexcept {
@@ -90,28 +93,21 @@ struct png_session {
     session.line_bytes = ::png_get_rowbytes(png, session.info);
   }
 
-  /// Decodes the rows up to the box's last one.
+  /// Decodes the rows up to the box's last one; of an interlaced picture every row in every pass.
   static void read_rows(png_session& session) {
-    const std::size_t end = session.box.top + session.box.size.height;
-    for (std::size_t y = 0; y < end; ++y) {
-      ::png_read_row(session.png, session.lines, nullptr);
-      if (y >= session.box.top) session.take(session.lines, y - session.box.top);
-    }
-  }
-
-  /// Decodes an interlaced picture: every row in every pass.
-  static void read_passes(png_session& session) {
-    const std::size_t height = ::png_get_image_height(session.png, session.info);
+    const std::size_t top = session.box.top;
     const std::size_t rows = session.box.size.height;
-    for (int pass = 0; pass < session.passes; ++pass) {
-      for (std::size_t y = 0; y < height; ++y) {
-        const bool is_inside = y >= session.box.top && y - session.box.top < rows;
-        std::uint8_t* row =
-            is_inside ? session.lines + (y - session.box.top) * session.line_bytes : nullptr;
+    const std::size_t end =
+        session.is_interlaced() ? ::png_get_image_height(session.png, session.info) : top + rows;
+    const std::size_t pitch = session.is_interlaced() ? session.line_bytes : 0;
+    for (int pass = 1; pass <= session.passes; ++pass) {
+      for (std::size_t y = 0; y < end; ++y) {
+        const bool is_inside = y >= top && y - top < rows;
+        std::uint8_t* const row = is_inside ? session.lines + (y - top) * pitch : nullptr;
         ::png_read_row(session.png, row, nullptr);
+        if (is_inside && pass == session.passes) session.take(row, y - top);
       }
     }
-    for (std::size_t y = 0; y < rows; ++y) session.take(session.lines + y * session.line_bytes, y);
   }
 
  private:
@@ -269,13 +265,10 @@ class png_decoder {
     const bool is_open = session_.open(bytes);
     const std::unique_ptr<detail::png_session, close_session> closed_at_end{&session_};
     check(is_open && session_.run<detail::png_session::start>(), key);
-    const bool interlaced = session_.passes != 1;
-    const std::size_t room = session_.line_bytes * (interlaced ? box.size.height : 1);
+    const std::size_t room = session_.line_bytes * (session_.is_interlaced() ? box.size.height : 1);
     if (lines_.size() < room) lines_.resize(room);
     session_.lines = lines_.data();
-    check(interlaced ? session_.run<detail::png_session::read_passes>()
-                     : session_.run<detail::png_session::read_rows>(),
-          key);
+    check(session_.run<detail::png_session::read_rows>(), key);
   }
 
   /// What the object was made with.
