@@ -194,8 +194,8 @@ struct jpeg_session {
   ::jpeg_progress_mgr progress;
   std::jmp_buf escape;
   std::size_t bytes;     // of the picture, encoded
-  int most_scans;        // a picture with more is refused
-  bool strict;           // warnings about the pixels are failures
+  int most_scans;        // a picture with more is refused; set once it is open
+  bool strict;           // warnings about the pixels are failures; set once it is open
   bool one_scan;         // the input is a single scan, which is being decoded
   bool ended;            // the input has ended, and the end was made up
   jpeg_failure failure;  // why the last step failed
@@ -213,15 +213,8 @@ struct jpeg_session {
   /// Makes the objects for a picture out of `input`, which must stay; `most_bytes` bounds libjpeg's
   /// memory for coefficients. To be followed by `close`, whatever it returns.
   [[nodiscard]] bool open(std::span<const std::byte> input, long most_bytes) noexcept {
-    info = {};
-    errors = {};
-    source = {};
-    progress = {};
+    *this = {};
     bytes = input.size();
-    one_scan = false;
-    ended = false;
-    failure = jpeg_failure::none;
-    message[0] = '\0';
     info.err = ::jpeg_std_error(&errors);
     errors.error_exit = on_error;
     errors.emit_message = on_message;
@@ -579,13 +572,13 @@ class jpeg_decoder {
   [[nodiscard]] std::unique_ptr<detail::jpeg_session, close_session> opened(
       std::span<const std::byte> bytes, std::string_view key) {
     detail::jpeg_session& session = region_.session;
-    session.strict = options_.strict;
-    session.most_scans = options_.most_scans;
     const auto most_bytes =
         (std::min)(options_.most_bytes, std::uint64_t{(std::numeric_limits<long>::max)()});
     const bool is_open = session.open(bytes, static_cast<long>(most_bytes));
     std::unique_ptr<detail::jpeg_session, close_session> closed_at_end{&session};
     check(is_open, bytes, key);
+    session.strict = options_.strict;
+    session.most_scans = options_.most_scans;
     check(session.run<detail::jpeg_region::read_header>(), bytes, key);
     check_header(bytes, key);
     return closed_at_end;

@@ -40,6 +40,7 @@ struct png_session {
   std::jmp_buf escape;
   png_failure failure;  // why the last step failed
   char message[128];
+  // Set once it is open:
   bool clip_grey;  // 16-bit grey is left as it is by `start`
   image_box box;   // what to decode
   pixels out;      // where to
@@ -61,13 +62,9 @@ struct png_session {
   /// Makes the objects for a picture out of `bytes`, which must stay. To be followed by `close`,
   /// whatever it returns.
   [[nodiscard]] bool open(std::span<const std::byte> bytes) noexcept {
-    png = nullptr;
-    info = nullptr;
+    *this = {};
     input = bytes.data();
     size = bytes.size();
-    position = 0;
-    failure = png_failure::none;
-    message[0] = '\0';
     return run<create>();
   }
 
@@ -259,11 +256,11 @@ class png_decoder {
               const pixels& out) {
     const image_info header = info(bytes, key);
     detail::require_box("png_decoder", box, header.size, out);
+    const bool is_open = session_.open(bytes);
+    const std::unique_ptr<detail::png_session, close_session> closed_at_end{&session_};
     session_.clip_grey = options_.clip_grey;
     session_.box = box;
     session_.out = out;
-    const bool is_open = session_.open(bytes);
-    const std::unique_ptr<detail::png_session, close_session> closed_at_end{&session_};
     check(is_open && session_.run<detail::png_session::start>(), key);
     const std::size_t room = session_.line_bytes * (session_.is_interlaced() ? box.size.height : 1);
     if (lines_.size() < room) lines_.resize(room);
