@@ -86,19 +86,15 @@ concept prefetches_chunks = requires(const Source& source, std::span<const std::
   return 1;
 }
 
-/// What `crop` of a picture of `size` becomes in the picture decoded to 1 / `denominator`: every
-/// pixel that it touches.
-[[nodiscard]] constexpr image_box scaled_down(const image_box& crop, unsigned denominator,
-                                              const image_size& size) noexcept {
-  const image_size smaller = scaled_down(size, denominator);
+/// What `crop` of a picture becomes in the picture decoded to 1 / `denominator`: every pixel that it
+/// touches.
+[[nodiscard]] constexpr image_box scaled_down(const image_box& crop,
+                                              unsigned denominator) noexcept {
   const std::size_t left = crop.left / denominator;
   const std::size_t top = crop.top / denominator;
   const image_size end = scaled_down(
       image_size{crop.left + crop.size.width, crop.top + crop.size.height}, denominator);
-  return {
-      left,
-      top,
-      {(std::min)(end.width, smaller.width) - left, (std::min)(end.height, smaller.height) - top}};
+  return {left, top, {end.width - left, end.height - top}};
 }
 
 /// Objects that one thread uses at a time and that are worth keeping: taken for a run of samples,
@@ -305,7 +301,7 @@ class decode_dataset {
     if constexpr (scaled_image_decoder<Decoder>) {
       const unsigned denominator = scaled_ ? denominator_for(plan) : 1;
       if (denominator > 1) {
-        plan.crop = scaled_down(plan.crop, denominator, info.size);
+        plan.crop = scaled_down(plan.crop, denominator);
         decode_crop(with, plan, slot, [&](const image_box& box, const pixels& out) {
           decoder.decode(bytes, key, box, out, denominator);
         });

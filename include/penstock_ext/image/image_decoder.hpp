@@ -144,11 +144,10 @@ inline void require_box(std::string_view decoder, const image_box& box, const im
   // The sixth to ninth byte are reserved and 0, which letters of a text are not.
   if (starts("BM"sv) && has_text(bytes, 6, "\0\0\0\0"sv)) return "BMP";
   if (bytes.size() > 2 && starts("P"sv)) {
-    const auto kind = std::to_integer<unsigned char>(bytes[1]);
-    const auto next = std::to_integer<unsigned char>(bytes[2]);
-    const bool is_space =
-        next == ' ' || next == '\n' || next == '\r' || next == '\t' || next == '#';
-    if (kind >= '1' && kind <= '6' && is_space) return "PPM";
+    const auto kind = std::to_integer<char>(bytes[1]);
+    const auto next = std::to_integer<char>(bytes[2]);
+    if (kind >= '1' && kind <= '6' && " \n\r\t#"sv.find(next) != std::string_view::npos)
+      return "PPM";
   }
   return {};
 }

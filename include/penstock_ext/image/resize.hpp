@@ -348,17 +348,13 @@ class resizer {
     const std::size_t left = plan.mirrored ? border.right : border.left;
     const pixels kept = out.part({left, border.top, plan.kept.size});
     if (plan.size() != plan.kept.size) detail::clear_around(out, {left, border.top, kept.size});
-    const bool same_width = plan.crop.size.width == plan.scaled.width;
-    const bool same_height = plan.crop.size.height == plan.scaled.height;
     if (options_.filter == resize_filter::nearest) {
       const const_pixels crop = in.part(plan.crop);
       if (in.channels == 1) detail::resize_nearest<1>(crop, plan, kept, columns_);
       if (in.channels == 3) detail::resize_nearest<3>(crop, plan, kept, columns_);
       if (in.channels == 4) detail::resize_nearest<4>(crop, plan, kept, columns_);
-    } else if (same_width && !plan.mirrored && same_height) {
-      detail::copy_rows(in.part(plan.crop).part(plan.kept), kept);
     } else {
-      resample(in, plan, kept, !same_width || plan.mirrored, !same_height);
+      resample(in, plan, kept);
     }
   }
 
@@ -371,10 +367,12 @@ class resizer {
   [[nodiscard]] const resize_options& options() const noexcept { return options_; }
 
  private:
-  void resample(const const_pixels& in, const image_plan& plan, const pixels& out, bool columns,
-                bool rows) {
+  // By as many passes as it takes.
+  void resample(const const_pixels& in, const image_plan& plan, const pixels& out) {
     const image_box& crop = plan.crop;
     const image_box& kept = plan.kept;
+    const bool columns = plan.mirrored || crop.size.width != plan.scaled.width;
+    const bool rows = crop.size.height != plan.scaled.height;
     if (columns) {
       make(horizontal_,
            {crop.size.width, plan.scaled.width, kept.left, kept.size.width, plan.mirrored});
@@ -385,7 +383,9 @@ class resizer {
     const const_pixels source = in.part(crop);
     // The last row may end where the memory does.
     const std::uint8_t* const end = in.row(in.size.height - 1) + in.size.width * in.channels;
-    if (!rows) {
+    if (!columns && !rows) {
+      detail::copy_rows(source.part(kept), out);
+    } else if (!rows) {
       pass_(path_, horizontal_, source.part({0, kept.top, {crop.size.width, kept.size.height}}),
             end, out);
     } else if (!columns) {

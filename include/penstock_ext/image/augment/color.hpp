@@ -276,7 +276,7 @@ class color_jitter {
 
   /// What is drawn for a picture, in the order in which it is changed.
   [[nodiscard]] color_changes draw(sample_generator& random) const {
-    std::array<int, 4> order{0, 1, 2, 3};
+    std::array<std::size_t, 4> order{0, 1, 2, 3};
     for (std::size_t left = 4; left > 1; --left) {
       std::swap(order[left - 1], order[uniform(random, std::size_t{0}, left - 1)]);
     }
@@ -286,9 +286,9 @@ class color_jitter {
     for (std::size_t i = 0; i < 3; ++i) by[i] = factor(random, reach[i]);
     by[3] = reach[3] == 0 ? 0 : uniform(random, -reach[3], reach[3]);
     color_changes drawn;
-    for (const int what : order) {
-      const auto at = static_cast<std::size_t>(what);
-      if (reach[at] != 0) drawn.each[drawn.count++] = {static_cast<color_property>(what), by[at]};
+    for (const std::size_t what : order) {
+      if (reach[what] == 0) continue;
+      drawn.each[drawn.count++] = {static_cast<color_property>(what), by[what]};
     }
     return drawn;
   }
