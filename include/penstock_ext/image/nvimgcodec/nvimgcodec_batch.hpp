@@ -259,9 +259,8 @@ class nvimgcodec_batch {
                                                    nvimgcodec_batch_options options) {
     if constexpr (requires { device.ordinal(); }) {
       if (options.device.value_or(device.ordinal()) != device.ordinal()) {
-        throw option_error("device", "expected GPU " + std::to_string(device.ordinal()) +
-                                         ", whose memory is given, found " +
-                                         std::to_string(*options.device));
+        detail::refuse_option("device", {"expected GPU ", device.ordinal(),
+                                         ", whose memory is given, found ", *options.device});
       }
       options.device = device.ordinal();
     }
@@ -272,11 +271,11 @@ class nvimgcodec_batch {
   [[nodiscard]] static const nvimgcodec_batch_options& checked(
       const nvimgcodec_batch_options& options) {
     if (options.device && *options.device < 0) {
-      throw option_error("device", "expected a GPU's ordinal of 0 or more, found " +
-                                       std::to_string(*options.device));
+      detail::refuse_option("device",
+                            {"expected a GPU's ordinal of 0 or more, found ", *options.device});
     }
     if (options.threads < 0) {
-      throw option_error("threads", "expected 0 or more, found " + std::to_string(options.threads));
+      detail::refuse_option("threads", {"expected 0 or more, found ", options.threads});
     }
     return options;
   }

@@ -134,17 +134,15 @@ class nvimgcodec_pool {
     if (found == pieces_.end()) {
       if (bytes > most_ - taken_) return false;
       try {
-        pieces_.emplace_back();
-        pieces_.back().data = take_(bytes);
-        pieces_.back().bytes = bytes;
+        found = pieces_.insert(pieces_.end(), {nullptr, bytes, stream});
+        found->data = take_(bytes);
       } catch (...) {  // nvImageCodec reports it by a status
-        if (!pieces_.empty() && pieces_.back().data == nullptr) pieces_.pop_back();
+        std::erase_if(pieces_,
+                      [](const piece& one) { return one.data == nullptr; });  // the new one
         return false;
       }
       taken_ += bytes;
-      found = pieces_.end() - 1;
     }
-    found->stream = stream;
     found->is_free = false;
     *data = found->data;
     return true;
