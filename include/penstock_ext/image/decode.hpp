@@ -175,20 +175,16 @@ class decode_dataset {
   void read_chunk(std::span<const std::uint64_t> indices, batch_view<record_type> out,
                   const chunk_context& context) const {
     const auto taken = states_->take();
+    // Not the first, which is needed now: a thread that waits for one waits for all.
+    [[maybe_unused]] std::size_t hinted = 1;
     if constexpr (prefetches_chunks<Source>) {
-      // Not the first, which is needed now: a thread that waits for one waits for all.
-      source().prefetch(indices.subspan((std::min)(indices.size(), std::size_t{1})));
-    } else if constexpr (prefetches<Source>) {
-      for (std::size_t i = 1; i < (std::min)(prefetch_distance, indices.size()); ++i) {
-        source().prefetch(indices[i]);
-      }
+      source().prefetch(indices.subspan((std::min)(indices.size(), hinted)));
     }
     for (std::size_t i = 0; i < indices.size(); ++i) {
       context.at(i);
       if constexpr (prefetches<Source> && !prefetches_chunks<Source>) {
-        if (i + prefetch_distance < indices.size()) {
-          source().prefetch(indices[i + prefetch_distance]);
-        }
+        const std::size_t end = (std::min)(i + 1 + prefetch_distance, indices.size());
+        while (hinted < end) source().prefetch(indices[hinted++]);
       }
       auto random = context.generator(i, 0);
       read(*taken, indices[i], out[i], random, context);

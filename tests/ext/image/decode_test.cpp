@@ -118,6 +118,16 @@ struct hinted_blobs : test::blobs {
   void prefetch(std::uint64_t) const noexcept { hints.push_back(999); }
 };
 
+/// Notes the hints that it gets, one by one, and what is read: 100 more. One thread.
+struct noted_blobs : test::blobs {
+  mutable std::vector<std::uint64_t> notes;
+  void prefetch(std::uint64_t index) const noexcept { notes.push_back(index); }
+  [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index, ps::blob_buffer& into) const {
+    notes.push_back(100 + index);
+    return test::blobs::bytes(index, into);
+  }
+};
+
 /// Always the same plan.
 struct fixed {
   ps::image_plan plan_;
@@ -348,6 +358,17 @@ TEST_CASE("a source that takes hints for a run gets those after the first sample
   ps::give_prefetch_hint(data, std::vector<std::uint64_t>{6, 4});  // the hints of a loader
   CHECK(blobs.hints == std::vector<std::uint64_t>{2, 7, 1, 0, 3, 8, 6, 4});
   CHECK(ps::prefetch_capacity_of(data) == ~std::uint64_t{0});
+}
+
+TEST_CASE("a source that takes hints one by one gets them four samples ahead, once", "[image]") {
+  noted_blobs blobs{toys(9), {}};
+  const auto data = blobs | ps::decode_images<toy_decoder>(test::some_crop{});
+  (void)test::read_batch(data, {4, 2, 7, 1, 0, 3, 8});
+  CHECK(blobs.notes ==
+        std::vector<std::uint64_t>{2, 7, 1, 0, 104, 3, 102, 8, 107, 101, 100, 103, 108});
+  blobs.notes.clear();
+  (void)test::read_batch(data, {5, 6});
+  CHECK(blobs.notes == std::vector<std::uint64_t>{6, 105, 106});
 }
 
 TEST_CASE("pictures in a store are the same bits, read ahead or not",

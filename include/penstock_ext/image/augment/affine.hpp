@@ -75,8 +75,6 @@ inline bool fits_fixed(const affine_matrix& m, const image_size& size) noexcept 
 template <std::size_t Channels, class Steps>
 class nearest_walk {
  public:
-  static constexpr std::size_t channels = Channels;
-
   /// Before the first row of `in`, turned by `m`; `fill` is a pixel of what lies outside.
   nearest_walk(const const_pixels& in, const affine_matrix& m, const std::uint8_t* fill) noexcept
       : in_(in),
@@ -164,8 +162,6 @@ struct bicubic_taps {
 template <std::size_t Channels, class Taps>
 class weighed_walk {
  public:
-  static constexpr std::size_t channels = Channels;
-
   /// Before the first row of `in`, turned by `m`; `fill` is a pixel of what lies outside.
   weighed_walk(const const_pixels& in, const affine_matrix& m, const std::uint8_t* fill) noexcept
       : in_(in), m_(m), fill_(fill) {}

@@ -370,8 +370,7 @@ struct jpeg_region {
     ::jpeg_decompress_struct& info = session.info;
     const bool straight = region.goes_straight();
     const std::size_t end = region.box.top + region.box.size.height;
-    while (info.output_scanline < end) {
-      const std::size_t y = info.output_scanline;
+    for (std::size_t y = info.output_scanline; y < end; ++y) {
       const bool is_inside = y >= region.box.top;
       std::uint8_t* to = is_inside ? region.out.row(y - region.box.top) : nullptr;
       JSAMPROW row = is_inside && straight ? to : region.line;
