@@ -271,3 +271,27 @@ TEST_CASE("nvImageCodec works with memory of a device that is given, and keeps i
   CHECK_THROWS_AS((ps::nvimgcodec_batch{second{}, {.device = 1}}), ps::option_error);
   CHECK(ps::nvimgcodec_batch{{.device = 0}}.device_bytes() == 0);
 }
+
+TEST_CASE("memory that a device does not give is refused by a status and leaves no trace",
+          "[nvimgcodec]") {
+  int value = 0;
+  bool gives = true;
+  std::vector<std::size_t> given_back;
+  {
+    ps::detail::nvimgcodec_pool pool{
+        ~std::uint64_t{0},
+        [&](std::size_t) -> void* { return gives ? &value : throw std::bad_alloc(); },
+        [&](void* data, std::size_t bytes) {
+          CHECK(data == &value);
+          given_back.push_back(bytes);
+        }};
+    void* data = nullptr;
+    CHECK(ps::detail::nvimgcodec_pool::allocate(&pool, &data, 5000, some_stream) == 0);
+    CHECK(data == &value);
+    gives = false;
+    CHECK(ps::detail::nvimgcodec_pool::allocate(&pool, &data, 100, some_stream) != 0);
+    CHECK(data == nullptr);
+    CHECK(pool.bytes() == 8192);
+  }
+  CHECK(given_back == std::vector<std::size_t>{8192});
+}
