@@ -134,14 +134,13 @@ class nvimgcodec_pool {
     if (found == pieces_.end()) {
       if (bytes > most_ - taken_) return false;
       try {
-        found = pieces_.insert(pieces_.end(), {nullptr, bytes, stream});
-        found->data = take_(bytes);
+        pieces_.reserve(pieces_.size() + 1);  // so that what is taken is listed
+        pieces_.push_back({take_(bytes), bytes, stream});
       } catch (...) {  // nvImageCodec reports it by a status
-        std::erase_if(pieces_,
-                      [](const piece& one) { return one.data == nullptr; });  // the new one
         return false;
       }
       taken_ += bytes;
+      found = pieces_.end() - 1;
     }
     found->is_free = false;
     *data = found->data;
