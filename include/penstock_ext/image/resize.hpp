@@ -409,8 +409,9 @@ class resizer {
 
   void make(detail::resample_table& table, const detail::resample_span& span) {
     if (table.is_for(span)) return;
-    // Boxes of one pixel leave the pixels of an axis that is only mirrored as they are.
-    if (span.length == span.scaled || options_.filter == resize_filter::box) {
+    if (span.length == span.scaled) {
+      table.make_identity(span);
+    } else if (options_.filter == resize_filter::box) {
       table.make(span, detail::box_weight{});
     } else if (options_.filter == resize_filter::bilinear) {
       table.make(span, detail::bilinear_weight{});

@@ -61,13 +61,8 @@ class resample_table {
     const double support = Weight::support * filter_scale;
     const double inverse = 1 / filter_scale;
     const auto most = static_cast<std::size_t>(std::ceil(support)) * 2 + 1;
-    const std::size_t groups = (most + 3) / 4;
     weights_.resize((std::max)(weights_.size(), most));
-    windows_.resize((std::max)(windows_.size(), span.count));
-    coefficients_.resize((std::max)(coefficients_.size(), span.count * 4 * groups));
-    // The memory is there: nothing below throws.
-    span_ = span;
-    groups_ = groups;
+    reserve(span, (most + 3) / 4);  // nothing below throws
     const auto length = static_cast<std::int64_t>(span.length);
     for (std::size_t i = 0; i < span.count; ++i) {
       const std::size_t at = span.first + (span.reversed ? span.count - 1 - i : i);
@@ -85,8 +80,20 @@ class resample_table {
       }
       std::int32_t* const out = coefficients(i);
       for (std::size_t tap = 0; tap < taps; ++tap) out[tap] = fixed(weights_[tap], sum);
-      std::fill(out + taps, out + 4 * groups, 0);
+      std::fill(out + taps, out + 4 * groups_, 0);
       windows_[i] = {static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(taps)};
+    }
+  }
+
+  /// Makes it the table of `span`, whose pixels stay as they are: for each picture that is mirrored
+  /// alone.
+  void make_identity(const resample_span& span) {
+    reserve(span, 1);
+    for (std::size_t i = 0; i < span.count; ++i) {
+      const std::size_t at = span.first + (span.reversed ? span.count - 1 - i : i);
+      std::fill_n(coefficients(i), 4, 0);
+      *coefficients(i) = 1 << coefficient_bits;
+      windows_[i] = {static_cast<std::uint32_t>(at), 1};
     }
   }
 
@@ -116,6 +123,13 @@ class resample_table {
   }
 
  private:
+  void reserve(const resample_span& span, std::size_t groups) {
+    windows_.resize((std::max)(windows_.size(), span.count));
+    coefficients_.resize((std::max)(coefficients_.size(), span.count * 4 * groups));
+    span_ = span;
+    groups_ = groups;
+  }
+
   static std::int32_t fixed(double weight, double sum) noexcept {
     const double share = sum != 0 ? weight / sum : weight;
     const double scaled = share * (1 << coefficient_bits);  // exact
