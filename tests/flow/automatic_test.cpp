@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // A loader that tunes itself while its loop runs: the same batches, within its caps, and workers
 // that are not needed sleep and are in nobody's way.
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -22,6 +19,7 @@
 #include <penstock/penstock.hpp>
 
 #include "support/catch.hpp"
+#include "support/in_child.hpp"
 #include "support/numbered.hpp"
 
 namespace ps = penstock;
@@ -268,16 +266,10 @@ TEST_CASE("a loader with sleeping workers ends at any time", "[flow][promise:bou
   }
   SECTION("in a forked child") {
     ps::loader<numbered, ps::sequential> loader{numbered{100}, ps::sequential{}, tuned};
-    const ::pid_t child = ::fork();
-    if (child == 0) {
-      ::alarm(100);
-      { const auto gone = std::move(loader); }
-      ::_exit(7);
-    }
-    int status = 0;
-    REQUIRE(::waitpid(child, &status, 0) == child);
-    CHECK(WIFEXITED(status));
-    CHECK(WEXITSTATUS(status) == 7);
+    CHECK(test::in_child([&] {
+            { const auto gone = std::move(loader); }
+            return 7;
+          }) == 7);
     std::uint64_t seen = 0;
     for (auto& batch : loader.epoch(0)) seen += batch.size();
     CHECK(seen == 100);

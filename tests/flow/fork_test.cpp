@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 // A process that has a loader makes a child by fork(): the threads are not in it.
-#include <sys/types.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -21,24 +16,14 @@
 #include "support/asleep.hpp"
 #include "support/catch.hpp"
 #include "support/gated_device.hpp"
+#include "support/in_child.hpp"
 #include "support/numbered.hpp"
 #include "support/sanitized.hpp"
 
 namespace ps = penstock;
+using test::in_child;
 
 namespace {
-
-/// What `work` returns in a child; what hangs there is ended by a signal.
-int in_child(const std::function<int()>& work) {
-  const ::pid_t child = ::fork();
-  if (child == 0) {
-    ::alarm(100);
-    ::_exit(work());
-  }
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
 
 template <class Range>
 std::uint64_t count_of(Range&& range) {

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock_ext/blob/stored_blobs.hpp>
 
-#include <sys/types.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -28,6 +24,7 @@
 #include "ext/blob/folders.hpp"
 #include "ext/store/counting_store.hpp"
 #include "support/catch.hpp"
+#include "support/in_child.hpp"
 
 namespace ps = penstock;
 using test::error_of;
@@ -391,15 +388,10 @@ TEST_CASE("in a forked child no store is asked what is near", "[blob]") {
   const ps::stored_blobs blobs{store, {{"x", 0, 1}, {"x", 1, 1}}, {.threads = 1}};
   blobs.prefetch(0);
   CHECK(store.asked == 1);
-  const ::pid_t child = ::fork();
-  if (child == 0) {
-    blobs.prefetch(1);
-    ::_exit(store.asked == 1 ? 7 : 1);
-  }
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  REQUIRE(WIFEXITED(status));
-  CHECK(WEXITSTATUS(status) == 7);
+  CHECK(test::in_child([&] {
+          blobs.prefetch(1);
+          return store.asked == 1 ? 7 : 1;
+        }) == 7);
 }
 
 TEST_CASE("in a forked child blobs are read when they are asked for, and are destroyed", "[blob]") {
@@ -410,21 +402,15 @@ TEST_CASE("in a forked child blobs are read when they are asked for, and are des
   blobs->prefetch(2);
   of.store.await(1);  // so the thread holds no lock in the fork
   ps::blob_buffer buffer;
-  const ::pid_t child = ::fork();
-  if (child == 0) {
-    ::alarm(100);  // a hang ends as a failure
-    of.store.open();
-    blobs->prefetch(3);
-    const bool are_right = test::text_of(blobs->bytes(2, buffer)) == of.content(2) &&
-                           test::text_of(blobs->bytes(3, buffer)) == of.content(3);
-    const bool is_direct = blobs->stats().ahead == 0;
-    blobs.reset();
-    ::_exit(are_right && is_direct ? 7 : 1);
-  }
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  REQUIRE(WIFEXITED(status));
-  CHECK(WEXITSTATUS(status) == 7);
+  CHECK(test::in_child([&] {
+          of.store.open();
+          blobs->prefetch(3);
+          const bool are_right = test::text_of(blobs->bytes(2, buffer)) == of.content(2) &&
+                                 test::text_of(blobs->bytes(3, buffer)) == of.content(3);
+          const bool is_direct = blobs->stats().ahead == 0;
+          blobs.reset();
+          return are_right && is_direct ? 7 : 1;
+        }) == 7);
   of.store.open();
   CHECK(test::text_of(blobs->bytes(2, buffer)) == of.content(2));
 }

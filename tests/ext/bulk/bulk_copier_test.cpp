@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock_ext/bulk/bulk_copier.hpp>
 
-#include <sys/types.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -28,6 +26,7 @@
 #include "support/error_of.hpp"
 #include "support/gated_device.hpp"
 #include "support/has.hpp"
+#include "support/in_child.hpp"
 
 namespace ps = penstock;
 using test::page;
@@ -459,9 +458,7 @@ TEST_CASE("a child made by fork leaves a bulk transfer to its parent",
   auto saving =
       copier->download(stream, watched_sink{ps::memory_sink{back}, watched_end{written}}, here);
   written.arrived.wait([](std::uint32_t now) { return now != 0; });
-  const ::pid_t child = ::fork();
-  if (child == 0) {
-    ::alarm(100);  // a hang ends as a failure
+  const int end = test::in_child([&] {
     const auto is_refused = [](const auto& call) {
       try {
         call();
@@ -476,11 +473,9 @@ TEST_CASE("a child made by fork leaves a bulk transfer to its parent",
         is_refused([&] { (void)copier->upload(stream, std::span{back}, ps::memory_source{here}); });
     saving = {};
     copier.reset();
-    ::_exit(is_told && written.alive == 1 ? 7 : 1);
-  }
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 7));
+    return is_told && written.alive == 1 ? 7 : 1;
+  });
+  CHECK(end == 7);
   written.open.store(1);
   saving.wait();
   CHECK(back == here);

@@ -2,9 +2,6 @@
 #include <penstock_ext/bulk/bulk_file.hpp>
 
 #include <sys/stat.h>
-#include <sys/types.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -21,6 +18,7 @@
 #include "support/error_of.hpp"
 #include "support/file_limit.hpp"
 #include "support/has.hpp"
+#include "support/in_child.hpp"
 #include "support/temp_dir.hpp"
 
 namespace ps = penstock;
@@ -110,14 +108,10 @@ TEST_CASE("a file is written whole or not at all",
   SECTION("a sink that nobody uses") { const ps::bulk_file_sink unused{path}; }
   SECTION("a child made by fork that ends with the sink of its parent") {
     auto sink = std::make_optional<ps::bulk_file_sink>(path);
-    const ::pid_t child = ::fork();
-    if (child == 0) {
-      sink.reset();
-      ::_exit(files_in(dir) == 2 ? 0 : 1);
-    }
-    int status = -1;
-    REQUIRE(::waitpid(child, &status, 0) == child);
-    CHECK(status == 0);
+    CHECK(test::in_child([&] {
+            sink.reset();
+            return files_in(dir) == 2 ? 0 : 1;
+          }) == 0);
   }
   CHECK(content_of(path) == "what was there");
   CHECK(files_in(dir) == 1);

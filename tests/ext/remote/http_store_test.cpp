@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock_ext/store/http/http_store.hpp>
 
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -18,6 +15,7 @@
 #include "ext/remote/range_server.hpp"
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
+#include "support/in_child.hpp"
 
 namespace ps = penstock;
 using test::http_request;
@@ -222,9 +220,7 @@ TEST_CASE("in a child made by fork() a store says that its thread is not there",
       [&](const http_request& request) { return test::ranged(request, "0123456789"); }};
   ps::http_store store{server.url()};
   CHECK(store.size_of("x") == 10);
-  const ::pid_t child = ::fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
+  const int end = test::in_child([&] {
     int code = 1;
     try {
       static_cast<void>(store.size_of("x"));
@@ -236,11 +232,8 @@ TEST_CASE("in a child made by fork() a store says that its thread is not there",
     {
       const ps::http_store gone = std::move(store);  // its destructor does not wait
     }
-    ::_exit(code);
-  }
-  int status = -1;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  CHECK(WIFEXITED(status));
-  CHECK(WEXITSTATUS(status) == 0);
+    return code;
+  });
+  CHECK(end == 0);
   CHECK(store.size_of("x") == 10);
 }

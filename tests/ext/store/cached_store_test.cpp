@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -34,6 +33,7 @@
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
 #include "support/has.hpp"
+#include "support/in_child.hpp"
 
 namespace ps = penstock;
 using test::error_of;
@@ -131,8 +131,7 @@ TEST_CASE("a cache gives the bytes of the store below, for any range",
         }
         for (int turn = 0; turn < 2; ++turn) {
           cache.read_many(wanted.ranges());
-          CHECK(wanted.are_right(
-              [&](const std::string& name) -> const std::string& { return below.content(name); }));
+          CHECK(wanted.are_right(below));
         }
         CHECK(reads_right(cache, below, "a", 333, 333));
         CHECK(cache.stats().memory_bytes <= memory);
@@ -309,17 +308,12 @@ TEST_CASE("a child made by fork reads what a thread of its parent was reading th
   of.store.shut();
   std::thread reader{[&] { (void)test::part_of(cache, "x", 120, 60); }};
   of.store.await(1);
-  const ::pid_t child = ::fork();
-  if (child == 0) {
-    ::alarm(100);  // ends what waits for a thread that is not here
-    of.store.open();
-    const bool is_right = reads_right(cache, of.store, "x", 150, 60) &&
-                          reads_right(cache, of.store, "x", 120, 60);  // which is kept
-    ::_exit(is_right && of.store.reads == 2 ? 0 : 1);
-  }
-  int status = -1;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  CHECK(status == 0);
+  CHECK(test::in_child([&] {
+          of.store.open();
+          const bool is_right = reads_right(cache, of.store, "x", 150, 60) &&
+                                reads_right(cache, of.store, "x", 120, 60);  // which is kept
+          return is_right && of.store.reads == 2 ? 0 : 1;
+        }) == 0);
   of.store.open();
   reader.join();
   CHECK(of.store.reads == 1);
@@ -340,15 +334,10 @@ TEST_CASE("a child made by fork ends a cache that a thread of its parent waits i
   }};
   while (number == 0) std::this_thread::yield();
   wait_until_asleep(number);
-  const ::pid_t child = ::fork();
-  if (child == 0) {
-    ::alarm(100);  // ends what waits for a thread that is not here
-    cache.reset();
-    ::_exit(0);
-  }
-  int status = -1;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  CHECK(status == 0);
+  CHECK(test::in_child([&] {
+          cache.reset();
+          return 7;
+        }) == 7);
   of.store.open();
   reader.join();
   waiter.join();
@@ -425,15 +414,10 @@ TEST_CASE("what is on the disk serves the next run, another process, and no othe
   CHECK(of.store.reads == before + 1);
 
   // Written by another process while this one runs.
-  const ::pid_t child = ::fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
-    const ps::cached_store theirs{of.store, others};
-    ::_exit(reads_right(theirs, of.store, "x", 500, 200) ? 0 : 1);
-  }
-  int status = -1;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  REQUIRE(status == 0);
+  REQUIRE(test::in_child([&] {
+            const ps::cached_store theirs{of.store, others};
+            return reads_right(theirs, of.store, "x", 500, 200) ? 0 : 1;
+          }) == 0);
   CHECK(reads_right(other, of.store, "x", 500, 200));
   CHECK(of.store.reads == before + 1);
 
@@ -863,29 +847,19 @@ TEST_CASE("processes that share a folder keep it bounded", "[store][promise:boun
                                          .disk_bytes = 64 * file_bytes};
   std::vector<::pid_t> children;
   for (unsigned seed = 0; seed < 3; ++seed) {
-    const ::pid_t child = ::fork();
-    REQUIRE(child >= 0);
-    if (child == 0) {
+    children.push_back(test::fork_to([&] {
+      blocks_below of{200};
+      const ps::cached_store cache{of.store, options};
+      std::mt19937 random{seed};
       bool are_right = true;
-      {
-        blocks_below of{200};
-        const ps::cached_store cache{of.store, options};
-        std::mt19937 random{seed};
-        for (int i = 0; i < 150; ++i) {
-          const std::size_t block = random() % 200;
-          are_right = reads_right(cache, of.store, "x", 100 * block, 100) && are_right;
-        }
-        are_right = cache.stats().disk_failures == 0 && are_right;
+      for (int i = 0; i < 150; ++i) {
+        const std::size_t block = random() % 200;
+        are_right = reads_right(cache, of.store, "x", 100 * block, 100) && are_right;
       }
-      ::_exit(are_right ? 0 : 1);
-    }
-    children.push_back(child);
+      return are_right && cache.stats().disk_failures == 0 ? 0 : 1;
+    }));
   }
-  for (const ::pid_t child : children) {
-    int status = -1;
-    REQUIRE(::waitpid(child, &status, 0) == child);
-    CHECK(status == 0);
-  }
+  for (const ::pid_t child : children) CHECK(test::end_of(child) == 0);
   CHECK(bytes_in(options.folder) <=
         options.disk_bytes + 3 * (options.disk_bytes / 16 + file_bytes));
   blocks_below of{200};

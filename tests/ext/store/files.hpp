@@ -88,11 +88,11 @@ class wanted_ranges {
   }
   [[nodiscard]] std::size_t size() const { return parts_.size(); }
   [[nodiscard]] const std::string& text(std::size_t i) const { return parts_[i].text; }
-  /// Whether all have what `content(object)` has there.
-  template <class Content>
-  [[nodiscard]] bool are_right(const Content& content) const {
+  /// Whether all have what `objects.content(object)` has there.
+  template <class Objects>
+  [[nodiscard]] bool are_right(const Objects& objects) const {
     for (const part& one : parts_) {
-      const std::string& all = content(one.object);
+      const std::string& all = objects.content(one.object);
       if (one.text != all.substr(static_cast<std::size_t>(one.offset), one.text.size())) {
         return false;
       }

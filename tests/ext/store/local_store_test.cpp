@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -30,6 +29,7 @@
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
 #include "support/has.hpp"
+#include "support/in_child.hpp"
 #include "support/sanitized.hpp"
 
 namespace ps = penstock;
@@ -77,12 +77,16 @@ class local_files : public test::stored_files {
     return wanted;
   }
 
+  // Whether a store reads such ranges right.
   template <class Store>
-  void check_reads(const Store& store, unsigned seed, std::size_t count = 40) const {
+  [[nodiscard]] bool are_read(const Store& store, unsigned seed, std::size_t count = 40) const {
     auto wanted = some(seed, count);
     store.read_many(wanted.ranges());
-    CHECK(wanted.are_right(
-        [&](const std::string& name) -> const std::string& { return content(name); }));
+    return wanted.are_right(*this);
+  }
+  template <class Store>
+  void check_reads(const Store& store, unsigned seed, std::size_t count = 40) const {
+    CHECK(are_read(store, seed, count));
   }
 
   // Takes the files out of the page cache, as far as the system does that.
@@ -463,11 +467,7 @@ TEST_CASE("threads read one store at once", "[store][promise:honest-9]") {
     for (unsigned seed = 0; seed < 4; ++seed) {
       threads.emplace_back([&, seed] {
         for (unsigned turn = 0; turn < 5; ++turn) {
-          auto wanted = files.some(10 * seed + turn, 20);
-          store.read_many(wanted.ranges());
-          const bool are_right = wanted.are_right(
-              [&](const std::string& name) -> const std::string& { return files.content(name); });
-          if (!are_right) ++wrong;
+          if (!files.are_read(store, 10 * seed + turn, 20)) ++wrong;
         }
       });
     }
@@ -483,28 +483,14 @@ TEST_CASE("a child made by fork reads with a ring of its own", "[store][promise:
   const ps::local_store real{files.path(), {.direct = true}};
   files.check_reads(scripted, 11);
   files.check_reads(real, 11);
-  const auto reads_right = [&](const auto& store) {
-    auto wanted = files.some(12, 40);
-    store.read_many(wanted.ranges());
-    return wanted.are_right(
-        [&](const std::string& name) -> const std::string& { return files.content(name); });
-  };
-  const ::pid_t child = ::fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
-    bool are_right = false;
-    try {
-      are_right = reads_right(scripted) && reads_right(real) &&
-                  (on.script->made == 2 || scripted.stats().direct_refused > 0);
-    } catch (...) {
-    }
-    ::_exit(are_right ? 0 : 1);
-  }
+  const ::pid_t child = test::fork_to([&] {
+    return files.are_read(scripted, 12) && files.are_read(real, 12) &&
+                   (on.script->made == 2 || scripted.stats().direct_refused > 0)
+               ? 0
+               : 1;
+  });
   files.check_reads(real, 13);
-  int status = -1;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  CHECK(WIFEXITED(status));
-  CHECK(WEXITSTATUS(status) == 0);
+  CHECK(test::end_of(child) == 0);
   files.check_reads(scripted, 14);
   files.check_reads(real, 14);
   CHECK(on.script->made == 1);
@@ -518,48 +504,24 @@ TEST_CASE("a child made by fork reads with threads of its own, and ends them",
       files.path(),
       ps::local_store_options{.engine = ps::read_engine::threads, .direct = true, .threads = 4});
   files.check_reads(*store, 11);
-  const ::pid_t child = ::fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
-    ::alarm(20);  // so that a hang is a failure
+  const ::pid_t child = test::fork_to([&] {
     std::atomic<int> right = 0;
-    try {
-      const auto read = [&] {
-        for (unsigned i = 0; i < 3; ++i) {
-          auto wanted = files.some(12 + i, 40);
-          store->read_many(wanted.ranges());
-          if (wanted.are_right([&](const std::string& name) -> const std::string& {
-                return files.content(name);
-              })) {
-            ++right;
-          }
-        }
-      };
-      std::thread other{read};
-      read();
-      other.join();
-      store.reset();
-    } catch (...) {
-      ::_exit(2);
-    }
-    ::_exit(right == 6 ? 0 : 1);
-  }
+    const auto read = [&] {
+      for (unsigned i = 0; i < 3; ++i) right += files.are_read(*store, 12 + i) ? 1 : 0;
+    };
+    std::thread other{read};
+    read();
+    other.join();
+    store.reset();
+    return right == 6 ? 0 : 1;
+  });
   files.check_reads(*store, 13);
-  int status = -1;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  CHECK(WIFEXITED(status));
-  CHECK(WEXITSTATUS(status) == 0);
+  CHECK(test::end_of(child) == 0);
   files.check_reads(*store, 14);
-
-  const ::pid_t idle = ::fork();
-  REQUIRE(idle >= 0);
-  if (idle == 0) {
-    ::alarm(20);
-    store.reset();  // the threads are the parent's
-    ::_exit(0);
-  }
-  REQUIRE(::waitpid(idle, &status, 0) == idle);
-  CHECK(WIFEXITED(status));
+  CHECK(test::in_child([&] {
+          store.reset();  // the threads are the parent's
+          return 7;
+        }) == 7);
   files.check_reads(*store, 15);
 }
 #endif

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock_ext/text/kept_lengths.hpp>
 
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,6 +22,7 @@
 #include <penstock/order/by_tokens.hpp>
 
 #include "support/catch.hpp"
+#include "support/in_child.hpp"
 #include "support/no_more_threads.hpp"
 #include "support/sanitized.hpp"
 #include "support/temp_dir.hpp"
@@ -135,38 +135,33 @@ TEST_CASE("neither a folder without permission nor a refused thread costs a pass
   const std::string closed = folder.path("closed");
   std::filesystem::create_directory(closed);
   std::filesystem::permissions(closed, std::filesystem::perms{0555});
-  const ::pid_t child = ::fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
-    if (::geteuid() == 0 && ::setuid(65534) != 0) ::_exit(cannot_lower);
+  const int end = test::in_child([&] {
+    if (::geteuid() == 0 && ::setuid(65534) != 0) return cannot_lower;
     try {
       static_cast<void>(ps::keep_lengths(closed + "/lengths", 3, not_asked));
-      ::_exit(not_told);
+      return not_told;
     } catch (const ps::file_unwritable&) {
     } catch (...) {
-      ::_exit(asked_in_vain);
+      return asked_in_vain;
     }
-    if (!test::sanitized && !test::allow_no_more_threads()) ::_exit(cannot_lower);
+    if (!test::sanitized && !test::allow_no_more_threads()) return cannot_lower;
     try {
       if (!test::sanitized) std::jthread{[] {}};
-      if (!test::sanitized) ::_exit(cannot_lower);
+      if (!test::sanitized) return cannot_lower;
     } catch (const std::system_error&) {
     }
     try {
       static_cast<void>(ps::keep_lengths(folder.path("l"), 1000, length_of, {.workers = 8}));
-      ::_exit(made);
+      return made;
     } catch (...) {
-      ::_exit(not_made);
+      return not_made;
     }
-  }
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  REQUIRE(WIFEXITED(status));
-  if (WEXITSTATUS(status) == cannot_lower) {
+  });
+  if (end == cannot_lower) {
     WARN("not tested: the process may not give up its rights, or address space is not limited");
     return;
   }
-  CHECK(WEXITSTATUS(status) == made);
+  CHECK(end == made);
   const ps::kept_lengths kept{folder.path("l")};
   REQUIRE(kept.size() == 1000);
   for (std::uint64_t i = 0; i < 1000; ++i) REQUIRE(kept[i] == length_of(i));
