@@ -15,6 +15,7 @@
 #include "ext/remote/range_server.hpp"
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
+#include "support/has.hpp"
 #include "support/in_child.hpp"
 
 namespace ps = penstock;
@@ -49,8 +50,7 @@ ps::http_options quick(ps::http_options options = {}) {
 
 TEST_CASE("a range of an object is read over HTTP", "[remote][promise:honest-10]") {
   const std::string content = test::some_content(100'000);
-  test::range_server server{
-      [&](const http_request& request) { return test::ranged(request, content); }};
+  test::range_server server{content};
   const ps::http_store store{server.url() + "/data/"};
   CHECK(store.size_of("x.bin") == content.size());
   CHECK(bytes_at(store, "x.bin", {{0, 10}}) == content.substr(0, 10));
@@ -76,8 +76,7 @@ TEST_CASE("a range of an object is read over HTTP", "[remote][promise:honest-10]
 TEST_CASE("neighbouring ranges are one request, far ones and long ones are several",
           "[remote][promise:honest-10]") {
   const std::string content = test::some_content(5000);
-  test::range_server server{
-      [&](const http_request& request) { return test::ranged(request, content); }};
+  test::range_server server{content};
   const ps::http_store store{server.url(), {.merge_gap = 100, .largest_request = 1000}};
   // Out of order, with a gap, one inside another.
   const std::string near = bytes_at(store, "x", {{350, 50}, {0, 100}, {150, 100}, {20, 10}});
@@ -171,8 +170,7 @@ TEST_CASE("several threads read from one store, whose server fails now and then"
 }
 
 TEST_CASE("names are percent-encoded, and lead nowhere else", "[remote][fault:stores-6]") {
-  test::range_server server{
-      [&](const http_request& request) { return test::ranged(request, "0123456789"); }};
+  test::range_server server{"0123456789"};
   const ps::http_store store{server.url() + "/a%20b?key=s3cr3t", {.headers = {"X-Key: t0ken"}}};
   CHECK(bytes_at(store, "d\xc3\xa4/x y+%41?.bin", {{2, 3}}) == "234");
   const auto requests = server.requests();
@@ -182,7 +180,7 @@ TEST_CASE("names are percent-encoded, and lead nowhere else", "[remote][fault:st
   for (const char* const name : {"", "/etc/passwd", "..", "a/../b", "a/..", "./a", "a/."}) {
     CAPTURE(name);
     const auto problem = test::error_of<ps::file_unreadable>([&] { (void)store.size_of(name); });
-    CHECK(std::string{problem.what()}.find("s3cr3t") == std::string::npos);
+    CHECK(test::lacks(problem.what(), "s3cr3t"));
   }
   CHECK(server.requests().size() == 1);
 }
@@ -191,7 +189,7 @@ TEST_CASE("a URL or an option that can't work is refused by name", "[remote][fau
   const auto option_of = [](const std::string& url, const ps::http_options& options) {
     const auto problem =
         test::error_of<ps::option_error>([&] { const ps::http_store store(url, options); });
-    CHECK(std::string{problem.what()}.find("s3cr3t") == std::string::npos);
+    CHECK(test::lacks(problem.what(), "s3cr3t"));
     return problem.option();
   };
   for (const char* const url :
@@ -216,8 +214,7 @@ TEST_CASE("a URL or an option that can't work is refused by name", "[remote][fau
 
 TEST_CASE("in a child made by fork() a store says that its thread is not there",
           "[remote][promise:honest-11]") {
-  test::range_server server{
-      [&](const http_request& request) { return test::ranged(request, "0123456789"); }};
+  test::range_server server{"0123456789"};
   ps::http_store store{server.url()};
   CHECK(store.size_of("x") == 10);
   const int end = test::in_child([&] {

@@ -123,6 +123,11 @@ class range_server {
     port_ = ntohs(place.sin_port);
     accepting_ = std::thread{[this] { accept_all(); }};
   }
+  /// A good server, for which every name is that of an object with these bytes.
+  explicit range_server(std::string content)
+      : range_server([all = std::move(content)](const http_request& request) {
+          return ranged(request, all);
+        }) {}
   range_server(const range_server&) = delete;
   range_server& operator=(const range_server&) = delete;
   ~range_server() {

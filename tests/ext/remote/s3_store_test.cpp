@@ -22,10 +22,14 @@
 #include "ext/remote/range_server.hpp"
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
+#include "support/has.hpp"
 #include "support/temp_dir.hpp"
 
 namespace ps = penstock;
+using test::error_of;
+using test::has;
 using test::http_request;
+using test::lacks;
 
 namespace {
 
@@ -98,8 +102,7 @@ TEST_CASE("a bucket's place follows from options, environment and files",
   }
   const auto option_of = [](const std::string& bucket, ps::s3_options options) {
     options.anonymous = true;
-    return test::error_of<ps::option_error>([&] { const ps::s3_store store(bucket, options); })
-        .option();
+    return error_of<ps::option_error>([&] { const ps::s3_store store(bucket, options); }).option();
   };
   CHECK(option_of("", {}) == "bucket");
   CHECK(option_of("a/b", {}) == "bucket");
@@ -153,10 +156,10 @@ TEST_CASE("credentials come from options, environment or files, in this order",
     CHECK(other.credentials->session_token == "g");
   }
   const aws_variables none{{{"HOME", "/nowhere"}}};
-  const auto problem = test::error_of<ps::access_denied>([] { const ps::s3_store store("b"); });
-  CHECK(problem.found().find("profile default") != std::string::npos);
-  CHECK(problem.found().find("which is not there") != std::string::npos);
-  (void)test::error_of<ps::access_denied>(
+  const auto problem = error_of<ps::access_denied>([] { const ps::s3_store store("b"); });
+  CHECK(has(problem.found(), "profile default"));
+  CHECK(has(problem.found(), "which is not there"));
+  (void)error_of<ps::access_denied>(
       [] { const ps::s3_store store("b", {.credentials = ps::s3_credentials{"a\r\nX: y", "b"}}); });
 }
 
@@ -172,25 +175,24 @@ TEST_CASE("files of AWS are read where something is wanted of them, or refused",
   CHECK_FALSE(place({.region = "eu-west-1", .anonymous = true}).credentials);
   CHECK(place({.endpoint = "http://h", .anonymous = true}).bucket.shown() == "http://h/b");
   CHECK(place({.region = "eu-west-1", .credentials = somebody}).region == "eu-west-1");
-  const auto problem = test::error_of<ps::file_unreadable>([&] { (void)place({}); });
+  const auto problem = error_of<ps::file_unreadable>([&] { (void)place({}); });
   CHECK(problem.path() == folder);
-  (void)test::error_of<ps::file_unreadable>([&] { (void)place({.credentials = somebody}); });
-  (void)test::error_of<ps::file_unreadable>([&] { (void)place({.anonymous = true}); });
+  (void)error_of<ps::file_unreadable>([&] { (void)place({.credentials = somebody}); });
+  (void)error_of<ps::file_unreadable>([&] { (void)place({.anonymous = true}); });
   // A file that is there, and that this process may not look at, is not taken for a missing one.
   const std::string circle = dir.path("circle");
   std::filesystem::create_symlink(circle, circle);
   ::setenv("AWS_SHARED_CREDENTIALS_FILE", circle.c_str(), 1);
-  CHECK(test::error_of<ps::file_unreadable>([&] { (void)place({}); }).path() == circle);
+  CHECK(error_of<ps::file_unreadable>([&] { (void)place({}); }).path() == circle);
   ::setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere", 1);
-  CHECK(test::error_of<ps::file_format_error>([&] { (void)place({}); }).path() == bad);
+  CHECK(error_of<ps::file_format_error>([&] { (void)place({}); }).path() == bad);
 }
 
 TEST_CASE("a bucket is read with signatures that leave the range out",
           "[remote][promise:honest-11]") {
   const aws_variables none{{}};
   const std::string content = test::some_content(1000);
-  test::range_server server{
-      [&](const http_request& request) { return test::ranged(request, content); }};
+  test::range_server server{content};
   const ps::s3_store store{
       "my-bucket", {.region = "eu-west-1", .endpoint = server.url(), .credentials = somebody}};
   CHECK(store.size_of("train/a b.tar") == 1000);
@@ -218,7 +220,7 @@ TEST_CASE("a bucket is read with signatures that leave the range out",
   CHECK(open.size_of("x") == 1000);
   CHECK(server.requests().back().lines.count("authorization") == 0);
   CHECK(server.requests().back().lines.at("x-amz-checksum-mode") == "ENABLED");
-  (void)test::error_of<ps::bad_response>([&] { (void)open.list(""); });  // the server has no lists
+  (void)error_of<ps::bad_response>([&] { (void)open.list(""); });  // the server has no lists
   CHECK(server.requests().back().lines.count("x-amz-checksum-mode") == 0);
 }
 
@@ -245,45 +247,40 @@ TEST_CASE("what S3 refuses says what to do, and nothing that is secret",
       status = code;
       body = text;
     }
-    const auto problem =
-        test::error_of<typename decltype(kind)::type>([&] { (void)store.size_of("x"); });
-    CHECK(std::string{problem.what()}.find("s3cr3t") == std::string::npos);
+    const auto problem = error_of<typename decltype(kind)::type>([&] { (void)store.size_of("x"); });
+    CHECK(lacks(problem.what(), "s3cr3t"));
     return problem.found();
-  };
-  const auto has_words = [&](const std::string& text, const std::string& part) {
-    INFO(text);
-    CHECK(text.find(part) != std::string::npos);
   };
   constexpr std::common_type<ps::access_denied> denied;
   constexpr std::common_type<ps::object_missing> missing;
   constexpr std::common_type<ps::store_unreachable> unreachable;
   constexpr std::common_type<ps::bad_response> bad;
-  has_words(words_of_fault(denied, 403, s3_error("AccessDenied")), "may read");
-  has_words(words_of_fault(denied, 403, s3_error("RequestTimeTooSkewed")), "the clock");
-  has_words(words_of_fault(denied, 400, s3_error("ExpiredToken")), "get new ones");
-  has_words(words_of_fault(denied, 403, s3_error("InvalidAccessKeyId")), "AWS_ACCESS_KEY_ID");
-  has_words(words_of_fault(denied, 403, s3_error("SignatureDoesNotMatch")),
-            "AWS_SECRET_ACCESS_KEY");
-  has_words(words_of_fault(denied, 403, "not even XML"), "HTTP 403");
-  has_words(words_of_fault(denied, 403, s3_error("a b\n")), "HTTP 403: ");
-  has_words(words_of_fault(unreachable, 503, s3_error("SlowDown")), "attempt 2 of 2");
-  has_words(words_of_fault(unreachable, 400, s3_error("RequestTimeout")), "attempt 2 of 2");
-  has_words(words_of_fault(missing, 404, {}), "HTTP 404");
-  has_words(words_of_fault(bad, 400,
+  CHECK(has(words_of_fault(denied, 403, s3_error("AccessDenied")), "may read"));
+  CHECK(has(words_of_fault(denied, 403, s3_error("RequestTimeTooSkewed")), "the clock"));
+  CHECK(has(words_of_fault(denied, 400, s3_error("ExpiredToken")), "get new ones"));
+  CHECK(has(words_of_fault(denied, 403, s3_error("InvalidAccessKeyId")), "AWS_ACCESS_KEY_ID"));
+  CHECK(
+      has(words_of_fault(denied, 403, s3_error("SignatureDoesNotMatch")), "AWS_SECRET_ACCESS_KEY"));
+  CHECK(has(words_of_fault(denied, 403, "not even XML"), "HTTP 403"));
+  CHECK(has(words_of_fault(denied, 403, s3_error("a b\n")), "HTTP 403: "));
+  CHECK(has(words_of_fault(unreachable, 503, s3_error("SlowDown")), "attempt 2 of 2"));
+  CHECK(has(words_of_fault(unreachable, 400, s3_error("RequestTimeout")), "attempt 2 of 2"));
+  CHECK(has(words_of_fault(missing, 404, {}), "HTTP 404"));
+  CHECK(has(words_of_fault(bad, 400,
                            s3_error("AuthorizationHeaderMalformed", "<Region>eu-west-3</Region>")),
-            "to eu-west-3");
+            "to eu-west-3"));
   {
     const std::lock_guard lock{guard};
     lines = {"x-amz-bucket-region: ap-south-1", "Location: http://elsewhere/"};
   }
-  has_words(words_of_fault(bad, 301, {}), "to ap-south-1");
+  CHECK(has(words_of_fault(bad, 301, {}), "to ap-south-1"));
   {
     const std::lock_guard lock{guard};
     status = 404;
     lines.clear();
     body = s3_error("NoSuchBucket");
   }
-  has_words(test::error_of<ps::object_missing>([&] { (void)store.list(); }).found(), "bucket");
+  CHECK(has(error_of<ps::object_missing>([&] { (void)store.list(); }).found(), "bucket"));
 }
 
 TEST_CASE("a bucket's objects are listed page by page", "[remote][promise:honest-11]") {
@@ -353,7 +350,7 @@ TEST_CASE("a listing that goes in circles is refused", "[remote][fault:stores-7]
                             "</ListBucketResult>");
   }};
   const ps::s3_store store{"b", {.endpoint = server.url(), .credentials = somebody}};
-  const auto problem = test::error_of<ps::bad_response>([&] { (void)store.list(); });
+  const auto problem = error_of<ps::bad_response>([&] { (void)store.list(); });
   CHECK(problem.path() == server.url() + "/b");
   CHECK(pages <= 3);
 }
@@ -368,7 +365,7 @@ TEST_CASE("a listing whose pages stay empty ends", "[remote][fault:stores-7]") {
                             "</NextContinuationToken></ListBucketResult>");
   }};
   const ps::s3_store store{"b", {.endpoint = server.url(), .credentials = somebody}};
-  const auto problem = test::error_of<ps::bad_response>([&] { (void)store.list(); });
+  const auto problem = error_of<ps::bad_response>([&] { (void)store.list(); });
   CHECK(problem.path().starts_with(server.url() + "/b"));
   CHECK(pages == 1001);
 }
@@ -386,16 +383,16 @@ TEST_CASE("a key, a token or a name that is far too long is refused with its pla
   }
   test::range_server server{[&](const http_request&) { return test::answer(200, {}, page); }};
   const ps::s3_store store{"b", {.endpoint = server.url(), .credentials = somebody}};
-  const auto problem = test::error_of<ps::bad_response>([&] { (void)store.list(); });
+  const auto problem = error_of<ps::bad_response>([&] { (void)store.list(); });
   CHECK(problem.path() == server.url() + "/b");
   CHECK(problem.offset() == page.find(endless) - (expected[2] == 'k' ? 4 : 22));
   CHECK(problem.expected() == expected);
-  CHECK(problem.found().find("20000000 bytes: ") != std::string::npos);
+  CHECK(has(problem.found(), "20000000 bytes: "));
   CHECK(problem.found().size() < 300);
-  const auto unasked = test::error_of<ps::file_unreadable>([&] { (void)store.size_of(endless); });
+  const auto unasked = error_of<ps::file_unreadable>([&] { (void)store.size_of(endless); });
   CHECK(unasked.path().starts_with(server.url() + "/b/kkk"));
   CHECK(unasked.path().size() < 300);
-  CHECK(unasked.found().find("20000000 bytes") != std::string::npos);
+  CHECK(has(unasked.found(), "20000000 bytes"));
   CHECK(server.requests().size() == 1);
 }
 
@@ -421,12 +418,10 @@ TEST_CASE("a listing that is none is refused", "[remote][fault:stores-7]") {
              "<EncodingType>url</EncodingType><Contents><Key>%4</Key>"
              "<Size>1</Size></Contents><IsTruncated>")}) {
     CAPTURE(text);
-    (void)test::error_of<ps::bad_response>(
-        [&] { (void)ps::detail::list_answer::parse(text, "url"); });
+    (void)error_of<ps::bad_response>([&] { (void)ps::detail::list_answer::parse(text, "url"); });
   }
   const auto fault = [](const std::string& text) {
-    return test::error_of<ps::bad_response>(
-        [&] { (void)ps::detail::list_answer::parse(text, "url"); });
+    return error_of<ps::bad_response>([&] { (void)ps::detail::list_answer::parse(text, "url"); });
   };
   CHECK(fault(with("</Key>", "</key>")).offset() == good.find("</Key>") + 2);
   CHECK(fault("<a b").offset() == 4);  // pugixml says 5
