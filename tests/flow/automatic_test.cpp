@@ -260,9 +260,7 @@ TEST_CASE("a loader with sleeping workers ends at any time", "[flow][promise:bou
       CHECK(seen == 20);
     }
     data.state->bad = numbered::none;
-    std::uint64_t seen = 0;
-    for (auto& batch : loader.epoch(0)) seen += batch.size();
-    CHECK(seen == 100);
+    CHECK(samples_in(loader.epoch(0)) == 100);
   }
   SECTION("in a forked child") {
     ps::loader<numbered, ps::sequential> loader{numbered{100}, ps::sequential{}, tuned};
@@ -270,9 +268,7 @@ TEST_CASE("a loader with sleeping workers ends at any time", "[flow][promise:bou
             { const auto gone = std::move(loader); }
             return 7;
           }) == 7);
-    std::uint64_t seen = 0;
-    for (auto& batch : loader.epoch(0)) seen += batch.size();
-    CHECK(seen == 100);
+    CHECK(samples_in(loader.epoch(0)) == 100);
   }
 }
 
@@ -319,9 +315,7 @@ TEST_CASE("automatic takes what the budget grants, and refuses what leaves nothi
   auto loader = with_room_for(3, tuned);
   CHECK(loader.footprint().slot_count == 3);
   CHECK(loader.tuning().now.prefetch == 2);
-  std::uint64_t seen = 0;
-  for (auto& batch : loader.epochs(0, 3)) seen += batch.size();
-  CHECK(seen == 3000);
+  CHECK(samples_in(loader.epochs(0, 3)) == 3000);
   CHECK(with_room_for(2, tuned).footprint().slot_count == 2);
   CHECK_THROWS_AS(with_room_for(1, tuned), ps::pinned_budget_exceeded);
 

@@ -87,8 +87,7 @@ TEST_CASE("a consumer whose batch is not ready sleeps until it is", "[flow][prom
     rested = come_to_rest(all);
     data.state->gate.store(0);
   }};
-  std::uint64_t samples = 0;
-  for (auto& batch : loader.epoch(0)) samples += batch.size();
+  const std::uint64_t samples = samples_in(loader.epoch(0));
   producer.join();
   CHECK(rested);
   CHECK(samples == 100);

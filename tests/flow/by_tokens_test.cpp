@@ -17,6 +17,7 @@
 
 #include "ext/text/token_lists.hpp"
 #include "support/catch.hpp"
+#include "support/numbered.hpp"
 #include "support/planned.hpp"
 
 namespace ps = penstock;
@@ -245,11 +246,7 @@ TEST_CASE("a dataset is told of the samples of batches by tokens, and of no othe
                       {.batch_size = order.batch_size(),
                        .workers = workers,
                        .ahead = {.bytes = ~std::uint64_t{0}}}};
-    std::vector<std::uint64_t> read;
-    for (auto& batch : loader.epoch(0)) {
-      const auto labels = ps::get<"label">(batch).flat();
-      read.insert(read.end(), labels.begin(), labels.end());
-    }
+    const std::vector<std::uint64_t> read = labels_in(loader.epoch(0));
     CHECK(read.size() == 203);
     const auto told = data.seen->told();
     CAPTURE(workers, told.size());

@@ -25,13 +25,6 @@ using test::in_child;
 
 namespace {
 
-template <class Range>
-std::uint64_t count_of(Range&& range) {
-  std::uint64_t samples = 0;
-  for (auto& batch : range) samples += batch.size();
-  return samples;
-}
-
 /// Whether the loader tells that its threads are not here.
 template <class Step>
 bool is_refused(Step step) {
@@ -54,7 +47,7 @@ TEST_CASE("in a forked child a loader throws on use and is destroyed without a h
       ps::loader_options{.batch_size = 10, .workers = workers, .faults = {.timeout = timeout}});
   SECTION("idle") {
     CHECK(in_child([&] {
-            const bool is_told = is_refused([&] { (void)count_of(loader->epoch(0)); });
+            const bool is_told = is_refused([&] { (void)samples_in(loader->epoch(0)); });
             loader.reset();
             return is_told ? 7 : 1;
           }) == 7);
@@ -79,7 +72,7 @@ TEST_CASE("in a forked child a loader throws on use and is destroyed without a h
     while (++it, it != range->end()) {
     }
   }
-  CHECK(count_of(loader->epoch(0)) == 100);  // and here nothing has happened
+  CHECK(samples_in(loader->epoch(0)) == 100);  // and here nothing has happened
 }
 
 // Clang's ThreadSanitizer aborts where a child detaches a thread of its parent's.
@@ -126,7 +119,7 @@ TEST_CASE("in a forked child a transfer with copies under way is destroyed witho
           }) == 7);
     device.open_copies();
   }
-  CHECK(count_of(feed->epoch(1)) == 100);
+  CHECK(samples_in(feed->epoch(1)) == 100);
   device.synchronize(*stream);
 }
 #endif
@@ -159,6 +152,6 @@ TEST_CASE("in a forked child results throw on use and are destroyed without a ha
 
 TEST_CASE("a loader without threads goes on in a forked child", "[flow][fault:memory-7]") {
   ps::loader loader{numbered{100}, ps::sequential{}, {.batch_size = 10, .workers = 0}};
-  CHECK(count_of(loader.epoch(0)) == 100);
-  CHECK(in_child([&] { return static_cast<int>(count_of(loader.epoch(1))); }) == 100);
+  CHECK(samples_in(loader.epoch(0)) == 100);
+  CHECK(in_child([&] { return static_cast<int>(samples_in(loader.epoch(1))); }) == 100);
 }

@@ -82,13 +82,6 @@ struct hanging_length {
   }
 };
 
-template <class Range>
-std::uint64_t batches_of(Range&& range) {
-  std::uint64_t count = 0;
-  for (auto& batch : range) count += batch.size();
-  return count;
-}
-
 }  // namespace
 
 TEST_CASE("a hanging read is reported while it hangs, with its sample", "[flow][fault:hangs-1]") {
@@ -118,9 +111,9 @@ TEST_CASE("a hanging read is reported while it hangs, with its sample", "[flow][
     CHECK_THAT(found.str(), Catch::Matchers::Contains("sample 13 (position 5 of the batch)"));
     around->release();
   }};
-  CHECK(batches_of(loader.epoch(2)) == 40);  // and nothing is lost by it
+  CHECK(samples_in(loader.epoch(2)) == 40);  // and nothing is lost by it
   rescuer.join();
-  CHECK(batches_of(loader.epoch(3)) == 40);
+  CHECK(samples_in(loader.epoch(3)) == 40);
 }
 
 TEST_CASE("a hanging read is reported again each time its duration has doubled",
@@ -215,7 +208,7 @@ TEST_CASE("an exception of the stall callback reaches the consumer", "[flow]") {
                                     around->release();  // the first has ended the range
                                   throw std::domain_error("enough");
                                 }}}};
-  CHECK_THROWS_AS(batches_of(loader.epoch(0)), std::domain_error);
+  CHECK_THROWS_AS(samples_in(loader.epoch(0)), std::domain_error);
   REQUIRE(loader.last_failure());
   CHECK(loader.last_failure()->sample == 3);
 }
@@ -246,7 +239,7 @@ TEST_CASE("beyond the timeout the consumer gets an error, and the loader ends wi
     CHECK(loader.last_failure()->sample == 13);
     CHECK(loader.abandoned_readers() == 1);
     if (kept) CHECK(labels_of(*kept).front() == 0);  // leases stay valid
-    CHECK_THROWS_AS(batches_of(loader.epoch(0)), ps::read_timeout);
+    CHECK_THROWS_AS(samples_in(loader.epoch(0)), ps::read_timeout);
     CHECK(around->gone.load() == 0);
   }
   // The loader is gone, the read still hangs and what it needs is alive.
@@ -272,7 +265,7 @@ TEST_CASE("a reader that was left behind destroys what it kept, on its own threa
                        .prefetch = 1,
                        .faults = {.timeout = late},
                        .memory = {.budget = budget}}};
-    CHECK_THROWS_AS(batches_of(loader.epoch(0)), ps::read_timeout);
+    CHECK_THROWS_AS(samples_in(loader.epoch(0)), ps::read_timeout);
   }
   CHECK_FALSE(data.expired());
   CHECK(budget->used() != 0);  // its slots too
@@ -314,7 +307,7 @@ TEST_CASE("a hanging length() is reported while it hangs, with its batch",
                                   if (!seen) seen = it;
                                   around->release();
                                 }}}};
-  CHECK(batches_of(loader.epoch(2)) == 40);
+  CHECK(samples_in(loader.epoch(2)) == 40);
   REQUIRE(seen);
   CHECK_THAT(seen->str(),
              Catch::Matchers::StartsWith("penstock: the length() of a sample hangs for ") &&
@@ -329,7 +322,7 @@ TEST_CASE("beyond the timeout a length() is given up, and a loader that owns it 
     ps::loader loader{hanging_length{{around, 40, {13}}},
                       ps::sequential{},
                       {.batch_size = 8, .workers = 2, .faults = {.timeout = late}}};
-    CHECK_THROWS_AS(batches_of(loader.epoch(0)), ps::read_timeout);
+    CHECK_THROWS_AS(samples_in(loader.epoch(0)), ps::read_timeout);
     REQUIRE(loader.last_failure());
     CHECK(loader.last_failure()->str() == "stage lengths, epoch 0, batch 1");
     CHECK(loader.abandoned_readers() == 1);
@@ -373,7 +366,7 @@ TEST_CASE("a report may ask the loader where it stands and what has failed", "[f
                                   right += is_right ? 1 : 0;
                                   around->release();
                                 }}});
-  CHECK(batches_of(loader->epoch(0)) == 40);
+  CHECK(samples_in(loader->epoch(0)) == 40);
   loader.reset();
   CHECK(right >= 1);
 }
@@ -388,7 +381,7 @@ TEST_CASE("a transfer's loop ends at the timeout as well", "[flow][fault:hangs-2
                                  device,
                                  {.batch_size = 4, .workers = 2, .faults = {.timeout = late}}},
                       stream};
-    CHECK_THROWS_AS(batches_of(feed.epoch(0)), ps::read_timeout);
+    CHECK_THROWS_AS(samples_in(feed.epoch(0)), ps::read_timeout);
   }
   CHECK(around->gone.load() == 0);
   around->release();
@@ -406,7 +399,7 @@ TEST_CASE("a loader over a borrowed dataset waits for the hanging read, and says
         data | ps::subset(0, 40),
         ps::sequential{},
         {.batch_size = 8, .workers = 2, .faults = {.timeout = late, .on_stall = seen.sink()}}};
-    CHECK_THROWS_AS(batches_of(loader.epoch(0)), ps::read_timeout);  // which does not wait for it
+    CHECK_THROWS_AS(samples_in(loader.epoch(0)), ps::read_timeout);  // which does not wait for it
     CHECK(loader.abandoned_readers() == 0);
     CHECK(seen.count() == 0);
     rescuer = std::thread{[&] {
@@ -438,7 +431,7 @@ TEST_CASE("waiting for a retry is no hanging read", "[flow]") {
                                 .stall_warning = 2 * soon,
                                 .timeout = 3 * soon,
                                 .on_stall = seen.sink()}}};
-  CHECK(batches_of(loader.epoch(0)) == 19);
+  CHECK(samples_in(loader.epoch(0)) == 19);
   CHECK(seen.count() == 0);
 }
 

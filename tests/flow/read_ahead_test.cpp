@@ -20,6 +20,7 @@
 #include <penstock/penstock.hpp>
 
 #include "support/catch.hpp"
+#include "support/numbered.hpp"
 #include "support/planned.hpp"
 
 namespace ps = penstock;
@@ -28,16 +29,6 @@ using namespace std::chrono_literals;
 namespace {
 
 constexpr std::uint64_t all_that_comes = (std::numeric_limits<std::uint64_t>::max)();
-
-template <class Range>
-std::vector<std::uint64_t> labels_in(Range&& range) {
-  std::vector<std::uint64_t> all;
-  for (auto& batch : range) {
-    const auto labels = ps::get<"label">(batch).flat();
-    all.insert(all.end(), labels.begin(), labels.end());
-  }
-  return all;
-}
 
 }  // namespace
 

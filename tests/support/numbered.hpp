@@ -56,3 +56,22 @@ std::vector<std::uint64_t> labels_of(const Batch& batch) {
   const auto view = penstock::get<"label">(batch).flat();
   return {view.begin(), view.end()};
 }
+
+/// Those of all batches of a range.
+template <class Range>
+std::vector<std::uint64_t> labels_in(Range&& range) {
+  std::vector<std::uint64_t> all;
+  for (auto& batch : range) {
+    const auto labels = labels_of(batch);
+    all.insert(all.end(), labels.begin(), labels.end());
+  }
+  return all;
+}
+
+/// Goes over all batches of a range: how many samples they have together.
+template <class Range>
+std::uint64_t samples_in(Range&& range) {
+  std::uint64_t samples = 0;
+  for (auto& batch : range) samples += batch.size();
+  return samples;
+}
