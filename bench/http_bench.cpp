@@ -97,7 +97,7 @@ class far_server {
   [[nodiscard]] std::string url() const { return server_.url(); }
   /// The object's bytes.
   [[nodiscard]] static const std::string& content() {
-    static const std::string bytes = test::some_content(object_bytes);
+    static const std::string bytes = test::some_bytes(object_bytes);
     return bytes;
   }
 

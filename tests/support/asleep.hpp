@@ -4,9 +4,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <fstream>
 #include <string>
 #include <thread>
+#include <utility>
 
 /// The kernel's number of the calling thread.
 inline long this_thread_number() { return ::syscall(SYS_gettid); }
@@ -25,3 +27,27 @@ inline bool is_asleep(long thread) {
 inline void wait_until_asleep(long thread) {
   while (!is_asleep(thread)) std::this_thread::yield();
 }
+
+/// A thread of which a test knows when it sleeps.
+template <class Work>
+class sleeper {
+ public:
+  explicit sleeper(Work work)
+      : thread_([this, work = std::move(work)] {
+          number_ = this_thread_number();
+          work();
+        }) {}
+  sleeper(sleeper&&) = delete;
+  ~sleeper() {
+    if (thread_.joinable()) thread_.join();
+  }
+  void wait_until_it_sleeps() const {
+    while (number_ == 0) std::this_thread::yield();
+    wait_until_asleep(number_);
+  }
+  void join() { thread_.join(); }
+
+ private:
+  std::atomic<long> number_{0};
+  std::thread thread_;
+};

@@ -106,13 +106,8 @@ TEST_CASE("calls that take no long time have no thread more", "[blob][promise:bo
 
 TEST_CASE("a source that ends meanwhile adds no thread", "[blob][promise:bounded-10]") {
   two_that_read of{3, 2};
-  std::atomic<long> ending{0};
-  std::thread end{[&] {
-    ending = this_thread_number();
-    of.ahead.reset();
-  }};
-  while (ending == 0) std::this_thread::yield();
-  wait_until_asleep(ending);  // for the two
+  sleeper end{[&] { of.ahead.reset(); }};
+  end.wait_until_it_sleeps();  // for the two
   of.reads.let(2);
   end.join();
   CHECK(of.reads.begun == 2);

@@ -26,8 +26,8 @@
 #include "ext/blob/mds_files.hpp"
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
-#include "support/file_limit.hpp"
 #include "support/has.hpp"
+#include "support/limits.hpp"
 
 namespace ps = penstock;
 using test::error_of;

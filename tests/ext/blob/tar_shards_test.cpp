@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock_ext/blob/tar/tar_shards.hpp>
 
-#include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +15,7 @@
 #include "ext/blob/folders.hpp"
 #include "support/catch.hpp"
 #include "support/has.hpp"
+#include "support/limits.hpp"
 
 namespace ps = penstock;
 using test::archive;
@@ -38,11 +38,6 @@ struct shard_folder : test::folder {
       paths.push_back(path(std::to_string(shard) + ".tar"));
     }
   }
-  // Sets when a file was last written to.
-  void date(const std::string& name, std::int64_t seconds, std::int64_t nanoseconds = 0) const {
-    const ::timespec times[] = {{seconds, nanoseconds}, {seconds, nanoseconds}};
-    REQUIRE(::utimensat(AT_FDCWD, path(name).c_str(), times, 0) == 0);
-  }
   std::vector<std::string> paths;
 };
 
@@ -51,11 +46,6 @@ const std::string kept_index =
     "jpg 512 9 n/0.jpg cls 1536 4 n/0.cls\n"
     "jpg 2560 9 n/1.jpg cls 3584 4 n/1.cls\n"
     "jpg 4608 9 n/2.jpg cls 5632 4 n/2.cls\n";
-
-std::size_t open_descriptors() {
-  const std::filesystem::directory_iterator all{"/proc/self/fd"};
-  return static_cast<std::size_t>(std::distance(begin(all), end(all)));
-}
 
 }  // namespace
 
@@ -270,14 +260,14 @@ TEST_CASE("an index that does not fit is written anew, or not used", "[blob][fau
   }
   SECTION("it is older than the archive") {
     dir.add("0.idx", kept_index);
-    dir.date("0.tar", 1'000'000'000, 5);
-    dir.date("0.idx", 1'000'000'000, 5);
+    dir.age("0.tar", 1'000'000'000, 5);
+    dir.age("0.idx", 1'000'000'000, 5);
     CHECK(opened(ps::shard_index::use).listed_from_index() == 1);
-    dir.date("0.idx", 1'000'000'000, 4);
+    dir.age("0.idx", 1'000'000'000, 4);
     const auto shards = opened(ps::shard_index::use);
     CHECK(shards.listed_from_index() == 0);
     CHECK(test::has(shards.index_problems().at(0), "older than the archive"));
-    dir.date("0.idx", 999'999'999, 999);
+    dir.age("0.idx", 999'999'999, 999);
     CHECK(opened(ps::shard_index::use).listed_from_index() == 0);
   }
   SECTION("it is a folder") {
@@ -301,9 +291,9 @@ TEST_CASE("an index that does not fit is written anew, or not used", "[blob][fau
 
 TEST_CASE("an index that was kept is older than a change of the archive", "[blob]") {
   const shard_folder dir;
-  dir.date("0.tar", 1'000'000'000, 5);
+  dir.age("0.tar", 1'000'000'000, 5);
   const ps::tar_shards kept{dir.paths[0], {.index = ps::shard_index::keep}};
-  dir.date("0.tar", 1'000'000'000, 6);
+  dir.age("0.tar", 1'000'000'000, 6);
   CHECK(ps::tar_shards{dir.paths[0]}.listed_from_index() == 0);
 }
 
@@ -320,7 +310,7 @@ TEST_CASE("a wrong index gives an error, and never other bytes", "[blob][fault:f
   dir.add("many.tar", made.ended());
   const ps::tar_shards right{dir.path("many.tar"), {.index = ps::shard_index::keep}};
   dir.add("many.tar", other.ended());
-  dir.date("many.tar", 1'000'000'000);
+  dir.age("many.tar", 1'000'000'000);
   const ps::tar_shards shards{dir.path("many.tar")};
   REQUIRE(shards.listed_from_index() == 1);
   CHECK(test::content_of(shards, 4) == "x");
@@ -373,33 +363,30 @@ TEST_CASE("a shard that is written to or replaced is noticed, or stays the old o
     CHECK(error_of<ps::file_changed>([&] { (void)shards.label(1); }).path() == dir.paths[0]);
   }
   SECTION("only its time changes") {
-    dir.date("0.tar", 1'000'000'000);
+    dir.age("0.tar", 1'000'000'000);
     CHECK(error_of<ps::file_changed>([&] { (void)shards.label(1); }).path() == dir.paths[0]);
   }
 }
 
 TEST_CASE("no more shards stay open than is said, and all are read", "[blob]") {
   const shard_folder dir{20};
-  const std::size_t before = open_descriptors();
+  const std::size_t before = test::open_descriptors();
   const ps::tar_shards shards{dir.paths, {.most_open = 3}};
-  CHECK(open_descriptors() == before + 3);
+  CHECK(test::open_descriptors() == before + 3);
   for (std::uint64_t i = 0; i < shards.size(); ++i) {
     CHECK(shards.label(i) == static_cast<std::int64_t>(100 + i));
     shards.prefetch(i);
   }
-  CHECK(open_descriptors() == before + 3);
+  CHECK(test::open_descriptors() == before + 3);
 }
 
 TEST_CASE("more shards than descriptors are refused with what to do", "[blob]") {
   const shard_folder dir{20};
-  ::rlimit before{};
-  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
-  const ::rlimit few{open_descriptors() + 6, before.rlim_max};
-  REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+  std::optional<test::descriptor_limit> few{test::open_descriptors() + 6};
   const auto problem = error_of<ps::file_unreadable>(
       [&] { ps::tar_shards(dir.paths, ps::tar_shards_options{.threads = 1}); });
   const ps::tar_shards some{dir.paths, {.threads = 1, .most_open = 3}};
-  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  few.reset();
   CHECK(problem.found() == "Too many open files: lower most_open");
   CHECK(some.size() == 60);
 }

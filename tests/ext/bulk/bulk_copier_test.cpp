@@ -27,6 +27,7 @@
 #include "support/gated_device.hpp"
 #include "support/has.hpp"
 #include "support/in_child.hpp"
+#include "support/some_bytes.hpp"
 
 namespace ps = penstock;
 using test::page;
@@ -38,13 +39,7 @@ static_assert(!std::copyable<transfer_type> && std::movable<transfer_type>);
 using bytes_type = std::vector<std::byte>;
 
 bytes_type pattern(std::size_t count, std::uint32_t seed = 1) {
-  bytes_type bytes(count);
-  std::uint32_t state = seed * 2654435761U + 1;
-  for (std::byte& one : bytes) {
-    state = state * 1664525U + 1013904223U;
-    one = static_cast<std::byte>(state >> 24U);
-  }
-  return bytes;
+  return test::some_bytes<bytes_type>(count, seed);
 }
 
 /// What a source or sink of a test has seen, and does.
@@ -212,13 +207,9 @@ TEST_CASE("a piece of the ring is filled again after the copy out of it",
   auto loading = ps::upload(device, stream, std::span{there},
                             watched_source{ps::memory_source{from}, watched_end{read}},
                             {.workers = 1, .piece_bytes = page, .pieces = 3});
-  std::atomic<long> waiter{0};
-  std::jthread other{[&] {
-    waiter = this_thread_number();
-    loading.wait();
-  }};
-  while (waiter == 0 || read.calls < 3) std::this_thread::yield();
-  wait_until_asleep(waiter);
+  sleeper other{[&] { loading.wait(); }};
+  while (read.calls < 3) std::this_thread::yield();
+  other.wait_until_it_sleeps();
   CHECK(read.calls == 3);
   device.open_copies();
   other.join();

@@ -16,9 +16,9 @@
 #include "ext/bulk/bulk_files.hpp"
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
-#include "support/file_limit.hpp"
 #include "support/has.hpp"
 #include "support/in_child.hpp"
+#include "support/limits.hpp"
 #include "support/temp_dir.hpp"
 
 namespace ps = penstock;

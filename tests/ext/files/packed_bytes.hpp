@@ -7,21 +7,15 @@
 
 #include <penstock_ext/files/support/system_file.hpp>
 
+#include "support/catch.hpp"
+#include "support/some_bytes.hpp"
 #include "support/temp_dir.hpp"
 
 /// What the tests of compressed files have in common.
 namespace test {
 
 /// Bytes that compress badly, so that the packed file has more than one piece of input.
-inline file_bytes noise(std::size_t size) {
-  file_bytes bytes(size);
-  std::uint32_t state = 12345;
-  for (auto& byte : bytes) {
-    state = state * 1664525U + 1013904223U;
-    byte = static_cast<std::uint8_t>(state >> 24U);
-  }
-  return bytes;
-}
+inline file_bytes noise(std::size_t size) { return some_bytes<file_bytes>(size); }
 
 inline file_bytes joined(file_bytes first, const file_bytes& second) {
   first.insert(first.end(), second.begin(), second.end());
@@ -46,6 +40,20 @@ inline auto content_by(const auto& open, const std::string& path,
 inline file_bytes unpacked_by(const auto& open, const std::string& name, const file_bytes& file) {
   const temp_dir dir;
   return as_file_bytes(content_by(open, dir.write(name, file)));
+}
+
+/// Each part of a packed file that ends too early is refused where it ends, by what `error_in`
+/// gives for a file's bytes.
+inline void check_every_beginning(const file_bytes& whole, const auto& error_in) {
+  for (std::size_t size = 0; size < whole.size(); ++size) {
+    CAPTURE(size);
+    CHECK(error_in({whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size)}).offset() ==
+          size);
+  }
+  // Between two parts it is whole; one byte further it is not.
+  file_bytes two = joined(whole, whole);
+  two.resize(whole.size() + 1);
+  CHECK(error_in(two).offset() == whole.size() + 1);
 }
 
 }  // namespace test

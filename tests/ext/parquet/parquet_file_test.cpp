@@ -6,7 +6,6 @@
 #include <parquet/file_reader.h>
 #include <parquet/metadata.h>
 #include <parquet/properties.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstddef>
@@ -18,6 +17,7 @@
 #include <limits>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +30,7 @@
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
 #include "support/has.hpp"
+#include "support/limits.hpp"
 #include "support/temp_dir.hpp"
 
 namespace ps = penstock;
@@ -88,19 +89,14 @@ TEST_CASE("more Parquet files than descriptors are refused with what to do",
           "[parquet][fault:files-12]") {
   const test::temp_dir dir;
   const std::vector<std::string> paths(20, written(dir.path("a.parquet"), numbered_rows(4), 4));
-  const auto open = static_cast<std::size_t>(std::distance(
-      std::filesystem::directory_iterator{"/proc/self/fd"}, std::filesystem::directory_iterator{}));
-  ::rlimit before{};
-  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
-  const ::rlimit few{open + 6, before.rlim_max};
-  REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+  std::optional<test::descriptor_limit> few{test::open_descriptors() + 6};
   std::vector<std::string> said;
   for (const bool direct : {false, true}) {
     said.push_back(error_of<ps::file_unreadable>([&] {
                      ps::parquet_dataset<numbered_row>{paths, {.direct = direct}};
                    }).found());
   }
-  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  few.reset();
   CHECK(said == std::vector<std::string>(2,
                                          "Too many open files: all Parquet files stay open: "
                                          "raise the limit, ulimit -n"));

@@ -2,8 +2,6 @@
 // Servers that fail, and answers that are not what was asked for.
 #include <penstock_ext/store/http/http_store.hpp>
 
-#include <sys/resource.h>
-
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -24,6 +22,7 @@
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
 #include "support/has.hpp"
+#include "support/limits.hpp"
 
 namespace ps = penstock;
 using std::chrono::milliseconds;
@@ -34,7 +33,7 @@ using test::lacks;
 
 namespace {
 
-const std::string content_of_faults = test::some_content(1000);
+const std::string content_of_faults = test::some_bytes(1000);
 
 ps::http_options hasty(ps::http_options options = {}) {
   options.first_delay = milliseconds{1};
@@ -145,18 +144,11 @@ TEST_CASE("of the body of a failed answer no more is read than is looked at",
 
 TEST_CASE("a store that gets no descriptor says so at once", "[remote][fault:stores-5]") {
   const ps::http_store first{"http://127.0.0.1:1"};  // what libcurl opens once is open
-  ::rlimit before{};
-  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
-  const ::rlimit none{.rlim_cur = 0, .rlim_max = before.rlim_max};
-  REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
-  std::string words;
-  try {
-    const ps::http_store store{"http://127.0.0.1:1"};
-  } catch (const std::system_error& problem) {
-    words = problem.what();
-  }
-  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
-  CHECK(has(words, "ulimit -n"));
+  const auto problem = [&] {
+    const test::descriptor_limit none{0};
+    return error_of<std::system_error>([&] { const ps::http_store store{"http://127.0.0.1:1"}; });
+  }();
+  CHECK(has(problem.what(), "ulimit -n"));
 }
 
 TEST_CASE("missing objects and refused ones are told apart, at once", "[remote][fault:stores-6]") {

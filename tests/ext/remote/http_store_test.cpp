@@ -49,7 +49,7 @@ ps::http_options quick(ps::http_options options = {}) {
 }  // namespace
 
 TEST_CASE("a range of an object is read over HTTP", "[remote][promise:honest-10]") {
-  const std::string content = test::some_content(100'000);
+  const std::string content = test::some_bytes(100'000);
   test::range_server server{content};
   const ps::http_store store{server.url() + "/data/"};
   CHECK(store.size_of("x.bin") == content.size());
@@ -75,7 +75,7 @@ TEST_CASE("a range of an object is read over HTTP", "[remote][promise:honest-10]
 
 TEST_CASE("neighbouring ranges are one request, far ones and long ones are several",
           "[remote][promise:honest-10]") {
-  const std::string content = test::some_content(5000);
+  const std::string content = test::some_bytes(5000);
   test::range_server server{content};
   const ps::http_store store{server.url(), {.merge_gap = 100, .largest_request = 1000}};
   // Out of order, with a gap, one inside another.
@@ -98,7 +98,7 @@ TEST_CASE("neighbouring ranges are one request, far ones and long ones are sever
 
 TEST_CASE("a batch's requests are all under way at once, with none before them",
           "[remote][promise:honest-10]") {
-  const std::string content = test::some_content(64);
+  const std::string content = test::some_bytes(64);
   test::gate all_here;
   test::range_server server{[&](const http_request& request) {
     all_here.wait();
@@ -124,7 +124,7 @@ TEST_CASE("a batch's requests are all under way at once, with none before them",
 }
 
 TEST_CASE("no more requests than most_in_flight are under way", "[remote][promise:honest-10]") {
-  const std::string content = test::some_content(4096);
+  const std::string content = test::some_bytes(4096);
   std::atomic<int> here{0};
   std::atomic<int> most{0};
   test::range_server server{[&](const http_request& request) {
@@ -145,7 +145,7 @@ TEST_CASE("no more requests than most_in_flight are under way", "[remote][promis
 
 TEST_CASE("several threads read from one store, whose server fails now and then",
           "[remote][promise:honest-10]") {
-  const std::string content = test::some_content(50'000);
+  const std::string content = test::some_bytes(50'000);
   test::range_server server{[&](const http_request& request) {
     if (request.number % 7 == 3) return test::answer(503, {});
     if (request.number % 11 == 5) return test::ranged(request, content).cut(150);

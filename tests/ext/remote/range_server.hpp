@@ -23,6 +23,8 @@
 #include <utility>
 #include <vector>
 
+#include "support/some_bytes.hpp"
+
 namespace test {
 
 /// A proxy that the environment names does not know this machine's loopback. Set before any thread.
@@ -232,16 +234,5 @@ class range_server {
   bool is_ending_ = false;
   std::thread accepting_;
 };
-
-/// Bytes that differ from their neighbours.
-inline std::string some_content(std::size_t size) {
-  std::string content(size, '\0');
-  std::uint32_t state = 7;
-  for (char& c : content) {
-    state = state * 1664525U + 1013904223U;
-    c = static_cast<char>(state >> 24U);
-  }
-  return content;
-}
 
 }  // namespace test

@@ -191,7 +191,7 @@ TEST_CASE("files of AWS are read where something is wanted of them, or refused",
 TEST_CASE("a bucket is read with signatures that leave the range out",
           "[remote][promise:honest-11]") {
   const aws_variables none{{}};
-  const std::string content = test::some_content(1000);
+  const std::string content = test::some_bytes(1000);
   test::range_server server{content};
   const ps::s3_store store{
       "my-bucket", {.region = "eu-west-1", .endpoint = server.url(), .credentials = somebody}};

@@ -9,13 +9,14 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
-#include <optional>
 #include <string>
 #include <thread>
 
 #include "ext/report/prometheus_reader.hpp"
 #include "support/catch.hpp"
-#include "support/file_limit.hpp"
+#include "support/error_of.hpp"
+#include "support/has.hpp"
+#include "support/limits.hpp"
 #include "support/temp_dir.hpp"
 
 namespace ps = penstock;
@@ -31,13 +32,8 @@ ps::loader_stats some_stats(std::uint64_t loader) {
 }
 
 /// What writing says.
-std::optional<ps::report_error> error_of_writing(const std::string& path) {
-  try {
-    ps::write_prometheus(some_stats(2), path);
-  } catch (const ps::report_error& error) {
-    return error;
-  }
-  return std::nullopt;
+ps::report_error error_of_writing(const std::string& path) {
+  return test::error_of<ps::report_error>([&] { ps::write_prometheus(some_stats(2), path); });
 }
 
 }  // namespace
@@ -70,29 +66,24 @@ TEST_CASE("a file for Prometheus that can't be written says path and reason, and
   const test::temp_dir folder;
   const std::string nowhere = folder.path("none/train.prom");
   const auto missing = error_of_writing(nowhere);
-  REQUIRE(missing.has_value());
-  CHECK(missing->path() == nowhere);
-  CHECK(missing->number() == ENOENT);
-  CHECK(std::string{missing->what()} ==
+  CHECK(missing.path() == nowhere);
+  CHECK(missing.number() == ENOENT);
+  CHECK(std::string{missing.what()} ==
         nowhere + ": the statistics can't be written: No such file or directory");
 
   const std::string a_folder = folder.path("folder");
   fs::create_directories(a_folder + "/in_it");
-  const auto taken = error_of_writing(a_folder);
-  REQUIRE(taken.has_value());
-  CHECK(taken->number() == EISDIR);
+  CHECK(error_of_writing(a_folder).number() == EISDIR);
   CHECK(test::files_in(folder) == 1);  // nothing is left beside it
 
   const std::string path = folder.path("train.prom");
   ps::write_prometheus(some_stats(1), path);
-  std::optional<ps::report_error> full;
-  {
+  const auto full = [&] {
     const test::file_limit limit{100};
-    full = error_of_writing(path);
-  }
-  REQUIRE(full.has_value());
-  CHECK(full->number() == EFBIG);
-  CHECK(std::string{full->what()}.find("written: File too large") != std::string::npos);
+    return error_of_writing(path);
+  }();
+  CHECK(full.number() == EFBIG);
+  CHECK(test::has(full.what(), "written: File too large"));
   CHECK(test::content_of(path) == to_prometheus(some_stats(1)));
   CHECK(test::files_in(folder) == 2);  // the folder, the old file
 }

@@ -27,7 +27,8 @@
 #include <penstock_ext/report/trace_files.hpp>
 
 #include "support/catch.hpp"
-#include "support/file_limit.hpp"
+#include "support/error_of.hpp"
+#include "support/limits.hpp"
 #include "support/numbered.hpp"
 #include "support/temp_dir.hpp"
 
@@ -152,13 +153,9 @@ ps::trace_snapshot played() {
 /// The path and the number of the error that writing throws.
 template <class Write>
 std::pair<std::string, int> failure_of(Write write) {
-  try {
-    write();
-  } catch (const ps::report_error& error) {
-    CHECK(std::string{error.what()}.find(error.path()) == 0);
-    return {error.path(), error.number()};
-  }
-  return {"(written)", 0};
+  const auto error = test::error_of<ps::report_error>(write);
+  CHECK(std::string_view{error.what()}.starts_with(error.path()));
+  return {error.path(), error.number()};
 }
 
 }  // namespace

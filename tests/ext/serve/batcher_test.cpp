@@ -36,30 +36,6 @@ void submit_all(Batcher& requests, const tag_list& tags) {
   for (const auto tag : tags) requests.submit(tag, written(tag));
 }
 
-/// A thread of which a test knows when it sleeps.
-template <class Work>
-class sleeper {
- public:
-  explicit sleeper(Work work)
-      : thread_([this, work = std::move(work)] {
-          number_ = this_thread_number();
-          work();
-        }) {}
-  sleeper(sleeper&&) = delete;
-  ~sleeper() {
-    if (thread_.joinable()) thread_.join();
-  }
-  void wait_until_it_sleeps() const {
-    while (number_ == 0) std::this_thread::yield();
-    wait_until_asleep(number_);
-  }
-  void join() { thread_.join(); }
-
- private:
-  std::atomic<long> number_{0};
-  std::thread thread_;
-};
-
 }  // namespace
 
 TEST_CASE("a batch goes out when it is full, with its requests and their tags", "[serve]") {

@@ -3,13 +3,11 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -34,6 +32,7 @@
 #include "support/error_of.hpp"
 #include "support/has.hpp"
 #include "support/in_child.hpp"
+#include "support/limits.hpp"
 
 namespace ps = penstock;
 using test::error_of;
@@ -56,6 +55,16 @@ template <class Store>
 bool reads_right(const Store& cache, const test::counting_store& below, const std::string& object,
                  std::size_t offset, std::size_t count) {
   return test::part_of(cache, object, offset, count) == below.content(object).substr(offset, count);
+}
+
+template <class Store>
+bool can_read(const Store& cache) {
+  try {
+    (void)test::part_of(cache, "x", 120, 60);
+    return true;
+  } catch (const ps::file_unreadable&) {
+    return false;
+  }
 }
 
 // Uses the blocks in order; how often the store below had to read.
@@ -250,13 +259,7 @@ TEST_CASE("where the thread that reads a block fails, those that wait try themse
   of.store.shut();
   of.store.fails = true;
   std::atomic<int> failed{0};
-  const auto read = [&] {
-    try {
-      (void)test::part_of(cache, "x", 120, 60);
-    } catch (const ps::file_unreadable&) {
-      ++failed;
-    }
-  };
+  const auto read = [&] { failed += can_read(cache) ? 0 : 1; };
   std::thread first{read};
   of.store.await(1);
   std::thread second{read};
@@ -276,13 +279,7 @@ TEST_CASE("those that have waited for a block in vain read it side by side",
   of.store.shut();
   of.store.fails = true;
   std::atomic<int> failed{0};
-  const auto read = [&] {
-    try {
-      (void)test::part_of(cache, "x", 120, 60);
-    } catch (const ps::file_unreadable&) {
-      ++failed;
-    }
-  };
+  const auto read = [&] { failed += can_read(cache) ? 0 : 1; };
   std::vector<std::thread> all;
   all.emplace_back(read);
   of.store.await(1);
@@ -327,13 +324,8 @@ TEST_CASE("a child made by fork ends a cache that a thread of its parent waits i
   of.store.shut();
   std::thread reader{[&] { (void)test::part_of(*cache, "x", 120, 60); }};
   of.store.await(1);
-  std::atomic<long> number{0};
-  std::thread waiter{[&] {
-    number = this_thread_number();
-    (void)test::part_of(*cache, "x", 120, 60);
-  }};
-  while (number == 0) std::this_thread::yield();
-  wait_until_asleep(number);
+  sleeper waiter{[&] { (void)test::part_of(*cache, "x", 120, 60); }};
+  waiter.wait_until_it_sleeps();
   CHECK(test::in_child([&] {
           cache.reset();
           return 7;
@@ -678,15 +670,9 @@ TEST_CASE("a disk that is full or goes away makes a cache slower, and says so",
   CHECK(cache.stats().written == 3);
   SECTION("it is full") {
     // A limit on the size of files stands for it: as a full disk, it fails in the middle.
-    ::rlimit before{};
-    REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
-    ::rlimit less = before;
-    less.rlim_cur = 100;
-    const auto handler = std::signal(SIGXFSZ, SIG_IGN);
-    REQUIRE(::setrlimit(RLIMIT_FSIZE, &less) == 0);
+    std::optional<test::file_limit> less{100};
     const bool is_right = reads_right(cache, of.store, "x", 300, 900);
-    REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
-    (void)std::signal(SIGXFSZ, handler);
+    less.reset();
     CHECK(is_right);
     CHECK(cache.stats().written == 3);
     CHECK(cache.stats().disk_failures > 0);
@@ -716,13 +702,9 @@ TEST_CASE("a block that can't be opened for want of descriptors stays on the dis
   CHECK(reads_right(cache, of.store, "x", 0, 400));
   const auto before = cache.stats();
   CHECK(before.written == 4);
-  ::rlimit limit{};
-  REQUIRE(::getrlimit(RLIMIT_NOFILE, &limit) == 0);
-  ::rlimit none = limit;
-  none.rlim_cur = 3;
-  REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  std::optional<test::descriptor_limit> none{3};
   const bool is_right = reads_right(cache, of.store, "x", 0, 400);
-  REQUIRE(::setrlimit(RLIMIT_NOFILE, &limit) == 0);
+  none.reset();
   CHECK(is_right);
   const auto after = cache.stats();
   CHECK(after.damaged == 0);

@@ -15,20 +15,10 @@
 
 #include <penstock_ext/store/byte_store.hpp>
 
+#include "support/some_bytes.hpp"
 #include "support/temp_dir.hpp"
 
 namespace test {
-
-/// Bytes that differ from place to place.
-inline std::string some_bytes(std::size_t count, std::uint32_t seed = 1) {
-  std::string bytes(count, '\0');
-  std::uint32_t state = seed * 2'654'435'761U + 1;
-  for (char& byte : bytes) {
-    state = state * 1'664'525U + 1'013'904'223U;
-    byte = static_cast<char>(state >> 24U);
-  }
-  return bytes;
-}
 
 /// A folder of files, with a sibling that no name may lead to.
 class stored_files {

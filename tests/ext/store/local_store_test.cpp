@@ -2,7 +2,6 @@
 #include <penstock_ext/store/local_store.hpp>
 
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -30,6 +29,7 @@
 #include "support/error_of.hpp"
 #include "support/has.hpp"
 #include "support/in_child.hpp"
+#include "support/limits.hpp"
 #include "support/sanitized.hpp"
 
 namespace ps = penstock;
@@ -105,15 +105,6 @@ class local_files : public test::stored_files {
 
 std::uint64_t pieces(const ps::local_store_stats& stats) {
   return stats.from_page_cache + stats.by_uring + stats.by_threads + stats.by_pread;
-}
-
-std::size_t open_descriptors() {
-  std::size_t count = 0;
-  for (const auto& entry : std::filesystem::directory_iterator{"/proc/self/fd"}) {
-    (void)entry;
-    ++count;
-  }
-  return count;
 }
 
 // A store on a scripted ring, whose reads are all direct: nothing comes from the page cache, so
@@ -423,14 +414,14 @@ TEST_CASE("no more files stay open than were asked for", "[store][promise:bounde
   const test::stored_files files;
   for (int i = 0; i < 60; ++i) files.add(std::to_string(i), "x");
   for (const bool direct : {false, true}) {
-    const std::size_t before = open_descriptors();
+    const std::size_t before = test::open_descriptors();
     const ps::local_store store{
         files.path(), {.engine = ps::read_engine::pread, .direct = direct, .most_open = 7}};
     test::wanted_ranges wanted;
     for (int i = 0; i < 60; ++i) wanted.add(std::to_string(i), 0, 1);
     store.read_many(wanted.ranges());
     store.read_many(wanted.ranges());
-    CHECK(open_descriptors() - before <= 1 + (direct ? 14 : 7));
+    CHECK(test::open_descriptors() - before <= 1 + (direct ? 14 : 7));
     CHECK(store.stats().opened == 120);
     for (int i = 0; i < 20; ++i) (void)test::part_of(store, std::to_string(i % 7), 0, 1);
     CHECK(store.stats().opened == 127);  // those used last stay open
@@ -441,19 +432,13 @@ TEST_CASE("too many open files say what to lower", "[store][fault:stores-1]") {
   const test::stored_files files;
   for (int i = 0; i < 40; ++i) files.add(std::to_string(i), "x");
   const ps::local_store store{files.path(), {.engine = ps::read_engine::pread}};
-  ::rlimit before{};
-  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
-  ::rlimit fewer = before;
-  fewer.rlim_cur = open_descriptors() + 10;
-  REQUIRE(::setrlimit(RLIMIT_NOFILE, &fewer) == 0);
-  std::string what;
-  try {
-    for (int i = 0; i < 40; ++i) (void)test::part_of(store, std::to_string(i), 0, 1);
-  } catch (const ps::file_unreadable& problem) {
-    what = problem.what();
-  }
-  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
-  CHECK(test::has(what, "lower most_open"));
+  const auto problem = [&] {
+    const test::descriptor_limit few{test::open_descriptors() + 10};
+    return error_of<ps::file_unreadable>([&] {
+      for (int i = 0; i < 40; ++i) (void)test::part_of(store, std::to_string(i), 0, 1);
+    });
+  }();
+  CHECK(test::has(problem.what(), "lower most_open"));
 }
 
 TEST_CASE("threads read one store at once", "[store][promise:honest-9]") {
