@@ -22,6 +22,7 @@
 #include <penstock/penstock.hpp>
 
 #include "support/catch.hpp"
+#include "support/error_of.hpp"
 #include "support/numbered.hpp"
 
 namespace ps = penstock;
@@ -193,14 +194,11 @@ TEST_CASE("a known bad sample is an error where nothing else was asked for",
   CHECK(batches == 0);
   ps::loader other{numbered{.count = 100}, ps::sequential{},
                    listing(workers, {.quarantined = {37, 21}})};
-  try {
+  const auto problem = test::error_of<ps::quarantined_sample>([&] {
     for (auto& batch : other.epoch(0)) batches += batch ? 1U : 0U;
-    FAIL("nothing thrown");
-  } catch (const ps::quarantined_sample& problem) {
-    CHECK(problem.index() == 21);
-    CHECK_THAT(problem.what(),
-               Catch::Matchers::Contains("sample 21 of the dataset is on the list"));
-  }
+  });
+  CHECK(problem.index() == 21);
+  CHECK_THAT(problem.what(), Catch::Matchers::Contains("sample 21 of the dataset is on the list"));
   CHECK(batches == 1);
   REQUIRE(other.last_failure());
   CHECK(other.last_failure()->str() ==

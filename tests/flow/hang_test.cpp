@@ -24,6 +24,7 @@
 #include <penstock_ext/files/idx_dataset.hpp>
 
 #include "support/catch.hpp"
+#include "support/error_of.hpp"
 #include "support/hanging.hpp"
 #include "support/numbered.hpp"
 #include "support/threads.hpp"
@@ -226,14 +227,12 @@ TEST_CASE("beyond the timeout the consumer gets an error, and the loader ends wi
                        .faults = {.timeout = late},
                        .tuning = {.chunk = 4}}};
     std::optional<decltype(loader)::batch_type> kept;
-    try {
+    const auto error = test::error_of<ps::read_timeout>([&] {
       for (auto& batch : loader.epoch(0)) kept = std::move(batch);
-      FAIL("no timeout");
-    } catch (const ps::read_timeout& error) {
-      CHECK(error.read().where.sample == 13);
-      CHECK(error.read().elapsed >= late);
-      CHECK_THAT(error.what(), Catch::Matchers::Contains("sample 13 (position 5 of the batch)"));
-    }
+    });
+    CHECK(error.read().where.sample == 13);
+    CHECK(error.read().elapsed >= late);
+    CHECK_THAT(error.what(), Catch::Matchers::Contains("sample 13 (position 5 of the batch)"));
     REQUIRE(loader.last_failure());
     CHECK(loader.last_failure()->batch == 1);
     CHECK(loader.last_failure()->sample == 13);

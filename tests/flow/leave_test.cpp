@@ -14,6 +14,7 @@
 
 #include "support/asleep.hpp"
 #include "support/catch.hpp"
+#include "support/error_of.hpp"
 #include "support/gated_device.hpp"
 #include "support/numbered.hpp"
 
@@ -100,15 +101,10 @@ TEST_CASE("a sample that throws ends the epoch at its batch, and is named",
       INFO("workers " << workers << ", bad sample " << bad);
       data.state->bad = bad;
       std::uint64_t seen = 0;
-      try {
-        for (auto& each : feed.epochs(4, 6)) {
-          CHECK(each.number() == seen);
-          ++seen;
-        }
-        FAIL("the bad sample was not reported");
-      } catch (const bad_sample& error) {
-        CHECK(error.index == bad);
-      }
+      const auto error = test::error_of<bad_sample>([&] {
+        for (auto& each : feed.epochs(4, 6)) CHECK(each.number() == seen++);
+      });
+      CHECK(error.index == bad);
       CHECK(seen == bad / batch);
       REQUIRE(feed.last_failure().has_value());
       CHECK(feed.last_failure()->stage == "read");

@@ -22,6 +22,7 @@
 #include <penstock/penstock.hpp>
 
 #include "support/catch.hpp"
+#include "support/error_of.hpp"
 #include "support/gated_device.hpp"
 #include "support/numbered.hpp"
 
@@ -166,27 +167,22 @@ TEST_CASE("a ragged batch without room is refused at its turn and cuts no sample
                       ps::sequential{},
                       {.batch_size = 8, .workers = workers, .memory = {.values_per_batch = 41}}};
     std::size_t batches = 0;
-    const auto run = [&] {
-      for (auto& batch : loader.epoch(0)) batches += batch.size() / 8;
-    };
     // Samples 8 to 15 have 1, 8, 4, 0, 7, 3, 10 and 6 tokens, together 39; those of the batch after
     // them 2, 9, 5, 1, 8, 4, 0 and 7, and so on: the first that passes 41 is asked here.
     std::uint64_t sum = 0;
     std::uint64_t index = 0;
     for (; sum <= 41; ++index) sum = (index % 8 == 0 ? 0 : sum) + index * 7 % 11;
-    try {
-      run();
-      FAIL("nothing was thrown");
-    } catch (const ps::ragged_overflow& e) {
-      CHECK(e.field() == "tokens");
-      CHECK(e.sample() == index - 1);
-      CHECK(e.at() == ps::batch_position{0, (index - 1) / 8});
-      CHECK(e.position() == (index - 1) % 8);
-      CHECK(e.needed() == sum);
-      CHECK(e.capacity() == 41);
-      CHECK(batches == (index - 1) / 8);
-      CHECK_THAT(e.what(), Catch::Matchers::Contains("raise memory.values_per_batch"));
-    }
+    const auto e = test::error_of<ps::ragged_overflow>([&] {
+      for (auto& batch : loader.epoch(0)) batches += batch.size() / 8;
+    });
+    CHECK(e.field() == "tokens");
+    CHECK(e.sample() == index - 1);
+    CHECK(e.at() == ps::batch_position{0, (index - 1) / 8});
+    CHECK(e.position() == (index - 1) % 8);
+    CHECK(e.needed() == sum);
+    CHECK(e.capacity() == 41);
+    CHECK(batches == (index - 1) / 8);
+    CHECK_THAT(e.what(), Catch::Matchers::Contains("raise memory.values_per_batch"));
     REQUIRE(loader.last_failure());
     CHECK(loader.last_failure()->stage == "length");
     CHECK(loader.last_failure()->sample == index - 1);
@@ -196,17 +192,13 @@ TEST_CASE("a ragged batch without room is refused at its turn and cuts no sample
 TEST_CASE("a sample that is longer than its dataset's longest is refused",
           "[flow][promise:bounded-5][fault:samples-5]") {
   ps::loader loader{sentences{.longest = 9}, ps::sequential{}, {.batch_size = 8}};
-  try {
-    (void)contents_of(loader.epoch(0));
-    FAIL("nothing was thrown");
-  } catch (const ps::ragged_overflow& e) {
-    CHECK(e.sample() == 3);  // 21 % 11
-    CHECK(e.needed() == 10);
-    CHECK(e.capacity() == 9);
-    CHECK_THAT(e.what(), Catch::Matchers::Contains("sample 3 (position 3 of the batch): it has 10 "
-                                                   "values, and the dataset's extents() say that "
-                                                   "the longest sample has 9"));
-  }
+  const auto e = test::error_of<ps::ragged_overflow>([&] { (void)contents_of(loader.epoch(0)); });
+  CHECK(e.sample() == 3);  // 21 % 11
+  CHECK(e.needed() == 10);
+  CHECK(e.capacity() == 9);
+  CHECK_THAT(e.what(), Catch::Matchers::Contains("sample 3 (position 3 of the batch): it has 10 "
+                                                 "values, and the dataset's extents() say that "
+                                                 "the longest sample has 9"));
 }
 
 TEST_CASE("what a length throws comes at its batch's turn with its sample",

@@ -20,6 +20,7 @@
 #include <penstock_ext/files/support/system_file.hpp>
 
 #include "support/catch.hpp"
+#include "support/error_of.hpp"
 #include "support/temp_dir.hpp"
 
 namespace ps = penstock;
@@ -82,14 +83,11 @@ TEST_CASE("read_file refuses a file above its limit", "[files]") {
   const test::temp_dir dir;
   const std::string path = dir.write("five", {1, 2, 3, 4, 5});
   CHECK(ps::detail::read_file(path, 5).size() == 5);
-  try {
-    (void)ps::detail::read_file(path, 4);
-    FAIL("nothing thrown");
-  } catch (const ps::file_format_error& problem) {
-    CHECK(problem.path() == path);
-    CHECK(problem.offset() == 4);
-    CHECK(problem.expected() == "at most 4 bytes");
-  }
+  const auto problem =
+      test::error_of<ps::file_format_error>([&] { (void)ps::detail::read_file(path, 4); });
+  CHECK(problem.path() == path);
+  CHECK(problem.offset() == 4);
+  CHECK(problem.expected() == "at most 4 bytes");
 }
 
 TEST_CASE("a source is never asked for more than its limit", "[files]") {
@@ -153,13 +151,10 @@ TEST_CASE("opening goes on after a signal", "[files]") {
 TEST_CASE("a missing file and a directory are unreadable, with the system's reason",
           "[files][fault:files-1]") {
   const test::temp_dir dir;
-  try {
-    ps::file_source source{dir.path("missing")};
-    FAIL("nothing thrown");
-  } catch (const ps::file_unreadable& problem) {
-    CHECK(problem.path() == dir.path("missing"));
-    CHECK(problem.offset() == 0);
-    CHECK(problem.found() == "No such file or directory");
-  }
+  const auto problem =
+      test::error_of<ps::file_unreadable>([&] { ps::file_source source{dir.path("missing")}; });
+  CHECK(problem.path() == dir.path("missing"));
+  CHECK(problem.offset() == 0);
+  CHECK(problem.found() == "No such file or directory");
   CHECK_THROWS_AS(ps::detail::read_file(dir.path("")), ps::file_unreadable);
 }

@@ -12,6 +12,7 @@
 #include "ext/image/pictures.hpp"
 #include "ext/image/plans.hpp"
 #include "support/catch.hpp"
+#include "support/error_of.hpp"
 
 namespace ps = penstock;
 using ps::image_plan;
@@ -89,17 +90,14 @@ TEST_CASE("a picture smaller than the crop is refused by name", "[image]") {
   const ps::random_crop crop{{7, 5}, {.padding = 1}};
   CHECK(crop.plan({5, 3}, random).crop == ps::image_box{0, 0, {5, 3}});
   for (const image_size& size : {image_size{4, 3}, {5, 2}}) {
-    try {
-      static_cast<void>(crop.plan(size, random));
-      FAIL("accepted");
-    } catch (const ps::picture_too_small& problem) {
-      CHECK(problem.found() == size);
-      CHECK(std::string{problem.what()} ==
-            "random_crop: expected a picture of at least 7 x 5 with a padding of 1 on each side, "
-            "found " +
-                std::to_string(size.width) + " x " + std::to_string(size.height) +
-                ": pad more, or resize before");
-    }
+    const auto problem =
+        test::error_of<ps::picture_too_small>([&] { static_cast<void>(crop.plan(size, random)); });
+    CHECK(problem.found() == size);
+    CHECK(std::string{problem.what()} ==
+          "random_crop: expected a picture of at least 7 x 5 with a padding of 1 on each side, "
+          "found " +
+              std::to_string(size.width) + " x " + std::to_string(size.height) +
+              ": pad more, or resize before");
   }
 }
 

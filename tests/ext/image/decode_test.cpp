@@ -25,6 +25,7 @@
 #include "ext/image/blobs.hpp"
 #include "ext/store/counting_store.hpp"
 #include "support/catch.hpp"
+#include "support/error_of.hpp"
 
 namespace ps = penstock;
 
@@ -263,14 +264,9 @@ TEST_CASE("a geometry whose plans have another size than it says is refused", "[
 
 TEST_CASE("what a geometry refuses names the picture", "[image]") {
   const auto data = toys(1) | ps::decode_images<toy_decoder>(ps::random_crop{32});
-  std::string said;
-  try {
-    test::read_batch(data, {0});
-  } catch (const ps::picture_too_small& problem) {
-    said = problem.what();
-    CHECK(problem.found() == ps::image_size{13, 11});
-  }
-  CHECK(said.rfind("folder/0.any: random_crop: expected", 0) == 0);
+  const auto problem = test::error_of<ps::picture_too_small>([&] { test::read_batch(data, {0}); });
+  CHECK(problem.found() == ps::image_size{13, 11});
+  CHECK(std::string_view{problem.what()}.starts_with("folder/0.any: random_crop: expected"));
   struct refusing : fixed {
     [[nodiscard]] ps::image_plan plan(const ps::image_size&, ps::sample_generator&) const {
       throw std::invalid_argument("refused");

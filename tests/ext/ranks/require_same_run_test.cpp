@@ -25,6 +25,7 @@
 #include <penstock_ext/ranks/world.hpp>
 
 #include "support/catch.hpp"
+#include "support/has.hpp"
 #include "support/numbered.hpp"
 
 namespace ps = penstock;
@@ -97,11 +98,6 @@ std::string common(const std::vector<std::string>& said) {
   return alike ? said.front() : "not alike";
 }
 
-bool mentions(const std::string& text, const std::string& part) {
-  INFO(text);
-  return text.find(part) != std::string::npos;
-}
-
 const std::string what_to_do =
     ": give all of them the same data, sampler, seed, batch sizes and checkpoint";
 
@@ -122,13 +118,13 @@ TEST_CASE("a rank with another run is named on all ranks, with what differs",
         "1008 on ranks 3-7; batch_size: 40 on ranks 0-2; 48 on ranks 3-7" +
             what_to_do);
   const auto data = common(compared({}, {.samples = 999}, {7}));
-  CHECK(mentions(data, "dataset: 1000 on ranks 0-6; 999 on rank 7"));
-  CHECK(mentions(data, "as a fingerprint: "));
+  CHECK(test::has(data, "dataset: 1000 on ranks 0-6; 999 on rank 7"));
+  CHECK(test::has(data, "as a fingerprint: "));
   const auto order = common(compared({}, {.seed = 9}, {4}));
-  CHECK(mentions(order, "the order (the sampler's kind, seed or options"));
-  CHECK(mentions(order, " on rank 4"));
-  CHECK_FALSE(mentions(order, "dataset: "));
-  CHECK(mentions(common(compared({}, {.tail = ps::shard_tail::drop}, {1})), " on rank 1"));
+  CHECK(test::has(order, "the order (the sampler's kind, seed or options"));
+  CHECK(test::has(order, " on rank 4"));
+  CHECK(test::lacks(order, "dataset: "));
+  CHECK(test::has(common(compared({}, {.tail = ps::shard_tail::drop}, {1})), " on rank 1"));
 }
 
 TEST_CASE("ranks whose samplers are not sharded for this world are told",
@@ -158,7 +154,7 @@ TEST_CASE("a transfer's run is compared as its loader's", "[ranks][promise:hones
   const auto said = said_by_ranks(2, [](const ps::world& w, const exchange_function& exchange) {
     ps::require_same_run(w, transfer_like{}, exchange);
   });
-  CHECK(mentions(common(said), "rank 0 reads batches of 8 and takes 8 for the global batch"));
+  CHECK(test::has(common(said), "rank 0 reads batches of 8 and takes 8 for the global batch"));
 }
 
 TEST_CASE("ranks that go on from different checkpoints are told", "[ranks][promise:honest-13]") {
@@ -185,7 +181,7 @@ TEST_CASE("an exchange that numbers the ranks in another way is noticed",
     };
     ps::require_same_run(w, ps::loader_state{}, swapped);
   });
-  CHECK(mentions(common(said), "run_mismatch: place 0 of the exchange holds rank 1"));
+  CHECK(test::has(common(said), "run_mismatch: place 0 of the exchange holds rank 1"));
   const auto smaller = said_by_ranks(2, [](ps::world w, const exchange_function& exchange) {
     const auto kept = [&](std::span<const std::byte> mine, std::span<std::byte> all) {
       ps::detail::run_record record;
@@ -195,7 +191,7 @@ TEST_CASE("an exchange that numbers the ranks in another way is noticed",
     };
     ps::require_same_run(w, ps::loader_state{}, kept);
   });
-  CHECK(mentions(common(smaller), "the size of the world: 2 on rank 0; 4 on rank 1"));
+  CHECK(test::has(common(smaller), "the size of the world: 2 on rank 0; 4 on rank 1"));
 }
 
 TEST_CASE("an exchange that fails is the caller's own error", "[ranks]") {
@@ -223,9 +219,9 @@ TEST_CASE("long lists of ranks and values are cut short", "[ranks]") {
   } catch (const ps::run_mismatch& error) {
     problem = error.what();
   }
-  CHECK(mentions(problem,
-                 "seed: 1 on ranks 0-2, 4, 6, 8, 10, 12, 14, 16, ... (5001 of them); 3 on rank 3; "
-                 "5 on rank 5; 7 on rank 7; and others"));
+  CHECK(test::has(problem,
+                  "seed: 1 on ranks 0-2, 4, 6, 8, 10, 12, 14, 16, ... (5001 of them); 3 on rank 3; "
+                  "5 on rank 5; 7 on rank 7; and others"));
   CHECK(problem.size() < 600);
 }
 
