@@ -5,10 +5,9 @@
 
 #include <csignal>
 #include <cstddef>
-#include <filesystem>
-#include <iterator>
 
 #include "support/catch.hpp"
+#include "support/temp_dir.hpp"
 
 namespace test {
 
@@ -45,9 +44,6 @@ class file_limit {
 };
 
 /// How many descriptors this process has, with the one that counts them.
-inline std::size_t open_descriptors() {
-  const std::filesystem::directory_iterator all{"/proc/self/fd"};
-  return static_cast<std::size_t>(std::distance(begin(all), end(all)));
-}
+inline std::size_t open_descriptors() { return files_in("/proc/self/fd"); }
 
 }  // namespace test

@@ -47,10 +47,11 @@ class temp_dir {
 };
 
 /// How many files and folders there are in a directory.
-inline std::size_t files_in(const temp_dir& dir) {
-  const std::filesystem::directory_iterator all{dir.path("")};
+inline std::size_t files_in(const std::string& path) {
+  const std::filesystem::directory_iterator all{path};
   return static_cast<std::size_t>(std::distance(begin(all), end(all)));
 }
+inline std::size_t files_in(const temp_dir& dir) { return files_in(dir.path("")); }
 
 /// A file's bytes.
 inline std::string content_of(const std::string& path) {

@@ -12,7 +12,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <iterator>
 #include <memory>
 #include <span>
 #include <string>
@@ -121,8 +120,7 @@ void check_samples(const ps::mds_shards& shards, std::uint64_t first = 0) {
 TEST_CASE("compressed MDS shards are unpacked once, into the folder that was named",
           "[blob][promise:exact-14]") {
   const zipped_folder dir;
-  const std::size_t files =
-      static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator{dir.path()}, {}));
+  const std::size_t files = test::files_in(dir.path());
   const ps::mds_shards shards = dir.open();
   const auto count = static_cast<int>(shards.shards());
   REQUIRE(count > 3);
@@ -130,8 +128,7 @@ TEST_CASE("compressed MDS shards are unpacked once, into the folder that was nam
   CHECK(*dir.codec.opened == count);
   CHECK(dir.unpacked().size() == shards.shards());
   // Nothing is written to the data set's own folder, and keys are those of its shards.
-  CHECK(static_cast<std::size_t>(
-            std::distance(std::filesystem::directory_iterator{dir.path()}, {})) == files);
+  CHECK(test::files_in(dir.path()) == files);
   CHECK(shards.key(0) == dir.path("shard.00000.mds") + ":0");
   check_samples(dir.open());
   CHECK(*dir.codec.opened == count);
@@ -216,7 +213,7 @@ TEST_CASE("a file that another process unpacked meanwhile stays, and one that is
     CHECK((before.st_ino == after.st_ino) == (text.size() == 11));
   }
   CHECK(test::folder::read(dir.path("target")) == "longer than it was");
-  CHECK(std::distance(std::filesystem::directory_iterator{dir.path()}, {}) == 1);
+  CHECK(test::files_in(dir.path()) == 1);
 }
 
 TEST_CASE("compressed MDS shards are written nowhere unasked, and not beyond a bound",

@@ -15,7 +15,6 @@
 #include <optional>
 #include <random>
 #include <span>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -515,10 +514,10 @@ TEST_CASE("a file of a cache that is damaged, cut or longer is dropped and read 
   leave_on_disk(of.store, 100, options);
   REQUIRE(names_in(options.folder).size() == 1);
   const std::string path = options.folder + '/' + names_in(options.folder)[0];
-  std::string whole(file_bytes, '\0');
-  std::ifstream{path, std::ios::binary}.read(whole.data(), std::ssize(whole));
+  const std::string whole = test::content_of(path);
+  REQUIRE(whole.size() == file_bytes);
   const auto is_noticed = [&](const std::string& bytes) {
-    test::stored_files::write_at(path, bytes);
+    test::folder::write(path, bytes);
     const int before = of.store.reads;
     const ps::cached_store cache{of.store, options};
     CHECK(reads_right(cache, of.store, "x", 0, 100));
@@ -551,11 +550,7 @@ TEST_CASE("a part of a block on the disk is read by itself, and all of it is che
   const std::string path = options.folder + '/' + names_in(options.folder)[0];
   constexpr std::size_t chunk = 16'384;  // what has a sum of its own
   constexpr std::size_t start = 64 + 1 + 4 * 8;
-  const std::string whole = [&] {
-    std::ostringstream bytes;
-    bytes << std::ifstream{path, std::ios::binary}.rdbuf();
-    return std::move(bytes).str();
-  }();
+  const std::string whole = test::content_of(path);
   REQUIRE(whole.size() == start + 50'000);
   const std::vector<std::size_t> edges{0,         1,      chunk - 1, chunk,         chunk + 1,
                                        2 * chunk, 40'000, 3 * chunk, 3 * chunk + 1, 49'999,
@@ -576,7 +571,7 @@ TEST_CASE("a part of a block on the disk is read by itself, and all of it is che
       for (const std::size_t at : {from, to - 1, from / chunk * chunk}) {
         std::string damaged = whole;
         damaged[start + at] = static_cast<char>(damaged[start + at] ^ 1);
-        test::stored_files::write_at(path, damaged);
+        test::folder::write(path, damaged);
         const ps::cached_store cache{below, options};
         CHECK(reads_right(cache, below, "x", from, to - from));
         CHECK(cache.stats().damaged == 1);
@@ -586,10 +581,10 @@ TEST_CASE("a part of a block on the disk is read by itself, and all of it is che
       if (next_chunk >= 50'000) continue;
       std::string damaged = whole;
       damaged[start + next_chunk] = static_cast<char>(damaged[start + next_chunk] ^ 1);
-      test::stored_files::write_at(path, damaged);
+      test::folder::write(path, damaged);
       CHECK(reads_right(ps::cached_store{below, options}, below, "x", from, to - from));
       CHECK(below.reads == before + 3);
-      test::stored_files::write_at(path, whole);
+      test::folder::write(path, whole);
     }
   }
 }
@@ -646,9 +641,9 @@ TEST_CASE("what a process leaves that is killed is removed by the next one",
   const std::string left = options.folder + "/0123456789abcdef.block.part-1-2";
   const std::string held = options.folder + "/0123456789abcdef.block.part-3-4";
   const std::string foreign = options.folder + "/notes.txt";
-  test::stored_files::write_at(left, "half of a bl");
-  test::stored_files::write_at(held, "half of a bl");
-  test::stored_files::write_at(foreign, "not ours");
+  test::folder::write(left, "half of a bl");
+  test::folder::write(held, "half of a bl");
+  test::folder::write(foreign, "not ours");
   const int file = ::open(held.c_str(), O_RDONLY | O_CLOEXEC);
   REQUIRE(::flock(file, LOCK_EX) == 0);
   { const ps::cached_store second{of.store, options}; }
@@ -867,7 +862,7 @@ TEST_CASE("a cache passes errors on, and refuses what it can't do", "[store][fau
   CHECK(error_of<ps::option_error>([&] {
           const ps::cached_store none{of.store, {.block_bytes = 0}};
         }).option() == "block_bytes");
-  test::stored_files::write_at(dir.path("file"), "x");
+  test::folder::write(dir.path("file"), "x");
   CHECK_THROWS_AS((ps::cached_store{of.store, {.folder = dir.path("file/cache")}}),
                   ps::file_unreadable);
   // An rvalue is moved in.

@@ -3,52 +3,24 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
-#include <fstream>
-#include <ios>
-#include <random>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <penstock_ext/store/byte_store.hpp>
 
+#include "support/folder.hpp"
 #include "support/some_bytes.hpp"
-#include "support/temp_dir.hpp"
 
 namespace test {
 
 /// A folder of files, with a sibling that no name may lead to.
-class stored_files {
- public:
+struct stored_files : folder {
   stored_files() {
-    std::filesystem::create_directories(path());
-    write_at(outside("secret"), "secret");
+    make("");
+    write(beside("secret"), "secret");
   }
-
-  [[nodiscard]] std::string path() const { return dir_.path("root"); }
-  [[nodiscard]] std::string path(const std::string& name) const { return path() + '/' + name; }
-  [[nodiscard]] std::string outside(const std::string& name) const { return dir_.path(name); }
-
-  void add(const std::string& name, std::string_view content) const {
-    std::filesystem::create_directories(std::filesystem::path{path(name)}.parent_path());
-    write_at(path(name), content);
-  }
-  void link(const std::string& target, const std::string& name) const {
-    std::filesystem::create_directories(std::filesystem::path{path(name)}.parent_path());
-    std::filesystem::create_symlink(target, path(name));
-  }
-
-  static void write_at(const std::string& path, std::string_view content) {
-    std::ofstream file{path, std::ios::binary};
-    file.write(content.data(), static_cast<std::streamsize>(content.size()));
-    if (!file.flush()) throw std::runtime_error("cannot write " + path);
-  }
-
- private:
-  temp_dir dir_;
 };
 
 /// Memory for a range, as text.

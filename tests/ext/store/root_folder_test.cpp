@@ -32,9 +32,9 @@ TEST_CASE("no object's name leads to a file outside of the folder", "[store][fau
   const test::stored_files files;
   files.add("a/b.txt", "inside");
   files.link("../secret", "up");
-  files.link(files.outside("secret"), "far");
+  files.link(files.beside("secret"), "far");
   files.link("..", "a/parent");
-  files.link(files.outside(""), "a/other");
+  files.link(files.beside(""), "a/other");
   files.link("/proc/self/root", "magic");
   for (const bool has_openat2 : {true, false}) {
     CAPTURE(has_openat2);
@@ -83,11 +83,11 @@ TEST_CASE("links that stay inside are followed where the system can tell",
 TEST_CASE("a folder that is a link itself, and one that is missing", "[store]") {
   const test::stored_files files;
   files.add("x", "content");
-  std::filesystem::create_symlink(files.path(), files.outside("alias"));
-  CHECK(content_by(ps::detail::root_folder{files.outside("alias")}, "x") == "content");
+  std::filesystem::create_symlink(files.path(), files.beside("alias"));
+  CHECK(content_by(ps::detail::root_folder{files.beside("alias")}, "x") == "content");
   const auto missing = error_of<ps::file_unreadable>(
-      [&] { const ps::detail::root_folder none{files.outside("none")}; });
-  CHECK(missing.path() == files.outside("none"));
+      [&] { const ps::detail::root_folder none{files.beside("none")}; });
+  CHECK(missing.path() == files.beside("none"));
   CHECK(missing.found() == "No such file or directory");
   CHECK_THROWS_AS(ps::detail::root_folder{files.path("x")}, ps::file_unreadable);
 }
