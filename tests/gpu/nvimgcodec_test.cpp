@@ -13,8 +13,8 @@
 #include <penstock/memory/support/slab.hpp>
 #include <penstock_ext/image/jpeg/jpeg.hpp>
 
+#include "ext/image/decoded.hpp"
 #include "ext/image/jpeg_pictures.hpp"
-#include "ext/nvimgcodec/pictures.hpp"
 #include "support/catch.hpp"
 
 namespace ps = penstock;

@@ -13,35 +13,19 @@
 #include <utility>
 #include <vector>
 
+#include "ext/image/decoded.hpp"
 #include "ext/image/jpeg_pictures.hpp"
 #include "support/catch.hpp"
-#include "support/error_of.hpp"
 
 namespace ps = penstock;
+using test::encoded;
 
 namespace {
-
-using encoded = std::vector<std::byte>;
-
-std::vector<std::uint8_t> decoded(ps::jpeg_decoder& decoder, const encoded& bytes,
-                                  const ps::image_box& box) {
-  std::vector<std::uint8_t> values(box.size.width * box.size.height * 3, 0xcd);
-  decoder.decode(bytes, "a.jpg", box, {values.data(), box.size, 3, box.size.width * 3});
-  return values;
-}
-
-std::vector<std::uint8_t> whole(ps::jpeg_decoder& decoder, const encoded& bytes) {
-  return decoded(decoder, bytes, {0, 0, decoder.info(bytes, "a.jpg").size});
-}
 
 // The error of exactly type E out of decoding all of `bytes`.
 template <class E>
 E jpeg_error(const encoded& bytes, const ps::jpeg_options& options = {}) {
-  ps::jpeg_decoder decoder{options};
-  const E problem = test::error_of<E>([&] { (void)whole(decoder, bytes); });
-  CHECK(problem.path() == "a.jpg");
-  CHECK(problem.offset() <= bytes.size());
-  return problem;
+  return test::decode_error<E>(ps::jpeg_decoder{options}, bytes);
 }
 
 // Where the n-th marker of a kind stands.
@@ -56,13 +40,8 @@ std::size_t marker(const encoded& bytes, unsigned kind, int nth = 0) {
   return 0;
 }
 
-encoded first(const encoded& bytes, std::size_t count) {
-  return {bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(count)};
-}
-
 encoded bytes_of_text(std::string_view letters) {
-  encoded bytes;
-  for (const char letter : letters) bytes.push_back(static_cast<std::byte>(letter));
+  encoded bytes = test::bytes_of(letters);
   bytes.resize(bytes.size() + 32);
   return bytes;
 }
@@ -81,7 +60,7 @@ TEST_CASE("a JPEG header says size and channels", "[image]") {
 
 TEST_CASE("grey becomes three equal channels", "[image]") {
   ps::jpeg_decoder decoder;
-  const auto values = whole(decoder, test::some_jpeg(20, 9, {.components = 1}));
+  const auto values = test::all_of(decoder, test::some_jpeg(20, 9, {.components = 1}));
   for (std::size_t i = 0; i < values.size(); i += 3) {
     CHECK((values[i] == values[i + 1] && values[i] == values[i + 2]));
   }
@@ -95,7 +74,7 @@ TEST_CASE("CMYK and YCCK become RGB with inverted ink", "[image]") {
         37, 21, {.across = 2, .down = 2, .components = 4, .adobe_ycck = ycck, .quality = 60});
     const auto cmyk = test::decode_plainly(bytes);
     ps::jpeg_decoder decoder;
-    const auto rgb = decoded(decoder, bytes, {3, 5, {34, 16}});
+    const auto rgb = test::part_of(decoder, bytes, {3, 5, {34, 16}});
     bool same = true;
     for (std::size_t y = 0; y < 16; ++y) {
       for (std::size_t x = 0; x < 34; ++x) {
@@ -116,12 +95,12 @@ TEST_CASE("a JPEG picture that ends early is truncated wherever it ends",
   ps::jpeg_decoder decoder;
   for (const bool progressive : {false, true}) {
     const encoded bytes = test::some_jpeg(33, 18, {.progressive = progressive});
-    const auto right = whole(decoder, bytes);
+    const auto right = test::all_of(decoder, bytes);
     for (std::size_t size = 0; size < bytes.size(); ++size) {
-      const encoded part = first(bytes, size);
+      const encoded part = test::first_of(bytes, size);
       // With every row there, the end mark of a single scan is not missed.
       if (!progressive && size + 2 >= bytes.size()) {
-        CHECK((whole(decoder, part) == right));
+        CHECK((test::all_of(decoder, part) == right));
         continue;
       }
       for (const bool strict : {true, false}) {
@@ -129,15 +108,15 @@ TEST_CASE("a JPEG picture that ends early is truncated wherever it ends",
         if (size >= 3) CHECK(problem.offset() == size);
       }
     }
-    CHECK((whole(decoder, bytes) == right));
+    CHECK((test::all_of(decoder, bytes) == right));
   }
   CHECK(jpeg_error<ps::image_truncated>({}).found() == "no bytes at all");
   // An arithmetic decoder makes up what is missing without a word.
   for (const int restart : {0, 1}) {
     const encoded bytes = test::some_jpeg(33, 38, {.arithmetic = true, .restart = restart});
     for (std::size_t size = 3; size < bytes.size(); ++size) {
-      CHECK(jpeg_error<ps::image_truncated>(first(bytes, size)).offset() == size);
-      (void)jpeg_error<ps::image_truncated>(first(bytes, size), {.strict = false});
+      CHECK(jpeg_error<ps::image_truncated>(test::first_of(bytes, size)).offset() == size);
+      (void)jpeg_error<ps::image_truncated>(test::first_of(bytes, size), {.strict = false});
     }
   }
 }
@@ -148,23 +127,23 @@ TEST_CASE("a damaged JPEG picture is an error or a picture, and leaves nothing b
     const encoded bytes = test::some_jpeg(24, 17, {.progressive = progressive, .quality = 40});
     ps::jpeg_decoder decoder{{.most_pixels = 1 << 16}};
     ps::jpeg_decoder lenient{{.strict = false, .most_pixels = 1 << 16}};
-    const auto right = whole(decoder, bytes);
+    const auto right = test::all_of(decoder, bytes);
     int refused = 0;
     for (std::size_t at = 0; at < bytes.size(); ++at) {
       encoded damaged = bytes;
       damaged[at] ^= static_cast<std::byte>(1u << (at % 8));
       for (ps::jpeg_decoder* one : {&decoder, &lenient}) {
         try {
-          (void)whole(*one, damaged);
+          (void)test::all_of(*one, damaged);
         } catch (const ps::file_error& problem) {
           refused += one == &decoder ? 1 : 0;
           CHECK(problem.offset() <= bytes.size());
         }
       }
-      if (at % 8 == 0) CHECK((whole(decoder, bytes) == right));
+      if (at % 8 == 0) CHECK((test::all_of(decoder, bytes) == right));
     }
     CHECK(refused > 100);
-    CHECK((whole(decoder, bytes) == right));
+    CHECK((test::all_of(decoder, bytes) == right));
   }
 }
 
@@ -179,11 +158,11 @@ TEST_CASE("damage among the pixels is an error unless it is asked for", "[image]
   CHECK(problem.found() == "Corrupt JPEG data: premature end of data segment");
   CHECK(problem.offset() > marker(bytes, 0xda));
   ps::jpeg_decoder lenient{{.strict = false}};
-  CHECK((whole(lenient, damaged) == test::decode_plainly(damaged)));
+  CHECK((test::all_of(lenient, damaged) == test::decode_plainly(damaged)));
   // Damage after the last row of the box is not reached.
   ps::jpeg_decoder strict;
   const ps::image_box top{0, 0, {64, 16}};
-  CHECK((decoded(strict, damaged, top) == decoded(strict, bytes, top)));
+  CHECK((test::part_of(strict, damaged, top) == test::part_of(strict, bytes, top)));
 }
 
 TEST_CASE("bytes too many before a restart marker are damage", "[image]") {
@@ -193,23 +172,25 @@ TEST_CASE("bytes too many before a restart marker are damage", "[image]") {
   const auto problem = jpeg_error<ps::image_corrupt>(damaged);
   CHECK(problem.found().find("extraneous bytes before marker 0xd1") != std::string::npos);
   ps::jpeg_decoder lenient{{.strict = false}};
-  CHECK((whole(lenient, damaged) == test::decode_plainly(damaged)));
+  CHECK((test::all_of(lenient, damaged) == test::decode_plainly(damaged)));
   const encoded one = test::some_jpeg(64, 64);  // and before the end of the only scan none are
   ps::jpeg_decoder decoder;
-  CHECK(
-      (whole(decoder, test::with_bytes(one, one.size() - 2, {0x12, 0x34})) == whole(decoder, one)));
+  CHECK((test::all_of(decoder, test::with_bytes(one, one.size() - 2, {0x12, 0x34})) ==
+         test::all_of(decoder, one)));
 }
 
 TEST_CASE("bytes that libjpeg skips between markers do no harm", "[image]") {
   ps::jpeg_decoder decoder;
   const encoded bytes = test::some_jpeg(20, 20);
-  const auto right = whole(decoder, bytes);
-  CHECK(whole(decoder, test::with_bytes(bytes, bytes.size() - 2, {0x12, 0x34, 0x56})) == right);
-  CHECK(whole(decoder, test::with_bytes(bytes, marker(bytes, 0xda), {0x12, 0x34})) == right);
-  CHECK(whole(decoder, test::with_bytes(bytes, bytes.size(), {1, 2, 3})) == right);
+  const auto right = test::all_of(decoder, bytes);
+  CHECK(test::all_of(decoder, test::with_bytes(bytes, bytes.size() - 2, {0x12, 0x34, 0x56})) ==
+        right);
+  CHECK(test::all_of(decoder, test::with_bytes(bytes, marker(bytes, 0xda), {0x12, 0x34})) == right);
+  CHECK(test::all_of(decoder, test::with_bytes(bytes, bytes.size(), {1, 2, 3})) == right);
   const encoded progressive = test::some_jpeg(20, 20, {.progressive = true});
-  CHECK(whole(decoder, test::with_bytes(progressive, marker(progressive, 0xda, 1), {0x12, 0x34})) ==
-        whole(decoder, progressive));
+  CHECK(test::all_of(decoder,
+                     test::with_bytes(progressive, marker(progressive, 0xda, 1), {0x12, 0x34})) ==
+        test::all_of(decoder, progressive));
 }
 
 TEST_CASE("pictures of other formats are refused by name", "[image][fault:files-13]") {
@@ -259,7 +240,7 @@ TEST_CASE("a JPEG picture beyond a limit is refused before it is decoded",
   CHECK(scans.expected() == "at most 9 scans (jpeg_options::most_scans)");
   // Ten scans, coefficients of two bytes: 32 x 32 and twice 16 x 16 of them.
   ps::jpeg_decoder enough{{.most_pixels = 600, .most_scans = 10}};
-  CHECK((whole(enough, bytes) == test::decode_plainly(bytes)));
+  CHECK((test::all_of(enough, bytes) == test::decode_plainly(bytes)));
   const encoded large = test::some_jpeg(400, 400, {.progressive = true, .quality = 5});
   CHECK(jpeg_error<ps::image_too_large>(large, {.most_bytes = 100'000}).expected() ==
         "a JPEG picture that libjpeg decodes within 100000 bytes (jpeg_options::most_bytes)");
@@ -293,26 +274,26 @@ TEST_CASE("tables of one picture never serve another", "[image][fault:files-13]"
   bare.erase(bare.begin() + static_cast<std::ptrdiff_t>(tables),
              bare.begin() + static_cast<std::ptrdiff_t>(marker(bytes, 0xc0)));
   ps::jpeg_decoder decoder;
-  (void)whole(decoder, bytes);
-  CHECK_THROWS_AS(whole(decoder, bare), ps::image_corrupt);
+  (void)test::all_of(decoder, bytes);
+  CHECK_THROWS_AS(test::all_of(decoder, bare), ps::image_corrupt);
   CHECK(jpeg_error<ps::image_corrupt>(bare).found() == "Quantization table 0x00 was not defined");
 }
 
 TEST_CASE("the orientation is heeded where it is asked for", "[image]") {
   const encoded bytes = test::some_jpeg(29, 18, {.across = 1, .down = 1});
   ps::jpeg_decoder plain;
-  const auto stored = whole(plain, bytes);
+  const auto stored = test::all_of(plain, bytes);
   ps::jpeg_decoder turning{{.orientation = true}};
-  CHECK((whole(turning, bytes) == stored));
+  CHECK((test::all_of(turning, bytes) == stored));
   for (unsigned number = 1; number <= 8; ++number) {
     const encoded picture = test::turned(bytes, number, number % 2 == 0);
     CHECK(plain.info(picture, "a") == ps::image_info{{29, 18}, 3, 1});
-    CHECK((whole(plain, picture) == stored));
+    CHECK((test::all_of(plain, picture) == stored));
     const ps::image_info info = turning.info(picture, "a");
     CHECK(info.orientation == static_cast<int>(number));
     CHECK(info.size == (number >= 5 ? ps::image_size{18, 29} : ps::image_size{29, 18}));
     const ps::image_box box{2, 3, {11, 13}};
-    const auto part = decoded(turning, picture, box);
+    const auto part = test::part_of(turning, picture, box);
     bool same = true;
     for (std::size_t y = 0; y < 13; ++y) {
       for (std::size_t x = 0; x < 11; ++x) {
@@ -356,7 +337,8 @@ TEST_CASE("an orientation of four bytes counts too", "[image]") {
 TEST_CASE("an EXIF block is read inside its bytes only", "[image]") {
   const encoded bytes = test::turned(test::some_jpeg(8, 8), 6, false);
   for (std::size_t size = 0; size < 44; ++size) {
-    const encoded part = first(bytes, size);  // a vector of its own: a sanitizer sees its end
+    const encoded part =
+        test::first_of(bytes, size);  // a vector of its own: a sanitizer sees its end
     CHECK(ps::detail::jpeg_orientation(part) == (size < 38 ? 1 : 6));
     if (size < 12) continue;
     const encoded block{bytes.begin() + 12, bytes.begin() + static_cast<std::ptrdiff_t>(size)};
@@ -401,5 +383,5 @@ TEST_CASE("a copy of a JPEG decoder has its options", "[image]") {
   CHECK(copy.options().most_pixels == 7);
   copy = ps::jpeg_decoder{};
   CHECK(copy.options().strict);
-  CHECK(whole(copy, test::some_jpeg(9, 9)).size() == 243);
+  CHECK(test::all_of(copy, test::some_jpeg(9, 9)).size() == 243);
 }

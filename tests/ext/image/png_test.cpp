@@ -16,35 +16,19 @@
 #include <penstock_ext/image/decode.hpp>
 
 #include "ext/image/blobs.hpp"
+#include "ext/image/decoded.hpp"
 #include "ext/image/png_pictures.hpp"
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
-#include "support/error_of.hpp"
 
 namespace ps = penstock;
+using test::encoded;
 
 namespace {
 
-using encoded = std::vector<std::byte>;
-
-std::vector<std::uint8_t> decoded(ps::png_decoder& decoder, const encoded& bytes,
-                                  const ps::image_box& box) {
-  std::vector<std::uint8_t> values(box.size.width * box.size.height * 3, 0xcd);
-  decoder.decode(bytes, "a.png", box, {values.data(), box.size, 3, box.size.width * 3});
-  return values;
-}
-
-std::vector<std::uint8_t> whole(ps::png_decoder& decoder, const encoded& bytes) {
-  return decoded(decoder, bytes, {0, 0, decoder.info(bytes, "a.png").size});
-}
-
 template <class E>
 E png_error(const encoded& bytes, const ps::png_options& options = {}) {
-  ps::png_decoder decoder{options};
-  const E problem = test::error_of<E>([&] { (void)whole(decoder, bytes); });
-  CHECK(problem.path() == "a.png");
-  CHECK(problem.offset() <= bytes.size());
-  return problem;
+  return test::decode_error<E>(ps::png_decoder{options}, bytes);
 }
 
 std::vector<test::png_kind> all_png_kinds() {
@@ -71,14 +55,14 @@ TEST_CASE("a PNG picture of every kind becomes RGB, whole or in part", "[image]"
       INFO("color " << kind.color << ", depth " << kind.depth << ", " << size.width);
       CHECK(decoder.info(picture.bytes, "a") ==
             ps::image_info{size, kind.color == 3 ? 3 : kind.channels(), 1});
-      CHECK((whole(decoder, picture.bytes) == picture.rgb));
+      CHECK((test::all_of(decoder, picture.bytes) == picture.rgb));
       for (int i = 0; i < 4; ++i) {
         const ps::image_size part{ps::uniform(random, std::size_t{1}, size.width),
                                   ps::uniform(random, std::size_t{1}, size.height)};
         const ps::image_box box{ps::uniform(random, std::size_t{0}, size.width - part.width),
                                 ps::uniform(random, std::size_t{0}, size.height - part.height),
                                 part};
-        const auto values = decoded(decoder, picture.bytes, box);
+        const auto values = test::part_of(decoder, picture.bytes, box);
         bool same = true;
         for (std::size_t y = 0; y < part.height; ++y) {
           const auto* row = values.data() + y * part.width * 3;
@@ -96,7 +80,7 @@ TEST_CASE("16-bit grey is cut to its upper byte, or clipped where it is asked fo
   for (const bool interlaced : {false, true}) {
     const auto picture = test::some_png(300, 2, {0, 16, interlaced}, 8);
     ps::png_decoder clipping{{.clip_grey = true}};
-    const auto clipped = whole(clipping, picture.bytes);
+    const auto clipped = test::all_of(clipping, picture.bytes);
     std::size_t below = 0;
     for (std::size_t i = 0; i < clipped.size(); ++i) {
       if (picture.rgb[i] != 0) CHECK(clipped[i] == 255);
@@ -104,9 +88,9 @@ TEST_CASE("16-bit grey is cut to its upper byte, or clipped where it is asked fo
     }
     CHECK(below > 0);
     const auto color = test::some_png(9, 9, {2, 16, interlaced});
-    CHECK((whole(clipping, color.bytes) == color.rgb));
+    CHECK((test::all_of(clipping, color.bytes) == color.rgb));
     const auto eight = test::some_png(9, 9, {0, 8, interlaced});
-    CHECK((whole(clipping, eight.bytes) == eight.rgb));
+    CHECK((test::all_of(clipping, eight.bytes) == eight.rgb));
   }
 }
 
@@ -117,16 +101,16 @@ TEST_CASE("a PNG picture that ends early is truncated wherever it ends",
     const auto picture = test::some_png(9, 7, {2, 8, interlaced});
     const encoded& bytes = picture.bytes;
     for (std::size_t size = 0; size < bytes.size(); ++size) {
-      const encoded part{bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(size)};
+      const encoded part = test::first_of(bytes, size);
       // The end mark, of twelve bytes, is not needed.
       if (size + 12 >= bytes.size()) {
-        CHECK((whole(decoder, part) == picture.rgb));
+        CHECK((test::all_of(decoder, part) == picture.rgb));
       } else {
         const auto problem = png_error<ps::image_truncated>(part);
         if (size >= 8) CHECK(problem.offset() == size);
       }
     }
-    CHECK((whole(decoder, bytes) == picture.rgb));
+    CHECK((test::all_of(decoder, bytes) == picture.rgb));
   }
 }
 
@@ -140,14 +124,14 @@ TEST_CASE("a damaged PNG picture is an error or a picture, and leaves nothing be
       encoded damaged = picture.bytes;
       damaged[at / 8] ^= static_cast<std::byte>(1u << (at % 8));
       try {
-        (void)whole(decoder, damaged);
+        (void)test::all_of(decoder, damaged);
       } catch (const ps::file_error& problem) {
         ++refused;
         CHECK(problem.offset() <= damaged.size());
       }
     }
     CHECK(refused > 500);
-    CHECK((whole(decoder, picture.bytes) == picture.rgb));
+    CHECK((test::all_of(decoder, picture.bytes) == picture.rgb));
   }
 }
 
@@ -174,7 +158,7 @@ TEST_CASE("a PNG picture beyond a limit is refused before it is decoded",
   CHECK(problem.found() == "20 x 10");
   CHECK(problem.offset() == 16);
   ps::png_decoder enough{{.most_pixels = 200}};
-  CHECK((whole(enough, picture.bytes) == picture.rgb));
+  CHECK((test::all_of(enough, picture.bytes) == picture.rgb));
   picture.bytes[17] = std::byte{0x0f};  // 983'060 columns
   CHECK_THROWS_AS(enough.info(picture.bytes, "a"), ps::image_too_large);
   picture.bytes.resize(30'000);  // as many as may be so wide a picture
@@ -220,7 +204,7 @@ TEST_CASE("a PNG picture of one colour is as small as deflate has it, and no dam
       const auto picture = test::some_png(3000, 2000, {0, depth, interlaced, true});
       REQUIRE(picture.bytes.size() < 3000 * 2000 / (8 / depth) / 900);
       ps::png_decoder decoder;
-      CHECK((whole(decoder, picture.bytes) == picture.rgb));
+      CHECK((test::all_of(decoder, picture.bytes) == picture.rgb));
     }
   }
 }
@@ -237,7 +221,7 @@ TEST_CASE("chunks that the pixels do not need are passed over", "[image][fault:f
   test::put_chunk(extra, "abCd", text);
   const auto picture = test::some_png(9, 9, {}, 1, extra);
   ps::png_decoder decoder;
-  CHECK((whole(decoder, picture.bytes) == picture.rgb));
+  CHECK((test::all_of(decoder, picture.bytes) == picture.rgb));
 }
 
 TEST_CASE("a long text in a PNG picture is no damage", "[image]") {
@@ -246,21 +230,21 @@ TEST_CASE("a long text in a PNG picture is no damage", "[image]") {
   test::put_chunk(extra, "tEXt", std::vector<std::byte>(65'537, std::byte{'a'}));
   const auto picture = test::some_png(9, 9, {}, 1, extra);
   ps::png_decoder decoder;
-  CHECK((whole(decoder, picture.bytes) == picture.rgb));
+  CHECK((test::all_of(decoder, picture.bytes) == picture.rgb));
 }
 
 TEST_CASE("an interlaced picture takes memory for the rows of the box only", "[image]") {
   const auto picture = test::some_png(400, 300, {6, 8, true});
   ps::png_decoder decoder;  // a new one: a sanitizer sees where its memory ends
-  const auto row = decoded(decoder, picture.bytes, {0, 7, {400, 1}});
+  const auto row = test::part_of(decoder, picture.bytes, {0, 7, {400, 1}});
   CHECK(std::equal(row.begin(), row.end(), picture.rgb.begin() + 7 * 1200));
 }
 
 TEST_CASE("a box outside a PNG picture is refused", "[image]") {
   const auto picture = test::some_png(20, 10);
   ps::png_decoder decoder;
-  CHECK_THROWS_AS(decoded(decoder, picture.bytes, {1, 0, {20, 10}}), std::invalid_argument);
-  CHECK_THROWS_AS(decoded(decoder, picture.bytes, {0, 0, {5, 0}}), std::invalid_argument);
+  CHECK_THROWS_AS(test::part_of(decoder, picture.bytes, {1, 0, {20, 10}}), std::invalid_argument);
+  CHECK_THROWS_AS(test::part_of(decoder, picture.bytes, {0, 0, {5, 0}}), std::invalid_argument);
 }
 
 TEST_CASE("a copy of a PNG decoder has its options", "[image]") {

@@ -13,9 +13,9 @@
 #include <penstock_ext/image/jpeg/jpeg.hpp>
 
 #include "ext/image/blobs.hpp"
+#include "ext/image/decoded.hpp"
 #include "ext/image/jpeg_pictures.hpp"
 #include "ext/image/png_pictures.hpp"
-#include "ext/nvimgcodec/pictures.hpp"
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
 #include "support/has.hpp"

@@ -13,6 +13,9 @@
 #include <penstock_ext/image/image_decoder.hpp>
 #include <penstock_ext/image/pixels.hpp>
 
+#include "support/catch.hpp"
+#include "support/error_of.hpp"
+
 namespace test {
 
 using encoded = std::vector<std::byte>;
@@ -51,6 +54,15 @@ std::vector<std::uint8_t> part_of(Decoder& decoder, std::span<const std::byte> b
 template <class Decoder>
 std::vector<std::uint8_t> all_of(Decoder& decoder, std::span<const std::byte> bytes) {
   return part_of(decoder, bytes, {0, 0, decoder.info(bytes, "a picture").size});
+}
+
+/// The error of exactly type E out of decoding all of a picture.
+template <class E, class Decoder>
+E decode_error(Decoder decoder, const encoded& bytes) {
+  const E problem = error_of<E>([&] { static_cast<void>(all_of(decoder, bytes)); });
+  CHECK(problem.path() == "a picture");
+  CHECK(problem.offset() <= bytes.size());
+  return problem;
 }
 
 /// The largest difference between two pictures' values; 256 for pictures of different sizes.
