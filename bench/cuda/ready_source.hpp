@@ -65,7 +65,7 @@ class ready_source {
                const std::byte* data, std::size_t stride, std::size_t ring, std::uint64_t count)
       : device_(device), layout_(layout), data_(data), stride_(stride), ring_(ring), count_(count) {
     for (std::size_t i = 0; i < ring; ++i) {
-      drained_.emplace_back(device.make_event(penstock::event_wait::by_host));
+      drained_.push_back(mark_type::make(device.make_event(penstock::event_wait::by_host)));
     }
   }
 
@@ -94,7 +94,7 @@ class ready_source {
   std::size_t ring_;
   std::uint64_t count_;
   std::uint64_t next_ = 0;
-  std::vector<penstock::detail::shared_event_ref<penstock::cuda_event>> drained_;
+  std::vector<mark_type::ref> drained_;
 };
 
 }  // namespace bench

@@ -86,8 +86,8 @@ struct marked_batch : host_batch {
 struct mark_shared : model::scenario<mark_shared, 3> {
   device_slots slots{model::device{},
                      penstock::batch_layout<record>{penstock::record_extents<record>{}, 1}, 3, 3};
-  penstock::detail::shared_event_ref<model::device::event_type> mark{
-      model::device::make_event(penstock::event_wait::by_host)};
+  marked_batch::mark_type::ref mark =
+      marked_batch::mark_type::make(model::device::make_event(penstock::event_wait::by_host));
 
   void before() {
     using filling = penstock::detail::slot_filling<marked_batch>;

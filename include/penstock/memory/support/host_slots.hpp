@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -32,15 +33,22 @@ namespace detail {
 /// host slots, and for the streams that use the device slots. The event belongs to the host slot of
 /// one of the copies, which records it for one burst of copies after the other. Each device slot,
 /// and each host slot's ticket, holds the mark as long as it may still wait for the record. The
-/// mark goes with the last `shared_event_ref`, that of its owner or another.
+/// mark goes with the last `ref`, that of its owner or another.
 ///
 /// One thread at a time records, and it alone begins to hold. Waiting for the event changes
 /// nothing, and any threads may do it at once.
 template <class Event>
 class shared_event {
  public:
-  /// Takes an event that threads can sleep on. The caller owns it, and lets it go too.
-  explicit shared_event(Event made) : event_(std::move(made)) {}
+  /// The end of a hold, on any thread.
+  struct lets_go {
+    void operator()(shared_event* held) const noexcept { held->let_go(); }
+  };
+  /// A mark that is held as long as this has it; or none.
+  using ref = std::unique_ptr<shared_event, lets_go>;
+
+  /// A mark of this event, which threads can sleep on, and its owner's hold.
+  [[nodiscard]] static ref make(Event made) { return ref{new shared_event{std::move(made)}}; }
   shared_event(shared_event&&) = delete;
 
   /// What marks the end of the copies.
@@ -52,14 +60,18 @@ class shared_event {
     return holders_.load(std::memory_order_acquire) != 1;
   }
   /// One more needs it from now on. On the thread that has recorded the event.
-  void hold() noexcept { holders_.fetch_add(1, std::memory_order_relaxed); }
+  [[nodiscard]] ref hold() noexcept {
+    holders_.fetch_add(1, std::memory_order_relaxed);
+    return ref{this};
+  }
+
+ private:
+  explicit shared_event(Event made) : event_(std::move(made)) {}
+  ~shared_event() = default;
   /// One of them does not any more. From any thread.
   void let_go() noexcept {
     if (holders_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
   }
-
- private:
-  ~shared_event() = default;
 
   Event event_;
   // Invariant: the event is recorded only while this is 1. It counts the owner, the device slots
@@ -68,49 +80,17 @@ class shared_event {
   std::atomic<std::size_t> holders_{1};
 };
 
-/// A mark that is held as long as this object has it; or none.
-template <class Event>
-class shared_event_ref {
- public:
-  shared_event_ref() = default;
-  /// Makes a mark, and owns it.
-  explicit shared_event_ref(Event made) : mark_(new shared_event<Event>(std::move(made))) {}
-  /// Holds a mark that the calling thread has recorded.
-  explicit shared_event_ref(shared_event<Event>* recorded) noexcept : mark_(recorded) {
-    mark_->hold();
-  }
-  shared_event_ref(shared_event_ref&& other) noexcept
-      : mark_(std::exchange(other.mark_, nullptr)) {}
-  shared_event_ref& operator=(shared_event_ref&& other) noexcept {
-    let_go();
-    mark_ = std::exchange(other.mark_, nullptr);
-    return *this;
-  }
-  ~shared_event_ref() { let_go(); }
-
-  explicit operator bool() const noexcept { return mark_ != nullptr; }
-  /// The mark; null where there is none.
-  [[nodiscard]] shared_event<Event>* get() const noexcept { return mark_; }
-  /// What to wait for; there must be a mark.
-  [[nodiscard]] const Event& event() const noexcept { return mark_->event(); }
-  /// Waits for it no more.
-  void let_go() noexcept {
-    if (mark_ != nullptr) std::exchange(mark_, nullptr)->let_go();
-  }
-
- private:
-  shared_event<Event>* mark_ = nullptr;
-};
-
 /// How the end of the last copy out of a host slot is known.
 template <class Event>
 struct end_of_copy {
-  shared_event_ref<Event> own;     ///< records the end of this slot's copy, and of others
-  Event alone;                     ///< does so while others hold that: of this slot's copy alone
-  shared_event_ref<Event> marked;  ///< the one that has told it, until that was waited for
+  using mark_ref = typename shared_event<Event>::ref;
+
+  mark_ref own;     ///< records the end of this slot's copy, and of others
+  Event alone;      ///< does so while others hold that: of this slot's copy alone
+  mark_ref marked;  ///< the one that has told it, until that was waited for
 
   /// The one to wait for.
-  [[nodiscard]] const Event& last() const noexcept { return marked ? marked.event() : alone; }
+  [[nodiscard]] const Event& last() const noexcept { return marked ? marked->event() : alone; }
 };
 
 /// Throws `leases_exhausted` for a loader with `count` host slots, `granted` by its budget of
@@ -249,7 +229,7 @@ class host_slots {
   }
   /// Returns a slot that is free after what `mark` has recorded.
   void give_back_behind(std::uint32_t slot, mark_type* mark) noexcept {
-    drained_[slot].marked = shared_event_ref<event_type>{mark};
+    drained_[slot].marked = mark->hold();
     push({slot, true});
   }
 
@@ -328,7 +308,7 @@ class host_slots {
       push(*back);  // as it came: the thread that takes it next waits again
       throw;
     }
-    drained_[back->slot].marked.let_go();
+    drained_[back->slot].marked.reset();
     memory_.allow(back->slot);
     if (back->behind_copy) memory_.erase(back->slot);
     return back->slot;
@@ -361,7 +341,7 @@ host_slots<Device>::host_slots(const Device& device, slot_layout layout, std::si
       returned_(count) {
   drained_.reserve(count);
   for (std::size_t slot = 0; slot < count; ++slot) {
-    drained_.push_back({shared_event_ref<event_type>{device.make_event(event_wait::by_host)},
+    drained_.push_back({mark_type::make(device.make_event(event_wait::by_host)),
                         device.make_event(event_wait::by_host),
                         {}});
   }

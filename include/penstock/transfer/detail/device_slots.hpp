@@ -116,10 +116,10 @@ struct device_slot {
     event_type released;
   };
 
-  event_type copied;  // the slot is filled, unless a mark says so:
-  shared_event_ref<event_type>
-      mark;             // of its copy, until the lease ends; host slots wait for it too
-  event_type released;  // its lease's stream is past it, unless it ended with others:
+  event_type copied;  // the slot is filled, unless there is a mark
+  // Of its copy, until the lease ends. Host slots wait for it too.
+  typename shared_event<event_type>::ref mark;
+  event_type released;                // its lease's stream is past it, unless it ended with others:
   bool is_released_together = false;  // then the ring's event says so
   std::vector<extra_stream> extras;   // so are those that it was also used on
   std::size_t extras_used = 0;
@@ -139,7 +139,7 @@ struct device_slot {
   }
 
   /// What is recorded where the slot is filled.
-  [[nodiscard]] const event_type& arrival() const noexcept { return mark ? mark.event() : copied; }
+  [[nodiscard]] const event_type& arrival() const noexcept { return mark ? mark->event() : copied; }
 
   /// The slot is for this batch from now on.
   void take(const batch_info& held) noexcept {
@@ -148,7 +148,7 @@ struct device_slot {
   }
   /// Nothing came of it, and no stream uses the slot.
   void put_back() noexcept {
-    mark.let_go();
+    mark.reset();
     is_released.store(true, std::memory_order_relaxed);  // as above
   }
 
@@ -212,7 +212,7 @@ struct device_slot {
   /// Waits for all that fills and uses the slot: its memory goes.
   void settle_all(const Device& device) noexcept {
     settle(device, copied);
-    if (mark) settle(device, mark.event());
+    if (mark) settle(device, mark->event());
     settle(device, released);
     for (auto& extra : extras) settle(device, extra.released);
   }
@@ -704,7 +704,7 @@ class device_slots {
       }
       if (mark != nullptr) {
         for (auto& [slot, from] : batches) {
-          slots_[slot].mark = shared_event_ref<typename Device::event_type>{mark};
+          slots_[slot].mark = mark->hold();
           from.release_behind(mark);
         }
         return;
@@ -730,7 +730,7 @@ class device_slots {
   /// that is over, or else the slot is lost.
   [[nodiscard]] bool settle_refused(slot_type& from, stream_ref stream) noexcept;
   void set_released(slot_type& from) noexcept {
-    from.mark.let_go();
+    from.mark.reset();
     from.is_released_together = false;
     // Invariant: the flag goes up after the records, because a wait binds to the record at the time
     // of the call: an issuer that sees the flag waits for these records and not for older ones.
@@ -820,7 +820,7 @@ void device_slots<Device>::end_later(std::size_t slot, stream_ref stream) noexce
     if (settle_refused(from, stream)) set_released(from);
     return;
   }
-  from.mark.let_go();
+  from.mark.reset();
   ended_.push_back(slot);
 }
 
