@@ -94,7 +94,7 @@ struct mark_shared : model::scenario<mark_shared, 3> {
     std::array<filling, 2> both{filling{0, {{}, mark.get()}}, filling{1, {{}, mark.get()}}};
     slots.take(0, {.size = 1, .valid_size = 1});
     slots.take(1, {.size = 1, .valid_size = 1});
-    slots.copy_in(std::span<filling>{both}, [](std::size_t, const auto& queue) { queue(); });
+    slots.copy_in(std::span<filling>{both}, [](const filling&, const auto& queue) { queue(); });
   }
   void thread(unsigned index) {
     if (index == 2) {

@@ -502,8 +502,8 @@ TEST_CASE("a host slot that is not taken over after all leaves its place free", 
     if (both.size() == 2) break;
   }
   REQUIRE_FALSE(slots->is_released(1));
-  const auto refuse_second = [](std::size_t which, const auto& queue) {
-    if (which == 1) throw device_fault("no");
+  const auto refuse_second = [](const filling& which, const auto& queue) {
+    if (which.slot == 1) throw device_fault("no");
     queue();
   };
   CHECK_THROWS_AS(slots->copy_in(std::span{both}, refuse_second), device_fault);

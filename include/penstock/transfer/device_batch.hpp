@@ -113,11 +113,7 @@ class device_lease : public slot_lease<detail::device_slots<Device>, std::size_t
   /// second stream. Allocates an event the first time in each slot. Throws what the device throws.
   void also_used_on(stream_ref other) {
     use();
-    slots_->wait_for_copy_anew(slot_, other);
-    if constexpr (std::equality_comparable<stream_ref>) {
-      if (other == *stream_ || slots_->is_extra(slot_, other)) return;
-    }
-    slots_->also_release_after(slot_, other);
+    slots_->also_used_on(slot_, other, *stream_);
   }
 
  protected:

@@ -123,6 +123,8 @@ struct device_slot {
   bool is_released_together = false;  // then the ring's event says so
   std::vector<extra_stream> extras;   // so are those that it was also used on
   std::size_t extras_used = 0;
+  std::byte* data = nullptr;  // its memory, or where its batch lies
+  [[no_unique_address]] typename slot_addresses<Device>::one address;  // of its memory
   batch_info info;
   sample_tags tags;
   std::optional<stream_ref> filled_by;
@@ -152,19 +154,14 @@ struct device_slot {
     is_released.store(true, std::memory_order_relaxed);  // as above
   }
 
-  /// In a checked build: the lease of what was copied begins, and `stream` gets to its arrival
-  /// before the record of that.
-  void note_arrival([[maybe_unused]] const batch_info& arriving,
-                    [[maybe_unused]] stream_ref stream) {
+  /// In a checked build: the lease of what lies here begins. Where that is copied, `filler` gets to
+  /// its arrival before the record of that.
+  template <class... Filler>
+  void note_arrival([[maybe_unused]] Filler... filler) {
     if constexpr (checked) {
       lease.end();  // of a copy whose record was refused
-      lease = lease_guard{arriving.epoch, arriving.batch, stream};
+      lease = lease_guard{info.epoch, info.batch, filler...};
     }
-  }
-
-  /// As above, of what is there already.
-  void note_arrival([[maybe_unused]] const batch_info& arriving) {
-    if constexpr (checked) lease = lease_guard{arriving.epoch, arriving.batch};
   }
 
   /// In a checked build: `ended` is over for the host, and for each stream after the work that it
@@ -303,94 +300,6 @@ class refused_releases {
   std::atomic<bool> any_{false};
 };
 
-/// The device memory of slots, at addresses that stay, but for `fresh_addresses`: one piece for
-/// those that are there from the start, a piece of its own for each later one. Or none, and a slot
-/// lies where its batch does.
-template <device Device>
-class slot_places {
- public:
-  /// `count` slots of so many bytes, which may become `most`. Throws `out_of_memory`.
-  slot_places(const Device& device, std::size_t slot_bytes, std::size_t count, std::size_t most,
-              bool has_memory)
-      : device_(device),
-        slot_bytes_(slot_bytes),
-        places_(std::make_unique<place[]>(most)),
-        count_(count) {
-    if (!has_memory) return;
-    first_.emplace(device, bytes_of_slots("device", slot_bytes_, count), memory_kind::device,
-                   slot_bytes_);
-    more_.reserve(most - count);
-    for (std::size_t slot = 0; slot < count; ++slot) {
-      places_[slot] = {first_->slot(slot, slot_bytes_), {first_->addresses(), slot}};
-    }
-  }
-
-  /// In a checked build: batches are laid out like this. Before there is one.
-  template <record_type Record>
-  void name_fields(const batch_layout<Record>& layout) {
-    if (first_) first_->addresses().name_fields(layout);
-  }
-
-  /// The first byte of a slot. From any thread that was given the slot.
-  [[nodiscard]] std::byte* data(std::size_t slot) const noexcept { return places_[slot].data; }
-  /// Without memory: `slot` is where its batch lies.
-  void lay(std::size_t slot, std::byte* data) const noexcept { places_[slot].data = data; }
-  /// In a checked build: a lease of this batch begins, in `slot`, which has memory, as for `leave`.
-  void name_batch(std::size_t slot, const batch_info& batch) const noexcept {
-    places_[slot].address.name_batch(batch);
-  }
-  /// In a checked build: what comes into `slot` next lies elsewhere, if it may. What is returned is
-  /// to be called when nothing uses any more what the slot holds now.
-  [[nodiscard]] auto leave(std::size_t slot) noexcept {
-    const auto left = places_[slot].address.move(places_[slot].data);
-    return [left, next = data(slot), bytes = slot_bytes_]() noexcept {
-      left.close();
-      poison(next, bytes);
-    };
-  }
-  /// How many slots there are. From any thread, as `bytes`.
-  [[nodiscard]] std::size_t count() const noexcept {
-    return count_.load(std::memory_order_relaxed);
-  }
-  /// How many bytes they take.
-  [[nodiscard]] std::size_t bytes() const noexcept { return first_ ? count() * slot_bytes_ : 0; }
-
-  /// Takes one more, of the `most`; false where the device has no room for it. One thread at a
-  /// time. Throws what the device throws.
-  [[nodiscard]] bool add() {
-    const std::size_t slot = count();
-    if (!first_) {
-      count_.store(slot + 1, std::memory_order_relaxed);
-      return true;
-    }
-    try {
-      slab<Device> made{device_, slot_bytes_, memory_kind::device, slot_bytes_};
-      made.addresses().name_fields_as(first_->addresses());
-      more_.push_back(std::move(made));
-    } catch (const out_of_memory&) {
-      return false;
-    }
-    places_[slot] = {more_.back().slot(0, slot_bytes_), {more_.back().addresses(), 0}};
-    count_.store(slot + 1, std::memory_order_relaxed);
-    return true;
-  }
-
- private:
-  struct place {
-    std::byte* data = nullptr;
-    [[no_unique_address]] typename slot_addresses<Device>::one address;
-  };
-
-  Device device_;
-  std::size_t slot_bytes_;
-  std::optional<slab<Device>> first_;
-  std::vector<slab<Device>> more_;   // never moved: there is room for all
-  std::unique_ptr<place[]> places_;  // by slot
-  // Relaxed: it is a figure for statistics. A thread that uses a slot was handed it by the thread
-  // that adds, after its place was written.
-  std::atomic<std::size_t> count_;
-};
-
 /// A batch in host memory, and the device slot that it goes into.
 template <class HostBatch>
 struct slot_filling {
@@ -427,7 +336,7 @@ class device_slots {
   device_slots(const Device& device, const batch_layout<Record>& layout, std::size_t depth,
                std::size_t most, bool in_host = false)
       : device_slots(device, slot_layout{layout}, depth, most, in_host) {
-    memory_.name_fields(layout);
+    if (!in_host) memory_.front().addresses().name_fields(layout);
   }
   device_slots(device_slots&&) = delete;
 
@@ -443,9 +352,11 @@ class device_slots {
   [[nodiscard]] std::size_t count() const noexcept { return open_.load(std::memory_order_relaxed); }
   [[nodiscard]] std::size_t most() const noexcept { return slots_.size(); }
   /// How many bytes all slots take.
-  [[nodiscard]] std::size_t bytes() const noexcept { return memory_.bytes(); }
+  [[nodiscard]] std::size_t bytes() const noexcept {
+    return holds_host_ ? 0 : made() * layout_.bytes();
+  }
   /// The first byte of a slot, on the device.
-  [[nodiscard]] std::byte* data(std::size_t slot) const noexcept { return memory_.data(slot); }
+  [[nodiscard]] std::byte* data(std::size_t slot) const noexcept { return slots_[slot].data; }
 
   /// The number of the memory that `slot` has: the same number, the same address.
   [[nodiscard]] std::size_t number(std::size_t slot) const noexcept {
@@ -482,7 +393,7 @@ class device_slots {
 
   /// Queues the copies of some batches into their slots, each after the release of the slot's
   /// previous batch, and gives the host memory back after them. Does so within `around`, which is
-  /// given the number of a batch among them and what queues its copy. Blocks nothing. Throws what
+  /// given each batch with its slot and what queues its copy. Blocks nothing. Throws what
   /// the device throws; slots and batches are free again then, after whatever was queued.
   template <class HostBatch, class Around>
   void copy_in(std::span<slot_filling<HostBatch>> batches, const Around& around) {
@@ -490,21 +401,21 @@ class device_slots {
       if (holds_host()) return hold(batches, around);
     }
     const stream_ref stream = copies_;
-    std::size_t queued = 0;
+    bool is_copying = false;
     try {
-      for (auto& [slot, from] : batches) {
-        slot_type& to = slots_[slot];
-        around(queued, [&, &batch = from, place = data(slot)] {
+      for (auto& one : batches) {
+        slot_type& to = slots_[one.slot];
+        around(one, [&] {
           wait_for_release(to, stream, copies_know_ended_);
-          copy(place, batch, layout_.used_bytes(to.info.size, batch.data()), stream);
+          copy(to.data, one.from, layout_.used_bytes(to.info.size, one.from.data()), stream);
         });
         to.filled_by = stream;
-        ++queued;
+        is_copying = true;
       }
-      for (const auto& one : batches) slots_[one.slot].note_arrival(info(one.slot), stream);
+      for (const auto& one : batches) slots_[one.slot].note_arrival(stream);
       mark_arrivals(batches, stream);
     } catch (...) {
-      if (queued != 0) settle(device_, stream);  // they may run, and their memory is refilled next
+      if (is_copying) settle(device_, stream);  // they may run, and their memory is refilled next
       for (const auto& one : batches) put_back(one.slot);
       throw;
     }
@@ -520,9 +431,8 @@ class device_slots {
     if (stage.reads_host()) return transform_in(batches, stage, around);
     const stream_ref copies = copies_;
     const stream_ref transforms = stage.stream();
-    std::size_t queued = 0;
     bool is_copying = false;
-    const auto queue = [&](slot_type& to, std::byte* made, HostBatch& from) {
+    const auto queue = [&](slot_type& to, HostBatch& from) {
       // The slot may have been filled once more since: its event marks a later transform then, and
       // the copy waits for that. So it is with a depth of 1.
       if (const auto reader = stage.reader()) device_.wait(copies, slots_[*reader].copied);
@@ -530,17 +440,16 @@ class device_slots {
       is_copying = true;
       stage.wait_for_copy(from, copies);
       wait_for_release(to, transforms, transforms_know_ended_);
-      stage.enqueue(stage.data(), made, to.info);
-      to.note_arrival(to.info, transforms);
+      stage.enqueue(stage.data(), to.data, to.info);
+      to.note_arrival(transforms);
       device_.record(to.copied, transforms);
     };
     try {
-      for (auto& [slot, from] : batches) {
-        slot_type& to = slots_[slot];
-        around(queued, [&, &batch = from, made = data(slot)] { queue(to, made, batch); });
-        stage.note_reader(slot);
+      for (auto& one : batches) {
+        slot_type& to = slots_[one.slot];
+        around(one, [&] { queue(to, one.from); });
+        stage.note_reader(one.slot);
         to.filled_by = transforms;
-        ++queued;
       }
     } catch (...) {
       if (is_copying) settle(device_, copies);      // as above
@@ -555,7 +464,7 @@ class device_slots {
   void copy_in(std::size_t slot, HostBatch&& from, Stage&... stage) {
     slot_filling<HostBatch&> one{slot, from};
     take(slot, from.info());
-    copy_in(std::span{&one, 1}, stage..., [](std::size_t, const auto& queue) { queue(); });
+    copy_in(std::span{&one, 1}, stage..., [](const auto&, const auto& queue) { queue(); });
   }
 
   /// Makes `stream`, which is usable, wait for what fills `slot`.
@@ -566,9 +475,6 @@ class device_slots {
   [[nodiscard]] bool will_block(std::size_t slot, stream_ref stream) const {
     return is_body(device_, stream) && !device_.is_complete(slots_[slot].arrival());
   }
-  /// Makes `stream`, which is new to the feed, wait for what fills `slot`.
-  void wait_for_copy_anew(std::size_t slot, stream_ref stream);
-
   /// Which batch the slot holds.
   [[nodiscard]] const batch_info& info(std::size_t slot) const noexcept {
     return slots_[slot].info;
@@ -582,7 +488,7 @@ class device_slots {
     leases.begin(slot);
     if constexpr (checked) {
       if (!holds_host_) {  // else there is no copy that a stream has to wait for
-        memory_.name_batch(slot, slots_[slot].info);
+        slots_[slot].address.name_batch(slots_[slot].info);
         slots_[slot].uses = uses_of(stream);
       }
     }
@@ -595,8 +501,14 @@ class device_slots {
            [[maybe_unused]] stream_ref stream) noexcept {
     leases.end(slot, slots_[slot].info);
     if constexpr (checked) {
-      if (holds_host_) return slots_[slot].end(lease, stream, []() noexcept {});
-      slots_[slot].end(lease, stream, memory_.leave(slot));
+      slot_type& ended = slots_[slot];
+      if (holds_host_) return ended.end(lease, stream, []() noexcept {});
+      // What comes into the slot next lies elsewhere, if it may.
+      const auto left = ended.address.move(ended.data);
+      ended.end(lease, stream, [left, next = ended.data, bytes = layout_.bytes()]() noexcept {
+        left.close();
+        poison(next, bytes);
+      });
     }
   }
 
@@ -627,8 +539,10 @@ class device_slots {
   /// Gives a slot back that was filled and never handed out.
   void discard(std::size_t slot) noexcept;
 
-  /// The release of `slot` shall wait for `stream` too. Allocates an event the first time.
-  void also_release_after(std::size_t slot, stream_ref stream);
+  /// Makes `stream`, which is new to the feed, wait for what fills `slot`, and its release, of a
+  /// lease of `own`, wait for `stream` too. Allocates an event the first time. Throws what the
+  /// device throws.
+  void also_used_on(std::size_t slot, stream_ref stream, stream_ref own);
 
   /// Whether `rethrow_poison` would throw.
   [[nodiscard]] bool has_error() const noexcept { return refused_.any(); }
@@ -640,14 +554,20 @@ class device_slots {
   device_slots(const Device& device, slot_layout layout, std::size_t depth, std::size_t most,
                bool in_host);
 
+  /// Takes memory for so many more slots, in one piece, at addresses that stay, but for
+  /// `fresh_addresses`. Throws `out_of_memory`.
+  void add(std::size_t count);
+  /// How many there are. From any thread, as `bytes`.
+  [[nodiscard]] std::size_t made() const noexcept { return made_.load(std::memory_order_relaxed); }
+
   /// The batches stay in their host slots.
   template <class HostBatch, class Around>
   void hold(std::span<slot_filling<HostBatch>> batches, const Around& around) {
-    std::size_t held = 0;
     try {
-      for (auto& [slot, from] : batches) {
-        around(held++, [&to = slots_[slot]] { to.note_arrival(to.info); });
-        memory_.lay(slot, from.data());
+      for (auto& one : batches) {
+        slot_type& to = slots_[one.slot];
+        around(one, [&] { to.note_arrival(); });
+        to.data = one.from.data();
       }
     } catch (...) {
       for (const auto& one : batches) put_back(one.slot);
@@ -674,14 +594,13 @@ class device_slots {
   void transform_in(std::span<slot_filling<HostBatch>> batches, Stage& stage,
                     const Around& around) {
     const stream_ref transforms = stage.stream();
-    std::size_t queued = 0;
     try {
-      for (auto& [slot, from] : batches) {
-        slot_type& to = slots_[slot];
-        around(queued++, [&, &batch = from, made = data(slot)] {
+      for (auto& one : batches) {
+        slot_type& to = slots_[one.slot];
+        around(one, [&] {
           wait_for_release(to, transforms, transforms_know_ended_);
-          stage.enqueue(batch.data(), made, to.info);
-          to.note_arrival(to.info, transforms);
+          stage.enqueue(one.from.data(), to.data, to.info);
+          to.note_arrival(transforms);
         });
         to.filled_by = transforms;
       }
@@ -741,15 +660,17 @@ class device_slots {
   Device device_;
   slot_layout layout_;
   bool holds_host_;
-  slot_places<Device> memory_;
+  // Of the slots that are there from the start, and of each later one. Never moved: there is room.
+  std::vector<slab<Device>> memory_;
   typename Device::stream_type copies_;
   typename Device::event_type ended_together_;  // records the releases of leases that end in turn
   bool copies_know_ended_ = true;               // they wait for its last record already
   bool transforms_know_ended_ = true;           // likewise
   std::vector<std::size_t> ended_;              // the slots of leases that have ended since
-  std::vector<slot_type> slots_;                // the first `memory_.count()` are in use, or were
+  std::vector<slot_type> slots_;                // the first `made()` are in use, or were
   std::vector<host_lease<Device>> hosts_;       // by slot, where that is the host's
   std::atomic<std::size_t> open_;               // relaxed: of the filling thread; others only ask
+  std::atomic<std::size_t> made_{0};            // likewise
   refused_releases refused_;
   device_timer<Device>* timer_ = nullptr;
   waitable_counter releases_;  // moves after each release: a consumer may wait for one
@@ -761,19 +682,20 @@ device_slots<Device>::device_slots(const Device& device, slot_layout layout, std
     : device_(device),
       layout_(std::move(layout)),
       holds_host_(in_host),
-      memory_(device, layout_.bytes(), depth, most, !in_host),
       copies_(device.make_stream()),
       ended_together_(device.make_event(event_wait::by_streams)),
       slots_(most),
       hosts_(in_host ? most : 0),
       open_(depth) {
   ended_.reserve(most);
+  memory_.reserve(1 + most - depth);
+  add(depth);
   for (std::size_t slot = 0; slot < depth; ++slot) slots_[slot].make_events(device);
 }
 
 template <device Device>
 device_slots<Device>::~device_slots() {
-  for (std::size_t slot = 0; slot < memory_.count(); ++slot) slots_[slot].settle_all(device_);
+  for (std::size_t slot = 0; slot < made(); ++slot) slots_[slot].settle_all(device_);
   settle(device_, ended_together_);
   // No event tells when a lost slot is free, and its stream may be gone.
   if (refused_.has_lost_slot()) settle_everything(device_);
@@ -781,17 +703,41 @@ device_slots<Device>::~device_slots() {
 
 template <device Device>
 void device_slots<Device>::open(std::size_t count) {
-  while (memory_.count() < count) {
-    slots_[memory_.count()].make_events(device_);
-    if (!memory_.add()) break;
+  while (made() < count) {
+    slots_[made()].make_events(device_);
+    try {
+      add(1);
+    } catch (const out_of_memory&) {
+      break;
+    }
   }
-  open_.store((std::min)(count, memory_.count()), std::memory_order_relaxed);
+  open_.store((std::min)(count, made()), std::memory_order_relaxed);
 }
 
 template <device Device>
-void device_slots<Device>::wait_for_copy_anew(std::size_t slot, stream_ref stream) {
+void device_slots<Device>::add(std::size_t count) {
+  const std::size_t first = made();
+  if (!holds_host_) {
+    const std::size_t bytes = layout_.bytes();
+    slab<Device> piece{device_, bytes_of_slots("device", bytes, count), memory_kind::device, bytes};
+    if (first != 0) piece.addresses().name_fields_as(memory_.front().addresses());
+    slab<Device>& kept = memory_.emplace_back(std::move(piece));
+    for (std::size_t i = 0; i < count; ++i) {
+      slots_[first + i].data = kept.slot(i, bytes);
+      slots_[first + i].address = {kept.addresses(), i};
+    }
+  }
+  made_.store(first + count, std::memory_order_relaxed);
+}
+
+template <device Device>
+void device_slots<Device>::also_used_on(std::size_t slot, stream_ref stream, stream_ref own) {
   device_.require_usable(stream);
   if (!holds_host_) device_.wait(stream, slots_[slot].arrival());
+  if constexpr (std::equality_comparable<stream_ref>) {
+    if (stream == own || slots_[slot].is_extra(stream)) return;
+  }
+  slots_[slot].also_release_after(device_, stream);
 }
 
 template <device Device>
@@ -853,11 +799,6 @@ void device_slots<Device>::discard(std::size_t slot) noexcept {
   if (!holds_host_) return release(slot, *slots_[slot].filled_by);
   drop_host(slot);  // nothing has used it
   set_released(slots_[slot]);
-}
-
-template <device Device>
-void device_slots<Device>::also_release_after(std::size_t slot, stream_ref stream) {
-  slots_[slot].also_release_after(device_, stream);
 }
 
 template <device Device>

@@ -925,22 +925,21 @@ bool feed_engine<Source, Memory>::issue_next() {
 /// Queues the copies of the group.
 template <class Source, class Memory>
 void feed_engine<Source, Memory>::issue() {
-  std::size_t at = 0;
+  const auto* at = &group_.front();
   try {
     memory_->copy_in(
-        std::span{group_}, [&](std::size_t which,
-                               const auto& queue) __attribute__((always_inline)) {
-          const auto& [slot, from] = group_[at = which];
-          const batch_info& info = slots_->info(slot);
-          list_samples(*slots_, slot, from);
+        std::span{group_}, [&](const auto& one, const auto& queue) __attribute__((always_inline)) {
+          at = &one;
+          const batch_info& info = slots_->info(one.slot);
+          list_samples(*slots_, one.slot, one.from);
           const std::uint64_t values =
-              layout_.is_ragged() ? layout_.value_bytes(from.data(), info.size) : 0;
+              layout_.is_ragged() ? layout_.value_bytes(one.from.data(), info.size) : 0;
           watch_.fill_of(info, !zero_copy_, queue);
           if (zero_copy_) return seen_.note_zero_copy();
           seen_.note_copy(info.size, values);
         });
   } catch (...) {
-    const batch_info& info = slots_->info(group_[at].slot);
+    const batch_info& info = slots_->info(at->slot);
     failure_.store(penstock::failure{"transfer", info.epoch, info.batch});
     for (const auto& [slot, from] : group_) {
       source_.take_back(slots_->info(slot), slots_->tags(slot).all());
