@@ -106,7 +106,7 @@ class device_lease : public slot_lease<detail::device_slots<Device>, std::size_t
   /// of the samples; none where the source gives none. In host memory, as long as the lease.
   [[nodiscard]] std::span<const std::uint64_t> tags() const noexcept {
     use();
-    return slots_->tags(slot_).all();
+    return slots_->tags(slot_);
   }
 
   /// Makes `other` wait for the batch's copy too, and the release wait for `other`: for work on a

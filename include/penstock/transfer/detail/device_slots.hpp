@@ -41,36 +41,6 @@ concept has_tags = requires(const Batch& batch) {
   { batch.tags() } -> std::convertible_to<std::span<const std::uint64_t>>;
 };
 
-/// The words of the samples of the batch in a device slot: copied, since the host's memory is
-/// refilled earlier.
-class sample_tags {
- public:
-  /// Makes room for those of a batch.
-  void reserve(std::size_t most) { words_.reserve(most); }
-  /// Those of `batch`, for which there is room. Without words it does nothing.
-  template <class Batch>
-  void keep([[maybe_unused]] const Batch& batch) noexcept {
-    if constexpr (has_tags<Batch>) {
-      const std::span<const std::uint64_t> words = batch.tags();
-      words_.assign(words.begin(), words.end());
-    }
-  }
-
-  /// One for each sample; none where the source gives none.
-  [[nodiscard]] std::span<const std::uint64_t> all() const noexcept { return words_; }
-
- private:
-  std::vector<std::uint64_t> words_;
-};
-
-/// Makes room in all device slots for the words of batches of this type, if they have any.
-template <class Batch, class Ring>
-void reserve_tags([[maybe_unused]] Ring& ring, [[maybe_unused]] std::size_t most) {
-  if constexpr (has_tags<Batch>) {
-    for (std::size_t slot = 0; slot < ring.most(); ++slot) ring.tags(slot).reserve(most);
-  }
-}
-
 /// How often something has been done to a stream by which the host may know how far it is; nothing
 /// for a stream that does not count, as the calling thread.
 template <class StreamRef>
@@ -126,7 +96,9 @@ struct device_slot {
   std::byte* data = nullptr;  // its memory, or where its batch lies
   [[no_unique_address]] typename slot_addresses<Device>::one address;  // of its memory
   batch_info info;
-  sample_tags tags;
+  std::vector<std::uint64_t>
+      tags;  // words of its samples: copied, as the host's memory is refilled
+             // earlier; none where the source gives none
   std::optional<stream_ref> filled_by;
   [[no_unique_address]] lease_guard lease;  // until the batch is handed out
   std::optional<std::uint64_t> uses;        // of its stream by then, in a checked build
@@ -480,7 +452,9 @@ class device_slots {
     return slots_[slot].info;
   }
   /// The words of its samples. The feed's thread keeps them, before the copy.
-  [[nodiscard]] sample_tags& tags(std::size_t slot) noexcept { return slots_[slot].tags; }
+  [[nodiscard]] std::vector<std::uint64_t>& tags(std::size_t slot) noexcept {
+    return slots_[slot].tags;
+  }
 
   /// What a checked build watches of the lease of `slot`, which is handed to `stream` now.
   [[nodiscard]] lease_guard hand_out(std::size_t slot,

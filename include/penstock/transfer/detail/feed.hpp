@@ -261,15 +261,43 @@ class feed_source {
   [[nodiscard]] failed_batch take_failed() noexcept { return std::exchange(failed_, {}); }
 
   /// Whether `next` may give a batch.
-  [[nodiscard]] bool may_have_more() const noexcept { return !is_over_ && !is_at_end(); }
-
-  /// The next batch if it is ready; empty also where the source fails.
-  [[nodiscard]] batch_type try_next() noexcept {
-    return guarded([this](auto&... failed) { return source_->try_next(failed...); });
+  [[nodiscard]] bool may_have_more() const noexcept {
+    if constexpr (requires {
+                    { source_->at_end() } -> std::same_as<bool>;
+                  }) {
+      return !is_over_ && !source_->at_end();
+    } else {
+      return !is_over_;
+    }
   }
-  /// Waits for the next batch; empty at the end, and where the source fails.
+
+  /// The next batch: waits for it, or is empty unless it is ready. Empty too at the end, and where
+  /// the source fails.
+  template <bool Waits>
   [[nodiscard]] batch_type next() noexcept {
-    return guarded([this](auto&... failed) { return source_->next(failed...); });
+    const auto ask = [this](auto&... failed) {
+      return Waits ? source_->next(failed...) : source_->try_next(failed...);
+    };
+    if constexpr (source_of_values<Source>) {
+      batch_type batch = ask(failed_);
+      is_over_ = static_cast<bool>(failed_);
+      return batch;
+    } else {
+      try {
+        return ask();
+      } catch (...) {
+        is_over_ = true;
+        failed_.error = std::current_exception();
+        if constexpr (requires {
+                        {
+                          source_->last_failure()
+                        } -> std::convertible_to<std::optional<penstock::failure>>;
+                      }) {
+          failed_.place = source_->last_failure();
+        }
+        return {};
+      }
+    }
   }
 
   /// A batch that the source has given is handed to no consumer; for a source that wants to know.
@@ -287,7 +315,7 @@ class feed_source {
   void discard(Issued& issued, Ring& ring) noexcept {
     for (; !issued.empty(); issued.pop()) {
       const std::size_t slot = issued.front().slot;
-      take_back(ring.info(slot), ring.tags(slot).all());
+      take_back(ring.info(slot), ring.tags(slot));
       ring.discard(slot);
     }
   }
@@ -326,45 +354,6 @@ class feed_source {
   }
 
  private:
-  template <class Next>
-  batch_type guarded(const Next& next) noexcept {
-    if constexpr (source_of_values<Source>) {
-      batch_type batch = next(failed_);
-      is_over_ = static_cast<bool>(failed_);
-      return batch;
-    } else {
-      try {
-        return next();
-      } catch (...) {
-        is_over_ = true;
-        failed_ = {std::current_exception(), failure_of_source()};
-        return {};
-      }
-    }
-  }
-
-  [[nodiscard]] bool is_at_end() const noexcept {
-    if constexpr (requires {
-                    { source_->at_end() } -> std::same_as<bool>;
-                  }) {
-      return source_->at_end();
-    } else {
-      return false;
-    }
-  }
-
-  [[nodiscard]] std::optional<penstock::failure> failure_of_source() const {
-    if constexpr (requires {
-                    {
-                      source_->last_failure()
-                    } -> std::convertible_to<std::optional<penstock::failure>>;
-                  }) {
-      return source_->last_failure();
-    } else {
-      return std::nullopt;
-    }
-  }
-
   std::shared_ptr<Source> source_;  // of a loader kept alive, as long as it is asked
   bool is_over_ = false;
   failed_batch failed_;  // kept until its turn
@@ -657,13 +646,10 @@ class feed_engine {
     range_.close();
   }
 
-  /// Starts a range and returns its serial number, which `finish` takes.
-  std::uint64_t start(const batch_position& from, std::uint64_t last_epoch) {
-    return start(from, last_epoch, from);
-  }
-  /// Likewise; until `advance`, `next` is the position that a state has.
+  /// Starts a range and returns its serial number, which `finish` takes. Until `advance`, `next` is
+  /// the position that a state has: `from` where it is not given.
   std::uint64_t start(const batch_position& from, std::uint64_t last_epoch,
-                      const batch_position& next);
+                      const std::optional<batch_position>& next = {});
 
   /// Release, issue, hand out. False at the end.
   bool advance();
@@ -751,7 +737,10 @@ class feed_engine {
   void take(std::size_t slot, typename Source::batch_type&& batch) noexcept {
     slots_->take(slot, batch.info());
     free_.note_taken(slot);
-    slots_->tags(slot).keep(batch);
+    if constexpr (has_tags<typename Source::batch_type>) {
+      const std::span<const std::uint64_t> words = batch.tags();
+      slots_->tags(slot).assign(words.begin(), words.end());  // there is room, as below
+    }
     group_.push_back({slot, std::move(batch)});  // there is room
   }
   void issue();
@@ -792,7 +781,11 @@ feed_engine<Source, Memory>::feed_engine(std::shared_ptr<Source> source, stream_
       held_(held) {
   memory_->trace_to(seen_.trace());
   memory_->time_by(watch_.timer());
-  reserve_tags<typename Source::batch_type>(*slots_, layout_.batch_size());
+  if constexpr (has_tags<typename Source::batch_type>) {
+    for (std::size_t slot = 0; slot < slots_->most(); ++slot) {
+      slots_->tags(slot).reserve(layout_.batch_size());
+    }
+  }
   list_samples_of(*source, *slots_);
   group_.reserve((std::min)(most_in_group_, slots_->most()));
 }
@@ -803,10 +796,10 @@ feed_engine<Source, Memory>::~feed_engine() = default;
 template <class Source, class Memory>
 std::uint64_t feed_engine<Source, Memory>::start(const batch_position& from,
                                                  std::uint64_t last_epoch,
-                                                 const batch_position& next) {
+                                                 const std::optional<batch_position>& next) {
   range_.require_none();
   source_.start(from, last_epoch);
-  next_position_.store(next);
+  next_position_.store(next.value_or(from));
   failure_.store(std::nullopt);
   seen_.begin_range();
   watch_.begin_range();
@@ -898,7 +891,7 @@ bool feed_engine<Source, Memory>::take_ready() {
   for (std::size_t left = group(); left != 0 && !source_.is_over(); --left) {
     const auto slot = free_.find(*slots_);
     if (!slot) break;
-    auto batch = source_.try_next();
+    auto batch = source_.template next<false>();
     if (!batch) break;
     take(*slot, std::move(batch));
   }
@@ -914,7 +907,7 @@ bool feed_engine<Source, Memory>::issue_next() {
       free_.wait(*slots_, source_.stop_token(), [this] { return seen_.for_lease(); });
   {
     const auto timed = seen_.for_batch();
-    auto batch = source_.next();
+    auto batch = source_.template next<true>();
     if (!batch) return false;
     take(slot, std::move(batch));
   }
@@ -942,7 +935,7 @@ void feed_engine<Source, Memory>::issue() {
     const batch_info& info = slots_->info(at->slot);
     failure_.store(penstock::failure{"transfer", info.epoch, info.batch});
     for (const auto& [slot, from] : group_) {
-      source_.take_back(slots_->info(slot), slots_->tags(slot).all());
+      source_.take_back(slots_->info(slot), slots_->tags(slot));
     }
     group_.clear();
     throw;
@@ -1004,11 +997,11 @@ class feed final : feed_parts<Source, Transform>::ends,
   ~feed() { engine::stop(); }
 
   /// As `feed_engine::start`.
-  template <class... Next>
-  std::uint64_t start(const batch_position& from, std::uint64_t last_epoch, const Next&... next) {
+  std::uint64_t start(const batch_position& from, std::uint64_t last_epoch,
+                      const std::optional<batch_position>& next = {}) {
     engine::require_none();
     engine::feed_from(fed_by(ends::source));
-    return engine::start(from, last_epoch, next...);
+    return engine::start(from, last_epoch, next);
   }
   /// As `feed_engine::next`.
   [[nodiscard]] batch_type next() { return batch_type{engine::next()}; }
