@@ -5,6 +5,7 @@
 #include <array>
 #include <charconv>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -207,9 +208,7 @@ class context_push {
   void make_current_to_wait(int ordinal) {
     const cuda_driver& driver = cuda_driver::get();
     const int device = handle_of(driver, ordinal);
-    int current = 0;
-    const bool has_one = has_context(driver, current);
-    if (!has_one || current != device) push(driver, ordinal, device);
+    if (current_device(driver) != device) push(driver, ordinal, device);
   }
 
   /// Gives a thread without a context that of this device; otherwise the next runtime call would
@@ -219,8 +218,7 @@ class context_push {
     if (ordinal == 0) return;
     try {
       const cuda_driver& driver = cuda_driver::get();
-      int current = 0;
-      if (!has_context(driver, current)) push(driver, ordinal, handle_of(driver, ordinal));
+      if (!current_device(driver)) push(driver, ordinal, handle_of(driver, ordinal));
     } catch (...) {
     }
   }
@@ -229,8 +227,7 @@ class context_push {
   void require_one_of(cudaStream_t stream) noexcept {
     try {
       const cuda_driver& driver = cuda_driver::get();
-      int current = 0;
-      if (!has_context(driver, current)) push_of(driver, stream);
+      if (!current_device(driver)) push_of(driver, stream);
     } catch (...) {
     }
   }
@@ -247,14 +244,15 @@ class context_push {
     if (result != 0) throw_cuda_error(static_cast<cudaError_t>(result), site);
   }
 
-  /// Whether the calling thread has a context; sets `device` to its device.
-  [[nodiscard]] static bool has_context(const cuda_driver& driver, int& device) {
+  /// The device of the calling thread's context, if it has one.
+  [[nodiscard]] static std::optional<int> current_device(const cuda_driver& driver) {
+    int device = 0;
     const int result = driver.current_device(&device);
     if (result == cudaErrorDeviceUninitialized || result == cudaErrorInitializationError) {
-      return false;  // none, or the process has not used CUDA yet
+      return std::nullopt;  // or the process has not used CUDA yet
     }
     require(result, "cuCtxGetDevice");
-    return true;
+    return device;
   }
 
   [[nodiscard]] static int handle_of(const cuda_driver& driver, int ordinal) {
@@ -293,22 +291,14 @@ class context_push {
 };
 
 /// Makes a device current on the calling thread for a scope. Does nothing if it already is.
-class scoped_device {
- public:
-  explicit scoped_device(int ordinal) { pushed_.make_current(ordinal); }
-
- private:
-  context_push pushed_;
+struct scoped_device : private context_push {
+  explicit scoped_device(int ordinal) { make_current(ordinal); }
 };
 
 /// A scope for runtime calls that work in any context: keeps them from creating one on device 0 for
 /// work on the device `ordinal`.
-class scoped_context {
- public:
-  explicit scoped_context(int ordinal) noexcept { pushed_.require_one(ordinal); }
-
- private:
-  context_push pushed_;
+struct scoped_context : private context_push {
+  explicit scoped_context(int ordinal) noexcept { require_one(ordinal); }
 };
 
 /// The calling thread's device; 0 if it has no context. Creates none.
@@ -393,24 +383,20 @@ template <bool NullIsPerThread>
 }
 
 /// The scope of a call for a stream.
-class stream_scope {
- public:
+struct stream_scope : private context_push {
   /// For a stream of the device `ordinal`. For a default stream, makes this device current; for
   /// other streams any context works.
   stream_scope(int ordinal, cudaStream_t stream) {
     if (is_default(stream)) {
-      pushed_.make_current(ordinal);
+      make_current(ordinal);
     } else {
-      pushed_.require_one(ordinal);
+      require_one(ordinal);
     }
   }
   /// For a stream of an unknown device. A default stream is that of the thread's device.
   explicit stream_scope(cudaStream_t stream) noexcept {
-    if (!is_default(stream)) pushed_.require_one_of(stream);
+    if (!is_default(stream)) require_one_of(stream);
   }
-
- private:
-  context_push pushed_;
 };
 
 /// An attribute of the device `ordinal`. Throws what the call gives.

@@ -171,7 +171,12 @@ class host_slots {
   /// Throws what the device throws. `waits` times the waits.
   template <class Waits = unobserved>
   [[nodiscard]] std::optional<std::uint32_t> acquire(Waits&& waits = {}) {
-    return wait_until_drained(pop(waits), waits);
+    std::optional<ticket> back = returned_.try_pop();
+    if (!back) {
+      [[maybe_unused]] const auto timed = waits.for_slot();
+      back = returned_.pop();
+    }
+    return wait_until_drained(back, waits);
   }
 
   /// Takes a slot to fill without waiting for a consumer; `std::nullopt` when no slot has come
@@ -290,12 +295,6 @@ class host_slots {
     if (free >= wake_at_ || starving_.load(std::memory_order_seq_cst)) returned_.wake_poppers();
   }
 
-  template <class Waits>
-  std::optional<ticket> pop(Waits& waits) noexcept {
-    if (const auto back = returned_.try_pop()) return back;
-    [[maybe_unused]] const auto timed = waits.for_slot();
-    return returned_.pop();
-  }
   template <class Waits>
   std::optional<std::uint32_t> wait_until_drained(std::optional<ticket> back, Waits& waits) {
     if (!back) return std::nullopt;

@@ -460,16 +460,6 @@ void list_samples_of([[maybe_unused]] const Source& source, [[maybe_unused]] Slo
   }
 }
 
-/// The batch that goes into `slot` has the samples of `batch`; the slot is free.
-template <class Slots, class Batch>
-void list_samples([[maybe_unused]] Slots& ring, [[maybe_unused]] std::size_t slot,
-                  [[maybe_unused]] const Batch& batch) {
-  if constexpr (batch_of_listed_samples<Batch>) {
-    if (ring.lists.is_on()) [[unlikely]]
-      ring.lists.take(slot, batch.indices(), batch.substituted());
-  }
-}
-
 /// What the options come to for a source and its device.
 struct slot_plan {
   transfer_options options;
@@ -924,7 +914,10 @@ void feed_engine<Source, Memory>::issue() {
         std::span{group_}, [&](const auto& one, const auto& queue) __attribute__((always_inline)) {
           at = &one;
           const batch_info& info = slots_->info(one.slot);
-          list_samples(*slots_, one.slot, one.from);
+          if constexpr (batch_of_listed_samples<typename Source::batch_type>) {
+            if (slots_->lists.is_on()) [[unlikely]]
+              slots_->lists.take(one.slot, one.from.indices(), one.from.substituted());
+          }
           const std::uint64_t values =
               layout_.is_ragged() ? layout_.value_bytes(one.from.data(), info.size) : 0;
           watch_.fill_of(info, !zero_copy_, queue);
