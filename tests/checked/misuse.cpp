@@ -194,10 +194,7 @@ void bytes_read_beyond_the_feed() {
 }
 
 void address_on_a_stream_behind_its_lease() {
-  auto loader = make_loader(0);
-  ps::cpu_device device;
-  auto stream = device.make_stream();
-  ps::transfer feed{loader, stream};
+  auto [device, loader, stream, feed] = streamed{0};
   float* x = nullptr;
   for (auto& batch : feed.epoch(0)) {
     if (x == nullptr) {
@@ -299,30 +296,21 @@ void a_signal_that_is_sent() {
 }
 
 void device_view_on_the_host() {
-  auto loader = make_loader(0);
-  ps::cpu_device device;
-  auto stream = device.make_stream();
-  ps::transfer feed{loader, stream};
+  auto [device, loader, stream, feed] = streamed{0};
   const auto x = of_first_batch(feed, [](auto& batch) { return ps::get<"x">(batch); });
   seen = x(0, 0, 0);
 }
 
 void device_view_behind_its_lease_on_a_stream() {
-  auto loader = make_loader(0);
-  ps::cpu_device device;
-  auto stream = device.make_stream();
-  ps::transfer feed{loader, stream};
+  auto [device, loader, stream, feed] = streamed{0};
   const auto x = of_first_batch(feed, [](auto& batch) { return ps::get<"x">(batch); });
   stream.launch([x] { seen = x(0, 0, 0); });
   device.synchronize(stream);
 }
 
 void address_read_in_device_memory_behind_two_streams() {
-  auto loader = make_loader(0);
-  ps::cpu_device device;
-  auto stream = device.make_stream();
+  auto [device, loader, stream, feed] = streamed{0};
   auto other = device.make_stream();
-  ps::transfer feed{loader, stream};
   device_lease last;
   for (auto& batch : feed.epoch(0)) last = std::move(batch);
   last.also_used_on(other);
@@ -360,11 +348,8 @@ void lease_moved_from() {
 
 /// The batch captured by reference, in work that runs when the loop is over.
 void lease_captured_by_reference() {
-  auto loader = make_loader(0);
-  ps::cpu_device device;
-  auto stream = device.make_stream();
+  auto [device, loader, stream, feed] = streamed{0};
   std::promise<void> loop_is_over;
-  ps::transfer feed{loader, stream};
   stream.launch([over = loop_is_over.get_future().share()] { over.wait(); });
   for (auto& batch : feed.epoch(0)) {
     stream.launch([&batch] { seen = ps::get<"x">(batch)(0, 0, 0); });  // NOLINT: the mistake
@@ -400,22 +385,16 @@ void two_threads_advance_one_loop() {
 }
 
 void used_on_a_stream_that_nothing_orders() {
-  auto loader = make_loader(0);
-  ps::cpu_device device;
-  auto stream = device.make_stream();
+  auto [device, loader, stream, feed] = streamed{0};
   auto other = device.make_stream();
-  ps::transfer feed{loader, stream};
   for (auto& batch : feed.epoch(0)) {
     if (batch.number() == 2) seen = *ps::get<"x">(batch.used_on(other)).data();
   }
 }
 
 void shared_and_used_on_a_stream_that_nothing_orders() {
-  auto loader = make_loader(0);
-  ps::cpu_device device;
-  auto stream = device.make_stream();
+  auto [device, loader, stream, feed] = streamed{0};
   auto other = device.make_stream();
-  ps::transfer feed{loader, stream};
   for (auto& batch : feed.epoch(0)) {
     const bool is_third = batch.number() == 2;
     const auto own = ps::share(std::move(batch));
@@ -424,11 +403,8 @@ void shared_and_used_on_a_stream_that_nothing_orders() {
 }
 
 void used_on_a_stream_of_the_batch_before() {
-  auto loader = make_loader(0);
-  ps::cpu_device device;
-  auto stream = device.make_stream();
+  auto [device, loader, stream, feed] = streamed{0, {.depth = 1}};
   auto other = device.make_stream();
-  ps::transfer feed{loader, stream, {.depth = 1}};
   for (auto& batch : feed.epoch(0)) {
     if (batch.number() == 0) batch.also_used_on(other);
     batch.used_on(other);
@@ -441,35 +417,25 @@ const ps::cpu_device stuck_bus{{.copy_bytes_per_second = 1}};
 /// One whose copies take a quarter of a second, for what waits for them in the end.
 const ps::cpu_device slow_bus{{.copy_bytes_per_second = 1000}};
 
-auto loader_on(const ps::cpu_device& device) {
-  return ps::loader{ramps{}, ps::sequential{}, device, {.batch_size = 4, .workers = 0}};
-}
-
 /// The README's program, its step moved from the stream into the body.
 void body_looks_before_the_copy() {
-  auto loader = loader_on(stuck_bus);
-  auto stream = stuck_bus.make_stream();
-  ps::transfer feed{loader, stream};
+  auto [device, loader, stream, feed] = streamed{0, {}, stuck_bus};
   for (auto& batch : feed.epoch(0)) seen = ps::get<"x">(batch)(0, 0, 0);
 }
 
 void body_takes_a_pointer_before_the_copy() {
-  auto loader = loader_on(slow_bus);
-  auto stream = slow_bus.make_stream();
-  ps::transfer feed{loader, stream};
+  auto [device, loader, stream, feed] = streamed{0, {}, slow_bus};
   for (auto& batch : feed.epoch(0)) {
     for (const float x : ps::get<"x">(batch).flat()) seen = x;
   }
 }
 
 void other_stream_looks_before_the_copy() {
-  auto loader = loader_on(stuck_bus);
-  auto stream = stuck_bus.make_stream();
-  auto other = stuck_bus.make_stream();
-  ps::transfer feed{loader, stream};
+  auto [device, loader, stream, feed] = streamed{0, {}, stuck_bus};
+  auto other = device.make_stream();
   for (auto& batch : feed.epoch(0)) {
     other.launch([x = ps::get<"x">(batch)] { seen = x(0, 0, 0); });
-    stuck_bus.synchronize(other);
+    device.synchronize(other);
   }
 }
 

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
 #include <penstock/penstock.hpp>
 
 namespace checked_tests {
@@ -22,6 +26,21 @@ struct ramps {
   return ps::loader{
       ramps{}, ps::sequential{}, ps::cpu_device{}, {.batch_size = 4, .workers = workers}};
 }
+
+/// A feed of those batches to a stream.
+struct streamed {
+  explicit streamed(std::size_t workers, ps::transfer_options options = {},
+                    const ps::cpu_device& on = {})
+      : device(on),
+        loader(ramps{}, ps::sequential{}, device, {.batch_size = 4, .workers = workers}),
+        stream(device.make_stream()),
+        feed(loader, stream, std::move(options)) {}
+
+  ps::cpu_device device;
+  ps::loader<ramps, ps::sequential, ps::cpu_device> loader;
+  ps::cpu_stream stream;
+  decltype(ps::transfer{loader, stream}) feed;
+};
 
 /// Whether memory is what a checked build fills free memory with.
 [[nodiscard]] inline bool is_poison(const void* data, std::size_t bytes) {

@@ -109,11 +109,8 @@ void a_lease_goes_to_another_thread() {
 }
 
 void work_runs_behind_the_end_of_its_lease(std::size_t workers, std::size_t depth) {
-  auto loader = make_loader(workers);
-  ps::cpu_device device;
-  auto stream = device.make_stream();
+  auto [device, loader, stream, feed] = streamed{workers, {.depth = depth}};
   auto other = device.make_stream();
-  ps::transfer feed{loader, stream, {.depth = depth}};
   std::size_t good = 0;
   std::size_t good_on_other = 0;
   for (auto& batch : feed.epochs(0, 2)) {
@@ -180,12 +177,9 @@ void the_body_is_the_step(std::size_t workers) {
 
 /// The body reads what a stream was given, each time in another way that waits for the copy.
 void the_body_waits_for_the_stream() {
-  ps::cpu_device device;
-  auto loader = make_loader(2);
-  auto stream = device.make_stream();
+  auto [device, loader, stream, feed] = streamed{2};
   auto other = device.make_stream();
   auto reached = device.make_event();
-  ps::transfer feed{loader, stream};
   for (auto& batch : feed.epoch(0)) {
     std::promise<void> gate;
     switch (batch.number() % 5) {
@@ -214,10 +208,7 @@ void the_body_waits_for_the_stream() {
 
 /// The body has taken an address, and does not get to its launch.
 void a_body_is_left_before_its_launch() {
-  auto loader = make_loader(1);
-  ps::cpu_device device;
-  auto stream = device.make_stream();
-  ps::transfer feed{loader, stream};
+  auto [device, loader, stream, feed] = streamed{1};
   for (auto& batch : feed.epoch(0)) {
     require(ps::get<"x">(batch).data() != nullptr, "an address");
     break;
@@ -239,10 +230,7 @@ void a_body_is_left_before_its_launch() {
 
 /// A lease ends while its stream is full of work that waits for what comes after the end.
 void a_lease_ends_before_its_full_stream_goes_on() {
-  auto loader = make_loader(1);
-  ps::cpu_device device;
-  auto stream = device.make_stream();
-  ps::transfer feed{loader, stream};
+  auto [device, loader, stream, feed] = streamed{1};
   std::size_t runs = 0;
   for (auto& batch : feed.epoch(0)) {
     std::promise<void> gate;
@@ -260,10 +248,7 @@ void a_lease_ends_before_its_full_stream_goes_on() {
 /// The end of a lease is queued in its stream, also from that stream's own work and where it is
 /// full.
 void a_lease_ends_on_its_full_stream() {
-  auto loader = make_loader(1);
-  ps::cpu_device device;
-  auto stream = device.make_stream();
-  ps::transfer feed{loader, stream};
+  auto [device, loader, stream, feed] = streamed{1};
   for (auto& batch : feed.epoch(0)) {
     std::promise<void> gate;
     stream.launch([own = std::make_unique<device_lease>(std::move(batch)),
@@ -277,10 +262,7 @@ void a_lease_ends_on_its_full_stream() {
 /// Work that was queued before the end of a lease uses the batch, also where other work of that
 /// stream ends the lease.
 void a_lease_ends_before_work_that_was_queued() {
-  auto loader = make_loader(1);
-  ps::cpu_device device;
-  auto stream = device.make_stream();
-  ps::transfer feed{loader, stream};
+  auto [device, loader, stream, feed] = streamed{1};
   std::size_t good = 0;
   for (auto& batch : feed.epoch(0)) {
     const std::size_t first = batch.number() * 4;
@@ -310,10 +292,7 @@ void threads_take_turns_at_a_replay() {
 
 /// Threads have a batch in common, each with a stream of its own; the last one ends the lease.
 void threads_share_a_batch() {
-  auto loader = make_loader(2);
-  ps::cpu_device device;
-  auto stream = device.make_stream();
-  ps::transfer feed{loader, stream};
+  auto [device, loader, stream, feed] = streamed{2};
   std::vector<ps::cpu_stream> streams;
   for (int i = 0; i < 3; ++i) streams.push_back(device.make_stream());
   std::atomic<int> good{0};
@@ -367,10 +346,7 @@ void a_body_reads_what_is_not_copied() {
 
 void results_of_steps_on_a_stream(std::size_t depth) {
   using sums = ps::record<ps::field<"sum", float>>;
-  auto loader = make_loader(1);
-  ps::cpu_device device;
-  auto stream = device.make_stream();
-  ps::transfer feed{loader, stream};
+  auto [device, loader, stream, feed] = streamed{1};
   std::size_t good = 0;
   ps::results<sums> out{device,
                         stream,
