@@ -27,6 +27,7 @@
 
 #include <penstock_ext/interop/shared_batch.hpp>
 
+#include "child.hpp"
 #include "ramps.hpp"
 
 static_assert(PENSTOCK_CHECKED);
@@ -262,37 +263,29 @@ void a_fault_of_another_kind() {
   }
 }
 
-void a_fault_that_nobody_handles() {
+/// Does what SIGSEGV ends in a child of a program that has checked leases, and no handler of its own.
+void end_by_default(void (*does)()) {
   ::signal(SIGSEGV, SIG_DFL);
   auto loader = make_loader(0);
   for (auto& batch : loader.epoch(0)) seen = ps::get<"x">(batch)(0, 0, 0);
-  const ::pid_t child = ::fork();
-  if (child == 0) {
-    const ::rlimit no_core{};
-    ::setrlimit(RLIMIT_CORE, &no_core);
+  const int status = end_of_child([does] {
+                       const ::rlimit no_core{};
+                       ::setrlimit(RLIMIT_CORE, &no_core);
+                       does();
+                     }).status;
+  if (WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV) report("the default has it");
+}
+
+void a_fault_that_nobody_handles() {
+  end_by_default([] {
     *static_cast<volatile char*>(
         ::mmap(nullptr, 1, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) = 1;
-  }
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  if (WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV) report("the default has it");
+  });
 }
 
 /// SIGSEGV that somebody sends is no fault.
 void a_signal_that_is_sent() {
-  ::signal(SIGSEGV, SIG_DFL);
-  auto loader = make_loader(0);
-  for (auto& batch : loader.epoch(0)) seen = ps::get<"x">(batch)(0, 0, 0);
-  const ::pid_t child = ::fork();
-  if (child == 0) {
-    const ::rlimit no_core{};
-    ::setrlimit(RLIMIT_CORE, &no_core);
-    ::raise(SIGSEGV);
-    ::_exit(0);
-  }
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  if (WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV) report("the default has it");
+  end_by_default([] { ::raise(SIGSEGV); });
 }
 
 void device_view_on_the_host() {
@@ -473,6 +466,9 @@ struct misuse {
   const char* expected;
 };
 
+#define MISUSE(name, expected) \
+  misuse { #name, name, expected }
+
 constexpr const char* dead = ": a view was used after its lease had ended.";
 constexpr const char* address =
     "batch 0 of epoch 0: an address that was taken from a view was used after its lease";
@@ -501,94 +497,60 @@ constexpr const char* unordered = ": its release does not wait for the stream th
 // fault: consumers-6: body_looks_at_what_a_stream_was_given
 // fault: consumers-6: a_thread_looks_at_what_a_stream_was_given
 const std::array misuses = {
-    misuse{"view_kept_in_a_loop", view_kept_in_a_loop,
+    MISUSE(view_kept_in_a_loop,
            "batch 1 of epoch 3: a view was used after its lease had ended. Keep the lease as long "
-           "as its views are used (move it out of the loop), or copy the data out\n"},
-    misuse{"element_of_a_dead_view", element_of_a_dead_view, dead},
-    misuse{"row_of_a_dead_view", row_of_a_dead_view, dead},
-    misuse{"dead_view_to_read", dead_view_to_read, dead},
-    misuse{"dead_batch_view", dead_batch_view, dead},
-    misuse{"dead_sample", dead_sample, dead},
-    misuse{"view_beyond_the_loader", view_beyond_the_loader, "batch 9 of epoch 0: a view"},
-    misuse{"view_behind_release_after", view_behind_release_after, dead},
-    misuse{"view_overwritten_lease", view_overwritten_lease, "batch 4 of epoch 0: a view"},
-    misuse{"address_read_in_host_memory", address_read_in_host_memory,
+           "as its views are used (move it out of the loop), or copy the data out\n"),
+    MISUSE(element_of_a_dead_view, dead),
+    MISUSE(row_of_a_dead_view, dead),
+    MISUSE(dead_view_to_read, dead),
+    MISUSE(dead_batch_view, dead),
+    MISUSE(dead_sample, dead),
+    MISUSE(view_beyond_the_loader, "batch 9 of epoch 0: a view"),
+    MISUSE(view_behind_release_after, dead),
+    MISUSE(view_overwritten_lease, "batch 4 of epoch 0: a view"),
+    MISUSE(address_read_in_host_memory,
            "penstock, checked build: batch 0 of epoch 0: an address that was taken from a view was "
            "used after its lease had ended (field \"x\"). Keep the lease as long as the address is "
            "used (move it out of the loop, share it, or let a tensor own it), or copy the data "
-           "out\n"},
-    misuse{"address_written_in_host_memory", address_written_in_host_memory, address},
-    misuse{"bytes_read_many_batches_later", bytes_read_many_batches_later,
+           "out\n"),
+    MISUSE(address_written_in_host_memory, address),
+    MISUSE(bytes_read_many_batches_later,
            "batch 7 of epoch 2: an address that was taken from a view was used after its lease had "
-           "ended (field \"image\")."},
-    misuse{"bytes_written_in_a_device_batch", bytes_written_in_a_device_batch,
-           "used after its lease had ended (field \"label\")."},
-    misuse{"bytes_read_in_a_device_batch", bytes_read_in_a_device_batch,
-           "batch 3 of epoch 1: an address"},
-    misuse{"bytes_read_beyond_the_feed", bytes_read_beyond_the_feed,
-           "batch 9 of epoch 0: an address"},
-    misuse{"address_on_a_stream_behind_its_lease", address_on_a_stream_behind_its_lease,
-           "batch 0 of epoch 0: an address"},
-    misuse{"address_read_after_release_after", address_read_after_release_after,
-           "batch 0 of epoch 0: an address"},
-    misuse{"address_read_in_a_batch_of_requests", address_read_in_a_batch_of_requests,
-           "(field \"image\")."},
-    misuse{"address_read_of_results", address_read_of_results, address},
-    misuse{"address_read_while_the_next_requests_come", address_read_while_the_next_requests_come,
-           address},
-    misuse{"a_fault_of_another_kind", a_fault_of_another_kind,
-           "the handler that was there before has it"},
-    misuse{"a_fault_that_nobody_handles", a_fault_that_nobody_handles, "the default has it"},
-    misuse{"a_signal_that_is_sent", a_signal_that_is_sent, "the default has it"},
-    misuse{"device_view_on_the_host", device_view_on_the_host, dead},
-    misuse{"device_view_behind_its_lease_on_a_stream", device_view_behind_its_lease_on_a_stream,
-           dead},
-    misuse{"address_read_in_device_memory_behind_two_streams",
-           address_read_in_device_memory_behind_two_streams, "batch 9 of epoch 0: an address"},
-    misuse{"two_threads_on_one_lease", two_threads_on_one_lease,
-           "batch 0 of epoch 1: two threads use its lease. Work on a stream captures the view,"},
-    misuse{"two_threads_on_one_device_lease", two_threads_on_one_device_lease, shared},
-    misuse{"lease_moved_from", lease_moved_from, "a lease was used that holds no batch"},
-    misuse{"lease_captured_by_reference", lease_captured_by_reference,
-           "after the loop body: capture the view, `x = ps::get<\"x\">(batch)`\n"},
-    misuse{"two_threads_advance_one_loop", two_threads_advance_one_loop,
-           "two threads advance one loop at once."},
-    misuse{"used_on_a_stream_that_nothing_orders", used_on_a_stream_that_nothing_orders,
-           "batch 2 of epoch 0: its release does not wait"},
-    misuse{"shared_and_used_on_a_stream_that_nothing_orders",
-           shared_and_used_on_a_stream_that_nothing_orders, unordered},
-    misuse{"used_on_a_stream_of_the_batch_before", used_on_a_stream_of_the_batch_before, unordered},
-    misuse{"body_looks_before_the_copy", body_looks_before_the_copy, early},
-    misuse{"body_takes_a_pointer_before_the_copy", body_takes_a_pointer_before_the_copy,
-           unused_stream},
-    misuse{"other_stream_looks_before_the_copy", other_stream_looks_before_the_copy, early},
-    misuse{"body_looks_at_what_a_stream_was_given", body_looks_at_what_a_stream_was_given,
-           unused_stream},
-    misuse{"a_thread_looks_at_what_a_stream_was_given", a_thread_looks_at_what_a_stream_was_given,
-           unused_stream},
+           "ended (field \"image\")."),
+    MISUSE(bytes_written_in_a_device_batch, "used after its lease had ended (field \"label\")."),
+    MISUSE(bytes_read_in_a_device_batch, "batch 3 of epoch 1: an address"),
+    MISUSE(bytes_read_beyond_the_feed, "batch 9 of epoch 0: an address"),
+    MISUSE(address_on_a_stream_behind_its_lease, "batch 0 of epoch 0: an address"),
+    MISUSE(address_read_after_release_after, "batch 0 of epoch 0: an address"),
+    MISUSE(address_read_in_a_batch_of_requests, "(field \"image\")."),
+    MISUSE(address_read_of_results, address),
+    MISUSE(address_read_while_the_next_requests_come, address),
+    MISUSE(a_fault_of_another_kind, "the handler that was there before has it"),
+    MISUSE(a_fault_that_nobody_handles, "the default has it"),
+    MISUSE(a_signal_that_is_sent, "the default has it"),
+    MISUSE(device_view_on_the_host, dead),
+    MISUSE(device_view_behind_its_lease_on_a_stream, dead),
+    MISUSE(address_read_in_device_memory_behind_two_streams, "batch 9 of epoch 0: an address"),
+    MISUSE(two_threads_on_one_lease,
+           "batch 0 of epoch 1: two threads use its lease. Work on a stream captures the view,"),
+    MISUSE(two_threads_on_one_device_lease, shared),
+    MISUSE(lease_moved_from, "a lease was used that holds no batch"),
+    MISUSE(lease_captured_by_reference,
+           "after the loop body: capture the view, `x = ps::get<\"x\">(batch)`\n"),
+    MISUSE(two_threads_advance_one_loop, "two threads advance one loop at once."),
+    MISUSE(used_on_a_stream_that_nothing_orders, "batch 2 of epoch 0: its release does not wait"),
+    MISUSE(shared_and_used_on_a_stream_that_nothing_orders, unordered),
+    MISUSE(used_on_a_stream_of_the_batch_before, unordered),
+    MISUSE(body_looks_before_the_copy, early),
+    MISUSE(body_takes_a_pointer_before_the_copy, unused_stream),
+    MISUSE(other_stream_looks_before_the_copy, early),
+    MISUSE(body_looks_at_what_a_stream_was_given, unused_stream),
+    MISUSE(a_thread_looks_at_what_a_stream_was_given, unused_stream),
 };
 
 /// Whether the misuse ended a process as it should.
 bool is_caught(const misuse& wrong) {
-  int ends[2];
-  if (::pipe(ends) != 0) return false;
-  const ::pid_t child = ::fork();
-  if (child == 0) {
-    ::dup2(ends[1], STDERR_FILENO);
-    ::close(ends[0]);
-    ::close(ends[1]);
-    wrong.run();
-    ::_exit(0);
-  }
-  ::close(ends[1]);
-  std::string said;
-  char part[4096];
-  for (::ssize_t got = 0; (got = ::read(ends[0], part, sizeof part)) > 0;) {
-    said.append(part, static_cast<std::size_t>(got));
-  }
-  ::close(ends[0]);
-  int status = 0;
-  ::waitpid(child, &status, 0);
+  const auto [status, said] = end_of_child(wrong.run);
   const bool aborted = WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
   const bool caught = aborted && said.find(wrong.expected) != std::string::npos;
   std::printf("%s: %s\n%s", wrong.name, caught ? "caught" : "NOT CAUGHT", said.c_str());

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // Everything that the documentation allows, in a checked build: nothing may be reported.
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -23,6 +22,7 @@
 #include <penstock/transfer/results.hpp>
 #include <penstock_ext/interop.hpp>
 
+#include "child.hpp"
 #include "ramps.hpp"
 #include "support/sanitized.hpp"
 
@@ -470,11 +470,7 @@ void many_batches() {
 /// Where the system has no addresses to spare, all is as it was without them.
 void no_addresses_to_be_had() {
 #if !defined(PENSTOCK_TEST_SANITIZED)
-  int ends[2];
-  require(::pipe(ends) == 0, "a pipe");
-  const ::pid_t child = ::fork();
-  if (child == 0) {
-    ::dup2(ends[1], STDERR_FILENO);
+  const auto [status, said] = end_of_child([] {
     std::size_t pages = 0;
     std::ifstream{"/proc/self/statm"} >> pages;
     const ::rlim_t used = pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
@@ -482,17 +478,7 @@ void no_addresses_to_be_had() {
     ::setrlimit(RLIMIT_AS, &limit);
     loops_over_a_loader(0);
     gaps_hold_poison(0);
-    std::_Exit(0);
-  }
-  ::close(ends[1]);
-  std::string said;
-  char part[4096];
-  for (::ssize_t got = 0; (got = ::read(ends[0], part, sizeof part)) > 0;) {
-    said.append(part, static_cast<std::size_t>(got));
-  }
-  ::close(ends[0]);
-  int status = 0;
-  ::waitpid(child, &status, 0);
+  });
   require(status == 0, "loops with no addresses to spare");
   require(
       said.find("the system has no addresses for batches to have their own") != std::string::npos,
