@@ -10,6 +10,8 @@
 #include "cuda/digits_flow.hpp"
 #include "fake_cuda/fake_cuda.hpp"
 #include "support/catch.hpp"
+#include "support/error_of.hpp"
+#include "support/has.hpp"
 
 namespace ps = penstock;
 
@@ -170,14 +172,10 @@ TEST_CASE("out of device memory names what is free, and the loader goes on",
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
   ps::loader loader{digits{}, ps::sequential{}, device, sixteen_each()};
-  try {
-    ps::transfer feed{loader, stream, {.depth = 3}};
-    FAIL("nothing was thrown");
-  } catch (const ps::out_of_memory& problem) {
-    const std::string message = problem.what();
-    CHECK(message.find("device 0 has 20000 bytes free of 20000") != std::string::npos);
-    CHECK(message.find("lower depth or batch_size") != std::string::npos);
-  }
+  const auto problem =
+      test::error_of<ps::out_of_memory>([&] { ps::transfer feed{loader, stream, {.depth = 3}}; });
+  CHECK(test::has(problem.what(), "device 0 has 20000 bytes free of 20000"));
+  CHECK(test::has(problem.what(), "lower depth or batch_size"));
   CHECK(cudaGetLastError() == cudaSuccess);
   ps::transfer feed{loader, stream, {.depth = 1}};
   CHECK(batches_of(feed) == 6);

@@ -27,6 +27,8 @@
 
 #include "fake_cuda/fake_cuda.hpp"
 #include "support/catch.hpp"
+#include "support/error_of.hpp"
+#include "support/has.hpp"
 #include "support/numbered.hpp"
 
 namespace ps = penstock;
@@ -177,13 +179,10 @@ TEST_CASE("a released mapping stays mapped", "[cuda]") {
 TEST_CASE("a mapping that fails names the size asked for", "[cuda]") {
   for (const std::size_t length :
        {std::size_t{1} << 60, std::numeric_limits<std::size_t>::max() / page * page}) {
-    try {
-      const ps::detail::page_mapping pages{length, 12'345};
-      FAIL_CHECK("was mapped");
-    } catch (const ps::out_of_memory& error) {
-      CHECK(error.bytes() == 12'345);
-      CHECK(std::string{error.what()}.find("Cannot allocate memory") != std::string::npos);
-    }
+    const auto error = test::error_of<ps::out_of_memory>(
+        [&] { const ps::detail::page_mapping pages{length, 12'345}; });
+    CHECK(error.bytes() == 12'345);
+    CHECK(test::has(error.what(), "Cannot allocate memory"));
   }
 }
 
@@ -362,17 +361,13 @@ TEST_CASE("a refusal half-way unregisters the rest, and names the remedy",
     const clean_runtime runtime;
     fake_cuda::fail_call_of("cudaHostRegister", which, cudaErrorOperatingSystem);
     fake_cuda::fail_call_of("cudaHostAlloc", 0, cudaErrorMemoryAllocation);
-    try {
-      static_cast<void>(ps::detail::cuda_allocate_pinned(0, bytes, 256, tiny));
-      FAIL_CHECK("memory was given");
-    } catch (const ps::out_of_memory& error) {
-      CHECK(error.bytes() == bytes);
-      const std::string text = error.what();
-      for (const char* part :
-           {"pinned memory", "cudaHostRegister gave", "cudaHostAlloc gave",
-            "cudaErrorMemoryAllocation", "ulimit -l", "prefetch", "pageable_fallback"}) {
-        CHECK(text.find(part) != std::string::npos);
-      }
+    const auto error = test::error_of<ps::out_of_memory>(
+        [&] { static_cast<void>(ps::detail::cuda_allocate_pinned(0, bytes, 256, tiny)); });
+    CHECK(error.bytes() == bytes);
+    for (const char* part :
+         {"pinned memory", "cudaHostRegister gave", "cudaHostAlloc gave",
+          "cudaErrorMemoryAllocation", "ulimit -l", "prefetch", "pageable_fallback"}) {
+      CHECK(test::has(error.what(), part));
     }
     CHECK(fake_cuda::calls_of("cudaHostUnregister") == which);
   }
@@ -457,13 +452,10 @@ TEST_CASE("a container's block that can't be registered at once is the driver's"
 TEST_CASE("a refusal of small memory is out of memory too", "[cuda]") {
   const clean_runtime runtime;
   fake_cuda::fail_call_of("cudaHostAlloc", 0, cudaErrorMemoryAllocation);
-  try {
-    static_cast<void>(ps::cuda_device{}.allocate_pinned(1000));
-    FAIL_CHECK("memory was given");
-  } catch (const ps::out_of_memory& error) {
-    CHECK(error.bytes() == 1000);
-    CHECK(std::string{error.what()}.find("ulimit -l") != std::string::npos);
-  }
+  const auto error = test::error_of<ps::out_of_memory>(
+      [] { static_cast<void>(ps::cuda_device{}.allocate_pinned(1000)); });
+  CHECK(error.bytes() == 1000);
+  CHECK(test::has(error.what(), "ulimit -l"));
 }
 
 TEST_CASE("an error that is no refusal keeps its type", "[cuda]") {
@@ -478,13 +470,9 @@ TEST_CASE("an error that is no refusal keeps its type", "[cuda]") {
   CHECK_THROWS_AS(take(cudaErrorIllegalAddress), ps::cuda_context_lost);
   CHECK_THROWS_AS(take(cudaErrorInsufficientDriver), ps::no_cuda_driver);
   CHECK_THROWS_AS(take(cudaErrorStreamCaptureUnsupported), ps::capture_in_progress);
-  try {
-    take(cudaErrorUnknown);
-    FAIL_CHECK("memory was given");
-  } catch (const ps::cuda_error& error) {
-    CHECK(error.code() == cudaErrorUnknown);
-    CHECK(std::string{error.call()} == call);
-  }
+  const auto error = test::error_of<ps::cuda_error>([&] { take(cudaErrorUnknown); });
+  CHECK(error.code() == cudaErrorUnknown);
+  CHECK(std::string{error.call()} == call);
 }
 
 TEST_CASE("impossible sizes are refused without a call", "[cuda]") {

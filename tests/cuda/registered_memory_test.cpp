@@ -18,6 +18,8 @@
 
 #include "fake_cuda/fake_cuda.hpp"
 #include "support/catch.hpp"
+#include "support/error_of.hpp"
+#include "support/has.hpp"
 
 namespace ps = penstock;
 
@@ -61,13 +63,10 @@ TEST_CASE("memory that is registered already, even in part, is a typed error",
   std::vector<std::byte> owner(10'000);
   {
     const registered locked{device, std::span{owner}.first(6'000)};
-    try {
-      const registered again{device, std::span{owner}.subspan(5'000)};
-      FAIL_CHECK("was registered");
-    } catch (const ps::memory_already_registered& error) {
-      CHECK(error.code() == cudaErrorHostMemoryAlreadyRegistered);
-      CHECK(std::string{error.what()}.find("register it once") != std::string::npos);
-    }
+    const auto error = test::error_of<ps::memory_already_registered>(
+        [&] { const registered again{device, std::span{owner}.subspan(5'000)}; });
+    CHECK(error.code() == cudaErrorHostMemoryAlreadyRegistered);
+    CHECK(test::has(error.what(), "register it once"));
     CHECK(fake_cuda::live().registrations == 1);
   }
   const registered now{device, std::span{owner}};
@@ -100,13 +99,9 @@ TEST_CASE("a refusal is out_of_memory and names what to raise, other errors keep
     fake_cuda::fail_call_of("cudaHostRegister", 0, code);
     const registered locked{device, std::span{owner}};
   };
-  try {
-    lock(cudaErrorMemoryAllocation);
-    FAIL_CHECK("was registered");
-  } catch (const ps::out_of_memory& error) {
-    CHECK(error.bytes() == 10'000);
-    CHECK(std::string{error.what()}.find("ulimit -l") != std::string::npos);
-  }
+  const auto error = test::error_of<ps::out_of_memory>([&] { lock(cudaErrorMemoryAllocation); });
+  CHECK(error.bytes() == 10'000);
+  CHECK(test::has(error.what(), "ulimit -l"));
   CHECK_THROWS_AS(lock(cudaErrorNotSupported), ps::registration_unsupported);
   CHECK_THROWS_AS(lock(cudaErrorIllegalAddress), ps::cuda_context_lost);
   CHECK_THROWS_AS(lock(cudaErrorInvalidValue), ps::cuda_error);
@@ -225,12 +220,9 @@ TEST_CASE("a machine that refuses 2 GB at once is told apart, and with a unit it
   const ps::cuda_device device;
   const much_memory mine{2 * gib};
   fake_cuda::fail_call_of("cudaHostRegister", 0, cudaErrorInvalidValue);
-  try {
-    const registered locked{device, mine.bytes};
-    FAIL_CHECK("was registered");
-  } catch (const ps::registration_unsupported& error) {
-    CHECK(std::string{error.what()}.find("so that it is locked in pieces") != std::string::npos);
-  }
+  const auto error = test::error_of<ps::registration_unsupported>(
+      [&] { const registered locked{device, mine.bytes}; });
+  CHECK(test::has(error.what(), "so that it is locked in pieces"));
   const registered locked{device, mine.bytes, 4096};
   CHECK(fake_cuda::live().registrations == 2);
 }

@@ -20,6 +20,7 @@
 #include <penstock/penstock.hpp>
 
 #include "support/catch.hpp"
+#include "support/error_of.hpp"
 #include "support/hanging.hpp"
 #include "support/numbered.hpp"
 #include "support/threads.hpp"
@@ -122,14 +123,10 @@ TEST_CASE("a dataset whose size has changed is refused at the start of the epoch
                     {.batch_size = 10, .workers = workers}};
   CHECK(count_of(loader.epoch(0)) == 10);
   samples = other;
-  try {
-    count_of(loader.epoch(1));
-    FAIL("no error");
-  } catch (const ps::dataset_changed& error) {
-    CHECK(error.planned() == 100);
-    CHECK(error.found() == other);
-    CHECK_THAT(error.what(), Catch::Matchers::Contains("had 100 samples when its loader was made"));
-  }
+  const auto error = test::error_of<ps::dataset_changed>([&] { count_of(loader.epoch(1)); });
+  CHECK(error.planned() == 100);
+  CHECK(error.found() == other);
+  CHECK_THAT(error.what(), Catch::Matchers::Contains("had 100 samples when its loader was made"));
   CHECK(loader.state().dataset == 100);
   samples = 100;
   CHECK(count_of(loader.epoch(1)) == 10);
