@@ -10,6 +10,7 @@
 
 #include "data/read_batch.hpp"
 #include "support/catch.hpp"
+#include "support/refusal.hpp"
 
 namespace ps = penstock;
 
@@ -39,12 +40,7 @@ std::string why_not(const ps::interleave_options& how, std::size_t of_first,
   const marks b = of(1, of_second);
   const ps::memory_dataset<mark> one{a};
   const ps::memory_dataset<mark> other{b};
-  try {
-    (void)ps::interleave(how, one, other);
-    return "none";
-  } catch (const ps::option_error& problem) {
-    return problem.what();
-  }
+  return test::refusal_of([&] { (void)ps::interleave(how, one, other); }).text;
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "support/catch.hpp"
+#include "support/refusal.hpp"
 
 namespace ps = penstock;
 using namespace std::chrono_literals;
@@ -17,12 +18,7 @@ namespace {
 
 /// The option that the error names; "none" without an error.
 std::string refused(const ps::error_policy& policy) {
-  try {
-    ps::detail::require_valid(policy);
-    return "none";
-  } catch (const ps::option_error& problem) {
-    return problem.option();
-  }
+  return test::refusal_of([&] { ps::detail::require_valid(policy); }).option;
 }
 
 std::vector<std::uint64_t> drawn(const ps::random_key& key, std::uint64_t sample,

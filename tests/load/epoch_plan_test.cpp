@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <string>
 
 #include "support/catch.hpp"
+#include "support/refusal.hpp"
 
 namespace ps = penstock;
 
@@ -128,14 +128,8 @@ TEST_CASE("the end of an epoch is the begin of the next", "[load]") {
 TEST_CASE("a position that is no batch, or lies beyond the end, is refused",
           "[load][fault:consumers-4]") {
   const ps::detail::epoch_plan plan{11, 4, keep};
-  const auto problem = [&](const ps::batch_position& from, std::uint64_t last) -> std::string {
-    try {
-      (void)plan.count(from, last);
-      return "none";
-    } catch (const ps::option_error& error) {
-      CHECK(error.option() == "epochs");
-      return error.what();
-    }
+  const auto problem = [&](const ps::batch_position& from, std::uint64_t last) {
+    return test::refusal_of([&] { (void)plan.count(from, last); }).text;
   };
   CHECK(problem({0, 3}, 1) == "epochs: there is no batch 3: an epoch has 3, counted from 0");
   CHECK(problem({0, most}, 1) ==

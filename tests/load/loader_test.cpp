@@ -18,6 +18,7 @@
 #include <penstock/penstock.hpp>
 
 #include "support/catch.hpp"
+#include "support/error_of.hpp"
 #include "support/gated_device.hpp"
 #include "support/last_words.hpp"
 #include "support/numbered.hpp"
@@ -53,16 +54,6 @@ std::vector<std::uint64_t> all_labels(Range&& range) {
     all.insert(all.end(), labels.begin(), labels.end());
   }
   return all;
-}
-
-template <class Error, class Make>
-Error error_of(Make make) {
-  try {
-    make();
-  } catch (const Error& error) {
-    return error;
-  }
-  throw std::runtime_error("nothing of that type was thrown");
 }
 
 }  // namespace
@@ -114,7 +105,8 @@ TEST_CASE("every epoch of a shuffled loader has every sample once, in another or
 TEST_CASE("bad options are refused by name, before a thread starts",
           "[load][promise:honest-7][fault:consumers-5]") {
   const auto option = [](const ps::loader_options& options) {
-    return error_of<ps::option_error>([&] { ps::loader{numbered{10}, ps::sequential{}, options}; })
+    return test::error_of<ps::option_error>(
+               [&] { ps::loader{numbered{10}, ps::sequential{}, options}; })
         .option();
   };
   CHECK(option({.batch_size = 0}) == "batch_size");
@@ -130,7 +122,7 @@ TEST_CASE("an empty dataset is refused", "[load][fault:consumers-5]") {
 
 TEST_CASE("slots beyond the budget are refused with need, limit and remedy, before they are taken",
           "[load][promise:bounded-3][fault:memory-1]") {
-  const auto error = error_of<ps::pinned_budget_exceeded>([] {
+  const auto error = test::error_of<ps::pinned_budget_exceeded>([] {
     ps::loader{numbered{10},
                ps::sequential{},
                {.batch_size = 1024,
@@ -297,7 +289,7 @@ TEST_CASE("the error of the lowest position counts when several samples of a bat
   ps::loader loader{
       all_bad{}, ps::sequential{}, {.batch_size = 64, .workers = 4, .tuning = {.chunk = 1}}};
   for (int round = 0; round < 50; ++round) {
-    const auto error = error_of<bad_sample>([&] { shapes_of(loader.epoch(0)); });
+    const auto error = test::error_of<bad_sample>([&] { shapes_of(loader.epoch(0)); });
     CHECK(error.index == 3);
     CHECK(loader.last_failure()->position == 3);
     CHECK(loader.last_failure()->exact);

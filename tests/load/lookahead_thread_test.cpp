@@ -15,6 +15,7 @@
 
 #include "support/catch.hpp"
 #include "support/planned.hpp"
+#include "support/refusal.hpp"
 
 namespace ps = penstock;
 using told_samples = std::vector<std::uint64_t>;
@@ -266,13 +267,12 @@ TEST_CASE("hints would be draws of prioritized: a loader refuses them, and gives
   const std::vector<float> weights(80, 1.0F);
   const ps::prioritized order{weights, {.seed = 4, .batch_size = 8, .lag = 6}};
   const ps::sharded share{order, {.rank = 1, .world = 2, .global_batch = 8}};
-  const auto refusal_of = [&](const auto& sampler, std::size_t batch_size) -> std::string {
-    try {
-      ps::loader{data, sampler, {.batch_size = batch_size, .workers = 1, .ahead = {.bytes = 900}}};
-    } catch (const ps::option_error& error) {
-      return error.what();
-    }
-    return "none";
+  const auto refusal_of = [&](const auto& sampler, std::size_t batch_size) {
+    return test::refusal_of([&] {
+             ps::loader{
+                 data, sampler, {.batch_size = batch_size, .workers = 1, .ahead = {.bytes = 900}}};
+           })
+        .text;
   };
   const std::string expected =
       "ahead.bytes: must be 0, is 900: hints would draw steps of the sampler whose weights are "

@@ -8,6 +8,7 @@
 #include <penstock/load/detail/plan.hpp>
 
 #include "support/catch.hpp"
+#include "support/refusal.hpp"
 
 namespace ps = penstock;
 
@@ -15,13 +16,7 @@ namespace {
 
 /// The option that the error names; "none" without an error.
 std::string refused(const ps::loader_options& options) {
-  try {
-    ps::detail::require_valid(options);
-    return "none";
-  } catch (const ps::option_error& problem) {
-    CHECK(std::string{problem.what()}.rfind(problem.option() + ": ", 0) == 0);
-    return problem.option();
-  }
+  return test::refusal_of([&] { ps::detail::require_valid(options); }).option;
 }
 
 std::size_t slots_for(std::size_t workers, std::size_t prefetch,

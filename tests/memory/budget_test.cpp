@@ -14,6 +14,8 @@
 
 #include "memory/machine.hpp"
 #include "support/catch.hpp"
+#include "support/error_of.hpp"
+#include "support/refusal.hpp"
 
 namespace ps = penstock;
 
@@ -25,14 +27,7 @@ constexpr std::uint64_t mebi = 1 << 20;
 /// What is thrown when `budget` can't grant `demand`.
 ps::pinned_budget_exceeded refusal(const ps::memory_budget& budget,
                                    const ps::detail::slot_demand& demand) {
-  std::optional<ps::pinned_budget_exceeded> problem;
-  try {
-    const auto granted = budget.reserve(demand);
-    FAIL("granted " << granted.slot_count() << " slots");
-  } catch (const ps::pinned_budget_exceeded& thrown) {
-    problem = thrown;
-  }
-  return problem.value();
+  return test::error_of<ps::pinned_budget_exceeded>([&] { (void)budget.reserve(demand); });
 }
 
 }  // namespace
@@ -72,12 +67,7 @@ TEST_CASE("an invalid share is refused by name", "[memory]") {
   for (const double bad : {0.0, -0.5, 1.0000001, 25.0, std::numeric_limits<double>::quiet_NaN(),
                            std::numeric_limits<double>::infinity()}) {
     INFO(bad);
-    try {
-      const auto budget = ps::memory_budget::share(bad);
-      FAIL("a limit of " << budget.limit());
-    } catch (const ps::option_error& problem) {
-      CHECK(problem.option() == "budget share");
-    }
+    CHECK(test::refusal_of([&] { (void)ps::memory_budget::share(bad); }).option == "budget share");
   }
 }
 

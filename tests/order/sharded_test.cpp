@@ -18,6 +18,7 @@
 #include "order/epoch_of.hpp"
 #include "support/catch.hpp"
 #include "support/numbered.hpp"
+#include "support/refusal.hpp"
 
 namespace ps = penstock;
 
@@ -55,12 +56,9 @@ indices union_of(const Sampler& sampler, std::uint64_t n, std::uint64_t epoch, s
 }
 
 std::string problem_of(const ps::shard_options& options, std::uint64_t n = 100) {
-  try {
-    static_cast<void>(ps::sharded{ps::sequential{}, options}.size(n));
-  } catch (const ps::option_error& error) {
-    return error.what();
-  }
-  return "none";
+  return test::refusal_of(
+             [&] { static_cast<void>(ps::sharded{ps::sequential{}, options}.size(n)); })
+      .text;
 }
 
 }  // namespace

@@ -22,6 +22,7 @@
 #include "order/epoch_of.hpp"
 #include "support/catch.hpp"
 #include "support/numbered.hpp"
+#include "support/refusal.hpp"
 #include "support/statistics.hpp"
 
 namespace ps = penstock;
@@ -81,12 +82,7 @@ std::vector<double> counts_of(const indices& draws, std::size_t n) {
 
 template <class Weights>
 std::string problem_of(const Weights& weights, std::uint64_t n = 3) {
-  try {
-    static_cast<void>(ps::weighted{weights}.size(n));
-  } catch (const ps::option_error& error) {
-    return error.what();
-  }
-  return "none";
+  return test::refusal_of([&] { static_cast<void>(ps::weighted{weights}.size(n)); }).text;
 }
 
 /// A range that says to have more weights than memory would hold; they must not be looked at.

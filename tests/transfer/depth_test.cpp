@@ -21,6 +21,7 @@
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
 #include "support/ledger_device.hpp"
+#include "support/refusal.hpp"
 
 namespace ps = penstock;
 
@@ -112,12 +113,7 @@ class narrow_device : public ledger_device {
 
 TEST_CASE("a depth has limits, and its cap belongs to automatic", "[transfer]") {
   const auto refused = [](const ps::transfer_options& options) {
-    try {
-      static_cast<void>(ps::detail::checked_depth(options));
-      return std::string{"none"};
-    } catch (const ps::option_error& error) {
-      return std::string{error.option()};
-    }
+    return test::refusal_of([&] { static_cast<void>(ps::detail::checked_depth(options)); }).option;
   };
   CHECK(refused({}) == "none");
   CHECK(refused({.depth = 1}) == "none");

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <string>
+
+#include <penstock/core/error.hpp>
+
+#include "support/catch.hpp"
+
+namespace test {
+
+/// What the `option_error` says that `call` throws, and the option that it names; twice "none"
+/// without one.
+struct refusal {
+  std::string text = "none";
+  std::string option = "none";
+};
+template <class Call>
+refusal refusal_of(const Call& call) {
+  try {
+    call();
+    return {};
+  } catch (const penstock::option_error& error) {
+    CHECK(std::string{error.what()}.starts_with(error.option() + ": "));
+    return {error.what(), error.option()};
+  }
+}
+
+}  // namespace test
