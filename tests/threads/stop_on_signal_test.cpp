@@ -56,6 +56,12 @@ auto handler_of(int number) {
   return now.sa_handler;
 }
 
+void set_handler(int number, void (*handler)(int)) {
+  struct sigaction now {};
+  now.sa_handler = handler;
+  ::sigaction(number, &now, nullptr);
+}
+
 void wait_for_stop(const std::stop_token& token) {
   while (!token.stop_requested()) std::this_thread::yield();
 }
@@ -164,9 +170,7 @@ TEST_CASE("one signal alone ends no program", "[threads]") {
 TEST_CASE("a destroyed stop_on_signal gives the former handlers back",
           "[threads][promise:honest-15]") {
   const kept_handlers kept;
-  struct sigaction mine {};
-  mine.sa_handler = &former_handler;
-  ::sigaction(SIGUSR1, &mine, nullptr);
+  set_handler(SIGUSR1, &former_handler);
   {
     ps::stop_on_signal signals{SIGUSR1, SIGUSR2};
     SECTION("unused") {}
@@ -182,18 +186,14 @@ TEST_CASE("a destroyed stop_on_signal gives the former handlers back",
   }
   std::raise(SIGUSR1);
   CHECK(former_calls == 1);
-  struct sigaction now {};
-  ::sigaction(SIGUSR2, nullptr, &now);
-  CHECK(now.sa_handler == SIG_DFL);
+  CHECK(handler_of(SIGUSR2) == SIG_DFL);
 }
 
 TEST_CASE("a handler that was installed later stays", "[threads]") {
   const kept_handlers kept;
-  struct sigaction mine {};
-  mine.sa_handler = &former_handler;
   {
     ps::stop_on_signal signals{SIGUSR1, SIGUSR2};
-    ::sigaction(SIGUSR1, &mine, nullptr);
+    set_handler(SIGUSR1, &former_handler);
     std::raise(SIGUSR1);
     CHECK(former_calls == 1);
     CHECK_FALSE(signals.token().stop_requested());
@@ -208,20 +208,14 @@ TEST_CASE("a handler that was installed later stays", "[threads]") {
 
 TEST_CASE("a default action that was chosen later stays", "[threads]") {
   const kept_handlers kept;
-  struct sigaction mine {};
-  mine.sa_handler = &former_handler;
-  ::sigaction(SIGUSR1, &mine, nullptr);
-  ::sigaction(SIGUSR2, &mine, nullptr);
-  struct sigaction now {};
+  set_handler(SIGUSR1, &former_handler);
+  set_handler(SIGUSR2, &former_handler);
   {
     const ps::stop_on_signal signals{SIGUSR1, SIGUSR2};
-    now.sa_handler = SIG_DFL;
-    ::sigaction(SIGUSR1, &now, nullptr);
+    set_handler(SIGUSR1, SIG_DFL);
   }
-  ::sigaction(SIGUSR1, nullptr, &now);
-  CHECK(now.sa_handler == SIG_DFL);
-  ::sigaction(SIGUSR2, nullptr, &now);
-  CHECK(now.sa_handler == &former_handler);
+  CHECK(handler_of(SIGUSR1) == SIG_DFL);
+  CHECK(handler_of(SIGUSR2) == &former_handler);
 }
 
 TEST_CASE("a signal that comes while a stop_on_signal is destroyed takes no former handler with it",
@@ -301,9 +295,7 @@ TEST_CASE("in a forked child a stop_on_signal is destroyed without its thread",
 TEST_CASE("a signal that is on its way to its handler takes no former handler with it",
           "[threads][promise:honest-15]") {
   const kept_handlers kept;
-  struct sigaction mine {};
-  mine.sa_handler = &former_handler;
-  ::sigaction(SIGUSR1, &mine, nullptr);
+  set_handler(SIGUSR1, &former_handler);
   {
     const ps::stop_on_signal signals{SIGUSR1};
     // What the kernel leaves of it (SA_RESETHAND) before the handler's first statement.
@@ -312,9 +304,7 @@ TEST_CASE("a signal that is on its way to its handler takes no former handler wi
     left.sa_handler = SIG_DFL;
     ::sigaction(SIGUSR1, &left, nullptr);
   }
-  struct sigaction now {};
-  ::sigaction(SIGUSR1, nullptr, &now);
-  CHECK(now.sa_handler == &former_handler);
+  CHECK(handler_of(SIGUSR1) == &former_handler);
 }
 
 TEST_CASE("one stop_on_signal at a time waits for a signal", "[threads]") {
@@ -324,9 +314,7 @@ TEST_CASE("one stop_on_signal at a time waits for a signal", "[threads]") {
   const auto refusal = test::error_of<ps::signal_in_use>(second);
   CHECK(refusal.number() == SIGUSR1);
   CHECK_THAT(refusal.what(), Catch::Matchers::StartsWith("stop_on_signal: signal 10 is waited"));
-  struct sigaction now {};
-  ::sigaction(SIGUSR2, nullptr, &now);
-  CHECK(now.sa_handler == SIG_DFL);
+  CHECK(handler_of(SIGUSR2) == SIG_DFL);
   { ps::stop_on_signal other{SIGUSR2}; }  // what was refused holds nothing
   std::raise(SIGUSR1);
   wait_for_stop(first->token());
