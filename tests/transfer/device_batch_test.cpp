@@ -21,6 +21,7 @@
 #include <penstock/threads/support/waitable_counter.hpp>
 
 #include "support/catch.hpp"
+#include "support/freeing_device.hpp"
 #include "support/gated_device.hpp"
 #include "support/happens.hpp"
 #include "support/numbered.hpp"
@@ -32,41 +33,25 @@ namespace {
 using two_fields = ps::record<ps::field<"a", std::uint8_t, 3>, ps::field<"b", std::uint32_t>>;
 const ps::batch_layout<two_fields> layout{{{}, {}}, 10};
 
-/// The tests' device, which calls back before a record, and tells when device memory is freed
-/// and when a thread is about to block.
-struct watched_device : gated_device {
-  struct watch {
+/// The device that tells of frees, also of device memory, and of its events; it calls back before
+/// a record.
+struct watched_device : freeing_device {
+  struct calls {
     std::function<void()> on_record;
-    std::atomic<int> frees{0};
     std::atomic<int> events{0};
-    ps::detail::waitable_counter
-        reached;  // moves when a thread is about to block, has freed, or says so
   };
-  std::shared_ptr<watch> seen = std::make_shared<watch>();
-
-  void wait_until_reached() const {
-    seen->reached.wait([](std::uint32_t times) { return times != 0; });
-  }
-
-  void synchronize(stream_ref stream) const {
-    seen->reached.advance();
-    gated_device::synchronize(stream);
-  }
-  void synchronize(const event_type& event) const {
-    if (!is_complete(event)) seen->reached.advance();
-    gated_device::synchronize(event);
-  }
+  std::shared_ptr<calls> noted = std::make_shared<calls>();
 
   [[nodiscard]] event_type make_event(ps::event_wait waits) const {
-    ++seen->events;
-    return gated_device::make_event(waits);
+    ++noted->events;
+    return freeing_device::make_event(waits);
   }
   void record(event_type& event, stream_ref stream) const {
-    if (seen->on_record) seen->on_record();
-    gated_device::record(event, stream);
+    if (noted->on_record) noted->on_record();
+    freeing_device::record(event, stream);
   }
   void deallocate(void* data, std::size_t bytes) const noexcept {
-    gated_device::deallocate(data, bytes);
+    freeing_device::deallocate(data, bytes);
     ++seen->frees;
     seen->reached.advance();
   }
@@ -259,12 +244,12 @@ TEST_CASE("the flag is set only after the records of the release",
   batch.also_used_on(second);
   int records = 0;
   int early = 0;
-  device.seen->on_record = [&] {
+  device.noted->on_record = [&] {
     ++records;
     early += slots->is_released(0) ? 1 : 0;
   };
   batch = lease{};
-  device.seen->on_record = nullptr;
+  device.noted->on_record = nullptr;
   CHECK(records == 2);
   CHECK(early == 0);
   CHECK(slots->is_released(0));
@@ -351,14 +336,14 @@ TEST_CASE("several more streams may use a lease, their events are made once", "[
   auto second = device.make_stream();
   auto third = device.make_stream();
   host_memory from{1};
-  const int events = device.seen->events;
+  const int events = device.noted->events;
   for (int round = 0; round < 5; ++round) {
     slots->copy_in(0, from);
     auto batch = hand_out(slots, 0, device.inline_stream());
     batch.also_used_on(second);
     batch.also_used_on(third);
   }
-  CHECK(device.seen->events == events + 2);
+  CHECK(device.noted->events == events + 2);
   slots->copy_in(0, from);
   {
     auto batch = hand_out(slots, 0, device.inline_stream());
@@ -380,16 +365,16 @@ TEST_CASE("naming a stream twice for a lease counts once", "[transfer]") {
   auto second = device.make_stream();
   slots->copy_in(0, host_memory{1});
   auto batch = hand_out(slots, 0, stream);
-  const int events = device.seen->events;
+  const int events = device.noted->events;
   int records = 0;
   for (int step = 0; step < 100; ++step) {
     batch.also_used_on(second);
     batch.also_used_on(stream);
   }
-  CHECK(device.seen->events == events + 1);
-  device.seen->on_record = [&records] { ++records; };
+  CHECK(device.noted->events == events + 1);
+  device.noted->on_record = [&records] { ++records; };
   batch = lease{};
-  device.seen->on_record = nullptr;
+  device.noted->on_record = nullptr;
   CHECK(records == 2);
 }
 
