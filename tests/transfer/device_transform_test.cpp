@@ -173,12 +173,7 @@ TEST_CASE("the next batch is copied while one is transformed, and the one after 
   while (device.copies() < 2) std::this_thread::yield();  // a hang if batch 1 waited for it
   CHECK(transform.state->runs == 0);
   // Batch 2 would overwrite what the transform of batch 0 has yet to read.
-  std::atomic<bool> copied{false};
-  for (int turn = 0; turn < 1000 && !copied; ++turn) {
-    std::this_thread::yield();
-    copied = device.copies() > 2;
-  }
-  CHECK_FALSE(copied);
+  CHECK_FALSE(test::happens([&] { return device.copies() > 2; }));
   transform.open();
   for (++it; it != range.end(); ++it) look(*it);
   stream.synchronize();
@@ -194,12 +189,7 @@ TEST_CASE("a transform waits for the copy of its batch", "[transfer][promise:rac
   device.hold_copies();
   auto range = feed.epoch(0);
   auto it = range.begin();
-  bool transformed = false;
-  for (int turn = 0; turn < 1000 && !transformed; ++turn) {
-    std::this_thread::yield();
-    transformed = transform.state->runs > 0;
-  }
-  CHECK_FALSE(transformed);
+  CHECK_FALSE(test::happens([&] { return transform.state->runs > 0; }));
   device.open_copies();
   device.synchronize(ps::cpu_stream_ref{stream});
   CHECK(is_made_of(std::as_const(*it).view(), 0, 0));
@@ -223,12 +213,7 @@ TEST_CASE("the next copy runs under the work on the slot, and its transform wait
   });
   ++it;                                                   // batch 1, for the same slot
   while (device.copies() < 2) std::this_thread::yield();  // no hang: the copy does not wait
-  std::atomic<bool> transformed{false};
-  for (int turn = 0; turn < 1000 && !transformed; ++turn) {
-    std::this_thread::yield();
-    transformed = transform.state->runs > 1;
-  }
-  CHECK_FALSE(transformed);
+  CHECK_FALSE(test::happens([&] { return transform.state->runs > 1; }));
   step.store(1);
   stream.synchronize();
   CHECK(right);
