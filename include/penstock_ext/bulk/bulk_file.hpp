@@ -117,6 +117,10 @@ class new_file {
   /// Writes `bytes` at `offset`. Throws `file_unwritable`, also where the disk is full.
   void write(std::uint64_t offset, std::span<const std::byte> bytes) {
     if (is_summed_) sum_.add(offset, bytes);
+    overwrite(offset, bytes);
+  }
+  /// As `write`, for bytes that the sum has as they were before.
+  void overwrite(std::uint64_t offset, std::span<const std::byte> bytes) const {
     while (!bytes.empty()) {
       const ssize_t count =
           ::pwrite(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));

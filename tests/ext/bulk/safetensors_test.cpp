@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -100,8 +101,16 @@ TEST_CASE("a checkpoint is a safetensors file with a sum of all its bytes",
   CHECK(file.at("step").offset == 12000);
   CHECK(file.tensors()[0].name == tensors[0].name);
   CHECK(load(file.all()) == text);
-  // Any byte that changes is seen, in the header as well, where the header can still be read.
   const std::string whole = content_of(path);
+  // A sink that could not be finished at first has the same sum.
+  ps::safetensors_sink late{dir.path("late"), tensors, {{"epoch", "7"}}};
+  late.write(0, std::as_bytes(std::span{text}));
+  std::filesystem::create_directory(dir.path("late"));
+  CHECK_THROWS_AS(late.finish(), ps::file_unwritable);
+  std::filesystem::remove(dir.path("late"));
+  late.finish();
+  CHECK(content_of(dir.path("late")) == whole);
+  // Any byte that changes is seen, in the header as well, where the header can still be read.
   const std::size_t shape = whole.find("[100,60]");
   std::vector<std::size_t> places{whole.size() - 1, whole.size() - 6000, whole.size() - 12011};
   for (const std::size_t at : places) {

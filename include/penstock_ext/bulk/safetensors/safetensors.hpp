@@ -342,7 +342,7 @@ class safetensors_sink {
   /// Notes the sum, and gives the file its name. Throws `file_unwritable`.
   void finish() {
     const std::string digits = bulk_file_source::text_of(file_->sum());
-    file_->write(8 + detail::safetensors_sum_begin.size(), std::as_bytes(std::span{digits}));
+    file_->overwrite(8 + detail::safetensors_sum_begin.size(), std::as_bytes(std::span{digits}));
     file_->finish();
   }
 
