@@ -292,11 +292,13 @@ TEST_CASE("many parts drop out one after another", "[order][promise:exact-23]") 
 
 TEST_CASE("a change far beyond the first samples of an epoch is in the fingerprint",
           "[order][promise:exact-7]") {
-  const auto at = [](std::uint64_t step) {
-    return mixed({.schedule = {{{}, {1, 1}}, {{.step = step}, {1, 2}}}, .batch_size = 8},
+  const auto at = [](std::uint64_t step, std::size_t batch_size = 8) {
+    return mixed({.schedule = {{{}, {1, 1}}, {{.step = step}, {1, 2}}}, .batch_size = batch_size},
                  {1'000'000, 1'000'000});
   };
   CHECK(at(200'001).fingerprint() != at(200'000).fingerprint());
+  CHECK(at(100'000, 4).fingerprint() != at(100'000, 8).fingerprint());
+  CHECK(at(100'000, 4).fingerprint() == at(50'000, 8).fingerprint());
   CHECK(mixed({}, {5, 5}).fingerprint() != mixed({}, {5, 6}).fingerprint());
   CHECK(mixed({.seed = 1}, {5, 5}).fingerprint() != mixed({.seed = 2}, {5, 5}).fingerprint());
   CHECK(mixed({.schedule = {{{}, {1, 2}}}}, {5, 5}).fingerprint() !=

@@ -223,7 +223,7 @@ struct token_plan {
     std::vector<std::uint16_t> classes;  // of the samples; 0: the longest
     classes.reserve(static_cast<std::size_t>(count));
     std::uint64_t longest = 0;
-    word_hash hash;
+    word_hash hash{by_tokens_stage};
     for (std::uint64_t index = 0; index < count; ++index) {
       const auto own = static_cast<std::uint64_t>(length(index));
       if (own > options.most) {

@@ -151,7 +151,7 @@ struct mixture_plan {
     lay_out_passes();
     word_hash hash;
     for (const auto& [from, weights] : schedule) {
-      hash.add_all({from.epoch, from.step}).add_all(weights);
+      hash.add_all({from.epoch, position_of(from.step)}).add_all(weights);
     }
     fingerprint =
         hash.add_all(sizes)

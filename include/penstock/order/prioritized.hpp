@@ -41,8 +41,9 @@ namespace detail {
 /// Source: Fenwick, "A new data structure for cumulative frequency tables", 1994.
 class weight_tree {
  public:
+  static bool is_weight(float weight) noexcept { return weight >= 0 && weight <= 65'536; }
   static void require_weight(float weight, std::uint64_t index) {
-    if (weight >= 0 && weight <= 65'536) return;
+    if (is_weight(weight)) return;
     refuse_option("weights",
                   {"expected 0 to 65536, found ", to_text(weight), " for sample ", index});
   }
@@ -222,9 +223,9 @@ class priority_log {
       const change one{words[at], words[at + 1],
                        std::bit_cast<float>(static_cast<std::uint32_t>(words[at + 2]))};
       require(one.step >= (log.empty() ? step + 1 : log.back().step) &&
-                  one.step < step + options_.lag && one.index < count_,
+                  one.step < step + options_.lag && one.index < count_ &&
+                  weight_tree::is_weight(one.weight),
               at, "a weight of a sample from one of the next steps on, in their order");
-      weight_tree::require_weight(one.weight, one.index);
       log.push_back(one);
     }
     const std::scoped_lock lock{mutex_};

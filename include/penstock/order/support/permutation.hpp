@@ -53,7 +53,7 @@ struct mixing_rounds {
 
 /// A keyed bijection on [0, n): the shuffled order of an epoch without a list of it.
 ///
-/// O(1) memory (192 bytes, trivially copyable), constructed in O(1), and every position costs the
+/// O(1) memory (176 bytes, trivially copyable), constructed in O(1), and every position costs the
 /// same, so a loop may resume anywhere. Equal (n, seed, epoch) give equal orders on every machine;
 /// a change in seed or epoch gives an unrelated one. Immutable: any number of threads may share
 /// one.
