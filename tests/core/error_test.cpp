@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock/core/error.hpp>
 
+#include <cstdint>
+#include <limits>
 #include <string>
+#include <string_view>
 #include <type_traits>
 
 #include "support/catch.hpp"
@@ -36,4 +39,14 @@ TEST_CASE("a failure is one line for a log", "[core]") {
   where.exact = false;
   CHECK(where.str() ==
         "stage read, epoch 1, batch 7, sample 4711 (position 3 of the batch or after it)");
+}
+
+TEST_CASE("a message is put together of texts and whole numbers", "[core]") {
+  using limits = std::numeric_limits<std::int64_t>;
+  const std::string owned = "found ";
+  CHECK(ps::detail::joined({owned, -1, ", ", (limits::min)(), ", ", (limits::max)(),
+                            std::string_view{", "}, std::numeric_limits<std::uint64_t>::max(), "",
+                            std::string_view{}, 0U}) ==
+        "found -1, -9223372036854775808, 9223372036854775807, 184467440737095516150");
+  CHECK(ps::detail::joined({}).empty());
 }

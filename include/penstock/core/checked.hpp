@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <penstock/core/error.hpp>
 #include <penstock/core/version.hpp>
 
 #if PENSTOCK_CHECKED
@@ -198,11 +199,10 @@ class lease_record {
     // Acquire: the serial number that these belong to is read after them.
     const std::uint64_t epoch = epoch_.load(std::memory_order_acquire);
     const std::uint64_t index = index_.load(std::memory_order_acquire);
-    std::string message = "a batch of long ago: ";
-    if (named_.load(std::memory_order_relaxed) == serial) {
-      message = "batch " + std::to_string(index) + " of epoch " + std::to_string(epoch) + ": ";
-    }
-    checked_failure((message + what).c_str());
+    const bool is_named = named_.load(std::memory_order_relaxed) == serial;
+    checked_failure((is_named ? joined({"batch ", index, " of epoch ", epoch, ": ", what})
+                              : joined({"a batch of long ago: ", what}))
+                        .c_str());
   }
 
  private:

@@ -25,42 +25,36 @@ namespace detail {
 /// A piece of a message: a string, which must outlive it, or an integer in decimal.
 class text_piece {
  public:
-  text_piece(const char* text) noexcept : text_(text), kind_(kind::to_zero) {}
-  text_piece(const std::string& text) noexcept : text_(text.data()), value_(text.size()) {}
-  text_piece(std::string_view text) noexcept : text_(text.data()), value_(text.size()) {}
+  text_piece(const char* text) noexcept : text_piece(std::string_view{text}) {}
+  text_piece(const std::string& text) noexcept : text_piece(std::string_view{text}) {}
+  text_piece(std::string_view text) noexcept
+      : text_(text.data()), value_(text.size()), kind_(kind::text) {}
   template <std::unsigned_integral Number>
-  text_piece(Number whole) noexcept : value_(whole), kind_(kind::number) {}
+  text_piece(Number whole) noexcept : value_(whole) {}
   template <std::signed_integral Number>
   text_piece(Number whole) noexcept
-      : value_(static_cast<std::uint64_t>(whole)),
+      : value_(whole < 0 ? 0 - static_cast<std::uint64_t>(whole)
+                         : static_cast<std::uint64_t>(whole)),
         kind_(whole < 0 ? kind::negative : kind::number) {}
   text_piece(bool) = delete;
   text_piece(char) = delete;    // it would be a number
   text_piece(double) = delete;  // say how: no rounding here
 
   void append_to(std::string& all) const {
-    switch (kind_) {
-      case kind::text:
-        all.append(std::string_view{text_, static_cast<std::size_t>(value_)});
-        return;
-      case kind::to_zero:
-        all += text_;
-        return;
-      case kind::number:
-        all += std::to_string(value_);
-        return;
-      case kind::negative:
-        all += std::to_string(static_cast<std::int64_t>(value_));
-        return;
+    if (kind_ == kind::text) {
+      all.append(text_, static_cast<std::size_t>(value_));
+      return;
     }
+    if (kind_ == kind::negative) all += '-';
+    all += std::to_string(value_);
   }
 
  private:
-  enum class kind : unsigned char { text, to_zero, number, negative };
+  enum class kind : unsigned char { text, number, negative };
 
   const char* text_ = nullptr;
-  std::uint64_t value_ = 0;  // the number, or the length of the string
-  kind kind_ = kind::text;
+  std::uint64_t value_;  // the number without its sign, or the length of the text
+  kind kind_ = kind::number;
 };
 
 /// Concatenates the pieces in one call. A chain of `+` would compile all temporaries and their
@@ -232,8 +226,8 @@ class [[gnu::visibility("default")]] text_error : public error {
   /// `what` is what the text should be: "loader_state".
   text_error(const std::string& what, std::size_t offset, const std::string& expected,
              const std::string& found)
-      : error(what + ": at byte " + std::to_string(offset) + ": expected " + expected + ", found " +
-              found),
+      : error(detail::joined(
+            {what, ": at byte ", offset, ": expected ", expected, ", found ", found})),
         offset_(offset) {}
   /// The byte of the text that could not be read.
   [[nodiscard]] std::size_t offset() const noexcept { return offset_; }

@@ -25,8 +25,8 @@ inline namespace PENSTOCK_ABI {
 class [[gnu::visibility("default")]] array_mismatch : public error {
  public:
   array_mismatch(std::string field, const std::string& expected, std::uint64_t found)
-      : error("memory_dataset: field \"" + field + "\": expected " + expected +
-              " elements, found " + std::to_string(found)),
+      : error(detail::joined({"memory_dataset: field \"", field, "\": expected ", expected,
+                              " elements, found ", found})),
         field_(std::move(field)),
         found_(found) {}
 
@@ -117,14 +117,13 @@ class memory_dataset {
     const std::size_t elements = layout_.extents().template at<Index>().size();
     if constexpr (Index == 0) {
       if (array.size() % elements != 0) {
-        throw array_mismatch(name_of(), "a multiple of " + std::to_string(elements), array.size());
+        throw array_mismatch(name_of(), detail::joined({"a multiple of ", elements}), array.size());
       }
       size_ = array.size() / elements;
     } else {
       // Division, since the product could overflow.
       if (array.size() % elements != 0 || array.size() / elements != size_) {
-        throw array_mismatch(name_of(), std::to_string(size_) + " x " + std::to_string(elements),
-                             array.size());
+        throw array_mismatch(name_of(), detail::joined({size_, " x ", elements}), array.size());
       }
     }
     bases_[Index] = reinterpret_cast<const std::byte*>(array.data());

@@ -80,12 +80,13 @@ class [[gnu::visibility("default")]] quarantined_sample : public error {
   /// For sample `index` of the dataset at the bottom of the pipeline; `has_no_substitute` where one
   /// was looked for.
   explicit quarantined_sample(std::uint64_t index, bool has_no_substitute = false)
-      : error("quarantined_sample: sample " + std::to_string(index) +
-              " of the dataset is on the list faults.on_error.quarantined and was not read" +
-              (has_no_substitute ? ", and none of those drawn to substitute it could be: choose "
-                                   "error_action::skip, or leave it out by without(list)"
-                                 : ": choose error_action::skip or substitute, or leave it out by "
-                                   "without(list)")),
+      : error(detail::joined(
+            {"quarantined_sample: sample ", index,
+             " of the dataset is on the list faults.on_error.quarantined and was not read",
+             has_no_substitute ? ", and none of those drawn to substitute it could be: choose "
+                                 "error_action::skip, or leave it out by without(list)"
+                               : ": choose error_action::skip or substitute, or leave it out by "
+                                 "without(list)"})),
         index_(index) {}
   /// The sample's index in the dataset at the bottom of the pipeline.
   [[nodiscard]] std::uint64_t index() const noexcept { return index_; }

@@ -12,6 +12,7 @@
 
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/checked.hpp>
+#include <penstock/core/error.hpp>
 #include <penstock/core/version.hpp>
 
 namespace penstock {
@@ -19,14 +20,13 @@ inline namespace PENSTOCK_ABI {
 namespace detail {
 
 [[noreturn, gnu::cold]] inline void throw_range_is_live(std::string_view what) {
-  throw std::logic_error("penstock::" + std::string{what} + ": a range over this " +
-                         std::string{what} +
-                         " is still live: leave its loop, or destroy the range, before another one "
-                         "begins");
+  throw std::logic_error(
+      joined({"penstock::", what, ": a range over this ", what,
+              " is still live: leave its loop, or destroy the range, before another one begins"}));
 }
 [[noreturn, gnu::cold]] inline void throw_range_outlives(std::string_view what) {
-  throw std::logic_error("penstock::" + std::string{what} + ": the " + std::string{what} +
-                         " of this range is gone: keep it as long as its ranges");
+  throw std::logic_error(joined({"penstock::", what, ": the ", what,
+                                 " of this range is gone: keep it as long as its ranges"}));
 }
 
 /// Tracks the active range over a loader or a transfer: at most one, identified by its serial

@@ -137,15 +137,14 @@ template <record_type Record>
 /// A line for people: the slots, their memory, and where the workers run; then one for each warning
 /// of the dataset.
 [[nodiscard]] inline std::string to_text(const loader_footprint& taken) {
-  std::string text =
-      std::to_string(taken.slot_count) + " slots of " + std::to_string(taken.slot_bytes) + " bytes";
+  std::string text = detail::joined({taken.slot_count, " slots of ", taken.slot_bytes, " bytes"});
   if (taken.slots_asked > taken.slot_count)
-    text += " (" + std::to_string(taken.slots_asked) + " were asked for)";
-  text += ", " + std::to_string(taken.bytes) + " bytes " + (taken.pinned ? "pinned" : "pageable");
-  if (taken.registration_refused) text += " (registration was refused)";
-  text += ", at most " + std::to_string(taken.bookkeeping) + " bytes besides";
-  text += "; " + to_text(taken.workers);
-  for (const std::string& warning : taken.warnings) text += "\nwarning: " + warning;
+    text += detail::joined({" (", taken.slots_asked, " were asked for)"});
+  text +=
+      detail::joined({", ", taken.bytes, " bytes ", taken.pinned ? "pinned" : "pageable",
+                      taken.registration_refused ? " (registration was refused)" : "", ", at most ",
+                      taken.bookkeeping, " bytes besides; ", to_text(taken.workers)});
+  for (const std::string& warning : taken.warnings) (text += "\nwarning: ") += warning;
   return text;
 }
 

@@ -112,13 +112,11 @@ inline constexpr std::array<std::string_view, 3> partial_batch_names{"keep", "dr
 
 inline void require_same_order(const loader_state& state, const loader_state& own) {
   std::string differences;
-  const auto differ = [&](std::string_view name, const std::string& then, const std::string& now) {
-    ((differences += differences.empty() ? "" : "; ") += name) += ": ";
-    differences += then + " in the state, " + now + " here";
+  const auto differ = [&](std::string_view name, text_piece then, text_piece now) {
+    differences += joined(
+        {differences.empty() ? "" : "; ", name, ": ", then, " in the state, ", now, " here"});
   };
-  if (state.version != own.version) {
-    differ("version", std::to_string(state.version), std::to_string(own.version));
-  }
+  if (state.version != own.version) differ("version", state.version, own.version);
   for (const state_member& member : state_members) {
     if (member.name == "epoch" || member.name == "batch") continue;
     if (state.*member.place == own.*member.place) continue;
@@ -126,17 +124,17 @@ inline void require_same_order(const loader_state& state, const loader_state& ow
                ? "the order (the sampler's kind, seed or options, the lists of the "
                  "dataset's adaptors) as a fingerprint"
                : member.name,
-           std::to_string(state.*member.place), std::to_string(own.*member.place));
+           state.*member.place, own.*member.place);
   }
   if (state.last != own.last) {
     const auto name = [](std::uint32_t last) {
-      return last < 3 ? std::string{partial_batch_names[last]} : std::to_string(last);
+      return last < 3 ? text_piece{partial_batch_names[last]} : text_piece{last};
     };
     differ("last", name(state.last), name(own.last));
   }
   if (!differences.empty())
-    throw state_mismatch("resume: this loader gives other batches than the state's: " +
-                         differences);
+    throw state_mismatch(
+        joined({"resume: this loader gives other batches than the state's: ", differences}));
 }
 
 /// Reads a state from its text: keys with values, "key=value", and space between them. Single-use.
@@ -157,14 +155,14 @@ class state_reader {
       ++at_;
       skip_space();
       const std::size_t which = value_of(key, begin, state);
-      if (seen[which]) fail(begin, "every key once", "'" + std::string{key} + "' again");
+      if (seen[which]) fail(begin, "every key once", joined({"'", key, "' again"}));
       seen[which] = true;
       const std::size_t end = at_;
       skip_space();
       if (at_ == end && at_ != text_.size()) fail(at_, "a space", found());
     }
     for (std::size_t which = 0; which < seen.size(); ++which) {
-      if (!seen[which]) fail(at_, "the key '" + std::string{name_of(which)} + "'", "none");
+      if (!seen[which]) fail(at_, joined({"the key '", name_of(which), "'"}), "none");
     }
     if (state.batch_size == 0) fail(at_, "a batch_size of at least 1", "0");
     return state;
@@ -190,7 +188,7 @@ class state_reader {
     const std::size_t value_begin = at_;
     if (key == version_name) {
       const std::uint64_t version = number();
-      if (version != 1) fail(value_begin, "version 1", std::to_string(version));
+      if (version != 1) fail(value_begin, "version 1", joined({version}));
       state.version = 1;
       return state_members.size();
     }
@@ -199,12 +197,12 @@ class state_reader {
       const auto* const name =
           std::find(partial_batch_names.begin(), partial_batch_names.end(), value);
       if (name == partial_batch_names.end()) {
-        fail(value_begin, "keep, drop or pad", "'" + std::string{value} + "'");
+        fail(value_begin, "keep, drop or pad", joined({"'", value, "'"}));
       }
       state.last = static_cast<std::uint32_t>(name - partial_batch_names.begin());
       return state_members.size() + 1;
     }
-    fail(begin, "a key of a loader_state", "'" + std::string{key} + "'");
+    fail(begin, "a key of a loader_state", joined({"'", key, "'"}));
   }
 
   std::uint64_t number() {
@@ -236,7 +234,7 @@ class state_reader {
   }
   [[nodiscard]] std::string found() const {
     if (at_ == text_.size()) return "the end";
-    return "'" + std::string{text_.substr(at_, 12)} + "'";
+    return joined({"'", text_.substr(at_, 12), "'"});
   }
   [[noreturn]] static void fail(std::size_t offset, const std::string& expected,
                                 const std::string& found) {
@@ -251,13 +249,12 @@ class state_reader {
 
 /// The state as one line for a log or a file: "penstock_state=1 epoch=3 batch=17 ... last=keep".
 [[nodiscard]] inline std::string to_text(const loader_state& state) {
-  std::string text = "penstock_state=" + std::to_string(state.version);
+  std::string text = detail::joined({"penstock_state=", state.version});
   for (const detail::state_member& member : detail::state_members) {
-    ((text += ' ') += member.name) += '=';
-    text += std::to_string(state.*member.place);
+    text += detail::joined({" ", member.name, "=", state.*member.place});
   }
-  text += " last=";
-  return text += state.last < 3 ? detail::partial_batch_names[state.last] : "unknown";
+  return text += detail::joined({" last=", state.last < 3 ? detail::partial_batch_names[state.last]
+                                                          : std::string_view{"unknown"}});
 }
 
 /// Writes `to_text(state)`.

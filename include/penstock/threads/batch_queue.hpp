@@ -456,8 +456,7 @@ class batch_queue {
 
   static std::size_t checked(std::size_t capacity) {
     if (capacity == 0 || capacity > max_capacity) {
-      throw option_error("batch_queue: capacity", std::to_string(capacity) + " is not in 1.." +
-                                                      std::to_string(max_capacity));
+      detail::refuse_option("batch_queue: capacity", {capacity, " is not in 1..", max_capacity});
     }
     return capacity;
   }

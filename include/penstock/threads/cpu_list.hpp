@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/core/error.hpp>
 #include <penstock/core/version.hpp>
 
 namespace penstock {
@@ -93,9 +94,8 @@ class cpu_list {
   for (std::size_t i = 0; i < all.size();) {
     std::size_t last = i;
     while (last + 1 < all.size() && all[last + 1] == all[last] + 1) ++last;
-    if (!text.empty()) text += ',';
-    text += std::to_string(all[i]);
-    if (last != i) text += '-' + std::to_string(all[last]);
+    text += detail::joined({text.empty() ? "" : ",", all[i]});
+    if (last != i) text += detail::joined({"-", all[last]});
     i = last + 1;
   }
   return text;
@@ -128,28 +128,28 @@ struct worker_cores {
 
 /// A sentence for people: "workers on node 1, cores 8-15", or that they run anywhere and why.
 [[nodiscard]] inline std::string to_text(const worker_cores& workers) {
-  const std::string node = "node " + std::to_string(workers.node.value_or(-1));
-  const std::string anywhere = "workers anywhere: ";
+  using detail::joined;
+  const int node = workers.node.value_or(-1);
+  const std::string cores = to_text(workers.cores);
   switch (workers.binding) {
     case core_binding::bound:
-      return "workers on " + node + ", cores " + to_text(workers.cores);
+      return joined({"workers on node ", node, ", cores ", cores});
     case core_binding::within_node:
-      return "workers on " + node + ", cores " + to_text(workers.cores) +
-             ", as the process is allowed";
+      return joined({"workers on node ", node, ", cores ", cores, ", as the process is allowed"});
     case core_binding::not_asked:
-      return anywhere + "worker_placement::anywhere was asked for";
+      return "workers anywhere: worker_placement::anywhere was asked for";
     case core_binding::no_node:
-      return anywhere + "the device has no NUMA node";
+      return "workers anywhere: the device has no NUMA node";
     case core_binding::no_workers:
       return "no workers: the consumer reads, anywhere";
     case core_binding::unknown_cores:
-      return anywhere + "the system does not say which cores " + node + " has";
+      return joined({"workers anywhere: the system does not say which cores node ", node, " has"});
     case core_binding::outside_mask:
-      return anywhere + "the process may not run on " + node;
+      return joined({"workers anywhere: the process may not run on node ", node});
     case core_binding::refused:
-      return anywhere + "the system refused " + node +
-             (workers.cores.empty() ? "" : ", cores " + to_text(workers.cores)) + ": " +
-             std::strerror(workers.error_number);
+      return joined({"workers anywhere: the system refused node ", node,
+                     cores.empty() ? "" : ", cores ", cores, ": ",
+                     std::strerror(workers.error_number)});
   }
   return {};
 }

@@ -31,7 +31,7 @@ inline namespace PENSTOCK_ABI {
 class [[gnu::visibility("default")]] concat_mismatch : public error {
  public:
   concat_mismatch(std::size_t part, const std::string& problem)
-      : error("concat: part " + std::to_string(part) + ": " + problem), part_(part) {}
+      : error(detail::joined({"concat: part ", part, ": ", problem})), part_(part) {}
   /// The dataset that does not fit, counted from 0.
   [[nodiscard]] std::size_t part() const noexcept { return part_; }
 
@@ -51,10 +51,9 @@ void require_same_field(std::size_t part, const record_extents<Record>& first,
     const auto found = lengths.template at<Field>();
     for (std::size_t d = 0; d != field::extents_type::rank; ++d) {
       if (found[d] == expected[d]) continue;
-      throw concat_mismatch(part, "field \"" + field::key.str() + "\": expected extent " +
-                                      std::to_string(expected[d]) + " in dimension " +
-                                      std::to_string(d) + " as in part 0, found " +
-                                      std::to_string(found[d]));
+      throw concat_mismatch(
+          part, joined({"field \"", field::key.str(), "\": expected extent ", expected[d],
+                        " in dimension ", d, " as in part 0, found ", found[d]}));
     }
   }
 }
@@ -114,9 +113,9 @@ class concat_dataset {
     for_each([&](const auto& data) {
       const std::uint64_t count = data.size();
       if (count > (std::numeric_limits<std::uint64_t>::max)() - begins_[part]) {
-        throw concat_mismatch(part, "its " + std::to_string(count) + " samples and the " +
-                                        std::to_string(begins_[part]) +
-                                        " before it are more than 64 bits count");
+        throw concat_mismatch(part,
+                              detail::joined({"its ", count, " samples and the ", begins_[part],
+                                              " before it are more than 64 bits count"}));
       }
       begins_[part + 1] = begins_[part] + count;
       bases_[part + 1] = bases_[part] + base_sizes_of(data).size();

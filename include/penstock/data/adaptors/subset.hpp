@@ -43,9 +43,9 @@ struct index_range {
   /// Throws `index_error` if the range exceeds a dataset of `size` samples.
   void check(std::uint64_t size) const {
     if (first > last) {
-      throw index_error(first, last,
-                        "subset: the range from " + std::to_string(first) + " to " +
-                            std::to_string(last) + " ends before it begins");
+      throw index_error(
+          first, last,
+          joined({"subset: the range from ", first, " to ", last, " ends before it begins"}));
     }
     if (last > size) throw index_error("subset: the end of the range", last, size);
   }
@@ -71,7 +71,7 @@ struct index_list {
   void check(std::uint64_t size) const {
     for (std::size_t i = 0; i < indices.size(); ++i) {
       if (indices[i] < size) continue;
-      throw index_error("subset: entry " + std::to_string(i) + " of the list", indices[i], size);
+      throw index_error(joined({"subset: entry ", i, " of the list"}), indices[i], size);
     }
   }
 };
