@@ -5,7 +5,6 @@
 #include <array>
 #include <bit>
 #include <chrono>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -19,6 +18,14 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
+
+/// The time of so many ticks, to the nearest nanosecond.
+[[nodiscard]] constexpr std::chrono::nanoseconds time_of(double ticks,
+                                                         double nanoseconds_per_tick) noexcept {
+  const double exactly = ticks * nanoseconds_per_tick;
+  return std::chrono::nanoseconds{
+      static_cast<std::int64_t>(exactly < 0 ? exactly - 0.5 : exactly + 0.5)};
+}
 
 /// The buckets of a histogram of times: eight of equal width for each power of two, so that a
 /// bucket's middle is at most a sixteenth off. Numbers below eight have one bucket each; numbers
@@ -81,13 +88,11 @@ struct duration_stats {
   /// The duration that a `share` of them does not exceed: `quantile(0.5)` is the median. 0 if
   /// empty.
   [[nodiscard]] std::chrono::nanoseconds quantile(double share) const noexcept {
-    const std::uint64_t all = count();
-    const auto rank = static_cast<std::uint64_t>(
-        std::ceil(std::clamp(share, 0.0, 1.0) * static_cast<double>(all)));
+    const double rank = std::clamp(share, 0.0, 1.0) * static_cast<double>(count());
     std::uint64_t seen = 0;
     for (std::size_t bucket = 0; bucket < counts.size(); ++bucket) {
       seen += counts[bucket];
-      if (seen < std::max<std::uint64_t>(1, rank)) continue;
+      if (seen == 0 || static_cast<double>(seen) < rank) continue;
       const auto first = static_cast<double>(detail::log_buckets::first(bucket));
       const auto last = static_cast<double>(detail::log_buckets::last(bucket));
       return time_of((std::min)((first + last) / 2, static_cast<double>(longest_ticks)));
@@ -122,7 +127,7 @@ struct duration_stats {
 
  private:
   [[nodiscard]] std::chrono::nanoseconds time_of(double ticks) const noexcept {
-    return std::chrono::nanoseconds{std::llround(ticks * nanoseconds_per_tick)};
+    return detail::time_of(ticks, nanoseconds_per_tick);
   }
 };
 
@@ -300,7 +305,7 @@ template <class T>
 /// Throws `stats_mismatch` unless both were measured by the same kind of clock.
 inline void require_one_clock(std::string_view what, bool is_one) {
   if (is_one) return;
-  throw stats_mismatch(std::string{what} + ": two snapshots were measured by different clocks");
+  throw stats_mismatch(joined({what, ": two snapshots were measured by different clocks"}));
 }
 /// Throws `stats_mismatch` unless both snapshots have the same identity, and the later one is not
 /// younger.

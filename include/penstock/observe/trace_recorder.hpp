@@ -5,7 +5,6 @@
 #include <array>
 #include <bit>
 #include <chrono>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -180,8 +179,7 @@ class trace_recorder {
 
   [[nodiscard]] static std::chrono::nanoseconds time_of(std::uint64_t ticks, const look& at) {
     const auto since = static_cast<std::int64_t>(ticks - at.ticks);  // before the look: negative
-    return at.steady + std::chrono::nanoseconds{
-                           std::llround(static_cast<double>(since) * at.nanoseconds_per_tick)};
+    return at.steady + detail::time_of(static_cast<double>(since), at.nanoseconds_per_tick);
   }
   [[nodiscard]] static trace_event readable(const detail::traced_event& event, const look& at) {
     const auto begin = time_of(event.begin, at);

@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <numeric>
 #include <span>
@@ -70,7 +70,7 @@ struct share {
       refuse_option("fractions", {"must lie in [0, 1], found ", to_text(fraction), " for part ",
                                   weights.size()});
     }
-    weights.push_back(static_cast<std::uint64_t>(std::llround(fraction * units)));
+    weights.push_back(static_cast<std::uint64_t>(fraction * units + 0.5));
     sum += fraction;
   }
   if (!(std::abs(sum - 1) <= tolerance)) {
@@ -87,11 +87,11 @@ struct share {
     rests.push_back(one.rest);
     left -= one.quotient;
   }
-  std::vector<std::size_t> parts(sizes.size());
-  std::iota(parts.begin(), parts.end(), std::size_t{0});
-  std::stable_sort(parts.begin(), parts.end(),
-                   [&](std::size_t a, std::size_t b) { return rests[a] > rests[b]; });
-  for (std::size_t i = 0; i < left; ++i) ++sizes[parts[i]];
+  for (; left > 0; --left) {  // fewer than parts with a rest
+    const auto largest = std::max_element(rests.begin(), rests.end());
+    ++sizes[static_cast<std::size_t>(largest - rests.begin())];
+    *largest = 0;
+  }
   return sizes;
 }
 
@@ -122,29 +122,16 @@ class drawn_range {
   std::uint64_t size_;
 };
 
-/// Parts of these sizes: consecutive ranges of one random order.
-[[nodiscard]] inline std::vector<drawn_range> drawn_parts(std::span<const std::uint64_t> sizes,
-                                                          std::uint64_t seed) {
-  const auto all = std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{0});
-  const permutation order{(std::max)(all, std::uint64_t{1}), {.seed = seed, .stage = split_stage}};
-  std::vector<drawn_range> parts;
-  std::uint64_t first = 0;
-  for (const std::uint64_t size : sizes) {
-    parts.emplace_back(order, seed, first, size);
-    first += size;
-  }
-  return parts;
-}
-
 /// Parts of these sizes, each with its share of the samples of every label. `labelled` has pairs of
 /// label and index.
 ///
 /// For the first part, each class in turn contributes the rounded cumulative share of all classes
 /// so far, minus what the part already has. So each class contributes its share rounded up or down,
 /// and the part gets its exact size. Then the same for the next part, with the samples that remain.
-[[nodiscard]] inline std::vector<index_list> stratified_parts(
-    std::vector<std::pair<std::int64_t, std::uint64_t>> labelled,
-    std::span<const std::uint64_t> sizes, std::uint64_t seed) {
+template <class Label>
+[[nodiscard]] std::vector<index_list> stratified_parts(
+    std::vector<std::pair<Label, std::uint64_t>> labelled, std::span<const std::uint64_t> sizes,
+    std::uint64_t seed) {
   struct progress {
     std::uint64_t rest;      // what this part and the later ones get of all classes
     std::uint64_t seen = 0;  // what they got of the classes so far
@@ -160,7 +147,7 @@ class drawn_range {
     rest -= sizes[part];
   }
   for (std::size_t begin = 0; begin < labelled.size();) {
-    const std::int64_t label = labelled[begin].first;
+    const Label label = labelled[begin].first;
     std::size_t end = begin;
     while (end < labelled.size() && labelled[end].first == label) ++end;
     const permutation order{
@@ -287,7 +274,15 @@ template <std::size_t Parts, class Data, class Labels>
   if constexpr (dataset<dataset_type>) {
     if constexpr (std::same_as<Labels, no_labels>) {
       const auto sizes = split_sizes(data.size(), fractions);
-      return split_into<Parts>(split_base(std::forward<Data>(data)), drawn_parts(sizes, seed));
+      const permutation order{(std::max)(data.size(), std::uint64_t{1}),
+                              {.seed = seed, .stage = split_stage}};
+      std::vector<drawn_range> parts;
+      std::uint64_t first = 0;
+      for (const std::uint64_t size : sizes) {
+        parts.emplace_back(order, seed, first, size);
+        first += size;
+      }
+      return split_into<Parts>(split_base(std::forward<Data>(data)), std::move(parts));
     } else if constexpr (has_labels<dataset_type, Labels>) {
       const auto sizes = split_sizes(data.size(), fractions);
       std::vector<std::pair<std::int64_t, std::uint64_t>> labelled;

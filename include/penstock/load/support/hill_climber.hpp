@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -448,7 +447,9 @@ class hill_climber {
 
   [[nodiscard]] bool may(direction where) const noexcept { return (failed_ & where) == 0; }
   [[nodiscard]] static std::size_t ceiling(double number) noexcept {
-    return static_cast<std::size_t>(std::clamp(std::ceil(number), 1.0, 1e6));
+    const double near = std::clamp(number, 1.0, 1e6);
+    const auto whole = static_cast<std::size_t>(near);
+    return whole + (static_cast<double>(whole) < near ? 1 : 0);
   }
   [[nodiscard]] trial_result verdict(tuning_reason why) const noexcept {
     return {kept_, tried_, why, base_.ticks(), other_.ticks()};
@@ -456,7 +457,8 @@ class hill_climber {
   void keep(const pace& seen, std::size_t failed) noexcept {
     kept_ = tried_;
     base_ = seen;
-    length_ = std::clamp(std::ceil(least_window_ / (std::max)(1.0, seen.ticks())), 8.0, 64.0);
+    const std::size_t enough = ceiling(least_window_ / (std::max)(1.0, seen.ticks()));
+    length_ = std::clamp(static_cast<double>(enough), 8.0, 64.0);
     failed_ = failed;
     rest_.shorten();
   }
@@ -523,9 +525,7 @@ class tuning_log {
   /// What was written so far, in times. Takes memory.
   [[nodiscard]] tuning_history snapshot(const tick_times& times) const {
     const logged_moves seen = shown_.load();
-    const auto time = [&](double ticks) {
-      return times.of(static_cast<std::uint64_t>(std::llround(ticks)));
-    };
+    const auto time = [&](double ticks) { return time_of(ticks, times.nanoseconds_per_tick); };
     tuning_history all{.now = seen.now, .count = seen.count, .moves = {}};
     const std::uint64_t left = (std::min<std::uint64_t>)(seen.count, logged_moves::most);
     all.moves.reserve(left);

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -28,8 +27,7 @@ struct tick_times {
   double nanoseconds_per_tick = 1;
 
   [[nodiscard]] std::chrono::nanoseconds of(std::uint64_t ticks) const noexcept {
-    return std::chrono::nanoseconds{
-        std::llround(static_cast<double>(ticks) * nanoseconds_per_tick)};
+    return time_of(static_cast<double>(ticks), nanoseconds_per_tick);
   }
   [[nodiscard]] wait_stats of(const stopwatch::reading& seen) const noexcept {
     return {seen.count, of(seen.ticks)};

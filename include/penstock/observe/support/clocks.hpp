@@ -7,8 +7,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <mutex>
 
 #if defined(__x86_64__)
