@@ -159,7 +159,7 @@ class source_of final : public source_ops {
   [[nodiscard]] std::uint64_t size() const noexcept override { return size_; }
   [[nodiscard]] std::vector<std::string> warnings() const override { return warnings_of(data_); }
 
-  void take_slots(std::size_t count) override { orders_.resize(count); }
+  void take_slots(std::size_t count) override { orders_ = std::make_unique<slot_order[]>(count); }
   void make_order(std::uint64_t epoch) override {
     order_.reset();
     const std::uint64_t now = data_.size();
@@ -212,8 +212,8 @@ class source_of final : public source_ops {
   Sampler sampler_;
   epoch_plan plan_;
   batch_layout<record_type> layout_;
-  std::optional<order_type> order_;  // of the opener; empty where making it has thrown
-  std::vector<slot_order> orders_;   // by slot
+  std::optional<order_type> order_;       // of the opener; empty where making it has thrown
+  std::unique_ptr<slot_order[]> orders_;  // by slot
 };
 
 }  // namespace detail
