@@ -22,13 +22,15 @@ concept registering_device = device<D> && requires(const D& d, void* data, std::
   { d.unregister_memory(data, bytes) } noexcept;
 };
 
-/// A device that registers large ranges in pieces, and wants to know what one copy takes.
 namespace detail {
+
+/// A device that registers large ranges in pieces, and wants to know what one copy takes.
 template <class D>
 concept registers_by_unit = requires(const D& d, void* data, std::size_t bytes, std::size_t unit) {
   d.register_memory(data, bytes, true, unit);
   { d.unregister_memory(data, bytes, unit) } noexcept;
 };
+
 }  // namespace detail
 
 /// Memory with another owner, page-locked as long as this object lives: a mapped file, a vector.
