@@ -20,11 +20,9 @@ inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// The time of so many ticks, to the nearest nanosecond.
-[[nodiscard]] constexpr std::chrono::nanoseconds time_of(double ticks,
-                                                         double nanoseconds_per_tick) noexcept {
-  const double exactly = ticks * nanoseconds_per_tick;
-  return std::chrono::nanoseconds{
-      static_cast<std::int64_t>(exactly < 0 ? exactly - 0.5 : exactly + 0.5)};
+[[nodiscard]] inline std::chrono::nanoseconds time_of(double ticks,
+                                                      double nanoseconds_per_tick) noexcept {
+  return std::chrono::nanoseconds{__builtin_llround(ticks * nanoseconds_per_tick)};
 }
 
 /// The buckets of a histogram of times: eight of equal width for each power of two, so that a

@@ -70,7 +70,8 @@ struct share {
       refuse_option("fractions", {"must lie in [0, 1], found ", to_text(fraction), " for part ",
                                   weights.size()});
     }
-    weights.push_back(static_cast<std::uint64_t>(fraction * units + 0.5));
+    // Not + 0.5, which some compilers would fuse with the product: other sizes on other machines.
+    weights.push_back(static_cast<std::uint64_t>(__builtin_llround(fraction * units)));
     sum += fraction;
   }
   if (!(std::abs(sum - 1) <= tolerance)) {
