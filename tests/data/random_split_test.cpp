@@ -125,6 +125,29 @@ TEST_CASE("the parts of a random split have the sizes of largest remainders", "[
         indices{many / 10'000 * 2683, many / 10'000 * 7317});
 }
 
+TEST_CASE("a random split of a dataset that grows meanwhile has the samples of before", "[data]") {
+  struct growing : sorted_by_class {
+    mutable int asked = 0;
+    [[nodiscard]] std::uint64_t size() const { return asked++ == 0 ? 10 : 14; }
+  };
+  const growing data{{.count = 14}};
+  const auto [a, b] = ps::random_split(data, {0.5, 0.5}, 1);
+  indices all = members(a);
+  for (const std::uint64_t index : members(b)) all.push_back(index);
+  std::sort(all.begin(), all.end());
+  CHECK(all == indices{0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
+}
+
+TEST_CASE("the rests of a random split of many parts go to the largest, ties to the first",
+          "[data]") {
+  constexpr std::size_t parts = 20'000;
+  const std::vector<double> fractions(parts, 1.0 / parts);
+  const indices all = ps::detail::split_sizes(3 * parts + 5, fractions);
+  indices expected(parts, 3);
+  std::fill_n(expected.begin(), 5, 4U);
+  CHECK(all == expected);
+}
+
 TEST_CASE("a random split is the same on every machine", "[data]") {
   const sorted_by_class small{10};
   const auto [a, b] = ps::random_split(small, {0.6, 0.4}, 1);

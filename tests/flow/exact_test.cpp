@@ -171,6 +171,8 @@ struct floating {
       void fill(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
         for (auto& index : out) index = (first++ + by) % n;
       }
+      // Workers share an order: it is asked as a const one.
+      void fill(std::uint64_t, std::span<std::uint64_t>) noexcept = delete;
     };
     volatile float small = 1e-38F;
     volatile float quarter = small * 0.25F;

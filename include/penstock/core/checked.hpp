@@ -8,7 +8,6 @@
 #include <type_traits>
 #include <utility>
 
-#include <penstock/core/error.hpp>
 #include <penstock/core/version.hpp>
 
 #if PENSTOCK_CHECKED
@@ -17,8 +16,9 @@
 #include <deque>
 #include <memory>
 #include <mutex>
-#include <string>
 #include <tuple>
+
+#include <penstock/core/error.hpp>
 
 #if defined(__SANITIZE_ADDRESS__)
 #define PENSTOCK_ADDRESS_SANITIZER

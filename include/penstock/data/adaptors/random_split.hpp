@@ -88,11 +88,13 @@ struct share {
     rests.push_back(one.rest);
     left -= one.quotient;
   }
-  for (; left > 0; --left) {  // fewer than parts with a rest
-    const auto largest = std::max_element(rests.begin(), rests.end());
-    ++sizes[static_cast<std::size_t>(largest - rests.begin())];
-    *largest = 0;
-  }
+  std::vector<std::size_t> parts(sizes.size());
+  std::iota(parts.begin(), parts.end(), std::size_t{0});
+  std::nth_element(parts.begin(), parts.begin() + static_cast<std::ptrdiff_t>(left), parts.end(),
+                   [&](std::size_t a, std::size_t b) {
+                     return rests[a] != rests[b] ? rests[a] > rests[b] : a < b;
+                   });
+  for (std::size_t i = 0; i < left; ++i) ++sizes[parts[i]];
   return sizes;
 }
 
@@ -129,6 +131,7 @@ class drawn_range {
 /// For the first part, each class in turn contributes the rounded cumulative share of all classes
 /// so far, minus what the part already has. So each class contributes its share rounded up or down,
 /// and the part gets its exact size. Then the same for the next part, with the samples that remain.
+/// A template, so that only programs that stratify compile it.
 template <class Label>
 [[nodiscard]] std::vector<index_list> stratified_parts(
     std::vector<std::pair<Label, std::uint64_t>> labelled, std::span<const std::uint64_t> sizes,
@@ -273,9 +276,10 @@ template <std::size_t Parts, class Data, class Labels>
   require_dataset<dataset_type>();
   refuse_batch_maps<dataset_type>();
   if constexpr (dataset<dataset_type>) {
+    const std::uint64_t all = data.size();
+    const auto sizes = split_sizes(all, fractions);
     if constexpr (std::same_as<Labels, no_labels>) {
-      const auto sizes = split_sizes(data.size(), fractions);
-      const permutation order{(std::max)(data.size(), std::uint64_t{1}),
+      const permutation order{(std::max)(all, std::uint64_t{1}),
                               {.seed = seed, .stage = split_stage}};
       std::vector<drawn_range> parts;
       std::uint64_t first = 0;
@@ -285,9 +289,8 @@ template <std::size_t Parts, class Data, class Labels>
       }
       return split_into<Parts>(split_base(std::forward<Data>(data)), std::move(parts));
     } else if constexpr (has_labels<dataset_type, Labels>) {
-      const auto sizes = split_sizes(data.size(), fractions);
       std::vector<std::pair<std::int64_t, std::uint64_t>> labelled;
-      labelled.reserve(static_cast<std::size_t>(data.size()));
+      labelled.reserve(static_cast<std::size_t>(all));
       each_label(std::as_const(data), by.labels, [&](std::uint64_t index, std::int64_t label) {
         labelled.emplace_back(label, index);
       });

@@ -172,7 +172,7 @@ class source_of final : public source_ops {
   }
   void fill(std::uint32_t slot, std::uint64_t first,
             std::span<std::uint64_t> out) const noexcept override {
-    orders_[slot].value->fill(first, out);
+    std::as_const(orders_[slot].value)->fill(first, out);
   }
 
   void place([[maybe_unused]] std::uint32_t slot, [[maybe_unused]] const epoch_plan& plan,
