@@ -54,6 +54,22 @@ TEST_CASE("every number has a bucket that it lies in, an eighth of it wide at mo
   }
 }
 
+TEST_CASE("a quantile that falls between two durations is the shorter one", "[observe]") {
+  const auto all = stats_of({2, 4, 6, 7});
+  CHECK(all.quantile(0.25).count() == 2);
+  CHECK(all.quantile(0.5).count() == 4);
+  CHECK(all.quantile(0.75).count() == 6);
+  CHECK(all.quantile(0.76).count() == 7);
+}
+
+TEST_CASE("ticks are times to the nearest nanosecond", "[observe]") {
+  auto all = stats_of({2, 4});
+  all.nanoseconds_per_tick = 0.4;
+  CHECK(all.total().count() == 2);      // 2.4
+  CHECK(all.longest().count() == 2);    // 1.6
+  CHECK(all.quantile(0).count() == 1);  // 0.8
+}
+
 TEST_CASE("quantiles are those of the sorted list, a sixteenth off at most", "[observe]") {
   std::vector<std::uint64_t> ticks;
   ps::sample_generator random{{7, 0}, 0};
