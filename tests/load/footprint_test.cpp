@@ -88,6 +88,13 @@ TEST_CASE("a footprint is a line for people", "[load]") {
             .slot_count = 1, .slots_asked = 9, .slot_bytes = 256, .bytes = 256}) ==
         "1 slots of 256 bytes (9 were asked for), 256 bytes pageable, at most 0 bytes besides; "
         "workers anywhere: the device has no NUMA node");
+  CHECK(to_text(ps::loader_footprint{.slot_count = 1,
+                                     .slots_asked = 1,
+                                     .slot_bytes = 256,
+                                     .bytes = 256,
+                                     .registration_refused = true}) ==
+        "1 slots of 256 bytes, 256 bytes pageable (registration was refused), at most 0 bytes "
+        "besides; workers anywhere: the device has no NUMA node");
 }
 
 TEST_CASE("extents that are known at run time count", "[load]") {

@@ -252,3 +252,25 @@ TEST_CASE("where nobody can say what the readers have done, a window ends one ba
   CHECK(batches_until_move(0) == 32);
   CHECK(batches_until_move(3) == 35);
 }
+
+TEST_CASE("after the first one a window has 8 to 64 batches, by the time that it should last",
+          "[load]") {
+  const auto batches_of_a_window = [](double least_window) {
+    hill_climber tuner{{1, 4}, {1, 4}, {8, 4}, least_window};
+    std::uint64_t now = 0;
+    const auto batches_until = [&](auto is_there) {
+      int batches = 1;
+      for (; batches < 10'000; ++batches) {
+        now += 100;
+        if (is_there(tuner.note(now, now - now / 5, [&] { return std::optional{now}; }))) break;
+      }
+      return batches;
+    };
+    (void)batches_until([&](const auto&) { return tuner.now().workers != 1; });
+    // Two batches to settle, and four windows, since more workers make no difference here.
+    return (batches_until([](const auto& ended) { return ended.has_value(); }) - 2) / 4;
+  };
+  CHECK(batches_of_a_window(0) == 8);
+  CHECK(batches_of_a_window(1999) == 20);
+  CHECK(batches_of_a_window(1e9) == 64);
+}

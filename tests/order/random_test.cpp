@@ -352,13 +352,22 @@ TEST_CASE("the layers of the ziggurat are those of the exact functions", "[order
   }
 }
 
+TEST_CASE("a uniform double is rounded once", "[order]") {
+  ps::sample_generator one{{.seed = 13}, 0};
+  ps::sample_generator two = one;
+  for (int k = 0; k < 1000; ++k) {
+    const double unit = ps::uniform(one, 0.0, 1.0);
+    REQUIRE(ps::uniform(two, 0.1, 0.7) == std::fma(unit, 0.7 - 0.1, 0.1));
+  }
+}
+
 TEST_CASE("mean and stddev shift and scale, a float is the rounded double", "[order]") {
   ps::sample_generator one{{.seed = 13}, 0};
   ps::sample_generator two = one;
   ps::sample_generator three = one;
   for (int k = 0; k < 1000; ++k) {
     const double x = ps::normal(one);
-    REQUIRE(ps::normal(two, 3.0, 2.0) == std::fma(2.0, x, 3.0));
+    REQUIRE(ps::normal(two, 3.1, 0.7) == std::fma(0.7, x, 3.1));
     REQUIRE(ps::normal(three, 0.0f, 1.0f) == static_cast<float>(x));
   }
   CHECK(ps::normal(one, 4.0, 0.0) == 4.0);
