@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <utility>
+
+#include <penstock/core/version.hpp>
+#include <penstock_ext/bulk/bulk_copier.hpp>
+#include <penstock_ext/files/file_error.hpp>
+#include <penstock_ext/files/file_source.hpp>
+#include <penstock_ext/files/support/system_file.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+/// A `bulk_sink` that writes a part of a file that the program has open, such as one tensor of a
+/// checkpoint in its own format:
+///
+///     ps::open_file_sink part{file, offset, weights.size_bytes()};
+///     auto saving = copier.download(stream, std::move(part), weights);
+///
+/// The program owns the file: it creates the file, syncs it after the last part and gives it its
+/// name. A download that fails leaves some of its bytes in the file. Errors name the descriptor and
+/// the offset in the file. Movable.
+class open_file_sink {
+ public:
+  /// Writes the `bytes` bytes starting at `offset` of the open regular file `file`. Duplicates the
+  /// descriptor, so the program may close its own. Never moves the file position. Throws
+  /// `file_unwritable` if the descriptor is not open for writing, is open for appending, or is not
+  /// of a regular file, and if the end of the part is not a valid file offset.
+  open_file_sink(int file, std::uint64_t offset, std::uint64_t bytes)
+      : name_(detail::name_of_descriptor(file)),
+        offset_(offset),
+        size_(bytes),
+        file_(detail::duplicate_of(file)) {
+    constexpr auto most = static_cast<std::uint64_t>((std::numeric_limits<::off_t>::max)());
+    if (offset > most || bytes > most - offset) {
+      throw file_unwritable(name_, offset, "a part of at most 2^63 - 1 bytes with what is before",
+                            std::to_string(bytes) + " bytes");
+    }
+    struct ::stat status {};
+    const int flags = ::fcntl(file_.get(), F_GETFL);
+    if (flags < 0 || ::fstat(file_.get(), &status) != 0) fail(offset, "an open file");
+    const auto refuse_if = [&](bool is_so, const char* expected, const char* found) {
+      if (is_so) throw file_unwritable(name_, offset_, expected, found);
+    };
+    refuse_if(!S_ISREG(status.st_mode), "a regular file", "a folder, pipe, socket or device");
+    refuse_if((flags & O_ACCMODE) == O_RDONLY, "a file that is open for writing", "O_RDONLY");
+    // With O_APPEND Linux ignores the offset of a write.
+    refuse_if((flags & O_APPEND) != 0, "a file that is not open for appending", "O_APPEND");
+  }
+
+  /// The number of bytes of the part.
+  [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
+  /// Writes `bytes` at `offset` of the part. Thread-safe. Throws `file_unwritable`.
+  void write(std::uint64_t offset, std::span<const std::byte> bytes) const {
+    detail::write_at(file_.get(), offset_ + offset, bytes, [&](std::uint64_t at, std::size_t left) {
+      fail(at, "room for " + std::to_string(left) + " bytes");
+    });
+  }
+  /// Does nothing: the program syncs the file.
+  void finish() const noexcept {}
+
+ private:
+  [[noreturn]] void fail(std::uint64_t at, std::string expected) const {
+    const std::string reason = detail::system_reason();
+    throw file_unwritable(name_, at, std::move(expected), reason);
+  }
+
+  std::string name_;
+  std::uint64_t offset_;
+  std::uint64_t size_;
+  detail::descriptor file_;
+};
+
+static_assert(bulk_sink<open_file_sink>);
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <penstock/core/batch.hpp>
+#include <penstock/core/error.hpp>
+#include <penstock/core/record.hpp>
+#include <penstock/data/adaptors/concat.hpp>
+#include <penstock/data/dataset.hpp>
+#include <penstock/data/memory_dataset.hpp>
+#include <penstock_ext/files/file_error.hpp>
+#include <penstock_ext/files/mapped_file.hpp>
+#include <penstock_ext/files/support/foreign_format.hpp>
+#include <penstock_ext/files/support/system_file.hpp>
+#include <penstock_ext/text/token_windows.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+/// The start of a token file, before its tokens.
+struct token_header {
+  /// The number of bytes before the first token.
+  std::uint64_t bytes = 0;
+  /// The number of bytes of a token: 2 (`uint16`) or 4 (`uint32`, or `int32` without negative
+  /// values). If `is_llmc`, the file specifies it.
+  std::size_t token_bytes = 2;
+  /// True for the header of llm.c, which starts with three 32-bit numbers: the magic number, the
+  /// version and the count of tokens.
+  bool is_llmc = false;
+};
+
+/// The header of the files of llm.c and modded-nanogpt, of 1024 bytes. Accepts the tokens of GPT-2
+/// (magic number 20240520, version 1, `uint16`) and of Llama 3 (20240801, version 7, `uint32`).
+inline constexpr token_header llmc_header{.bytes = 1024, .token_bytes = 0, .is_llmc = true};
+
+/// The options of `token_shards`.
+struct token_shards_options {
+  /// The number of tokens of `x`, and of `y`; at least 1.
+  std::size_t length = 1024;
+  /// The header of each file.
+  token_header header = {};
+  /// The number of windows of a step: the batch size times the number of ranks. As in llm.c, a
+  /// shard has only whole steps: the windows after its last whole step are left out, so that no
+  /// step has windows of two shards. With 1, no window is left out.
+  std::uint64_t whole_steps = 1;
+  /// Refuse a file that has no header of llm.c and starts like a known format: npy, gzip, Parquet
+  /// and others.
+  bool check_format = true;
+};
+
+namespace detail {
+
+/// The tokens in a file.
+struct stored_tokens {
+  std::span<const std::byte> bytes;
+  std::size_t token_bytes = 0;  ///< 2 or 4
+};
+
+/// Finds the tokens in `bytes`, the contents of the file `path`. Throws `file_truncated` if the
+/// file ends within its header or within a token, and `file_format_error` for another magic number
+/// or version. Throws `length_mismatch` if the header specifies another number of tokens, and
+/// `option_error` for a header with tokens of an unknown size.
+[[nodiscard]] inline stored_tokens stored_tokens_of(std::span<const std::byte> bytes,
+                                                    const std::string& path,
+                                                    const token_header& header) {
+  if (bytes.size() < header.bytes) {
+    throw file_truncated(path, bytes.size(),
+                         "a header of " + std::to_string(header.bytes) + " bytes",
+                         "the end of the file");
+  }
+  const auto rest = bytes.subspan(static_cast<std::size_t>(header.bytes));
+  std::size_t width = header.token_bytes;
+  if (header.is_llmc) {
+    if (header.bytes < 12) refuse_option("header", {"one of llm.c has at least 12 bytes"});
+    const auto number = [&](std::size_t at) { return little_endian<4>(bytes.data() + at); };
+    const bool is_gpt2 = number(0) == 20240520;
+    if (!is_gpt2 && number(0) != 20240801) {
+      const std::string format = foreign_text(bytes);
+      throw file_format_error(path, 0, "the magic number of llm.c, 20240520 or 20240801",
+                              std::to_string(number(0)) + (format.empty() ? "" : ", " + format));
+    }
+    const std::uint64_t version = is_gpt2 ? 1 : 7;
+    if (number(4) != version) {
+      throw file_format_error(path, 4, "version " + std::to_string(version),
+                              std::to_string(number(4)));
+    }
+    width = is_gpt2 ? 2 : 4;
+    if (number(8) * width != rest.size()) {
+      throw length_mismatch(path, 8,
+                            std::to_string(rest.size() / width) + " tokens of " +
+                                std::to_string(width) + " bytes, as the file's length says",
+                            std::to_string(number(8)) + ": the file was cut or written to");
+    }
+  }
+  if (width != 2 && width != 4) {
+    refuse_option("header", {"expected tokens of 2 or 4 bytes, found ", width});
+  }
+  if (rest.size() % width != 0) {
+    throw file_truncated(path, bytes.size(), "tokens of " + std::to_string(width) + " bytes",
+                         "the end of the file within one: are they of another size?");
+  }
+  return {rest, width};
+}
+
+/// The windows in a file of `token_shards`. Reading is thread-safe.
+template <std::integral Token>
+class token_shard {
+ public:
+  using record_type = window_record<Token>;
+  static constexpr bool looks_ahead = true;
+
+  /// Opens the file `path`. Throws the errors of the constructor of `token_shards`.
+  token_shard(std::string path, const token_shards_options& options)
+      : file_(std::move(path)), length_(options.length) {
+    if (options.check_format && !options.header.is_llmc) {
+      refuse_foreign(file_.bytes(), file_.path(), "raw tokens", options.header.bytes);
+    }
+    tokens_ = stored_tokens_of(file_.bytes(), file_.path(), options.header);
+    const std::uint64_t tokens = tokens_.bytes.size() / tokens_.token_bytes;
+    // A window needs the token after it, which is the first token of the next window.
+    const std::uint64_t windows = tokens == 0 ? 0 : (tokens - 1) / length_;
+    size_ = windows / options.whole_steps * options.whole_steps;
+    if (size_ != 0) return;
+    throw file_truncated(file_.path(), file_.bytes().size(),
+                         std::to_string(options.whole_steps) + " windows of " +
+                             std::to_string(length_) + " tokens and the next token",
+                         "the end of the file after " + std::to_string(tokens) +
+                             " tokens: set a shorter .length or leave the file out");
+  }
+
+  [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
+  [[nodiscard]] record_extents<record_type> extents() const noexcept {
+    return {{length_}, {length_}};
+  }
+
+  /// Writes window `index` < size(). Throws `element_type_mismatch` if a token does not fit.
+  void read(std::uint64_t index, sample<record_type> out) const {
+    const auto x = get<"x">(out).flat();
+    const auto y = get<"y">(out).flat();
+    if (tokens_.token_bytes == 2) {
+      copy<2>(index, x, y);
+    } else {
+      copy<4>(index, x, y);
+    }
+  }
+  /// Starts to load the window into the processor's cache. Does nothing for an index out of range.
+  void prefetch(std::uint64_t index) const noexcept {
+    if (index < size_) prefetch_row(first_of(index), window_bytes());
+  }
+  /// Makes the system read the windows that are not in memory.
+  void prefetch_hint(std::span<const std::uint64_t> indices) const noexcept {
+    read_soon pages;
+    for (const std::uint64_t index : indices) {
+      if (index < size_) pages.add(first_of(index), window_bytes());
+    }
+  }
+  /// Returns the number of bytes of a window in the file.
+  [[nodiscard]] std::uint64_t storage_size(std::uint64_t) const noexcept { return window_bytes(); }
+
+ private:
+  [[nodiscard]] std::size_t window_bytes() const noexcept {
+    return (length_ + 1) * tokens_.token_bytes;
+  }
+  [[nodiscard]] const std::byte* first_of(std::uint64_t index) const noexcept {
+    return tokens_.bytes.data() + static_cast<std::size_t>(index) * length_ * tokens_.token_bytes;
+  }
+
+  template <std::size_t Width>
+  void copy(std::uint64_t index, std::span<Token> x, std::span<Token> y) const {
+    constexpr auto limit = static_cast<std::uint64_t>((std::numeric_limits<Token>::max)());
+    const std::byte* const first = first_of(index);
+    std::uint64_t bits = 0;  // of all tokens; the limit has all bits that a token may have
+    for (std::size_t i = 0; i < length_; ++i) {
+      const std::uint64_t token = little_endian<Width>(first + i * Width);
+      bits |= token;
+      x[i] = static_cast<Token>(token);
+    }
+    std::copy(x.begin() + 1, x.end(), y.begin());
+    const std::uint64_t next = little_endian<Width>(first + length_ * Width);
+    y.back() = static_cast<Token>(next);
+    if ((bits | next) > limit) refuse<Width>(first, limit);
+  }
+  template <std::size_t Width>
+  [[noreturn]] void refuse(const std::byte* at, std::uint64_t limit) const {
+    while (little_endian<Width>(at) <= limit) at += Width;
+    throw element_type_mismatch(
+        file_.path(), static_cast<std::uint64_t>(at - file_.bytes().data()),
+        "a token of at most " + std::to_string(limit),
+        std::to_string(little_endian<Width>(at)) + ": read the tokens as a larger type");
+  }
+
+  mapped_file file_;
+  std::size_t length_;
+  stored_tokens tokens_;
+  std::uint64_t size_ = 0;
+};
+
+/// Opens the files. Throws the errors of the constructor of `token_shards`.
+template <std::integral Token>
+[[nodiscard]] part_list<token_shard<Token>> opened_shards(const std::vector<std::string>& paths,
+                                                          const token_shards_options& options) {
+  if (paths.empty()) refuse_option("paths", {"expected at least one file, found none"});
+  if (options.length == 0) refuse_option("length", {"must be at least 1, is 0"});
+  if (options.whole_steps == 0) refuse_option("whole_steps", {"must be at least 1, is 0"});
+  std::vector<token_shard<Token>> shards;
+  shards.reserve(paths.size());
+  for (const std::string& path : paths) shards.emplace_back(path, options);
+  return part_list<token_shard<Token>>{std::move(shards)};
+}
+
+}  // namespace detail
+
+/// A dataset of windows over a list of token files, cut as llm.c does. The tokens are 16 or 32 bits
+/// in the files, little-endian, and of any integer type in a batch:
+///
+///     ps::token_shards<int> train{
+///         ps::glob("fineweb/train_*.bin"),
+///         {.length = 1024, .header = ps::llmc_header, .whole_steps = 512}};
+///     ps::sharded order{ps::sequential{}, {.rank = r, .world = 8, .global_batch = 512}};
+///
+/// A window starts at every `length`-th token of a shard, and never spans two shards. The fields
+/// `x` and `y` have `length` tokens each; `y` starts one token after `x`. With `whole_steps` equal
+/// to the global batch, `sequential` and `sharded` give each rank of each step the windows that
+/// llm.c's data loader gives it without shuffling. `shuffled` mixes the windows of all shards.
+///
+/// All files are opened and checked at construction. Files are memory-mapped, so opening takes the
+/// same time for any size. Truncating a file while it is in use ends the process. The origin of a
+/// sample (`origin_of`) has the number of its file in the list. Movable, not copyable. Reading is
+/// thread-safe, and throws `element_type_mismatch`, with the token's place in the file, if a token
+/// does not fit into `Token`.
+template <std::integral Token = std::int32_t>
+class token_shards : public detail::concat_dataset<detail::part_list<detail::token_shard<Token>>> {
+ public:
+  /// Opens the files in this order. Throws
+  ///
+  /// - `file_unreadable`;
+  /// - `file_truncated` if a file ends within its header or a token, or has no whole step;
+  /// - `file_format_error` for another header, or a file of another format (`check_format`);
+  /// - `length_mismatch` if a header specifies another number of tokens;
+  /// - `option_error` for an empty list, and for options of 0.
+  explicit token_shards(const std::vector<std::string>& paths,
+                        const token_shards_options& options = {})
+      : detail::concat_dataset<detail::part_list<detail::token_shard<Token>>>(
+            detail::opened_shards<Token>(paths, options), "token_shards") {}
+};
+
+static_assert(dataset<token_shards<>>);
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock
