@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <concepts>
+#include <thread>
+#include <utility>
+
+#include <penstock/core/version.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// An `exit_handler` without its function. The handlers of a thread form a list.
+class exit_handler_base {
+ public:
+  exit_handler_base(exit_handler_base&&) = delete;
+
+ protected:
+  using caller = void (*)(const exit_handler_base& self) noexcept;
+  explicit exit_handler_base(caller call) noexcept
+      : call_(call), outer_(std::exchange(newest(), this)) {}
+  ~exit_handler_base() { newest() = outer_; }
+
+ private:
+  // `exit()` destroys this before any static object. A thread that ends otherwise has no handlers
+  // by then.
+  struct list {
+    const exit_handler_base* newest = nullptr;
+    ~list() {
+      for (const auto* each = newest; each != nullptr; each = each->outer_) each->call_(*each);
+    }
+  };
+  static const exit_handler_base*& newest() noexcept {
+    thread_local list all;
+    return all.newest;
+  }
+
+  caller call_;
+  const exit_handler_base* outer_;
+};
+
+/// Calls a function if the thread that made this object calls `exit()` during its lifetime. The
+/// work of that thread then never returns, so the function must release all threads that wait for
+/// the work: the destructor of a static object may wait for such a thread.
+///
+/// The function is called on the same thread, before static objects are destroyed: `exit()` first
+/// destroys the objects of the calling thread that have thread storage duration. The function must
+/// not throw. If there are several handlers on a thread, the newest is called first.
+template <std::invocable Function>
+class exit_handler : exit_handler_base {
+ public:
+  explicit exit_handler(Function function) noexcept
+      : exit_handler_base([](const exit_handler_base& self) noexcept {
+          static_cast<const exit_handler&>(self).function_();
+        }),
+        function_(std::move(function)) {}
+
+ private:
+  Function function_;
+};
+
+/// Waits until `thread` has ended. If it is the calling thread, as in `exit()` called by its work,
+/// detaches it instead.
+inline void join_unless_caller(std::thread& thread) {
+  if (thread.get_id() == std::this_thread::get_id()) {
+    thread.detach();
+  } else {
+    thread.join();
+  }
+}
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock
