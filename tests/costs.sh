@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSL-1.0
-# What a build and its tests cost: seconds of one core, as long as no more jobs ran than cores are
-# there.
+# Prints the cost of a build and its tests in seconds of one core. This is right only if there were
+# no more jobs than cores.
 #
 #   bash tests/costs.sh BUILD_FOLDER JUNIT_FILE
 #
 # Prints a row for each folder, then the ten slowest translation units and the ten slowest tests.
-# Reads .ninja_log of the build folder, which has the units of all builds since it was made.
+# Reads .ninja_log, which has the units of all builds since the build folder was created.
 set -euo pipefail
+case ${1:-} in -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;; esac
 if [ $# -ne 2 ] || [ ! -f "$1/.ninja_log" ] || [ ! -f "$2" ]; then
   echo "usage: costs.sh BUILD_FOLDER JUNIT_FILE" >&2
   exit 2
@@ -16,7 +17,7 @@ units=$(mktemp)
 tests=$(mktemp)
 trap 'rm -f "$units" "$tests"' EXIT
 
-# seconds, folder, unit; of an edge that ran several times the last one counts
+# seconds, folder, unit; if a unit was built several times, the last build counts
 awk -F '\t' 'NR > 1 && $4 ~ /\.(o|gch)$/ {last[$4] = ($2 - $1) / 1000}
   END {
     for (unit in last) {

@@ -2,17 +2,17 @@
 # SPDX-License-Identifier: BSL-1.0
 # Installs what is missing (Debian), builds and runs the tests.
 #
-#   bash tests/run.sh                      what shows that the library works here: preset release
-#   bash tests/run.sh --all                all tests, as CI runs them: presets full, asan, tsan,
-# aarch64
-#   bash tests/run.sh PRESET...            these; also there: dev, clang
-#   bash tests/run.sh asan -- -R shuffle   what follows -- goes to ctest
+#   bash tests/run.sh                      preset release: shows that the library works here
+#   bash tests/run.sh --all                all tests, like CI: presets full, asan, tsan, aarch64
+#   bash tests/run.sh PRESET...            these presets; others are dev and clang
+#   bash tests/run.sh asan -- -R shuffle   passes the words after -- to ctest
 #
-# Environment: CXX the compiler; PENSTOCK_JOBS jobs at once; MNIST_DIR the folder of the MNIST
-# files, for the tests that read them; PENSTOCK_SEEDS how many orders the CUDA double tries;
-# PENSTOCK_MINUTES within how many each further preset has to end, by the time that the first one
-# took: one that would not is left out, which is said at the end.
-# Ends with "N passed, N failed, N skipped" over all presets. tests/README.md says what each proves.
+# Environment: CXX is the compiler. PENSTOCK_JOBS is the number of jobs. MNIST_DIR is the folder of
+# the MNIST files, for the tests that read them. PENSTOCK_SEEDS is the number of orders that the
+# CUDA double tries. PENSTOCK_MINUTES is a limit: a preset after the first is left out if it would
+# end after that many minutes, estimated from the first preset. The end of the output names such
+# presets. The last line is "N passed, N failed, N skipped" over all presets. tests/README.md
+# describes what each preset proves.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=cmake/setup.sh
@@ -52,7 +52,7 @@ case " ${presets[*]} " in
   *) penstock_setup "$root" TESTS ;;
 esac
 
-# Clang builds for a sanitizer in half of the time that g++ takes.
+# With a sanitizer, clang++ takes half of the time of g++.
 sanitizers_by_clang() {
   [ -z "${CXX:-}" ] && command -v clang++ >/dev/null || return 1
   local flags
@@ -61,14 +61,14 @@ sanitizers_by_clang() {
   done
 }
 
-# Where there is nvcc and no GPU, its code is compiled and not run: for one architecture is enough.
+# With nvcc but without a GPU, device code is compiled and not run. So one architecture is enough.
 gpu=yes
 if ! nvidia-smi -L >/dev/null 2>&1; then
   gpu=no
   export PENSTOCK_CUDA_ARCHITECTURES=${PENSTOCK_CUDA_ARCHITECTURES:-90}
 fi
 
-# The compiler's work of an earlier run is used again, where ccache is there to keep it.
+# Reuses the results of earlier compiles if ccache is installed.
 options=(-DPENSTOCK_WARNINGS_AS_ERRORS=ON)
 if command -v ccache >/dev/null; then
   options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
@@ -78,11 +78,11 @@ fi
 passed=0
 failed=0
 skipped=0
-failures=() # by name: what stands far above the last line
+failures=() # names, repeated at the end of the output
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# count_tests JUNIT: adds what ctest counted to the sums; fails where it ran nothing.
+# count_tests JUNIT: adds the counts of ctest to the sums. Fails if ctest ran no test.
 count_tests() {
   local suite tests bad left
   suite=$(tr '\n\t' '  ' <"$1" 2>/dev/null | grep -o '<testsuite [^>]*>') || return 1
@@ -95,7 +95,7 @@ count_tests() {
   skipped=$((skipped + left))
 }
 
-# failed_tests JUNIT: the names of the tests that failed, a line each.
+# failed_tests JUNIT: prints the names of the failed tests, one per line.
 failed_tests() {
   sed -n 's/.*<testcase name="\([^"]*\)".* status="fail".*/\1/p' "$1" |
     sed "s/&apos;/'/g; s/&quot;/\"/g; s/&lt;/</g; s/&gt;/>/g; s/&amp;/\&/g"
@@ -104,7 +104,7 @@ failed_tests() {
 first=0 # seconds of the first preset
 for preset in "${presets[@]}"; do
   [ "$preset" = "${presets[0]}" ] || [ $first -gt 0 ] || first=$SECONDS
-  # Of the time of `full` asan takes a quarter to a third, tsan an eighth to a sixth.
+  # asan takes a quarter to a third of the time of `full`, and tsan an eighth to a sixth.
   case $preset in
     asan) share=3 ;;
     tsan) share=6 ;;
@@ -124,7 +124,7 @@ for preset in "${presets[@]}"; do
     release) [ $gpu = no ] || more=(-DPENSTOCK_BUILD_CUDA=ON) ;;
   esac
   penstock_say "$preset: configure and build"
-  # The build runs under it too: it starts the test programs to ask for their test cases.
+  # The build also runs without ASLR, because it starts the test programs to list their test cases.
   if ! "${under[@]}" cmake --preset "$preset" "${options[@]}" "${more[@]}" --log-level=NOTICE ||
     ! "${under[@]}" cmake --build --preset "$preset" --parallel "$(penstock_jobs)" -- --quiet -k 0; then
     penstock_say "$preset: the build failed"
@@ -132,12 +132,12 @@ for preset in "${presets[@]}"; do
     failures+=("$preset: its build")
     continue
   fi
-  # A room whose library is not here registers nothing, which nobody would miss.
+  # A room whose library is missing registers no tests. Without this, no one would notice.
   if [ "$preset" = full ]; then
     labels=$(ctest --preset full --print-labels 2>/dev/null | tr -s ' \n' ' ')
     for folder in tests/*/ tests/ext/*/; do
       case $(basename "$folder") in
-        cmake | ext | fuzz | support) ;; # no rooms, or of asan
+        cmake | ext | fuzz | support) ;; # not rooms, or only in asan
         *) case "$labels " in
           *" $(basename "$folder") "*) ;;
           *) left_out+=("$folder (a library is missing)") ;;
@@ -156,7 +156,7 @@ for preset in "${presets[@]}"; do
     failed=$((failed + 1))
     failures+=("$preset: ctest ran no test")
   elif [ "$status" -ne 0 ] && [ "$failed" -eq "$before" ]; then
-    failed=$((failed + 1)) # a failure that ctest did not count is one all the same
+    failed=$((failed + 1)) # also counts a failure that ctest did not count
     failures+=("$preset: ctest, which names no test")
   elif [ "$failed" -gt "$before" ]; then
     while read -r name; do failures+=("$preset: $name"); done < <(failed_tests "$report")

@@ -12,8 +12,9 @@
 #include <penstock/cuda/cuda_stream.hpp>
 #include <penstock/cuda/step_graphs.hpp>
 
-/// 1 where `penstock::compiled_cuda` is linked, which has the shared parts of loaders and transfers
-/// on CUDA devices. The CMake target defines it. Sources with and without it may be in one program.
+/// 1 if the program links `penstock::compiled_cuda`, which has the shared parts of loaders and
+/// transfers on CUDA devices. The CMake target defines it. A program may have sources with it and
+/// sources without it.
 #ifndef PENSTOCK_COMPILED_CUDA
 #define PENSTOCK_COMPILED_CUDA 0
 #endif

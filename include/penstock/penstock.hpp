@@ -8,13 +8,14 @@
 ///                              +--- drained: free host slot ----+      released ----------+
 ///                                                                      (free device slot)
 ///
-/// The headers for a first program, in the order of the flow. They need threads and nothing else.
-/// `cuda.hpp` adds the CUDA device; `adaptors.hpp`, `threads.hpp`, `memory.hpp` and `observe.hpp`
-/// have the remaining parts of the core. Everything else is an extension in `penstock_ext`: files,
-/// images, shards, stores, tables, text, tensors of other libraries.
+/// The headers for a first program, in the order of the flow. The only dependency is the thread
+/// library. `cuda.hpp` adds the CUDA device. `adaptors.hpp`, `threads.hpp`, `memory.hpp` and
+/// `observe.hpp` have the remaining parts of the core. Everything else is an extension in
+/// `penstock_ext`: more samplers and adaptors, results, files, images, shards, stores, tables,
+/// text, tensors of other libraries.
 ///
-/// Folders named `detail` are private to their room; `support` is for the library's other rooms and
-/// its extensions. Neither is for programs.
+/// Folders named `detail` are private to their room. Folders named `support` are for other rooms of
+/// the library and for its extensions. Programs must not use either.
 
 // clang-format off: the flow, not the alphabet
 // core: names, records, the layout of a batch, views, errors

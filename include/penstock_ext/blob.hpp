@@ -9,3 +9,4 @@
 #include <penstock_ext/blob/image_folder.hpp>
 #include <penstock_ext/blob/stored_blobs.hpp>
 #include <penstock_ext/blob/tar/tar_shards.hpp>
+#include <penstock_ext/blob/verified_blobs.hpp>

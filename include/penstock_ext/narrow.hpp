@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// Fewer bytes over the bus: fields are copied in a narrow type and widened on the device. GPU
+/// Fewer bytes over the bus: fields are copied in a narrow type, and the device widens them. GPU
 /// kernels: `narrow/widen_on_device.cuh`.
 
 #include <penstock_ext/narrow/affine_scale.hpp>

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// Token files: windows, documents, packing; lengths that are kept.
+/// Token files: windows, shards, documents, packing, and a cache of lengths.
 
 #include <penstock_ext/text/kept_lengths.hpp>
 #include <penstock_ext/text/megatron_documents.hpp>
 #include <penstock_ext/text/packed_documents.hpp>
 #include <penstock_ext/text/token_documents.hpp>
+#include <penstock_ext/text/token_shards.hpp>
 #include <penstock_ext/text/token_windows.hpp>

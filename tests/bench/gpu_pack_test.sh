@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSL-1.0
-# Packs what the GPU report runs, by nvcc, moves the pack away from its build, and starts it there:
-# each program, and the report, which has nothing to measure without a GPU. It packs the
-# programs that the preset `full` does not build.
+# Builds a pack of the programs of the GPU report with nvcc, moves it away from its build, and
+# starts each program and the report, which measures nothing without a GPU. Packs the programs that
+# the preset `full` does not build.
 #
-#   bash tests/bench/gpu_pack_test.sh FOLDER       a folder of its own, which is emptied
+#   bash tests/bench/gpu_pack_test.sh FOLDER       the script empties the folder
 set -euo pipefail
+case ${1:-} in -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;; esac
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 folder=$1
 fail() {
@@ -15,7 +16,7 @@ fail() {
 
 rm -rf "${folder:?}"
 mkdir -p "$folder"
-# No program computes anything here: they need not be fast.
+# The programs compute nothing here, so they need not be fast.
 export CMAKE_ARGS="-DCMAKE_CXX_FLAGS_RELEASE=-O0 -DCMAKE_CUDA_FLAGS_RELEASE=-O0 ${CMAKE_ARGS:-}"
 programs=(penstock_cuda_transfer_bench penstock_cuda_on_device_bench penstock_cuda_narrowed_bench
   penstock_gpu_torch)
@@ -34,7 +35,7 @@ for program in "$folder"/elsewhere/bin/*; do
   status=0
   "$program" --help >"$folder/log" 2>&1 || status=$?
   case $status in
-    0 | 2 | 77) count=$((count + 1)) ;; # its usage, or that there is no GPU
+    0 | 2 | 77) count=$((count + 1)) ;; # usage printed, or no GPU
     *) cat "$folder/log" && fail "${program##*/} ends with status $status" ;;
   esac
 done

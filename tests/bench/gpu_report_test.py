@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
-"""bench/gpu_report.sh and bench/gpu_report.py on programs that are stubs, beside a stub of
-nvidia-smi: the report is green only if every step ran, and red with any one of them broken."""
+"""Tests bench/gpu_report.sh and bench/gpu_report.py with stubs of the programs and of nvidia-smi.
+The report is green only if every step ran, and red if any step is broken."""
 
 import contextlib
 import io
@@ -42,7 +42,7 @@ STEPS += ["tests", "torch", "mlp-tests", "nccl", "nvimgcodec"]
 STEPS += ["memcheck", "initcheck", "leak-check", "memcheck-mlp", "racecheck-fused"]
 STEPS += ["synccheck-fused", "racecheck-cublas", "tests-contract", "tests-fault"]
 
-# All programs in one. BREAK is STEP:HOW, or several of them.
+# One stub for all programs. BREAK is a list of STEP:HOW.
 STUB = r"""#!/bin/bash
 how=
 for one in $BREAK; do [ "${one%%:*}" != "$PENSTOCK_STEP" ] || how=${one#*:}; done
@@ -200,7 +200,7 @@ def mlp(kind="cuda", modes=("serial", "workers", "overlapped", "resident"), **ch
 
 
 def mlp_lists():
-    """What the MLP writes of several experiments in one process, by option."""
+    """Returns what the MLP writes about several experiments in one process, by option."""
     fed, steps = ("overlapped",), ("resident",)
     return {
         "seeds": [mlp(modes=fed, seed=n) for n in (1, 2, 3, 4, 5)],
@@ -236,7 +236,7 @@ def write(path, text, executable=True):
 
 
 class Place:
-    """A folder with stubs of all programs, and what the script does there."""
+    """A folder with stubs of all programs. Runs the script there."""
 
     def __init__(self, folder):
         self.folder = Path(folder)
@@ -292,7 +292,7 @@ class Place:
         return done.returncode, done.stdout
 
     def report(self, breakage="", out="out", packed=True, **more):
-        """The exit status, report.json, report.txt."""
+        """Returns the exit status, report.json and report.txt."""
         words = ["--packed", str(self.pack)] if packed else []
         path = self.folder / out
         status, said = self.run(*words, str(path), BREAK=breakage, **more)
@@ -334,12 +334,12 @@ class Script(unittest.TestCase):
         self.assertEqual(precisions, ["fp32", "fp16", "bf16"])
         self.assertEqual(report["commit"], "abc1234")
         self.assertEqual(report["pack"]["nvcc"], "13.0")
-        # Few files, that a narrow way back can take.
+        # Only few files, so that they can be sent back easily.
         left = sorted(path.name for path in (self.place.folder / "out").iterdir())
         self.assertEqual(left, ["logs.txt", "report.json", "report.txt"])
 
     def green_report_of(self, variable, program):
-        """The report, and what was said, with `program` built on the double of the runtime."""
+        """Returns the report and the output, with `program` built on the double of the runtime."""
         bench = os.environ.get(variable)
         if not bench:
             self.skipTest(f"no {variable}")
@@ -363,7 +363,7 @@ class Script(unittest.TestCase):
         travel = {row["name"]: row["bytes"] for row in report["narrowed"]["rows"]}
         self.assertEqual(travel["half, widened"], travel["float"] / 2)
         self.assertEqual(travel["bfloat16, widened"], travel["float"] / 2)
-        # And two numbers a sample, each field at a multiple of 256 bytes.
+        # Plus two numbers per sample, each field at a multiple of 256 bytes.
         self.assertEqual(travel["bytes, widened"], travel["float"] / 4 + 2 * 256)
         self.assertRegex(said, r"narrowed +bytes, widened +\d")
 
@@ -374,7 +374,7 @@ class Script(unittest.TestCase):
         self.assertTrue(any(row["name"] == "on_device" for row in report["on_device"]["rows"]))
 
     def test_it_is_green_with_the_mlp_on_the_double_of_the_runtime(self):
-        """All steps of the MLP, each way to make a step: the double runs its kernels."""
+        """Runs all steps of the MLP with every kind of kernels. The double runs the kernels."""
         bench, tests = (os.environ.get(f"MLP_{name}ON_DOUBLE") for name in ("", "GPU_TESTS_"))
         if not bench or not tests:
             self.skipTest("no MLP on the double")
@@ -459,7 +459,7 @@ class Script(unittest.TestCase):
             self.assertEqual(status, 1, breakage)
             ended = {s["name"]: s["ended"] for s in report["steps"]}
             self.assertEqual(ended[step], "failed: status 3", said)
-            self.assertEqual(list(ended), STEPS)  # the others ran all the same
+            self.assertEqual(list(ended), STEPS)  # the other steps still ran
             others = {ended[name] for name in STEPS if name != step}
             without_cublas = {"passed", "left out"} if step == "mlp-cublas" else {"passed"}
             self.assertEqual(report["steps"][STEPS.index(step)]["said"], "", breakage)
@@ -488,7 +488,7 @@ class Script(unittest.TestCase):
                 self.assertTrue(report[names.get(step, step)], step)
                 continue
             found = report["mlp"][step[len("mlp-"):]]
-            if isinstance(found, list):  # of several runs those before it was killed
+            if isinstance(found, list):  # the runs before the kill
                 self.assertEqual(len(found), 2, step)
                 for name, _ in gpu_report.mlp_runs({step[len("mlp-"):]: found}):
                     self.assertIn(f"\n{name} ", said)
@@ -517,7 +517,7 @@ class Script(unittest.TestCase):
             os.kill(query, 0)
 
     def test_it_is_green_with_the_gpu_tests_on_the_double_of_the_runtime(self):
-        """Catch2's real selection of tests; a few of them under a stand-in of the sanitizer."""
+        """Uses the real test selection of Catch2, and a stub of the sanitizer for a few tests."""
         tests = os.environ.get("GPU_TESTS_ON_DOUBLE")
         if not tests:
             self.skipTest("no GPU_TESTS_ON_DOUBLE")
@@ -530,7 +530,7 @@ class Script(unittest.TestCase):
         self.assertGreaterEqual(counted["tests"], 15)
         self.assertIn(counted["initcheck"], range(1, 5))
         self.assertEqual(counted["memcheck"], counted["initcheck"])
-        self.assertEqual((counted["tests-contract"], counted["tests-fault"]), (1, 2))  # and its child
+        self.assertEqual((counted["tests-contract"], counted["tests-fault"]), (1, 2))  # and child
 
     def test_what_ends_well_and_did_nothing_is_red(self):
         cases = {
@@ -553,7 +553,7 @@ class Script(unittest.TestCase):
             "racecheck-fused:hazard": "failed: RACECHECK SUMMARY: 2 hazards",
             "tests:crash": "failed: status 139",
         }
-        runs = []  # each breaks a step once
+        runs = []  # each run breaks a step
         for case in cases:
             step = case.split(":")[0] + ":"
             run = next((run for run in runs if not any(c.startswith(step) for c in run)), None)
@@ -662,7 +662,7 @@ class Building(unittest.TestCase):
 
 
 class RealPrograms(unittest.TestCase):
-    """What the programs write is what the report reads."""
+    """The report can read the output of the programs."""
 
     def setUp(self):
         self.temporary = tempfile.TemporaryDirectory()
@@ -704,7 +704,7 @@ class RealPrograms(unittest.TestCase):
         self.assertEqual(measured, [True, True, True, False, False, False], text)
 
     def bench(self, fails="none:0", program="TRANSFER", **more):
-        """Rows, status and text of a bench on the double, where one call fails."""
+        """Returns rows, status and text of a benchmark on the double, in which one call fails."""
         path = os.environ.get(program + "_BENCH_ON_DOUBLE")
         if not path:
             self.skipTest(f"no {program}_BENCH_ON_DOUBLE")
@@ -721,13 +721,13 @@ class RealPrograms(unittest.TestCase):
 
     @staticmethod
     def refused(found):
-        """Without what the double's clock had not told when the loop was through."""
+        """Returns the refused rows, except rows that the double's clock reported too late."""
         told = "the device's clock has told nothing"
         return [row for row in found["rows"] if row.get("refused", told) != told]
 
     @staticmethod
     def group_of(row):
-        """The group of measurements that a row is of, which may give its rows another name."""
+        """Returns the group of measurements of a row. A group may name its rows differently."""
         loads = row["name"].startswith("loader, ")
         return "loaders" if loads else row["group"].replace("launch, L2", "on_device")
 
@@ -737,7 +737,7 @@ class RealPrograms(unittest.TestCase):
         return [row for row in rows if row[0] not in but_of]
 
     def test_each_call_may_be_refused_once_and_ends_its_row_or_group_and_no_other(self):
-        # What can't be refused: it makes no call of the driver, or nobody could go on without it.
+        # Calls that cannot fail: they do not call the driver, or the program needs them.
         never = "cudaPeekAtLastError cudaGetLastError cudaInitDevice cudaGetDeviceCount"
         seen = set()
         for program in ("TRANSFER", "NARROWED", "ON_DEVICE"):
@@ -755,18 +755,18 @@ class RealPrograms(unittest.TestCase):
         self.assertGreater(len(seen), 70)
         for call in ("cudaHostAlloc", "cudaGraphLaunch", "cudaMalloc"):
             self.assertIn(("TRANSFER", call, 1), seen)
-        # The library takes other memory then.
+        # The library then uses other memory.
         self.assertIn(("TRANSFER", "cudaHostRegister", 0), seen)
 
     def check_refused(self, whole, found, call):
-        """What is refused is of one group, whose name is told, and all else is there."""
+        """Checks that refused rows belong to one named group, and that other rows exist."""
         refused = self.refused(found)
         groups = {self.group_of(row) for row in refused}
         self.assertLessEqual(len(groups), 1, (call, refused))
         for row in refused:
             self.assertIn("NotSupported", row["refused"], call)
         self.assertEqual(self.measured(found, groups), self.measured(whole, groups), call)
-        self.report_of(transfer=found)  # and has a line for it
+        self.report_of(transfer=found)  # the report has a line for it
         return len(groups)
 
     def test_a_lost_context_is_named_and_what_was_measured_before_is_kept(self):
@@ -843,7 +843,7 @@ class RealPrograms(unittest.TestCase):
         self.assertEqual([one["options"]["workers"] for one in found], [1, 2])
 
     def mlp_on_double(self, *words, fails="none:0", **more):
-        """Experiments, status and text of the MLP on the double, where one call fails."""
+        """Returns experiments, status and text of the MLP on the double. One call fails."""
         path = os.environ.get("MLP_ON_DOUBLE")
         if not path:
             self.skipTest("no MLP_ON_DOUBLE")
@@ -862,7 +862,7 @@ class RealPrograms(unittest.TestCase):
             return gpu_report.found_by(found), done.returncode, done.stdout
 
     def calls_of_mlp(self, *words):
-        """What each call is called, and how often it is made, of those that can be refused."""
+        """Returns the name and the number of calls, for each function that can fail."""
         listed = Path(f"{self.file}.calls")
         found, status, said = self.mlp_on_double(*words, PENSTOCK_LIST_CALLS=str(listed))
         self.assertEqual((status, [one["refused"] for one in found]), (0, [[]] * len(found)), said)
@@ -920,8 +920,8 @@ class RealPrograms(unittest.TestCase):
         self.assertEqual(measured, [False, False, False, True, True, False], text)
 
 
-# What bench/gpu_torch.py uses of PyTorch, on the double of the CUDA runtime. A tensor's bytes are
-# taken on the current stream when the tensor is made; that waits for it.
+# The part of PyTorch that bench/gpu_torch.py uses, on the double of the CUDA runtime. Making a
+# tensor copies its bytes on the current stream and waits for the copy.
 TORCH = r"""
 import ctypes, math, os
 if os.environ.get("NO_TORCH"):
@@ -1149,7 +1149,7 @@ class Packing(unittest.TestCase):
                 self.assertIn(fact, facts)
             for name in ("gpu_report.sh", "gpu_report.py", "gpu_torch.py", "pytorch_mnist.py"):
                 self.assertTrue((pack / name).exists(), name)
-            self.assertEqual(run().returncode, 0)  # over an earlier pack
+            self.assertEqual(run().returncode, 0)  # replaces an earlier pack
 
             done = run(PROGRAM=str(folder / "bad"))
             self.assertEqual(done.returncode, 2)
@@ -1169,7 +1169,7 @@ class Fetching(unittest.TestCase):
             for call in re.findall(r"FetchContent_Declare\(([^)]*)\)", path.read_text()):
                 declared += 1
                 words = call.split()
-                if "SYSTEM" in words:  # CMake 3.25 takes it for a second URL otherwise
+                if "SYSTEM" in words:  # otherwise CMake 3.25 reads it as a second URL
                     self.assertLess(words.index("SYSTEM"), words.index("URL"), path.name)
         self.assertGreaterEqual(declared, 4)
 

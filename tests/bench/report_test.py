@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSL-1.0
-"""bench/report.py on results that are made up, and what the scripts beside it refuse."""
+"""Tests bench/report.py on invented results, and the errors of the scripts next to it."""
 
 import contextlib
 import copy
@@ -35,7 +35,7 @@ def queue_bench():
         for threads in (1, 2, 4, 8):
             shape = f"producers:{threads}/consumers:{threads}/capacity:{capacity}"
             for i, name in enumerate(("batch_queue", "boost_queue", "mutex_cv", "tbb_bounded")):
-                speed = 1e7 / (1 + i / 50) / threads  # close: labels have to make room
+                speed = 1e7 / (1 + i / 50) / threads  # close together, so labels must move
                 row = {"name": f"{name}/{shape}", "repetitions": 9}
                 row.update(nanoseconds=spread(1e9 / speed), items_per_second=spread(speed))
                 rows.append(row)
@@ -106,7 +106,7 @@ def results():
 
 
 class Written:
-    """What report.py makes of some results: its table, its pictures, what it said."""
+    """The output of report.py for some results: its table, its pictures, its messages."""
 
     def __init__(self, found, drawn_by=None):
         drawn_by = mock.patch.object(report, "pictures", drawn_by)

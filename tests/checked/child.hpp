@@ -10,13 +10,13 @@
 
 namespace checked_tests {
 
-/// How a process ended, and what it said on stderr.
+/// The exit status of a process and its output on stderr.
 struct child_end {
   int status = -1;
   std::string said;
 };
 
-/// Of a child process that does `what`, and then ends well.
+/// Runs `what` in a child process that then exits with 0. Returns how the process ended.
 template <class F>
 child_end end_of_child(F what) {
   int ends[2];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Without checks, and calls a function that is compiled with them: must not link.
+// A unit without checks that calls a function compiled with checks. It must not link.
 #include <penstock/core/batch.hpp>
 
 float first_of(penstock::tensor_view<const float, 4> x);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// A checked build takes memory for each lease: where there is none the consumer gets
+// A checked build allocates memory for each lease. If the allocation fails, the consumer gets
 // std::bad_alloc.
 #include <cstdio>
 

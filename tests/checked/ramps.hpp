@@ -11,7 +11,7 @@ namespace checked_tests {
 
 namespace ps = penstock;
 
-/// Every element of sample k is k.
+/// A dataset in which every element of sample k is k.
 struct ramps {
   using record_type = ps::record<ps::field<"x", float, 4, 4>, ps::field<"label", std::int32_t>>;
   [[nodiscard]] static std::uint64_t size() { return 40; }
@@ -21,13 +21,13 @@ struct ramps {
   }
 };
 
-/// Ten batches of four.
+/// Makes a loader of ten batches of four samples.
 [[nodiscard]] inline auto make_loader(std::size_t workers) {
   return ps::loader{
       ramps{}, ps::sequential{}, ps::cpu_device{}, {.batch_size = 4, .workers = workers}};
 }
 
-/// A feed of those batches to a stream.
+/// A feed of the batches of `make_loader` to a stream.
 struct streamed {
   explicit streamed(std::size_t workers, ps::transfer_options options = {},
                     const ps::cpu_device& on = {})
@@ -42,7 +42,7 @@ struct streamed {
   decltype(ps::transfer{loader, stream}) feed;
 };
 
-/// Whether memory is what a checked build fills free memory with.
+/// Returns true if the bytes are the pattern that a checked build writes to free memory.
 [[nodiscard]] inline bool is_poison(const void* data, std::size_t bytes) {
   const auto* const first = static_cast<const unsigned char*>(data);
   for (std::size_t i = 0; i < bytes; ++i) {

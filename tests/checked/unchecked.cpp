@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// A build without checks has what it would have if there were none.
+// In a build without checks, types have the size that they would have if checks did not exist.
 #include <type_traits>
 
 #include "ramps.hpp"
@@ -32,7 +32,6 @@ static_assert(sizeof(ps::host_batch<record, ps::cpu_device>) == sizeof(host_leas
 struct device_lease {
   std::shared_ptr<void> slots;
   std::size_t slot;
-  std::optional<ps::cpu_stream_ref> stream;
   ps::batch_info info;
 };
 static_assert(sizeof(ps::device_batch<record, ps::cpu_device>) == sizeof(device_lease));

@@ -3,7 +3,7 @@
 #include <span>
 #include <vector>
 
-#include <penstock/order/bucketed.hpp>
+#include <penstock_ext/samplers/bucketed.hpp>
 
 namespace ps = penstock;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock/data/adaptors/map.hpp>
-#include <penstock/data/adaptors/map_batch.hpp>
-#include <penstock/data/any_dataset.hpp>
+#include <penstock_ext/adaptors/map_batch.hpp>
+#include <penstock_ext/adaptors/any_dataset.hpp>
 #include <penstock/data/memory_dataset.hpp>
 
 namespace ps = penstock;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <cstdint>
 
-#include <penstock/data/any_dataset.hpp>
+#include <penstock_ext/adaptors/any_dataset.hpp>
 #include <penstock_ext/narrow/narrowed.hpp>
 
 namespace ps = penstock;

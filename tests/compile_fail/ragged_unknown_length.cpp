@@ -2,7 +2,7 @@
 #include <cstdint>
 
 #include <penstock/data/adaptors/map.hpp>
-#include <penstock/data/adaptors/with_index.hpp>
+#include <penstock_ext/adaptors/with_index.hpp>
 
 namespace ps = penstock;
 using in = ps::record<ps::field<"x", int, ps::ragged>, ps::field<"y", int, 3>>;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/data/adaptors/map_batch.hpp>
+#include <penstock_ext/adaptors/map_batch.hpp>
 #include <penstock/data/adaptors/random_split.hpp>
 #include <penstock/data/memory_dataset.hpp>
 

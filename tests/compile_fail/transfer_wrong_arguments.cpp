@@ -26,7 +26,7 @@ void use(loader& source, const loader& constant, ps::cpu_stream& stream) {
   (void)constant;
   ps::transfer a{constant};  // expected-error: must be a source of batches that
   ps::transfer c{numbers{}, stream};  // expected-error: must be a source of batches
-  ps::transfer d{source, 3};  // expected-error: the second argument must be the stream
+  ps::transfer d{source, 3};  // expected-error: for CUDA's default stream write cudaStreamLegacy
   ps::transfer e{source, {.depth = 2}, stream};  // expected-error: options come last
   ps::transfer f{source, stream, [] {}};  // expected-error: the third argument must be a transform
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/data/adaptors/with_index.hpp>
-#include <penstock/data/adaptors/zip.hpp>
+#include <penstock_ext/adaptors/with_index.hpp>
+#include <penstock_ext/adaptors/zip.hpp>
 #include <penstock/data/memory_dataset.hpp>
 
 namespace ps = penstock;

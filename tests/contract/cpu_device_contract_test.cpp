@@ -21,7 +21,7 @@ struct on_cpu_streams {
   Device under_test{};
   [[nodiscard]] Device device() const { return under_test; }
   void launch(ps::cpu_stream_ref stream, std::function<void()> work) const {
-    // A std::function may throw while it is moved, and a stream takes no such work.
+    // A std::function may throw when it is moved, and a stream refuses such work.
     stream.launch([work = std::make_shared<std::function<void()>>(std::move(work))] { (*work)(); });
   }
 };

@@ -10,10 +10,11 @@
 #include "contract/device_contract/order_within_a_stream.hpp"
 #include "contract/device_contract/subject.hpp"
 #include "contract/device_contract/threads.hpp"
+#include "contract/device_contract/timelines.hpp"
 #include "support/catch.hpp"
 
-/// What every device must do, whatever it is made of. A device's own test file brings a subject and
-/// runs all checks:
+/// The requirements on every device. The test file of a device defines a subject and runs all
+/// checks:
 ///
 ///     struct host_subject {
 ///       using device_type = penstock::cpu_device;
@@ -24,10 +25,10 @@
 ///       contract::run_all(host_subject{});
 ///     }
 ///
-/// `launch` is the one thing here that the concept does not have: work that runs on the host, in
-/// stream order, and may block. By it the checks hold a stream, look that what must wait has not
-/// run, and let go. They never wait for held work to begin: a device may run work as late as its
-/// order allows. Launched work makes no call to the device.
+/// `launch` is not part of the concept. It queues work that runs on the host, in stream order, and
+/// may block. The checks use it to hold a stream, check that the waiting work has not run, and
+/// release the stream. Checks never wait for held work to begin, because a device may run work as
+/// late as its order allows. Launched work does not call the device.
 namespace contract {
 
 template <subject S>
@@ -36,7 +37,7 @@ struct check {
   void (*run)(const S&);
 };
 
-/// Every check; a device that keeps the contract passes all of them.
+/// All checks. A device that keeps the contract passes all of them.
 template <subject S>
 inline constexpr check<S> checks[] = {
     {"work of one stream runs in order", work_of_one_stream_runs_in_order<S>},
@@ -93,6 +94,16 @@ inline constexpr check<S> checks[] = {
     {"a stream takes work from several threads", a_stream_takes_work_from_several_threads<S>},
     {"threads work on streams of their own", threads_work_on_streams_of_their_own<S>},
     {"a thread may enter more than once", a_thread_may_enter_more_than_once<S>},
+    {"an event may be recorded again while threads wait for it",
+     an_event_may_be_recorded_again_while_threads_wait_for_it<S>},
+    {"a point is reached when the work before its mark is done",
+     a_point_is_reached_when_the_work_before_its_mark_is_done<S>},
+    {"a point whose event was recorded again is not reached too early",
+     a_point_whose_event_was_recorded_again_is_not_reached_too_early<S>},
+    {"a later point implies the earlier points", a_later_point_implies_the_earlier_points<S>},
+    {"a stream waits for a point of another", a_stream_waits_for_a_point_of_another<S>},
+    {"threads mark and wait at once", threads_mark_and_wait_at_once<S>},
+    {"a timeline outlives its stream", a_timeline_outlives_its_stream<S>},
 };
 
 /// Runs every check as a section of the calling test case.

@@ -83,10 +83,10 @@ TEST_CASE("the fields of a sample may lie in different arrays", "[core]") {
   CHECK(in.address(1) == reinterpret_cast<const std::byte*>(&label));
 }
 
-TEST_CASE("a subrun counts from its own start", "[core]") {
+TEST_CASE("a subchunk counts from its own start", "[core]") {
   slab<digit> memory{.layout = {{}, 5}};
   const auto batch = memory.view();
-  const auto run = batch.subrun(1, 3).subrun(1, 2);
+  const auto run = batch.subchunk(1, 3).subchunk(1, 2);
   CHECK(run.size() == 2);
   CHECK(run.first() == 2);
   ps::get<"label">(run[1]) = 42;

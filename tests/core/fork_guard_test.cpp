@@ -15,7 +15,8 @@ using penstock::detail::fork_guard;
 
 namespace {
 
-/// What a child made by fork() says of `process`: 1 for a child, 2 for one that is refused by name.
+/// Runs `process` in a child made by fork(). Returns 1 if it reports a child, plus 2 if its error
+/// names the object and the parent.
 int said_in_child(const fork_guard& process) {
   const ::pid_t parent = ::getpid();
   const ::pid_t child = ::fork();

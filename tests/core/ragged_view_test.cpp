@@ -36,7 +36,7 @@ struct ragged_slab {
   }
 };
 
-/// A batch of three sentences of 3, 0 and 2 tokens: 10, 11, 12; none; 30, 31.
+/// Makes a batch of three sentences of 3, 0 and 2 tokens: {10, 11, 12}, {} and {30, 31}.
 ragged_slab<sentence> three_sentences() {
   ragged_slab<sentence> memory{.layout = {{{.longest = 4}, {}}, 3}};
   const auto batch = memory.view(3);
@@ -103,7 +103,7 @@ TEST_CASE("a batch's ragged field is the values of all samples without gaps",
 
 TEST_CASE("a part of a batch has the values of its samples", "[core][promise:exact-12]") {
   auto memory = three_sentences();
-  const auto part = memory.view(3).subrun(1, 2);
+  const auto part = memory.view(3).subchunk(1, 2);
   const auto tokens = ps::get<"tokens">(part);
   CHECK(tokens.size() == 2);
   CHECK(tokens.values().size() == 2);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// What a program can do wrong around a feed: each its typed error, all threads end, nothing is
-// left.
+// Tests the mistakes that a program can make around a feed: each gives a typed error, all threads
+// end, and no object is left over.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -85,7 +85,8 @@ TEST_CASE("a captured stream is refused also where the body has put another feed
   *it = std::move(*their);
   REQUIRE(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal) == cudaSuccess);
   CHECK_THROWS_AS(++it, ps::capture_in_progress);
-  // Asked, and not tried: a call that the capture forbids would have ended it.
+  // The transfer queries the capture instead of trying a call: a call that the capture forbids
+  // would have invalidated it.
   cudaGraph_t graph = nullptr;
   CHECK(cudaStreamEndCapture(stream.get(), &graph) == cudaSuccess);
   if (graph != nullptr) CHECK(cudaGraphDestroy(graph) == cudaSuccess);
@@ -104,7 +105,7 @@ TEST_CASE("a feed on the default stream goes on after an error that the program 
   };
   CHECK_THROWS_AS(consume(), ps::pending_cuda_error);
   CHECK(cudaGetLastError() == cudaErrorInvalidDevice);
-  // A lease that ended meanwhile may be reported once; its slot is not lost.
+  // A lease that ended in the meantime may be reported once. The slot is not lost.
   const auto all = [&] {
     try {
       return batches_of(feed);
@@ -134,7 +135,8 @@ TEST_CASE("a feed on the default stream says so while the program captures a blo
   cudaGraph_t graph = nullptr;
   CHECK(cudaStreamEndCapture(blocking, &graph) == cudaSuccess);
   CHECK(cudaGraphDestroy(graph) == cudaSuccess);
-  // Nothing could wait for the lease that ended meanwhile: its slot is lost, and each step says so.
+  // No stream could wait for the lease that ended in the meantime. The slot is lost, and each step
+  // reports that.
   CHECK_THROWS_AS(batches_of(feed), ps::capture_in_progress);
   CHECK(cudaStreamDestroy(blocking) == cudaSuccess);
 }
@@ -144,7 +146,7 @@ TEST_CASE("the per-thread default stream is refused, the default stream is not",
   const clean_double until_the_end{{.devices = 2}};
   ps::loader loader{digits{}, ps::sequential{}, ps::cuda_device{1}, sixteen_each()};
   CHECK_THROWS_AS((ps::transfer{loader, cudaStreamPerThread}), ps::unusable_stream);
-  // That of device 1, although the thread's current device is 0.
+  // The default stream of device 1, although the thread's current device is 0.
   ps::transfer feed{loader, cudaStreamLegacy};
   CHECK(batches_of(feed) == 6);
   int current = -1;

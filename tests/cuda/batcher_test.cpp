@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Requests of threads, put together to batches and copied to a GPU.
+// Tests that requests of several threads are combined into batches and copied to a GPU.
 #include <penstock_ext/serve/batcher.hpp>
 
 #include <atomic>
@@ -24,7 +24,7 @@ namespace {
 
 using cuda_batcher = ps::batcher<request, ps::cuda_device>;
 
-/// What a kernel looks at: whether each request is what was written under its tag.
+/// Returns the work of a kernel that compares each request with the data written under its tag.
 template <class Batch>
 auto looks_at(const Batch& batch, std::atomic<std::uint64_t>& right) {
   return [numbers = ps::get<"number">(batch).data(), values = ps::get<"values">(batch).data(),
@@ -38,7 +38,7 @@ auto looks_at(const Batch& batch, std::atomic<std::uint64_t>& right) {
   };
 }
 
-/// Serves `count` requests of one thread on `device`, through so few slots that each is reused.
+/// Serves `count` requests of a thread on `device`, with so few slots that each is reused.
 void serve(const ps::cuda_device& device, std::uint64_t count, ps::trace_recorder* recorder,
            fates& known, std::atomic<std::uint64_t>& right) {
   const auto stream = device.make_stream();
@@ -92,6 +92,21 @@ TEST_CASE("a batcher on the GPU takes pinned memory, and its batches are traced"
   }
   CHECK(copied == 20);
   CHECK(right == 20);
+}
+
+TEST_CASE("small batches of requests that are ready share the records of their copies", "[cuda]") {
+  const clean_double fresh{{.policy = fake_cuda::policy::late}};
+  const ps::cuda_device device{0};
+  const auto stream = device.make_stream();
+  cuda_batcher requests{device, {.most = 1, .depth = 4}};
+  for (std::uint64_t tag = 0; tag < 4; ++tag) requests.submit(tag, written(tag));
+  requests.close();
+  ps::transfer feed{requests, stream, {.depth = 4}};
+  auto range = feed.epoch(0);
+  const std::uint64_t records = fake_cuda::calls_of("cudaEventRecord");
+  CHECK((*range.begin()).tags()[0] == 0);
+  CHECK(fake_cuda::calls_of("cudaMemcpyAsync") == 4);
+  CHECK(fake_cuda::calls_of("cudaEventRecord") == records + 2);  // two groups of two
 }
 
 TEST_CASE("requests whose copy CUDA refuses come back", "[cuda][promise:honest-14]") {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Bulk transfers on the CUDA device: right bytes whatever the order in which the device works, and
-// an end where a call fails.
+// Tests bulk transfers on the CUDA device: the bytes are right in any order of the device's work,
+// and a transfer ends if a call fails.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::size_t page_bytes = 4096;
 
-/// Device memory of its own.
+/// Owns device memory.
 class device_words {
  public:
   device_words(const ps::cuda_device& device, std::size_t bytes)
@@ -44,8 +44,8 @@ struct outcome {
   int wrong = 0;
 };
 
-/// Weights that are uploaded, changed by steps and saved after each; as words of 8 bytes. Throws
-/// what the transfers throw.
+/// Uploads weights, changes them in steps and saves them after each step, as words of 8 bytes.
+/// Throws the errors of the transfers.
 void run(std::size_t workers, std::uint64_t steps, outcome& found) {
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// A graph that one thread captures in the global mode, and what others do meanwhile: the library's
-// calls do not end it.
+// Tests that the library's calls do not invalidate a graph capture that another thread runs in
+// global mode.
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -20,7 +20,8 @@ namespace ps = penstock;
 
 namespace {
 
-/// Runs `others` on a thread of its own while this one captures. The capture must be a graph then.
+/// Runs `others` on another thread while this thread captures. Requires that the capture yields a
+/// graph.
 void require_capture_survives(const std::function<void()>& others) {
   cudaStream_t stream = nullptr;
   REQUIRE(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
@@ -89,7 +90,7 @@ TEST_CASE("a global capture of one thread survives the library's calls on others
     require_capture_survives([] {
       const ps::cuda_device device;
       const auto stream = device.make_stream();
-      std::atomic<int> runs{0};  // the two streams run at once
+      std::atomic<int> runs{0};  // the two streams run concurrently
       {
         ps::step_graphs graphs{device};
         const auto work = [&runs](ps::cuda_stream_ref on) {

@@ -4,8 +4,8 @@
 #include "fake_cuda/fake_cuda.hpp"
 #include "support/catch.hpp"
 
-/// The double as new for a test, declared first: at the end, when all else of the test is gone,
-/// nothing may be left on it, and nothing wrong found.
+/// Resets the double for a test. Must be declared first: its destructor runs after all other
+/// objects of the test and checks that no objects and no findings are left.
 class clean_double {
  public:
   explicit clean_double(const fake_cuda::config& how = {}) { fake_cuda::reset(how); }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Work on one device makes no context on another: one takes hundreds of megabytes of its memory.
+// Tests that work on a device creates no context on another device: a context takes hundreds of
+// megabytes of device memory.
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -19,8 +20,8 @@ namespace ps = penstock;
 
 namespace {
 
-/// Runs `what` on a thread that has made no call of the runtime before. Returns its device
-/// afterwards.
+/// Runs `what` on a thread that has not called the runtime before. Returns the current device of
+/// that thread afterwards.
 int on_new_thread(const std::function<void()>& what) {
   int current = -1;
   std::thread{[&] {
@@ -59,7 +60,7 @@ void touch_memory(const ps::cuda_device& device) {
     device.copy_async(mine.data(), on_device, page, stream);
     device.synchronize(ps::cuda_stream_ref{stream});
   }
-  // On another thread: it has no context either.
+  // Runs on another thread, which has no context either.
   on_new_thread([&] {
     device.unregister_memory(mine.data(), mine.size());
     ps::detail::cuda_deallocate_pinned(device.ordinal(), large, 40 * page, 256, tiny);
@@ -107,7 +108,7 @@ void feed(const ps::cuda_device& device, std::size_t workers) {
   CHECK(found.right == 12);
 }
 
-/// Two epochs on pageable memory, through a transform, with a second stream that uses each batch.
+/// Runs two epochs on pageable memory, with a transform and a second stream that uses each batch.
 void feed_by_transform(const ps::cuda_device& device) {
   const auto stream = device.make_stream();
   const auto second = device.make_stream();
@@ -179,10 +180,10 @@ TEST_CASE("whichever call fails on a device that the thread never chose, nothing
       CHECK(cudaPeekAtLastError() == cudaSuccess);
     });
   };
-  CHECK(run() == 0);  // the driver's functions are looked up once in a process
+  CHECK(run() == 0);  // a process looks up the driver's functions once
   fake_cuda::reset({.devices = 2});
   CHECK(run() == 0);
-  const std::uint64_t calls = fake_cuda::calls() - 1;  // the last one is the test's
+  const std::uint64_t calls = fake_cuda::calls() - 1;  // the last call is the test's
   const std::uint64_t step = test::sanitized ? 7 : 2;
   for (std::uint64_t k = 0; k < calls; k += step) {
     INFO("call " << k << " of " << calls);
@@ -232,7 +233,7 @@ TEST_CASE("a device scope restores the thread's device, whatever happened in it"
          {"cuCtxGetDevice", "cudaInitDevice", "cuDevicePrimaryCtxRetain", "cuCtxPushCurrent"}) {
       INFO(name);
       fake_cuda::reset({.devices = 3});
-      { const auto first = one.enter_scope(); }  // finds the driver's functions
+      { const auto first = one.enter_scope(); }  // looks up the driver's functions
       fake_cuda::fail_call_of(name, 0, cudaErrorUnknown);
       CHECK_THROWS_AS(one.enter_scope(), ps::cuda_error);
       CHECK(current() == 0);

@@ -60,7 +60,7 @@ TEST_CASE("no driver, no device and a wrong ordinal are different errors",
           "[cuda][fault:devices-2]") {
   fake_cuda::reset({.no_driver = true});
   CHECK_THROWS_AS(ps::cuda_device{0}, ps::no_cuda_driver);
-  CHECK_THROWS_AS(ps::cuda_device{0}, ps::no_cuda_driver);  // the second time as well
+  CHECK_THROWS_AS(ps::cuda_device{0}, ps::no_cuda_driver);  // also the second time
   fake_cuda::reset({.devices = 0});
   CHECK_THROWS_AS(ps::cuda_device{0}, ps::no_cuda_device);
   fake_cuda::reset({.devices = 2});
@@ -100,10 +100,10 @@ TEST_CASE("a last error of the program is reported as the program's, and stays",
   const ps::cuda_device device{0};
   auto event = device.make_event();
   const auto stream = device.make_stream();
-  CHECK(cudaSetDevice(77) == cudaErrorInvalidDevice);  // the program's own, unchecked
+  CHECK(cudaSetDevice(77) == cudaErrorInvalidDevice);  // an unchecked error of the program
   const auto calls = fake_cuda::calls();
   CHECK_THROWS_AS(device.wait(stream, event), ps::pending_cuda_error);
-  CHECK(fake_cuda::calls() == calls);  // our call was not made
+  CHECK(fake_cuda::calls() == calls);  // the library's call was not made
   CHECK(cudaPeekAtLastError() == cudaErrorInvalidDevice);
   CHECK_THROWS_AS(device.record(event, stream), ps::pending_cuda_error);
   CHECK(cudaGetLastError() == cudaErrorInvalidDevice);
@@ -152,7 +152,7 @@ TEST_CASE("a wait that fails puts its code in the place of the program's error",
   CHECK(cudaSetDevice(77) == cudaErrorInvalidDevice);
   fake_cuda::fail_call_of("cudaStreamSynchronize", 0, cudaErrorUnknown);
   CHECK_THROWS_AS(stream.synchronize(), ps::cuda_error);
-  CHECK(cudaGetLastError() == cudaErrorUnknown);  // and not success: the program has failed
+  CHECK(cudaGetLastError() == cudaErrorUnknown);  // not success: the program has failed
   CHECK(cudaGetLastError() == cudaSuccess);
 }
 
@@ -166,7 +166,8 @@ TEST_CASE("cudaErrorNotReady left by a polling program is no error", "[cuda]") {
   CHECK_NOTHROW(device.record(event, stream));
   fake_cuda::fail_call_of("cudaEventRecord", 0, cudaErrorUnknown);
   CHECK_THROWS_AS(device.record(event, stream), ps::cuda_error);
-  CHECK(cudaGetLastError() == cudaSuccess);  // ours is cleared, and it had hidden the other
+  CHECK(cudaGetLastError() == cudaSuccess);  // the library's error is cleared, and it had hidden
+                                             // the program's
 }
 
 TEST_CASE("destructors go on although a last error of the program stands", "[cuda]") {

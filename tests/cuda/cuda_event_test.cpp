@@ -46,7 +46,8 @@ TEST_CASE("the device tells the time between two timed events, and refuses other
     device.record(plain, stream);
     CHECK_THROWS_AS(device.elapsed(begin, end), ps::cuda_error);  // not complete yet
     device.synchronize(end);
-    CHECK(device.elapsed(begin, end) == std::chrono::milliseconds{2});  // the double's: one each
+    CHECK(device.elapsed(begin, end) == std::chrono::milliseconds{2});  // the double counts one per
+                                                                        // operation
     CHECK_THROWS_AS(device.elapsed(begin, plain), ps::cuda_error);
     device.deallocate(memory, 256);
   }
@@ -62,10 +63,10 @@ TEST_CASE("a wait by naps leaves the thread's timer slack as it was, also where 
   auto event = device.make_event(ps::event_wait::by_host);
   REQUIRE(::prctl(PR_SET_TIMERSLACK, 70'000UL) == 0);
   int meanwhile = 0;
-  bool can_tell = true;  // the system lets a thread see another's
+  bool can_tell = true;  // if the system lets a thread read another thread's slack
   const std::string slack = "/proc/" + std::to_string(::gettid()) + "/timerslack_ns";
   fake_cuda::launch(stream.get(), [&] {
-    // Until the thread that waits has had a look, and naps.
+    // Waits until the waiting thread has polled and naps.
     for (int turn = 0; turn < 2000 && meanwhile != 1; ++turn) {
       can_tell = can_tell && std::ifstream{slack} >> meanwhile;
       std::this_thread::sleep_for(std::chrono::milliseconds{1});
@@ -80,6 +81,6 @@ TEST_CASE("a wait by naps leaves the thread's timer slack as it was, also where 
     CHECK((meanwhile == 1 || !can_tell));
   }
   CHECK(::prctl(PR_GET_TIMERSLACK) == 70'000);
-  ::prctl(PR_SET_TIMERSLACK, 0UL);  // as the process has it
+  ::prctl(PR_SET_TIMERSLACK, 0UL);  // the default of the process
   device.synchronize(ps::cuda_stream_ref{stream});
 }

@@ -37,16 +37,16 @@ namespace {
 
 constexpr std::size_t page = 4096;
 
-/// The large path at sizes of KiB.
+/// Makes the large path start at sizes of a few KiB.
 const ps::detail::pinned_sizes tiny{.mapped_above = 2 * page, .chunk = 4 * page, .page = page};
 
-/// Whether the page at `data` is mapped.
+/// Returns true if the page at `data` is mapped.
 bool is_mapped(const void* data) {
   unsigned char resident = 0;
   return ::mincore(const_cast<void*>(data), 1, &resident) == 0;
 }
 
-/// How many pages of the range are in memory.
+/// Returns the number of pages of the range that are resident.
 std::size_t resident_pages(const std::byte* data, std::size_t length) {
   std::vector<unsigned char> resident(length / page);
   REQUIRE(::mincore(const_cast<std::byte*>(data), length, resident.data()) == 0);
@@ -54,7 +54,7 @@ std::size_t resident_pages(const std::byte* data, std::size_t length) {
                                                 [](unsigned char of) { return (of & 1U) != 0; }));
 }
 
-/// The address space that the process has mapped, in bytes.
+/// Returns the mapped address space of the process, in bytes.
 std::size_t mapped_bytes() {
   std::ifstream file{"/proc/self/statm"};
   std::size_t pages = 0;
@@ -62,13 +62,13 @@ std::size_t mapped_bytes() {
   return pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
-/// The memory policy of the calling thread; -1 where that is not told.
+/// Returns the memory policy of the calling thread, or -1 if the system does not report it.
 int memory_policy() {
   int mode = -1;
   return ::syscall(SYS_get_mempolicy, &mode, nullptr, 0UL, nullptr, 0UL) == 0 ? mode : -1;
 }
 
-/// The runtime starts anew, and everything that the test took is given back at its end.
+/// Resets the runtime. The destructor checks that the test has released everything.
 struct clean_runtime {
   explicit clean_runtime(const fake_cuda::config& config = {}) { fake_cuda::reset(config); }
   clean_runtime(clean_runtime&&) = delete;
@@ -103,7 +103,7 @@ TEST_CASE("the chunks of a plan cover the memory once, and split no page and no 
           }
           const std::size_t whole = (bytes + page_bytes - 1) / page_bytes * page_bytes;
           const std::size_t step = unit == 0 ? whole : std::lcm(unit, page_bytes);
-          // As long as was asked for, as far as borders are allowed there.
+          // As long as requested, as far as borders permit.
           const std::size_t expected = std::min(whole, std::max(step, chunk / step * step));
           ++plans;
           if (!plan.is_mapped() || plan.length != whole || covered != whole || cuts ||
@@ -159,7 +159,7 @@ TEST_CASE("a mapping is aligned to 2 MiB, has the size asked for, and is unmappe
 }
 
 TEST_CASE("the slack around an aligned mapping is unmapped at once", "[cuda]") {
-  static_cast<void>(mapped_bytes());  // what reading takes once, it has taken
+  static_cast<void>(mapped_bytes());  // the first read allocates once
   const std::size_t before = mapped_bytes();
   const ps::detail::page_mapping one{page, page};
   const ps::detail::page_mapping two{page, page};
@@ -213,7 +213,7 @@ TEST_CASE("where no thread can start, the calling thread touches every page",
   REQUIRE(child >= 0);
   if (child == 0) {
     const ::rlimit nothing{0, 0};
-    // The limit does not bind the superuser: the child becomes nobody.
+    // The limit does not apply to the superuser, so the child becomes nobody.
     if (::setrlimit(RLIMIT_NPROC, &nothing) != 0 || (::geteuid() == 0 && ::setuid(65534) != 0)) {
       ::_exit(cannot_lower);
     }
@@ -268,9 +268,9 @@ TEST_CASE("a thread allocates on the chosen node within a scope, and as before a
     }
     int of_a_new_thread = -1;
     std::thread{[&] { of_a_new_thread = memory_policy(); }}.join();
-    CHECK(of_a_new_thread == 1);  // the helpers that touch
+    CHECK(of_a_new_thread == 1);  // the helper threads that touch the pages
     { const ps::detail::scoped_node second{0}; }
-    CHECK(memory_policy() == 1);  // a policy that is there stays
+    CHECK(memory_policy() == 1);  // an existing policy stays
   }
   CHECK(memory_policy() == 0);
 }
@@ -310,7 +310,7 @@ TEST_CASE("large memory is registered chunk by chunk, and all of it is given bac
     }
   }
   CHECK(fake_cuda::calls_of("cudaHostAlloc") == 0);
-  CHECK(memory_policy() == policy);  // the node was for these pages alone
+  CHECK(memory_policy() == policy);  // the node was only for these pages
 }
 
 TEST_CASE("the device takes the large path above its limit", "[cuda]") {
@@ -341,7 +341,7 @@ TEST_CASE("a copy of any one slot lies in one registration, whatever the size of
       }
       device.synchronize(stream);
       if (ps::detail::plan_pinned(slots * unit, unit, tiny).pieces() > 1) {
-        // What is avoided: the runtime refuses it.
+        // The copy that the library avoids: the runtime refuses it.
         CHECK_THROWS_AS(device.copy_async(to, data, slots * unit, stream), ps::cuda_error);
       }
       device.synchronize(stream);
@@ -497,7 +497,7 @@ TEST_CASE("a chunk that can't be unregistered does not keep the others registere
   void* data = ps::detail::cuda_allocate_pinned(0, 40 * page, 256, tiny);
   fake_cuda::fail_call_of("cudaHostUnregister", 2, cudaErrorUnknown);
   ps::detail::cuda_deallocate_pinned(0, data, 40 * page, 256, tiny);
-  CHECK(fake_cuda::calls_of("cudaHostUnregister") == 10);  // once each
+  CHECK(fake_cuda::calls_of("cudaHostUnregister") == 10);  // each once
   CHECK_FALSE(is_mapped(data));
   CHECK(cudaPeekAtLastError() == cudaSuccess);
 }
@@ -522,7 +522,7 @@ TEST_CASE("a driver without NUMA nodes pins all the same, a lost context is thro
   CHECK_THROWS_AS(ps::detail::cuda_allocate_pinned(0, 40 * page, 256, tiny), ps::cuda_context_lost);
 }
 
-// ---- the rooms above ----------------------------------------------------------------------------
+// ---- users of pinned memory --------------------------------------------------------------------
 
 TEST_CASE("slots that the driver refuses to pin throw, or are visibly pageable", "[cuda]") {
   const clean_runtime runtime;

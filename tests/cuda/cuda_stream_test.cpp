@@ -52,7 +52,8 @@ TEST_CASE("a null handle is named as what it means where the reference is made",
   const cudaStream_t null = nullptr;
   CHECK(ps::cuda_stream_ref{null}.get() == cudaStreamLegacy);
   CHECK(ps::detail::named_stream<false>(null) == cudaStreamLegacy);
-  // In a source of --default-stream per-thread, whatever the sources are that it is linked with.
+  // As in a source compiled with --default-stream per-thread, regardless of the other sources in
+  // the program.
   CHECK(ps::detail::named_stream<true>(null) == cudaStreamPerThread);
   const ps::cuda_stream stream{0};
   CHECK(ps::detail::named_stream<true>(stream.get()) == stream.get());
@@ -78,7 +79,7 @@ TEST_CASE("transforms run at the highest priority", "[cuda][promise:bounded-2]")
     } else {
       const ps::transfer feed{loader, stream};
     }
-    return fake_cuda::stream_priorities();  // the consumer's, the transform's, the copies'
+    return fake_cuda::stream_priorities();  // streams of the consumer, the transform and the copies
   };
   CHECK(with(false) == std::vector<int>{0, 0});
   CHECK(with(true) == std::vector<int>{0, -5, 0});

@@ -13,8 +13,8 @@
 
 #include "fake_cuda/fake_cuda.hpp"
 
-/// Training data of MNIST's shape through the whole flow on the double: what the tests of order, of
-/// calls and of faults run.
+/// Training data of MNIST's shape that passes through the whole flow on the double. The tests of
+/// order, of calls and of faults use it.
 namespace digits_flow {
 
 namespace ps = penstock;
@@ -22,7 +22,7 @@ namespace ps = penstock;
 using record =
     ps::record<ps::field<"image", std::uint8_t, 28, 28>, ps::field<"label", std::uint8_t>>;
 
-/// Images whose every byte tells sample and place.
+/// Images in which every byte identifies its sample and position.
 struct digits {
   using record_type = record;
   std::uint64_t count = 96;
@@ -37,12 +37,12 @@ struct digits {
   }
 };
 
-/// What a kernel gets of a batch: views that know their addresses and extents and nothing else.
+/// The parts of a batch that a kernel gets: views with only addresses and extents.
 struct seen_batch {
   decltype(ps::get<"image">(std::declval<const ps::const_batch_view<record>&>())) images;
   decltype(ps::get<"label">(std::declval<const ps::const_batch_view<record>&>())) labels;
 
-  /// Whether the memory holds these samples.
+  /// Returns true if the memory contains these samples.
   [[nodiscard]] bool holds(const std::vector<std::uint64_t>& samples) const {
     for (std::size_t n = 0; n < samples.size(); ++n) {
       if (labels.flat()[n] != static_cast<std::uint8_t>(samples[n])) return false;
@@ -70,7 +70,8 @@ struct outcome {
   std::atomic<std::uint64_t> wrong{0};
 };
 
-/// The labels of a batch, as work on `stream` finds them whenever it runs: right ones are counted.
+/// Enqueues work on `stream` that checks the labels of a batch when it runs, and counts correct
+/// batches.
 template <class Batch>
 void look_at(const Batch& batch, ps::cuda_stream_ref stream, outcome& found) {
   const auto look = [labels = ps::get<"label">(batch).flat(), first = batch.number() * 16, &found] {
@@ -83,8 +84,8 @@ void look_at(const Batch& batch, ps::cuda_stream_ref stream, outcome& found) {
   fake_cuda::launch(stream.get(), look, {batch.data()});
 }
 
-/// The batches of all epochs, in order, each looked at by work on the consumer's stream. Throws
-/// what the flow throws.
+/// Runs all epochs in order and checks each batch by work on the consumer's stream. Throws the
+/// errors of the flow.
 inline void run(const ps::cuda_device& device, const settings& how, outcome& found) {
   const ps::shuffled order{.seed = 9};
   const auto stream = device.make_stream();
@@ -101,9 +102,9 @@ inline void run(const ps::cuda_device& device, const settings& how, outcome& fou
     const auto& lease = std::as_const(batch);
     const auto look = [seen = seen_batch{ps::get<"image">(lease), ps::get<"label">(lease)}, samples,
                        &found] { ++(seen.holds(samples) ? found.right : found.wrong); };
-    const auto current = device.enter_scope();  // a kernel goes to a stream of the current device
+    const auto current = device.enter_scope();  // a kernel needs a stream of the current device
     fake_cuda::launch(stream.get(), look, {batch.data()});
-    // The lease ends: from here on nothing may rely on the slot.
+    // The lease ends: no later work may depend on the slot.
     const auto spoil = [pixels = ps::get<"image">(batch).flat()] {
       std::memset(pixels.data(), fake_cuda::poison, pixels.size());
     };

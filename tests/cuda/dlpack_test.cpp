@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Batches in device memory as tensors of a library that works on a stream of its own.
+// Tests batches in device memory as tensors of a library that works on its own stream.
 #include <penstock_ext/interop.hpp>
 
 #include <cstdint>
@@ -22,8 +22,8 @@ namespace dl = penstock::dlpack;
 
 namespace {
 
-/// What a library does that knows only DLPack: looks at two tensors in stream order, and then lets
-/// them go, the second on another thread.
+/// Acts as a library that knows only DLPack: checks two tensors in stream order, then releases
+/// them, the second on another thread.
 void consume(cudaStream_t stream, dl::managed_ptr images, dl::managed_ptr labels,
              std::vector<std::uint64_t> samples, digits_flow::outcome& found) {
   const std::size_t size = samples.size();
@@ -38,7 +38,7 @@ void consume(cudaStream_t stream, dl::managed_ptr images, dl::managed_ptr labels
   std::thread{[last = std::move(labels)] {}}.join();
 }
 
-/// All batches of two epochs by way of tensors, of which `kept` batches are held at a time.
+/// Passes all batches of two epochs as tensors and holds `kept` batches at a time.
 void run_by_tensors(std::size_t kept, digits_flow::outcome& found) {
   const ps::cuda_device device{0};
   const auto own = device.make_stream();

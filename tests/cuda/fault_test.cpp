@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Every call that two epochs of six batches make fails once: the right exception, all threads end,
-// and nothing is left.
+// Makes every call of two epochs with six batches fail once. The consumer must get the right
+// exception, all threads must end, and no object may be left over.
 #include <cstdint>
 #include <string>
 
@@ -15,7 +15,8 @@ namespace {
 
 enum class ended { well, by_our_error };
 
-/// The flow with one call failing. A flow that takes no notice must have delivered right data.
+/// Runs the flow with a failing call. A flow that ignores the failure must have delivered correct
+/// data.
 ended run(const digits_flow::settings& how, std::uint64_t& right) {
   digits_flow::outcome found;
   ended result = ended::well;
@@ -40,11 +41,12 @@ void sweep(const digits_flow::settings& how, std::uint64_t batches, fake_cuda::p
   std::uint64_t right = 0;
   REQUIRE(run(how, right) == ended::well);
   REQUIRE(right == batches);
-  // With threads the number of calls varies a little: the sweep ends after the last one of any
+  // With threads the number of calls varies slightly. The sweep ends after the last call of any
   // run.
   const std::uint64_t calls = fake_cuda::calls() + 10;
   std::uint64_t failures = 0;
-  // Under a sanitizer, ten times as slow, each seventh one; other ways to run begin at other calls.
+  // A sanitizer is ten times as slow, so it tests every seventh call. Other configurations start at
+  // other calls.
   const std::uint64_t step = test::sanitized ? 7 : 1;
   for (std::uint64_t k = (2 * how.workers + static_cast<std::uint64_t>(policy)) % step; k < calls;
        k += step) {
@@ -53,7 +55,7 @@ void sweep(const digits_flow::settings& how, std::uint64_t batches, fake_cuda::p
     fake_cuda::fail_call(k, cudaErrorUnknown);
     if (run(how, right) == ended::by_our_error) ++failures;
   }
-  CHECK(failures > calls / step / 4);  // not those of destructors and of what is asked without need
+  CHECK(failures > calls / step / 4);  // destructors and optional queries do not report failures
 }
 
 }  // namespace
@@ -99,7 +101,7 @@ TEST_CASE("when every call from the k-th on fails, all threads still end",
   std::uint64_t right = 0;
   REQUIRE(run({.epochs = 2}, right) == ended::well);
   const std::uint64_t calls = fake_cuda::calls() + 10;
-  // Outlives the work that a lost context leaves on the streams, which nothing waits for.
+  // Outlives the work that a lost context leaves on the streams, because nothing waits for it.
   digits_flow::outcome found;
   for (std::uint64_t k = 0; k < calls; ++k) {
     INFO("from call " << k << " on, of " << calls);

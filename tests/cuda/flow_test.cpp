@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// The flow on the CUDA device: right data whatever the order in which the device works, and few
-// calls.
+// Tests the flow on the CUDA device: the data are right in any order of the device's work, and
+// there are few calls.
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -64,7 +64,7 @@ TEST_CASE("no event has the driver interrupted, and no thread spins for one", "[
   for (auto& batch : feed.epoch(0)) {
     batch.also_used_on(second);
     if (batch.number() < 20) continue;
-    CHECK(fake_cuda::calls_of("cudaEventQuery") > 0);  // what is destroyed is waited for otherwise
+    CHECK(fake_cuda::calls_of("cudaEventQuery") > 0);  // destruction would otherwise wait
     CHECK(fake_cuda::calls_of("cudaEventSynchronize") == 0);
   }
   for (const auto& event : fake_cuda::events()) CHECK(event.flags == cudaEventDisableTiming);
@@ -72,15 +72,15 @@ TEST_CASE("no event has the driver interrupted, and no thread spins for one", "[
 
 namespace {
 
-/// Calls of the consumer's thread a batch, by function, of a loop over the feed in the middle of
-/// it.
+/// Returns the calls of the consumer thread per batch, by function, in the middle of a loop over
+/// the feed.
 template <class Feed>
 std::map<std::string, double> calls_a_batch(Feed& feed) {
   std::map<std::string, std::uint64_t> before;
   std::map<std::string, std::uint64_t> after;
   for (auto& batch : feed.epoch(0)) {
-    // From the 20th batch to the 90th: the copies ahead of the first ones are not counted as
-    // theirs, nor what the end of the range does. The flow runs up to depth - 1 batches ahead at
+    // Counts from the 20th batch to the 90th. The range excludes the copies ahead of the first
+    // batches and the calls at the end of the range. The flow runs up to depth - 1 batches ahead at
     // both counts.
     if (batch.number() == 19) before = fake_cuda::thread_calls();
     if (batch.number() != 89) continue;
@@ -95,7 +95,7 @@ std::map<std::string, double> calls_a_batch(Feed& feed) {
   return calls;
 }
 
-/// A loader that has always read ahead far enough: a look for its next batch waits for that.
+/// A loader that always appears to be far enough ahead: polling for its next batch waits for it.
 template <class Loader>
 class always_ready : public Loader {
  public:
@@ -109,8 +109,8 @@ const ps::loader_options four_ahead{.batch_size = 16, .workers = 2, .prefetch = 
 
 namespace {
 
-/// An epoch of 20 batches, each looked at; every third lease is kept, looked at again and dropped
-/// out of order, every fourth is used on a second stream too.
+/// Runs an epoch of 20 batches and checks each. Keeps every third lease, checks it again and drops
+/// it out of order. Uses every fourth lease on a second stream too.
 void run_in_groups(const ps::transfer_options& options, std::size_t workers, std::uint64_t stop,
                    digits_flow::outcome& found) {
   const ps::cuda_device device{0};
@@ -129,7 +129,7 @@ void run_in_groups(const ps::transfer_options& options, std::size_t workers, std
       batch.also_used_on(second);
       look_at(batch, second, found);
     }
-    if (number % 3 == 0 && options.depth > 2) {
+    if (number % 3 == 0 && options.depth.value() > 2) {
       kept.push_back(std::move(batch));
       if (kept.size() == 2) {
         for (const std::size_t i : {1U, 0U}) {
@@ -154,7 +154,7 @@ TEST_CASE("batches that share calls arrive unchanged, in any order of the device
         .depth = 1 + seed % 7,
         .tuning = {.group = seed % 3 == 0 ? ps::automatic : 1 + seed / 7 % 4}};
     const std::uint64_t stop = seed % 5 == 4 ? 7 + seed % 11 : 19;
-    INFO("seed " << seed << ", depth " << options.depth << ", stop " << stop);
+    INFO("seed " << seed << ", depth " << options.depth.value() << ", stop " << stop);
     const auto policy = seed % 4 == 0   ? fake_cuda::policy::late
                         : seed % 4 == 1 ? fake_cuda::policy::early
                                         : fake_cuda::policy::random;
@@ -197,7 +197,7 @@ TEST_CASE("a call that fails within a group is told, and no batch is wrong or lo
       };
       CHECK_THROWS_AS(consume(), ps::cuda_error);
       const std::uint64_t before = found.right;
-      consume();  // slots and leases are all there again
+      consume();  // all slots and leases are available again
       device.synchronize(ps::cuda_stream_ref{stream});
       CHECK(found.right >= before + 50);
     }
@@ -213,7 +213,7 @@ TEST_CASE("a batch costs the consumer four calls, none of which allocates or wai
   const auto stream = device.make_stream();
   always_ready loader{
       ps::loader{digits_flow::digits{1600}, ps::shuffled{.seed = 1}, device, four_ahead}};
-  // One mark, one wait of each stream and one record of releases for the batches of a group.
+  // A mark, one wait of each stream and a record of releases for the batches of a group.
   for (const std::size_t depth : {3U, 4U, 5U}) {
     INFO("depth " << depth);
     const double groups = depth == 5 ? 1 / 3.0 : 1 / 2.0;
@@ -221,10 +221,11 @@ TEST_CASE("a batch costs the consumer four calls, none of which allocates or wai
     auto calls = calls_a_batch(feed);
     CHECK(calls.size() == 5);
     CHECK(calls["cudaMemcpyAsync"] == Approx(1).margin(0.1));
-    CHECK(calls["cudaStreamWaitEvent"] == Approx(2 * groups).margin(0.1));
+    // No wait for a copy that a worker has seen to be complete.
+    CHECK(calls["cudaStreamWaitEvent"] < 2 * groups + 0.1);
     CHECK(calls["cudaEventRecord"] == Approx(2 * groups).margin(0.1));
     CHECK(calls["cudaStreamIsCapturing"] == Approx(1).margin(0.05));
-    CHECK(calls["cudaPeekAtLastError"] == Approx(2 + 4 * groups).margin(0.3));  // one for each
+    CHECK(calls["cudaPeekAtLastError"] < 2 + 4 * groups + 0.3);  // before each call
   }
   CHECK(fake_cuda::statistics().synchronous_copies == 0);
 }
@@ -241,10 +242,10 @@ TEST_CASE("a batch that shares no calls costs the consumer six", "[cuda][promise
   auto calls = calls_a_batch(feed);
   CHECK(calls.size() == 5);
   CHECK(calls["cudaMemcpyAsync"] == Approx(1).margin(0.05));
-  CHECK(calls["cudaStreamWaitEvent"] == Approx(2).margin(0.1));
-  CHECK(calls["cudaEventRecord"] == Approx(2).margin(0.1));  // of the copy, and of the release
+  CHECK(calls["cudaStreamWaitEvent"] < 2.1);                 // no wait for a complete copy
+  CHECK(calls["cudaEventRecord"] == Approx(2).margin(0.1));  // for the copy and for the release
   CHECK(calls["cudaStreamIsCapturing"] == Approx(1).margin(0.05));
-  CHECK(calls["cudaPeekAtLastError"] == Approx(6).margin(0.3));  // besides: one for each
+  CHECK(calls["cudaPeekAtLastError"] < 6.3);  // in addition: before each call
 }
 
 TEST_CASE("a worker looks once for the end of a copy that is over, and makes no other call",
@@ -255,7 +256,8 @@ TEST_CASE("a worker looks once for the end of a copy that is over, and makes no 
   always_ready loader{ps::loader{digits_flow::digits{1600},
                                  ps::shuffled{.seed = 1},
                                  device,
-                                 {.batch_size = 16, .workers = 1, .prefetch = 4}}};  // has started
+                                 {.batch_size = 16, .workers = 1, .prefetch = 4}}};  // already
+                                                                                     // started
   ps::transfer feed{loader, stream};
   std::uint64_t before = 0;
   std::uint64_t looks = 0;
@@ -270,7 +272,7 @@ TEST_CASE("a worker looks once for the end of a copy that is over, and makes no 
     if (batch.number() == 89) break;
   }
   const std::uint64_t batches = calls_of("cudaMemcpyAsync") - before;
-  CHECK(calls_of("cudaEventQuery") - looks <= batches + 5);  // one for each slot that comes back
+  CHECK(calls_of("cudaEventQuery") - looks <= batches + 5);  // once per returned slot
   CHECK(calls_of("cudaThreadExchangeStreamCaptureMode") == exchanges);
   CHECK(calls_of("cudaEventSynchronize") == 0);
 }
@@ -317,7 +319,8 @@ TEST_CASE("the device's times of some batches come with no wait and no error", "
       CHECK(said.batches == 0);
     } else {
       CHECK(said.batches >= 2);
-      // the double's clock: a millisecond for the copy, nothing for a body that launches nothing
+      // the double's clock: a millisecond for the copy, and no time for a body that launches
+      // nothing
       CHECK(said.copy == std::chrono::milliseconds{said.batches});
     }
     for (const auto& event : fake_cuda::events()) {

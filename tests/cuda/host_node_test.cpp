@@ -31,7 +31,7 @@ TEST_CASE("a GPU's node is what the driver says, else that of its place on the b
   {
     const clean_double does_not{{.host_numa_id = -1, .pci_bus_id = "0000:3B:00.0"}};
     CHECK(nearest_node(0, root) == 1);
-    // A driver older than the question, and one that can't answer.
+    // A driver that does not know the attribute, and a driver that cannot return it.
     for (const cudaError_t code : {cudaErrorInvalidValue, cudaErrorNotSupported}) {
       fake_cuda::fail_call_of("cudaDeviceGetAttribute", 0, code);
       CHECK(nearest_node(0, root) == 1);
@@ -50,7 +50,7 @@ TEST_CASE("a GPU's node is what the driver says, else that of its place on the b
   }
   const clean_double no_such_bus;
   CHECK(ps::cuda_device{0}.host_node() == std::nullopt);
-  CHECK(fake_cuda::contexts(0) == 0);  // a question, no use of the device
+  CHECK(fake_cuda::contexts(0) == 0);  // a query does not use the device
 }
 
 TEST_CASE("the node of a place on the bus is a number, or there is none", "[cuda]") {
@@ -71,9 +71,9 @@ TEST_CASE("the node of a place on the bus is a number, or there is none", "[cuda
 }
 
 TEST_CASE("a loader asks the GPU for its node, and says it", "[cuda]") {
-  const clean_double runtime{{.host_numa_id = 4711}};  // a node that no machine has
+  const clean_double runtime{{.host_numa_id = 4711}};  // no machine has such a node
   const ps::loader loader{
       digits_flow::digits{10}, ps::sequential{}, ps::cuda_device{0}, {.workers = 1}};
   CHECK(loader.footprint().workers ==
-        ps::worker_cores{.binding = ps::core_binding::unknown_cores, .node = 4711});
+        ps::affinity_report{.binding = ps::core_binding::unknown_cores, .node = 4711});
 }

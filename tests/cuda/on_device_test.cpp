@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Transforms on the copy stream of a CUDA device. What the kernels of `on_device` make is looked at
-// on a GPU, in tests/gpu; here host code stands in their place, and the order is what is looked at.
+// Tests the order of transforms on the copy stream of a CUDA device. Host code replaces the kernels
+// of `on_device` here. The tests in tests/gpu check the kernels' results on a GPU.
 #include <cstddef>
 #include <cstdint>
 #include <stdexcept>
@@ -21,7 +21,7 @@ namespace {
 
 using floats = ps::record<ps::field<"image", float, 28, 28>, ps::field<"label", std::uint8_t>>;
 
-/// Bytes to floats, as a kernel would.
+/// Converts bytes to floats, as a kernel would.
 const auto to_floats = [](ps::const_batch_view<digits_flow::record> in, ps::batch_view<floats> out,
                           ps::cuda_stream_ref stream) {
   const auto work = [in, out] {
@@ -46,7 +46,7 @@ bool holds(const ps::const_batch_view<floats>& batch, std::uint64_t first) {
   return true;
 }
 
-/// Two epochs of three batches and a short one; returns how many batches were right.
+/// Runs two epochs of three full batches and a short batch. Returns the number of correct batches.
 std::uint64_t run(std::size_t workers) {
   std::uint64_t right = 0;
   const ps::cuda_device device;
@@ -89,6 +89,7 @@ TEST_CASE("whichever call fails around a transform, the consumer gets the error 
   fake_cuda::reset();
   REQUIRE(run(1) == 8);
   const std::uint64_t calls = fake_cuda::calls() + 10;
+  std::uint64_t reached = 0;  // a run that polls less makes fewer calls
   std::uint64_t failures = 0;
   for (std::uint64_t k = 0; k < calls; ++k) {
     INFO("call " << k << " of " << calls);
@@ -100,11 +101,12 @@ TEST_CASE("whichever call fails around a transform, the consumer gets the error 
       CHECK(error.code() == cudaErrorUnknown);
       ++failures;
     }
+    if (fake_cuda::calls() > k) ++reached;
     CHECK(cudaGetLastError() == cudaSuccess);
     for (const auto& finding : fake_cuda::findings()) FAIL_CHECK(finding.text);
     CHECK(fake_cuda::expect_clean());
   }
-  CHECK(failures > calls * 2 / 5);  // not those of destructors, and of what is not needed
+  CHECK(failures > reached * 2 / 5);  // destructors and optional calls do not report failures
 }
 
 TEST_CASE("a transform runs with the transfer's device current", "[cuda]") {

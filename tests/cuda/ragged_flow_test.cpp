@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Ragged fields on the CUDA device: samples of different lengths arrive whole, whenever the device
-// copies, and of a slot no more bytes travel than its batch has.
+// Tests ragged fields on the CUDA device: samples of different lengths arrive complete, at any time
+// of the copy, and the copy transfers only the bytes of the batch instead of the whole slot.
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -21,7 +21,8 @@ using ragged_pair =
     ps::record<ps::field<"tokens", std::uint16_t, ps::ragged>, ps::field<"label", std::uint32_t>,
                ps::field<"weights", float, ps::ragged>>;
 
-/// Sample i has i * 7 % 11 tokens and i % 4 weights, whose values tell sample and place.
+/// Sample i has i * 7 % 11 tokens and i % 4 weights. The values identify the sample and the
+/// position.
 struct ragged_pairs {
   using record_type = ragged_pair;
   std::uint64_t most_weights = 3;
@@ -45,13 +46,13 @@ struct ragged_pairs {
 
 using seen_view = ps::const_batch_view<ragged_pair>;
 
-/// What a kernel gets of a batch.
+/// The parts of a batch that a kernel gets.
 struct ragged_batch {
   decltype(ps::get<"tokens">(std::declval<const seen_view&>())) tokens;
   decltype(ps::get<"label">(std::declval<const seen_view&>())) labels;
   decltype(ps::get<"weights">(std::declval<const seen_view&>())) weights;
 
-  /// Whether the memory holds these samples, one after the other and nothing between them.
+  /// Returns true if the memory contains these samples contiguously.
   [[nodiscard]] bool holds(const std::vector<std::uint64_t>& samples) const {
     int first_token = 0;
     int first_weight = 0;

@@ -111,7 +111,7 @@ TEST_CASE("a refusal is out_of_memory and names what to raise, other errors keep
 TEST_CASE("a refusal of more than 256 GiB in one call advises to lock it in pieces", "[cuda]") {
   const clean_start runtime;
   constexpr std::size_t limit = std::size_t{256} << 30;
-  std::byte first{};  // the call is refused before it looks at the memory
+  std::byte first{};  // the call fails before it reads the memory
   const auto told = [&](std::size_t bytes) {
     fake_cuda::fail_call_of("cudaHostRegister", 0, cudaErrorMemoryAllocation);
     try {
@@ -142,7 +142,7 @@ TEST_CASE("pieces of a registration cover it once, and cut no page and no unit",
                 is_wrong =
                     is_wrong || unit == 0 || covered % unit != 0 || (address + covered) % page != 0;
               }
-              // As short as was asked for, as far as there are borders.
+              // As short as requested, as far as borders permit.
               const std::size_t step = unit == 0 ? bytes : std::lcm(unit, page);
               const bool has_borders = plan.pieces() > 1;
               is_wrong = is_wrong || (has_borders && plan.bytes(which) > std::max(largest, step));
@@ -165,7 +165,7 @@ TEST_CASE("pieces of a registration cover it once, and cut no page and no unit",
 
 namespace {
 
-/// Address space of the program's that takes no memory.
+/// Address space of the program that occupies no memory.
 struct much_memory {
   std::span<std::byte> bytes;
 
@@ -197,7 +197,7 @@ TEST_CASE("with a unit much memory is registered in pieces of 1 GiB, and all of 
     const auto copy = [&](std::size_t at) {
       device.copy_to_device(to, mine.bytes.data() + at, 3072, stream);
     };
-    const std::size_t border = gib / 12288 * 12288;  // of pages and units
+    const std::size_t border = gib / 12288 * 12288;  // a multiple of pages and units
     copy(border - 3072);
     copy(border);
     CHECK_THROWS_AS(copy(border - 1024), ps::cuda_error);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// The way back on the CUDA device: right results whatever the order in which the device works, one
-// call of the loop's thread a batch, and an end where a call fails.
+// Tests the way back on the CUDA device: the results are right in any order of the device's work,
+// the loop's thread makes one call per batch, and a failing call ends the loop.
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <penstock/cuda.hpp>
-#include <penstock/transfer/results.hpp>
+#include <penstock_ext/results/results.hpp>
 
 #include "cuda/clean_double.hpp"
 #include "cuda/digits_flow.hpp"
@@ -30,8 +30,8 @@ struct way {
   std::uint64_t batches = 12;
 };
 
-/// An epoch whose steps add up each image; consumers look whether that is right. Throws what the
-/// flow throws.
+/// Runs an epoch whose steps sum each image, and consumers that check the sums. Throws the errors
+/// of the flow.
 void run(const way& how, digits_flow::outcome& found) {
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
@@ -112,9 +112,9 @@ TEST_CASE("the way back costs the loop one record and one question a batch",
   INFO(text);
   CHECK(calls["cudaEventRecord"] == 100);
   CHECK(calls["cudaStreamIsCapturing"] == 100);
-  CHECK(calls["cudaPeekAtLastError"] == 200);  // before each of them, which is told by it
+  CHECK(calls["cudaPeekAtLastError"] == 200);  // before each of the two calls
   CHECK(calls.size() == 3);
-  // A worker: the wait for the step, the copy, its record, and looks whether that is there.
+  // A worker waits for the step, copies, records an event, and polls that event.
   const std::uint64_t all = fake_cuda::calls() - all_before;
   INFO("all threads: " << all);
   CHECK(all <= 800);
@@ -132,7 +132,7 @@ TEST_CASE("results are sent after a capture, and not within one",
   CHECK(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeRelaxed) == cudaSuccess);
   CHECK_THROWS_AS(slot.send(), ps::capture_in_progress);
   cudaGraph_t graph = nullptr;
-  CHECK(cudaStreamEndCapture(stream.get(), &graph) == cudaSuccess);  // it has survived
+  CHECK(cudaStreamEndCapture(stream.get(), &graph) == cudaSuccess);  // the capture has survived
   if (graph != nullptr) CHECK(cudaGraphDestroy(graph) == cudaSuccess);
   fake_cuda::launch(stream.get(), [sum = ps::get<"sum">(slot).flat()] { sum[0] = 7; },
                     {slot.data()});
@@ -158,7 +158,7 @@ TEST_CASE("a slot that is dropped within a capture is taken again after it",
     ps::transfer feed{loader, stream};
     const auto loop = [&] {
       for (auto& [batch, slot] : ps::joined(feed.epoch(0), out)) {
-        batch = {};  // a feed refuses its end within a capture by itself
+        batch = {};  // a feed refuses to end within a capture
         begin();
       }
     };
@@ -169,7 +169,7 @@ TEST_CASE("a slot that is dropped within a capture is taken again after it",
   }
   CHECK_THROWS_AS((void)out.take({.batch = 7, .size = 1, .valid_size = 1}), ps::leases_exhausted);
   cudaGraph_t graph = nullptr;
-  CHECK(cudaStreamEndCapture(stream.get(), &graph) == cudaSuccess);  // it has survived
+  CHECK(cudaStreamEndCapture(stream.get(), &graph) == cudaSuccess);  // the capture has survived
   if (graph != nullptr) CHECK(cudaGraphDestroy(graph) == cudaSuccess);
   CHECK(out.take({.batch = 7, .size = 1, .valid_size = 1}).send());
   out.finish();
@@ -217,4 +217,32 @@ TEST_CASE("a device that is lost ends the loop, and its memory",
     CHECK_THROWS_AS(run({.batches = 40}, found), ps::cuda_error);
     CHECK(found.wrong == 0);
   }
+}
+
+TEST_CASE("results on another stream or device than the feed's are refused",
+          "[cuda][results][fault:consumers-10]") {
+  const clean_double clean{{.devices = 2}};
+  const ps::cuda_device device{0};
+  const ps::cuda_device other{1};
+  const auto stream = device.make_stream();
+  const auto second = device.make_stream();
+  ps::loader loader{
+      digits_flow::digits{32}, ps::sequential{}, device, {.batch_size = 16, .workers = 1}};
+  ps::transfer feed{loader, stream};
+  // The default stream has the same handle on all devices.
+  ps::transfer on_default{loader, ps::cuda_stream_ref{cudaStreamLegacy}};
+  const auto refusal = [](auto& from, const ps::cuda_device& of, ps::cuda_stream_ref computed) {
+    const ps::detail::scoped_device current{of.ordinal()};
+    sums_of out{of, computed, 16, [](const auto&) {}};
+    try {
+      for (auto& [batch, slot] : ps::joined(from.epoch(0), out)) static_cast<void>(slot);
+    } catch (const ps::results_error& error) {
+      return std::string{error.what()};
+    }
+    return std::string{};
+  };
+  CHECK(refusal(feed, device, stream).empty());
+  CHECK(refusal(feed, device, second).find("a feed that has stream 0x") != std::string::npos);
+  CHECK(refusal(on_default, device, cudaStreamLegacy).empty());
+  CHECK(refusal(on_default, other, cudaStreamLegacy).find("device 0") != std::string::npos);
 }

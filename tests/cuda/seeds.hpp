@@ -5,6 +5,6 @@
 
 #include "support/environment.hpp"
 
-/// How many seeds the double's random policy gets: a handful, the same in every run, or as many as
-/// PENSTOCK_SEEDS says.
+/// Returns the number of seeds for the double's random policy: a few that are equal in every run,
+/// or the number in PENSTOCK_SEEDS.
 inline std::uint64_t seed_count() { return test::number_in_environment("PENSTOCK_SEEDS", 8); }

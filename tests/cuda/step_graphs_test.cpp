@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock/cuda/step_graphs.hpp>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <stdexcept>
@@ -11,10 +12,14 @@
 #include <vector>
 
 #include <penstock/cuda.hpp>
+#include <penstock_ext/interop/shared_batch.hpp>
+#include <penstock_ext/results/results.hpp>
 
 #include "cuda/clean_double.hpp"
 #include "fake_cuda/fake_cuda.hpp"
 #include "support/catch.hpp"
+#include "support/error_of.hpp"
+#include "support/has.hpp"
 #include "support/numbered.hpp"
 
 namespace ps = penstock;
@@ -23,7 +28,7 @@ namespace {
 
 static_assert(!std::is_copy_constructible_v<ps::step_graphs>);
 
-/// A lease as far as graphs look at it.
+/// The members of a lease that graphs use.
 struct batch_like {
   const void* address;
   std::size_t place;
@@ -33,7 +38,7 @@ struct batch_like {
   [[nodiscard]] std::size_t size() const { return samples; }
 };
 
-/// A step that counts how often it was called, and how often its work ran.
+/// A step that counts how often it was called and how often its work ran.
 struct counted_step {
   int calls = 0;
   int runs = 0;
@@ -47,7 +52,7 @@ struct step_error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Nothing of the failed capture is left, and the next one works.
+/// Checks that nothing of the failed capture is left and that the next capture works.
 void require_unhurt(ps::step_graphs& graphs, const ps::cuda_device& device,
                     const ps::cuda_stream& stream) {
   CHECK(cudaGetLastError() == cudaSuccess);
@@ -60,7 +65,7 @@ void require_unhurt(ps::step_graphs& graphs, const ps::cuda_device& device,
   CHECK(step.runs == 1);
 }
 
-/// A clean double with what most tests need.
+/// A clean double with the objects that most tests need.
 struct a_stream_with_graphs : clean_double {
   const ps::cuda_device device;
   const ps::cuda_stream stream = device.make_stream();
@@ -79,14 +84,14 @@ TEST_CASE_METHOD(a_stream_with_graphs,
     for (std::size_t slot = 0; slot < 3; ++slot) {
       graphs.launch(batch_like{&memory[slot], slot, 64}, stream, step);
     }
-    graphs.launch(batch_like{&memory[0], 0, 32}, other, step);  // a short batch, another stream
+    graphs.launch(batch_like{&memory[0], 0, 32}, other, step);  // a short batch on another stream
   }
   CHECK(step.calls == 4);
   CHECK(graphs.size() == 4);
   device.synchronize(ps::cuda_stream_ref{stream});
   device.synchronize(ps::cuda_stream_ref{other});
   CHECK(step.runs == 16);
-  CHECK(fake_cuda::live().graphs == 0);  // only what is ready to run is kept
+  CHECK(fake_cuda::live().graphs == 0);  // only executable graphs are kept
   CHECK(fake_cuda::live().graph_execs == 4);
   graphs.clear();
   CHECK(graphs.size() == 0);
@@ -135,7 +140,7 @@ TEST_CASE_METHOD(a_stream_with_graphs, "an exception of a step passes through an
   const auto bad = [&](ps::cuda_stream_ref on) {
     fake_cuda::launch(on.get(), [&runs] { ++runs; });
     void* data = nullptr;
-    static_cast<void>(cudaMalloc(&data, 16));  // breaks the capture too, and leaves an error
+    static_cast<void>(cudaMalloc(&data, 16));  // also invalidates the capture, and leaves an error
     throw step_error("a step's own");
   };
   CHECK_THROWS_AS(graphs.launch(0, 1, stream, bad), step_error);
@@ -156,7 +161,7 @@ TEST_CASE_METHOD(a_stream_with_graphs, "a step that can't be captured is reporte
                       : forbidden == 1 ? cudaFree(memory)
                                        : cudaStreamSynchronize(on.get()));
   };
-  // On a thread of its own, as a thread that is made relaxed stays so.
+  // Runs on a separate thread, because a thread in relaxed mode stays in it.
   std::thread{[&] {
     if (is_relaxed) device.make_current();
     CHECK_THROWS_MATCHES(graphs.launch(0, 1, stream, bad), ps::capture_in_progress,
@@ -188,7 +193,7 @@ TEST_CASE_METHOD(a_stream_with_graphs,
   counted_step step;
   graphs.launch(0, 1, stream, [&](ps::cuda_stream_ref on) {
     step(on);
-    std::thread{[&other] {  // plain calls, which know nothing of captures
+    std::thread{[&other] {  // plain calls that ignore captures
       void* data = nullptr;
       CHECK(cudaMalloc(&data, 16) == cudaSuccess);
       CHECK(cudaStreamSynchronize(other.get()) == cudaSuccess);
@@ -202,7 +207,7 @@ TEST_CASE_METHOD(a_stream_with_graphs,
 
 TEST_CASE_METHOD(a_stream_with_graphs,
                  "a step that works on another stream than its argument is refused", "[cuda]") {
-  int runs = 0;  // longer than the stream, which works until its end
+  int runs = 0;  // outlives the stream, which works until its destruction
   const auto another = device.make_stream();
   const auto bad = [&](ps::cuda_stream_ref) {
     fake_cuda::launch(another.get(), [&runs] { ++runs; });
@@ -214,7 +219,7 @@ TEST_CASE_METHOD(a_stream_with_graphs,
 TEST_CASE_METHOD(a_stream_with_graphs,
                  "work that a step puts on the consumer's stream is captured with it", "[cuda]") {
   counted_step given;
-  int by_handle = 0;  // as by a library's handle, set to the stream long ago
+  int by_handle = 0;  // work from a library handle that was set to the stream earlier
   const auto step = [&](ps::cuda_stream_ref on) {
     given(on);
     fake_cuda::launch(stream.get(), [&by_handle] { ++by_handle; });
@@ -266,7 +271,7 @@ TEST_CASE_METHOD(a_stream_with_graphs,
   const int before = was_captured_before ? 1 : 0;
   CHECK(step.calls == before + 1);
   CHECK(step.runs == before + 2);
-  CHECK(graphs.size() == (was_captured_before ? 1 : 0));  // that of before
+  CHECK(graphs.size() == (was_captured_before ? 1 : 0));  // the earlier graph
   graphs.launch(0, 1, stream, step);
   device.synchronize(ps::cuda_stream_ref{stream});
   CHECK(step.calls == 2);
@@ -296,7 +301,7 @@ TEST_CASE("a last error of the program is reported before a capture starts", "[c
   static_cast<void>(cudaSetDevice(99));
   CHECK_THROWS_AS(graphs.launch(0, 1, stream, step), ps::pending_cuda_error);
   CHECK(step.calls == 0);
-  CHECK(cudaGetLastError() == cudaErrorInvalidDevice);  // still theirs to read
+  CHECK(cudaGetLastError() == cudaErrorInvalidDevice);  // the program can still read it
 }
 
 TEST_CASE("whichever call of a first launch fails, nothing leaks", "[cuda][fault:devices-7]") {
@@ -320,7 +325,7 @@ TEST_CASE("whichever call of a first launch fails, nothing leaks", "[cuda][fault
         fake_cuda::fail_call(k, cudaErrorUnknown);
         try {
           graphs.launch(0, 1, stream, step);
-          CHECK(graphs.size() == 1);  // a call that only tidies up
+          CHECK(graphs.size() == 1);  // the failed call only cleans up
         } catch (const ps::cuda_error& error) {
           CHECK(error.code() == cudaErrorUnknown);
           CHECK(graphs.size() == 0);
@@ -328,7 +333,8 @@ TEST_CASE("whichever call of a first launch fails, nothing leaks", "[cuda][fault
         }
         CHECK(cudaGetLastError() == cudaSuccess);
       }
-      // A stream whose capture could not be ended is of no more use: a new object, a new stream.
+      // A stream whose capture could not be ended is unusable, so this uses a new object and a new
+      // stream.
       ps::step_graphs graphs{device};
       graphs.launch(0, 2, stream, step);
       device.synchronize(ps::cuda_stream_ref{stream});
@@ -393,14 +399,14 @@ TEST_CASE("graphs replay batches that share calls, and capture none of these", "
       });
     });
   }
-  // A wait of the copies and one of the steps for each group: a batch alone has both.
+  // A group has one wait of the copies and one of the steps; a batch without a group has both.
   CHECK(fake_cuda::thread_calls()["cudaStreamWaitEvent"] < batches);
   device.synchronize(ps::cuda_stream_ref{stream});
   REQUIRE(seen.size() == 10 * batches);
   std::size_t wrong = 0;
   for (std::size_t i = 0; i < seen.size(); ++i) wrong += seen[i] == i ? 0U : 1U;
   CHECK(wrong == 0);
-  CHECK(graphs.size() == 5);  // one for each slot
+  CHECK(graphs.size() == 5);  // one per slot
 }
 
 TEST_CASE("a program's own capture survives a live loader", "[cuda]") {
@@ -418,8 +424,8 @@ TEST_CASE("a program's own capture survives a live loader", "[cuda]") {
   REQUIRE(cudaStreamBeginCapture(captured.get(), cudaStreamCaptureModeGlobal) == cudaSuccess);
   int runs = 0;
   fake_cuda::launch(captured.get(), [&runs] { ++runs; });
-  // One copy is queued. Behind the first `slots` batches each needs a slot back, for which a
-  // worker waits: the second one and all later ones meanwhile.
+  // A copy is queued. After the first `slots` batches, each batch needs a returned slot. A worker
+  // waits for the second and all later slots in the meantime.
   while (it->number() < slots + 3) ++it;
   CHECK(fake_cuda::calls_of("cudaEventQuery") >= 3);
   cudaGraph_t graph = nullptr;
@@ -429,4 +435,157 @@ TEST_CASE("a program's own capture survives a live loader", "[cuda]") {
   ready.launch(captured);
   device.synchronize(ps::cuda_stream_ref{captured});
   CHECK(runs == 1);
+}
+
+namespace {
+
+using twice = ps::record<ps::field<"twice", std::uint64_t>>;
+
+/// Returns a step that doubles the labels of `batch` into `to` and counts its calls.
+template <class Batch, class To>
+auto doubling(const Batch& batch, const To& to, int& calls) {
+  return [&](ps::cuda_stream_ref on) {
+    ++calls;
+    fake_cuda::launch(on.get(), [from = ps::get<"label">(batch), to = to] {
+      for (std::size_t i = 0; i < from.size(); ++i) to.flat()[i] = 2 * from.flat()[i];
+    });
+  };
+}
+
+}  // namespace
+
+TEST_CASE("a replayed step writes to the slot of results that its batch has got",
+          "[cuda][results]") {
+  const std::size_t depth = GENERATE(2U, 3U, 4U);
+  const bool is_shared = GENERATE(false, true);
+  const clean_double clean{{.policy = fake_cuda::policy::random, .seed = depth}};
+  const ps::cuda_device device{0};
+  const auto stream = device.make_stream();
+  std::atomic<std::size_t> wrong{0};
+  std::atomic<std::size_t> right{0};
+  int calls = 0;
+  {
+    ps::loader loader{numbered{400}, ps::sequential{}, device, {.batch_size = 4, .workers = 1}};
+    ps::transfer feed{loader, stream, {.depth = 3}};
+    const auto look = [&](const auto& done) {
+      const auto values = ps::get<"twice">(done).flat();
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        ++(values[i] == 2 * (done.number() * 4 + i) ? right : wrong);
+      }
+    };
+    ps::results<twice, ps::cuda_device> out{device, stream, 4, look, {.depth = depth}};
+    ps::results<twice, ps::cuda_device> again{device, stream, 4, look, {.depth = 2}};
+    ps::step_graphs graphs{device};
+    for (auto& batch : feed.epoch(0)) {
+      const auto run = [&](auto& of) {
+        auto first = out.take(of);
+        auto second = again.take(of);
+        graphs.launch(of, stream, [&](ps::cuda_stream_ref on) {
+          doubling(of, ps::get<"twice">(first), calls)(on);
+          doubling(of, ps::get<"twice">(second), calls)(on);
+        });
+        first.send();
+        second.send();
+      };
+      if (is_shared) {
+        auto shared = ps::share(std::move(batch));
+        run(shared);
+      } else {
+        run(batch);
+      }
+    }
+    out.finish();
+    again.finish();
+    device.synchronize(ps::cuda_stream_ref{stream});
+    CHECK(graphs.size() <= 3 * depth * 2);
+    CHECK(calls == static_cast<int>(2 * graphs.size()));
+  }
+  CHECK(right == 800);
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("a step that uses a batch of a second feed too is captured for each pair of slots",
+          "[cuda]") {
+  const clean_double clean{{.policy = fake_cuda::policy::late}};
+  const ps::cuda_device device{0};
+  const auto stream = device.make_stream();
+  std::vector<std::uint64_t> sums;
+  {
+    const auto made = [&] {
+      return ps::loader{numbered{40}, ps::sequential{}, device, {.batch_size = 4, .workers = 1}};
+    };
+    ps::transfer first{made(), stream, {.depth = 2}};
+    ps::transfer second{made(), stream, {.depth = 3}};
+    ps::step_graphs graphs{device};
+    auto range = second.epoch(0);
+    auto other = range.begin();
+    for (auto& batch : first.epoch(0)) {
+      graphs.launch(
+          batch, stream,
+          [&](ps::cuda_stream_ref on) {
+            fake_cuda::launch(on.get(),
+                              [&sums, x = ps::get<"label">(batch), y = ps::get<"label">(*other)] {
+                                sums.push_back(x.flat()[0] + y.flat()[0]);
+                              });
+          },
+          *other);
+      ++other;
+    }
+    device.synchronize(ps::cuda_stream_ref{stream});
+    CHECK(graphs.size() == 6);
+  }
+  REQUIRE(sums.size() == 10);
+  for (std::size_t i = 0; i < 10; ++i) CHECK(sums[i] == 8 * i);
+}
+
+TEST_CASE("a padded batch has a graph of its own, as a step may pass its number of valid samples",
+          "[cuda]") {
+  const clean_double clean{{.policy = fake_cuda::policy::late}};
+  const ps::cuda_device device{0};
+  const auto stream = device.make_stream();
+  std::size_t valid = 0;
+  {
+    ps::loader loader{numbered{10},
+                      ps::sequential{},
+                      device,
+                      {.batch_size = 4, .workers = 1, .last_batch = ps::partial_batch::pad}};
+    ps::transfer feed{loader, stream, {.depth = 1}};
+    ps::step_graphs graphs{device};
+    for (auto& batch : feed.epoch(0)) {
+      graphs.launch(batch, stream, [&](ps::cuda_stream_ref on) {
+        fake_cuda::launch(on.get(), [&valid, count = batch.valid()] { valid += count; });
+      });
+    }
+    device.synchronize(ps::cuda_stream_ref{stream});
+    CHECK(graphs.size() == 2);
+  }
+  CHECK(valid == 10);
+}
+
+TEST_CASE("a step on a stream that the batch does not name, or of another device, is refused",
+          "[cuda][fault:devices-8]") {
+  const clean_double clean{{.devices = 2}};
+  const ps::cuda_device device{0};
+  const auto stream = device.make_stream();
+  const auto second = device.make_stream();
+  {
+    ps::loader loader{numbered{12}, ps::sequential{}, device, {.batch_size = 4, .workers = 1}};
+    ps::transfer feed{loader, stream};
+    ps::step_graphs graphs{device};
+    ps::step_graphs elsewhere{ps::cuda_device{1}};
+    counted_step step;
+    for (auto& batch : feed.epoch(0)) {
+      const std::string text =
+          test::error_of<std::logic_error>([&] { graphs.launch(batch, second, step); }).what();
+      CHECK(test::has(text, "the batch was handed to stream 0x"));
+      CHECK(test::has(text, "launched on stream 0x"));
+      CHECK(test::has(
+          test::error_of<std::logic_error>([&] { elsewhere.launch(batch, stream, step); }).what(),
+          "the batch is on device 0, and the graphs are for device 1"));
+      batch.also_used_on(second);
+      graphs.launch(batch, second, step);
+    }
+    device.synchronize(ps::cuda_stream_ref{second});
+    CHECK(step.runs == 3);
+  }
 }

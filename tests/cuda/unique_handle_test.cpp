@@ -15,7 +15,7 @@ namespace ps = penstock;
 
 namespace {
 
-// What owns a handle: how it is made, and how many there are.
+// The owners of handles: how to make one, and how many are alive.
 
 struct streams {
   static ps::cuda_stream make() { return ps::cuda_stream{0}; }

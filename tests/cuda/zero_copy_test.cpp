@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Batches that stay in their host slots on the CUDA device: where the device's attributes say so,
-// right whatever the order in which the device works, and with fewer calls than a copy takes.
+// Tests batches that stay in their host slots on the CUDA device: used if the device's attributes
+// permit it, right in any order of the device's work, and with fewer calls than a copy.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -28,7 +28,8 @@ namespace {
 using use = ps::zero_copy_use;
 using digits_flow::digits;
 
-/// What a transfer does on this device: 'c' copies, 'z' does not, 'x' refuses the option.
+/// Returns what a transfer does on this device: 'c' copies, 'z' does not copy, 'x' refuses the
+/// option.
 char way_of(const fake_cuda::config& how, use asked, bool is_pinned = true) {
   const clean_double clean{how};
   const ps::cuda_device device{0};
@@ -47,8 +48,9 @@ char way_of(const fake_cuda::config& how, use asked, bool is_pinned = true) {
   }
 }
 
-/// Calls of the consumer's thread a batch, of an epoch whose batches are one kernel each.
-std::map<std::string, double> calls_a_batch(use asked, std::size_t group) {
+/// Returns the calls of the consumer thread per batch, in an epoch in which each batch is one
+/// kernel.
+std::map<std::string, double> calls_a_batch(use asked, ps::count_or_automatic group) {
   const clean_double clean{{.policy = fake_cuda::policy::early}};
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
@@ -64,7 +66,7 @@ std::map<std::string, double> calls_a_batch(use asked, std::size_t group) {
   std::map<std::string, double> calls;
   for (const auto& [name, now] : after) {
     const auto more = static_cast<double>(now - before[name]) / 70.0;
-    // That nothing is pending is asked before each of the others.
+    // Every other call is preceded by a check for pending errors.
     if (name != "cudaPeekAtLastError") calls["all"] += more;
     if (more != 0) calls[name] = more;
   }
@@ -91,12 +93,12 @@ TEST_CASE("the device's attributes decide whether batches are copied, unless the
     CHECK(way_of(how, use::always) == 'z');
     CHECK(way_of(how, use::never) == 'c');
   }
-  // Kernels would need other addresses than the host's, or have none.
+  // Kernels would need other addresses than the host, or cannot access the memory.
   for (const auto& how : {other_addresses, unmapped}) {
     CHECK(way_of(how, use::by_device) == 'c');
     CHECK(way_of(how, use::always) == 'x');
   }
-  // With the host's page tables any memory does.
+  // With the host's page tables any memory is suitable.
   CHECK(way_of(on_a_bus, use::always, false) == 'x');
   CHECK(way_of(spark, use::by_device, false) == 'z');
   CHECK(way_of({.registered_at_host_address = false, .host_page_tables = true}, use::always) ==
@@ -157,7 +159,7 @@ TEST_CASE("a host slot is refilled after the work of every stream that its lease
     feed.reset();
     loader.reset();
     for (const auto& batch : kept) look_at(batch, stream, found);
-    kept.clear();  // the pinned memory goes with the last one
+    kept.clear();  // the last lease frees the pinned memory
     device.synchronize(ps::cuda_stream_ref{stream});
     device.synchronize(ps::cuda_stream_ref{second});
     CHECK(found.right == 20 + 10 + 5 + 2);
@@ -184,7 +186,7 @@ TEST_CASE("a host slot whose release was refused is refilled after the work on i
         ended.also_used_on(second);
         look_at(std::as_const(ended), second, found);
       }
-      // It can be neither recorded nor waited for where this lease ends.
+      // The capture forbids recording or waiting at the end of the lease.
       CHECK(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeRelaxed) == cudaSuccess);
       break;
     }
@@ -218,7 +220,7 @@ TEST_CASE("a host slot whose end nothing tells is never refilled, and a capture 
     break;
   }
   cudaGraph_t graph = nullptr;
-  CHECK(cudaStreamEndCapture(stream.get(), &graph) == cudaSuccess);  // it has survived
+  CHECK(cudaStreamEndCapture(stream.get(), &graph) == cudaSuccess);  // the capture has survived
   if (graph != nullptr) CHECK(cudaGraphDestroy(graph) == cudaSuccess);
   CHECK(found.right == 0);
   std::uint64_t refilled = 0;
@@ -332,7 +334,7 @@ TEST_CASE("a slot's number tells its address, also where it is a host slot", "[c
     all.insert(data);
   }
   CHECK(all.size() == address.size());
-  CHECK(all.size() > feed.depth());  // more than the slots that are filled by turns
+  CHECK(all.size() > feed.depth());  // more than the slots that are filled in rotation
 }
 
 TEST_CASE("a call that fails at the end of a lease is told, and no batch is wrong or lost",
@@ -360,7 +362,7 @@ TEST_CASE("a call that fails at the end of a lease is told, and no batch is wron
       };
       CHECK_THROWS_AS(consume(), ps::cuda_error);
       const std::uint64_t before = found.right;
-      consume();  // slots and leases are all there again
+      consume();  // all slots and leases are available again
       device.synchronize(ps::cuda_stream_ref{stream});
       device.synchronize(ps::cuda_stream_ref{second});
       CHECK(found.right >= before + 75);
@@ -368,4 +370,30 @@ TEST_CASE("a call that fails at the end of a lease is told, and no batch is wron
     CHECK(found.wrong == 0);
     CHECK(fake_cuda::expect_clean());
   }
+}
+
+TEST_CASE("views that work on the device holds outlive the feed, copied or not",
+          "[cuda][zero_copy]") {
+  const auto asked = GENERATE(use::never, use::always);
+  const clean_double clean{{.policy = fake_cuda::policy::late}};
+  const ps::cuda_device device{0};
+  const auto stream = device.make_stream();
+  std::size_t right = 0;
+  {
+    ps::loader loader{digits{64}, ps::sequential{}, device, {.batch_size = 16, .workers = 1}};
+    {
+      ps::transfer feed{loader, stream, {.tuning = {.zero_copy = asked}}};
+      for (auto& batch : feed.epoch(0)) {
+        const auto work = [&right, all = batch.view(), first = 16 * batch.number()] {
+          const auto images = ps::get<"image">(all).flat();
+          for (std::size_t n = 0; n < 16; ++n) {
+            right += images[n * 784 + 5] == digits::pixel(first + n, 5);
+          }
+        };
+        fake_cuda::launch(stream.get(), work, {batch.data()});
+      }
+    }
+  }
+  device.synchronize(ps::cuda_stream_ref{stream});
+  CHECK(right == 64);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Pinned memory through CCCL's references to memory resources, by the names of CCCL 3.0 and of
-// later ones. First of all the header, with nothing included before it.
+// Tests pinned memory through CCCL's references to memory resources, with the names of CCCL 3.0 and
+// of later versions. The header comes first, so that nothing is included before it.
 #include <penstock/cuda/pinned_resource_ref.hpp>
 
 #include <cuda_runtime_api.h>
@@ -66,7 +66,7 @@ using any_both = any_ref<mr::host_accessible, mr::device_accessible>;
 
 static_assert(is_memory_with<on_gpu, mr::host_accessible, mr::device_accessible>);
 static_assert(std::is_convertible_v<on_gpu&, any_both> && std::is_convertible_v<on_gpu&, any_host>);
-// Memory that no kernel reaches does not say that one does.
+// Memory that kernels cannot access does not have the property `device_accessible`.
 static_assert(is_memory_with<on_cpu, mr::host_accessible>);
 static_assert(!is_memory_with<on_cpu, mr::device_accessible>);
 static_assert(!is_memory_with<on_other, mr::device_accessible>);
@@ -74,16 +74,16 @@ static_assert(std::is_convertible_v<on_cpu&, any_host> &&
               !std::is_convertible_v<on_cpu&, any_both>);
 static_assert(on_gpu::is_device_accessible && !on_cpu::is_device_accessible);
 
-// As a reference is: copied, compared, and of no resource alone.
+// Like a reference: can be copied and compared, and does not exist without a resource.
 static_assert(std::is_trivially_copyable_v<on_gpu> && !std::is_default_constructible_v<on_gpu>);
 static_assert(sizeof(on_gpu) == sizeof(void*));
 static_assert(!std::is_convertible_v<ps::pinned_resource<ps::cuda_device>&, on_gpu>);
 static_assert(noexcept(std::declval<on_gpu&>().deallocate_sync(nullptr, 0, 1)));
 static_assert(noexcept(std::declval<on_gpu&>().deallocate(nullptr, 0, 1)));
 
-constexpr std::size_t large = ps::detail::small_pinned_bytes + 1;  // is registered
+constexpr std::size_t large = ps::detail::small_pinned_bytes + 1;  // so large that it is registered
 
-/// The double as new; at the end everything is given back and nothing wrong was found.
+/// Resets the double. At the end it checks that everything was freed and that no error was found.
 struct clean_start {
   explicit clean_start(const fake_cuda::config& how = {}) { fake_cuda::reset(how); }
   clean_start(clean_start&&) = delete;
@@ -110,7 +110,7 @@ TEST_CASE("pinned memory is taken through a reference of cuda::mr, and comes bac
   cudaPointerAttributes known{};
   CHECK(cudaPointerGetAttributes(&known, one) == cudaSuccess);
   CHECK(known.type == cudaMemoryTypeHost);
-  CHECK(known.devicePointer == one);  // what the property promises
+  CHECK(known.devicePointer == one);  // guaranteed by the property
   std::memset(one, 1, 1000);
   void* const nothing = take(any, 0, 1);
   CHECK(nothing != nullptr);

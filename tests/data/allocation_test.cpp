@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: BSL-1.0
-// Reading allocates nothing.
+// Reading must not allocate.
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
 #include <vector>
 
 #include <penstock/data/adaptors/concat.hpp>
-#include <penstock/data/adaptors/interleave.hpp>
 #include <penstock/data/adaptors/map.hpp>
 #include <penstock/data/adaptors/subset.hpp>
-#include <penstock/data/adaptors/with_index.hpp>
-#include <penstock/data/adaptors/without.hpp>
-#include <penstock/data/adaptors/zip.hpp>
-#include <penstock/data/any_dataset.hpp>
 #include <penstock/data/memory_dataset.hpp>
 #include <penstock/data/reader.hpp>
+#include <penstock_ext/adaptors/any_dataset.hpp>
+#include <penstock_ext/adaptors/interleave.hpp>
+#include <penstock_ext/adaptors/with_index.hpp>
+#include <penstock_ext/adaptors/without.hpp>
+#include <penstock_ext/adaptors/zip.hpp>
 
 #include "data/read_batch.hpp"
 #include "support/catch.hpp"
@@ -45,7 +45,7 @@ std::size_t allocations_while_reading(const D& data) {
 TEST_CASE("the counting operator new counts", "[data]") {
   const std::size_t before = test::allocations.load();
   delete new int;
-  // A compiler may leave that pair out, not this one.
+  // A compiler may remove the previous pair, but not this allocation.
   std::vector<int> kept(100);
   CHECK(kept.size() == 100);
   CHECK(test::allocations.load() > before);

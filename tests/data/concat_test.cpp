@@ -19,7 +19,7 @@
 
 namespace ps = penstock;
 
-// As pybind11 and nanobind make the text of a signature.
+// pybind11 and nanobind build the text of a signature in this way.
 namespace foreign {
 
 template <class... Types>
@@ -38,7 +38,7 @@ using number = ps::record<ps::field<"x", std::int32_t>>;
 using row = ps::record<ps::field<"n", std::int32_t>, ps::field<"row", std::int32_t, 1, ps::dyn>>;
 using numbers = std::vector<std::int32_t>;
 
-// As many samples as wanted, without memory.
+// A source of any number of samples that needs no memory.
 struct counting_source {
   using record_type = number;
   std::uint64_t count = 0;
@@ -84,7 +84,7 @@ TEST_CASE("a concatenation of viewable, prefetching parts is viewable and prefet
   CHECK_THROWS_AS(all.view(15), ps::index_error);
   all.prefetch(14);
   all.prefetch(15);
-  // Long enough for the hints to run ahead of several short stretches.
+  // Long enough that the hints cross several short runs.
   std::vector<std::uint64_t> indices;
   numbers expected;
   for (std::uint64_t i = 0; i < 20; ++i) {
@@ -138,6 +138,59 @@ TEST_CASE("parts share scratch memory, random bits follow the index in the conca
   const auto found = test::values<"x">(test::read_batch(all, {0, 3, 5}));
   CHECK(found[1] == 7);
   CHECK(found[0] != found[2]);
+}
+
+TEST_CASE("a list of parts has the samples of its parts in sequence",
+          "[data][promise:bounded-12]") {
+  std::vector<counting_source> parts;
+  for (std::int32_t part = 0; part < 100; ++part) {
+    parts.push_back({static_cast<std::uint64_t>(part % 3), 1000 * part});  // every third is empty
+  }
+  const auto referred = ps::concat(parts);
+  const auto all = ps::concat(std::vector{parts});
+  CHECK(ps::dataset<decltype(all)>);
+  REQUIRE(all.size() == 99);
+  numbers expected;
+  std::vector<std::uint64_t> indices(99);
+  std::iota(indices.begin(), indices.end(), std::uint64_t{0});
+  for (std::int32_t part = 0; part < 100; ++part) {
+    for (std::int32_t i = 0; i < part % 3; ++i) expected.push_back(1000 * part + i);
+  }
+  CHECK(test::values<"x">(test::read_batch(all, indices)) == expected);
+  CHECK(test::values<"x">(test::read_batch(all, {98, 0, 1, 50})) ==
+        numbers{98001, 1000, 2000, expected[50]});
+  CHECK(ps::origin_of(all, 98) == ps::sample_origin{1, 98});
+  CHECK(ps::base_sizes_of(all).size() == 100);
+
+  parts[1].base = -7;  // the one refers to the list, the other has its own
+  CHECK(test::values<"x">(test::read_batch(referred, {0})) == numbers{-7});
+  CHECK(test::values<"x">(test::read_batch(all, {0})) == numbers{1000});
+
+  // A hint for a sample calls the dataset that has it, and no other.
+  std::vector<std::uint64_t> called;
+  const auto note = [&](const auto& part, std::span<const std::uint64_t> local) {
+    called.push_back(static_cast<std::uint64_t>(part.base) + local.size());
+  };
+  all.each_base(std::vector<std::uint64_t>{99, 1, 2, 98, 99}, note);
+  CHECK(called == std::vector<std::uint64_t>{2002, 98001});
+  called.clear();
+  all.each_base({}, note);
+  CHECK(called.size() == 100);
+}
+
+TEST_CASE("a list of parts refuses what a concatenation does, and an empty list", "[data]") {
+  constexpr std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
+  const auto part_of = [](std::vector<counting_source> parts) {
+    return test::error_of<ps::concat_mismatch>([&] { (void)ps::concat(std::move(parts)); }).part();
+  };
+  CHECK(part_of({}) == 0);
+  CHECK(part_of({{1, 0}, {most - 5, 0}, {0, 0}, {5, 0}}) == 3);
+  const numbers n(2);
+  const numbers wide(10);
+  const numbers narrow(8);
+  const std::vector rows{ps::memory_dataset<row>{{{}, {5}}, n, wide},
+                         ps::memory_dataset<row>{{{}, {4}}, n, narrow}};
+  CHECK(test::error_of<ps::concat_mismatch>([&] { (void)ps::concat(rows); }).part() == 1);
 }
 
 TEST_CASE("another library's concat is its own, also with our types in its types", "[data]") {

@@ -12,6 +12,7 @@
 
 #include "data/read_batch.hpp"
 #include "support/catch.hpp"
+#include "support/planned.hpp"
 
 namespace ps = penstock;
 
@@ -78,6 +79,28 @@ struct not_const {
   void read(std::uint64_t, ps::sample<counted_number>);
 };
 
+/// The samples of `first`, then those of `second` in reverse order.
+template <class First>
+struct there_and_back {
+  using record_type = planned::record_type;
+  First first;
+  planned second;
+
+  [[nodiscard]] std::uint64_t size() const { return first.size() + second.size(); }
+  void read(std::uint64_t, ps::sample<record_type>) const {}
+  template <class F>
+  void each_base(std::span<const std::uint64_t> indices, const F& f) const {
+    std::vector<std::uint64_t> before;
+    std::vector<std::uint64_t> after;
+    for (const std::uint64_t i : indices) {
+      if (i < first.size()) before.push_back(i);
+      if (i >= first.size() && i < size()) after.push_back(size() - 1 - i);
+    }
+    f(first, before);
+    f(second, after);
+  }
+};
+
 }  // namespace
 
 TEST_CASE("a record, a size and a const read make a dataset", "[data]") {
@@ -127,7 +150,7 @@ TEST_CASE("the context of a part keeps the generator and the place of every samp
   std::atomic<std::size_t> progress{0};
   std::vector<std::byte> scratch(512);
   const ps::chunk_context whole{{.seed = 1, .epoch = 2, .stage = 0}, samples, scratch, progress};
-  const auto part = whole.subrun(1, 4).subrun(2, 2);
+  const auto part = whole.subchunk(1, 4).subchunk(2, 2);
 
   part.at(1);
   CHECK(progress == 4);
@@ -153,7 +176,7 @@ TEST_CASE("a reference to a dataset reads like it", "[data]") {
 }
 
 TEST_CASE("a sample's origin is found through every adaptor", "[data][promise:honest-2]") {
-  const plain_source whole;  // of 100
+  const plain_source whole;  // 100 samples
   const auto in_place = [](ps::sample<counted_number>) {};
   const auto into = [](ps::const_sample<counted_number>, ps::sample<counted_number>) {};
   const auto some =
@@ -169,7 +192,44 @@ TEST_CASE("a sample's origin is found through every adaptor", "[data][promise:ho
   CHECK(ps::origin_of(all, 3) == ps::sample_origin{0, 1});
   CHECK(ps::origin_of(all, 104) == ps::sample_origin{5, 2});
   CHECK(ps::origin_of(all | ps::subset(100, 110), 9) == ps::sample_origin{93, 3});
-  CHECK(ps::origin_of(all, 1000) == ps::sample_origin{1000, 0});  // a number that means nothing
+  CHECK(ps::origin_of(all, 1000) == ps::sample_origin{1000, 0});  // an invalid number
+}
+
+TEST_CASE("an adaptor of one's own forwards all by each_base alone", "[data][promise:bounded-12]") {
+  const planned one{10};
+  planned two{20};
+  two.keeps = 300;
+  two.plans = 200;
+  auto parts = ps::concat(planned{5}, one | ps::subset({7, 8, 9}));
+  const auto all = there_and_back<decltype(parts)>{parts, two} | ps::map([](auto) {});
+  CHECK(ps::base_sizes_of(all) == std::vector<std::uint64_t>{5, 10, 20});
+  CHECK(ps::origin_of(all, 2) == ps::sample_origin{2, 0});
+  CHECK(ps::origin_of(all, 6) == ps::sample_origin{8, 1});
+  CHECK(ps::origin_of(all, 8) == ps::sample_origin{19, 2});
+  CHECK(ps::origin_of(all, 28) == ps::sample_origin{28, 0});  // out of range
+  CHECK(ps::prefetch_capacity_of(all) == 300);
+  CHECK(ps::plan_capacity_of(all) == 200);
+  CHECK(ps::storage_size_of(all, 6) == one.storage_size(8));
+  CHECK(ps::storage_size_of(all, 28) == 0);
+  ps::prefetch_hint(all, std::vector<std::uint64_t>{5, 9, 28, 7});
+  CHECK(one.seen->told() == std::vector<std::uint64_t>{7, 9});
+  CHECK(two.seen->told() == std::vector<std::uint64_t>{18});
+  ps::access_plan(all, std::vector<std::uint64_t>{8, 6, 10});
+  CHECK(two.seen->foreseen == std::vector<std::uint64_t>{19, 17});
+  ps::access_plan(all, std::vector<std::uint64_t>{5});  // keeps the plan of the other dataset
+  CHECK(two.seen->foreseen == std::vector<std::uint64_t>{19, 17});
+  ps::access_plan(all, {});
+  CHECK(two.seen->foreseen.empty());
+
+  const auto list = ps::concat(std::vector{planned{5}, two}) | ps::map([](auto) {});
+  CHECK(ps::prefetch_capacity_of(list) == 300);
+  CHECK(ps::storage_size_of(list, 8) == two.storage_size(3));
+  ps::access_plan(list, std::vector<std::uint64_t>{4, 8});
+  CHECK(two.seen->foreseen == std::vector<std::uint64_t>{3});
+  ps::access_plan(list, std::vector<std::uint64_t>{4});
+  CHECK(two.seen->foreseen == std::vector<std::uint64_t>{3});
+  ps::access_plan(list, {});
+  CHECK(two.seen->foreseen.empty());
 }
 
 TEST_CASE("an lvalue is referred to and an rvalue is kept", "[data]") {

@@ -36,7 +36,7 @@ struct arrays {
   arrays& operator=(const arrays&) = delete;
 };
 
-// Random bits while reading, and no view of a sample.
+// Draws random bits while reading, and offers no view of a sample.
 struct drawn_source {
   using record_type = bits;
   std::uint64_t size() const { return 100; }
@@ -51,7 +51,7 @@ constexpr auto to_row = [](ps::const_sample<named_number> in, ps::sample<float_r
   ps::get<"row">(out)(1) = -static_cast<float>(ps::get<"id">(in));
 };
 
-// Hides what a dataset offers beside reading, so that `map` must go through scratch memory.
+// Hides everything a dataset offers except reading, so that `map` needs scratch memory.
 struct opaque {
   using record_type = named_number;
   const ps::memory_dataset<named_number>* data;
@@ -91,7 +91,7 @@ TEST_CASE("map makes samples of another record, with and without a view below", 
 TEST_CASE("maps into other records can be stacked", "[data]") {
   const arrays source;
   const auto back = [](ps::const_sample<float_row> in, ps::sample<named_number> out) {
-    ps::get<"x">(out) = -1;  // before reading: shows whether the two lie apart
+    ps::get<"x">(out) = -1;  // before reading: shows whether the two overlap
     ps::get<"x">(out) = static_cast<std::int32_t>(ps::get<"row">(in)(0));
     ps::get<"id">(out) = static_cast<std::uint8_t>(-ps::get<"row">(in)(1));
   };
@@ -133,7 +133,7 @@ TEST_CASE("the random bits of a map depend on seed, epoch and sample alone",
 }
 
 TEST_CASE("every random stage has bits of its own", "[data][promise:exact-2]") {
-  // Each stage keeps what it draws beside what is there.
+  // Each stage stores what it draws next to the existing fields.
   using one = ps::record<ps::field<"a", std::uint32_t>>;
   using two = ps::record<ps::field<"a", std::uint32_t>, ps::field<"b", std::uint32_t>>;
   const auto first = [](ps::const_sample<bits> in, ps::sample<one> out) {

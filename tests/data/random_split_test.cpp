@@ -17,8 +17,8 @@
 
 #include <penstock/data/adaptors/map.hpp>
 #include <penstock/data/adaptors/subset.hpp>
-#include <penstock/data/any_dataset.hpp>
 #include <penstock/data/memory_dataset.hpp>
+#include <penstock_ext/adaptors/any_dataset.hpp>
 
 #include "data/read_batch.hpp"
 #include "support/catch.hpp"
@@ -33,7 +33,7 @@ namespace {
 using split_row = ps::record<ps::field<"x", std::int32_t>, ps::field<"label", std::uint8_t>>;
 using indices = std::vector<std::uint64_t>;
 
-// Each sample is its index; labels are in order, as in a folder that is sorted by class.
+// Each sample is its index. The labels are in order, as in a folder that is sorted by class.
 struct sorted_by_class {
   using record_type = split_row;
   std::uint64_t count;
@@ -49,7 +49,7 @@ struct sorted_by_class {
   }
 };
 
-// The indices in the whole of all samples of a part, in its order.
+// Returns the indices in the whole dataset of all samples of a part, in the part's order.
 template <class Part>
 indices members(const Part& part) {
   indices all;
@@ -64,7 +64,7 @@ indices sizes(const Parts& parts) {
   return all;
 }
 
-// Whether each of `size` samples is in one of the parts.
+// Returns true if each of `size` samples is in exactly one of the parts.
 template <class Parts>
 bool covers(const Parts& parts, std::uint64_t size) {
   indices all;
@@ -77,7 +77,7 @@ bool covers(const Parts& parts, std::uint64_t size) {
   return all == expected;
 }
 
-// How many samples of each class a part has.
+// Returns the number of samples of each class in a part.
 template <class Part>
 indices classes_in(const Part& part, const sorted_by_class& data) {
   indices counts(data.classes);
@@ -120,7 +120,7 @@ TEST_CASE("the parts of a random split have the sizes of largest remainders", "[
   constexpr std::uint64_t many = 1'000'000'000'000'000'000;
   CHECK(ps::detail::split_sizes(many, std::array{0.7, 0.3}) ==
         indices{many / 10 * 7, many / 10 * 3});
-  // 0.2683 * 10^15 is a little less than the number that it stands for: it is rounded.
+  // 0.2683 * 10^15 is a little less than the intended number, so the product is rounded.
   CHECK(ps::detail::split_sizes(many, std::array{0.2683, 0.7317}) ==
         indices{many / 10'000 * 2683, many / 10'000 * 7317});
 }
@@ -169,7 +169,7 @@ TEST_CASE("other seeds split otherwise, and a sorted folder is no trap", "[data]
     CHECK(count >= 8);
     CHECK(count <= 34);  // 20 +- 3.5 standard deviations
   }
-  // Nor is a part of a part: its samples come in no order.
+  // A slice of a part has all classes too, because its samples are in random order.
   const auto first = once[0] | ps::subset(0, 100);
   for (const std::uint64_t count : classes_in(first, data)) CHECK(count > 0);
   const auto by_class = ps::random_split(data, {0.8, 0.2}, 1, ps::stratified<"label">());
@@ -209,7 +209,8 @@ TEST_CASE("a stratified part has its share of each class", "[data]") {
       }
     }
   }
-  // Classes too small for a share each: 1000 of 7 samples, of which 0.2 are not 1 each, but 1400.
+  // Classes too small to be split one by one: 0.2 of 1000 classes with 7 samples is 1400 samples,
+  // not 1 per class.
   const sorted_by_class many{7000, 1000};
   const auto parts = ps::random_split(
       many, {0.8, 0.2}, 1, ps::stratified([&](std::uint64_t i) { return many.class_of(i); }));
@@ -263,7 +264,7 @@ TEST_CASE("an lvalue is referred to, and an rvalue goes with the last part of it
   const ps::any_dataset<split_row> any = data;
   const auto over_any = ps::random_split(any, {0.8, 0.2}, 1);
   CHECK(members(over_any[1]) == members(referring[1]));
-  // A source that can't be copied.
+  // A source that cannot be copied.
   struct only_moves : sorted_by_class {
     std::unique_ptr<int> owned = std::make_unique<int>(1);
   };
@@ -276,7 +277,8 @@ TEST_CASE("a part of a random split offers what its dataset offers, and composes
   std::iota(values.begin(), values.end(), 0);
   using number = ps::record<ps::field<"x", std::int32_t>>;
   const ps::memory_dataset<number> data{values};
-  const auto both = ps::random_split(data, {0.8, 0.2}, 1);  // clang 14 captures no bindings
+  const auto both = ps::random_split(data, {0.8, 0.2}, 1);  // clang 14 cannot capture structured
+                                                            // bindings
   const auto& [train, rest] = both;
   CHECK(ps::dataset<std::remove_cvref_t<decltype(train)>>);
   const auto of_train = members(train);
@@ -301,7 +303,7 @@ TEST_CASE("a part of a random split offers what its dataset offers, and composes
   const planned source{{100}};
   const auto parts = ps::random_split(source, {0.8, 0.2}, 1);
   CHECK(members(parts[0]) == of_train);
-  ps::give_prefetch_hint(parts[0], indices{5, 6});
+  ps::prefetch_hint(parts[0], indices{5, 6});
   CHECK(*source.told == indices{of_train[5], of_train[6]});
   CHECK(ps::storage_size_of(parts[0], 7) == 1000 + of_train[7]);
 }

@@ -17,7 +17,8 @@ namespace test {
 
 namespace ps = penstock;
 
-/// A batch in memory of its own. Filled with 0xcd: what a dataset does not write shows.
+/// A batch that owns its memory. The memory is filled with 0xcd, which shows elements that a
+/// dataset does not write.
 template <class Record>
 class batch_memory {
  public:
@@ -42,7 +43,7 @@ class batch_memory {
   std::vector<std::byte> bytes_;
 };
 
-/// The samples `indices` of `data`, read as one run.
+/// Reads the samples `indices` of `data` as one run.
 template <ps::dataset D>
 batch_memory<typename D::record_type> read_batch(const D& data,
                                                  const std::vector<std::uint64_t>& indices,
@@ -53,7 +54,7 @@ batch_memory<typename D::record_type> read_batch(const D& data,
   return memory;
 }
 
-/// All elements of a field of a batch, in order of memory.
+/// Returns all elements of a field of a batch, in memory order.
 template <ps::name Name, class Memory>
 auto values(Memory&& memory) {
   const auto flat = memory.template get<Name>().flat();

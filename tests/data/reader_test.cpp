@@ -35,7 +35,7 @@ struct failing_run_source {
   }
 };
 
-// Says how it was given its memory.
+// Reports how it received its scratch memory.
 struct scratch_source {
   using record_type = numbered_one;
   std::size_t wanted = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// NCCL itself, on one GPU as a world of one. Ends with 77 where there is no GPU.
+// Tests NCCL on a GPU as a world of one process. Exits with 77 without a GPU.
 #include <algorithm>
 #include <cstddef>
 #include <exception>
@@ -17,7 +17,7 @@ namespace ps = penstock;
 
 namespace {
 
-/// One process: nobody to wait for.
+/// A world with a single process, which never waits.
 struct alone {
   static int rank() { return 0; }
   static int size() { return 1; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// The training by ranks that sum by NCCL, without a GPU: on the CUDA double, and an NCCL whose
-// other ranks have what this one has.
+// Tests the training by ranks that sum with NCCL, without a GPU: on the CUDA double, and with an
+// NCCL whose other ranks have the same values as this rank.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -31,7 +31,7 @@ namespace ps = penstock;
 
 namespace data_parallel {
 
-/// In the place of Thrust.
+/// Replaces Thrust.
 template <class Kernel>
 void each(ps::cuda_stream_ref stream, std::size_t count, const Kernel& kernel) {
   fake_cuda::launch(stream.get(), [count, kernel] {
@@ -43,18 +43,18 @@ void each(ps::cuda_stream_ref stream, std::size_t count, const Kernel& kernel) {
 
 namespace {
 
-/// What the NCCL below has been asked for, and what its sums wait for.
+/// The calls that the NCCL below has received, and functions that its sums run.
 struct {
   int size = 1;
   int aborts = 0;
   ncclResult_t answer = ncclSuccess;
-  std::vector<std::size_t> sums;                 // their lengths
-  std::vector<cudaStream_t> streams;             // and where they were put
-  std::function<void(std::size_t)> when_called;  // with the number of the sum
-  std::function<void(std::size_t)> before_sum;   // runs in the sum's place in its stream
+  std::vector<std::size_t> sums;                 // lengths of the sums
+  std::vector<cudaStream_t> streams;             // streams of the sums
+  std::function<void(std::size_t)> when_called;  // gets the number of the sum
+  std::function<void(std::size_t)> before_sum;   // runs on the stream, before the sum
 } other_ranks;
 
-/// A world of so many ranks, of which each has what this one has.
+/// A world of `count` ranks. Each has the same values as this rank.
 struct mirrors {
   int count;
   static int rank() { return 0; }
@@ -62,7 +62,7 @@ struct mirrors {
   static void gather(std::span<const std::byte> mine, std::span<std::byte> all) {
     for (std::size_t i = 0; i < all.size(); ++i) all[i] = mine[i % mine.size()];
   }
-  static void sum(std::span<float>, ps::cpu_stream_ref) {}  // of one
+  static void sum(std::span<float>, ps::cpu_stream_ref) {}  // this rank's values are the sum
   static void join(ps::cpu_stream_ref) {}
 };
 
@@ -105,7 +105,8 @@ namespace {
 
 using ranks_by_nccl = data_parallel::nccl_ranks<mirrors>;
 
-/// A flag that work on a stream waits for; not forever, so that a test fails and does not hang.
+/// A flag that work on a stream waits for. The wait is limited, so that a test fails and does not
+/// hang.
 class gate {
  public:
   void open() {
@@ -124,7 +125,7 @@ class gate {
   bool is_open_ = false;
 };
 
-/// One rank's share of a batch, as `shared_step` takes it.
+/// The part of a batch that belongs to a rank, for `shared_step`.
 struct share {
   static constexpr std::size_t samples = 4;
   ps::batch_layout<ps::digit_record> layout{{}, samples};
@@ -147,7 +148,7 @@ struct share {
   }
 };
 
-/// Steps of one rank of some.
+/// A rank in a world of several ranks, and its steps.
 struct rank_on_double {
   ps::cuda_device device{0};
   ps::cuda_stream stream{device.make_stream()};
@@ -170,7 +171,7 @@ struct rank_on_double {
   }
 };
 
-/// Digits whose pixels are of their class.
+/// Digits whose pixels depend on their class.
 struct digits {
   using record_type = ps::digit_record;
   static std::uint64_t size() { return 96; }
@@ -198,8 +199,8 @@ TEST_CASE("gradients are summed layer by layer on a stream of their own, and lea
     CHECK(std::count(other_ranks.streams.begin(), other_ranks.streams.end(), alone.stream.get()) ==
           0);
   }
-  // Half the gradients twice are the same bits, if each is summed once, when it is made, and before
-  // it is learnt.
+  // Twice half of the gradients has the same bits as the gradients. This holds only if each
+  // gradient is summed once, after it is computed, and before the update.
   for (std::uint64_t seed = 0; seed < 10; ++seed) {
     CAPTURE(seed);
     const auto policy = seed == 0   ? fake_cuda::policy::late
@@ -222,7 +223,7 @@ TEST_CASE("the backward pass goes on while a layer's gradients are summed", "[da
   gate made;
   std::atomic<bool> all_made_first{false};
   rank_on_double here{2};
-  // The sum of the last layer's waits until the first layer's are made.
+  // The sum of the last layer's gradients waits until the first layer's gradients are computed.
   other_ranks.when_called = [&](std::size_t number) {
     if (number == 1) fake_cuda::launch(here.stream.get(), [&] { made.open(); });
   };
@@ -244,7 +245,7 @@ TEST_CASE("a sum that NCCL refuses names the call and the rank", "[data_parallel
     here.train();
   };
   CHECK_THROWS_WITH(fail(), "ncclAllReduce on rank 0 of 2: an error");
-  CHECK(other_ranks.aborts == 1);  // in the place of an end that waits for the others
+  CHECK(other_ranks.aborts == 1);  // in place of a normal end, which waits for the other ranks
   other_ranks = {};
   { const rank_on_double here{2}; }
   CHECK(other_ranks.aborts == 0);

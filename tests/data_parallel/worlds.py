@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
-"""One training by 1, 2 and 4 processes; worlds that can't train as one; a training whose ranks are
-killed, and which goes on with another number of them.
+"""Tests the same training with 1, 2 and 4 processes, worlds that cannot train together, and a
+training whose ranks are killed and that continues with another number of ranks.
 
     worlds.py <penstock_data_parallel> <a folder to work in>
 """
@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-TIMEOUT = 120  # seconds in which a run has to end, whatever happens to its ranks
+TIMEOUT = 120  # seconds; a run must end in this time, even if its ranks are killed
 SAMPLES, BATCH, EPOCHS = 256, 32, 2
 STEPS = EPOCHS * SAMPLES // BATCH
 
@@ -24,7 +24,7 @@ def require(holds, *what):
 
 
 class Program:
-    """The program under mpirun, with the options that all of its runs have."""
+    """The program under mpirun, with the options that all runs share."""
 
     def __init__(self, path, *options):
         mpirun = shutil.which("mpirun")
@@ -42,12 +42,12 @@ class Program:
         return self.run_apart([options] * ranks)
 
     def run_apart(self, options_of_ranks):
-        """One world, each rank with options of its own."""
+        """Runs one world. Each rank has its own options."""
         command = list(self.mpirun)
         for rank, options in enumerate(options_of_ranks):
             command += [":"] if rank else []
             command += ["-np", "1", *self.command, *map(str, options)]
-        # No other machine is asked, so no ssh has to be there.
+        # No other machine takes part, so ssh need not be installed.
         environment = os.environ | {"OMPI_MCA_plm_rsh_agent": "sh"}
         return subprocess.run(
             command, capture_output=True, text=True, timeout=TIMEOUT, check=False, env=environment
@@ -60,7 +60,7 @@ def succeed(ran):
 
 
 def steps_of(log):
-    """(epoch, batch) -> (loss, samples). A step that was made again has to be the same."""
+    """Returns (epoch, batch) -> (loss, samples). A repeated step must be the same."""
     steps = {}
     for line in log.read_text(encoding="ascii").splitlines():
         head, samples = line.split(": ")
@@ -71,7 +71,7 @@ def steps_of(log):
 
 
 def same_training(program, work):
-    """The losses of the steps of one process, its parameters; of the others the same."""
+    """Returns losses and parameters of one process. Requires that more processes give the same."""
     found = {}
     for how in ("fast", "ordered"):
         for ranks in (1, 2, 4):
@@ -116,7 +116,7 @@ def worlds_that_cannot_be(program, work):
         program.run_apart([["--samples", 200], ["--samples", 100]]),
         "dataset: 200 on rank 0; 100 on rank 1",
     )
-    # Where one rank alone fails, the others wait for it: it must end them.
+    # If only one rank fails, the others wait for it. So it must end them.
     torn = work / "torn"
     torn.write_bytes(b"a line\nand less than the arrays")
     ran = program.run_apart([["--checkpoint", work / "none"], ["--checkpoint", torn]])
@@ -125,7 +125,7 @@ def worlds_that_cannot_be(program, work):
 
 
 def killed(program, work, expected, rng):
-    """Worlds of which a rank dies at a random step, until one comes to the end."""
+    """Runs worlds in which a rank dies at a random step, until a world finishes."""
     said, steps = expected
     log, checkpoint, deaths, worlds = work / "log", work / "training", 0, []
     options = ["--deterministic", "--log", log, "--checkpoint", checkpoint, "--every", "3"]
@@ -133,7 +133,7 @@ def killed(program, work, expected, rng):
         ranks, step = rng.choice((1, 2, 4)), rng.randrange(STEPS)
         ran = program.run(ranks, *options, "--die", f"{rng.randrange(ranks)}:{step}")
         worlds.append((ranks, step, ran.returncode))
-        if ran.returncode != 0:  # else the step was done before
+        if ran.returncode != 0:  # otherwise an earlier world had made the step
             require("signal 9" in ran.stderr, "mpirun says who died", worlds, ran.stderr)
             deaths += 1
     last = succeed(program.run(rng.choice((1, 2, 4)), *options))

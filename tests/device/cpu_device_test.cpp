@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// What a CPU device promises beyond the contract of devices (tests/contract).
+// Promises of the CPU device beyond the contract of devices (tests/contract).
 #include <penstock/device/cpu_device.hpp>
 
 #include <sys/resource.h>
@@ -22,6 +22,7 @@
 #include <penstock/threads/support/waitable_counter.hpp>
 
 #include "support/catch.hpp"
+#include "support/in_child.hpp"
 #include "support/sanitized.hpp"
 
 namespace ps = penstock;
@@ -31,7 +32,7 @@ namespace {
 static_assert(ps::device<ps::cpu_device>);
 static_assert(std::is_nothrow_copy_constructible_v<ps::cpu_device>);
 
-/// The bytes of this process that are locked into memory.
+/// Returns the number of bytes of this process that are locked into memory.
 std::size_t locked_bytes() {
   std::ifstream status{"/proc/self/status"};
   for (std::string word; status >> word;) {
@@ -63,7 +64,7 @@ TEST_CASE("on the inline stream a record is complete at once, and a copy has bee
   held.launch([&gate] { gate.wait([](std::uint32_t open) { return open != 0; }); });
   device.record(event, held);
   CHECK_FALSE(device.is_complete(event));
-  device.record(event, here);  // what the other stream does counts no more
+  device.record(event, here);  // the work of the other stream no longer counts
   CHECK(device.is_complete(event));
   const std::uint64_t from = 42;
   std::uint64_t to = 0;
@@ -89,7 +90,7 @@ TEST_CASE("a small copy into a stream that has nothing to do is made at once, el
   gate.store(1);
   stream.synchronize();
   CHECK(to == 2);
-  device.copy_async(&from, &to, sizeof to, stream);  // and again, once the stream is idle
+  device.copy_async(&from, &to, sizeof to, stream);  // once more, on an idle stream
   CHECK(from == 2);
 }
 
@@ -150,7 +151,7 @@ TEST_CASE("memory that a CPU device calls pinned is locked, and all of it", "[de
   CHECK(locked_bytes() == before);
   const std::size_t plain = locked_bytes();
   void* data = device.allocate(5000);
-  CHECK(locked_bytes() == plain);  // device memory must not be copied from
+  CHECK(locked_bytes() == plain);  // device memory is never locked
   device.deallocate(data, 5000);
 }
 
@@ -165,7 +166,7 @@ TEST_CASE("where the process may lock nothing, pinned memory is ordinary memory 
   REQUIRE(child >= 0);
   if (child == 0) {
     const rlimit nothing{0, 0};
-    // The limit does not bind the superuser: the child becomes nobody.
+    // The limit does not bind root: the child becomes nobody.
     if (::setrlimit(RLIMIT_MEMLOCK, &nothing) != 0 || (::geteuid() == 0 && ::setuid(65534) != 0)) {
       ::_exit(cannot_lower);
     }
@@ -184,6 +185,25 @@ TEST_CASE("where the process may lock nothing, pinned memory is ordinary memory 
     return;
   }
   CHECK(WEXITSTATUS(status) == told);
+}
+
+TEST_CASE("in a forked child memory is freed without a wait for the parent's streams",
+          "[device][fault:memory-7]") {
+  const ps::cpu_device device;
+  auto stream = device.make_stream();
+  ps::detail::waitable_counter go;
+  stream.launch([&go] { go.wait([](std::uint32_t now) { return now != 0; }); });
+  auto used = device.make_event();
+  device.record(used, stream);
+  CHECK(test::in_child([&] {
+          const ps::cpu_stream_ref work = stream;
+          return ps::detail::settle_before_free(device, used) &&
+                         ps::detail::settle_before_free(device, work)
+                     ? 7
+                     : 1;
+        }) == 7);
+  go.store(1);
+  CHECK(ps::detail::settle_before_free(device, used));
 }
 
 TEST_CASE("a thread that has entered flushes denormals to zero", "[device]") {

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock/device/cpu_stream.hpp>
 
+#include <unistd.h>
+
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <future>
 #include <limits>
 #include <memory>
@@ -22,6 +25,8 @@
 
 #include "support/asleep.hpp"
 #include "support/catch.hpp"
+#include "support/exit_while.hpp"
+#include "support/in_child.hpp"
 
 namespace ps = penstock;
 using namespace std::chrono_literals;
@@ -38,7 +43,7 @@ void block_on(const ps::detail::waitable_counter& gate) {
   gate.wait([](std::uint32_t open) { return open != 0; });
 }
 
-/// Counts the copies of itself that are alive and hold something.
+/// Counts the live copies of itself that were not moved from.
 class counted {
  public:
   explicit counted(std::atomic<int>& alive) : alive_(&alive) { ++*alive_; }
@@ -51,7 +56,7 @@ class counted {
   std::atomic<int>* alive_;
 };
 
-/// A product of two floats that is denormal.
+/// Returns a denormal product of two floats.
 float denormal_product() {
   const volatile float small = std::numeric_limits<float>::min();
   const volatile float half = 0.5F;
@@ -90,7 +95,7 @@ TEST_CASE("a stream takes 256 operations ahead, then the giver waits until one h
     begun.store(1);
     block_on(gate);
   });
-  block_on(begun);  // it runs, and counts as one of the 256 until it has
+  block_on(begun);  // it runs, and is one of the 256 until it ends
   for (int i = 0; i < 255; ++i) stream.launch([&ran] { ++ran; });
   std::thread giver{[&] {
     stream.launch([&ran] { ++ran; });
@@ -139,7 +144,7 @@ TEST_CASE("what may not wait goes into a full stream all the same, in order", "[
       ref.launch_without_wait([&order, i] { order.push_back(i); });
     CHECK(order.empty());
     gate.store(1);
-    for (int i = launches; i < 2 * launches; ++i) {  // while the heap is emptied
+    for (int i = launches; i < 2 * launches; ++i) {  // while the operations on the heap run
       if (i % 3 == 0) {
         ref.launch([&order, i] { order.push_back(i); });
       } else {
@@ -180,7 +185,7 @@ TEST_CASE("others wait for room while work fills its own stream, and no thread f
       });
     }
     for (auto& giver : givers) giver.join();
-  }  // waits for what work has launched, too
+  }  // also waits for what the work has launched
   CHECK(ran == 3 * launches + 2 * launches / 4);
   CHECK(in_order);
 }
@@ -191,7 +196,7 @@ TEST_CASE("a stream's destructor waits for what its work launches", "[device]") 
     ps::cpu_stream stream;
     const ps::cpu_stream_ref ref{stream};
     stream.launch([&, ref, here = this_thread_number()] {
-      wait_until_asleep(here);  // in the destructor: its last operation comes after this one
+      wait_until_asleep(here);  // in the destructor, which has queued its last operation
       ref.launch([&ran, ref] {
         ++ran;
         ref.launch([&ran] { ++ran; });
@@ -203,7 +208,7 @@ TEST_CASE("a stream's destructor waits for what its work launches", "[device]") 
 
 TEST_CASE("a stream may be destroyed by its own work, and runs what it was given", "[device]") {
   std::atomic<int> alive{0};
-  // Of the work too: it is still in `store` when this thread learns of it, and nobody waits for it.
+  // Shared with the work: its `store` may still run when this thread sees the value.
   const auto ended = std::make_shared<ps::detail::waitable_counter>();
   auto stream = std::make_unique<ps::cpu_stream>();
   const ps::cpu_stream_ref ref{*stream};
@@ -223,7 +228,7 @@ TEST_CASE("work that waits for its own stream is a logic error and not a hang",
   const ps::cpu_stream_ref ref{stream};
   auto before = device.make_event();
   device.record(before, stream);
-  stream.launch([&] { device.synchronize(before); });  // which is complete
+  stream.launch([&] { device.synchronize(before); });  // the event is complete
   device.synchronize(ref);
   stream.launch([&] { device.synchronize(ref); });
   CHECK_THROWS_MATCHES(
@@ -348,7 +353,7 @@ TEST_CASE("references to one stream are equal, to two they are not", "[device]")
 TEST_CASE("a stream says itself whether its work is done, waits for it, and names its device",
           "[device]") {
   const ps::cpu_device device{{.copy_bytes_per_second = 1e9}};
-  const auto stream = device.make_stream();  // const: asking changes nothing of the owner
+  const auto stream = device.make_stream();  // const: a query does not change the owner
   const ps::cpu_stream_ref reference = stream;
   CHECK(stream.is_complete());
   std::promise<void> go_on;
@@ -367,7 +372,7 @@ TEST_CASE("a stream says itself whether its work is done, waits for it, and name
 
   stream.launch([] { throw std::runtime_error{"step"}; });
   CHECK_THROWS_WITH(reference.synchronize(), "step");
-  reference.synchronize();  // told once
+  reference.synchronize();  // an error is thrown only once
 
   const auto body = ps::cpu_stream_ref::calling_thread();
   CHECK(body.is_complete());
@@ -379,14 +384,14 @@ TEST_CASE("a stream says itself whether its work is done, waits for it, and name
 }
 
 TEST_CASE("a stream's thread flushes denormals to zero", "[device]") {
-  CHECK(denormal_product() != 0.0F);  // this thread has entered nothing
+  CHECK(denormal_product() != 0.0F);  // this thread has not set the mode
   float product = 1.0F;
   {
     ps::cpu_stream stream;
     stream.launch([&product] { product = denormal_product(); });
   }
   CHECK(product == 0.0F);
-  CHECK(denormal_product() != 0.0F);  // and still has not
+  CHECK(denormal_product() != 0.0F);  // and has not set it since
 }
 
 TEST_CASE("a launch takes at least the modelled latency, and each one its own", "[device]") {
@@ -439,7 +444,7 @@ TEST_CASE("behind a wait, modelled time counts from the end of the wait", "[devi
   device.wait(stream, done);
   device.copy_async(to.data(), from.data(), bytes, stream);
   block_on(reached);
-  wait_until_asleep(thread);  // in the wait
+  wait_until_asleep(thread);  // asleep in the wait
   std::this_thread::sleep_for(span);
 
   const auto begin = std::chrono::steady_clock::now();
@@ -458,4 +463,56 @@ TEST_CASE("the inline stream models the bus as well", "[device]") {
   device.copy_async(to.data(), from.data(), bytes, device.inline_stream());
   CHECK(std::chrono::steady_clock::now() - begin >= 2ms + 1ms);
   CHECK(to == from);
+}
+
+TEST_CASE("exit() in the work of a stream releases all that wait for the stream",
+          "[device][fault:hangs-8]") {
+  static std::optional<ps::cpu_stream> exiting;
+  static std::optional<ps::cpu_stream> behind;  // waits for `exiting`
+  static std::atomic<bool> has_run{false};
+  CHECK(test::in_child([]() -> int {
+          const ps::cpu_device device;
+          exiting.emplace();
+          behind.emplace();
+          ps::detail::waitable_counter gate;
+          exiting->launch([&gate] {
+            block_on(gate);
+            test::exit_while([] {
+              try {
+                behind->synchronize();
+              } catch (const ps::cancelled&) {
+                if (!has_run) return;
+              }
+              ::_exit(2);
+            });
+          });
+          auto end = device.make_event();
+          device.record(end, *exiting);
+          device.wait(*behind, end);
+          behind->launch([]() noexcept { has_run = true; });
+          gate.store(1);
+          for (;;) ::pause();
+        }) == 7);
+}
+
+TEST_CASE("a static stream ends in exit() although another thread goes on to launch work",
+          "[device][fault:hangs-8]") {
+  static std::optional<ps::cpu_stream> stream;
+  static std::atomic<int> launched{0};
+  CHECK(test::in_child([]() -> int {
+          const ps::cpu_device device;
+          stream.emplace();
+          const ps::cpu_stream_ref here = *stream;
+          auto keeps_queue = device.make_event();  // after the stream is destroyed
+          device.record(keeps_queue, here);
+          std::thread other{[] {
+            while (launched < 300) std::this_thread::yield();
+            std::exit(7);
+          }};
+          for (int i = 0;; launched = ++i) {
+            here.launch([i]() noexcept {  // more work is queued when it ends
+              while (launched < i + 2) std::this_thread::yield();
+            });
+          }
+        }) == 7);
 }

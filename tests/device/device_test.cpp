@@ -24,7 +24,7 @@ struct stream_ref {
 
 struct event {};
 
-/// The smallest device: the concept's list and nothing else. Does nothing.
+/// The smallest device: it has only the members of the concept, and does nothing.
 struct least {
   using stream_type = stream;
   using stream_ref = ::stream_ref;
@@ -46,7 +46,7 @@ struct least {
 };
 static_assert(ps::device<least>);
 
-// Each of these lacks one thing.
+// Each of these lacks one member.
 struct not_copyable : least {
   not_copyable() = default;
   not_copyable(not_copyable&&) = default;

@@ -3,8 +3,8 @@
 
     licences.py <the repository>
 
-Files are copied one by one out of a header-only library. The second line will do after a `#!`.
-What git has at the root is what belongs there, and nothing that a program has written.
+Users copy single files of a header-only library. After a `#!`, the second line names the licence.
+At the root, git must have only the expected files, and no files that a program wrote.
 """
 
 import subprocess
@@ -34,7 +34,7 @@ def sources_of(root):
 
 
 def strangers_at(root):
-    """What else git has there; none where there is no git."""
+    """Returns unexpected names at the root that git tracks. Returns none without git."""
     command = ["git", "-C", str(root), "ls-files", "-z"]
     try:
         listed = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: BSL-1.0
-"""The test docs/pages: what the pages point to is there, and they keep their form.
+"""The test docs/pages: the targets of links and paths exist, and pages keep their form.
 
     pages.py <the repository>
 
 - A relative link leads to a file or folder, its anchor to a heading of that page.
-- A path of this repository in a block of commands, or in `backticks`, is there.
-- Lines have at most 100 columns, cells of tables 160; what programs print may have more.
-- README.md has at most 120 lines and 900 words. An entry of CHANGELOG.md is one line, and a version
-  that is not released yet fixes nothing.
+- A path of this repository in a block of commands, or in `backticks`, exists.
+- Lines have at most 100 columns, and cells of tables 160. Output of programs may have more.
+- README.md has at most 120 lines and 900 words, and names the two commands that a visitor runs
+  first. An entry of CHANGELOG.md is one line, and a version that is not released yet fixes nothing.
 - docs/images/loaders.svg has the figures of the result that docs/benchmarks.md draws it from.
-- A text in docs/troubleshooting.md that is said to come from the library is in its headers.
+- A text in docs/troubleshooting.md that is quoted from the library is in its headers.
 """
 
 import json
@@ -41,7 +41,7 @@ def without_code(text):
 
 
 def anchors_of(page):
-    """GitHub's anchors of a page's headings."""
+    """Returns GitHub's anchors of the headings of a page."""
     anchors = set()
     for heading in HEADING.findall(FENCE.sub("", page.read_text(encoding="utf-8"))):
         words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
@@ -88,7 +88,7 @@ def form_problems(text):
 
 
 def picture_problems(root, text):
-    """Draws nothing, so that it needs no matplotlib: the test bench/report does."""
+    """Draws nothing, so that matplotlib is not needed. The test bench/report draws."""
     commands = PICTURE_OF.findall(text)
     if not commands:
         yield "expected the command that draws docs/images/loaders.svg"
@@ -101,7 +101,7 @@ def picture_problems(root, text):
 
 
 def texts_of_headers(root):
-    """All string literals of the headers, those beside each other joined, without what varies."""
+    """Returns all string literals of the headers, with adjacent literals joined."""
     text = "\n".join(
         file.read_text(encoding="utf-8") for file in sorted(root.glob("include/**/*.[hc]*"))
     )
@@ -132,6 +132,9 @@ def problems_of(root):
             lines, words = len(text.splitlines()), len(text.split())
             if lines > 120 or words > 900:
                 problems.append(f"{lines} lines and {words} words: 120 and 900 at most")
+            for command in ("bash examples/run.sh", "bash tests/run.sh"):
+                if f"`{command}`" not in text:
+                    problems.append(f"the command `{command}` is missing")
         if short == "CHANGELOG.md" and re.search(r"^  \S", text, re.MULTILINE):
             problems.append("an entry is one line")
         if short == "CHANGELOG.md" and "### Fixed" in text.partition("not released yet")[2]:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSL-1.0
-"""The test docs/promises: each promise and fault of the pages has a test, and each tag names one.
+"""The test docs/promises: each promise and fault has a test, and each tag names one of them.
 
     promises.py check <the repository>
     promises.py list <the repository>      Markdown: the tests of each promise and fault
 
 docs/guarantees.md and docs/faults.md have rows `| exact-1 | what holds | ...`. A test case names
 its rows by tags, "[promise:exact-1]", "[fault:files-2]"; other files by a comment,
-`# promise: exact-1`, or `# promise: exact-1: name name` with words that the file has as well.
+`# promise: exact-1`, or `# promise: exact-1: name name` with words that are also in the file.
 """
 
 import re
@@ -27,7 +27,7 @@ def joined(texts):
 
 
 def rows_of(root):
-    """{(kind, id): what the page says}, in the order of the pages, and what is wrong with them."""
+    """Returns {(kind, id): text of the page}, in the order of the pages, and the problems."""
     rows, problems = {}, []
     for kind, page in PAGES.items():
         for name, text in ROW.findall((root / page).read_text(encoding="utf-8")):
@@ -38,7 +38,7 @@ def rows_of(root):
 
 
 def tags_of(root):
-    """Each tag: its file, its kind and id, and the test. And what is wrong with them."""
+    """Returns the file, kind, id and test of each tag, and the problems."""
     tags, problems = [], []
     for file in sorted((root / "tests").rglob("*")):
         if file.suffix not in SUFFIXES or file == Path(__file__).resolve():

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// What nvcc compiles of the main example, as it is, on the double of the CUDA runtime.
+// Tests the CUDA code of the main example unchanged, on the double of the CUDA runtime.
 #define main example_main_cuda
 #include "main.cu"
 #undef main
@@ -16,7 +16,7 @@
 
 namespace {
 
-/// The losses of a loop on a backend.
+/// Returns the losses of a loop on a backend.
 template <class Backend, class Loop>
 std::vector<float> losses_of(const Backend& backend, const example::loop_options& how,
                              std::size_t samples, const Loop& loop) {
@@ -71,7 +71,7 @@ TEST_CASE("a step on a GPU waits for nothing and allocates nothing", "[example]"
     on_gpu.warm_up(net);
     const auto calls = fake_cuda::calls();
     on_gpu.warm_up(net);
-    // All of its calls are launches, which on the double are none of the runtime's.
+    // A step only launches kernels. On the double, a launch is not a call of the runtime.
     CHECK(fake_cuda::calls() == calls);
     CHECK_FALSE(gpu.stream().is_complete());
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// The main example on the CPU device: its arithmetic against plain loops, its training loops beside
-// each other, and the program itself.
+// Tests the main example on the CPU device: compares its arithmetic with plain loops, compares its
+// training loops with each other, and runs the program.
 #define main example_main
 #include "main.cpp"
 #undef main
@@ -27,7 +27,7 @@ using example::layer1;
 using example::layer2;
 using example::layer3;
 
-/// The network in double and by plain loops, a sample at a time.
+/// The network in double precision, with plain loops, one sample at a time.
 class plain_network {
  public:
   explicit plain_network(std::uint64_t seed) {
@@ -36,7 +36,7 @@ class plain_network {
     v_.resize(parameters.size());
   }
 
-  /// Returns the mean loss before the step.
+  /// Makes a step and returns the mean loss before it.
   double step(const std::vector<std::uint8_t>& images, const std::vector<std::uint8_t>& labels) {
     std::vector<double> g(parameters.size());
     double loss = 0;
@@ -83,7 +83,7 @@ class plain_network {
     }
     return out;
   }
-  /// Adds to the gradients `g`; returns the slopes of what went in, back through its ReLU.
+  /// Adds to the gradients `g`. Returns the gradient of the inputs, through their ReLU.
   template <class Layer>
   std::vector<double> differentiate(const std::vector<double>& in,
                                     const std::vector<double>& slopes,
@@ -105,7 +105,7 @@ class plain_network {
   int steps_ = 0;
 };
 
-/// a (rows x 3) * b (3 x Columns) + bias by tiles of this size.
+/// Returns a (rows x 3) * b (3 x columns) + bias, computed with tiles of Height x Width.
 template <std::size_t Height, std::size_t Width>
 std::vector<float> product_of(std::size_t rows, const std::vector<float>& a,
                               const std::vector<float>& b, const std::vector<float>& bias) {
@@ -176,7 +176,7 @@ TEST_CASE("steps are those of the plain network, also of batches that are not fu
     net.step(digits.images.data(), digits.labels.data(), count, &loss);
     CHECK(std::abs(static_cast<double>(loss) - plain.step(digits.images, digits.labels)) < 1e-4);
   }
-  // A parameter whose gradient is nearly 0 may go either way by Adam's rate.
+  // A parameter whose gradient is nearly 0 may move in either direction by Adam's rate.
   double distance = 0;
   const auto found = net.parameters();
   for (std::size_t i = 0; i < found.size(); ++i) {
@@ -203,10 +203,10 @@ TEST_CASE("the three loops train the same bits, with any number of workers", "[e
     add("serial", example::train_serially(data, trained, how, stages));
     add("overlapped", example::train_overlapped(data, trained, how, nullptr, verdict));
     add("resident", example::train_resident(data, trained, how));
-    CHECK(runs[0].losses.size() == 10);  // five batches an epoch, the last one of eight
+    CHECK(runs[0].losses.size() == 10);  // five batches per epoch; the last has eight samples
     CHECK(stages.events().size() == 30);
     CHECK_FALSE(verdict.empty());
-    // The epochs see other pictures: the warp is drawn anew.
+    // Each epoch has other pictures, because the warp is drawn again.
     CHECK(runs[0].losses[0] != runs[0].losses[5]);
   }
 }
@@ -233,9 +233,9 @@ TEST_CASE("augmentation turns and shifts a picture, and keeps to it at its edges
   CHECK(out == in);
   example::augment::turn(in.data(), out.data(), 0, 2, -1);
   CHECK(out[5 * 28 + 9] == in[6 * 28 + 7]);
-  CHECK(out[5 * 28 + 1] == 0);   // from beyond the left edge
-  CHECK(out[27 * 28 + 9] == 0);  // and the lower one
-  // A right angle, by the centre between four pixels: columns become rows.
+  CHECK(out[5 * 28 + 1] == 0);   // from outside the left edge
+  CHECK(out[27 * 28 + 9] == 0);  // from outside the lower edge
+  // A rotation by 90 degrees around the center between four pixels: columns become rows.
   example::augment::turn(in.data(), out.data(), std::acos(0.0F), 0, 0);
   CHECK(std::abs(out[3 * 28 + 20] - in[(27 - 20) * 28 + 3]) <= 1);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// The runtime's functions: errors, streams, events. Each as its documentation says.
+// The runtime's functions for errors, streams and events, according to the documentation of each.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -13,13 +13,13 @@ using fake_cuda::detail::operation;
 
 namespace {
 
-constexpr std::uint64_t patience = 3;  // queries that a thing not ready may be asked
+constexpr std::uint64_t patience = 3;  // queries until something unfinished must progress
 
 bool is_done(const mark& place) {
   return place.stream == nullptr || place.stream->completed >= place.position;
 }
 
-// As those of GPUs: higher is smaller.
+// The range of priorities on GPUs: smaller numbers are higher.
 constexpr int least_priority = 0;
 constexpr int greatest_priority = -5;
 
@@ -78,7 +78,7 @@ void kernel_fault(cudaStream_t stream, cudaError_t code) {
 
 extern "C" {
 
-// ---- errors, and the current device
+// ---- errors and the current device
 
 cudaError_t cudaDeviceSynchronize() {
   api_call call{"cudaDeviceSynchronize"};
@@ -102,7 +102,7 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
   return cudaSuccess;
 }
 
-// Not counted as calls: these can't fail.
+// These functions cannot fail and are not counted as calls.
 static cudaError_t standing_error() {
   auto& now = fake_cuda::detail::the_world();
   auto& thread = fake_cuda::detail::this_thread(now);
@@ -285,7 +285,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     return call.done(is_captured ? cudaErrorStreamCaptureMerge : cudaErrorStreamCaptureIsolation);
   }
   if (what->captured_by != nullptr) {
-    if (of->captured_by == nullptr) {  // joins the capture
+    if (of->captured_by == nullptr) {  // the stream joins the capture
       of->captured_by = what->captured_by;
       of->captured_by->members.insert(of.get());
       of->captured_by->unjoined.insert(of.get());
@@ -376,7 +376,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
     return call.done(cudaErrorInvalidResourceHandle);
   }
   if (!is_done(first->record) || !is_done(last->record)) return call.done(cudaErrorNotReady);
-  // A millisecond for each piece of work between two places in a stream.
+  // A millisecond for each piece of work between two positions in a stream.
   *milliseconds = first->record.stream != last->record.stream
                       ? 0.5F
                       : static_cast<float>(last->record.position - first->record.position);

@@ -8,26 +8,27 @@
 
 namespace fake_cuda::detail {
 
-/// What a call needs of the calling thread. Of one that has no context current, a call that needs
-/// one makes that of its device, 0 where it chose none. The documentation does not list these
-/// calls: so all count as one but what asks for devices and contexts.
+/// The requirements of a call on the calling thread. If a call needs a context and the thread has
+/// no current context, the call makes the primary context of the chosen device current; the default
+/// device is 0. The documentation does not list these calls, so all calls count except queries for
+/// devices and contexts.
 enum class needs { context, nothing };
 
-/// One call of the runtime, from start to end: holds the mutex, counts, fails when told to.
+/// A call of the runtime from start to end: locks the mutex, counts the call, and fails on request.
 class api_call {
  public:
-  /// What is not `counted` can't be told to fail.
+  /// A call that is not `counted` cannot be made to fail.
   explicit api_call(const char* name, needs what = needs::context, bool counted = true);
 
-  /// Whether the call has failed before it did anything.
+  /// Returns true if the call has failed before it did anything.
   [[nodiscard]] bool failed() const { return early_ != cudaSuccess; }
-  /// Whether it failed because it was told to: an attempt all the same.
+  /// Returns true if the call failed on request. The call still counts as an attempt.
   [[nodiscard]] bool was_told_to_fail() const { return told_; }
-  /// The result of a call that failed at once.
+  /// Returns the result of a call that failed at once.
   cudaError_t result() { return done(early_); }
-  /// Notes the result in the thread's last-error slot and gives it back.
+  /// Stores the result in the thread's last-error slot and returns it.
   cudaError_t done(cudaError_t code);
-  /// What failed at once gives, of a function of the driver: it has no last-error slot.
+  /// Returns the early failure of a driver function, which has no last-error slot.
   [[nodiscard]] cudaError_t early() const { return early_; }
 
   [[nodiscard]] world& now() const { return now_; }
@@ -35,26 +36,30 @@ class api_call {
   [[nodiscard]] lock_type& lock() { return lock_; }
   [[nodiscard]] const char* name() const { return name_; }
 
-  /// The stream behind a handle; null, and a finding, for none that exists.
+  /// Returns the stream of a handle. Returns null and reports a finding if it does not exist.
   stream_ptr stream(cudaStream_t handle);
-  /// The event behind a handle; null, and a finding, for none that exists.
+  /// Returns the event of a handle. Returns null and reports a finding if it does not exist.
   CUevent_st* event(cudaEvent_t handle);
-  /// Why the stream takes no work now: it is of a capture that something has ended, or it is the
-  /// legacy default stream while a stream that waits for that one is captured, which this ends.
+  /// Returns the reason why the stream accepts no work. Either its capture was invalidated, or it
+  /// is the legacy default stream while a stream that waits for it is being captured; the call
+  /// invalidates that capture.
   [[nodiscard]] cudaError_t refused_by_capture(const CUstream_st& stream);
-  /// How many captures have a stream that the legacy default stream, if this is it, waits for; they
-  /// are ended where that is asked for.
+  /// Returns the number of captures that contain a stream which the legacy default stream waits
+  /// for, if `stream` is that stream. Invalidates them if `end_them`.
   std::size_t captures_before(const CUstream_st& stream, bool end_them = false);
-  /// Gives a stream of the current device work that stands for a kernel.
+  /// Enqueues work that represents a kernel on a stream of the current device.
   cudaError_t enqueue_work(cudaStream_t stream, operation next);
-  /// Whether a capture forbids a call that may wait or allocate; ends the capture if so.
+  /// Returns true if a capture forbids a call that may wait or allocate. Invalidates the capture in
+  /// that case.
   bool forbidden_by_capture();
-  /// For a call of which the documentation does not say whether it may: programs make it
-  /// while they capture, and it goes well; another thread's global capture it ends, here.
+  /// For a call whose documentation does not state whether a capture permits it. Programs make such
+  /// calls while they capture, successfully. Here the call invalidates the global capture of
+  /// another thread.
   bool forbidden_by_capture_of_others();
-  /// For a wait for the whole device: ends every capture, whatever its mode and the thread's.
+  /// For a wait for the whole device: invalidates every capture, regardless of its mode and the
+  /// thread's mode.
   bool invalidates_captures();
-  /// The error of a device whose context is lost.
+  /// Returns the error of a device whose context is lost.
   [[nodiscard]] cudaError_t lost(int device) const;
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// The runtime's functions: stream capture and graphs.
+// The runtime's functions for stream capture and graphs.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -12,7 +12,7 @@ using fake_cuda::detail::capture;
 
 namespace {
 
-/// The live object behind a handle; null, and a finding, for none.
+/// Returns the live object of a handle. Returns null and reports a finding if there is none.
 template <class Objects, class Handle>
 auto* find_object(api_call& call, Objects& objects, Handle handle, const char* what) {
   const auto found = std::find_if(objects.begin(), objects.end(),
@@ -58,7 +58,8 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
   if (call.failed()) return call.result();
   const auto of = call.stream(stream);
   if (of == nullptr) return call.done(cudaErrorInvalidResourceHandle);
-  // Nothing is asked of a stream that a capture would have to wait for, and no capture ends.
+  // A stream that a capture would have to wait for answers no query. The query does not invalidate
+  // the capture.
   if (call.captures_before(*of) > 0) return call.done(cudaErrorStreamCaptureImplicit);
   *status = of->captured_by == nullptr     ? cudaStreamCaptureStatusNone
             : of->captured_by->invalidated ? cudaStreamCaptureStatusInvalidated

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// The part of the header that is no call of the runtime.
+// The functions of fake_cuda.hpp that are not calls of the runtime.
 #include <cstdlib>
 #include <sstream>
 #include <utility>
@@ -16,7 +16,7 @@ config from_environment() {
   return how;
 }
 
-/// Never destroyed: the runtime is called until the very end of a process.
+/// Never destroyed: programs call the runtime until the very end of a process.
 std::unique_ptr<detail::world>& holder() {
   static auto* made =
       new std::unique_ptr<detail::world>{std::make_unique<detail::world>(from_environment())};

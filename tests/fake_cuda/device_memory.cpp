@@ -19,7 +19,7 @@ namespace fake_cuda::detail {
 namespace {
 
 struct chunk {
-  unsigned char* outside = nullptr;  // the program's addresses
+  unsigned char* outside = nullptr;  // addresses for the program
   unsigned char* inside = nullptr;
   std::size_t bytes = 0;
   std::size_t used = 0;
@@ -30,12 +30,12 @@ struct chunk {
   }
 };
 
-/// All device memory. Never destroyed, as the world. No code that holds the mutex touches memory
-/// that may fault, so the handler may take it.
+/// All device memory. Never destroyed, like the world. Code that holds the mutex never touches
+/// memory that may fault, so the fault handler may lock the mutex.
 struct registry {
   std::mutex mutex;
   std::vector<chunk> chunks;
-  unsigned open = 0;  // works that have touched device memory and have not ended
+  unsigned open = 0;  // running works that have touched device memory
 
   void protect(int how) const {
     for (const chunk& one : chunks) ::mprotect(one.outside, one.bytes, how);
@@ -47,7 +47,7 @@ registry& memory() {
   return *all;
 }
 
-thread_local constinit unsigned works = 0;  // of this thread, one inside the other
+thread_local constinit unsigned works = 0;  // nested works of this thread
 thread_local constinit bool has_opened = false;
 
 // ---- faults
@@ -60,7 +60,7 @@ void say(const void* address) {
       text, sizeof text,
       "fake_cuda: device memory touched by the host outside of an operation: address %p", address));
   world& now = the_world();
-  if (now.mutex.try_lock()) {  // else the thread that touches, or another, is in a call
+  if (now.mutex.try_lock()) {  // otherwise this thread or another is inside a call
     const auto* at = static_cast<const unsigned char*>(address);
     const memory_block* block = now.block_of(address);
     if (block != nullptr) {
@@ -84,7 +84,7 @@ void pass_on(int signal, siginfo_t* what, void* context) {
   } else if (previous.sa_handler != SIG_DFL && previous.sa_handler != SIG_IGN) {
     previous.sa_handler(signal);
   } else {
-    ::sigaction(signal, &previous, nullptr);  // the fault comes again
+    ::sigaction(signal, &previous, nullptr);  // the fault is raised again
   }
 }
 
@@ -104,7 +104,8 @@ void fault(int signal, siginfo_t* what, void* context) {
   std::abort();
 }
 
-/// Before the first test: a framework that puts the handlers back that it found finds this one.
+/// Runs before the first test: a framework that restores the handlers it found will find this
+/// handler.
 [[maybe_unused]] const bool watched = [] {
   watch_faults();
   return true;
@@ -125,7 +126,7 @@ void watch_faults() {
 }
 
 unsigned char* take_device_memory(std::size_t bytes) {
-  constexpr std::size_t page = std::size_t{64} << 10;  // the largest there is
+  constexpr std::size_t page = std::size_t{64} << 10;  // the largest page size in use
   constexpr std::size_t least = std::size_t{4} << 20;
   const std::lock_guard lock{memory().mutex};
   auto& chunks = memory().chunks;
@@ -186,7 +187,7 @@ static bool runs_device_work() noexcept { return works > 0; }
 
 }  // namespace fake_cuda::detail
 
-/// Whether the calling thread runs work that stands for a kernel. A checked build of penstock asks:
-/// device code checks nothing.
+/// Returns true if the calling thread runs work that represents a kernel. A checked build of
+/// penstock calls this, because device code performs no checks.
 extern "C" bool penstock_runs_device_code() noexcept;
 bool penstock_runs_device_code() noexcept { return fake_cuda::detail::runs_device_work(); }

@@ -3,22 +3,23 @@
 
 #include <cstddef>
 
-/// Where device memory lies. Each page of it is mapped twice: the program has the addresses of a
-/// mapping that nobody may touch, and the double copies, fills and looks through the other one.
-/// Work that stands for a kernel uses the program's addresses: its first touch opens them, until
-/// the end of that work. Any other touch ends the process, with a sentence on stderr.
+/// The device memory. Each page is mapped twice. The program gets the addresses of a mapping that
+/// is inaccessible; the double copies, fills and inspects through the other mapping. Work that
+/// represents a kernel uses the program's addresses: its first touch opens them until that work
+/// ends. Any other touch ends the process, with a message on stderr.
 namespace fake_cuda::detail {
 
-/// So many bytes of zeros at a new address, until `drop_device_memory`. Throws `std::bad_alloc`.
+/// Returns `bytes` zeros at a new address, valid until `drop_device_memory`. Throws
+/// `std::bad_alloc`.
 [[nodiscard]] unsigned char* take_device_memory(std::size_t bytes);
-/// Unmaps all of it.
+/// Unmaps all device memory.
 void drop_device_memory();
 
-/// The address of the same byte where the double, and who tests, may touch it; of host memory the
-/// address itself.
+/// Returns the address of the same byte in the mapping that the double and tests may touch. Returns
+/// addresses of host memory unchanged.
 [[nodiscard]] void* inside(const void* address);
 
-/// The calling thread runs work that stands for a kernel, for a scope.
+/// Marks the calling thread as running work that represents a kernel, within a scope.
 class device_work_scope {
  public:
   device_work_scope();
@@ -26,7 +27,7 @@ class device_work_scope {
   ~device_work_scope();
 };
 
-/// Sees to it that faults come here: a test's framework has a handler of its own for them.
+/// Installs the fault handler again, because a test framework may have replaced it.
 void watch_faults();
 
 }  // namespace fake_cuda::detail

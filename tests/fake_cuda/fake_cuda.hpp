@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-// The double has these always.
+// The double always has these functions.
 #if CUDART_VERSION < 12080
 extern "C" cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* device);
 #endif
@@ -20,46 +20,48 @@ extern "C" cudaError_t cudaGetDriverEntryPointByVersion(
     cudaDriverEntryPointQueryResult* status = nullptr);
 #endif
 
-/// A double of the CUDA runtime for tests on machines without a GPU: link `penstock_fake_cuda` in
-/// place of the runtime library. It is hostile: work runs as late, as early or in as odd an order
-/// as streams and events allow, memory is poisoned wherever it must not be read, every handle is
-/// in a ledger, and any call can be made to fail.
+/// A double of the CUDA runtime, for tests on machines without a GPU. Link `penstock_fake_cuda`
+/// instead of the runtime library. The double is hostile. Work runs as late, as early or in as odd
+/// an order as streams and events allow. Memory is poisoned whenever it must not be read. A ledger
+/// tracks every handle, and any call can be made to fail.
 ///
-/// Modelled: streams, events, waits, asynchronous copies and memsets, host functions, allocation
-/// and registration, bounds, the last-error slot, faults of kernels, stream capture and graphs,
-/// several devices and which of them has a context, the driver's functions that make one current,
-/// no driver, unloading at exit. Kernels, where they are compiled as C++ (README.md);
-/// `launch` puts any other host code on a stream in the place of one.
+/// Modeled: streams, events, waits, asynchronous copies and memsets, host functions, allocation and
+/// registration, bounds, the last-error slot, kernel faults, stream capture and graphs, several
+/// devices and their contexts, the driver's functions that make a context current, a missing
+/// driver, unloading at exit. Kernels, if they are compiled as C++ (README.md); `launch` enqueues
+/// any other host code in place of a kernel.
 ///
-/// Not modelled: warps, atomics, clusters and dynamic shared memory, blocks of a kernel that run at
-/// the same time, what a stream's priority does, managed memory, peer access, timing. A graph runs
-/// its work in the order of capture. Captures note operations in the order of the calls, not their
-/// true dependencies.
+/// Not modeled: warps, atomics, clusters and dynamic shared memory, blocks of a kernel that run at
+/// the same time, the effect of a stream's priority, managed memory, peer access, timing. A graph
+/// runs its work in the order of capture. Captures record operations in the order of the calls
+/// instead of their true dependencies.
 namespace fake_cuda {
 
 /// When the device does its work.
 enum class policy {
-  /// As late as possible: only what a wait needs, and only then.
+  /// As late as possible: only work that a wait needs, during that wait.
   late,
-  /// At once, as soon as what it waits for is done.
+  /// At once, as soon as its dependencies are complete.
   early,
-  /// Some of it at some calls, by the seed; the rest at a wait.
+  /// Some work at some calls, decided by the seed; the rest during a wait.
   random,
 };
 
-/// In which order the blocks of a kernel run, and the threads of a block from barrier to barrier.
+/// The order in which the blocks of a kernel run, and in which the threads of a block run from
+/// barrier to barrier.
 enum class order { forwards, backwards, seeded };
 
-/// When a copy from pageable memory to the device reads its source. The runtime may do each of
-/// these; one into pageable memory always waits. What a graph copies is read when the graph runs.
+/// When a copy from pageable memory to the device reads its source. The real runtime may do any of
+/// these. A copy into pageable memory always waits. A copy in a graph reads its source when the
+/// graph runs.
 enum class pageable {
-  /// At the call, which returns at once.
+  /// During the call, which returns at once.
   staged,
-  /// When the copy runs, as on a device that reaches all memory of the host.
+  /// When the copy runs, as on a device that can access all host memory.
   late,
-  /// At the call, which first waits for all work that the stream has.
+  /// During the call, which first waits for all work on the stream.
   blocking,
-  /// One of these, by the seed.
+  /// Any of the above, decided by the seed.
   seeded,
 };
 
@@ -69,51 +71,53 @@ struct config {
   int devices = 1;
   bool no_driver = false;
   int driver_version = CUDART_VERSION;  ///< below 12080 there is no cudaStreamGetDevice
-  std::size_t device_memory = std::size_t{4} << 30;  ///< bytes a device has
+  std::size_t device_memory = std::size_t{4} << 30;  ///< bytes of memory per device
   std::size_t pinned_memory = std::size_t{4} << 30;  ///< bytes that can be page-locked
   int host_numa_id = -1;
   std::string pci_bus_id = "FFFF:0B:00.0";  ///< of every device; no machine has such a bus
   fake_cuda::pageable pageable_copies = pageable::seeded;
-  /// `cudaMalloc` of 2^48 bytes or more finds the size invalid, as a driver may that rounds it up.
+  /// Makes `cudaMalloc` of 2^48 bytes or more report an invalid size, as a driver may that rounds
+  /// the size up.
   bool absurd_sizes_are_invalid = false;
   bool read_only_registration = true;
-  bool registered_at_host_address = true;  ///< false: kernels reach it at another address
-  bool maps_host_memory = true;            ///< what the attributes of these names say
-  bool host_page_tables = false;           ///< as GH200, GB200 and GB10
-  bool integrated = false;                 ///< as GB10 and Jetson
+  bool registered_at_host_address = true;  ///< false: kernels use another address
+  bool maps_host_memory = true;            ///< result of the attributes with these names
+  bool host_page_tables = false;           ///< as on GH200, GB200 and GB10
+  bool integrated = false;                 ///< as on GB10 and Jetson
   fake_cuda::order kernels = order::forwards;
 };
 
-/// Forgets everything and starts anew; of the calling thread's state too. No other thread may be in
-/// a call. The environment variable FAKE_CUDA_DEVICES sets the devices of a program that never
-/// calls it.
+/// Discards all state, including the calling thread's, and starts again. No other thread may be
+/// inside a call. For programs that never call this function, the environment variable
+/// FAKE_CUDA_DEVICES sets the number of devices.
 void reset(const config& how = {});
 
-/// Puts `work` on a stream in place of a kernel: it runs on the host, in stream order, once, may
-/// block and must not throw. `touches` are addresses in memory that it uses: freeing that memory
-/// before is a finding, and so is memory of another device. As for a kernel, the stream has to be
-/// of the thread's current device.
+/// Enqueues `work` on a stream in place of a kernel. The work runs once, on the host, in stream
+/// order. The work may block and must not throw. `touches` are addresses in memory that it uses.
+/// Freeing that memory before the work ends is a finding, and so is memory of another device. As
+/// for a kernel, the stream must belong to the thread's current device.
 void launch(cudaStream_t stream, std::function<void()> work, std::vector<const void*> touches = {});
 
-/// Puts a kernel on a stream that faults: from its run on the device's context is lost.
+/// Enqueues a kernel that faults: when it runs, the device loses its context.
 void kernel_fault(cudaStream_t stream, cudaError_t code);
 
-/// Every call from now on says `cudaErrorCudartUnloading`, as at the end of a process.
+/// Makes every later call return `cudaErrorCudartUnloading`, as at the end of a process.
 void unload();
 
 // ---- failures -----------------------------------------------------------------------------------
 
-/// The k-th call from now on (0: the next) fails with `code` and does nothing; calls that can't
-/// fail (`cudaGetLastError` and the like) don't count.
+/// Makes the k-th call (0: the next) fail with `code` and do nothing. Calls that cannot fail (such
+/// as `cudaGetLastError`) are not counted.
 void fail_call(std::uint64_t k, cudaError_t code);
-/// For the calls of one function.
+/// Makes the k-th call of a function fail.
 void fail_call_of(const std::string& function, std::uint64_t k, cudaError_t code);
-/// Every call from the k-th on fails; what the device still had to do is dropped: a lost context.
+/// Makes every call starting at the k-th fail and drops the device's pending work, as after a lost
+/// context.
 void fail_from(std::uint64_t k, cudaError_t code);
 
-// ---- what happened ------------------------------------------------------------------------------
+// ---- results ------------------------------------------------------------------------------------
 
-/// Something that no program may do.
+/// A forbidden action of the program.
 struct finding {
   /// "double free", "free of unknown memory", "use after free", "use after destroy", "freed under
   /// work", "unknown handle", "out of bounds", "wrong device", "call inside of work", "work threw",
@@ -123,7 +127,7 @@ struct finding {
 };
 [[nodiscard]] std::vector<finding> findings();
 
-/// What exists now.
+/// The number of existing objects.
 struct live_objects {
   std::size_t streams = 0;
   std::size_t events = 0;
@@ -132,20 +136,21 @@ struct live_objects {
   std::size_t registrations = 0;
   std::size_t graphs = 0;
   std::size_t graph_execs = 0;
-  std::size_t retained_contexts = 0;  ///< by the program, each time
+  std::size_t retained_contexts = 0;  ///< by the program; each retain counts
 };
 [[nodiscard]] live_objects live();
 
-/// Whether there are no findings and nothing is left; writes to stderr what is.
+/// Returns true if there are no findings and no live objects. Otherwise writes them to stderr.
 [[nodiscard]] bool expect_clean();
 
-/// How many contexts a device has, 0 or 1: what the process takes of a GPU that it never meant to
-/// use. `cudaSetDevice` makes one, and so does a call that needs one on a thread that has none.
+/// Returns the number of contexts of a device, 0 or 1. A context costs memory on a GPU that the
+/// process may not intend to use. `cudaSetDevice` creates a context, and so does a call that needs
+/// one on a thread without one.
 [[nodiscard]] std::size_t contexts(int device);
 
-/// Calls since `reset`: of all threads, of one function, of the calling thread by function. Those
-/// of the driver's functions count as well. The last alone counts `cudaPeekAtLastError`, which
-/// can't fail.
+/// Return the number of calls since `reset`: of all threads, of a function, or of the calling
+/// thread by function. The driver's functions count too. Only the last function counts
+/// `cudaPeekAtLastError`, which cannot fail.
 [[nodiscard]] std::uint64_t calls();
 [[nodiscard]] std::uint64_t calls_of(const std::string& function);
 [[nodiscard]] std::map<std::string, std::uint64_t> thread_calls();
@@ -153,33 +158,36 @@ struct live_objects {
 struct copy_statistics {
   std::uint64_t copies = 0;
   std::uint64_t copied_bytes = 0;
-  /// Copies from or to pageable memory: the real runtime may make the caller wait for them.
+  /// Copies from or to pageable memory. The real runtime may make the caller wait for them.
   std::uint64_t synchronous_copies = 0;
 };
 [[nodiscard]] copy_statistics statistics();
 
-/// The last 256 calls, failures and operations that ran, a line each, for a look at what went
-/// wrong. Threads and streams are numbered in the order of their first call and of their creation.
+/// Returns the last 256 calls, failures and executed operations, one per line, to diagnose a
+/// failure. Threads are numbered in the order of their first call, streams in the order of their
+/// creation.
 [[nodiscard]] std::string trace();
 
-/// The flags that an event was made with.
+/// Returns the flags that an event was created with.
 [[nodiscard]] unsigned int event_flags(cudaEvent_t event);
 
-/// The priorities of the streams that were made since `reset`, in that order, destroyed ones too:
-/// 0, or less for a higher one, down to -5. Without the default streams.
+/// Returns the priorities of all streams created since `reset`, in order of creation and including
+/// destroyed streams. A priority is 0, or less for a higher priority, down to -5. Default streams
+/// are not included.
 [[nodiscard]] std::vector<int> stream_priorities();
 
-/// What was done with an event, by calls that did not fail.
+/// The uses of an event by successful calls.
 struct event_use {
-  unsigned int flags = 0;  ///< that it was made with
+  unsigned int flags = 0;  ///< flags at creation
   std::uint64_t records = 0;
   std::uint64_t stream_waits = 0;
   std::uint64_t host_waits = 0;  ///< cudaEventSynchronize
 };
-/// Of every event that was made since `reset`, in that order, destroyed ones too.
+/// Returns the uses of every event created since `reset`, in order of creation and including
+/// destroyed events.
 [[nodiscard]] std::vector<event_use> events();
 
-/// How many kernels have run, and on how many barriers their blocks have met.
+/// The number of kernels and blocks that have run, and of barriers at which blocks have met.
 struct kernel_statistics {
   std::uint64_t kernels = 0;
   std::uint64_t blocks = 0;
@@ -191,18 +199,18 @@ namespace detail {
 [[nodiscard]] void* inspected(const void* address);
 }  // namespace detail
 
-/// The same bytes of device memory at an address where a test may look at them at any time, and
-/// write them as no program can. The addresses that the program has are for operations alone: host
-/// code that touches them ends the process, and stderr says what it touched. Of host memory the
-/// address itself.
+/// Returns another address of the same bytes of device memory, at which a test may read and write
+/// them at any time, unlike a program. The program's own addresses are valid only for operations:
+/// host code that touches them ends the process with a message on stderr. Returns addresses of host
+/// memory unchanged.
 template <class T>
 [[nodiscard]] T* inspect(T* address) {
   return static_cast<T*>(detail::inspected(address));
 }
 
-/// What memory holds that must not be read.
+/// The content of memory that must not be read.
 inline constexpr unsigned char poison = 0xA5;
-/// What a block's shared memory holds when the block begins: NaN in floats.
+/// The content of a block's shared memory when the block starts: NaN in floats.
 inline constexpr unsigned char shared_poison = 0xFF;
 
 }  // namespace fake_cuda

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// The double by itself: that it does what the runtime does, and sees forbidden use.
+// Tests of the double itself: it behaves as the runtime does and detects forbidden use.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "fake_cuda/fake_cuda.hpp"
+#include "fake_cuda/typed_calls.hpp"
 #include "support/catch.hpp"
 #include "support/last_words.hpp"
 
@@ -45,7 +46,7 @@ struct handles {
   }
   handles(handles&&) = delete;
 
-  /// Device memory, to look at.
+  /// Device memory for inspection.
   [[nodiscard]] unsigned char* seen() const { return fake_cuda::inspect(device); }
   [[nodiscard]] cudaError_t copy_in(cudaStream_t on) const {
     return cudaMemcpyAsync(device, pinned, bytes, cudaMemcpyDefault, on);
@@ -67,6 +68,61 @@ TEST_CASE("memory is poison until it is written", "[fake_cuda][promise:race-free
   CHECK(std::all_of(all.seen(), all.seen() + handles::bytes,
                     [](unsigned char c) { return c == fake_cuda::poison; }));
   CHECK(all.pinned[7] == fake_cuda::poison);
+}
+
+TEST_CASE("calls with typed pointers reach the double", "[fake_cuda]") {
+  fake_cuda::reset();
+  float* device = nullptr;
+  const int* constant = nullptr;
+  double* pinned = nullptr;
+  float* portable = nullptr;
+  void* untyped = nullptr;
+  cudaEvent_t event = nullptr;
+  REQUIRE(cudaMalloc(&device, 8 * sizeof(float)) == cudaSuccess);
+  REQUIRE(cudaMalloc(&constant, 8 * sizeof(int)) == cudaSuccess);
+  REQUIRE(cudaMallocHost(&pinned, sizeof(double)) == cudaSuccess);
+  REQUIRE(cudaMallocHost(&untyped, 8, cudaHostAllocPortable) == cudaSuccess);
+  REQUIRE(cudaHostAlloc(&portable, 8 * sizeof(float), cudaHostAllocPortable) == cudaSuccess);
+  REQUIRE(cudaEventCreate(&event, cudaEventDisableTiming) == cudaSuccess);
+  CHECK(fake_cuda::calls_of("cudaMalloc") == 2);
+  CHECK(fake_cuda::calls_of("cudaHostAlloc") == 3);
+  CHECK(fake_cuda::calls_of("cudaEventCreateWithFlags") == 1);
+  CHECK(*pinned == *reinterpret_cast<const double*>(portable));  // both are poison
+  REQUIRE(cudaMemcpy(device, portable, 8 * sizeof(float), cudaMemcpyDefault) == cudaSuccess);
+  CHECK(cudaMemcpy(device, portable, 9 * sizeof(float), cudaMemcpyDefault) ==
+        cudaErrorInvalidValue);
+  CHECK(has_finding("out of bounds"));
+  SECTION("a failure of the call is returned") {
+    float* refused = device;
+    fake_cuda::fail_call_of("cudaMalloc", 0, cudaErrorMemoryAllocation);
+    CHECK(cudaMalloc(&refused, 4) == cudaErrorMemoryAllocation);
+    ignore(cudaGetLastError());
+  }
+  ignore(cudaEventDestroy(event));
+  ignore(cudaFreeHost(portable));
+  ignore(cudaFreeHost(untyped));
+  ignore(cudaFreeHost(pinned));
+  ignore(cudaFree(const_cast<int*>(constant)));
+  ignore(cudaFree(device));
+}
+
+TEST_CASE("a graph is instantiated with room for a log", "[fake_cuda]") {
+  fake_cuda::reset();
+  {
+    const handles all;
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t executable = nullptr;
+    REQUIRE(cudaStreamBeginCapture(all.one, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+    REQUIRE(cudaMemsetAsync(all.device, 3, handles::bytes, all.one) == cudaSuccess);
+    REQUIRE(cudaStreamEndCapture(all.one, &graph) == cudaSuccess);
+    REQUIRE(cudaGraphInstantiate(&executable, graph, nullptr, nullptr, 0) == cudaSuccess);
+    REQUIRE(cudaGraphLaunch(executable, all.one) == cudaSuccess);
+    REQUIRE(cudaStreamSynchronize(all.one) == cudaSuccess);
+    CHECK(all.seen()[handles::bytes - 1] == 3);
+    ignore(cudaGraphExecDestroy(executable));
+    ignore(cudaGraphDestroy(graph));
+  }
+  CHECK(fake_cuda::expect_clean());
 }
 
 TEST_CASE("late: a copy poisons its target when it may start, and ends when waited for",
@@ -111,7 +167,7 @@ TEST_CASE("late: only what a wait needs runs", "[fake_cuda]") {
 TEST_CASE("a wait binds to the record at the time of its call",
           "[fake_cuda][promise:race-free-13]") {
   fake_cuda::reset({.policy = policy::late});
-  bool later = false;  // longer than the streams, which work until their end
+  bool later = false;  // outlives the streams, which work until their destruction
   const handles all;
   CHECK(cudaStreamWaitEvent(all.two, all.event, 0) == cudaSuccess);  // never recorded: no wait
   fake_cuda::launch(all.one, [] {});
@@ -138,7 +194,7 @@ TEST_CASE("a query says not ready, which stays in the last-error slot until it i
   CHECK(cudaGetLastError() == cudaSuccess);
   int queries = 0;
   while (cudaEventQuery(all.event) != cudaSuccess && queries < 10'000'000) ++queries;
-  CHECK(queries < 10'000'000);  // a loop that polls ends
+  CHECK(queries < 10'000'000);  // a polling loop ends
   ignore(cudaGetLastError());
 }
 
@@ -186,7 +242,7 @@ TEST_CASE("copies from memory that is not pinned are counted", "[fake_cuda]") {
   CHECK(fake_cuda::statistics().synchronous_copies == 1);
   CHECK(cudaMemcpyAsync(ordinary.data(), all.device, 10, cudaMemcpyDefault, all.one) ==
         cudaSuccess);
-  CHECK(ordinary[9] == 4);  // into pageable memory the call waits
+  CHECK(ordinary[9] == 4);  // a copy into pageable memory waits
   CHECK(fake_cuda::statistics().synchronous_copies == 2);
 }
 
@@ -194,7 +250,8 @@ TEST_CASE("a copy from memory that is not pinned reads it at the call, or later,
           "[fake_cuda]") {
   using fake_cuda::pageable;
   std::array<unsigned char, 10> ordinary{};
-  /// What arrives of 4s that turn into 5s after the call, and whether work before it has run then.
+  /// Returns the values that arrive if 4s change to 5s after the call, and whether earlier work has
+  /// run by then.
   const auto copied = [&](const fake_cuda::config& how) {
     fake_cuda::reset(how);
     const handles all;
@@ -237,7 +294,7 @@ TEST_CASE("a graph reads memory that is not pinned when it runs", "[fake_cuda]")
 
 namespace {
 
-/// Pages, aligned as the system's.
+/// Pages with the alignment of the system.
 struct pages {
   static constexpr std::size_t page = std::size_t{64} << 10;
   unsigned char* data;
@@ -262,7 +319,7 @@ TEST_CASE("registered memory is pinned, what overlaps it, or leaves it, is refus
     CHECK(cudaHostRegister(next, 100, 0) == cudaSuccess);
     cudaPointerAttributes known{};
     CHECK(cudaPointerGetAttributes(&known, mine.data) == cudaSuccess);
-    CHECK(known.devicePointer == nullptr);  // kernels reach what is registered for them
+    CHECK(known.devicePointer == nullptr);  // kernels use the address of the registration
     CHECK(cudaPointerGetAttributes(&known, next) == cudaSuccess);
     CHECK(known.devicePointer == next);
     CHECK(cudaMemcpyAsync(all.device, next - 100, 100, cudaMemcpyDefault, all.one) == cudaSuccess);
@@ -346,7 +403,7 @@ TEST_CASE("blocking streams and the legacy default stream wait for each other", 
   fake_cuda::launch(nullptr, [&] { ran.push_back(2); });
   fake_cuda::launch(blocking, [&] { ran.push_back(3); });
   CHECK(cudaStreamSynchronize(blocking) == cudaSuccess);
-  CHECK(ran == std::vector{1, 2, 3});  // and nothing of the non-blocking one
+  CHECK(ran == std::vector{1, 2, 3});  // and no work of the non-blocking stream
   fake_cuda::launch(blocking, [&] { ran.push_back(4); });
   CHECK(cudaEventRecord(all.event, nullptr) == cudaSuccess);
   CHECK(cudaEventSynchronize(all.event) == cudaSuccess);
@@ -365,7 +422,7 @@ TEST_CASE("whether the legacy stream is captured can't be asked while a blocking
   ignore(cudaStreamBeginCapture(blocking, cudaStreamCaptureModeRelaxed));
   CHECK(cudaStreamIsCapturing(nullptr, &status) == cudaErrorStreamCaptureImplicit);
   CHECK(cudaStreamIsCapturing(blocking, &status) == cudaSuccess);
-  CHECK(status == cudaStreamCaptureStatusActive);  // the question ended nothing
+  CHECK(status == cudaStreamCaptureStatusActive);  // the query invalidated nothing
   cudaGraph_t graph = nullptr;
   CHECK(cudaStreamEndCapture(blocking, &graph) == cudaSuccess);
   CHECK(cudaStreamIsCapturing(nullptr, &status) == cudaSuccess);
@@ -462,7 +519,7 @@ TEST_CASE("the k-th call fails, of all or of one function, and does nothing", "[
   fake_cuda::fail_call_of("cudaEventDestroy", 0, cudaErrorUnknown);
   CHECK(cudaEventQuery(event) == cudaSuccess);
   CHECK(cudaEventDestroy(event) == cudaErrorUnknown);
-  CHECK(fake_cuda::live().events == 0);  // one attempt is all a handle gets
+  CHECK(fake_cuda::live().events == 0);  // a handle gets only one attempt
   CHECK(fake_cuda::calls() == 5);
   CHECK(fake_cuda::calls_of("cudaEventRecord") == 2);
   CHECK(fake_cuda::thread_calls().at("cudaEventRecord") == 2);
@@ -492,7 +549,7 @@ TEST_CASE("a kernel's fault is sticky: every call of the device's threads says s
   CHECK(cudaGetLastError() == cudaErrorIllegalAddress);
   CHECK(cudaGetLastError() == cudaErrorIllegalAddress);
   std::thread{[] {
-    CHECK(cudaSetDevice(1) == cudaErrorIllegalAddress);  // its current device was the lost one
+    CHECK(cudaSetDevice(1) == cudaErrorIllegalAddress);  // its current device was the lost device
   }}.join();
 }
 
@@ -582,7 +639,7 @@ TEST_CASE("a device has a context from the first call on that needs one", "[fake
 
 namespace {
 
-/// A function of the driver by its name; null for one that is not known.
+/// Returns a driver function by name, or null if the name is unknown.
 template <class Function>
 Function* driver(const char* name, unsigned version = 12000) {
   void* found = nullptr;
@@ -622,7 +679,7 @@ TEST_CASE("the runtime uses the driver's context stack", "[fake_cuda]") {
     CHECK(cudaGetDevice(&device) == cudaSuccess);
     CHECK(device == 0);
     CHECK(fake_cuda::contexts(0) == 0);
-    CHECK(cudaStreamDestroy(stream) == cudaSuccess);  // needs a context, and makes one
+    CHECK(cudaStreamDestroy(stream) == cudaSuccess);  // needs a context and makes one
     CHECK(fake_cuda::contexts(0) == 1);
     CHECK(release(1) == 0);
     CHECK(release(1) == 201);
@@ -811,7 +868,7 @@ TEST_CASE("a handle gets one attempt to be freed, also where every call fails", 
   CHECK(cudaFree(data) == cudaErrorUnknown);
   CHECK(fake_cuda::live().device_blocks == 0);
   CHECK(fake_cuda::findings().empty());
-  CHECK(cudaMalloc(&data, 100) == cudaSuccess);  // what is gone takes no room
+  CHECK(cudaMalloc(&data, 100) == cudaSuccess);  // freed memory no longer counts towards the limit
   fake_cuda::fail_from(0, cudaErrorUnknown);
   ignore(cudaFree(data));
   CHECK(fake_cuda::findings().empty());
@@ -975,17 +1032,17 @@ TEST_CASE("device memory that the host touches outside of an operation ends the 
   const std::string where = "byte 7 of the 1000 bytes";
   CHECK(is_told(last_words([&] { static_cast<void>(data[7]); }), where));
   CHECK(is_told(last_words([&] { data[7] = 1; }), where));
-  // Work that stands for a kernel may, and when it is over nobody may again.
+  // Work that represents a kernel may touch the memory. After it, no code may.
   fake_cuda::launch(all.one, [&] { data[7] = 3; });
   CHECK(cudaStreamSynchronize(all.one) == cudaSuccess);
   CHECK(all.seen()[7] == 3);
   CHECK(is_told(last_words([&] { static_cast<void>(data[7]); }), where));
-  // A host function stands for no kernel.
+  // A host function does not represent a kernel.
   const auto touch = [](void* address) { *static_cast<volatile unsigned char*>(address) = 1; };
   CHECK(cudaLaunchHostFunc(all.one, touch, all.device + 7) == cudaSuccess);
   CHECK(is_told(last_words([&] { ignore(cudaStreamSynchronize(all.one)); }), "0x"));
   CHECK(cudaMemsetAsync(all.device, 1, 8, all.two) == cudaSuccess);
-  fake_cuda::fail_from(0, cudaErrorUnknown);  // drops what the host function would do
+  fake_cuda::fail_from(0, cudaErrorUnknown);  // drops the work of the host function
   ignore(cudaDeviceSynchronize());
 }
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSL-1.0
 # fake_cuda_translate(<target> <file> <name> [<text> <instead>]...): lets <target> include the CUDA
 # header <file> as <name>, as C++. Shared variables and launches by <<<>>> become calls of
-# fake_cuda/kernel.hpp; all else stays, line by line. For mutants every <text> is replaced before
-# that; it has to be there, so that a mutant can't outlive the line that it changes.
+# fake_cuda/kernel.hpp; all other lines stay. For mutants, every <text> is replaced before that.
+# <text> must occur in the file, so that a mutant cannot outlive the line that it changes.
 function(fake_cuda_translate target file name)
   file(REAL_PATH "${file}" original BASE_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}")
   set(out "${CMAKE_CURRENT_BINARY_DIR}/translated/${target}")

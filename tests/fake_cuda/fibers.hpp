@@ -7,9 +7,9 @@
 #include <deque>
 #include <memory>
 
-// A switch by swapcontext asks the kernel for the signal mask; one by _longjmp takes nanoseconds,
-// but AddressSanitizer has to be told of the new stack, and knows only of the former.
-// ThreadSanitizer is told nothing: what runs kernels is left out of its build.
+// A switch with swapcontext makes a system call for the signal mask; a switch with _longjmp takes
+// nanoseconds. AddressSanitizer must be notified of the new stack, and supports only swapcontext.
+// ThreadSanitizer is not notified: its build leaves out the code that runs kernels.
 #if defined(__SANITIZE_ADDRESS__)
 #define FAKE_CUDA_FIBERS_BY_CONTEXT 1
 #elif defined(__has_feature)
@@ -24,7 +24,7 @@
 
 namespace fake_cuda::detail {
 
-/// Where a thread of control has stopped.
+/// The point at which a thread of control has stopped.
 struct stopped_at {
 #if FAKE_CUDA_FIBERS_BY_CONTEXT
   ucontext_t context;
@@ -36,7 +36,7 @@ struct stopped_at {
 #endif
 };
 
-/// Functions that take turns on one thread, each on a stack of its own.
+/// Functions that run alternately on one thread, each on its own stack.
 class fiber_pool {
  public:
   using body = void (*)(void* argument, std::size_t number);
@@ -45,14 +45,14 @@ class fiber_pool {
   fiber_pool(fiber_pool&&) = delete;
   ~fiber_pool();
 
-  /// Fibers 0 to `count` - 1 are to run `run(argument, i)`, each from its next `resume` on. All
-  /// have ended what they ran before.
+  /// Makes fibers 0 to `count` - 1 run `run(argument, i)`, starting at their next `resume`. All
+  /// fibers must have ended their previous function.
   void assign(std::size_t count, body run, void* argument);
-  /// Goes on with a fiber until it yields or ends. From outside of all fibers.
+  /// Continues a fiber until it yields or ends. Must be called from outside all fibers.
   void resume(std::size_t number);
-  /// Back to the caller of `resume`. From inside of the fiber that runs.
+  /// Returns to the caller of `resume`. Must be called from inside the running fiber.
   void yield();
-  /// The fiber that runs.
+  /// Returns the number of the running fiber.
   [[nodiscard]] std::size_t current() const { return current_; }
   [[nodiscard]] bool has_ended(std::size_t number) const { return fibers_[number].ended; }
 
@@ -71,7 +71,7 @@ class fiber_pool {
   void add();
   void switch_to(fiber& next);
 
-  std::deque<fiber> fibers_;  // none ever moves
+  std::deque<fiber> fibers_;  // elements never move
   stopped_at home_{};
   std::size_t current_ = 0;
   body run_ = nullptr;

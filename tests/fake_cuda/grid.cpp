@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Kernels: how the threads of a block take turns.
+// Kernels: runs the threads of a block alternately.
 #include "grid.hpp"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 #include "fibers.hpp"
 
-// Where the thread of a kernel is that runs now; declared in <cuda_runtime.h>.
+// The position of the running kernel thread; declared in <cuda_runtime.h>.
 extern thread_local constinit uint3 threadIdx;
 extern thread_local constinit uint3 blockIdx;
 extern thread_local constinit dim3 blockDim;
@@ -36,7 +36,8 @@ uint3 place(std::size_t i, const dim3& within) {
 /// The shared memory of a block.
 class shared_arena {
  public:
-  static constexpr std::size_t limit = std::size_t{48} << 10;  // of what a kernel declares
+  static constexpr std::size_t limit = std::size_t{48} << 10;  // maximum for the variables of a
+                                                               // kernel
 
   void begin_block() {
     variables_.clear();
@@ -59,7 +60,7 @@ class shared_arena {
   }
 
   [[nodiscard]] std::size_t declared() const { return declared_; }
-  /// Whether nothing around the variables was written.
+  /// Returns true if no byte around the variables was written.
   [[nodiscard]] bool guards_are_whole() const {
     std::size_t end = 0;
     for (const auto& one : variables_) {
@@ -90,14 +91,14 @@ class shared_arena {
   std::size_t declared_ = 0;
 };
 
-/// A barrier in the text; null where a thread is at none.
+/// The source position of a barrier; null if a thread is at none.
 struct barrier {
   const char* file = nullptr;
   unsigned line = 0;
   friend bool operator==(const barrier&, const barrier&) = default;
 };
 
-/// What runs kernels on one thread of the double's.
+/// Runs kernels on a thread of the double.
 class block_runner {
  public:
   std::uint64_t run(const grid& what, order how, std::uint64_t seed, kernel_findings& hear) {
@@ -153,7 +154,7 @@ class block_runner {
     if (!shared_.guards_are_whole()) tell("out of bounds", "written outside of a shared variable");
   }
 
-  /// Whether there are threads at a barrier. All have to be at the same one.
+  /// Returns true if threads wait at a barrier. All of them must be at the same barrier.
   bool has_met() {
     const auto waits = [](const barrier& one) { return one.file != nullptr; };
     const auto first = std::find_if(at_.begin(), at_.end(), waits);
@@ -178,7 +179,7 @@ class block_runner {
     }
   }
 
-  /// The first finding of a launch: what follows is its consequence.
+  /// Reports the first finding of a launch. Later findings are its consequences.
   void tell(const std::string& kind, const std::string& text) {
     if (told_) return;
     told_ = true;

@@ -22,7 +22,7 @@ struct grid {
   dim3 threads;
 };
 
-/// What is called when a kernel does what none may.
+/// The receiver of findings about a kernel.
 class kernel_findings {
  public:
   virtual void find(const std::string& kind, const std::string& text) = 0;
@@ -31,8 +31,8 @@ class kernel_findings {
   ~kernel_findings() = default;
 };
 
-/// Runs a grid on the calling thread: block by block, a fiber for each thread of a block. Returns
-/// how many barriers its blocks have met on.
+/// Runs a grid on the calling thread, block by block, with a fiber for each thread of a block.
+/// Returns the number of barriers at which its blocks have met.
 std::uint64_t run(const grid& what, order how, std::uint64_t seed, kernel_findings& hear);
 
 }  // namespace fake_cuda::detail

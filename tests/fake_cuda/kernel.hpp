@@ -11,27 +11,27 @@
 
 #include "fake_cuda.hpp"
 
-/// What a kernel that is compiled as C++ calls, and what launches it. Not for tests: they include
-/// <cuda_runtime.h> out of standin/, whose words for kernels come down to these.
+/// Functions that launch a kernel compiled as C++, and that such a kernel calls. Not for tests:
+/// they include <cuda_runtime.h>, whose kernel keywords expand to these functions.
 namespace fake_cuda {
 
 namespace detail {
 
-/// Returns when all threads of the block have come to this barrier.
+/// Returns when all threads of the block have reached this barrier.
 void meet(const char* file, unsigned line);
 
-/// The block's variable of that place in the text: poisoned, with guard bytes around it.
+/// Returns the block's variable for that source position, poisoned and surrounded by guard bytes.
 [[nodiscard]] void* shared_memory(std::size_t bytes, std::size_t alignment, const char* file,
                                   unsigned line);
 
-/// How a function that is a kernel gets its arguments, which a launch has as addresses.
+/// Converts the arguments of a kernel from the addresses that a launch passes.
 struct kernel_type {
-  std::size_t bytes = 0;  ///< of all arguments
+  std::size_t bytes = 0;  ///< total size of the arguments
   std::shared_ptr<void> (*copy)(void** arguments) = nullptr;
   void (*call)(const void* kernel, const void* arguments) = nullptr;
 };
 
-/// From now on `kernel` can be launched. nvcc registers a program's kernels when it starts.
+/// Makes `kernel` launchable. nvcc registers a program's kernels at its start.
 void know(const void* kernel, const kernel_type& type);
 
 template <class... Parameters>
@@ -43,7 +43,7 @@ template <class... Parameters>
   type.bytes = sizeof(arguments);
   type.copy = [](void** from) -> std::shared_ptr<void> {
     return [&]<std::size_t... Is>(std::index_sequence<Is...>) {
-      static_cast<void>(from);  // of a kernel without parameters
+      static_cast<void>(from);  // unused if the kernel has no parameters
       return std::make_shared<arguments>(*static_cast<Parameters*>(from[Is])...);
     }(std::index_sequence_for<Parameters...>{});
   };
@@ -56,13 +56,13 @@ template <class... Parameters>
   return address;
 }
 
-/// Calls a kernel by its name, for `launcher`: a template's arguments are deduced there.
+/// Calls a kernel by its name, for `launcher`. The call deduces the arguments of a kernel template.
 template <class Call, class... Arguments>
 void named_kernel(Arguments... arguments) {
   Call{}(arguments...);
 }
 
-/// What stands for `kernel<<<blocks, threads, shared, stream>>>`.
+/// Represents `kernel<<<blocks, threads, shared, stream>>>`.
 template <class Call>
 struct launcher {
   dim3 blocks;
@@ -73,7 +73,7 @@ struct launcher {
   template <class... Arguments>
   void operator()(Arguments... arguments) const {
     void* addresses[] = {&arguments..., nullptr};
-    // As with <<<>>>, an error waits for cudaGetLastError.
+    // As with <<<>>>, the program gets an error from cudaGetLastError.
     static_cast<void>(cudaLaunchKernel(known(&named_kernel<Call, Arguments...>), blocks, threads,
                                        addresses, shared, stream));
   }
@@ -81,7 +81,7 @@ struct launcher {
 
 }  // namespace detail
 
-/// `fake_cuda_translate` (CMake) makes this of `kernel<<<blocks, threads>>>`.
+/// Replaces `kernel<<<blocks, threads>>>` in the output of `fake_cuda_translate` (CMake).
 template <class Call>
 [[nodiscard]] detail::launcher<Call> configured(Call, dim3 blocks, dim3 threads,
                                                 std::size_t shared = 0,
@@ -89,7 +89,7 @@ template <class Call>
   return {blocks, threads, shared, stream};
 }
 
-/// `fake_cuda_translate` makes this of `__shared__ T name;`.
+/// Replaces `__shared__ T name;` in the output of `fake_cuda_translate`.
 template <class T>
 [[nodiscard]] T& shared(const char* file = __builtin_FILE(), unsigned line = __builtin_LINE()) {
   static_assert(std::is_trivially_copyable_v<T>, "shared memory is not constructed");

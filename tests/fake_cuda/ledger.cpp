@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// What exists, and what must not be done with it.
+// The ledger: existing objects, and the rules for their use.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -44,7 +44,7 @@ bool world::check_alive(const void* address, std::string_view who) {
   auto above = freed.upper_bound(address);
   if (above == freed.begin()) return true;
   const memory_block& block = std::prev(above)->second;
-  // Memory that is only not registered any more may be used.
+  // Memory whose registration has ended may still be used.
   if (block.what == memory_block::kind::registered || !lies_in(block, address)) return true;
   find("use after free", std::string{who} + " uses " + readable(block) + ", which was freed");
   return false;
@@ -115,7 +115,7 @@ cudaError_t world::take(memory_block::kind what, std::size_t bytes, int device, 
   const bool is_absurd = what == memory_block::kind::device && bytes >= std::size_t{1} << 48;
   if (is_absurd && how.absurd_sizes_are_invalid) return cudaErrorInvalidValue;
   if (bytes > limit || taken[what] > limit - bytes) return cudaErrorMemoryAllocation;
-  // Aligned to 256 bytes and never to more.
+  // Aligned to exactly 256 bytes and never to more.
   constexpr std::size_t alignment = 256;
   const std::size_t all = bytes + 3 * alignment + guard;
   unsigned char* begin = nullptr;
@@ -161,7 +161,7 @@ cudaError_t world::give(memory_block::kind what, void* data, const char* call, l
   const memory_block block = blocks.find(base)->second;
   check_unused(block, call);
   take_back(base);
-  // As the runtime does. Pinned memory is every device's.
+  // Waits, as the runtime does. Pinned memory belongs to every device.
   run_all(lock, what == memory_block::kind::device ? std::optional{block.device} : std::nullopt);
   check_guards(block, call);
   if (what != memory_block::kind::registered) std::memset(inside(base), poison, block.bytes);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// When work runs.
+// Decides when work runs.
 #include <cstring>
 #include <utility>
 
@@ -30,7 +30,8 @@ bool world::is_ready(const operation& next) const {
   return next.what != operation::kind::wait || is_done(next.target);
 }
 
-/// The copy may begin: from now on its destination holds neither the old nor the new.
+/// Poisons the destination when a copy may begin: until the end it holds neither the old nor the
+/// new data.
 void world::begin(operation& next) {
   if (next.begun) return;
   next.begun = true;
@@ -46,7 +47,7 @@ void world::complete(CUstream_st& stream) {
   changed.notify_all();
 }
 
-/// Waits that are over cost no time, and copies begin as soon as nothing is before them.
+/// Removes waits that have ended, and starts copies that have no operation before them.
 void world::skip_waits() {
   for (bool again = true; again;) {
     again = false;
@@ -63,7 +64,7 @@ void world::skip_waits() {
   }
 }
 
-/// Runs the first operation, which is neither work nor a wait that is not over.
+/// Runs the first operation, which is neither work nor an unfinished wait.
 void world::run_now(const stream_ptr& stream) {
   operation& next = stream->queue.front();
   begin(next);
@@ -82,7 +83,7 @@ void world::run_now(const stream_ptr& stream) {
   skip_waits();
 }
 
-/// Runs the first operation, which is work, on this thread and without the mutex.
+/// Runs the first operation, which is work, on this thread. Releases the mutex during the work.
 void world::run_work(lock_type& lock, const stream_ptr& stream) {
   operation& next = stream->queue.front();
   auto work = std::move(next.work);
@@ -167,14 +168,14 @@ void world::start_service(const stream_ptr& stream) {
   }
 }
 
-/// Lets a service thread run the work that is first in the stream.
+/// Permits a service thread to run the work that is first in the stream.
 void world::permit(const stream_ptr& stream) {
   ++stream->permits;
   start_service(stream);
   changed.notify_all();
 }
 
-/// A step towards `position` that does not wait.
+/// Makes progress towards `position` without waiting.
 void world::run_towards(const stream_ptr& stream, std::uint64_t position) {
   while (stream->completed < position && !stream->busy) {
     const operation& next = stream->queue.front();
@@ -184,7 +185,8 @@ void world::run_towards(const stream_ptr& stream, std::uint64_t position) {
       skip_waits();
       if (!is_done(target)) return;
     } else if (next.what == operation::kind::work) {
-      // A permit may be left of work that a waiting call ran itself: its thread sleeps then.
+      // A permit may be left over from work that a waiting call ran itself. The service thread then
+      // sleeps.
       if (stream->permits == 0) permit(stream);
       changed.notify_all();
       return;
@@ -207,11 +209,12 @@ void world::act() {
         again = true;
       }
     }
-    changed.notify_all();  // the services look for work
+    changed.notify_all();  // the service threads look for work
   } else if (how.policy == policy::random && !streams.empty()) {
     for (auto turns = random() % 4; turns > 0; --turns) {
       const auto& stream = streams[random() % streams.size()];
-      // For some time a stream lags behind, or is ahead: a coin for each step would make all alike.
+      // A stream lags behind or runs ahead for some time. A coin toss for each step would make all
+      // streams alike.
       if (random() % 16 == 0) stream->pace = static_cast<unsigned>(random() % 3);
       if (stream->pace == 0 || (stream->pace == 1 && random() % 4 != 0)) continue;
       if (stream->busy || stream->queue.empty()) continue;
@@ -245,7 +248,7 @@ void world::run_until(lock_type& lock, const stream_ptr& stream, std::uint64_t p
 }
 
 void world::run_all(lock_type& lock, std::optional<int> device) {
-  // Streams made meanwhile count as well: other threads go on while work runs.
+  // Includes streams that other threads create while work runs.
   for (std::size_t i = 0; i < streams.size(); ++i) {
     const stream_ptr stream = streams[i];
     if (device && stream->device != *device) continue;
@@ -257,7 +260,7 @@ void world::lose(int device, cudaError_t code) {
   lost.emplace(device, code);
   for (const auto& stream : streams) {
     if (stream->device != device) continue;
-    const std::size_t kept = stream->busy ? 1 : 0;  // what runs, runs to its end
+    const std::size_t kept = stream->busy ? 1 : 0;  // a running operation runs to its end
     while (stream->queue.size() > kept) {
       stream->queue.pop_back();
       ++stream->completed;
@@ -272,8 +275,8 @@ bool world::may_serve(const CUstream_st& stream) const {
          (how.policy == policy::early || stream.permits > 0);
 }
 
-/// What a thread of the double does for one stream: work that may block runs here, and never in a
-/// call of the program's that does not wait.
+/// The service thread of a stream. Work that may block runs here and never inside a non-waiting
+/// call of the program.
 void world::serve(const stream_ptr& stream) {
   lock_type lock{mutex};
   while (!over) {

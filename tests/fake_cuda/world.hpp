@@ -20,13 +20,14 @@
 
 struct CUstream_st;
 
-/// The state behind the calls. One mutex guards all of it; it is free while work of `launch` runs.
+/// The state behind the calls. A single mutex protects the state. The mutex is released while work
+/// of `launch` runs.
 namespace fake_cuda::detail {
 
 using stream_ptr = std::shared_ptr<CUstream_st>;
 using lock_type = std::unique_lock<std::mutex>;
 
-/// A place in a stream: done when that many of its operations are.
+/// A position in a stream, reached when that many of its operations are done.
 struct mark {
   stream_ptr stream;
   std::uint64_t position = 0;
@@ -39,7 +40,8 @@ struct operation {
   const void* from = nullptr;
   std::size_t bytes = 0;
   int value = 0;
-  std::shared_ptr<std::vector<unsigned char>> staged;  // the source, of a copy from pageable memory
+  std::shared_ptr<std::vector<unsigned char>> staged;  // the source data of a copy from pageable
+                                                       // memory
   mark target;                                         // of a wait
   std::shared_ptr<std::function<void()>> work;
   bool is_host_function = false;
@@ -59,9 +61,9 @@ struct capture {
   bool invalidated = false;
 };
 
-/// A line of the trace, put into words only when asked for.
+/// An entry of the trace. The text is made on request.
 struct trace_entry {
-  unsigned number = 0;  // of the thread, or the stream
+  unsigned number = 0;  // number of the thread or the stream
   bool is_call = true;
   std::string_view what;
   std::size_t bytes = 0;
@@ -74,14 +76,14 @@ struct memory_block {
   unsigned char* base = nullptr;
   std::size_t bytes = 0;
   int device = 0;
-  bool is_mapped = true;    // kernels reach it; registered memory only where that was asked for
-  bool is_portable = true;  // pinned for every device, and not only for its own
+  bool is_mapped = true;    // accessible to kernels; registered memory only with the flag
+  bool is_portable = true;  // pinned for every device instead of only its own
 };
 
 }  // namespace fake_cuda::detail
 
-// The runtime's opaque handles point to these. They live until `reset`, also when destroyed, so
-// that a use after that is seen.
+// The targets of the runtime's opaque handles. The objects live until `reset` even if they are
+// destroyed, so that a later use can be detected.
 struct CUstream_st {
   unsigned number = 0;
   int device = 0;
@@ -89,19 +91,20 @@ struct CUstream_st {
   int priority = 0;
   bool destroyed = false;
   bool is_default = false;                         // must not be destroyed
-  std::deque<fake_cuda::detail::operation> queue;  // not run yet; the first one may be running
+  std::deque<fake_cuda::detail::operation> queue;  // pending; the first operation may be running
   std::uint64_t pushed = 0;
   std::uint64_t completed = 0;
   bool busy = false;        // a thread runs the first operation
-  unsigned pace = 0;        // random policy: 0 does nothing unasked, 1 sometimes, 2 when it can
-  std::size_t permits = 0;  // works that the service thread may begin
+  unsigned pace = 0;        // random policy: 0 never runs work by itself, 1 sometimes, 2 whenever
+                            // possible
+  std::size_t permits = 0;  // works that the service thread may start
   std::shared_ptr<fake_cuda::detail::capture> captured_by;
   std::uint64_t not_ready = 0;
   std::thread service;
 };
 
-/// The primary context of a device. It exists while the runtime holds it, which never lets go, or
-/// while it is retained.
+/// The primary context of a device. The context exists while it is retained or the runtime holds
+/// it; the runtime never releases it.
 struct CUctx_st {
   int device = 0;
   bool is_held_by_runtime = false;
@@ -135,13 +138,13 @@ struct CUgraphExec_st {
 
 namespace fake_cuda::detail {
 
-/// What the runtime keeps for each thread.
+/// The runtime's state of a thread.
 struct thread_state {
   std::uint64_t generation = 0;
   unsigned number = 0;
   cudaError_t last_error = cudaSuccess;
   int chosen = 0;                   // by cudaSetDevice
-  std::vector<CUctx_st*> contexts;  // the last one is current
+  std::vector<CUctx_st*> contexts;  // the last context is current
   cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
   bool in_work = false;
   std::map<std::string, std::uint64_t> calls;
@@ -150,9 +153,9 @@ struct thread_state {
   [[nodiscard]] int device() const { return contexts.empty() ? chosen : contexts.back()->device; }
 };
 
-/// A failure to come.
+/// A planned failure.
 struct planned_failure {
-  std::string function;  // empty: of any
+  std::string function;  // empty: any function
   std::uint64_t left = 0;
   cudaError_t code = cudaErrorUnknown;
   bool from_then_on = false;
@@ -165,48 +168,48 @@ class world {
 
   // ---- streams.cpp
   stream_ptr make_stream(int device, unsigned int flags);
-  /// What a stream is given next comes after what the legacy default stream has, and what that one
-  /// is given after what every blocking stream has.
+  /// Orders the next work of `stream`: after the work of the legacy default stream, or after the
+  /// work of every blocking stream if it is the legacy default stream.
   void order_with_legacy(const stream_ptr& stream);
-  /// Appends an operation, or notes it where the stream is captured; then the policy may act.
+  /// Appends an operation, or records it if the stream is being captured. Then the policy may act.
   void push(const stream_ptr& stream, operation next);
-  /// Runs what has to be for the stream to get to `position`.
+  /// Runs everything that the stream needs to reach `position`.
   void run_until(lock_type& lock, const stream_ptr& stream, std::uint64_t position);
-  /// Runs all that a device has to do; that of all devices where it says none.
+  /// Runs all pending work of a device, or of all devices by default.
   void run_all(lock_type& lock, std::optional<int> device = {});
-  /// For a query, which must not wait: asked often enough, it gets there.
+  /// Makes progress for a query, which must not wait. Repeated calls reach `position`.
   void run_towards(const stream_ptr& stream, std::uint64_t position);
-  /// What the policy does unasked.
+  /// Runs the work that the policy starts by itself.
   void act();
-  /// Ends a device: what it still had to do is dropped, every call fails from now on.
+  /// Loses a device: drops its pending work and makes every later call fail.
   void lose(int device, cudaError_t code);
 
   // ---- api_device.cpp
   CUctx_st& primary(int device);
-  /// The runtime makes the primary context of a device, where it has not done so yet.
+  /// Creates the primary context of a device for the runtime if it has not done so yet.
   CUctx_st& initialize(int device);
-  /// What `cuCtxSetCurrent` does.
+  /// Implements `cuCtxSetCurrent`.
   static void set_current(thread_state& thread, CUctx_st& context);
-  /// Whether there is something on a device that goes with its context.
+  /// Returns true if a device has objects that would end with its context.
   [[nodiscard]] bool is_in_use(int device) const;
 
   // ---- ledger.cpp
   void find(const std::string& kind, const std::string& text);
   memory_block* block_of(const void* address);
-  /// The first block that has a byte of [address, address + bytes).
+  /// Returns the first block that overlaps [address, address + bytes).
   const memory_block* block_in(const void* address, std::size_t bytes) const;
-  /// Notes a use of memory that was freed; whether there is none.
+  /// Reports the use of freed memory. Returns true if the memory is alive.
   bool check_alive(const void* address, std::string_view who);
-  /// Notes what an operation on `device` must not use.
+  /// Reports objects that an operation on `device` must not use.
   void check_operation(const operation& next, int device);
-  /// Notes what still uses a block that is about to go.
+  /// Reports the users of a block that is about to be freed.
   void check_unused(const memory_block& block, const std::string& call);
-  /// Notes memory around a block that was written to.
+  /// Reports writes to the memory around a block.
   void check_guards(const memory_block& block, const std::string& who);
   cudaError_t take(memory_block::kind what, std::size_t bytes, int device, bool is_portable,
                    void** data);
   cudaError_t give(memory_block::kind what, void* data, const char* call, lock_type& lock);
-  /// When the call was told to fail: an attempt, after which the memory counts as gone.
+  /// For a free that fails on request: counts as an attempt, so the memory is regarded as freed.
   void forget(memory_block::kind what, void* data, const char* call);
 
   // ---- control.cpp
@@ -219,7 +222,8 @@ class world {
   bool over = false;
   bool unloaded = false;
   std::mt19937_64 random;
-  std::mt19937_64 random_pageable;  // of its own: a pageable copy does not change the order of work
+  std::mt19937_64 random_pageable;  // separate, so that pageable copies do not change the order of
+                                    // work
 
   std::vector<stream_ptr> streams;
   std::map<int, stream_ptr> default_streams;
@@ -232,7 +236,7 @@ class world {
 
   std::map<unsigned char*, memory_block> blocks;  // by address
   std::map<const void*, memory_block> freed;      // by address
-  // Of pinned memory; kept until the end: poisoned, not unmapped.
+  // Pinned memory, kept until the end: poisoned instead of unmapped.
   std::vector<std::unique_ptr<unsigned char[]>> storage;
   std::map<memory_block::kind, std::size_t> taken;
 
@@ -260,7 +264,7 @@ class world {
   bool may_serve(const CUstream_st& stream) const;
 };
 
-/// The world there is; made at the first use.
+/// Returns the current world, which is created at the first use.
 world& the_world();
 thread_state& this_thread(world& now);
 

@@ -16,7 +16,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// The option that the error names; "none" without an error.
+/// Returns the option in the error; "none" without an error.
 std::string refused(const ps::error_policy& policy) {
   return test::refusal_of([&] { ps::detail::require_valid(policy); }).option;
 }
@@ -44,11 +44,10 @@ TEST_CASE("a contradictory policy is refused by the name of its option",
   CHECK(refused({.retries = 100}) == "none");
   CHECK(refused({.retries = 101}) == "faults.on_error.retries");
   CHECK(refused({.retries = static_cast<std::size_t>(-1)}) == "faults.on_error.retries");
-  CHECK(refused({.first_wait = 0ms, .longest_wait = 0ms}) == "none");
+  CHECK(refused({.first_wait = 0ms}) == "none");
   CHECK(refused({.first_wait = -1ms}) == "faults.on_error.first_wait");
-  CHECK(refused({.first_wait = 2ms, .longest_wait = 1ms}) == "faults.on_error.longest_wait");
-  CHECK(refused({.longest_wait = 24h}) == "none");
-  CHECK(refused({.longest_wait = 24h + 1ms}) == "faults.on_error.longest_wait");
+  CHECK(refused({.first_wait = 24h}) == "none");
+  CHECK(refused({.first_wait = 24h + 1ms}) == "faults.on_error.first_wait");
   CHECK(refused({.action = static_cast<ps::error_action>(3)}) == "faults.on_error.action");
   CHECK(refused({.largest_share = 0}) == "none");
   CHECK(refused({.largest_share = 1}) == "none");
@@ -56,23 +55,20 @@ TEST_CASE("a contradictory policy is refused by the name of its option",
   CHECK(refused({.largest_share = 1.01}) == "faults.on_error.largest_share");
   CHECK(refused({.largest_share = std::nan("")}) == "faults.on_error.largest_share");
   CHECK_THROWS_MATCHES(
-      ps::detail::require_valid(ps::error_policy{.first_wait = 30s}), ps::option_error,
+      ps::detail::require_valid(ps::error_policy{.first_wait = -5ms}), ps::option_error,
       Catch::Matchers::Message(
-          "faults.on_error.longest_wait: must lie between first_wait, 30000 ms, and a "
-          "day, is 10000 ms"));
+          "faults.on_error.first_wait: must lie between 0 ms and a day, is -5 ms"));
 }
 
-TEST_CASE("the wait before a retry doubles up to the longest", "[faults]") {
-  const ps::error_policy policy{.retries = 100, .first_wait = 10ms, .longest_wait = 70ms};
-  CHECK(ps::detail::wait_before(policy, 1) == 10ms);
-  CHECK(ps::detail::wait_before(policy, 2) == 20ms);
-  CHECK(ps::detail::wait_before(policy, 3) == 40ms);
-  CHECK(ps::detail::wait_before(policy, 4) == 70ms);
-  CHECK(ps::detail::wait_before(policy, 100) == 70ms);
-  const ps::error_policy long_ones{.retries = 100, .first_wait = 1ms, .longest_wait = 24h};
-  CHECK(ps::detail::wait_before(long_ones, 27) == 67'108'864ms);
-  CHECK(ps::detail::wait_before(long_ones, 28) == 24h);
-  CHECK(ps::detail::wait_before(long_ones, 100) == 24h);
+TEST_CASE("the wait before a retry doubles up to ten seconds", "[faults]") {
+  const ps::error_policy policy{.retries = 100, .first_wait = 3s};
+  CHECK(ps::detail::wait_before(policy, 1) == 3s);
+  CHECK(ps::detail::wait_before(policy, 2) == 6s);
+  CHECK(ps::detail::wait_before(policy, 3) == 10s);
+  CHECK(ps::detail::wait_before(policy, 100) == 10s);
+  const ps::error_policy patient{.retries = 100, .first_wait = 24h};  // longer than `max_backoff`
+  CHECK(ps::detail::wait_before(patient, 1) == 24h);
+  CHECK(ps::detail::wait_before(patient, 100) == 24h);
   const ps::error_policy at_once{.retries = 100, .first_wait = 0ms};
   CHECK(ps::detail::wait_before(at_once, 100) == 0ms);
 }

@@ -114,7 +114,7 @@ TEST_CASE("samples that are known to be bad leave room for those that fail, and 
   REQUIRE(report.samples.size() == ledger::capacity);
   CHECK(report.samples.back() ==
         ps::failed_sample{4000, "new", 1, 1, read_outcome::skipped, {4000, 0}});
-  CHECK(report.samples[ledger::capacity - 2].sample == ledger::capacity - 2);  // the last went
+  CHECK(report.samples[ledger::capacity - 2].sample == ledger::capacity - 2);  // replaces the last
   CHECK(report.failed_reads == 1);
   CHECK(report.skipped == 601);
   CHECK(report.dropped == 0);
@@ -122,7 +122,7 @@ TEST_CASE("samples that are known to be bad leave room for those that fail, and 
   CHECK(quarantine_of(report).find("\n4000 # skipped 1 time: new\n# incomplete: samples of "
                                    "faults.on_error.quarantined were not kept: keep that list\n") !=
         std::string::npos);
-  // Those that have failed stay, and what finds no room any more is dropped.
+  // Samples that have failed stay. Samples without room are dropped.
   for (std::uint64_t i = 0; i < ledger::capacity; ++i) note_failure(kept, 5000 + i, problem("bad"));
   CHECK(kept.report().samples.front().sample == 4000);
   CHECK(kept.report().dropped == 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// One reader alone; what a loader makes of it is in tests/flow/on_error_test.cpp.
+// Tests of a single reader. tests/flow/on_error_test.cpp tests a loader with an error policy.
 #include <penstock/load/detail/guarded_reader.hpp>
 
 #include <chrono>
@@ -18,7 +18,7 @@ using number = ps::record<ps::field<"x", std::uint64_t>>;
 
 namespace {
 
-/// Sample i is the number i; its first `failures[i]` reads throw.
+/// Sample i is the number i. The first `failures[i]` reads of sample i throw.
 struct flaky {
   using record_type = number;
   std::vector<int>* failures;
@@ -33,7 +33,7 @@ struct flaky {
   }
 };
 
-/// The run 4, 5, 6, 7 of twenty samples, from place 2 of its batch on.
+/// The chunk 4, 5, 6, 7 of twenty samples, starting at place 2 of its batch.
 struct one_run {
   std::vector<int> failures = std::vector<int>(20);
   flaky data{&failures};
@@ -47,7 +47,7 @@ struct one_run {
   std::vector<std::uint64_t> samples{4, 5, 6, 7};
 
   explicit one_run(const ps::error_policy& policy)
-      : guard{policy, {}, ps::detail::facts_of(data, 20), {1, 1, 8}} {}
+      : guard{{.on_error = policy}, ps::detail::facts_of(data, 20), {1, 1, 8}} {}
 
   void read(bool is_over = false) {
     const ps::batch_info info{3, 1, 8, 8};
@@ -100,7 +100,7 @@ TEST_CASE("another sample takes the place of one that can't be read", "[faults]"
   CHECK(found[2] != 6);
   CHECK(found[3] == 7);
   CHECK(run.guard.report().substituted == 1);
-  // Where none can be read, the first exception comes.
+  // If no substitute can be read, the first exception is thrown.
   run.failures.assign(20, 1000);
   CHECK_THROWS_MATCHES(run.read(), std::runtime_error, Catch::Matchers::Message("bad 4"));
 }

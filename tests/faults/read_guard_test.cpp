@@ -13,7 +13,6 @@ using ps::detail::read_guard;
 TEST_CASE("a verdict says where the sample comes from, and an order has no sample", "[faults]") {
   read_guard guard{
       {},
-      {},
       {.size = 10, .origin = [](std::uint64_t i) { return ps::sample_origin{i + 70, 1}; }},
       {1, 1, 4}};
   CHECK_FALSE(guard.has_thread());

@@ -39,7 +39,7 @@ TEST_CASE("a progress mark shows the sample being read, and nothing between read
     CHECK(last->where.exact);
   }
   CHECK_FALSE(shown.observe());
-  // The place that the run before has left behind lies beyond a shorter one.
+  // The place left by the previous chunk is beyond the end of this shorter chunk.
   const read_scope next{&shown, 0, std::span{samples}.last(1), place};
   REQUIRE(shown.observe());
   CHECK(shown.observe()->turn != first_turn);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// What a watch sees of a reader; what a loader makes of it is in tests/flow/hang_test.cpp.
+// Tests of a watch and its readers. tests/flow/hang_test.cpp tests a loader with a watch.
 #include <penstock/load/detail/read_guard.hpp>
 
 #include <array>
@@ -25,14 +25,20 @@ using ps::detail::read_watch;
 using ps::detail::watch_settings;
 using std::chrono::milliseconds;
 
-TEST_CASE("without a warning or a timeout nothing is watched", "[faults]") {
-  read_watch watch{{}, 2, true};
-  CHECK(watch.progress_of(0) == nullptr);
+TEST_CASE("without limits nothing is watched, and a plain policy keeps no books", "[faults]") {
+  ps::detail::read_guard guard{{}, {.size = 10}, {.readers = 2, .batches = 2, .batch_size = 8}};
+  CHECK_FALSE(guard.has_thread());
+  CHECK(guard.recovery() == nullptr);
+  CHECK(guard.progress_of(0) == nullptr);
   const std::array<std::uint64_t, 1> samples{7};
   const std::atomic<std::size_t> place{0};
-  const read_scope nobody_looks{watch.progress_of(1), 0, samples, place};
-  watch.start([](const std::exception_ptr&, const ps::failure&) noexcept {});
-  CHECK_FALSE(watch.is_given_up(1));
+  const read_scope nobody_looks{guard.progress_of(1), 0, samples, place};
+  guard.start([](const std::exception_ptr&, const ps::failure&) noexcept {});
+  CHECK_FALSE(guard.is_given_up(1));
+  ps::detail::failed_batch none;
+  guard.judge(0, {}, none);
+  CHECK_FALSE(none);
+  CHECK(guard.report().failed_reads == 0);
 }
 
 TEST_CASE("a watch warns of a hanging reader, then gives up that one only", "[faults]") {
@@ -64,9 +70,10 @@ TEST_CASE("a watch warns of a hanging reader, then gives up that one only", "[fa
 
 namespace {
 
-/// Whether a read that goes on from sample to sample is taken for one that hangs.
+/// Returns true if a watch reports a read that proceeds from sample to sample as hanging.
 bool is_blamed_for_going_on() {
-  // Reader 0 hangs, and so tells when reader 1, which goes on, has been looked at for long enough.
+  // Reader 0 hangs. The report of that shows that reader 1, which proceeds, was observed for long
+  // enough.
   std::array<std::uint64_t, 1000> samples{};
   std::atomic<bool> has_warned{false};
   std::atomic<bool> is_blamed{false};
@@ -91,7 +98,7 @@ bool is_blamed_for_going_on() {
 }  // namespace
 
 TEST_CASE("a read that goes on from sample to sample does not hang", "[faults]") {
-  // On a machine that stands still for so long every read hangs, and says nothing: once more, then.
+  // If the machine stalls for that long, every read hangs, which proves nothing. Then try again.
   bool is_blamed = true;
   for (int turn = 0; turn < 3 && is_blamed; ++turn) is_blamed = is_blamed_for_going_on();
   CHECK_FALSE(is_blamed);

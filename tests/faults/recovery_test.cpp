@@ -69,24 +69,10 @@ struct numbers {
 
 }  // namespace
 
-TEST_CASE("a plain policy keeps no books", "[faults]") {
-  auto plain = of({});
-  CHECK_FALSE(plain.is_on());
-  CHECK(plain.report().failed_reads == 0);
-  plain.begin_batch(0);
-  ps::batch_info info{0, 0, batch_size, batch_size};
-  numbers batch;
-  plain.end_batch(0, batch.memory.data(), batch.layout, info);
-  CHECK(info.size == batch_size);
-  ps::failure where;
-  CHECK(plain.check_limits(0, info, where) == nullptr);
-  plain.interrupt();
-}
-
 TEST_CASE("samples after a skipped one move up, in every field", "[faults]") {
   auto skipping = of({.action = ps::error_action::skip});
   numbers batch;
-  ps::batch_info info{0, 3, batch_size, 6};  // the last two fill the batch up
+  ps::batch_info info{0, 3, batch_size, 6};  // the last two are padding
   const auto lose = [&](std::uint64_t position) {
     skipping.note_loss(1, position, 500 + position, error_of("bad"));
   };
@@ -161,7 +147,7 @@ TEST_CASE("the share of lost samples counts from a hundred on", "[faults]") {
 
 TEST_CASE("a wait for a retry ends by itself, and early where the range is over", "[faults]") {
   using std::chrono::hours;
-  auto patient = of({.retries = 1, .first_wait = hours{24}, .longest_wait = hours{24}});
+  auto patient = of({.retries = 1, .first_wait = hours{24}});
   CHECK_FALSE(patient.wait(1, [] { return true; }));
   std::atomic<bool> is_over{false};
   bool goes_on = true;
@@ -182,7 +168,7 @@ TEST_CASE("substitutes are listed in the order of their places, in whichever the
   guard.list_to(lists);
   numbers batch;
   ps::batch_info info{0, 0, batch_size, batch_size};
-  for (int turn = 0; turn < 2; ++turn) {  // the second batch in the slot starts anew
+  for (int turn = 0; turn < 2; ++turn) {  // the second batch in the slot starts clean
     guard.begin_batch(1);
     for (const std::uint64_t place : {5U, 2U, 7U}) {
       guard.note_substitute(1, place, 100 + place);

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: BSL-1.0
-// What is allocated, counted by operator new for the whole program: nothing on the path of a batch
-// in steady state (construction, user code and exceptions are outside of that count), and at no
-// moment of a loader's or a feed's life more than its footprint says.
+// Allocations, counted by operator new for the whole program. In steady state, nothing is allocated
+// on the path of a batch; construction, user code and exceptions do not count. At no time in the
+// life of a loader or a feed does it use more memory than its footprint states.
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
 
-#include <penstock/data/adaptors/map_batch.hpp>
 #include <penstock/device/cpu_stream.hpp>
 #include <penstock/observe/trace_recorder.hpp>
 #include <penstock/penstock.hpp>
+#include <penstock_ext/adaptors/map_batch.hpp>
+#include <penstock_ext/results/results.hpp>
 
 #include "support/catch.hpp"
 #include "support/counting_new.hpp"
@@ -25,7 +27,8 @@ using digit =
     ps::record<ps::field<"image", std::uint8_t, 28, 28>, ps::field<"label", std::uint8_t>>;
 using floats = ps::record<ps::field<"image", float, 28, 28>, ps::field<"label", std::int32_t>>;
 
-// What is allocated from the second batch of the first epoch to the end of the second one.
+// Returns the number of allocations from the second batch of the first epoch to the end of the
+// second epoch.
 template <class Range>
 std::size_t allocated_in(Range range) {
   auto it = range.begin();
@@ -41,7 +44,7 @@ std::size_t allocated_in(Range range) {
 }  // namespace
 
 TEST_CASE("the path of a batch allocates nothing", "[flow][promise:bounded-2]") {
-  if (ps::detail::checked) return;  // such a build keeps a record of each lease
+  if (ps::detail::checked) return;  // a checked build keeps a record of each lease
   const std::vector<std::uint8_t> images(500 * 784, 7);
   const std::vector<std::uint8_t> labels(500, 1);
   const auto warp = [](ps::const_sample<digit> in, ps::sample<floats> out,
@@ -56,12 +59,12 @@ TEST_CASE("the path of a batch allocates nothing", "[flow][promise:bounded-2]") 
 
   const std::size_t before = test::allocations.load();
   REQUIRE(std::vector<int>(3).size() == 3);
-  REQUIRE(test::allocations.load() > before);  // the count counts
+  REQUIRE(test::allocations.load() > before);  // the counter works
 
   ps::trace_recorder recorder;
   for (const std::size_t workers : {0U, 1U, 2U, 4U}) {
     for (const bool in_order : {true, false}) {
-      // With and without a trace, without repeating it all.
+      // With and without a trace, but not in all combinations.
       ps::trace_recorder* const trace = in_order == (workers < 2) ? &recorder : nullptr;
       INFO("workers " << workers << ", in order " << in_order << ", traced " << (trace != nullptr));
       ps::cpu_device device;
@@ -85,8 +88,44 @@ TEST_CASE("the path of a batch allocates nothing", "[flow][promise:bounded-2]") 
   }
 }
 
+TEST_CASE("results allocate nothing after their construction", "[flow][promise:bounded-14]") {
+  if (ps::detail::checked) return;
+  using score = ps::record<ps::field<"score", float>>;
+  ps::cpu_device device;
+  auto stream = device.make_stream();
+  ps::loader loader{numbered{320},
+                    ps::sequential{},
+                    device,
+                    {.batch_size = 32, .workers = 1, .observe = {.indices = true}}};
+  ps::transfer feed{loader, stream};
+  CHECK(allocated_in(feed.epochs(0, 2)) == 0);
+  const std::size_t workers = GENERATE(std::size_t{1}, std::size_t{3});
+  std::atomic<std::size_t> indices{0};
+  std::size_t allocated = 0;
+  {
+    ps::results<score> out{device,
+                           stream,
+                           32,
+                           [&](const auto& done) { indices += done.indices().size(); },
+                           {.workers = workers}};
+    // Also covers the first batch, and numbers that do not fit in a short string.
+    auto range = feed.batches({1'000'000'000, 0}, ps::until_epoch{1'000'000'002});
+    auto it = range.begin();
+    const std::size_t before = test::allocations.load();
+    for (; it != range.end(); ++it) out.take(*it).send();
+    out.finish();
+    for (std::uint64_t i = 0; i < 1000; ++i) {
+      out.take(ps::batch_info{.batch = 1'000'000'000 + i, .size = 32, .valid_size = 32}).send();
+    }
+    out.finish();
+    allocated = test::allocations.load() - before;
+  }
+  CHECK(indices == 2 * 320);
+  CHECK(allocated == 0);
+}
+
 TEST_CASE("a loader that tunes itself allocates nothing either", "[flow][promise:bounded-4]") {
-  if (ps::detail::checked) return;  // as above
+  if (ps::detail::checked) return;  // records leases
   const ps::loader_options options{
       .batch_size = 10, .workers = ps::automatic, .prefetch = ps::automatic, .tuning = {.cpus = 4}};
   ps::loader loader{numbered{1000}, ps::shuffled{.seed = 1}, options};
@@ -96,13 +135,14 @@ TEST_CASE("a loader that tunes itself allocates nothing either", "[flow][promise
 }
 
 TEST_CASE("slabs equal the footprint, and all other allocations stay under its bound", "[flow]") {
-  if (ps::detail::checked) return;  // as above
-  const auto workers = GENERATE(std::size_t{0}, std::size_t{1}, std::size_t{16}, ps::automatic);
-  const auto prefetch = GENERATE(std::size_t{0}, std::size_t{1}, std::size_t{100}, ps::automatic);
+  if (ps::detail::checked) return;  // records leases
+  using count = ps::count_or_automatic;
+  const auto workers = GENERATE(count{0}, count{1}, count{16}, ps::automatic);
+  const auto prefetch = GENERATE(count{0}, count{1}, count{100}, ps::automatic);
   const auto batch_size = GENERATE(std::size_t{1}, std::size_t{100});
   const auto then = GENERATE(ps::error_action::propagate, ps::error_action::skip);
-  INFO("workers " << workers << ", prefetch " << prefetch << ", batches of " << batch_size
-                  << (then == ps::error_action::skip ? ", skips" : ""));
+  INFO("workers " << workers.value() << ", prefetch " << prefetch.value() << ", batches of "
+                  << batch_size << (then == ps::error_action::skip ? ", skips" : ""));
   const ps::loader_options options{
       .batch_size = batch_size,
       .workers = workers,
@@ -125,7 +165,7 @@ TEST_CASE("slabs equal the footprint, and all other allocations stay under its b
     }
   };
 
-  // Nothing of Catch2's in here: it allocates too.
+  // No Catch2 macro in here, because it would allocate.
   const std::size_t before = test::live_bytes;
   std::size_t stream_bytes = 0;
   {
@@ -157,7 +197,7 @@ TEST_CASE("slabs equal the footprint, and all other allocations stay under its b
   CHECK(of_loader <= need.host.bookkeeping);
   CHECK(device_bytes == need.device_bytes);
   CHECK(of_feed > stream_bytes);
-  CHECK(of_feed <= need.bookkeeping + 2 * stream_bytes);  // for copies, and for transforms
-  CHECK(device.asked() == 4);  // the host slots, the device slots, the two places of arrival
+  CHECK(of_feed <= need.bookkeeping + 2 * stream_bytes);  // for copies and for transforms
+  CHECK(device.asked() == 4);  // host slots, device slots, two places of arrival
   CHECK(after == before);
 }

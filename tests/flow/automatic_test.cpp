@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// A loader that tunes itself while its loop runs: the same batches, within its caps, and workers
-// that are not needed sleep and are in nobody's way.
+// A loader that tunes itself while its loop runs delivers the same batches and stays within its
+// limits. Workers that are not needed sleep and disturb no other thread.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -29,8 +29,8 @@ namespace {
 using drawn_record =
     ps::record<ps::field<"label", std::uint64_t>, ps::field<"bits", std::uint32_t, 3>>;
 
-/// Samples with random bits, whose reads take turns in how long they take, and that count who reads
-/// at the moment. Copies share the counts.
+/// Samples with random bits. The reads take varying times, and count the threads that are reading.
+/// Copies share the counts.
 struct counted {
   using record_type = drawn_record;
 
@@ -107,7 +107,7 @@ TEST_CASE("a loader says what it has come to, and stays within what it was given
   CHECK(slots == ps::footprint<drawn_record>({}, tuned).slot_count);
   CHECK(loader.tuning().now.prefetch <= slots - 1);
 
-  // Something has to be waited for: the consumer does nothing.
+  // The consumer does no work, so it waits for reads.
   std::size_t batches = 0;
   for (auto& batch : loader.epochs(0, 5)) {
     batches += batch.size() / 10;
@@ -122,7 +122,7 @@ TEST_CASE("a loader says what it has come to, and stays within what it was given
   CHECK(history.moves.size() <= 32);
   std::uint64_t batch = 32;
   for (const auto& move : history.moves) {
-    CHECK(move.batch > batch);  // the first 32 are measured
+    CHECK(move.batch > batch);  // the first 32 batches are only measured
     batch = move.batch;
     CHECK(move.to != move.from);
     CHECK(move.to.workers <= 4);
@@ -153,7 +153,7 @@ TEST_CASE("a trace has every setting that a tuned loop ran with", "[flow]") {
       std::find_if(trace.tracks.begin(), trace.tracks.end(),
                    [](const ps::trace_track& one) { return one.name == "penstock tuning"; });
   REQUIRE(track != trace.tracks.end());
-  REQUIRE(track->events.size() >= 3);  // one for each range at least
+  REQUIRE(track->events.size() >= 3);  // at least one for each range
   CHECK(track->events.front().workers == 1);
   CHECK(track->events.front().begin >= before_all);
   const ps::tuning_history said = loader.tuning();
@@ -177,7 +177,7 @@ TEST_CASE("a trace has every setting that a tuned loop ran with", "[flow]") {
       ++pauses;
     }
   }
-  CHECK(pauses == 2);  // between the ranges nothing moves
+  CHECK(pauses == 2);  // no setting is in use between the ranges
 }
 
 TEST_CASE("at first one worker reads, and the others sleep", "[flow][promise:bounded-4]") {
@@ -208,11 +208,11 @@ TEST_CASE("no more is read ahead than the setting says, whatever the slots",
   REQUIRE(loader.footprint().slot_count == 2 * ahead + 1);
   auto range = loader.epoch(0);
   auto it = range.begin();
-  // An opener that waits is woken when it may open half of that.
+  // A waiting opener is woken when it may open half of the batches to read ahead.
   for (std::size_t taken = 1; taken < ahead / 2; ++taken) ++it;
   const auto most = static_cast<std::uint32_t>(10 * (ahead / 2 + ahead));
   data.state->arrived.wait([&](std::uint32_t count) { return count >= most; });
-  // The opener has seen that it may not open another one, and waits.
+  // The opener waits because it may not open another batch.
   while (loader.stats().wait_for_slot.count == 0) std::this_thread::yield();
   CHECK(data.state->arrived.load() == most);
   while (it->number() < 24) ++it;
@@ -287,7 +287,7 @@ TEST_CASE("a consumer that keeps leases is served within what is read ahead", "[
 
 TEST_CASE("a consumer that only polls a tuned loader is served too", "[flow]") {
   auto options = tuned;
-  // Of 2 and more slots, one is at the consumer.
+  // The consumer holds one of the slots.
   const std::size_t slots = GENERATE(2U, 3U, 4U, 17U);
   INFO(slots << " slots");
   const std::size_t bytes = ps::footprint<numbered::record_type>({}, tuned).slot_bytes;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Whoever can't go on sleeps: workers without a slot, a consumer without a batch. A thread that
-// sleeps in the kernel uses no core; one that wakes to look again would show in its count of
-// switches.
+// Threads that can't continue sleep: workers without a slot, a consumer without a batch. A thread
+// that sleeps in the kernel uses no core. A thread that wakes up to check again would increase its
+// count of context switches.
 #include <cstdint>
 #include <thread>
 #include <vector>
@@ -33,7 +33,8 @@ TEST_CASE("workers whose slots are all full sleep until the consumer goes on",
   const auto bytes = loader.footprint().bytes;
   auto range = loader.epoch(0);
   auto it = range.begin();
-  // One slot at the consumer and five ahead of it: that many batches are read, and no sample more.
+  // The consumer holds a slot, and five batches are ahead of it. Exactly the samples of these
+  // batches are read.
   data.state->arrived.wait([](std::uint32_t count) { return count >= 60; });
   CHECK(come_to_rest(workers));
   CHECK(look_at(workers.front()).switches > 0);
@@ -56,8 +57,8 @@ TEST_CASE("a stalled consumer holds back its copies and its source", "[flow][pro
   ps::transfer feed{loader, stream, {.depth = 3}};
   auto range = feed.epoch(0);
   auto it = range.begin();
-  // Nothing is issued but by the consumer. What the loader has is what fits into its slots, beside
-  // what was copied already: no more than the slots of both.
+  // Only the consumer issues copies. The loader reads at most as many batches as fit in its slots,
+  // in addition to the copied batches: together at most the slots of both.
   constexpr std::uint32_t most = 10 * (4 + 3);
   data.state->arrived.wait([](std::uint32_t count) { return count >= 40; });
   CHECK(come_to_rest(new_threads(before)));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Batches by a budget of values through a loader: each with its own number of samples, the same for
-// any workers, and from a state on for any world.
-#include <penstock/order/by_tokens.hpp>
+// Batches by a budget of values through a loader. Each batch has its own number of samples. The
+// batches are the same for any workers, and for any world that resumes from a state.
+#include <penstock_ext/samplers/by_tokens.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -28,7 +28,7 @@ using text =
     ps::record<ps::field<"tokens", std::uint16_t, ps::ragged>, ps::field<"label", std::uint64_t>>;
 constexpr std::uint64_t samples = 1009;
 
-/// Sample i has up to 40 tokens, each of them i.
+/// Sample i has up to 40 tokens, each with the value i.
 struct texts {
   using record_type = text;
   [[nodiscard]] std::uint64_t size() const { return samples; }
@@ -62,7 +62,7 @@ ps::loader<texts, ps::sharded<ps::by_tokens>> loader_of(int rank, int world, std
                              .tuning = {.chunk = run}}};
 }
 
-/// The samples of each batch, which are whole.
+/// Returns the samples of each batch, after checking that they are complete.
 template <class Range>
 std::vector<batch_labels> batches_in(Range&& range) {
   std::vector<batch_labels> all;
@@ -81,7 +81,7 @@ std::vector<batch_labels> batches_in(Range&& range) {
   return all;
 }
 
-/// The batches of an epoch, from the sampler alone.
+/// Returns the batches of an epoch, computed with only the sampler.
 std::vector<batch_labels> planned_batches(std::uint64_t epoch) {
   const auto sampler = budget();
   const auto order = sampler.order(samples, epoch);
@@ -125,7 +125,7 @@ TEST_CASE("batches by tokens reach a device with the samples that they have",
 TEST_CASE("batches by tokens resume at any batch, and in other worlds after a step",
           "[flow][promise:exact-22][promise:exact-6]") {
   const auto expected = planned_batches(0);
-  // A run that is ended again and again, at batches of all ranks, and goes on in another world.
+  // A run that stops repeatedly, after whole steps of all ranks, and continues in another world.
   const std::vector<std::pair<int, std::size_t>> plan{
       {4, 24}, {2, 26}, {1, 33}, {3, 36}, {12, 48}, {6, 60}, {1, expected.size()}};
   std::vector<batch_labels> seen(expected.size());
@@ -171,8 +171,8 @@ TEST_CASE("a hundred restarts in random worlds read each sample once an epoch",
     const int world = worlds[draw() % worlds.size()];
     const auto ranks = static_cast<std::size_t>(world);
     const std::uint64_t done =
-        step * (1 + draw() % 4);                     // batches of all ranks until the checkpoint,
-    const std::uint64_t lost = step * (draw() % 2);  // and those after it, which are lost
+        step * (1 + draw() % 4);                     // batches of all ranks until the checkpoint
+    const std::uint64_t lost = step * (draw() % 2);  // lost batches after it
     for (std::size_t rank = 0; rank < ranks; ++rank) {
       auto loader = loader_of(static_cast<int>(rank), world, rank % 2);
       std::uint64_t at = 0;
@@ -185,7 +185,7 @@ TEST_CASE("a hundred restarts in random worlds read each sample once an epoch",
     }
   }
   const auto end = ps::from_text<ps::loader_state>(saved);
-  auto rest = loader_of(0, 1, 2);  // the epoch that is not complete yet
+  auto rest = loader_of(0, 1, 2);  // the rest of the incomplete epoch
   for (auto& batch : rest.resume(end, end.epoch + 1)) {
     for (const std::uint64_t index : ps::get<"label">(batch).flat()) ++read[index];
   }
@@ -250,8 +250,8 @@ TEST_CASE("a dataset is told of the samples of batches by tokens, and of no othe
     CHECK(read.size() == 203);
     const auto told = data.seen->told();
     CAPTURE(workers, told.size());
-    if (workers == 0) CHECK(!told.empty());  // else the samples may all be read before
-    // In order, each once, none that is not read.
+    if (workers == 0) CHECK(!told.empty());  // otherwise all may be read before
+    // In order, each once, and only samples that are read.
     auto at = read.begin();
     for (const std::uint64_t index : told) {
       at = std::find(at, read.end(), index);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// A stop token from outside ends the consumer and all workers, whatever they are at.
+// An external stop token ends the consumer and all workers, in any state.
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -39,7 +39,7 @@ TEST_CASE("a stop request ends a consumer that waits, and all workers",
     while (consumer == 0) std::this_thread::yield();
     wait_until_asleep(consumer);
     source.request_stop();
-    around->release();  // what was begun is read to its end, and no more
+    around->release();  // only reads in progress are finished
   }};
   consumer = this_thread_number();
   CHECK_THROWS_AS(samples_in(loader.epoch(0)), ps::cancelled);
@@ -48,7 +48,7 @@ TEST_CASE("a stop request ends a consumer that waits, and all workers",
   CHECK(threads_added_become(before, 0));  // although the loader lives
   CHECK_FALSE(loader.last_failure());
 
-  // From now on, whatever is asked for.
+  // Every later call throws too.
   CHECK_THROWS_AS(samples_in(loader.epoch(1)), ps::cancelled);
   loader.start({0, 0}, 1);
   CHECK_THROWS_AS(loader.try_next(), ps::cancelled);
@@ -68,7 +68,7 @@ TEST_CASE("a stop request ends workers although no consumer waits", "[flow][prom
     const auto it = range.begin();
     source.request_stop();
     CHECK(threads_added_become(before, 0));
-    CHECK(labels_of(*it).front() == 0);  // the lease is good
+    CHECK(labels_of(*it).front() == 0);  // the lease stays valid
   }
   source.request_stop();
   CHECK(threads_added_become(before, 0));
@@ -94,7 +94,7 @@ TEST_CASE("a stop request ends an inline read, and its batch is not delivered", 
   };
   CHECK_THROWS_AS(count(), ps::cancelled);
   CHECK(batches == 2);
-  CHECK(read == 26);  // the run of two that was begun
+  CHECK(read == 26);  // the chunk of two that had begun
   CHECK_THROWS_AS(count(), ps::cancelled);
   CHECK(read == 26);
 }
@@ -165,19 +165,18 @@ TEST_CASE("a stop request ends the wait for a retry", "[flow][fault:hangs-4]") {
   data.state->bad.store(5);
   std::stop_source source;
   constexpr std::chrono::hours long_wait{20};
-  ps::loader loader{data,
-                    ps::sequential{},
-                    {.batch_size = 10,
-                     .workers = 1,
-                     .stop = source.get_token(),
-                     .faults = {.on_error = {.retries = 3,
-                                             .first_wait = long_wait,
-                                             .longest_wait = long_wait,
-                                             .action = ps::error_action::skip}}}};
+  ps::loader loader{
+      data,
+      ps::sequential{},
+      {.batch_size = 10,
+       .workers = 1,
+       .stop = source.get_token(),
+       .faults = {
+           .on_error = {.retries = 3, .first_wait = long_wait, .action = ps::error_action::skip}}}};
   loader.start({0, 0}, 1);
   data.state->arrived.wait([](std::uint32_t now) { return now >= 6; });
   source.request_stop();
-  CHECK(threads_added_become(before, 0));  // although no consumer asks for a batch
+  CHECK(threads_added_become(before, 0));  // although no consumer requests a batch
   CHECK_THROWS_AS(loader.next(), ps::cancelled);
 }
 

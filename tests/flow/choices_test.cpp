@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// What is chosen while the program runs, and what is known of a batch's samples: erased datasets
-// and loaders, indices, lists of known bad samples, functions over whole batches. The same for any
-// workers.
+// Choices at run time, and information about the samples of a batch: type-erased datasets and
+// loaders, indices, lists of known bad samples, functions over whole batches. The results are the
+// same for any workers.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -14,12 +14,12 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/data/adaptors/map_batch.hpp>
-#include <penstock/data/adaptors/without.hpp>
-#include <penstock/data/any_dataset.hpp>
-#include <penstock/faults/quarantine.hpp>
 #include <penstock/load/any_loader.hpp>
 #include <penstock/penstock.hpp>
+#include <penstock_ext/adaptors/any_dataset.hpp>
+#include <penstock_ext/adaptors/map_batch.hpp>
+#include <penstock_ext/adaptors/without.hpp>
+#include <penstock_ext/quarantine/quarantine.hpp>
 
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
@@ -34,7 +34,7 @@ using label_record = ps::record<ps::field<"label", std::uint64_t>>;
 
 indices list_of(std::span<const std::uint64_t> some) { return {some.begin(), some.end()}; }
 
-/// Sample i is i, but for those that are bad, each read of which is counted.
+/// Sample i contains i, except for the bad samples. Each read of a bad sample is counted.
 struct partly_bad {
   using record_type = label_record;
   static constexpr std::uint64_t count = 500;
@@ -49,7 +49,7 @@ struct partly_bad {
   }
 };
 
-/// The bad samples of the first `count`.
+/// Returns the bad samples among the first `end` samples.
 indices all_bad(std::uint64_t end = partly_bad::count) {
   indices bad;
   for (std::uint64_t i = 0; i < end; ++i) {
@@ -58,7 +58,7 @@ indices all_bad(std::uint64_t end = partly_bad::count) {
   return bad;
 }
 
-/// What a loop saw of a batch.
+/// The content of a batch, as a loop sees it.
 struct batch_seen {
   indices labels;
   indices indices_said;
@@ -167,7 +167,7 @@ TEST_CASE("samples that are known to be bad are not read, and all others stay as
   ps::loader loader{part(&bad_reads), ps::shuffled{.seed = 3},
                     listing(workers, {.retries = 3,
                                       .action = action,
-                                      .most_failures = 0,  // what is known counts to no limit
+                                      .most_failures = 0,  // known bad samples do not count
                                       .quarantined = ps::read_quarantine(list)})};
   CHECK(loader.state() == learning.state_at({}));
   CHECK((look_at_all(loader.epochs(0, 2)) == expected));
@@ -175,7 +175,7 @@ TEST_CASE("samples that are known to be bad are not read, and all others stay as
   const auto report = loader.failures();
   CHECK(report.failed_reads == 0);
   CHECK(report.skipped + report.substituted == 2 * 16);
-  // The list goes on.
+  // The new list includes the old list.
   std::stringstream again;
   report.write_quarantine(again);
   CHECK(ps::read_quarantine(again, {.dataset = 500}).size() == 16);
@@ -189,7 +189,7 @@ TEST_CASE("a known bad sample is an error where nothing else was asked for",
   const auto loop = [&] {
     for (auto& batch : loader.epoch(0)) batches += batch ? 1U : 0U;
   };
-  // The list is not whole: the first bad sample is read.
+  // The list is incomplete: the first bad sample is read.
   CHECK_THROWS_AS(loop(), bad_sample);
   CHECK(batches == 0);
   ps::loader other{numbered{.count = 100}, ps::sequential{},
@@ -234,7 +234,7 @@ TEST_CASE("map_batch sees whole batches, and is the same for any workers",
   const auto widen = [](ps::const_sample<label_record> in, ps::sample<pair> out) {
     ps::get<"label">(out) = ps::get<"label">(in);
   };
-  // Each sample gets the label of its mirror image, and what the batch has drawn.
+  // Each sample gets the label of its mirror image, and the number drawn for the batch.
   const auto mirror = [](ps::batch_view<pair> all, ps::sample_generator& rng) {
     const auto labels = ps::get<"label">(all);
     const auto sums = ps::get<"sum">(all);
@@ -293,7 +293,8 @@ TEST_CASE("what map_batch throws ends the range at that batch, in a stage of its
                     listing(workers, {.action = ps::error_action::skip})};
   indices seen;
   const auto loop = [&](const ps::batch_position& from) {
-    for (const auto& batch : loader.batches(from, 1)) seen.push_back(batch.number());
+    for (const auto& batch : loader.batches(from, ps::until_epoch{1}))
+      seen.push_back(batch.number());
   };
   CHECK_THROWS_AS(loop({0, 0}), std::domain_error);
   CHECK(seen == indices{0, 1});
@@ -321,7 +322,7 @@ struct flags {
   std::size_t workers;
 };
 
-// As a header would have them.
+// Declarations as they would be in a header.
 ps::any_loader<label_record> make_any(const flags& chosen);
 using any_feed = ps::transfer<ps::any_loader<label_record>>;
 
@@ -366,19 +367,19 @@ TEST_CASE("a loader of a type chosen at run time gives the batches of the one in
   CHECK(feed.stats().loader.has_value());
   CHECK(feed.state() == any.state());
 
-  // A state of one resumes the other, in the middle of an epoch too.
+  // A state of either loader resumes the other, also in the middle of an epoch.
   const ps::loader_state at = any.state_at({0, 17});
   auto rest = look_at_all(feed.resume(at, 1));
   CHECK(rest.size() == 13);
   CHECK(std::equal(rest.begin(), rest.end(), first.begin() + 17));
   CHECK_THROWS_AS((void)any.resume(make_any({chosen.augment, !chosen.shuffle, 0}).state(), 1),
                   ps::state_mismatch);
-  // Another one takes its place, while a range and a lease are left over.
+  // Another loader is assigned, while a range and a lease still exist.
   auto range = any.epoch(0);
   auto it = range.begin();
   auto lease = std::move(*it);
   any = make_any(chosen);
-  ++it;
+  CHECK_THROWS_AS(++it, ps::cancelled);
   CHECK(it == range.end());
   CHECK(labels_of(lease) == first[0].labels);
   CHECK((look_at_all(any.epoch(0)) == first));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// The guarantee "exact": the same batches, bit by bit, whatever the number of workers, the prefetch
-// and the way they take.
+// The guarantee "exact": the same batches, bit by bit, for any number of workers, any prefetch and
+// any path of the batches.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -20,7 +20,7 @@ using small_digit =
     ps::record<ps::field<"image", std::uint8_t, 6, 5>, ps::field<"label", std::uint16_t>>;
 using small_floats = ps::record<ps::field<"image", float, 6, 5>, ps::field<"label", std::int32_t>>;
 
-constexpr std::size_t count = 203;  // a prime's neighbour: the last batch is short
+constexpr std::size_t count = 203;  // not a multiple: the last batch is short
 
 struct arrays {
   std::vector<std::uint8_t> images = std::vector<std::uint8_t>(count * 30);
@@ -32,7 +32,7 @@ struct arrays {
   }
 };
 
-// Rolls the image by a random number of pixels and adds noise, by the sample's own generator.
+// Rolls the image by a random number of pixels and adds noise, with the generator of the sample.
 void augment(ps::const_sample<small_digit> in, ps::sample<small_floats> out,
              ps::sample_generator& rng) {
   const auto from = ps::get<"image">(in).flat();
@@ -51,7 +51,7 @@ void plain(ps::const_sample<small_digit> in, ps::sample<small_floats> out) {
   ps::get<"label">(out) = ps::get<"label">(in);
 }
 
-// All bytes of two epochs, batch by batch, with the sizes between them.
+// Returns all bytes of the batches, each preceded by its sizes.
 template <class Range>
 std::vector<std::byte> bytes_of(Range range) {
   std::vector<std::byte> all;
@@ -125,7 +125,7 @@ TEST_CASE("another seed, another epoch and another sampler seed give other batch
   const auto bytes = [&](std::uint64_t order_seed, std::uint64_t seed, std::uint64_t epoch) {
     ps::loader loader{warped, ps::shuffled{.seed = order_seed}, {.batch_size = 16, .seed = seed}};
     auto all = bytes_of(loader.epoch(epoch));
-    // The headers tell the epoch; only the samples are compared.
+    // The headers contain the epoch; only the samples are compared.
     for (std::size_t i = 0; i < 8; ++i) all[i] = std::byte{0};
     return all;
   };
@@ -152,7 +152,7 @@ TEST_CASE("an epoch taken alone equals that epoch in a range of epochs, and so d
   const std::size_t batch_bytes = 32 + 16 * (30 * 4 + 4);
   for (std::uint64_t at = 0; at < loader.batches_per_epoch(); ++at) {
     INFO("from batch " << at);
-    const auto tail = bytes_of(loader.batches({0, at}, 2));
+    const auto tail = bytes_of(loader.batches({0, at}, ps::until_epoch{2}));
     const std::vector<std::byte> rest(both.begin() + static_cast<std::ptrdiff_t>(at * batch_bytes),
                                       both.end());
     CHECK((tail == rest));
@@ -161,7 +161,8 @@ TEST_CASE("an epoch taken alone equals that epoch in a range of epochs, and so d
 
 namespace {
 
-/// Its order, and its fingerprint, depend on whether denormals are flushed: 2 or 0 comes first.
+/// A sampler whose order and fingerprint depend on whether denormals are flushed to zero: the order
+/// starts at 2 or at 0.
 struct floating {
   [[nodiscard]] std::uint64_t size(std::uint64_t n) const { return n; }
   [[nodiscard]] auto order(std::uint64_t n, std::uint64_t) const {
@@ -171,7 +172,7 @@ struct floating {
       void fill(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
         for (auto& index : out) index = (first++ + by) % n;
       }
-      // Workers share an order: it is asked as a const one.
+      // Workers share an order, so only the const overload may be called.
       void fill(std::uint64_t, std::span<std::uint64_t>) noexcept = delete;
     };
     volatile float small = 1e-38F;
@@ -196,11 +197,11 @@ TEST_CASE("a sampler that computes with denormal values gives one order, on work
   CHECK(orders[2] == orders[0]);
   struct unmoved : ps::sequential {};
   ps::loader same{numbered{16}, unmoved{}, {.batch_size = 16, .workers = 0}};
-  CHECK(fingerprints[0] == same.state().order);  // that of the order which is given
+  CHECK(fingerprints[0] == same.state().order);  // the fingerprint of the actual order
 }
 
 TEST_CASE("denormal values are the same on workers and inline", "[flow][promise:exact-1]") {
-  // As data of a user's own may hold them, and arithmetic make them: the mode must not depend on
+  // User data may contain denormals, and arithmetic may produce them. The mode must not depend on
   // the thread.
   const std::vector<float> values(64, 1e-38F);
   using tiny = ps::record<ps::field<"x", float>>;
@@ -214,5 +215,5 @@ TEST_CASE("denormal values are the same on workers and inline", "[flow][promise:
   };
   CHECK(first_of(0) == first_of(1));
   volatile float tiny_value = 1e-38F;
-  CHECK(tiny_value * 0.25F != 0.0F);  // the consumer's own mode is as it was
+  CHECK(tiny_value * 0.25F != 0.0F);  // the mode of the consumer is unchanged
 }

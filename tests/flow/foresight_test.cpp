@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// A loader tells a cache below its dataset what comes, so that the cache keeps what is used next.
+// A loader announces the order of reads to a cache below its dataset, so that the cache keeps the
+// blocks that are used next.
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
@@ -30,7 +31,7 @@ namespace {
 
 constexpr std::uint64_t as_far_as_known = (std::numeric_limits<std::uint64_t>::max)();
 
-// Blobs of any store, and what comes.
+// Blobs of any store, with their announcements.
 struct any_blobs {
   virtual ~any_blobs() = default;
   [[nodiscard]] virtual std::uint64_t size() const = 0;
@@ -62,7 +63,7 @@ struct blobs_in : any_blobs {
   ps::stored_blobs<ps::detail::kept_store<Store&>> source;
 };
 
-// Samples that are the first bytes of blobs, and pass on what comes.
+// A dataset whose samples are the first bytes of blobs, and that forwards announcements to them.
 struct first_bytes {
   using record_type = ps::record<ps::field<"byte", std::uint8_t>>;
 
@@ -82,7 +83,7 @@ struct first_bytes {
 using cache_below = ps::cached_store<ps::detail::kept_store<const test::counting_store&>>;
 using cached_blobs = blobs_in<const cache_below>;
 
-// Blob i is block i of an object, and has its number in each byte.
+// Blob i is block i of an object, and contains its number in each byte.
 struct numbered_blocks {
   explicit numbered_blocks(std::size_t count) {
     std::string all;
@@ -98,7 +99,7 @@ struct numbered_blocks {
 
 constexpr ps::stored_blobs_options fetches_nothing{.read_ahead = 0};
 
-// Of the samples `chosen`, which may repeat.
+// Returns a loader of the samples `chosen`, which may repeat.
 auto loader_over(const any_blobs& blobs, const std::vector<std::uint64_t>& chosen,
                  const ps::loader_options& options) {
   return ps::loader{first_bytes{&blobs} | ps::subset(chosen), ps::shuffled{.seed = 3}, options};
@@ -123,7 +124,7 @@ std::vector<std::uint64_t> all_below(std::size_t count) {
   return all;
 }
 
-// Samples of a few blocks, of which a cache in memory has room for some.
+// A dataset of a few blocks, with a memory cache that has room for some of them.
 struct small_cache {
   small_cache(std::mt19937& random, std::size_t count)
       : blocks(count),
@@ -131,7 +132,7 @@ struct small_cache {
         cache(blocks.store, {.block_bytes = 10, .memory_bytes = 10 * room}),
         blobs(cache, blocks.list, fetches_nothing),
         chosen(test::random_order(random, count, 7)) {}
-  // Without workers, and with batches of one sample.
+  // Returns a loader without workers, with batches of a single sample.
   [[nodiscard]] auto loader() const { return loader_over(blobs, chosen, one_by_one(0)); }
 
   numbered_blocks blocks;
@@ -141,7 +142,7 @@ struct small_cache {
   std::vector<std::uint64_t> chosen;
 };
 
-// A store that refuses to be told anything.
+// A store that throws on every announcement.
 struct deaf_store {
   [[nodiscard]] std::uint64_t size_of(std::string_view name) const { return store->size_of(name); }
   void read(const ps::byte_range& range) const { store->read(range); }
@@ -205,15 +206,16 @@ TEST_CASE("workers and threads that fetch read the same beside what is foreseen"
   auto loader = loader_over(blobs, all, options);
   auto plain = loader_over(blobs, all, {.batch_size = 4, .workers = 0});
   for (std::uint64_t epoch = 0; epoch < 4; ++epoch) {
-    for (auto& batch : loader.epochs(epoch, epoch + 4)) {  // left at once
+    for (auto& batch : loader.epochs(epoch, epoch + 4)) {  // left after the first batch
       CHECK(batch.size() == 4);
       break;
     }
     CHECK(bytes_in(loader.epochs(epoch, epoch + 2)) == bytes_in(plain.epochs(epoch, epoch + 2)));
   }
-  // Of epochs in one range those blocks stay that come soon, and a quarter of all fits in. Where
-  // what was used longest ago goes, nearly all are read again. Threads that stand still at the
-  // wrong moment cost blocks too, hence the best of up to ten ranges.
+  // Within a range, the cache keeps the blocks of the following epochs that are used soon, and a
+  // quarter of all blocks fits in it. A cache that evicts the least recently used block would read
+  // nearly all blocks again. Threads that are delayed at a wrong moment also cost blocks, so the
+  // test uses the best of up to ten ranges.
   constexpr int most = 8 * 120 * 85 / 100;
   int misses = 8 * 120;
   for (std::uint64_t epoch = 8; epoch < 88 && misses >= most; epoch += 8) {

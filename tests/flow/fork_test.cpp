@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// A process that has a loader makes a child by fork(): the threads are not in it.
+// A process with a loader makes a child process by fork(). The threads do not exist in the child.
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -11,7 +11,7 @@
 #include <utility>
 
 #include <penstock/penstock.hpp>
-#include <penstock/transfer/results.hpp>
+#include <penstock_ext/results/results.hpp>
 
 #include "support/asleep.hpp"
 #include "support/catch.hpp"
@@ -25,7 +25,7 @@ using test::in_child;
 
 namespace {
 
-/// Whether the loader tells that its threads are not here.
+/// Returns true if `step` throws because the threads are not in this process.
 template <class Step>
 bool is_refused(Step step) {
   try {
@@ -58,7 +58,7 @@ TEST_CASE("in a forked child a loader throws on use and is destroyed without a h
     CHECK(in_child([&] {
             auto lease = std::move(*it);
             const bool is_told = is_refused([&] {
-              for (;;) ++it;  // what is there already may still come
+              for (;;) ++it;  // ready batches may still be delivered
             });
             range.reset();
             loader.reset();
@@ -72,10 +72,10 @@ TEST_CASE("in a forked child a loader throws on use and is destroyed without a h
     while (++it, it != range->end()) {
     }
   }
-  CHECK(samples_in(loader->epoch(0)) == 100);  // and here nothing has happened
+  CHECK(samples_in(loader->epoch(0)) == 100);  // the parent process is not affected
 }
 
-// Clang's ThreadSanitizer aborts where a child detaches a thread of its parent's.
+// Clang's ThreadSanitizer aborts if a child process detaches a thread of its parent.
 #if !defined(PENSTOCK_TEST_THREADS_SANITIZED) || !defined(__clang__)
 TEST_CASE("in a forked child a CPU stream throws on use and is destroyed without a hang",
           "[flow]") {
@@ -88,7 +88,7 @@ TEST_CASE("in a forked child a CPU stream throws on use and is destroyed without
           stream.reset();
           return is_told ? 7 : 1;
         }) == 7);
-  CHECK(in_child([&] {  // nor is there a thread to make room in it
+  CHECK(in_child([&] {  // no thread makes room in the queue
           const bool is_told = is_refused([&] {
             for (int i = 0; i < 1000; ++i) stream->launch([] {});
           });
@@ -133,7 +133,7 @@ TEST_CASE("in a forked child results throw on use and are destroyed without a ha
       ps::cpu_device{}, 4, [&worker](auto&) { worker = this_thread_number(); });
   out->take(info).send();
   out->finish();
-  wait_until_asleep(worker);  // which is what the child can't wait for
+  wait_until_asleep(worker);  // the child can't wait for this thread
   ++info.batch;
   auto slot = std::make_optional(out->take(info));
   CHECK(in_child([&] {

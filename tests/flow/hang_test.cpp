@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// A read that hangs: it is reported while it does, given up beyond the timeout, and left behind
-// where the loader owns the dataset.
+// Reads that hang. The loader reports them while they hang and gives them up after the timeout. If
+// it owns the dataset, it detaches their threads.
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,9 +18,9 @@
 #include <vector>
 
 #include <penstock/data/adaptors/adaptor.hpp>
-#include <penstock/data/adaptors/map_batch.hpp>
 #include <penstock/faults/error_policy.hpp>
 #include <penstock/penstock.hpp>
+#include <penstock_ext/adaptors/map_batch.hpp>
 #include <penstock_ext/files/idx_dataset.hpp>
 
 #include "support/catch.hpp"
@@ -34,7 +34,7 @@ using std::chrono::milliseconds;
 
 namespace {
 
-/// What a loader has reported.
+/// Collects the reports of a loader.
 class reports {
  public:
   [[nodiscard]] std::function<void(const ps::stalled_read&)> sink() {
@@ -59,13 +59,14 @@ class reports {
   ps::detail::waitable_counter count_;
 };
 
-// Longer than a read here that does not hang, also on a machine whose processors are busy.
+// Longer than every read here that does not hang, also on a busy machine.
 constexpr milliseconds soon{300};
-// Longer than a thread stands still on one: where another read that is late would be an error.
+// Longer than a thread is delayed on a busy machine. For tests in which a report of another read
+// would be an error.
 constexpr milliseconds late{1500};
 constexpr milliseconds never{std::chrono::hours{24}};
 
-/// One value a sample, of which some lengths hang until `release` is called.
+/// A dataset with one value for each sample. Some calls of `length` hang until `release` is called.
 struct hanging_length {
   using record_type = ps::record<ps::field<"values", std::uint8_t, ps::ragged>>;
   hanging inner;
@@ -96,7 +97,8 @@ TEST_CASE("a hanging read is reported while it hangs, with its sample", "[flow][
                      .faults = {.stall_warning = soon, .on_stall = seen.sink()},
                      .tuning = {.chunk = 4}}};
   std::thread rescuer{[&] {
-    // It is reported again and again, and another read once at most, if its thread stands still.
+    // The hanging read is reported repeatedly. Another read is reported at most once, if its thread
+    // is delayed.
     std::uint32_t count = 1;
     while (count < 4 && seen.wait_for(count)[count - 1].where.sample != 13) ++count;
     const auto found = seen.wait_for(count)[count - 1];
@@ -112,7 +114,7 @@ TEST_CASE("a hanging read is reported while it hangs, with its sample", "[flow][
     CHECK_THAT(found.str(), Catch::Matchers::Contains("sample 13 (position 5 of the batch)"));
     around->release();
   }};
-  CHECK(samples_in(loader.epoch(2)) == 40);  // and nothing is lost by it
+  CHECK(samples_in(loader.epoch(2)) == 40);  // no sample is lost
   rescuer.join();
   CHECK(samples_in(loader.epoch(3)) == 40);
 }
@@ -123,12 +125,12 @@ TEST_CASE("a hanging read is reported again each time its duration has doubled",
   reports seen;
   const auto note = seen.sink();
   ps::loader loader{
-      hanging{around, 1, {0}},  // no other read: what is reported hangs
+      hanging{around, 1, {0}},  // the only read, so every report is of it
       ps::sequential{},
       {.batch_size = 1,
        .workers = 1,
        .faults = {.stall_warning = milliseconds{5}, .on_stall = [&](const ps::stalled_read& read) {
-                    if (read.where.stage != "order") note(read);  // a thread stood still there
+                    if (read.where.stage != "order") note(read);  // a delayed thread
                   }}}};
   loader.start({0, 0}, 1);
   const auto found = seen.wait_for(4);
@@ -170,7 +172,7 @@ TEST_CASE("what a map_batch does for long is no read that hangs", "[flow][fault:
   ps::detail::waitable_counter gate;
   const auto open = [](std::uint32_t times) { return times != 0; };
   const auto note = seen.sink();
-  // The first batch is complete, and waits; then the read of the second one hangs beside it.
+  // The first batch is complete and in `map_batch`. Then the read of the second batch hangs.
   ps::loader loader{hanging{around, 16, {8}} | ps::map_batch([&](auto) {
                       mapping.advance();
                       gate.wait(open);
@@ -186,10 +188,10 @@ TEST_CASE("what a map_batch does for long is no read that hangs", "[flow][fault:
                      .tuning = {.chunk = 8}}};
   loader.start({0, 0}, 1);
   mapping.wait(open);
-  // The third report of the read says that it hangs for 80 ms at least.
+  // The third report of the read shows that it has hung for at least 80 ms.
   std::size_t of_the_first = 0;
   for (const auto& read : seen.wait_for(4)) of_the_first += read.where.batch == 0 ? 1 : 0;
-  CHECK(of_the_first <= 1);  // one may have been under way when its read ended
+  CHECK(of_the_first <= 1);  // a report may have begun before the read ended
   gate.advance();
   around->release();
   CHECK(loader.next().size() == 8);
@@ -206,7 +208,7 @@ TEST_CASE("an exception of the stall callback reaches the consumer", "[flow]") {
                      .workers = 1,
                      .faults = {.stall_warning = late, .on_stall = [&](const ps::stalled_read&) {
                                   if (++reports == 2)
-                                    around->release();  // the first has ended the range
+                                    around->release();  // the first ended the range
                                   throw std::domain_error("enough");
                                 }}}};
   CHECK_THROWS_AS(samples_in(loader.epoch(0)), std::domain_error);
@@ -241,7 +243,7 @@ TEST_CASE("beyond the timeout the consumer gets an error, and the loader ends wi
     CHECK_THROWS_AS(samples_in(loader.epoch(0)), ps::read_timeout);
     CHECK(around->gone.load() == 0);
   }
-  // The loader is gone, the read still hangs and what it needs is alive.
+  // The loader is destroyed. The read still hangs, and the objects that it uses are alive.
   CHECK(threads_added_become(threads, 1));
   CHECK(around->gone.load() == 0);
   around->release();
@@ -267,7 +269,7 @@ TEST_CASE("a reader that was left behind destroys what it kept, on its own threa
     CHECK_THROWS_AS(samples_in(loader.epoch(0)), ps::read_timeout);
   }
   CHECK_FALSE(data.expired());
-  CHECK(budget->used() != 0);  // its slots too
+  CHECK(budget->used() != 0);  // the slots are alive too
   around->release();
   around->wait_until_gone();
   CHECK(data.expired());
@@ -302,7 +304,7 @@ TEST_CASE("a hanging length() is reported while it hangs, with its batch",
                     {.batch_size = 8,
                      .workers = workers,
                      .faults = {.stall_warning = soon, .on_stall = [&](const ps::stalled_read& it) {
-                                  if (it.where.stage != "lengths") return;  // a thread stood still
+                                  if (it.where.stage != "lengths") return;  // a delayed thread
                                   if (!seen) seen = it;
                                   around->release();
                                 }}}};
@@ -398,7 +400,7 @@ TEST_CASE("a loader over a borrowed dataset waits for the hanging read, and says
         data | ps::subset(0, 40),
         ps::sequential{},
         {.batch_size = 8, .workers = 2, .faults = {.timeout = late, .on_stall = seen.sink()}}};
-    CHECK_THROWS_AS(samples_in(loader.epoch(0)), ps::read_timeout);  // which does not wait for it
+    CHECK_THROWS_AS(samples_in(loader.epoch(0)), ps::read_timeout);  // does not wait for the read
     CHECK(loader.abandoned_readers() == 0);
     CHECK(seen.count() == 0);
     rescuer = std::thread{[&] {
@@ -410,7 +412,7 @@ TEST_CASE("a loader over a borrowed dataset waits for the hanging read, and says
       around->release();
     }};
   }
-  // The read has returned by now.
+  // The destructor has waited for the read.
   CHECK(around->gate.load() == 0);
   rescuer.join();
 }
@@ -419,17 +421,16 @@ TEST_CASE("waiting for a retry is no hanging read", "[flow]") {
   const numbered data{20};
   data.state->bad.store(7);
   reports seen;
-  ps::loader loader{data,
-                    ps::sequential{},
-                    {.batch_size = 10,
-                     .workers = 1,
-                     .faults = {.on_error = {.retries = 1,
-                                             .first_wait = 4 * soon,
-                                             .longest_wait = 4 * soon,
-                                             .action = ps::error_action::skip},
-                                .stall_warning = 2 * soon,
-                                .timeout = 3 * soon,
-                                .on_stall = seen.sink()}}};
+  ps::loader loader{
+      data,
+      ps::sequential{},
+      {.batch_size = 10,
+       .workers = 1,
+       .faults = {
+           .on_error = {.retries = 1, .first_wait = 4 * soon, .action = ps::error_action::skip},
+           .stall_warning = 2 * soon,
+           .timeout = 3 * soon,
+           .on_stall = seen.sink()}}};
   CHECK(samples_in(loader.epoch(0)) == 19);
   CHECK(seen.count() == 0);
 }
@@ -454,7 +455,7 @@ TEST_CASE("a watch without findings changes no batch", "[flow]") {
   CHECK(loader.abandoned_readers() == 0);
 }
 
-// What a loader may leave behind with a reader that hangs, and what it has to wait for.
+// Datasets whose hanging reader a loader may detach, and datasets for which it must wait.
 static_assert(!ps::detail::borrows<hanging>);
 static_assert(ps::detail::borrows<ps::stored_dataset_t<hanging&>>);
 static_assert(!ps::detail::borrows<ps::stored_dataset_t<hanging>>);
@@ -468,7 +469,7 @@ static_assert(!ps::detail::borrows<decltype(std::declval<hanging>() | ps::subset
 namespace {
 
 constexpr auto plain_map = [](auto&& sample) { return sample; };
-struct scale {  // holds a number and nothing of anybody else's
+struct scale {  // refers to no other object
   static constexpr bool borrows = false;
   float by;
   template <class Sample>

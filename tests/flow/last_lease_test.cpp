@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// The last lease, or what else holds the slots, ends in work on a CPU stream: the thread that the
-// destructor of the slots would wait for.
+// The last lease, or the last other owner of the slots, ends in work on a CPU stream. The
+// destructor of the slots would wait for the thread of that stream.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -93,7 +93,7 @@ TEST_CASE("the last device lease may end in work on a second stream, or on an un
       block_on(gate);
     });
     device.record(done, other);
-    device.wait(stream, done);  // the lease's stream waits for the work that ends it
+    device.wait(stream, done);  // waits for the work that ends the lease
     stream.launch([] {});
     feed.reset();
     gate.store(1);

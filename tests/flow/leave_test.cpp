@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: BSL-1.0
-// The guarantee "bounded": leaving early, exceptions and destruction at any moment end all threads,
-// lose nothing and leave the feed usable. Leaks are asan's to see, races tsan's, hangs the test's
-// time limit's.
+// The guarantee "bounded": leaving early, exceptions and destruction at any time end all threads,
+// lose nothing and leave the feed usable. ASan detects leaks, TSan detects races, and the time
+// limit of the test detects hangs.
+#include <unistd.h>
+
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <thread>
@@ -16,6 +21,7 @@
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
 #include "support/gated_device.hpp"
+#include "support/in_child.hpp"
 #include "support/numbered.hpp"
 
 namespace ps = penstock;
@@ -30,7 +36,7 @@ ps::loader_options options(std::size_t workers, std::size_t prefetch = 3) {
   return {.batch_size = batch, .workers = workers, .prefetch = prefetch, .tuning = {.chunk = 3}};
 }
 
-// Counts the batches of a range and checks that they are the ones that come next.
+// Counts the batches of a range and checks that each is the expected next batch.
 template <class Range>
 std::uint64_t take_all(Range&& range, std::uint64_t leave_at = ~std::uint64_t{0}) {
   std::uint64_t seen = 0;
@@ -167,11 +173,11 @@ TEST_CASE("a loader reads nothing before a loop and nothing after it",
   const numbered data{in_all};
   {
     ps::loader loader{data, ps::sequential{}, options(4)};
-    auto range = loader.epochs(0, 3);  // not begun
+    auto range = loader.epochs(0, 3);  // reading has not begun
     CHECK(data.state->reads == 0);
     CHECK(take_all(loader.epoch(0)) == batches);
     CHECK(data.state->reads ==
-          in_all);  // epochs() knows where it ends: nothing is read ahead of it
+          in_all);  // the range ends with the epoch: no sample after it has been read
   }
   CHECK(data.state->reads == in_all);
 }
@@ -184,18 +190,18 @@ TEST_CASE("leaving early stops the reading at the runs under way", "[flow][promi
   loader.start({0, 0}, 1);
   auto first = loader.next();
   data.state->arrived.wait([](std::uint32_t count) { return count >= 20; });  // the other slot too
-  while (data.state->reads < 20) std::this_thread::yield();  // and is past the gate
+  while (data.state->reads < 20) std::this_thread::yield();  // and the worker is past the gate
   data.state->gate.store(1);
-  first = {};  // the worker begins with batch 2, and is held in its first sample
+  first = {};  // the worker begins batch 2 and is held in its first sample
   data.state->arrived.wait([](std::uint32_t count) { return count == 21; });
   std::thread opener{[&data, consumer = this_thread_number()] {
-    wait_until_asleep(consumer);  // in stop, after the word that nothing more is wanted
+    wait_until_asleep(consumer);  // in `stop`, after the batches are cancelled
     data.state->gate.store(0);
   }};
   loader.stop();
   opener.join();
   CHECK(data.state->running == 0);
-  CHECK(data.state->reads == 21);  // nine samples of the batch were not begun any more
+  CHECK(data.state->reads == 21);  // the other nine samples were not read
 }
 
 TEST_CASE("an error in a batch that was never reached ends with its range",
@@ -214,8 +220,8 @@ TEST_CASE("an error in a batch that was never reached ends with its range",
   CHECK(samples_in(loader.epoch(0)) == in_all);
 }
 
-TEST_CASE("a range that outlives its loader or transfer is at its end, and throws when begun again",
-          "[flow][fault:consumers-3]") {
+TEST_CASE("a loop whose loader or transfer is destroyed is cancelled, and throws when begun again",
+          "[flow][fault:consumers-3][fault:consumers-12]") {
   ps::cpu_device device;
   std::optional<ps::loader<numbered, ps::sequential>> loader;
   loader.emplace(numbered{in_all}, ps::sequential{}, options(2));
@@ -223,7 +229,7 @@ TEST_CASE("a range that outlives its loader or transfer is at its end, and throw
   auto it = range.begin();
   auto kept = std::move(*it);
   loader.reset();
-  ++it;
+  CHECK_THROWS_AS(++it, ps::cancelled);
   CHECK(it == range.end());
   CHECK_THROWS_AS(range.begin(), std::logic_error);
   CHECK(labels_of(kept).front() == 0);
@@ -234,8 +240,111 @@ TEST_CASE("a range that outlives its loader or transfer is at its end, and throw
   auto fed = feed->epoch(0);
   auto at = fed.begin();
   feed.reset();
-  ++at;
+  CHECK_THROWS_AS(++at, ps::cancelled);
   CHECK(at == fed.end());
   CHECK_THROWS_AS(fed.begin(), std::logic_error);
   CHECK(take_all(loader->epoch(0)) == batches);
+}
+
+TEST_CASE("a loop whose loader is stopped in it is cancelled, and the loader goes on",
+          "[flow][fault:consumers-12]") {
+  for (const std::size_t workers : {0U, 2U}) {
+    ps::loader loader{numbered{in_all}, ps::sequential{}, options(workers)};
+    ps::transfer feed{loader, {.depth = 2}};
+    const auto stop_at = [&](auto range, std::uint64_t at) {
+      std::uint64_t seen = 0;
+      for (auto& each : range) {
+        if (each.number() == at) loader.stop();
+        ++seen;
+      }
+      return seen;
+    };
+    CHECK_THROWS_AS(stop_at(loader.epoch(0), 3), ps::cancelled);
+    CHECK(stop_at(loader.epoch(0), batches - 1) == batches);  // the last: the loop has all
+    CHECK_THROWS_AS(stop_at(feed.epoch(0), 3), ps::cancelled);
+    CHECK(take_all(feed.epoch(0)) == batches);
+  }
+}
+
+TEST_CASE("a consumer that waits is cancelled when another thread destroys its loader",
+          "[flow][fault:consumers-12]") {
+  for (const bool is_fed : {false, true}) {
+    const numbered data{1000};
+    auto loader =
+        std::make_unique<ps::loader<numbered, ps::sequential>>(data, ps::sequential{}, options(2));
+    std::optional<ps::transfer<ps::loader<numbered, ps::sequential>&>> feed;
+    if (is_fed) feed.emplace(*loader, ps::cpu_device{});
+    std::thread other;
+    const auto loop = [&](auto range) {
+      for (auto& each : range) {
+        if (each.number() != 1) continue;
+        data.state->gate.store(1);
+        other = std::thread{[&, consumer = this_thread_number()] {
+          wait_until_asleep(consumer);
+          std::thread opener{[&] { data.state->gate.store(0); }};
+          loader.reset();
+          opener.join();
+        }};
+      }
+    };
+    if (is_fed) {
+      CHECK_THROWS_AS(loop(feed->epoch(0)), ps::cancelled);
+    } else {
+      CHECK_THROWS_AS(loop(loader->epoch(0)), ps::cancelled);
+    }
+    other.join();
+  }
+}
+
+namespace {
+
+/// A dataset whose sample 500 ends the process.
+struct exiting {
+  using record_type = numbered::record_type;
+  [[nodiscard]] std::uint64_t size() const { return 10'000; }
+  void read(std::uint64_t index, ps::sample<record_type>) const {
+    if (index == 500) std::exit(7);
+  }
+};
+
+/// Loops until the process ends.
+template <class Range>
+int loop_forever(Range range) {
+  try {
+    for (auto& each : range) (void)each;
+    return 1;
+  } catch (const ps::cancelled&) {
+    for (;;) ::pause();
+  }
+}
+
+}  // namespace
+
+TEST_CASE("exit() in a worker, in the loop or in a report ends a process with a static loader",
+          "[flow][fault:hangs-8]") {
+  static std::optional<ps::loader<exiting, ps::sequential>> loader;
+  static std::optional<ps::transfer<ps::loader<exiting, ps::sequential>&>> feed;
+  for (const std::size_t workers : {0U, 1U, 3U}) {
+    for (const bool is_fed : {false, true}) {
+      INFO("workers " << workers << ", fed " << is_fed);
+      CHECK(test::in_child([&] {
+              loader.emplace(exiting{}, ps::sequential{}, options(workers));
+              if (is_fed) feed.emplace(*loader, ps::cpu_device{});
+              if (is_fed) return loop_forever(feed->epoch(0));
+              return loop_forever(loader->epoch(0));
+            }) == 7);
+    }
+  }
+  static std::optional<ps::loader<numbered, ps::sequential>> hanging;
+  CHECK(test::in_child([] {
+          const numbered data{100};
+          data.state->gate.store(1);
+          hanging.emplace(
+              data, ps::sequential{},
+              ps::loader_options{.batch_size = 10,
+                                 .workers = 2,
+                                 .faults = {.stall_warning = std::chrono::milliseconds{1},
+                                            .on_stall = [](const auto&) { std::exit(7); }}});
+          return loop_forever(hanging->epoch(0));
+        }) == 7);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// What a loader makes of samples that can't be read: the same for any workers, runs and prefetch.
+// Samples that can't be read: the loader handles them the same way for any workers, chunks and
+// prefetch.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -13,14 +14,15 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
-#include <penstock/data/adaptors/without.hpp>
 #include <penstock/data/chunk_context.hpp>
 #include <penstock/faults/failure_ledger.hpp>
-#include <penstock/faults/quarantine.hpp>
 #include <penstock/penstock.hpp>
+#include <penstock_ext/adaptors/without.hpp>
+#include <penstock_ext/quarantine/quarantine.hpp>
 
 #include "support/catch.hpp"
 #include "support/numbered.hpp"
@@ -32,23 +34,24 @@ namespace {
 
 constexpr auto at_once = 0ms;
 
-/// As `numbered`, but samples fail always, or the first few times, by their index.
+/// Samples as in `numbered`, except that some fail always, or fail the first few times, depending
+/// on their index.
 struct flaky {
   using record_type = numbered::record_type;
   std::uint64_t count = 100;
   std::set<std::uint64_t> always = {};
-  std::map<std::uint64_t, std::uint64_t> at_first = {};  // index, how often
+  std::map<std::uint64_t, std::uint64_t> at_first = {};  // index, number of failures
 
   struct shared {
     explicit shared(std::uint64_t size) : attempts(size) {}
-    std::vector<std::atomic<std::uint64_t>> attempts;  // by index
+    std::vector<std::atomic<std::uint64_t>> attempts;  // indexed by sample
   };
   std::shared_ptr<shared> state = std::make_shared<shared>(count);
 
   [[nodiscard]] std::uint64_t size() const { return count; }
   void read(std::uint64_t index, ps::sample<record_type> out) const {
     const std::uint64_t attempt = ++state->attempts[index];
-    // What a failed read has written must not show.
+    // Values that a failed read has written must not be visible.
     for (float& value : ps::get<"values">(out).flat()) value = -1;
     ps::get<"label">(out) = 0xbad;
     if (always.contains(index)) throw bad_sample(index);
@@ -59,7 +62,8 @@ struct flaky {
   }
 };
 
-/// As above, reading runs: one bad sample fails the run, and nothing says which.
+/// The same samples, read in chunks. A bad sample makes its chunk fail, and the exception does not
+/// identify the sample.
 struct flaky_runs {
   using record_type = numbered::record_type;
   flaky each;
@@ -69,7 +73,7 @@ struct flaky_runs {
   }
 };
 
-/// A batch, with everything that could go wrong in it.
+/// The content of a batch, with every value that could be wrong.
 struct seen {
   std::uint64_t epoch;
   std::uint64_t index;
@@ -105,7 +109,7 @@ struct shape {
   std::size_t prefetch;
 };
 
-/// The ways to read that must not show in the batches.
+/// Returns all combinations of options that must not change the batches.
 std::vector<shape> all_shapes() {
   std::vector<shape> all;
   for (const std::size_t workers : {0U, 1U, 2U, 4U}) {
@@ -116,8 +120,8 @@ std::vector<shape> all_shapes() {
   return all;
 }
 
-/// What each batch has to hold, from the order of the epoch alone. `replace` gives the sample that
-/// stands for another, or nothing where it is skipped.
+/// Returns the expected content of each batch, computed from the order of the epochs alone.
+/// `replace` returns the substitute of a sample, or nothing if the sample is skipped.
 template <class Replace>
 std::vector<seen> expected_of(std::uint64_t samples, std::size_t batch_size, std::uint64_t epochs,
                               Replace replace) {
@@ -157,7 +161,8 @@ const std::set<std::uint64_t> some_bad = {0, 7, 8, 9, 41, 76, 99};
 constexpr ps::error_policy skips{.action = ps::error_action::skip, .largest_share = 1};
 constexpr ps::error_policy substitutes{.action = ps::error_action::substitute, .largest_share = 1};
 
-/// The message of what a consumer of `epochs` gets, and in `batches` how many it got before.
+/// Returns the message of the exception that a consumer of `epochs` epochs gets. Sets `batches` to
+/// the number of batches before it.
 template <class Feed>
 std::string message_of(Feed& feed, std::uint64_t epochs, std::uint64_t& batches) {
   batches = 0;
@@ -288,7 +293,7 @@ TEST_CASE("retries and substitutes use the random bits of the sample they read",
 }
 
 TEST_CASE("a map over a run that failed is applied to every sample once", "[flow]") {
-  // The dataset below fails as a run before the function has seen any sample of it.
+  // The dataset fails on the whole chunk before the function gets any sample of it.
   const auto add = [](ps::sample<flaky::record_type> out) { ps::get<"label">(out) += 1000; };
   const auto run = GENERATE(std::size_t{1}, std::size_t{7}, std::size_t{16});
   const auto workers = GENERATE(std::size_t{0}, std::size_t{3});
@@ -303,7 +308,8 @@ TEST_CASE("a map over a run that failed is applied to every sample once", "[flow
 
 namespace {
 
-/// Reads runs, and fails on every run of several samples: a source that takes only single requests.
+/// A dataset that reads chunks and fails on every chunk with several samples: a source that only
+/// takes single requests.
 struct no_runs {
   using record_type = numbered::record_type;
   [[nodiscard]] std::uint64_t size() const { return 100; }
@@ -325,7 +331,8 @@ TEST_CASE("a sample that can be read alone is not given up with its run", "[flow
 
 namespace {
 
-/// Reads runs, of which those with several samples fail at one of them; each alone can be read.
+/// A dataset that reads chunks. A chunk with several samples fails at one of them; each sample
+/// alone can be read.
 struct cut_off_runs {
   using record_type = numbered::record_type;
   [[nodiscard]] static std::uint64_t size() { return 128; }
@@ -337,7 +344,8 @@ struct cut_off_runs {
   }
 };
 
-/// Reads runs in context, and says where it is or does not; one sample is bad.
+/// A dataset with a bad sample that reads chunks with a context. If `says_where` is true, the
+/// dataset reports its progress.
 struct silent_runs {
   using record_type = numbered::record_type;
   std::uint64_t bad = 70;
@@ -434,7 +442,8 @@ TEST_CASE("without a substitute the first exception propagates after the eighth 
   const flaky data{.count = 1000, .always = all_but_few};
   ps::loader loader{data, ps::sequential{}, with({workers, 5, 1}, substitutes)};
   std::uint64_t batches = 0;
-  // 1 in 50 can be read: of the samples from 20 on, the first whose eight draws all fail.
+  // Only 1 in 50 samples can be read. Finds the first sample, starting at 20, whose eight draws all
+  // fail.
   std::uint64_t stuck = 20;
   for (;; ++stuck) {
     ps::detail::substitutes others{{.seed = 9}, stuck, 1000};
@@ -460,7 +469,7 @@ TEST_CASE("the sample that passes a limit is the same for any workers, run and p
   for (const shape& how : all_shapes()) {
     INFO("workers " << how.workers << ", run " << how.run << ", prefetch " << how.prefetch);
     std::uint64_t batches = 0;
-    {  // four in the first batches, the fifth is in batch 4
+    {  // four in the first batches; the fifth is in batch 4
       ps::loader loader{
           flaky{.always = {1, 2, 20, 36, 70, 71, 90}}, ps::sequential{},
           with(how, {.action = ps::error_action::skip, .most_failures = 4, .largest_share = 1})};
@@ -470,7 +479,7 @@ TEST_CASE("the sample that passes a limit is the same for any workers, run and p
             "stage read, epoch 0, batch 4, sample 70 (position 6 of the batch); passed on: 6 of 80 "
             "samples could not be read, faults.on_error.most_failures is 4");
     }
-    {  // over the loader's life: three an epoch
+    {  // over the life of the loader: three per epoch
       ps::loader loader{
           flaky{.always = {1, 2, 20}}, ps::sequential{},
           with(how,
@@ -480,7 +489,7 @@ TEST_CASE("the sample that passes a limit is the same for any workers, run and p
       CHECK(message_of(loader, 1, batches) == "sample 1 is bad");
       CHECK(batches == 0);
     }
-    {  // three of the first 16 are too many, but nothing is judged before 100
+    {  // 3 of the first 16 exceed the share, but it is not checked before 100
       ps::loader loader{flaky{.count = 200, .always = {0, 1, 2, 150, 151, 152, 153}},
                         ps::sequential{},
                         with(how, {.action = ps::error_action::skip, .largest_share = 0.03})};
@@ -539,7 +548,7 @@ TEST_CASE("a batch whose samples were all skipped has size 0, through a transfer
 
 namespace {
 
-/// A record of one field: the copy of an empty batch has no byte.
+/// A record of one field, so that the copy of an empty batch has no byte.
 struct one_field {
   using record_type = ps::record<ps::field<"label", std::uint64_t>>;
   [[nodiscard]] std::uint64_t size() const { return 8; }
@@ -582,7 +591,7 @@ TEST_CASE("a skip beyond its limit throws, and names the limit", "[flow][fault:s
   SECTION("the share") {
     ps::loader loader{flaky{.always = {1, 2, 20, 36, 70, 71, 97}}, ps::sequential{},
                       with({workers, 0, 2}, {.action = ps::error_action::skip})};
-    CHECK(message_of(loader, 1, batches) == "sample 97 is bad");  // the first batch from 100 on
+    CHECK(message_of(loader, 1, batches) == "sample 97 is bad");  // the first batch after 100
     REQUIRE(loader.last_failure()->reason);
     CHECK(loader.last_failure()->reason->option == "faults.on_error.largest_share");
     CHECK_THAT(loader.last_failure()->str(),
@@ -646,7 +655,7 @@ TEST_CASE("a loader that propagates keeps no ledger", "[flow]") {
 
 namespace {
 
-/// Sample 40 says that it has been tried, and fails.
+/// A dataset in which a read of sample 40 is signaled and then fails.
 struct telling {
   using record_type = numbered::record_type;
   std::shared_ptr<ps::detail::waitable_counter> tried =
@@ -664,8 +673,8 @@ struct telling {
 
 TEST_CASE("a worker that waits for a retry ends with the range or the loader",
           "[flow][fault:samples-4]") {
-  // A wait of a day: only its early end lets this test end.
-  const ps::error_policy patient{.retries = 1, .first_wait = 24h, .longest_wait = 24h};
+  // The wait takes a day, so the test ends only if the wait ends early.
+  const ps::error_policy patient{.retries = 1, .first_wait = 24h};
   const telling data;
   std::optional<ps::loader<telling, ps::sequential>> loader;
   loader.emplace(telling{data}, ps::sequential{}, with({2, 4, 3}, patient));
@@ -694,5 +703,81 @@ TEST_CASE("a range may be left while samples fail, and the next one is right", "
       (void)batch;
     }
     REQUIRE(batches_of(loader, 1) == expected);
+  }
+}
+
+TEST_CASE("behind a feed the limits count the batches that the loop gets, each once",
+          "[flow][promise:exact-9][fault:samples-4]") {
+  // Each batch has a bad sample. The second limit is exceeded in a batch that is taken ahead of the
+  // break, so its exception is dropped.
+  for (const std::uint64_t most : {50U, 22U}) {
+    for (const std::size_t depth : {1U, 2U, 8U}) {
+      INFO("at most " << most << ", depth " << depth);
+      flaky data{.count = 1000};
+      for (std::uint64_t i = 3; i < 1000; i += 10) data.always.insert(i);
+      ps::loader loader{
+          data, ps::sequential{},
+          with({2, 0, 8},
+               {.action = ps::error_action::skip, .most_failures = most, .largest_share = 1})};
+      REQUIRE(loader.options().batch_size == 16);
+      ps::transfer feed{loader, {.depth = depth}};
+      // Batch b of 16 samples loses the samples 10 i + 3 in [16 b, 16 b + 16).
+      const auto lost_before = [](std::uint64_t batch) { return (16 * batch + 6) / 10; };
+      std::uint64_t lost = 0;
+      for (auto& batch : feed.epoch(0)) {
+        lost += batch.info().skipped;
+        // Batches that are ready then are taken by the next step.
+        while (data.state->attempts[16 * batch.number() + 60] == 0) std::this_thread::yield();
+        if (batch.number() == 12) break;
+      }
+      CHECK(lost == lost_before(13));
+      std::uint64_t batches = 0;
+      const auto again = [&] {
+        for (auto& batch : feed.epoch(0)) {
+          lost += batch.info().skipped;
+          ++batches;
+        }
+      };
+      CHECK_THROWS_AS(again(), bad_sample);
+      const std::uint64_t lost_next = lost_before(batches + 1) - lost_before(batches);
+      CHECK(lost <= most);
+      CHECK(lost + lost_next > most);
+      REQUIRE(feed.last_failure().has_value());
+      CHECK(feed.last_failure()->batch == batches);
+      REQUIRE(feed.last_failure()->reason);
+      CHECK(feed.last_failure()->reason->lost == lost + lost_next);
+    }
+  }
+}
+
+TEST_CASE("batches from a transform's exception on do not count towards the limits",
+          "[flow][promise:exact-9][fault:samples-4]") {
+  for (const std::size_t depth : {1U, 4U}) {
+    INFO("depth " << depth);
+    flaky data{.count = 1000};
+    for (std::uint64_t i = 3; i < 1000; i += 10) data.always.insert(i);
+    ps::loader loader{
+        data, ps::sequential{},
+        with({2, 0, 8},
+             {.action = ps::error_action::skip, .most_failures = 50, .largest_share = 1})};
+    std::uint64_t calls = 0;
+    ps::transfer feed{
+        loader,
+        ps::cpu_device{},
+        ps::on_stream<numbered::record_type>([&calls](const auto&, const auto&, auto) {
+          if (calls++ == 5) throw std::runtime_error("transform");
+        }),
+        {.depth = depth}};
+    std::uint64_t lost = 0;
+    const auto loop = [&] {
+      for (auto& batch : feed.epoch(0)) lost += batch.info().skipped;
+    };
+    CHECK_THROWS_WITH(loop(), "transform");
+    CHECK_THROWS_AS(loop(), bad_sample);
+    REQUIRE(feed.last_failure().has_value());
+    REQUIRE(feed.last_failure()->reason);
+    CHECK(lost <= 50);
+    CHECK(feed.last_failure()->reason->lost > 50);
+    CHECK(feed.last_failure()->reason->lost - lost <= 2);  // the losses of its batch
   }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// What a failed sample is called: by the loader's dataset, and by the one at the bottom of the
-// pipeline.
+// The names of a failed sample: its index in the loader's dataset, and its origin in the dataset at
+// the bottom of the pipeline.
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -10,8 +10,8 @@
 #include <vector>
 
 #include <penstock/faults/error_policy.hpp>
-#include <penstock/faults/quarantine.hpp>
 #include <penstock/penstock.hpp>
+#include <penstock_ext/quarantine/quarantine.hpp>
 
 #include "support/catch.hpp"
 #include "support/hanging.hpp"
@@ -21,7 +21,7 @@ namespace ps = penstock;
 
 namespace {
 
-/// Every 100th sample is bad.
+/// A dataset in which every 100th sample is bad.
 struct mostly_good {
   using record_type = ps::record<ps::field<"label", std::uint64_t>>;
   std::uint64_t count;

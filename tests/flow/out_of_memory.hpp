@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Scenarios in which any one allocation fails, of the consumer's or of a worker's: the k-th for
-// every k. Each ends with an exception or as it should, never with std::terminate or a hang, and
-// what comes after it is whole. For a usual and for a checked build; the program includes
-// counting_new.hpp.
+// Scenarios in which a single allocation fails, on the consumer's or on a worker's thread: the k-th
+// allocation, for every k. Each scenario ends normally or with an exception, never with
+// std::terminate or a hang, and later work is complete. For normal and for checked builds. The
+// program includes counting_new.hpp.
 
 #include <chrono>
 #include <cstddef>
@@ -26,16 +26,17 @@ namespace out_of_memory {
 
 namespace ps = penstock;
 
-/// What a scenario throws where the library did something else than it should.
+/// The exception of a scenario in which the library misbehaves.
 class wrong : public std::logic_error {
  public:
   using std::logic_error::logic_error;
 };
 
-/// A sample is its index. Some can't be read: that is told with an allocation.
+/// A dataset in which each sample contains its index. Some samples can't be read, and throwing
+/// their exception allocates.
 struct labels {
   using record_type = ps::record<ps::field<"label", std::uint64_t>>;
-  std::uint64_t bad_in = 0;  // one of so many; 0: none
+  std::uint64_t bad_in = 0;  // one in so many samples is bad; 0: none
   [[nodiscard]] std::uint64_t size() const { return 40; }
   void read(std::uint64_t index, ps::sample<record_type> out) const {
     ps::get<"label">(out) = index;
@@ -45,7 +46,7 @@ struct labels {
   }
 };
 
-/// All batches of a range over `samples` samples, in order and as they should be.
+/// Checks the content and order of all batches of a range over `samples` samples.
 template <class Range>
 void walk(Range&& range, std::uint64_t samples) {
   std::uint64_t next = 0;
@@ -57,7 +58,8 @@ void walk(Range&& range, std::uint64_t samples) {
   if (next != samples) throw wrong("another number of samples");
 }
 
-/// Does `scenario` with the k-th allocation failing, for each k that it comes to. Returns how many.
+/// Runs `scenario` with a failure of the k-th allocation, for each k up to the number of its
+/// allocations. Returns that number.
 template <class Scenario>
 std::size_t sweep(Scenario scenario) {
   scenario();
@@ -75,7 +77,7 @@ std::size_t sweep(Scenario scenario) {
   throw wrong("no end of allocations");
 }
 
-/// A loader from its construction on.
+/// The whole life of a loader, including its construction.
 inline void whole_life(std::size_t workers) {
   ps::loader loader{
       labels{} | ps::map([](auto&&) {}), ps::sequential{}, {.batch_size = 8, .workers = workers}};
@@ -86,7 +88,8 @@ inline std::size_t sweep_life() {
   return sweep([] { whole_life(0); }) + sweep([] { whole_life(2); });
 }
 
-/// Ranges of a loader that lives on, each after one that has failed. The state takes memory too.
+/// Ranges of a loader that stays alive. Each range follows a failed range. Making the state also
+/// allocates.
 inline std::size_t sweep_ranges() {
   std::size_t all = 0;
   for (const std::size_t workers : {0U, 2U}) {
@@ -101,7 +104,7 @@ inline std::size_t sweep_ranges() {
   return all;
 }
 
-/// Samples that are skipped, with all that is written down about them.
+/// Skipped samples, with all records about them.
 inline std::size_t sweep_skipping() {
   std::size_t all = 0;
   for (const std::size_t workers : {0U, 2U}) {
@@ -121,7 +124,7 @@ inline std::size_t sweep_skipping() {
   return all;
 }
 
-/// A stop request, which must reach the consumer whatever there is.
+/// A stop request, which must reach the consumer even without memory.
 inline std::size_t sweep_stop() {
   return sweep([] {
     std::stop_source source;
@@ -139,7 +142,7 @@ inline std::size_t sweep_stop() {
   });
 }
 
-/// A read that hangs beyond the timeout: the consumer gets that, or that there is no memory.
+/// A read that exceeds the timeout. The consumer gets a `read_timeout` or a `std::bad_alloc`.
 inline std::size_t sweep_timeout() {
   return sweep([] {
     const auto around = std::make_shared<hanging::outside>();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Any one allocation fails: the consumer gets an exception, and nothing ends the program. The
-// checked build does the same in tests/checked.
+// If a single allocation fails, the consumer gets an exception, and the program does not terminate.
+// tests/checked does the same for the checked build.
 #include "flow/out_of_memory.hpp"
 
 #include <cstddef>
@@ -50,7 +50,7 @@ TEST_CASE("a blob that is not noted for want of memory is wanted and read as any
   for (std::size_t k = 1; k < 20; ++k) {
     const ps::stored_blobs blobs{below, list};
     ps::blob_buffer buffer;
-    blobs.prefetch(0);  // which starts threads
+    blobs.prefetch(0);  // starts threads
     is_right = is_right && std::to_integer<char>(blobs.bytes(0, buffer)[0]) == '0';
     test::failing_allocation = k;
     blobs.prefetch(1);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
-// Rows of packed documents through a loader: the same for any workers, ranks and resumes.
+// Rows of packed documents through a loader are the same for any workers, ranks and resumes.
 #include <penstock_ext/text/packed_documents.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
-#include <penstock/order/block_shuffled.hpp>
 #include <penstock/penstock.hpp>
+#include <penstock_ext/samplers/block_shuffled.hpp>
 
 #include "ext/text/token_lists.hpp"
 #include "support/catch.hpp"
@@ -19,7 +19,7 @@ namespace {
 
 const ps::packing_options packing{.length = 64, .seed = 2, .window = 40, .kept_windows = 2};
 
-// One type of sampler for all, so that one type of loader is compiled. Batches of 8 rows.
+// A common type of sampler, so that only a single type of loader is compiled. Batches of 8 rows.
 ps::sharded<ps::block_shuffled> order_of(int rank, int world) {
   return {ps::block_shuffled{.seed = 1, .block = 16},
           {.rank = rank, .world = world, .global_batch = 8}};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Ragged fields from a dataset to a device: the same batches for any workers, and no sample cut.
+// Ragged fields from a dataset to a device: the same batches for any workers, and no sample is
+// truncated.
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
@@ -14,12 +15,12 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/data/adaptors/interleave.hpp>
-#include <penstock/data/adaptors/map_batch.hpp>
-#include <penstock/data/adaptors/without.hpp>
-#include <penstock/data/any_dataset.hpp>
 #include <penstock/device/cpu_stream.hpp>
 #include <penstock/penstock.hpp>
+#include <penstock_ext/adaptors/any_dataset.hpp>
+#include <penstock_ext/adaptors/interleave.hpp>
+#include <penstock_ext/adaptors/map_batch.hpp>
+#include <penstock_ext/adaptors/without.hpp>
 
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
@@ -36,7 +37,7 @@ using two_ragged = ps::record<ps::field<"a", std::uint8_t, ps::ragged>, ps::fiel
                               ps::field<"b", double, ps::ragged>>;
 using batch_content = std::vector<std::vector<std::uint32_t>>;  // label, then tokens, by sample
 
-/// Sample i has (i * 7) % 11 tokens: i * 100, and so on up; some samples are bad.
+/// Sample i has (i * 7) % 11 tokens: i * 100, i * 100 + 1, and so on. Some samples are bad.
 struct sentences {
   using record_type = ragged_text;
   std::uint64_t count = 103;
@@ -65,7 +66,7 @@ struct sentences {
   }
 };
 
-/// The samples of a batch, read as a consumer does.
+/// Returns the samples of a batch, read as a consumer reads them.
 template <class Batch>
 batch_content content_of(const Batch& batch) {
   batch_content all;
@@ -94,7 +95,7 @@ std::vector<std::uint32_t> sentence_of(std::uint64_t index) {
   return one;
 }
 
-/// Two ragged fields, one of which is often empty.
+/// A dataset with two ragged fields. The second field is often empty.
 struct pairs {
   using record_type = two_ragged;
   [[nodiscard]] std::uint64_t size() const { return 40; }
@@ -167,8 +168,9 @@ TEST_CASE("a ragged batch without room is refused at its turn and cuts no sample
                       ps::sequential{},
                       {.batch_size = 8, .workers = workers, .memory = {.values_per_batch = 41}}};
     std::size_t batches = 0;
-    // Samples 8 to 15 have 1, 8, 4, 0, 7, 3, 10 and 6 tokens, together 39; those of the batch after
-    // them 2, 9, 5, 1, 8, 4, 0 and 7, and so on: the first that passes 41 is asked here.
+    // Samples 8 to 15 have 1, 8, 4, 0, 7, 3, 10 and 6 tokens, together 39. The samples of the next
+    // batch have 2, 9, 5, 1, 8, 4, 0 and 7, and so on. Finds the first sample with which a batch
+    // exceeds 41.
     std::uint64_t sum = 0;
     std::uint64_t index = 0;
     for (; sum <= 41; ++index) sum = (index % 8 == 0 ? 0 : sum) + index * 7 % 11;
@@ -212,7 +214,7 @@ TEST_CASE("what a length throws comes at its batch's turn with its sample",
       }(),
       "no length");
   CHECK(batches == 4);
-  CHECK(*data.last_read == 31);  // of the batch without all lengths nothing is read
+  CHECK(*data.last_read == 31);  // nothing is read of a batch without all lengths
   REQUIRE(loader.last_failure());
   CHECK(loader.last_failure()->stage == "length");
   CHECK(loader.last_failure()->sample == 37);
@@ -267,7 +269,7 @@ TEST_CASE("adaptors keep the lengths of ragged samples", "[flow][promise:exact-1
     }
     return all;
   };
-  // One type of loader for all of them: each takes its time to compile.
+  // A common type of loader, because each type takes time to compile.
   const auto sequence = [&]<class Data>(Data data) {
     ps::loader loader{ps::any_dataset<typename Data::record_type>{std::move(data)},
                       ps::sequential{},
@@ -386,7 +388,7 @@ TEST_CASE("ragged batches reach a device in one copy of what they use",
   const auto copied = feed.stats();
   CHECK(copied.copies == 14);
   CHECK(copied.bytes == stats.read.bytes);
-  CHECK(copied.step.bytes == 2 * 103 * 8);  // the host does not look at what lies there
+  CHECK(copied.step.bytes == 2 * 103 * 8);  // the host does not count values on the device
 }
 
 TEST_CASE("the copy of several ragged fields ends with the last one's values",
@@ -442,7 +444,7 @@ TEST_CASE("the footprint counts the offsets and the room for ragged values",
       .batch_size = 16, .workers = 1, .memory = {.values_per_batch = 3000}};
   const sentences some{.count = 16, .longest = 1000};
   const auto need = ps::footprint<ragged_text>(some.extents(), options);
-  CHECK(need.slot_bytes == 4096 + 8192);  // offsets and labels, 6000 bytes of values, in pages
+  CHECK(need.slot_bytes == 4096 + 8192);  // offsets and labels; 6000 bytes of values; in pages
   ps::loader loader{some, ps::sequential{}, options};
   CHECK(loader.footprint().slot_bytes == need.slot_bytes);
   CHECK(loader.footprint().bytes == need.bytes);

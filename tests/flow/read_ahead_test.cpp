@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// The loader tells its dataset what comes: no batch depends on it, whatever the dataset does.
+// The loader sends prefetch hints to its dataset. The batches are the same, for any behavior of the
+// dataset.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -13,11 +14,11 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/data/adaptors/map_batch.hpp>
-#include <penstock/data/adaptors/with_index.hpp>
-#include <penstock/data/adaptors/zip.hpp>
-#include <penstock/data/any_dataset.hpp>
 #include <penstock/penstock.hpp>
+#include <penstock_ext/adaptors/any_dataset.hpp>
+#include <penstock_ext/adaptors/map_batch.hpp>
+#include <penstock_ext/adaptors/with_index.hpp>
+#include <penstock_ext/adaptors/zip.hpp>
 
 #include "support/catch.hpp"
 #include "support/numbered.hpp"
@@ -37,7 +38,7 @@ TEST_CASE("batches are the same however far the dataset is told ahead",
   const planned data{203};
   ps::loader plain{data, ps::shuffled{.seed = 3}, {.batch_size = 16, .workers = 0}};
   const auto expected = labels_in(plain.epochs(0, 3));
-  const auto tail = labels_in(plain.batches({1, 5}, 3));
+  const auto tail = labels_in(plain.batches({1, 5}, ps::until_epoch{3}));
   CHECK(data.seen->told().empty());
   for (const std::size_t workers : {0U, 1U, 3U}) {
     for (const std::uint64_t read_ahead :
@@ -48,18 +49,18 @@ TEST_CASE("batches are the same however far the dataset is told ahead",
                         ps::shuffled{.seed = 3},
                         {.batch_size = 16, .workers = workers, .ahead = {.bytes = read_ahead}}};
       CHECK(labels_in(loader.epochs(0, 3)) == expected);
-      for (auto& batch : loader.epoch(7)) {  // left at once
+      for (auto& batch : loader.epoch(7)) {  // left after the first batch
         CHECK(batch.size() == 16);
         break;
       }
-      CHECK(labels_in(loader.batches({1, 5}, 3)) == tail);
+      CHECK(labels_in(loader.batches({1, 5}, ps::until_epoch{3})) == tail);
       if (read_ahead == 1) CHECK(told.seen->told().empty());
     }
   }
 }
 
-// Without workers, so that no sample is read while the dataset is told of it: this one would count
-// it as ahead for good. lookahead_thread_test has the thread that tells.
+// Without workers, so that no sample is read during a hint. Such a sample would permanently count
+// as hinted and not read. lookahead_thread_test tests the lookahead thread.
 TEST_CASE("what is told and not read stays within the bound", "[flow][promise:bounded-12]") {
   const planned data{300};
   ps::loader loader{data, ps::shuffled{}, {.batch_size = 8, .workers = 0, .ahead = {.bytes = 250}}};
@@ -79,12 +80,12 @@ TEST_CASE("a pipeline tells the datasets at its bottom of their own samples",
   const auto copied = [](auto in, auto out) { ps::get<"label">(out) = ps::get<"label">(in); };
   const ps::any_dataset kept{ps::concat(one, other | ps::subset(10, 30)) |
                              ps::map<planned::record_type>(copied) | ps::map(same)};
-  // As far as both plan, and to each its own samples.
+  // The capacity is the smaller of the two, and each dataset gets the plan for its samples.
   CHECK(ps::plan_capacity_of(kept) == 300);
-  ps::extend_access_plan(kept, std::vector<std::uint64_t>{3, 41, 42, 4});
+  ps::access_plan(kept, std::vector<std::uint64_t>{3, 41, 42, 4});
   CHECK(one.seen->foreseen == std::vector<std::uint64_t>{3, 4});
   CHECK(other.seen->foreseen == std::vector<std::uint64_t>{11, 12});
-  ps::extend_access_plan(kept, {});
+  ps::access_plan(kept, {});
   CHECK(one.seen->foreseen.empty());
   CHECK(other.seen->foreseen.empty());
   ps::loader loader{kept | ps::with_index<"row">() | ps::map_batch([](auto) {}),
@@ -114,23 +115,23 @@ TEST_CASE("datasets side by side are told together, within what both keep",
   const auto renamed = [](auto in, auto out) { ps::get<"other">(out) = ps::get<"label">(in); };
   using other_record = ps::record<ps::field<"other", std::uint64_t>>;
   const auto both = ps::zip(one, other | ps::map<other_record>(renamed));
-  CHECK(both.storage_size(3) == 20);
-  CHECK(both.prefetch_capacity() == 100);
-  CHECK(both.plan_capacity() == 200);
-  ps::extend_access_plan(both, std::vector<std::uint64_t>{5});
+  CHECK(ps::storage_size_of(both, 3) == 20);
+  CHECK(ps::prefetch_capacity_of(both) == 100);
+  CHECK(ps::plan_capacity_of(both) == 200);
+  ps::access_plan(both, std::vector<std::uint64_t>{5});
   CHECK(one.seen->foreseen == std::vector<std::uint64_t>{5});
   CHECK(other.seen->foreseen == one.seen->foreseen);
-  ps::give_prefetch_hint(both, std::vector<std::uint64_t>{3, 1});
+  ps::prefetch_hint(both, std::vector<std::uint64_t>{3, 1});
   CHECK(one.seen->told() == std::vector<std::uint64_t>{3, 1});
   CHECK(other.seen->told() == one.seen->told());
-  // One in memory takes no part.
+  // A dataset in memory gets no hints.
   const std::vector<std::uint64_t> numbers(20);
   const ps::memory_dataset<other_record> here{std::span{numbers}};
   const auto half = ps::zip(one, here);
-  CHECK(half.storage_size(3) == 10);
-  CHECK(half.prefetch_capacity() == 100);
-  CHECK(ps::zip(here, one).storage_size(3) == 10);
-  CHECK(half.plan_capacity() == 200);
+  CHECK(ps::storage_size_of(half, 3) == 10);
+  CHECK(ps::prefetch_capacity_of(half) == 100);
+  CHECK(ps::storage_size_of(ps::zip(here, one), 3) == 10);
+  CHECK(ps::plan_capacity_of(half) == 200);
   CHECK(ps::prefetch_capacity_of(here) == 0);
   CHECK(ps::plan_capacity_of(here | ps::map([](auto) {})) == 0);
   CHECK(ps::prefetch_capacity_of(here | ps::map([](auto) {})) == 0);
@@ -144,7 +145,8 @@ TEST_CASE("a dataset that hangs or throws when it is told costs no batch",
   data.seen->throws = true;
   ps::loader loader{
       data, ps::sequential{}, {.batch_size = 8, .workers = workers, .ahead = {.bytes = 200}}};
-  // The samples of four epochs, after the first batch of which more than `told` were told.
+  // Returns the number of samples in four epochs. After the first batch, waits until more than
+  // `told` samples were hinted.
   const auto samples_in = [&](std::uint64_t epoch, std::size_t told) {
     std::size_t samples = 0;
     for (auto& batch : loader.epochs(epoch, epoch + 4)) {
@@ -155,9 +157,9 @@ TEST_CASE("a dataset that hangs or throws when it is told costs no batch",
   };
   CHECK(samples_in(0, 0) == 400);
   const std::size_t told = data.seen->told().size();
-  CHECK(told <= 20);  // in one call, which hangs
+  CHECK(told <= 20);  // in the first call, which hangs
   data.seen->gate.store(0);
-  CHECK(samples_in(4, told) == 400);  // the call that hung has thrown before another one
+  CHECK(samples_in(4, told) == 400);  // the next call comes after the hanging call has thrown
   CHECK(loader.stats().ahead.failed > 0);
 }
 
@@ -197,7 +199,7 @@ TEST_CASE("with a timeout a loader that owns its dataset leaves a call that hang
     CHECK(loader.next().size() == 8);
     loader.stop();
   }
-  CHECK(seen->gone.load() == 0);  // the thread keeps what it uses
+  CHECK(seen->gone.load() == 0);  // the thread keeps its objects alive
   seen->gate.store(0);
   seen->gone.wait([](std::uint32_t now) { return now != 0; });
 }

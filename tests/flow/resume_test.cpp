@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// A run that is stopped after any batch and goes on elsewhere gives the batches that it would have
-// given: the state says where, and nothing else.
+// A run that stops after any batch and continues elsewhere delivers the batches that it would have
+// delivered. Only the state specifies where it continues.
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/data/adaptors/without.hpp>
 #include <penstock/penstock.hpp>
+#include <penstock_ext/adaptors/without.hpp>
 
 #include "support/catch.hpp"
 
@@ -53,14 +53,15 @@ ps::loader_options with(std::size_t workers, std::size_t prefetch = 0,
   return {.batch_size = 8, .workers = workers, .prefetch = prefetch, .seed = 5, .last_batch = last};
 }
 
-/// A thread that asks where a loop stands, again and again until `finish`, and what failed.
+/// A thread that requests the position of a loop repeatedly until `finish`, and checks the results.
 template <class Loop>
 class asking {
  public:
   explicit asking(const Loop& loop) : thread_([this, &loop] { ask(loop); }) {}
   asking(asking&&) = delete;
 
-  /// Whether each place was one of the loop's, and none came before an earlier answer.
+  /// Stops the thread. Returns true if each position was one of the loop's, and none was before an
+  /// earlier result.
   bool finish() {
     is_over_ = true;
     thread_.join();
@@ -113,7 +114,7 @@ TEST_CASE("a run resumes after any batch, with other workers, prefetch and depth
       }
       ps::loader loader{numbers{}, ps::shuffled{.seed = 3}, with(stop % 4, 1 + stop % 3, last)};
       ps::transfer feed{loader, ps::cpu_device{}.inline_stream(), {.depth = 1 + stop % 3}};
-      const auto read = ps::from_text<ps::loader_state>(ps::to_text(*state));  // as out of a file
+      const auto read = ps::from_text<ps::loader_state>(ps::to_text(*state));  // as from a file
       for (auto& batch : feed.resume(read, last_epoch)) append(got, batch);
       CHECK((got == expected));
     }
@@ -209,9 +210,9 @@ TEST_CASE("a state after an epoch's last batch resumes in the next epoch",
           "[flow][promise:exact-6]") {
   ps::loader loader{numbers{}, ps::shuffled{.seed = 3}, with(2)};
   const std::uint64_t behind = loader.batches_per_epoch();
-  CHECK((all_of(loader.batches({0, behind}, 2)) == all_of(loader.epoch(1))));
+  CHECK((all_of(loader.batches({0, behind}, ps::until_epoch{2})) == all_of(loader.epoch(1))));
   ps::transfer feed{loader, ps::cpu_device{}.inline_stream()};
-  CHECK((all_of(feed.batches({0, behind}, 2)) == all_of(loader.epoch(1))));
+  CHECK((all_of(feed.batches({0, behind}, ps::until_epoch{2})) == all_of(loader.epoch(1))));
 }
 
 TEST_CASE("an epoch's end is a place of its own: what follows the epoch is still to come",
@@ -226,7 +227,7 @@ TEST_CASE("an epoch's end is a place of its own: what follows the epoch is still
     CHECK(end == loader.state_at({0, 13}));
     CHECK(end != loader.state_at({1, 0}));
     CHECK(ps::from_text<ps::loader_state>(ps::to_text(end)) == end);
-    // The rest of epoch 0 is nothing, and after it the loop stands where it stood.
+    // The rest of epoch 0 is empty. After it, the position of the loop is unchanged.
     CHECK(all_of(loop.resume(end, 1)).empty());
     CHECK(loop.state() == end);
     CHECK((all_of(loop.resume(end, 2)) == second));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// A loader and the feeds over it, taken through random operations in every state that they can be
-// in, beside a plain model of what must come next. What differs is thrown as `mismatch`, with the
-// seed and the step that lead there. For the stress test and the soak.
+// Random operations on a loader and its feeds, in every possible state, compared with a plain model
+// of the expected results. A difference is thrown as `mismatch`, with the seed and the step that
+// led to it. For the stress test and the soak test.
 
 #include "flow/state_machine/machine.hpp"
 #include "flow/state_machine/machine/act.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Random operations on loaders and feeds in every state, each batch and each refusal checked
-// against a model. PENSTOCK_STRESS_SEED takes one seed alone, PENSTOCK_STRESS_STEPS another number
-// of steps.
+// Random operations on loaders and feeds in every state. Each batch and each error is compared with
+// a model. PENSTOCK_STRESS_SEED selects a single seed, PENSTOCK_STRESS_STEPS another number of
+// steps.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace {
 
-/// What the test is about: each has to happen.
+/// The events that the test covers. Each must happen.
 constexpr auto wanted = std::to_array<std::string_view>({"batch",
                                                          "end",
                                                          "bad sample",
@@ -67,7 +67,7 @@ TEST_CASE("whatever is done to a loader and its transfers, the next batch is the
   std::uint64_t seed = 1;
   while (seed <= usual_seeds) run(seed++);
   if (steps < usual_steps) return;
-  // How often depends on timing: more seeds until each thing has happened.
+  // The counts depend on timing: runs more seeds until each event has happened.
   const auto is_missing = [&](std::string_view what) { return counts[what] < often; };
   while (seed <= most_seeds && std::any_of(wanted.begin(), wanted.end(), is_missing)) run(seed++);
   for (const std::string_view what : wanted) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// A consumer that hands its leases to other threads and wants one more than there are slots: it
-// waits where the option says so, until one comes back, a stop is requested or the device has
-// failed.
+// A consumer that gives its leases to other threads and requests more batches than there are slots.
+// If the option is set, the consumer waits until a lease is released, a stop is requested, or the
+// device has failed.
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -22,7 +22,8 @@ namespace ps = penstock;
 
 namespace {
 
-/// Runs `act` on another thread once the one that has made it sleeps with all leases given away.
+/// Runs `act` on another thread, after all leases are given away and the constructing thread
+/// sleeps.
 template <class F>
 class once_asleep {
  public:
@@ -34,10 +35,10 @@ class once_asleep {
         }) {}
   once_asleep(once_asleep&&) = delete;
   ~once_asleep() {
-    all_held_.store(1);  // a thread that fails before it sleeps in the join
+    all_held_.store(1);  // if the consumer failed first, it sleeps in the join
     thread_.join();
   }
-  /// The consumer is about to ask for one more.
+  /// The consumer calls this before it requests another batch.
   void all_are_held() { all_held_.store(1); }
 
  private:
@@ -45,8 +46,8 @@ class once_asleep {
   std::thread thread_;
 };
 
-/// Consumes an epoch of 10 batches whose leases come back from another thread, and only when the
-/// consumer sleeps: `slots` at a time. The numbers of the batches that came.
+/// Consumes an epoch of 10 batches. Another thread releases the leases, `slots` at a time and only
+/// when the consumer sleeps. Returns the numbers of the batches.
 template <class Feed>
 std::vector<std::uint64_t> consume(Feed& feed, std::size_t slots) {
   std::vector<std::uint64_t> seen;
@@ -107,7 +108,7 @@ TEST_CASE("leases may end at any time while a consumer waits for them",
   ps::transfer feed{
       loader, device.inline_stream(), {.depth = 2, .when_held = ps::held_action::wait}};
   using lease = decltype(feed)::batch_type;
-  // Two places, passed to and fro: neither thread ever knows how far the other one is.
+  // Two places that are passed back and forth: neither thread knows the progress of the other.
   std::vector<lease> places(2);
   ps::batch_queue<std::uint32_t> given{2};
   ps::batch_queue<std::uint32_t> empty{2};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Batches that the device gets in their host slots: the same bits as with a copy, under the same
-// leases, and no device memory.
+// Batches that the device reads in their host slots: the same bits as with a copy, the same leases,
+// and no device memory.
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -14,6 +14,7 @@
 
 #include <penstock/device/cpu_stream.hpp>
 #include <penstock/penstock.hpp>
+#include <penstock/threads/support/waitable_counter.hpp>
 #include <penstock/transfer/transfer.hpp>
 
 #include "support/catch.hpp"
@@ -30,7 +31,7 @@ using use = ps::zero_copy_use;
 using record = numbered::record_type;
 using widened = ps::record<ps::field<"label", std::uint64_t>, ps::field<"wide", double, 8>>;
 
-/// What a loop saw of a batch.
+/// The content of a batch, as a loop sees it.
 struct copied_batch {
   std::uint64_t number;
   std::size_t valid;
@@ -70,7 +71,8 @@ ps::loader_options listing(std::size_t workers, std::size_t prefetch) {
           .observe = {.indices = true}};
 }
 
-/// Three epochs, whose batches work on a stream of their own writes to after it has read them.
+/// Returns the batches of three epochs. Work on a separate stream reads each batch and then
+/// overwrites it.
 std::vector<copied_batch> all_of(use zero_copy, std::size_t workers, std::size_t prefetch,
                                  std::size_t depth) {
   std::vector<copied_batch> all;
@@ -126,7 +128,8 @@ TEST_CASE("without a copy the loop's body may be the step", "[flow][zero_copy]")
       for (const auto& batch : feed.epochs(0, 20)) all.push_back(seen_of<"values">(batch));
       CHECK(feed.stats().device.batches != 0);
       CHECK((feed.stats().device.copy.count() == 0) == (zero_copy == use::always));
-      for (const auto& batch : feed.replay({0, 0}, 7)) CHECK(batch.number() < feed.depth());
+      for (const auto& batch : feed.replay({0, 0}, ps::batch_count{7}))
+        CHECK(batch.number() < feed.depth());
     }
     CHECK(found[0] == found[1]);
   }
@@ -166,7 +169,7 @@ TEST_CASE("without a copy a footprint has no device memory, and no more slots th
     const ledger_device device;
     auto stream = device.make_stream();
     ps::loader loader{numbered{95}, ps::sequential{}, device, listing(1, prefetch)};
-    for (const std::size_t depth : {std::size_t{1}, std::size_t{3}, ps::automatic}) {
+    for (const ps::count_or_automatic depth : {ps::count_or_automatic{1}, {3}, ps::automatic}) {
       const ps::transfer_options options{.depth = depth, .tuning = {.zero_copy = use::always}};
       const auto need = ps::footprint<record>({}, loader.options(), options);
       ps::transfer feed{loader, stream, options};
@@ -189,7 +192,7 @@ TEST_CASE("kept leases hold host slots, and a loop that can get none says so",
     std::optional<ps::loader<numbered, ps::sequential, ps::cpu_device>> loader;
     loader.emplace(numbered{95}, ps::sequential{}, ps::cpu_device{}, listing(workers, 2));
     std::optional feed{ps::transfer{*loader, {.depth = 5, .tuning = {.zero_copy = use::always}}}};
-    CHECK(feed->depth() == 3);  // the loader's slots
+    CHECK(feed->depth() == 3);  // as many as the loader has slots
     std::vector<decltype(feed)::value_type::batch_type> kept;
     const auto keep = [&] {
       for (auto& batch : feed->epoch(0)) kept.push_back(std::move(batch));
@@ -203,18 +206,18 @@ TEST_CASE("kept leases hold host slots, and a loop that can get none says so",
     CHECK(seen == 10);
     feed.reset();
     loader.reset();
-    CHECK(labels_of(kept[0]).back() == 9);  // the memory stays
+    CHECK(labels_of(kept[0]).back() == 9);  // the memory stays valid
     CHECK(labels_of(kept[1]).back() == 29);
   }
 }
 
 TEST_CASE("copies are left out only where that is asked for, and where it can be",
           "[flow][zero_copy][promise:honest-7]") {
-  // The CPU device stands for a GPU: it copies unless told otherwise.
+  // The CPU device simulates a GPU: it copies unless the option is set.
   ps::loader loader{numbered{95}, ps::sequential{}, listing(1, 2)};
   CHECK_FALSE(ps::transfer{loader}.zero_copy());
 
-  /// A source whose batches are its own.
+  /// A source with its own batch type.
   struct own_source {
     using record_type = record;
     using device_type = ps::cpu_device;
@@ -241,4 +244,56 @@ TEST_CASE("copies are left out only where that is asked for, and where it can be
       [&] { const ps::transfer feed{own, {.tuning = {.zero_copy = use::always}}}; });
   CHECK(refused.option() == "tuning.zero_copy");
   CHECK(test::has(refused.what(), "a source that is a loader"));
+}
+
+TEST_CASE("a loader with fewer host slots can't take the place of the one that was fed",
+          "[flow][zero_copy][fault:consumers-13]") {
+  using any = ps::any_loader<record>;
+  const auto made = [](std::size_t prefetch) {
+    return any{ps::loader{numbered{95}, ps::sequential{}, listing(1, prefetch)}};
+  };
+  any loader = made(3);
+  ps::transfer feed{loader, {.depth = 4, .tuning = {.zero_copy = use::always}}};
+  const auto batches = [&] {
+    std::size_t count = 0;
+    for (auto& batch : feed.epoch(0)) count += batch ? 1U : 0U;
+    return count;
+  };
+  CHECK(batches() == 10);
+  loader = made(1);
+  const auto refused = test::error_of<ps::source_mismatch>([&] { batches(); });
+  CHECK(test::has(refused.what(), "fewer slots"));
+  loader = made(5);
+  CHECK(batches() == 10);
+}
+
+TEST_CASE("views that work on a stream holds outlive the feed and the loader, copied or not",
+          "[flow][zero_copy]") {
+  const auto asked = GENERATE(use::never, use::always);
+  const ps::cpu_device device;
+  auto stream = device.make_stream();
+  ps::detail::waitable_counter gate{0};
+  std::vector<std::uint64_t> seen;
+  std::vector<std::string> others;
+  {
+    ps::loader loader{numbered{40}, ps::sequential{}, device, listing(1, 3)};
+    {
+      ps::transfer feed{loader, stream, {.tuning = {.zero_copy = asked}}};
+      CHECK(feed.zero_copy() == (asked == use::always));
+      stream.launch([&] { gate.wait([](std::uint32_t open) { return open != 0; }); });
+      for (auto& batch : feed.epoch(0)) {
+        stream.launch([&seen, all = batch.view()] {
+          for (const auto label : ps::get<"label">(all).flat()) seen.push_back(label);
+        });
+        if (batch.number() == 1) break;
+      }
+      if (asked == use::never) gate.store(1);  // otherwise the end of the feed would never return
+    }
+    // Memory that the feed has freed is overwritten before the work continues.
+    for (std::size_t i = 0; i < 4096; ++i) others.emplace_back(16 + i % 1024, '\xff');
+    gate.store(1);
+  }
+  stream.synchronize();
+  CHECK(seen.size() == 20);
+  for (std::size_t i = 0; i < seen.size(); ++i) CHECK(seen[i] == i);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// A table of another library's that says anything about its columns: it is refused, or every row
-// lies where its numbers say. What nobody can check is as a producer has it: each buffer has room
-// for as many values as its array's length and offset say.
+// A table of another library with arbitrary column descriptions. The table must be refused, or
+// every row must lie where its numbers specify. Properties that no reader can check are those of a
+// correct producer: each buffer has room for the values that its array's length and offset require.
 #include <penstock_ext/table/arrow_blobs.hpp>
 #include <penstock_ext/table/arrow_dataset.hpp>
 
@@ -22,10 +22,10 @@ namespace ps = penstock;
 
 namespace {
 
-// Room for 254 values of 16 bytes.
+// Space for 254 values of 16 bytes.
 constexpr std::size_t room = 4096;
 
-/// Takes an input apart; what it is too short for is 0.
+/// Splits an input into values. Missing bytes are 0.
 class reader {
  public:
   explicit reader(std::span<const std::uint8_t> bytes) : bytes_(bytes) {}
@@ -34,7 +34,7 @@ class reader {
     if (at_ >= bytes_.size()) return 0;
     return bytes_[at_++];
   }
-  /// -128 to 127; or, seldom, a number that no memory has room for.
+  /// Returns -128 to 127 or, rarely, a number too large for any memory.
   std::int64_t number() {
     const auto given = static_cast<std::int8_t>(byte());
     if (given == 101) return std::int64_t{1} << (41 + byte() % 22);
@@ -44,7 +44,7 @@ class reader {
   std::string buffer() {
     std::string all(room, static_cast<char>(byte()));
     const std::size_t count = byte() % 33;
-    // Every eighth place of offsets of 64 bits, each fourth of those of 32.
+    // A step of 8 sets 64-bit offsets, a step of 4 sets 32-bit offsets.
     const std::size_t step = std::size_t{1} << (byte() % 4);
     for (std::size_t i = 0; i < count; ++i) all[i * step] = static_cast<char>(byte());
     return all;
@@ -67,7 +67,7 @@ test::made_column column_of(reader& from, int depth) {
   made.offset = (how & 1) != 0 ? from.number() : 0;
   made.null_count = (how & 2) != 0 ? from.number() : 0;
   made.has_dictionary = (how & 12) == 12;
-  const bool is_wrong = (how & 48) == 48;  // in the number of buffers or children
+  const bool is_wrong = (how & 48) == 48;  // wrong number of buffers or children
   const bool is_string = std::strchr("zZuU", made.format[0]) != nullptr;
   const bool has_values = made.format[0] != '+' || made.format == "+l" || made.format == "+L";
   const std::size_t buffers = is_wrong ? from.byte() % 4U : is_string ? 3U : has_values ? 2U : 1U;
@@ -138,7 +138,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if ((how & 2) != 0) batch.buffers[0] = from.buffer();
   batch.children.push_back(column_of(from, 1));
   test::made_column other = batch;
-  if ((how & 4) != 0) other.children[0] = column_of(from, 1);  // of another type, maybe
+  if ((how & 4) != 0) other.children[0] = column_of(from, 1);  // perhaps another type
   int released = 0;
   try {
     const ps::arrow_table table{test::schema_of(batch, &released),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// The file of a cache's block out of any bytes: it is refused, or has the names, the length and the
-// sums of its block. The bytes as a block come back from the file that is written for them, and
-// with one bit changed they do not.
+// Parses any bytes as the file of a cache block. The file must be refused, or have the names, the
+// length and the checksums of its block. The bytes also survive a round trip as the content of a
+// block, but not after one bit of the file is changed.
 #include <penstock_ext/store/cache/detail/block_disk.hpp>
 
 #include <algorithm>

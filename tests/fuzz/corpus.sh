@@ -7,6 +7,7 @@
 set -euo pipefail
 archive=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/corpus.tar.gz
 case ${1:-}:$# in
+  -h:1 | --help:1) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}" ;;
   unpack:2)
     rm -rf "$2"
     mkdir -p "$2"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Counts the bytes that libFuzzer gives to a target, whose own entry point run.sh has renamed, and
-// ends the run after as many as the environment's BYTES says. Prints how many they were, so that a
-// run can be told in bytes and not only in seconds.
+// Counts the input bytes that libFuzzer passes to a target, whose own entry point run.sh has
+// renamed. Ends the run after the number of bytes in the environment variable BYTES. Prints the
+// number, so that a run can be reported in bytes as well as in seconds.
 
 #include <cstddef>
 #include <cstdint>
@@ -37,7 +37,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   ++inputs;
   if (bytes >= most) {
     tell();
-    std::_Exit(0);  // std::exit would be taken for a target that ends the program
+    std::_Exit(0);  // libFuzzer would report std::exit as a target that ends the program
   }
   return result;
 }

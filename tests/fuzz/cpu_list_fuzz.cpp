@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// A list of cores out of any text: nothing, or a list whose text is the one that was read.
+// Parses any text as a list of cores: the result is no list, or a list that is printed as the same
+// text.
 #include <penstock/threads/cpu_list.hpp>
 
 #include <cstddef>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Where any bytes end early as a picture: nothing is read beyond them, a picture that is all there
-// is so with more bytes after it, and one that ends early does so wherever it is cut.
+// Checks the detection of truncated pictures with any bytes. Nothing is read beyond the bytes. A
+// complete picture stays complete with more bytes after it, and a truncated picture is truncated at
+// every shorter length.
 #include <penstock_ext/image/image_decoder.hpp>
 
 #include <cstddef>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// A tensor of another library's that says anything: it is refused, or every sample lies where its
-// numbers say, within the address space; and it is freed once. The data is never looked at.
+// A tensor of another library with arbitrary properties. The tensor must be refused, or every
+// sample must lie where its numbers specify, within the address space. The tensor must be freed
+// exactly once. The data are never read.
 #include <penstock_ext/interop/tensor_dataset.hpp>
 
 #include <array>
@@ -15,7 +16,7 @@ namespace dl = penstock::dlpack;
 
 namespace {
 
-/// What an input is read as; what it is too short for stays 0.
+/// The fields of an input. Missing bytes stay 0.
 struct input {
   std::uint32_t layout;
   std::int32_t rank;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// A gzip file out of any bytes: it is unpacked, or refused with a file error that points into the
-// bytes; what was packed by zlib comes back.
+// Unpacks any bytes as a gzip file. The bytes must be unpacked, or refused with a file error that
+// points into the bytes. Data packed by zlib must come back.
 #include <penstock_ext/files/gzip/gzip.hpp>
 
 #include <cstddef>
@@ -50,7 +50,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   } catch (const ps::file_error& error) {
     fuzz::require(error.offset() <= (size < most ? most : size), "an error points into the file");
   }
-  // These bytes as a content, once for sixteen inputs: packing is slow.
+  // Uses these bytes as content for one input in sixteen, because packing is slow.
   if (size % 16 == 0) {
     const std::vector<std::uint8_t> small_file = packed(bytes);
     file.write(std::as_bytes(std::span{small_file}));

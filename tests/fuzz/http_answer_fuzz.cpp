@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// The header of an answer out of any bytes: a range in it can be, and so can a body's sum.
+// Parses any bytes as the header of an HTTP response: a range in it must be possible, and so must
+// the checksum of a body.
 #include <penstock_ext/store/http/detail/answer.hpp>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// An IDX file out of any bytes: it is read, and then it says what its header says, or it is refused
-// with a file error that points into the bytes.
+// Parses any bytes as an IDX file. The file must match its header, or be refused with a file error
+// that points into the bytes.
 #include <penstock_ext/files/idx_dataset.hpp>
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// A JPEG picture out of any bytes: it is decoded, or refused with a file error that points into the
-// bytes. A part of a sound one has the values of the whole, at each scale; a decoder that has
-// failed decodes as a new one does.
+// Decodes any bytes as a JPEG picture. The bytes must be decoded, or refused with a file error that
+// points into the bytes. A part of a valid picture must have the values of the whole at each scale.
+// A decoder that has failed must decode like a new decoder.
 #include <penstock_ext/image/jpeg/jpeg.hpp>
 
 #include <array>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
-// Kept lengths out of any bytes: they lie within the bytes, or are refused with an error that
-// points into the file. An input whose first byte is odd gets a right start and a right sum, and
-// one whose second byte is odd too a right number, which none would come upon.
+// Reads any bytes as cached lengths. The lengths must lie within the bytes, or be refused with an
+// error that points into the file. If the first byte of an input is odd, the input gets a valid
+// start and checksum. If the second byte is odd too, it also gets a valid count, which random bytes
+// would never reach.
 #include <penstock_ext/text/kept_lengths.hpp>
 
 #include <cstddef>

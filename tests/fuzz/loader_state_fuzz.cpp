@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// A loader's state out of any text: it is read, and then its text gives it back, or it is
-// refused with an error that points into the text.
+// Parses any text as a loader state. The state must survive a round trip through its text, or the
+// text is refused with an error that points into it.
 #include <penstock/resume/loader_state.hpp>
 
 #include <cstddef>

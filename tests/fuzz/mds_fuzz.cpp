@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// An MDS shard out of any bytes: its samples lie in it, in order, and the columns fill each of
-// them, or it is refused with an error that points into it.
+// Parses any bytes as an MDS shard. All samples must lie in the shard, in order, and the columns
+// must fill each sample; or it is refused with an error that points into it.
 #include <penstock_ext/blob/mds/mds_index.hpp>
 #include <penstock_ext/blob/mds/mds_shards.hpp>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// An index.json of MDS shards out of any bytes: it is refused with an error that points into it, or
-// its files lie below the folder, and its columns have names and sizes that can be.
+// Parses any bytes as an index.json of MDS shards. The index must be refused with an error that
+// points into it, or its files lie below the folder and its columns have valid names and sizes.
 #include <penstock_ext/blob/mds/mds_index.hpp>
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Megatron's index out of any bytes: each of its documents lies in the file of tokens, or is
-// refused with an error that points into the index.
+// Parses any bytes as a Megatron index. Each document must lie in the file of tokens, or is refused
+// with an error that points into the index. The same bytes are also searched for a known format.
 #include <penstock_ext/text/megatron_documents.hpp>
 
 #include <cstddef>
@@ -14,9 +14,11 @@ namespace ps = penstock;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   constexpr std::uint64_t total = 1000;
+  static_cast<void>(ps::detail::foreign_text({reinterpret_cast<const std::byte*>(data), size}));
   try {
     const ps::detail::megatron_index index{{reinterpret_cast<const std::byte*>(data), size}, "x"};
     fuzz::require(index.documents() <= size / 8, "no more documents than there is room for");
+    static_cast<void>(index.end());
     for (std::uint64_t i = 0; i < index.documents(); ++i) {
       index.prefetch(std::span{&i, 1}, std::identity{});
       static_cast<void>(index.begin_of(i));

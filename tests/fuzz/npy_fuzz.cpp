@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: BSL-1.0 An npy or npz file out of any bytes: its header says where its
-// elements are and how many bytes they have; the entry of an archive lies in it; or it is refused
-// with an error that points into the bytes.
+// SPDX-License-Identifier: BSL-1.0
+// Parses any bytes as an npy or npz file. The elements and their size must match the header, and
+// the entry of an archive must lie in it; or the file is refused with an error that points into it.
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/npy_dataset.hpp>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// A PNG picture out of any bytes, as they are and with the sums of their chunks put right: it is
-// decoded, or refused with a file error that points into the bytes. A part of a sound one has the
-// values of the whole.
+// Decodes any bytes as a PNG picture, both unchanged and with corrected chunk checksums. The bytes
+// must be decoded, or refused with a file error that points into the bytes. A part of a valid
+// picture must have the values of the whole.
 #include <penstock_ext/image/png/png.hpp>
 
 #include <array>
@@ -20,7 +20,7 @@ namespace ps = penstock;
 
 namespace {
 
-// Almost no change of a picture has the right sum.
+// Almost no change of a picture keeps the checksums valid.
 void put_sums_right(std::vector<std::byte>& bytes) {
   std::size_t at = 8;
   while (bytes.size() - at >= 12) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
-// The weights of `prioritized` out of any bytes, with their checksum and with a right one: they are
-// loaded, saved again and drawn by, or refused with an error that points into the bytes.
-#include <penstock/order/prioritized.hpp>
+// Loads any bytes as the weights of `prioritized`, with their own checksum and with a valid one.
+// The weights must be loaded, saved again and sampled, or refused with an error that points into
+// the bytes.
+#include <penstock_ext/samplers/prioritized.hpp>
 
 #include <array>
 #include <cstddef>

@@ -6,7 +6,8 @@
 
 namespace fuzz {
 
-/// What must hold for every input. A fuzzer takes the abort for a finding and keeps the input.
+/// Aborts unless `holds`, which every input must satisfy. A fuzzer treats the abort as a finding
+/// and keeps the input.
 inline void require(bool holds, const char* what) {
   if (holds) return;
   std::fprintf(stderr, "does not hold: %s\n", what);

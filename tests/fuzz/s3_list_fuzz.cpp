@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// The answers of S3 out of any bytes: a listing, or an error that points into the text.
+// Parses any bytes as an answer of S3: the result is a listing, or an error that points into the
+// text.
 #include <penstock_ext/store/http/detail/s3/list_answer.hpp>
 
 #include <cstddef>

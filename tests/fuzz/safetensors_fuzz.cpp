@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// The header of a safetensors file out of any bytes, followed by as many bytes as the first one of
-// them says: it is refused with an error that points into the file, or its tensors cover all of it.
+// Parses any bytes as the header of a safetensors file, followed by as many bytes as the first byte
+// specifies. The file must be refused with an error that points into it, or its tensors must cover
+// all of it.
 #include <penstock_ext/bulk/safetensors/safetensors.hpp>
 
 #include <cstddef>

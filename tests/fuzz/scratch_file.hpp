@@ -12,7 +12,7 @@
 
 namespace fuzz {
 
-/// A file in memory, written anew for each input.
+/// A file in memory that every input rewrites.
 class scratch_file {
  public:
   scratch_file() : descriptor_(::memfd_create("fuzzed", MFD_CLOEXEC)) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
-// Runs a fuzz target without a fuzzer, for compilers that have none: each file of the corpus, then
-// so many inputs made of them by random changes, the same in every run.
+// Runs a fuzz target without a fuzzer, for compilers that have none. Runs each file of the corpus,
+// and then RUNS inputs made by random changes of the corpus, equal in every run.
 //
 //   penstock_<target>_fuzz CORPUS_FOLDER RUNS
 //
-// On a finding the input is in the file finding.bin.
+// After a finding the file finding.bin contains the input.
 #include <algorithm>
 #include <csignal>
 #include <cstddef>
@@ -71,7 +71,7 @@ class mutator {
       case 4:
         made.insert(place, static_cast<std::uint8_t>(below(256)));
         break;
-      default: {  // a piece of another one
+      default: {  // a piece of another input
         const input& other = corpus_[below(corpus_.size())];
         if (other.empty()) break;
         const auto from = static_cast<std::ptrdiff_t>(below(other.size()));
@@ -87,7 +87,7 @@ class mutator {
 
 input tried;
 
-// A target that finds something aborts.
+// A target aborts if it finds something.
 void keep_finding(int) {
   if (std::FILE* file = std::fopen("finding.bin", "wb")) {
     std::fwrite(tried.data(), 1, tried.size(), file);

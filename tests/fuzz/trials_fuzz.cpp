@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Trials and options out of any text: they are read, and then their JSON gives them back, or they
-// are refused with an error that points into the text.
+// Parses any text as trials and options. The result must survive a round trip through JSON, or the
+// text is refused with an error that points into it.
 #include <penstock_ext/search/tuned_text.hpp>
 
 #include <cstddef>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// A world out of any environment, a line a variable: one that can be, or an error that says so.
+// Builds a world from any environment, one variable per line: the result is a valid world, or an
+// error that describes the problem.
 #include <penstock_ext/ranks/world.hpp>
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// A zstd file out of any bytes: it is unpacked, or refused with a file error that points into the
-// bytes; what was packed by libzstd comes back.
+// Unpacks any bytes as a zstd file. The bytes must be unpacked, or refused with a file error that
+// points into the bytes. Data packed by libzstd must come back.
 #include <penstock_ext/files/zstd/zstd.hpp>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   } catch (const ps::file_error& error) {
     fuzz::require(error.offset() <= std::max(size, most), "an error points into the file");
   }
-  // These bytes as a content, once for sixteen inputs: packing is slow.
+  // Uses these bytes as content for one input in sixteen, because packing is slow.
   if (size % 16 == 0) {
     const std::string packed =
         test::zstd_packed(std::string_view{reinterpret_cast<const char*>(data), size});

@@ -10,7 +10,7 @@
 
 #include "gpu/kernels.hpp"
 
-/// Data of MNIST's shape, and what a GPU says to the bytes that have arrived.
+/// Data with the shape of MNIST, and a check on the GPU of the bytes that arrive.
 namespace gpu {
 
 namespace ps = penstock;
@@ -27,7 +27,7 @@ struct digits {
   }
 };
 
-/// Checks batches on a stream, in the order in which they must come.
+/// Checks batches on a stream against the expected order.
 class checker {
  public:
   checker(const ps::cuda_device& device, ps::cuda_stream_ref stream,
@@ -42,7 +42,7 @@ class checker {
     device.synchronize(stream);
   }
 
-  /// Puts the check of a batch on `on`.
+  /// Queues the check of a batch on `on`.
   template <class Batch>
   void check(const Batch& batch, ps::cuda_stream_ref on) const {
     gpu::check(on.get(), ps::get<"image">(batch).data(), ps::get<"label">(batch).data(),
@@ -50,7 +50,7 @@ class checker {
                reinterpret_cast<findings*>(found_.data()));
   }
 
-  /// What was found by now; waits for the stream.
+  /// Waits for the stream and returns the findings of all checks.
   [[nodiscard]] findings found() const {
     findings now{};
     device_.copy_async(&now, found_.data(), sizeof(now), stream_);
@@ -65,7 +65,7 @@ class checker {
   ps::detail::slab<ps::cuda_device> found_;
 };
 
-/// The samples of some epochs in the order of their delivery.
+/// Returns the samples of some epochs in the order of their delivery.
 template <class Sampler>
 std::vector<std::uint64_t> order_of(const Sampler& sampler, std::uint64_t samples,
                                     std::uint64_t epochs) {

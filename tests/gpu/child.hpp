@@ -12,14 +12,15 @@
 
 namespace gpu {
 
-/// To be said first in a hidden test that takes the process's context with it, or needs a process
-/// without one: a selection of tests may bring hidden ones in by accident (Catch2 2 does where it
-/// has exclusions alone), and then it fails before it does any harm.
+/// Fails the test unless it runs in a child process. A hidden test calls this first if it destroys
+/// the context of the process, or needs a process without a context. A selection may run hidden
+/// tests by accident: Catch2 2 does so if the selection has only exclusions. The test then fails
+/// before it does harm.
 inline void require_a_child() {
   if (::getenv("PENSTOCK_GPU_TEST_CHILD") == nullptr) FAIL("only for a process of its own");
 }
 
-/// Runs one of this program's hidden tests in a process of its own, and requires that it passes.
+/// Runs a hidden test of this program in a child process, and requires that it passes.
 inline void require_child_passes(std::string test) {
   REQUIRE(::setenv("PENSTOCK_GPU_TEST_CHILD", "1", 1) == 0);
   std::string program = "/proc/self/exe";

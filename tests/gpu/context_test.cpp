@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Which devices the process has contexts on. Only a process that has made no call of CUDA yet can
-// tell, so it is a child: this program again, with the hidden test.
+// Tests on which devices the process creates contexts. The test needs a process that has not called
+// CUDA yet. So it starts this program again as a child process, with the hidden test.
 #include <cstddef>
 #include <vector>
 
@@ -50,7 +50,7 @@ TEST_CASE("child: work on the last device", "[.child]") {
   {
     const ps::cuda_device device{last};
     const auto stream = device.make_stream();
-    CHECK_FALSE(thread_has_context());  // what was made there lives on
+    CHECK_FALSE(thread_has_context());  // the stream on the other device still exists
     CHECK(has_context(last));
     CHECK(stream.device() == device);
 

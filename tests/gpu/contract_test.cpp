@@ -23,7 +23,7 @@ struct gpu_subject {
 }  // namespace
 
 TEST_CASE("a GPU keeps the contract of devices", "[gpu][promise:race-free-11]") {
-  {  // what is made at the first launch, before any stream is held
+  {  // initializes everything that the first launch makes, before a stream is held
     const ps::cuda_device device;
     const auto stream = device.make_stream();
     gpu::launch(stream.get(), [] {});

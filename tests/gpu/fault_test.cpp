@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// A kernel of the program's that faults. It takes the process's context with it, so the fault is
-// left to a child: this program again, with the hidden test.
+// Tests a kernel of the program that faults. The fault destroys the context of the process, so the
+// test starts this program again as a child process, with the hidden test.
 #include <penstock/cuda.hpp>
 
 #include "gpu/checked_feed.hpp"
@@ -23,7 +23,7 @@ TEST_CASE("child: a faulting kernel", "[.child]") {
     device.synchronize(ps::cuda_stream_ref{stream});
   };
   CHECK_THROWS_AS(train(), ps::cuda_context_lost);
-  CHECK_THROWS_AS(train(), ps::cuda_context_lost);  // and stays so
+  CHECK_THROWS_AS(train(), ps::cuda_context_lost);  // the context stays lost
 }
 
 TEST_CASE("a kernel fault is a lost context, and all threads end", "[gpu][fault:devices-1]") {

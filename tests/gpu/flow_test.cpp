@@ -8,9 +8,9 @@
 
 #include <penstock/cuda.hpp>
 #include <penstock/cuda/step_graphs.hpp>
-#include <penstock/transfer/results.hpp>
 #include <penstock_ext/interop.hpp>
 #include <penstock_ext/interop/shared_batch.hpp>
+#include <penstock_ext/results/results.hpp>
 
 #include "gpu/checked_feed.hpp"
 #include "gpu/kernels.hpp"
@@ -51,7 +51,7 @@ TEST_CASE("every byte of every batch arrives on a GPU, under slow steps", "[gpu]
 
 TEST_CASE("batches that stay in their host slots are right under a GPU's kernels", "[gpu]") {
   const ps::cuda_device device;
-  if (!device.reads_host().pinned) return;  // at no address of the host's
+  if (!device.reads_host().pinned) return;  // kernels cannot use host addresses
   const std::size_t prefetch = GENERATE(1U, 4U);
   CAPTURE(prefetch);
   const auto stream = device.make_stream();
@@ -256,7 +256,7 @@ TEST_CASE("a program's own capture survives a live loader on a GPU", "[gpu]") {
   auto it = range.begin();
   REQUIRE(cudaStreamBeginCapture(captured.get(), cudaStreamCaptureModeGlobal) == cudaSuccess);
   gpu::delay(captured.get(), 1);
-  while (it->number() < 100) ++it;  // workers wait for copies and get slots back meanwhile
+  while (it->number() < 100) ++it;  // meanwhile, workers wait for copies and slots come back
   cudaGraph_t graph = nullptr;
   CHECK(cudaStreamEndCapture(captured.get(), &graph) == cudaSuccess);
   const auto owned = ps::detail::cuda_graph::from_native_handle(graph);

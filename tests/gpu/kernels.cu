@@ -17,7 +17,7 @@ namespace gpu {
 
 namespace {
 
-/// Where a kernel and the host meet; in host memory that the GPU sees.
+/// The flags by which a kernel and the host wait for each other, in host memory that the GPU maps.
 struct meeting {
   unsigned int reached;
   unsigned int done;
@@ -71,7 +71,7 @@ void require_launched(const char* kernel) {
   if (code != cudaSuccess) penstock::detail::throw_cuda_error(code, kernel);
 }
 
-/// Runs the host's work of one stream, in order.
+/// Runs the host work of one stream, in order.
 class servant {
  public:
   servant() : thread_([this] { run(); }) {}
@@ -113,7 +113,8 @@ class servant {
   std::thread thread_;
 };
 
-/// All made beforehand: an allocation would wait for the kernels that are held.
+/// The host work of all streams. Everything is allocated in advance, because an allocation would
+/// wait for the held kernels.
 class host_work {
  public:
   host_work() {
@@ -140,7 +141,7 @@ class host_work {
   static constexpr std::size_t count = 16384;
 
   std::mutex mutex_;
-  meeting* meetings_ = nullptr;  // for the life of the process
+  meeting* meetings_ = nullptr;  // never freed
   std::size_t next_ = 0;
   std::map<cudaStream_t, servant> servants_;
 };

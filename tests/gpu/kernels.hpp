@@ -16,34 +16,34 @@
 #define GPU_TESTS_BOTH
 #endif
 
-/// What the tests put on a GPU's streams. Compiled by nvcc in kernels.cu; throws `cuda_error`.
+/// The work that the tests queue on streams of a GPU. nvcc compiles it in kernels.cu. All functions
+/// throw `cuda_error`.
 namespace gpu {
 
-/// Puts work on a stream that runs on the host, in stream order, and may block: a kernel waits for
-/// it. Other streams go on meanwhile, which they need not with `cudaLaunchHostFunc`.
+/// Queues work on a stream. It runs on the host in stream order and may block: a kernel waits for
+/// it. Other streams continue meanwhile, which `cudaLaunchHostFunc` does not guarantee.
 void launch(cudaStream_t stream, std::function<void()> work);
 
-/// Keeps the stream's part of the GPU busy for about this long, so that what does not wait
-/// overtakes.
+/// Keeps the stream busy for about `nanoseconds`, so that work that does not wait overtakes it.
 void delay(cudaStream_t stream, std::uint64_t nanoseconds);
 
-/// Whether `delay` takes the time that it is given: not on the double.
+/// Returns true if `delay` takes the given time. On the double it takes no time.
 [[nodiscard]] bool delay_takes_time();
 
-/// Images whose every byte tells sample and place.
+/// Returns a pixel whose value depends on the sample and the position.
 [[nodiscard]] GPU_TESTS_BOTH constexpr std::uint8_t pixel(std::uint64_t sample, std::size_t i) {
   return static_cast<std::uint8_t>(sample * 31 + i * 7 + i / 28);
 }
 
-/// What `check` finds and goes by; in device memory.
+/// The position and the results of `check`, in device memory.
 struct findings {
-  unsigned long long position = 0;  ///< samples seen: the next batch begins there in the order
-  unsigned long long wrong = 0;     ///< bytes
+  unsigned long long position = 0;  ///< number of checked samples: start of the next batch
+  unsigned long long wrong = 0;     ///< number of wrong bytes
 };
 
-/// Compares a batch with what `order[found->position]` and those after it say: images of 784 bytes
-/// and labels of one. Advances the position, so that the same launch can be replayed for the next
-/// batch.
+/// Compares a batch with the samples `order[found->position]` and following. Images have 784 bytes
+/// and labels have one byte. Advances the position, so that the same launch can be replayed for the
+/// next batch.
 void check(cudaStream_t stream, const std::uint8_t* images, const std::uint8_t* labels,
            std::size_t samples, const std::uint64_t* order, findings* found);
 
@@ -53,7 +53,7 @@ struct ragged_batch {
   penstock::tensor_view<const std::uint32_t, penstock::dyn> labels;
   penstock::ragged_view<const float> weights;
 
-  /// Of all values of a sample, of their places, and of how many there are.
+  /// Returns a digest of the values of a sample, of their positions, and of their number.
   [[nodiscard]] GPU_TESTS_BOTH std::uint64_t digest(std::size_t n) const {
     std::uint64_t sum = labels(n);
     const auto of_tokens = tokens[n];
@@ -66,14 +66,14 @@ struct ragged_batch {
   }
 };
 
-/// Puts the digest of every sample of a batch into `digests`.
+/// Writes the digest of each sample of a batch to `digests`.
 void digest(cudaStream_t stream, const ragged_batch& batch, std::uint64_t* digests);
 
-/// Adds 1 to every `stride`th byte from `data` on, `count` of them; in any memory that kernels
-/// reach.
+/// Adds 1 to `count` bytes, which start at `data` and are `stride` bytes apart. Works in any memory
+/// that kernels can access.
 void add_one(cudaStream_t stream, std::uint8_t* data, std::size_t count, std::size_t stride);
 
-/// A kernel that writes where there is no memory: the context is lost.
+/// Launches a kernel that writes to an invalid address. The context is lost.
 void fault(cudaStream_t stream);
 
 }  // namespace gpu

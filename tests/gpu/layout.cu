@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// What kernels get by value. layout.cmake holds the size that the front end has told, a part of a
-// kernel's name, against that of the parameter in the PTX: nvcc may lay out a type otherwise on the
-// device than on the host, and then a kernel reads rubbish.
+// Types that kernels get by value. The name of each kernel contains the size of the type on the
+// host. layout.cmake compares it with the size of the parameter in the PTX. If nvcc lays out a type
+// differently on host and device, a kernel reads wrong values.
 #include <penstock/core/batch.hpp>
 #include <penstock/core/tensor_view.hpp>
 

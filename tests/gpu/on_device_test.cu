@@ -21,7 +21,7 @@ namespace ps = penstock;
 
 namespace {
 
-/// Three bytes, so that nothing of it can be packed.
+/// Three bytes, so that they cannot be packed.
 struct colour {
   std::uint8_t red, green, blue;
 };
@@ -29,7 +29,7 @@ struct colour {
 using raw = ps::record<ps::field<"image", std::uint8_t, ps::dyn>, ps::field<"weight", double>,
                        ps::field<"colour", colour, 5>, ps::field<"label", std::uint16_t>>;
 
-/// Values by sample and place.
+/// A dataset whose values depend on the sample and the position.
 struct samples {
   using record_type = raw;
   std::uint64_t count;
@@ -63,7 +63,7 @@ struct as {
   [[nodiscard]] __host__ __device__ T operator()(std::uint8_t x) const { return static_cast<T>(x); }
 };
 
-/// A batch in host memory, of any record.
+/// A copy of a batch of any record in host memory.
 template <class Record>
 struct host_copy {
   ps::batch_layout<Record> layout;
@@ -73,7 +73,7 @@ struct host_copy {
   template <class Batch>
   host_copy(const ps::cuda_device& device, const Batch& batch)
       : layout(batch.view().layout()), bytes(layout.bytes()), size(batch.size()) {
-    // Field by field: what lies between them was never written, as initcheck would say.
+    // Field by field, because initcheck would report the unwritten bytes between fields.
     [&]<std::size_t... Is>(std::index_sequence<Is...>) {
       (copy_field<Is>(device, batch), ...);
     }(std::make_index_sequence<Record::size>{});
@@ -92,7 +92,7 @@ struct host_copy {
   }
 };
 
-/// Runs a feed with a transform and gives every batch, in host memory, to `look(batch, first
+/// Runs a feed with a transform, copies each batch to the host, and calls `look(batch, first
 /// sample)`.
 template <class Transform, class Look>
 void run(const samples& data, std::size_t batch_size, const Transform& transform, Look look) {
@@ -108,7 +108,7 @@ void run(const samples& data, std::size_t batch_size, const Transform& transform
   }
 }
 
-/// Every bit pattern of each narrow type, by turns: NaN, infinities and denormals too.
+/// All bit patterns of each narrow type, including NaN, infinities and denormals.
 struct all_patterns {
   using record_type =
       ps::record<ps::field<"h", ps::half, ps::dyn>, ps::field<"b", ps::bfloat16, ps::dyn>,
@@ -140,7 +140,7 @@ struct all_patterns {
   }
 };
 
-/// Floats of many magnitudes and both signs.
+/// A dataset of floats of many magnitudes and both signs.
 struct spectra {
   using record_type = ps::record<ps::field<"h", float, ps::dyn>, ps::field<"b", float, ps::dyn>,
                                  ps::field<"s", float, ps::dyn>, ps::field<"f", float, 3>,
@@ -170,7 +170,7 @@ struct spectra {
   }
 };
 
-/// How many bytes of the fields of two batches differ.
+/// Returns the number of bytes that differ in the fields of two batches.
 template <ps::name... Names, class One, class Other>
 std::uint64_t differing_bytes(const One& one, const Other& other) {
   const auto of_field = [](const auto& a, const auto& b) -> std::uint64_t {
@@ -186,7 +186,7 @@ std::uint64_t differing_bytes(const One& one, const Other& other) {
 
 const ps::affine_scale of_f{0.3F, 0.7F};
 
-/// Feeds the GPU and the CPU device alike, and compares what arrives, bit for bit.
+/// Feeds the GPU and the CPU device the same data, and compares the results bit for bit.
 template <class Data>
 void widen_on_both(const Data& data, std::size_t batch_size) {
   const ps::cuda_device device;
@@ -244,7 +244,7 @@ TEST_CASE("bytes become normalised floats on the device, and other fields pass t
         static_assert(std::is_same_v<typename decltype(image)::value_type, float>);
         for (std::size_t n = 0; n < batch.size; ++n) {
           for (std::size_t i = 0; i < length; ++i) {
-            wrong += image(n, i) != function(gpu::pixel(first + n, i));  // the same bits as here
+            wrong += image(n, i) != function(gpu::pixel(first + n, i));  // as on the host
           }
           for (std::size_t i = 0; i < 5; ++i) {
             const auto level = static_cast<std::uint8_t>(first + n + i);
@@ -321,7 +321,7 @@ TEST_CASE("a transform waits for the slot's earlier work, and later work for the
   for (auto& batch : feed.epoch(0)) {
     gpu::delay(stream.get(), 100'000);
     auto& copy = copies.emplace_back(batch.size() * 784);
-    // Pageable memory: the call returns when the bytes are here.
+    // Pageable memory: the call returns after the bytes have arrived.
     device.copy_async(copy.data(), ps::get<"image">(batch).data(), copy.size() * sizeof(float),
                       stream);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// The other ways by which data reach kernels: ragged fields, requests of a batcher, page-locked
-// memory that kernels touch themselves; and what the device's own clock says of a feed.
+// Tests the other ways in which data reach kernels: ragged fields, requests of a batcher, and
+// page-locked memory that kernels access. Also tests times of a feed by the clock of the device.
 #if __has_include(<cuda/memory_resource>)
 #include <penstock/cuda/pinned_resource_ref.hpp>
 #define GPU_TESTS_HAVE_CCCL
@@ -37,7 +37,8 @@ using ragged_pair =
     ps::record<ps::field<"tokens", std::uint16_t, ps::ragged>, ps::field<"label", std::uint32_t>,
                ps::field<"weights", float, ps::ragged>>;
 
-/// Sample i has i * 7 % 11 tokens and i % 4 weights, whose values tell sample and place.
+/// Sample i has i * 7 % 11 tokens and i % 4 weights. Their values depend on the sample and the
+/// position.
 struct ragged_pairs {
   using record_type = ragged_pair;
   static constexpr std::uint64_t count = 611;
@@ -58,7 +59,7 @@ struct ragged_pairs {
   }
 };
 
-/// What a kernel says to a batch, or the host.
+/// Returns the ragged views of a batch, for a kernel or the host.
 template <class Batch>
 gpu::ragged_batch seen(const Batch& batch) {
   return {ps::get<"tokens">(batch), ps::get<"label">(batch), ps::get<"weights">(batch)};
@@ -152,7 +153,8 @@ TEST_CASE("requests arrive on a GPU as they were written", "[gpu]") {
   }};
   for (auto& batch : feed.epoch(0)) {
     gpu::delay(stream.get(), long_enough);
-    // Page-locked: the copies are in the stream's order, and not done at the call.
+    // Page-locked memory: the copies run in stream order, and are not complete when the call
+    // returns.
     device.copy_async(numbers.data() + tags.size() * sizeof(std::uint64_t),
                       reinterpret_cast<const std::byte*>(ps::get<"number">(batch).data()),
                       batch.size() * sizeof(std::uint64_t), stream);
@@ -179,7 +181,8 @@ TEST_CASE("requests arrive on a GPU as they were written", "[gpu]") {
 
 namespace {
 
-/// Has a kernel count up every 4,096th byte of host memory, in place, and looks at it here.
+/// Runs a kernel that adds 1 to every 4,096th byte of host memory in place, and checks the bytes on
+/// the host.
 void touch(const ps::cuda_device& device, ps::cuda_stream_ref stream, std::byte* data,
            std::size_t bytes) {
   constexpr std::size_t stride = 4096;
@@ -196,7 +199,7 @@ void touch(const ps::cuda_device& device, ps::cuda_stream_ref stream, std::byte*
   CHECK(wrong == 0);
 }
 
-constexpr std::size_t small_block = 10'000;                                   // by cudaHostAlloc
+constexpr std::size_t small_block = 10'000;                                   // from cudaHostAlloc
 constexpr std::size_t large_block = ps::detail::small_pinned_bytes + 12'345;  // registered
 
 }  // namespace
@@ -266,7 +269,8 @@ TEST_CASE("a GPU's own clock tells what copies, transforms and steps take", "[gp
   CHECK(said.batches > 0);
   CHECK(said.batches <= 120);
   if (!gpu::delay_takes_time()) return;
-  // A kernel that spins by the GPU's clock takes no less; ticks of that clock may be a microsecond.
+  // A kernel that spins by the clock of the GPU takes at least that time. The clock may tick once
+  // per microsecond.
   const auto at_least = [&](std::uint64_t each) {
     return std::chrono::nanoseconds{(each - 2'000) * said.batches};
   };

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSL-1.0
 # The test headers/clang: cmake -Dcompiler=<clang++> -Dsources=<the generated units>
 # -Dinclude=<folders>
-#   -Dprecompiled=<file> -P clang.cmake. Every unit in C++20, and the one with all headers also in
-# C++23. The standard library comes first, precompiled: that halves the time. Whether a header
-# includes all that it needs of it is seen by the compiler of the build, which has the same library.
+#   -Dprecompiled=<file> -P clang.cmake. Compiles every unit in C++20, and the unit with all headers
+# also in C++23. The standard library comes first, precompiled, which halves the time. The compiler
+# of the build, which uses the same library, checks that a header includes what it needs.
 cmake_policy(VERSION 3.25)
 if(NOT compiler)
   message("skipped: no clang++ here")
@@ -14,7 +14,7 @@ string(REPLACE "|" ";" include "${include}")
 foreach(folder IN LISTS include)
   if(folder MATCHES "/include$" AND EXISTS "${folder}/penstock")
     list(APPEND flags "-I${folder}")
-  elseif(NOT folder STREQUAL "/usr/include")  # where it looks anyway, at the right place in the row
+  elseif(NOT folder STREQUAL "/usr/include")  # searched by default, in the right order
     list(APPEND flags -isystem "${folder}")
   endif()
 endforeach()

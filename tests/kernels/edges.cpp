@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// on_device and a consumer's kernel on the double, built once as they are and once for each mutant.
-// `edges clean` passes when no round sees anything wrong, `edges caught` when all under the latest
-// policy do, and three quarters of those under the random one.
+// Runs on_device and a consumer's kernel on the double. Built once unchanged and once for each
+// mutant. `edges clean` passes if no round finds an error. `edges caught` passes if all rounds
+// under the late policy and three quarters of the rounds under the random policy find an error.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -23,7 +23,7 @@ struct to_float {
   [[nodiscard]] __device__ float operator()(std::uint8_t x) const { return static_cast<float>(x); }
 };
 
-/// What a consumer computes: it keeps the batch.
+/// The consumer's computation: it stores the batch.
 __global__ void keep(const float* images, std::size_t count, float* to) {
   const std::size_t i = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (i < count) to[i] = images[i];
@@ -39,7 +39,7 @@ std::size_t wrong_in_passages() {
   return wrong;
 }
 
-/// Two epochs of a feed whose kernels follow each other over two streams.
+/// Runs two epochs of a feed whose kernels follow each other on two streams.
 std::size_t wrong_in_feed() {
   const ps::cuda_device device;
   const auto stream = device.make_stream();
@@ -73,7 +73,7 @@ std::size_t wrong_in_feed() {
   return wrong;
 }
 
-/// How many of `rounds` see something wrong.
+/// Returns how many of `rounds` find an error.
 int caught(fake_cuda::policy policy, int rounds) {
   int seen = 0;
   for (int round = 0; round < rounds; ++round) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Kernels on the CUDA runtime's double: that they do what they do on a GPU, and that what is wrong
-// with one is seen.
+// Tests kernels on the double of the CUDA runtime: they compute the same as on a GPU, and errors in
+// them are detected.
 #include "translated/kernels.cuh"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 
 using fake_cuda::order;
 
-/// `size` elements of device memory on a stream of their own.
+/// `size` elements of device memory with their own stream.
 template <class T>
 class on_device {
  public:
@@ -68,7 +68,7 @@ bool has_finding(const std::string& kind) {
   return std::any_of(found.begin(), found.end(), [&](const auto& one) { return one.kind == kind; });
 }
 
-/// Three tiles, 0 to 191.
+/// Three tiles with the values 0 to 191.
 class tiles : public on_device<float> {
  public:
   static constexpr std::size_t size = std::size_t{3} * kernels::tile;
@@ -78,7 +78,7 @@ class tiles : public on_device<float> {
     REQUIRE(cudaMemcpy(data, numbers.data(), size * sizeof(float), cudaMemcpyDefault) ==
             cudaSuccess);
   }
-  /// How many of the values that were turned into `turned` are where they belong.
+  /// Returns how many values in `turned` are at their right position.
   [[nodiscard]] std::size_t right() {
     REQUIRE(cudaStreamSynchronize(stream) == cudaSuccess);
     std::size_t count = 0;
@@ -154,6 +154,20 @@ TEST_CASE("launches by <<<>>> run the same kernels, templates among them", "[ker
     REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
     CHECK(to.values() == std::vector<double>(kernels::tile, 32.0));
     CHECK(fake_cuda::calls_of("cudaLaunchKernel") == 2);
+  }
+  CHECK(fake_cuda::expect_clean());
+}
+
+TEST_CASE("cudaLaunchKernel takes a kernel by its type", "[kernels]") {
+  fake_cuda::reset({.kernels = any_order()});
+  {
+    tiles of;
+    const float* from = of.data;
+    float* to = of.turned.data;
+    void* arguments[] = {&from, &to};
+    REQUIRE(cudaLaunchKernel(kernels::turn, 3, kernels::tile, arguments, 0, of.stream) ==
+            cudaSuccess);
+    CHECK(of.right() == tiles::size);
   }
   CHECK(fake_cuda::expect_clean());
 }

@@ -3,11 +3,11 @@
 
 #include <cuda_runtime.h>
 
-/// Kernels as nvcc takes them, for kernel_test.cpp, which runs them on the double. Not all of them
-/// are right.
+/// Kernels that nvcc would accept, for kernel_test.cpp, which runs them on the double. Some of them
+/// are wrong on purpose.
 namespace kernels {
 
-/// Where each thread is: x + 10 y + 100 z of thread and block.
+/// Writes the position of each thread: x + 10 y + 100 z of thread and block.
 __global__ void places(unsigned* threads, unsigned* blocks, unsigned* order) {
   const unsigned block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
   const unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
@@ -19,7 +19,7 @@ __global__ void places(unsigned* threads, unsigned* blocks, unsigned* order) {
 
 inline constexpr unsigned tile = 64;
 
-/// Turns each tile around. A block a tile.
+/// Reverses each tile, with one block per tile.
 __global__ void __launch_bounds__(tile) turn(const float* from, float* to) {
   __shared__ float values[tile];
   values[threadIdx.x] = from[blockIdx.x * tile + threadIdx.x];
@@ -27,14 +27,14 @@ __global__ void __launch_bounds__(tile) turn(const float* from, float* to) {
   to[blockIdx.x * tile + threadIdx.x] = values[tile - 1 - threadIdx.x];
 }
 
-/// As above, but wrong: some threads read what others have not written yet.
+/// Reverses each tile incorrectly: some threads read values that others have not written yet.
 __global__ void turn_at_once(const float* from, float* to) {
   __shared__ float values[tile];
   values[threadIdx.x] = from[blockIdx.x * tile + threadIdx.x];
   to[blockIdx.x * tile + threadIdx.x] = values[tile - 1 - threadIdx.x];
 }
 
-/// A sum of `tile` values by halves; T has its own shared memory.
+/// Sums `tile` values by halving. Each T has its own shared memory.
 template <class T>
 __global__ void sum(const T* from, T* to) {
   __shared__ T values[tile];
@@ -49,7 +49,7 @@ __global__ void sum(const T* from, T* to) {
   to[threadIdx.x] = total;
 }
 
-/// What unwritten shared memory holds.
+/// Reads unwritten shared memory.
 __global__ void look_at_shared(unsigned* to) {
   __shared__ unsigned value;
   to[blockIdx.x] = value;

@@ -13,12 +13,12 @@
 
 #include "fake_cuda/fake_cuda.hpp"
 
-/// One batch through an `on_device`, on the double.
+/// Runs a batch through an `on_device` on the double.
 namespace passages {
 
 namespace ps = penstock;
 
-/// Three bytes, so that nothing of it can be packed.
+/// Three bytes, so that they cannot be packed.
 struct colour {
   std::uint8_t red, green, blue;
   friend bool operator==(const colour&, const colour&) = default;
@@ -32,7 +32,7 @@ inline colour colour_at(std::size_t i) {
   return {level, 7, static_cast<std::uint8_t>(level + 1)};
 }
 
-/// A batch on its way through a transform, in slabs of its own.
+/// A batch that passes through a transform, with its own slabs.
 template <class Transform>
 class passage {
   using made = typename Transform::template record_for<raw>;
@@ -56,7 +56,7 @@ class passage {
     return {found_.data(), to_, 0, samples_};
   }
 
-  /// How many elements of a field are not what `expected(i)` says.
+  /// Returns how many elements of a field differ from `expected(i)`.
   template <ps::name Name, class Expected>
   [[nodiscard]] std::size_t wrong(const Expected& expected) const {
     const auto values = batch().template get<Name>().flat();
@@ -64,12 +64,12 @@ class passage {
     for (std::size_t i = 0; i < values.size(); ++i) count += values[i] != expected(i) ? 1U : 0U;
     return count;
   }
-  /// As above, for the fields that are only copied.
+  /// Returns how many elements differ in the fields that are only copied.
   [[nodiscard]] std::size_t wrong_copies() const {
     return wrong<"weight">([](std::size_t i) { return static_cast<double>(i) / 3.0; }) +
            wrong<"label">([](std::size_t i) { return static_cast<std::uint16_t>(i + 999); });
   }
-  /// How many bytes between and after the fields were written.
+  /// Returns how many bytes between and after the fields were written.
   [[nodiscard]] std::size_t spoilt() const {
     std::vector<bool> is_field(found_.size());
     const auto mark = [&](const auto& field) {

@@ -27,7 +27,8 @@ template struct opened<parts_of_core, &core_type::schedule_, &core_type::deliver
 
 namespace {
 
-/// Threads that wait for their active_workers, one each, and say when they have it.
+/// Threads that each wait in `active_workers`, one thread for each worker, and count when they
+/// become active.
 struct sitters {
   explicit sitters(active_workers& where, std::size_t count) : sat(count), numbers(count) {
     for (std::size_t i = 0; i < count; ++i) {
@@ -98,7 +99,10 @@ TEST_CASE("batches come in order however active_workers open and close under the
   constexpr std::uint64_t batches = 3000;
   const auto flow = ps::detail::make_flow<numbered>(
       numbered{batches * 6}, ps::sequential{}, ps::cpu_device{},
-      {.batch_size = 6, .workers = 4, .prefetch = 2, .tuning = {.chunk = 1}});
+      {.batch_size = 6,
+       .workers = ps::automatic,  // the test is the consumer, so no tuner runs
+       .prefetch = 2,
+       .tuning = {.cpus = 4, .chunk = 1}});
   const auto [to_schedule, to_delivery, to_seats, to_slots, to_work] = members_of(parts_of_core{});
   auto& core = flow->core();
   auto& schedule = core.*to_schedule;

@@ -19,7 +19,7 @@ namespace ps = penstock;
 
 namespace {
 
-/// A flow of leases that are numbers, `per_epoch` an epoch, and a log of what the range asks for.
+/// A flow whose leases are numbers, with `per_epoch` numbers in an epoch, and a log of the calls.
 struct numbers {
   using batch_type = std::unique_ptr<std::uint64_t>;  // move-only, as leases are
 
@@ -43,7 +43,7 @@ struct numbers {
   }
   batch_type& current() noexcept { return held; }
   void finish(std::uint64_t ticket) noexcept {
-    if (ticket == 0 || ticket != live) return;  // as flows do: not the one that is live
+    if (ticket == 0 || ticket != live) return;  // not the live range: ignored, as in a loader
     log += "finish ";
     live = 0;
     held.reset();
@@ -141,7 +141,7 @@ TEST_CASE("a moved range is ended once, by its new owner", "[load]") {
       auto it = inner.begin();
       CHECK(**it == 0);
       outer.emplace(std::move(inner));
-      ++it;  // the iterator goes on: the flow has not moved
+      ++it;  // the iterator stays valid: the flow has not moved
       CHECK(**it == 1);
     }
     CHECK(flow->log == "start ");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// What every worker reads for each run, and what opener, consumer and releasing threads write for
-// each batch, lie in different cache lines.
+// Data that every worker reads for each chunk, and data that the opener, the consumer and releasing
+// threads write for each batch, are on different cache lines.
 #include <penstock/threads/support/atomics.hpp>
 
 #include <cstddef>
@@ -42,9 +42,8 @@ constexpr auto members_of(in_core);
 
 template struct opened<in_schedule, &schedule::plan_, &schedule::cancelled_, &schedule::mutex_,
                        &schedule::end_, &schedule::next_, &schedule::demand_>;
-template struct opened<in_delivery, &delivery::has_failed_, &delivery::in_order_,
-                       &delivery::announced_, &delivery::finished_, &delivery::failed_mutex_,
-                       &delivery::failed_>;
+template struct opened<in_delivery, &delivery::phase_, &delivery::in_order_, &delivery::announced_,
+                       &delivery::finished_, &delivery::failed_mutex_, &delivery::failed_>;
 template struct opened<in_slots, &slots::layout_, &slots::memory_, &slots::returned_, &slots::free_,
                        &slots::leased_, &slots::starving_>;
 template struct opened<in_core, &core::options_, &core::schedule_, &core::layout_, &core::slots_,
@@ -67,7 +66,7 @@ struct lines {
   std::uintptr_t last;
 };
 
-/// How many of `others` share a cache line with `one`.
+/// Returns how many of `others` share a cache line with `one`.
 template <class T, class... Others>
 int neighbours(const T& one, const Others&... others) {
   return (0 + ... + int{lines{one}.share_one_with(lines{others})});

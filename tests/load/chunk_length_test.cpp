@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock/load/detail/plan.hpp>
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <thread>
@@ -14,12 +13,17 @@
 
 namespace ps = penstock;
 using ps::detail::chunk_length;
-using std::chrono::microseconds;
-using std::chrono::milliseconds;
-using std::chrono::nanoseconds;
+
+namespace {
+
+constexpr std::uint64_t microsecond = 1'000;  // in ticks
+constexpr std::uint64_t millisecond = 1'000'000;
+constexpr std::uint64_t ten_milliseconds = 10 * millisecond;
+
+}  // namespace
 
 TEST_CASE("until a read was timed, chunks are short", "[load]") {
-  const chunk_length run{{.batch_size = 32, .workers = 16}, 4};
+  const chunk_length run{{.batch_size = 32, .workers = 16}, 4, ten_milliseconds};
   CHECK(run.most() == 32);
   CHECK(run.samples() == 1);
   CHECK(run.is_timed(0));
@@ -27,45 +31,47 @@ TEST_CASE("until a read was timed, chunks are short", "[load]") {
 }
 
 TEST_CASE("small, fast samples are claimed many at a time", "[load][promise:bounded-13]") {
-  chunk_length run{{.batch_size = 1000, .workers = 16}, 100};
-  run.note(10, nanoseconds{200});
-  CHECK(run.samples() == 41);  // a page of bytes, and no more
-  run.note(10, nanoseconds{0});
+  chunk_length run{{.batch_size = 1000, .workers = 16}, 100, ten_milliseconds};
+  run.note(10, 200);
+  CHECK(run.samples() == 41);  // a page of bytes, not more
+  run.note(10, 0);
   CHECK(run.samples() == 41);
   CHECK(run.is_timed(16));
   CHECK_FALSE(run.is_timed(17));
 }
 
 TEST_CASE("slow samples are shared evenly, however small they are", "[load][promise:bounded-13]") {
-  chunk_length run{{.batch_size = 64, .workers = 8}, 4};
-  run.note(4, milliseconds{8});
+  chunk_length run{{.batch_size = 64, .workers = 8}, 4, ten_milliseconds};
+  run.note(4, 8 * millisecond);
   CHECK(run.samples() == 4);
-  run.note(4, microseconds{4});  // and no longer than they are
+  run.note(4, 4 * microsecond);  // short only while the reads are slow
   CHECK(run.samples() == 10);
-  run.note(4, nanoseconds{40});
+  run.note(4, 40);
   CHECK(run.samples() == 64);
 }
 
 TEST_CASE("a reader that lost its core once does not make all reads slow ones",
           "[load][promise:bounded-13]") {
-  chunk_length run{{.batch_size = 64, .workers = 8}, 4};
-  run.note(64, nanoseconds{64 * 20});
+  chunk_length run{{.batch_size = 64, .workers = 8}, 4, ten_milliseconds};
+  run.note(64, 64 * 20);
   CHECK(run.samples() == 64);
-  run.note(64, milliseconds{100});
+  run.note(64, 100 * millisecond);
   CHECK(run.samples() == 31);
-  run.note(31, milliseconds{60});  // but time and again they are
-  run.note(4, milliseconds{8});
+  run.note(31, 60 * millisecond);  // repeatedly slow
+  run.note(4, 8 * millisecond);
   CHECK(run.samples() == 4);
 }
 
 TEST_CASE("reads whose run length is fixed are not timed", "[load]") {
   const std::size_t sample = 1 << 20;
-  CHECK_FALSE(chunk_length{{.batch_size = 64, .workers = 8}, sample}.is_timed(0));
-  CHECK_FALSE(chunk_length{{.batch_size = 64, .workers = 1}, 4}.is_timed(0));
-  CHECK_FALSE(chunk_length{{.batch_size = 64, .workers = 0}, 4}.is_timed(0));
+  CHECK_FALSE(chunk_length{{.batch_size = 64, .workers = 8}, sample, ten_milliseconds}.is_timed(0));
+  CHECK_FALSE(chunk_length{{.batch_size = 64, .workers = 1}, 4, ten_milliseconds}.is_timed(0));
+  CHECK_FALSE(chunk_length{{.batch_size = 64, .workers = 0}, 4, ten_milliseconds}.is_timed(0));
   CHECK_FALSE(
-      chunk_length{{.batch_size = 64, .workers = 8, .tuning = {.chunk = 7}}, 4}.is_timed(0));
-  CHECK(chunk_length{{.batch_size = 64, .workers = 8, .tuning = {.chunk = 7}}, 4}.samples() == 7);
+      chunk_length{{.batch_size = 64, .workers = 8, .tuning = {.chunk = 7}}, 4, ten_milliseconds}
+          .is_timed(0));
+  CHECK(chunk_length{{.batch_size = 64, .workers = 8, .tuning = {.chunk = 7}}, 4, ten_milliseconds}
+            .samples() == 7);
 }
 
 TEST_CASE("all workers share the first batch, however small its samples are",
@@ -74,7 +80,7 @@ TEST_CASE("all workers share the first batch, however small its samples are",
   data.state->gate.store(1);
   ps::loader loader{data, ps::sequential{}, {.batch_size = 32, .workers = 16, .prefetch = 1}};
   std::thread opener{[&] {
-    // Every read is held: sixteen reads at once are sixteen workers in batch 0.
+    // Every read waits at the gate: sixteen reads at once show that sixteen workers read batch 0.
     data.state->arrived.wait([](std::uint32_t count) { return count == 16; });
     CHECK(data.state->running == 16);
     data.state->gate.store(0);

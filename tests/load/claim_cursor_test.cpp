@@ -31,8 +31,9 @@ bool is(const ps::detail::claim& got, kind what, std::uint32_t batch, std::uint3
   return got.what == what && got.batch == batch && got.slot == slot && got.chunk == run;
 }
 
-/// Atomics with a hand on them: `on_write` is called before each write to a 32-bit word, `on_pause`
-/// and `on_yield` while a thread waits. So one thread can play another one that comes in between.
+/// Atomics that call functions of the test: `on_write` before each write to a 32-bit word,
+/// `on_pause` and `on_yield` while a thread waits. In these functions one thread can do the work of
+/// another thread that interrupts it.
 struct staged {
   static inline std::function<void()> on_write;
   static inline std::function<void()> on_pause;
@@ -83,7 +84,7 @@ TEST_CASE("a batch's runs are handed out once each, then one claim opens the nex
           "[load]") {
   ps::detail::claim_cursor cursor{4};
   CHECK(cursor.next().what == kind::open);
-  cursor.publish(0, 7);  // run 0 is the opener's
+  cursor.publish(0, 7);  // the opener keeps chunk 0
   CHECK(is(cursor.next(), kind::work, 0, 7, 1));
   CHECK(is(cursor.next(), kind::work, 0, 7, 2));
   CHECK(is(cursor.next(), kind::work, 0, 7, 3));
@@ -96,11 +97,11 @@ TEST_CASE("a batch's runs are handed out once each, then one claim opens the nex
 TEST_CASE("a batch of fewer runs starts at a higher one, and ends where all do", "[load]") {
   ps::detail::claim_cursor cursor{4};
   CHECK(cursor.next().what == kind::open);
-  cursor.publish(0, 7, 2);  // runs 2 and 3, of which 2 is the opener's
+  cursor.publish(0, 7, 2);  // chunks 2 and 3; the opener keeps chunk 2
   CHECK(is(cursor.next(), kind::work, 0, 7, 3));
   CHECK(cursor.next().what == kind::open);
   CHECK(cursor.next().what == kind::wait);
-  cursor.publish(1, 2, 3);  // one run
+  cursor.publish(1, 2, 3);  // one chunk
   CHECK(cursor.next().what == kind::open);
   cursor.publish(2, 5);
   CHECK(is(cursor.next(), kind::work, 2, 5, 1));
@@ -128,7 +129,7 @@ TEST_CASE("the largest slot, run and batch number fit beside each other", "[load
   CHECK(right);
   CHECK(cursor.next().what == kind::open);
   for (int i = 0; i < 4096; ++i) right = right && cursor.next().what == kind::wait;
-  CHECK(right);  // as many waiting workers as there may be
+  CHECK(right);  // the largest number of waiting workers
   cursor.publish(0, 0);
   CHECK(is(cursor.next(), kind::work, 0, 0, 1));
 }
@@ -161,8 +162,8 @@ TEST_CASE("a batch wakes as many as find work in it, and the end wakes all", "[l
     sleepy_atomics::wait_for_sleeps(i + 1);
   }
   cursor.publish(0, 0);
-  CHECK(sleepy_atomics::wakes == 1);  // two, by one call: for run 1, and to open batch 1
-  waiters[0].join();                  // those who fell asleep first
+  CHECK(sleepy_atomics::wakes == 1);  // one call: for chunk 1, and to open batch 1
+  waiters[0].join();                  // the two that slept first
   waiters[1].join();
   CHECK(back == 2);
   CHECK(cursor.next().what == kind::work);
@@ -198,7 +199,7 @@ TEST_CASE("waking ends all waiting", "[load]") {
 }
 
 TEST_CASE("waking ends waiting permanently, for batches published later too", "[load]") {
-  // An opener that looked for a stop before the wake may publish once more after it.
+  // An opener that checked for a stop before the wake may publish once more after it.
   staged::reset();
   ps::detail::claim_cursor<staged> cursor{1};
   CHECK(cursor.next().what == kind::open);
@@ -211,7 +212,7 @@ TEST_CASE("waking ends waiting permanently, for batches published later too", "[
   staged::on_yield = [&] {
     stuck = true;
     staged::on_yield = nullptr;
-    cursor.wake();  // so that the test ends
+    cursor.wake();  // ends the test
   };
   cursor.wait_past(waiting.batch);
   CHECK_FALSE(stuck);
@@ -219,9 +220,9 @@ TEST_CASE("waking ends waiting permanently, for batches published later too", "[
 }
 
 TEST_CASE("while an opener is held up inside publish, waiters claim nothing", "[load]") {
-  // Batch 0 is published, and before its opener comes to wake the waiters, batch 1 is opened,
-  // published and handed out. Whoever waits for batch 2 must sleep: a claim a turn would count the
-  // cursor's runs up into its slot.
+  // Batch 0 is published. Before its opener wakes the waiters, batch 1 is opened, published and
+  // handed out. A worker that waits for batch 2 must sleep: repeated claims would increment the
+  // chunk number up into the slot bits.
   staged::reset();
   ps::detail::claim_cursor<staged> cursor{1};
   CHECK(cursor.next().what == kind::open);
@@ -276,7 +277,7 @@ TEST_CASE("waiters help a batch that was opened while the opener before is held 
   ps::detail::claim late{};
   staged::on_write = [&] {
     CHECK(cursor.next().what == kind::open);
-    late = cursor.next();  // waits for the batch after 0
+    late = cursor.next();  // must wait for batch 1
     cursor.publish(1, 1);
   };
   cursor.publish(0, 0);
@@ -285,7 +286,7 @@ TEST_CASE("waiters help a batch that was opened while the opener before is held 
   staged::on_pause = [&] {
     slept = true;
     staged::on_pause = nullptr;
-    cursor.wake();  // so that the test ends
+    cursor.wake();  // ends the test
   };
   cursor.wait_past(waiting.batch);
   cursor.wait_past(late.batch);  // batch 1 is open
@@ -301,8 +302,8 @@ TEST_CASE("among many workers every run of every batch is claimed once, with its
   constexpr std::uint32_t slots = 7;
   ps::detail::claim_cursor cursor{runs};
   std::vector<std::atomic<std::uint8_t>> claimed(std::size_t{batches} * runs);
-  std::vector<std::uint32_t> slot_of(batches);  // plain: publish and next order it
-  std::uint32_t opened = 0;                     // of the opener
+  std::vector<std::uint32_t> slot_of(batches);  // plain: `publish` and `next` order it
+  std::uint32_t opened = 0;                     // used by the opener
   std::atomic<bool> done{false};
   std::atomic<std::uint32_t> wrong{0};
   std::atomic<std::uint32_t> openers{0};

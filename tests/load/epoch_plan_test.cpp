@@ -31,18 +31,18 @@ constexpr std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
 
 TEST_CASE("an epoch is cut into batches as the option says", "[load]") {
   constexpr plan_case cases[] = {
-      // A multiple: the option makes no difference.
+      // A multiple of the batch size: the option makes no difference.
       {12, 4, keep, 3, 4, 4},
       {12, 4, drop, 3, 4, 4},
       {12, 4, pad, 3, 4, 4},
-      // One more, and one less.
+      // A sample more than a multiple, and a sample less.
       {13, 4, keep, 4, 1, 1},
       {13, 4, drop, 3, 4, 4},
       {13, 4, pad, 4, 4, 1},
       {11, 4, keep, 3, 3, 3},
       {11, 4, drop, 2, 4, 4},
       {11, 4, pad, 3, 4, 3},
-      // A batch above the epoch, and batches of one.
+      // A batch larger than the epoch, and batches of size 1.
       {3, 4, keep, 1, 3, 3},
       {3, 4, pad, 1, 4, 3},
       {3, 1, keep, 3, 1, 1},
@@ -52,7 +52,7 @@ TEST_CASE("an epoch is cut into batches as the option says", "[load]") {
       // MNIST.
       {60'000, 64, keep, 938, 32, 32},
       {60'000, 64, drop, 937, 64, 64},
-      // No memory is taken, so there is no limit but the numbers'.
+      // The plan allocates nothing, so only the range of the numbers is a limit.
       {std::uint64_t{1} << 63, 1000, keep, 9'223'372'036'854'776, 808, 808},
       {most, 2, keep, (std::uint64_t{1} << 63), 1, 1},
       {most, 1, keep, most, 1, 1},
@@ -121,7 +121,7 @@ TEST_CASE("the end of an epoch is the begin of the next", "[load]") {
   using at = ps::batch_position;
   CHECK(plan.normal({5, 3}) == at{6, 0});
   CHECK(plan.normal({5, 2}) == at{5, 2});
-  CHECK(plan.normal({5, 4}) == at{5, 4});  // no position: `count` says so
+  CHECK(plan.normal({5, 4}) == at{5, 4});  // not a position: `count` rejects it
   CHECK(plan.normal({most, 3}) == at{most, 3});
 }
 

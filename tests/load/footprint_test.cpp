@@ -14,12 +14,12 @@
 #include <penstock/data/adaptors/concat.hpp>
 #include <penstock/data/adaptors/map.hpp>
 #include <penstock/data/adaptors/subset.hpp>
-#include <penstock/data/adaptors/with_index.hpp>
-#include <penstock/data/adaptors/without.hpp>
-#include <penstock/data/adaptors/zip.hpp>
-#include <penstock/data/any_dataset.hpp>
 #include <penstock/load/loader.hpp>
 #include <penstock/order/sampler.hpp>
+#include <penstock_ext/adaptors/any_dataset.hpp>
+#include <penstock_ext/adaptors/with_index.hpp>
+#include <penstock_ext/adaptors/without.hpp>
+#include <penstock_ext/adaptors/zip.hpp>
 
 #include "support/catch.hpp"
 #include "support/ledger_device.hpp"
@@ -31,16 +31,16 @@ namespace {
 
 using record = numbered::record_type;
 
-// Ten samples: 8 floats and a number each, both at multiples of 256 bytes.
+// Ten samples: 8 floats and a number each. Both fields are aligned to 256 bytes.
 constexpr std::size_t slot_bytes = 512 + 256;
 
-/// A loader of batches of ten on `device`.
+/// Returns a loader on `device` with batches of ten samples.
 auto loader_on(const ledger_device& device, ps::loader_options options) {
   options.batch_size = 10;
   return ps::loader{numbered{100}, ps::shuffled{.seed = 3}, device, options};
 }
 
-/// The labels of two epochs, batch by batch.
+/// Returns the labels of two epochs, batch by batch.
 template <class Loader>
 std::vector<std::vector<std::uint64_t>> epochs_of(Loader& loader) {
   std::vector<std::vector<std::uint64_t>> batches;
@@ -175,7 +175,7 @@ TEST_CASE("a loader with a single slot gives the same batches", "[load][fault:me
                                         .when_over_budget = ps::budget_action::fewer_slots},
                              .tuning = {.chunk = 3}});
       REQUIRE(loader.footprint().slot_count == 1);
-      CHECK(epochs_of(loader) == expected);  // one slot leaves no other order
+      CHECK(epochs_of(loader) == expected);  // with one slot only this order is possible
       for (auto& batch : loader.epoch(0)) {
         if (batch.number() == 3) break;
       }
@@ -216,7 +216,7 @@ TEST_CASE("loaders that are given one budget share it", "[load][promise:bounded-
   CHECK(budget.used() == 6 * slot_bytes);
   CHECK_THROWS_AS(loader_on(device, options), ps::pinned_budget_exceeded);
 
-  // What the loader has taken comes back with the last lease.
+  // The memory of the loader is released with the last lease.
   std::optional kept{std::move(*first->epoch(0).begin())};
   first.reset();
   CHECK(budget.used() == 6 * slot_bytes);
@@ -299,7 +299,7 @@ TEST_CASE("loaders of several threads on one budget take no more than it has", "
               for (const auto label : labels_of(batch)) sum += label;
             }
             if (sum != 99 * 100 / 2) ++wrong;
-          } catch (const ps::pinned_budget_exceeded&) {  // the others have all of it
+          } catch (const ps::pinned_budget_exceeded&) {  // the other threads use the whole budget
           }
         }
       });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tuning while the loop runs, on modelled loops: arithmetic with drawn noise, and no clock.
+// Tunes modelled loops while they run: arithmetic with random noise, without a clock.
 #include <penstock/load/support/hill_climber.hpp>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::size_t ahead = 16;
 
-/// A hill_climber over a modelled loop.
+/// A `hill_climber` for a modelled loop.
 class tuned_loop {
  public:
   tuned_loop(const loop_model& model, std::uint64_t seed, const tuning_setting& start,
@@ -48,7 +48,7 @@ class tuned_loop {
   }
   [[nodiscard]] modelled_loop& loop() { return loop_; }
   [[nodiscard]] const hill_climber& tuner() const { return tuner_; }
-  /// Whether no setting was ever outside of the limits.
+  /// Returns true if every setting so far was within the limits.
   [[nodiscard]] bool is_within() const { return is_within_; }
 
   std::vector<trial_result> moves;
@@ -62,14 +62,14 @@ class tuned_loop {
   bool is_within_ = true;
 };
 
-/// The time of a batch with a setting that stays.
+/// Returns the time of a batch with a fixed setting.
 double time_with(const loop_model& model, const tuning_setting& setting) {
   modelled_loop loop{model, 7, setting};
   for (int i = 0; i < 450; ++i) loop.take();
   return (loop.taken_at(449) - loop.taken_at(49)) / 400;
 }
 
-/// The times of a batch by workers, of which there is no 0.
+/// Returns the time of a batch for each number of workers. The entry for 0 workers is infinite.
 std::vector<double> times_of(const loop_model& model) {
   std::vector<double> all{std::numeric_limits<double>::infinity()};
   for (std::size_t workers = 1; workers <= model.most; ++workers) {
@@ -179,7 +179,7 @@ TEST_CASE("a loop whose reads change in the middle is tuned anew", "[load]") {
     CHECK(loop.tuner().kept().workers <= 8);
     loop.loop().become({.read = 80});
     loop.run(2500);
-    CHECK(loop.tuner().kept().workers <= 2);  // what is not needed sleeps again
+    CHECK(loop.tuner().kept().workers <= 2);  // workers that are not needed sleep again
   }
 }
 
@@ -224,7 +224,7 @@ TEST_CASE("what lies between two ranges does not count", "[load]") {
   hill_climber tuner{{1, 4}, {1, 4}, {8, 4}, 0};
   std::uint64_t now = 0;
   for (int range = 0; range < 100; ++range) {
-    now += 1'000'000;  // much longer than the batches take
+    now += 1'000'000;  // much longer than the batches
     tuner.pause();
     for (int batch = 0; batch < 12; ++batch) {
       now += 100;
@@ -267,7 +267,7 @@ TEST_CASE("after the first one a window has 8 to 64 batches, by the time that it
       return batches;
     };
     (void)batches_until([&](const auto&) { return tuner.now().workers != 1; });
-    // Two batches to settle, and four windows, since more workers make no difference here.
+    // Two batches to settle, and four windows, because more workers make no difference here.
     return (batches_until([](const auto& ended) { return ended.has_value(); }) - 2) / 4;
   };
   CHECK(batches_of_a_window(0) == 8);

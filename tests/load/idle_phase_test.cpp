@@ -9,7 +9,7 @@ using state = idle_phase::state;
 
 namespace {
 
-/// A window of eight batches.
+/// Returns a window of eight batches.
 pace window_of(double step, double waits) {
   pace seen;
   for (int batch = 0; batch < 8; ++batch) {
@@ -20,7 +20,7 @@ pace window_of(double step, double waits) {
   return seen;
 }
 
-/// A rest that has been begun `times` times, and lasted each time as long as it did.
+/// Returns a phase after `times` full rests.
 idle_phase rested(int times) {
   idle_phase watch;
   for (int i = 0; i < times; ++i) {
@@ -71,7 +71,7 @@ TEST_CASE("a loop has changed when two windows say so, one after the other", "[l
   CHECK(slower.note(window_of(200, 0)) == state::rests);
   CHECK(slower.note(window_of(200, 0)) == state::changed);
   slower.begin(slower.seen());
-  CHECK(windows_until_over(slower) == 2);  // it is that of 100 again
+  CHECK(windows_until_over(slower) == 2);  // as short as the first rest
 }
 
 TEST_CASE("a small change shows in many windows together", "[load]") {

@@ -118,6 +118,14 @@ TEST_CASE("bad options are refused by name, before a thread starts",
 TEST_CASE("an empty dataset is refused", "[load][fault:consumers-5]") {
   CHECK_THROWS_AS((ps::loader{numbered{0}, ps::sequential{}, {.batch_size = 1}}),
                   ps::empty_dataset);
+  struct hollow : numbered {
+    [[nodiscard]] std::vector<std::string> warnings() const { return {"a.tar: left out 2 files"}; }
+  };
+  const auto explained = test::error_of<ps::empty_dataset>(
+      [] { ps::loader{hollow{{0}}, ps::sequential{}, {.batch_size = 1}}; });
+  CHECK(std::string{explained.what()} ==
+        "loader: the dataset has 0 samples; a.tar: left out 2 files: look at the files that it was "
+        "made of");
 }
 
 TEST_CASE("slots beyond the budget are refused with need, limit and remedy, before they are taken",
@@ -148,7 +156,7 @@ TEST_CASE("the footprint is prefetch + 1 slots of the layout's bytes",
       numbered{100}, ps::sequential{}, {.batch_size = 10, .workers = 2, .prefetch = 5}};
   const auto footprint = loader.footprint();
   CHECK(footprint.slot_count == 6);
-  CHECK(footprint.slot_bytes == 512 + 256);  // 10 x 8 floats and 10 labels, at multiples of 256
+  CHECK(footprint.slot_bytes == 512 + 256);  // 10 x 8 floats and 10 labels, aligned to 256
   CHECK(footprint.bytes == 6 * footprint.slot_bytes);
   ps::loader pageable{numbered{100}, ps::sequential{}, {.batch_size = 10, .pinned = false}};
   CHECK_FALSE(pageable.footprint().pinned);
@@ -185,7 +193,7 @@ TEST_CASE("two live ranges over one loader are a logic error", "[load][fault:con
     auto second = loader.epoch(1);
     CHECK_THROWS_AS(second.begin(), std::logic_error);
     ++it;
-    CHECK(it->number() == 1);  // the first one goes on
+    CHECK(it->number() == 1);  // the first range continues
   }
   CHECK(shapes_of(loader.epoch(1)).size() == 10);
 }
@@ -211,7 +219,8 @@ TEST_CASE("a loader may be moved while a range over it is live", "[load]") {
   CHECK(second.batches_per_epoch() == 10);
 }
 
-TEST_CASE("assigning to a loader ends its range, and continues the other's", "[load]") {
+TEST_CASE("assigning to a loader cancels its loop, and continues the other's",
+          "[load][fault:consumers-12]") {
   ps::loader first{numbered{100}, ps::sequential{}, {.batch_size = 10, .workers = 2}};
   ps::loader second{numbered{50}, ps::sequential{}, {.batch_size = 10, .workers = 1}};
   auto range = first.epoch(0);
@@ -219,7 +228,7 @@ TEST_CASE("assigning to a loader ends its range, and continues the other's", "[l
   auto other_range = second.epoch(0);
   auto other = other_range.begin();
   first = std::move(second);
-  ++it;
+  CHECK_THROWS_AS(++it, ps::cancelled);
   CHECK(it == range.end());
   CHECK(first.batches_per_epoch() == 5);
   std::uint64_t seen = 0;
@@ -234,11 +243,19 @@ TEST_CASE("epochs that end before they start, or do not fit the random key, are 
           "[load]") {
   ps::loader loader{numbered{100}, ps::sequential{}, {.batch_size = 10}};
   CHECK(shapes_of(loader.epochs(3, 3)).empty());
+  CHECK(shapes_of(loader.batches({3, 0}, ps::until_epoch{3})).empty());
+  CHECK_THROWS_MATCHES(loader.batches({4, 0}, ps::until_epoch{3}).begin(), ps::option_error,
+                       Catch::Matchers::Message("epochs: cannot start at batch 0 of epoch 4: the "
+                                                "range ends before epoch 3"));
+  ps::transfer feed{loader};
+  CHECK(shapes_of(feed.batches({3, 0}, ps::until_epoch{3})).empty());
+  CHECK_THROWS_AS(feed.batches({4, 0}, ps::until_epoch{3}).begin(), ps::option_error);
+  CHECK_THROWS_AS(feed.batches({3, 1}, ps::until_epoch{3}).begin(), ps::option_error);
   CHECK_THROWS_AS(loader.epochs(3, 2).begin(), ps::option_error);
-  CHECK(shapes_of(loader.batches({0, 10}, 1)).empty());
-  CHECK_THROWS_AS(loader.batches({0, 11}, 1).begin(), ps::option_error);
+  CHECK(shapes_of(loader.batches({0, 10}, ps::until_epoch{1})).empty());
+  CHECK_THROWS_AS(loader.batches({0, 11}, ps::until_epoch{1}).begin(), ps::option_error);
   CHECK_THROWS_AS(loader.epochs(0, std::uint64_t{1} << 33).begin(), ps::option_error);
-  CHECK(shapes_of(loader.batches({0, 9}, 1)).size() == 1);
+  CHECK(shapes_of(loader.batches({0, 9}, ps::until_epoch{1})).size() == 1);
 }
 
 TEST_CASE("a consumer that holds every lease gets an exception, not a hang",
@@ -350,7 +367,7 @@ TEST_CASE("a range read to its end is over, even while its object lives", "[load
   for (auto& batch : *first) batches += batch.size() == 10;
   for (auto& batch : loader.epoch(1)) {
     batches += batch.epoch() == 1;
-    if (batches == 12) first.reset();  // the old one's end is not the new one's
+    if (batches == 12) first.reset();  // ending the old range does not end the new range
   }
   CHECK(batches == 20);
 }
@@ -376,7 +393,7 @@ TEST_CASE("the end of a failed range does not end a later transfer", "[load]") {
 
 namespace {
 
-/// A device that no thread can work on.
+/// A device that fails when a worker makes it current.
 struct unusable_device : ps::cpu_device {
   void make_current() const { throw device_fault("no thread may use this device"); }
 };

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include <penstock/load/loader.hpp>
-#include <penstock/order/prioritized.hpp>
 #include <penstock/order/sharded.hpp>
+#include <penstock_ext/samplers/prioritized.hpp>
 
 #include "support/catch.hpp"
 #include "support/planned.hpp"
@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::uint64_t unbounded = (std::numeric_limits<std::uint64_t>::max)();
 
-// The order of epoch 1 can't be made.
+// A sampler that throws for the order of epoch 1.
 struct fails_once {
   [[nodiscard]] std::uint64_t size(std::uint64_t n) const { return n; }
   [[nodiscard]] ps::detail::identity_order order(std::uint64_t, std::uint64_t epoch) const {
@@ -33,7 +33,7 @@ struct fails_once {
   }
 };
 
-// A lookahead_thread on the calling thread, over ten samples in batches of four.
+// A `lookahead_thread` that runs on the calling thread, over ten samples in batches of four.
 template <class Sampler = ps::sequential>
 struct telling {
   explicit telling(std::uint64_t read_ahead, ps::partial_batch last = ps::partial_batch::keep,
@@ -46,14 +46,14 @@ struct telling {
     lookahead_thread.emplace(data, 10, sampler, batches, layout, options, observer);
   }
 
-  // The opener binds the next batch.
+  // Binds the next batch, as the opener does.
   std::uint64_t open() {
     const auto next = batches.next().value();
     REQUIRE(batches.bind(next));
     lookahead_thread->note_opened(next.number);
     return next.number;
   }
-  // What was told since the last call.
+  // Returns the samples that were hinted since the last call.
   told_samples told() {
     const auto all = data.seen->told();
     told_samples more{all.begin() + static_cast<std::ptrdiff_t>(seen), all.end()};
@@ -77,7 +77,7 @@ TEST_CASE("what comes is told in order, over the ends of epochs, and no further 
           "[load][promise:bounded-12]") {
   telling<> of{unbounded};
   of.batches.begin({0, 1}, 2);
-  of.open();  // batch 1 of epoch 0: it is read already
+  of.open();  // batch 1 of epoch 0, for which a hint is too late
   CHECK(of.told() == told_samples{8, 9, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
   of.open();
   CHECK(of.told().empty());
@@ -102,11 +102,11 @@ TEST_CASE("no more is told than the bound allows, and what is read makes room",
   of.batches.begin({0, 0}, 2);
   of.open();
   CHECK(of.told() == told_samples{4, 5, 6, 7, 8});
-  of.open();  // batch 1, of which four were told
+  of.open();  // batch 1, with four samples hinted
   CHECK(of.told().empty());
   of.lookahead_thread->note_read(1);
   of.open();
-  CHECK(of.told() == told_samples{0, 1, 2, 3});  // of batch 3: batch 2 is being read
+  CHECK(of.told() == told_samples{0, 1, 2, 3});  // of batch 3, because batch 2 is already opened
   CHECK(of.observer.snapshot().ahead.late == 1);
   CHECK(of.observer.snapshot().ahead.bytes_now == 50);
 }
@@ -127,7 +127,7 @@ TEST_CASE("the bytes that a dataset keeps bound what it is told", "[load][promis
 TEST_CASE("a sample that is larger than the bound is not told, and those after it are",
           "[load][promise:bounded-12]") {
   telling<> of{30};
-  of.data.seen->sizes = {{5, 31}, {6, 0}};  // of 6 it is not known: 8 bytes in a batch
+  of.data.seen->sizes = {{5, 31}, {6, 0}};  // 6 has no known size: 8 bytes in a batch
   of.batches.begin({0, 0}, 1);
   of.open();
   CHECK(of.told() == told_samples{4, 6, 7});
@@ -140,14 +140,14 @@ TEST_CASE("samples of unknown bytes count as the mean of those that were read",
   for (std::uint64_t i = 0; i < 10; ++i) of.data.seen->sizes[i] = 0;
   of.batches.begin({0, 0}, 3);
   of.open();
-  CHECK(of.told() == told_samples{4, 5, 6, 7, 8});  // of 8 bytes in a batch
-  of.lookahead_thread->note_values(4, 50);          // 12 each
+  CHECK(of.told() == told_samples{4, 5, 6, 7, 8});  // 8 bytes each, as in a batch
+  of.lookahead_thread->note_values(4, 50);          // then 12 bytes each
   of.open();
   of.lookahead_thread->note_read(1);
   of.open();
   CHECK(of.told() == told_samples{0, 1});
   CHECK(of.observer.snapshot().ahead.bytes == 40 + 24);
-  of.lookahead_thread->note_values(100, 0);  // none is free
+  of.lookahead_thread->note_values(100, 0);  // even then a sample counts 1 byte
   of.lookahead_thread->note_read(2);
   of.lookahead_thread->note_read(3);
   of.open();
@@ -184,7 +184,7 @@ TEST_CASE("a range that begins in the epoch of the last one is told what comes, 
   failing.batches.begin({1, 0}, 2);
   failing.open();
   CHECK(of.told() == told_samples{4, 5, 6, 7, 8});
-  CHECK(failing.observer.snapshot().ahead.failed == 2);  // the order was asked for again
+  CHECK(failing.observer.snapshot().ahead.failed == 2);  // the order was requested twice
 }
 
 TEST_CASE("a dataset that throws when it is told is told the rest all the same",
@@ -194,7 +194,7 @@ TEST_CASE("a dataset that throws when it is told is told the rest all the same",
   of.batches.begin({0, 0}, 2);
   of.open();
   CHECK(of.told() == told_samples{4, 5, 6, 7, 8, 9, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
-  CHECK(of.observer.snapshot().ahead.failed == 5);  // calls
+  CHECK(of.observer.snapshot().ahead.failed == 5);  // failed calls
 }
 
 TEST_CASE("what is foreseen has a bound of its own, and begins with what is opened",
@@ -203,7 +203,7 @@ TEST_CASE("what is foreseen has a bound of its own, and begins with what is open
   of.batches.begin({0, 1}, 3);
   of.open();
   CHECK(of.told() == told_samples{8, 9});
-  // Four of the batch that is opened, for which no room is needed, and twelve.
+  // Four samples of the opened batch, which need no room, and twelve more.
   CHECK(of.data.seen->foreseen == told_samples{4, 5, 6, 7, 8, 9, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
   of.open();
   of.lookahead_thread->note_read(0);
@@ -212,7 +212,8 @@ TEST_CASE("what is foreseen has a bound of its own, and begins with what is open
   CHECK(of.data.seen->foreseen.size() == 18);
   CHECK(of.data.seen->foreseen.back() == 1);
   CHECK(of.observer.snapshot().ahead.most_bytes == 20);
-  // What was foreseen of one range is taken back by the next, but not the room of what is read.
+  // A new range cancels the plan of the previous range, but not the bytes of samples that are being
+  // read.
   of.batches.cancel();
   of.batches.begin({0, 2}, 2);
   of.open();
@@ -227,7 +228,7 @@ TEST_CASE("without workers a batch waits for a part of what is foreseen",
   of.open();
   const auto& foreseen = of.data.seen->foreseen;
   CHECK(foreseen.size() >= 64);
-  CHECK(foreseen.size() <= 256);  // of 1000
+  CHECK(foreseen.size() <= 256);  // of the 1000 samples that there is room for
   const auto first = foreseen.size();
   of.open();
   CHECK(foreseen.size() > first);
@@ -239,7 +240,7 @@ TEST_CASE("a dataset that only takes plans is told them, and nothing to fetch",
   telling<fails_once> of{unbounded, ps::partial_batch::keep, 0, 1000};
   of.batches.begin({0, 2}, 3);
   of.open();
-  CHECK(of.data.seen->foreseen == told_samples{8, 9});  // of epoch 1 there is no order
+  CHECK(of.data.seen->foreseen == told_samples{8, 9});  // epoch 1 has no order
   for (int batch = 0; batch < 3; ++batch) of.open();
   CHECK(of.data.seen->foreseen.size() == 12);
   CHECK(of.told().empty());
@@ -256,7 +257,7 @@ TEST_CASE("an epoch whose order can't be made is not told, and the next one is",
   of.batches.begin({0, 2}, 3);
   of.open();
   CHECK(of.told().empty());
-  for (int batch = 0; batch < 3; ++batch) of.open();  // of epoch 1
+  for (int batch = 0; batch < 3; ++batch) of.open();  // batches of epoch 1
   CHECK(of.told() == told_samples{0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
   CHECK(of.observer.snapshot().ahead.failed == 1);
 }

@@ -16,7 +16,7 @@ TEST_CASE("an opener at its limit sleeps on until half of what is read ahead is 
   ps::detail::schedule batches{ps::detail::epoch_plan{1000, 4, ps::partial_batch::keep}};
   ps::detail::active_workers active{4, 4};
   ps::detail::loader_observer seen{4, 4, 16};
-  ps::detail::loop_tuner tuner{options, 9, std::size_t{1} << 20, batches, active, seen};
+  ps::detail::loop_tuner tuner{{options, 9, std::size_t{1} << 20, batches, active, seen}};
   REQUIRE(tuner.history().now == ps::tuning_setting{4, 4});
   tuner.begin(0);
   batches.begin({0, 0}, 1);

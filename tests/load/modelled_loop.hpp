@@ -14,39 +14,39 @@
 
 namespace test {
 
-/// How long things take in a loop, in microseconds, and on what machine.
+/// The times of a modelled loop, in microseconds, and its machine.
 struct loop_model {
-  double step = 100;       // of the consumer, a batch
-  double read = 100;       // of one reader, a batch
-  double noise = 0.05;     // both vary by that share
-  double slow_chance = 0;  // a batch in which one sample is slow
-  double slow = 0;         // and takes so long
+  double step = 100;       // time of the consumer for a batch
+  double read = 100;       // time of one reader for a batch
+  double noise = 0.05;     // relative variation of both
+  double slow_chance = 0;  // probability of a batch with a slow sample
+  double slow = 0;         // extra time of a slow sample
   double cores = 16;
-  bool computes = true;   // what reads keeps a core busy
-  std::size_t most = 16;  // readers
+  bool computes = true;   // a reader keeps a core busy
+  std::size_t most = 16;  // number of readers
 };
 
-/// Readers that share each batch, a ring of slots, and a consumer that takes the batches in order:
-/// arithmetic, without a thread or a clock. The same for the same seed.
+/// A model of readers that share each batch, a ring of slots, and a consumer that takes the batches
+/// in order. Only arithmetic, without a thread or a clock. The same seed gives the same results.
 class modelled_loop {
  public:
   modelled_loop(const loop_model& model, std::uint64_t seed,
                 const penstock::tuning_setting& setting)
       : model_(model), random_(seed), free_at_(model.most), settings_{{0.0, setting}} {}
 
-  /// Another loop from now on.
+  /// Changes the model of all later batches.
   void become(const loop_model& other) { model_ = other; }
-  /// The setting that holds from now on.
+  /// Sets the setting of all later batches.
   void use(const penstock::tuning_setting& setting) {
     if (setting != settings_.back().second) settings_.emplace_back(now(), setting);
   }
 
-  /// The consumer takes the next batch.
+  /// Takes the next batch.
   void take() {
     const std::size_t ahead = settings_.back().second.prefetch;
     const std::size_t batch = taken_at_.size();
     const double slot_at = batch > ahead ? taken_at_[batch - ahead - 1] : 0.0;
-    // Threads that compute and are more than the cores share these.
+    // If more threads compute than there are cores, they share the cores.
     const double crowd = model_.computes ? (std::max)(1.0, (busy_share_ + 1) / model_.cores) : 1.0;
     const double busy_before = busy_;
     double complete_at = 0;
@@ -73,19 +73,19 @@ class modelled_loop {
     busy_share_ = 0.8 * busy_share_ + 0.2 * (std::min)(share, open);
   }
 
-  /// When it took the last one.
+  /// Returns the time at which the last batch was taken.
   [[nodiscard]] double now() const { return taken_at_.empty() ? 0.0 : taken_at_.back(); }
   [[nodiscard]] double taken_at(std::size_t batch) const { return taken_at_[batch]; }
-  /// How long it has waited.
+  /// Returns the total time that the consumer has waited.
   [[nodiscard]] double waited() const { return waited_; }
-  /// How long readers have worked, added up.
+  /// Returns the total time that readers have worked.
   [[nodiscard]] double busy() const { return busy_; }
 
  private:
   static constexpr int runs = 16;
 
   double varied() { return std::exp(model_.noise * normal_(random_)); }
-  /// The first moment, not before `from`, at which this worker takes part.
+  /// Returns the first time, not before `from`, at which this worker is active.
   [[nodiscard]] double open_from(std::size_t worker, double from) const {
     std::size_t at = settings_.size() - 1;
     while (at > 0 && settings_[at].first > from) --at;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <string>
 
+#include <penstock/load/detail/loop_tuner.hpp>
 #include <penstock/load/detail/plan.hpp>
 
 #include "support/catch.hpp"
@@ -14,12 +15,12 @@ namespace ps = penstock;
 
 namespace {
 
-/// The option that the error names; "none" without an error.
+/// Returns the option in the error; "none" without an error.
 std::string refused(const ps::loader_options& options) {
   return test::refusal_of([&] { ps::detail::require_valid(options); }).option;
 }
 
-std::size_t slots_for(std::size_t workers, std::size_t prefetch,
+std::size_t slots_for(std::size_t workers, ps::count_or_automatic prefetch,
                       std::size_t slot_bytes = std::size_t{1} << 20) {
   return ps::detail::wanted_slots({.batch_size = 1, .workers = workers, .prefetch = prefetch},
                                   slot_bytes);
@@ -28,7 +29,7 @@ std::size_t slots_for(std::size_t workers, std::size_t prefetch,
 constexpr std::size_t most_slots = ps::detail::most_slots;
 constexpr std::size_t most_chunks = ps::detail::most_chunks;
 
-/// Runs that a batch is cut into.
+/// Returns the number of chunks in a batch.
 std::size_t runs(std::size_t batch_size, std::size_t run) { return (batch_size + run - 1) / run; }
 
 }  // namespace
@@ -65,7 +66,7 @@ TEST_CASE("automatic workers are the cores that may be used, less one for the st
   CHECK(workers(100'000) == 4096);
   CHECK(resolved({.workers = automatic, .tuning = {.cpus = 5}}, 2).workers == 5);
   CHECK(resolved({.workers = 3}, 2).workers == 3);
-  CHECK(resolved({.workers = automatic}).workers >= 1);
+  CHECK(resolved({.workers = automatic}).workers.value() >= 1);
 
   const ps::loader_options tuned = resolved({.workers = automatic}, 8);
   CHECK(ps::detail::has_automatic(tuned));
@@ -124,6 +125,18 @@ TEST_CASE("an option that can't work is refused by its name", "[load][promise:ho
                        Catch::Matchers::Message("prefetch: 5000 is above 4095"));
 }
 
+TEST_CASE("a negative count is refused at run time, and is never automatic",
+          "[load][promise:honest-7]") {
+  CHECK_THROWS_MATCHES(ps::detail::require_valid({.workers = -1}), ps::option_error,
+                       Catch::Matchers::Message("workers: must not be negative, is -1"));
+  int few = -2;  // not a constant
+  CHECK(refused({.workers = few}) == "workers");
+  CHECK(refused({.prefetch = -1}) == "prefetch");
+  CHECK(refused({.workers = ps::automatic, .tuning = {.cpus = -1}}) == "tuning.cpus");
+  few = 4;
+  CHECK(refused({.workers = few == 4 ? ps::automatic : few, .tuning = {.cpus = {few}}}) == "none");
+}
+
 TEST_CASE(
     "slots are pinned unless the option says not, and pageable after a failure only where allowed",
     "[load]") {
@@ -142,7 +155,7 @@ TEST_CASE("there is a slot for each batch ahead and one for the consumer", "[loa
   CHECK(slots_for(8, 0) == 9);
   CHECK(slots_for(8, 1) == 2);
   CHECK(slots_for(0, 5) == 6);
-  CHECK(slots_for(1, 1, 1) == 2);  // what is asked for counts, however small the slots
+  CHECK(slots_for(1, 1, 1) == 2);  // a requested number holds, also for small slots
 }
 
 TEST_CASE("small slots are more, as long as they stay in the cache", "[load]") {
@@ -195,6 +208,6 @@ TEST_CASE("no batch is cut into more runs than a claim can count", "[load]") {
         ps::detail::chunk_size_of({.batch_size = batch, .workers = 4, .tuning = {.chunk = 1}}, 1);
     INFO("batch_size " << batch << ", run " << run);
     CHECK(runs(batch, run) <= most_chunks);
-    CHECK(run <= batch / most_chunks + 1);  // and no longer than that takes
+    CHECK(run <= batch / most_chunks + 1);  // not longer than that requires
   }
 }

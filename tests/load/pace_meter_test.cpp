@@ -13,7 +13,8 @@ namespace {
 
 /// A loop whose readers are two thirds busy.
 struct played {
-  /// The batches until a window of four ends, each with 90 ticks of step and so many waited.
+  /// Returns the number of batches until a window of four ends. Each batch has 90 ticks of step and
+  /// `waits` ticks of waiting.
   int batches_until_window(std::uint64_t waits) {
     for (int batches = 1;; ++batches) {
       now += 90 + waits;
@@ -42,7 +43,7 @@ TEST_CASE("a window says what a batch took, what was waited, and who was busy", 
   CHECK(loop.window->ticks() == Approx(120));
   CHECK(loop.window->waiting() == Approx(0.25));
   CHECK(loop.window->readers_needed() == Approx(8.0 / 9).epsilon(0.01));
-  CHECK(loop.batches_until_window(30) == 4);  // the next one follows at once
+  CHECK(loop.batches_until_window(30) == 4);  // the next window starts at once
 }
 
 TEST_CASE("after a change two batches are left out, and after a pause one more", "[load]") {
@@ -75,7 +76,7 @@ TEST_CASE("short ranges make up a window together", "[load]") {
   int ranges = 0;
   for (; ranges < 10 && !window; ++ranges) {
     loop.meter.pause();
-    for (int batch = 0; batch < 5; ++batch) {  // three of them are left out
+    for (int batch = 0; batch < 5; ++batch) {  // the meter skips three of them
       loop.now += 120;
       loop.waited += 30;
       window = loop.meter.note(loop.now, loop.waited, 4, busy);

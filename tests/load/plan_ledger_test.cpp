@@ -16,7 +16,7 @@ TEST_CASE("what is told takes room until its batch is read, in whatever order ba
   CHECK(ledger.note_announced(3, 20));
   CHECK(ledger.note_announced(3, 10));
   CHECK(ledger.note_announced(4, 30));
-  CHECK(ledger.note_announced(6, 40));  // of 5 nothing was told
+  CHECK(ledger.note_announced(6, 40));  // nothing of batch 5 was announced
   CHECK(ledger.room() == 0);
   ledger.note_opened(3);
   ledger.note_opened(4);
@@ -36,7 +36,7 @@ TEST_CASE("of a batch that is opened nothing is told any more", "[load][promise:
   CHECK_FALSE(ledger.note_announced(1, 10));
   CHECK(ledger.bytes() == 10);
   CHECK(ledger.note_announced(2, 10));
-  ledger.void_from(2);  // not batch 0, which is being read
+  ledger.void_from(2);  // keeps batch 0, which is being read
   CHECK(ledger.bytes() == 10);
   ledger.note_read(0);
   CHECK(ledger.bytes() == 0);
@@ -46,7 +46,7 @@ TEST_CASE("who tells sleeps until something has moved, and ends for good", "[loa
   plan_ledger ledger{100};
   CHECK(ledger.wait_until_silent(std::chrono::milliseconds{0}));
   ledger.note_opened(0);
-  REQUIRE(ledger.wait());  // it has moved before
+  REQUIRE(ledger.wait());  // a batch was opened before
   CHECK_FALSE(ledger.wait_until_silent(std::chrono::milliseconds{0}));
   std::atomic<long> number = 0;
   std::atomic<int> rounds = 0;
@@ -70,7 +70,7 @@ TEST_CASE("who tells sleeps until something has moved, and ends for good", "[loa
 TEST_CASE("who ends it waits as long as it may, however long that is", "[load][fault:hangs-5]") {
   plan_ledger ledger{100};
   ledger.note_opened(0);
-  REQUIRE(ledger.wait());  // from now on it tells
+  REQUIRE(ledger.wait());  // from here it counts as announcing
   std::atomic<long> number = 0;
   std::atomic<bool> has_returned = false;
   bool is_silent = false;

@@ -29,7 +29,7 @@ using penstock::detail::affinity_of_this_thread;
 
 namespace {
 
-/// A device next to a node of a machine thought up.
+/// A device next to a NUMA node of a simulated machine.
 struct device_at_a_node : ps::cpu_device {
   std::optional<int> node;
   std::string sysfs;
@@ -39,7 +39,7 @@ struct device_at_a_node : ps::cpu_device {
 };
 static_assert(ps::device<device_at_a_node>);
 
-/// A dataset that notes on which cores each thread may run that reads.
+/// A dataset that records the affinity mask of each reading thread.
 struct watched {
   using record_type = ps::record<ps::field<"label", std::uint64_t>>;
   struct notes {
@@ -57,13 +57,13 @@ struct watched {
 };
 
 struct outcome {
-  ps::worker_cores where;
-  ps::worker_cores at_end;
-  std::map<std::thread::id, std::optional<ps::cpu_list>> masks;  // of the threads that have read
+  ps::affinity_report where;
+  ps::affinity_report at_end;
+  std::map<std::thread::id, std::optional<ps::cpu_list>> masks;  // masks of the reading threads
   std::uint64_t sum = 0;
 };
 
-/// Reads an epoch next to node 1 of a machine where that node has the cores `there`.
+/// Reads an epoch on a device next to node 1 of a machine. The node has the cores `there`.
 outcome read_next_to(const std::string& there, ps::loader_options options) {
   test::machine files;
   files.file("/sys/devices/system/node/node1/cpulist", there + "\n");
@@ -95,15 +95,15 @@ ps::cpu_list own_mask() {
   return *mask;
 }
 
-/// Whether a thread may be bound here at all.
+/// Returns true if this system allows binding a thread.
 bool may_bind(const ps::cpu_list& cores) {
   int refused = 0;
   std::thread{[&] { refused = ps::detail::bind_this_thread(ps::detail::cpu_bits{cores}); }}.join();
   return refused == 0;
 }
 
-/// From now on the system refuses to bind the calling thread, and those that it starts. False where
-/// such a rule can't be made.
+/// Makes the system refuse to bind the calling thread, and the threads that it starts. Returns
+/// false if the rule can't be set.
 bool forbid_binding() {
   constexpr auto nr_offset = static_cast<std::uint32_t>(offsetof(seccomp_data, nr));
   std::array<sock_filter, 4> rule{{
@@ -132,7 +132,7 @@ TEST_CASE("workers run on the cores of the device's node, and the consumer where
     return;
   }
   const auto found = read_next_to(to_text(there) + ",65535", {.workers = 3});
-  CHECK(found.where == ps::worker_cores{ps::core_binding::bound, 1, there});
+  CHECK(found.where == ps::affinity_report{ps::core_binding::bound, 1, there});
   CHECK(found.at_end == found.where);
   CHECK(found.sum == whole_sum);
   CHECK_FALSE(found.masks.empty());
@@ -145,7 +145,7 @@ TEST_CASE("a process that may run on the node's cores alone is left as it is",
           "[load][promise:honest-16]") {
   const auto mask = own_mask();
   const auto found = read_next_to("0-65535", {.workers = 2});
-  CHECK(found.where == ps::worker_cores{ps::core_binding::within_node, 1, mask});
+  CHECK(found.where == ps::affinity_report{ps::core_binding::within_node, 1, mask});
   for (const auto& [thread, as_before] : found.masks) CHECK(as_before == mask);
   CHECK(found.sum == whole_sum);
 }
@@ -158,14 +158,14 @@ TEST_CASE("workers run anywhere where that was asked for, or nothing else is pos
   struct way {
     std::string there;
     ps::loader_options options;
-    ps::worker_cores expected;
+    ps::affinity_report expected;
   };
   const std::vector<way> ways{
       {first,
        {.workers = 2, .tuning = {.placement = ps::worker_placement::anywhere}},
-       {.binding = not_asked}},
+       {.binding = disabled}},
       {first, {.workers = 0}, {.binding = no_workers, .node = 1}},
-      {"65535", {.workers = 2}, {.binding = outside_mask, .node = 1}},
+      {"65535", {.workers = 2}, {.binding = not_in_cpuset, .node = 1}},
       {"", {.workers = 2}, {.binding = unknown_cores, .node = 1}},
       {"0-rubbish", {.workers = 2}, {.binding = unknown_cores, .node = 1}},
   };
@@ -183,7 +183,7 @@ TEST_CASE("a device without a node has workers anywhere, and so says the footpri
   device_at_a_node device;
   const ps::loader_options options{.batch_size = 4, .workers = 1};
   const ps::loader loader{watched{}, ps::sequential{}, device, options};
-  CHECK(loader.footprint().workers == ps::worker_cores{});
+  CHECK(loader.footprint().workers == ps::affinity_report{});
   const auto need = ps::footprint<watched::record_type>({}, options);
   CHECK(need == loader.footprint());
   const ps::loader free_to_go{
@@ -226,9 +226,9 @@ TEST_CASE("a system that refuses to bind is visible and does no harm",
     WARN("not tested: no system call can be forbidden here");
     return;
   }
-  CHECK(found->where == ps::worker_cores{ps::core_binding::refused, 1, there, EPERM});
+  CHECK(found->where == ps::affinity_report{ps::core_binding::refused, 1, there, EPERM});
   CHECK(found->at_end == found->where);
   CHECK(found->sum == whole_sum);
-  CHECK(told_at_once == turns);  // a loader that is made has workers that have tried
+  CHECK(told_at_once == turns);  // every worker has called `take` before the constructor returns
   for (const auto& [thread, as_before] : found->masks) CHECK(as_before == mask);
 }

@@ -24,7 +24,7 @@ namespace {
 constexpr std::uint64_t unlimited = std::numeric_limits<std::uint64_t>::max();
 constexpr std::uint64_t mebi = 1 << 20;
 
-/// What is thrown when `budget` can't grant `demand`.
+/// Returns the error that is thrown if `budget` cannot grant `demand`.
 ps::pinned_budget_exceeded refusal(const ps::memory_budget& budget,
                                    const ps::detail::slot_demand& demand) {
   return test::error_of<ps::pinned_budget_exceeded>([&] { (void)budget.reserve(demand); });
@@ -52,7 +52,7 @@ TEST_CASE("a budget is a number of bytes, or a share of what the process may use
   CHECK(ps::memory_budget::share(0.25, it.root()).limit() == 250 * mebi);
   CHECK(ps::memory_budget::share(1.0, it.root()).limit() == 1000 * mebi);
   it.file("/proc/self/cgroup", "0::/box\n").file("/sys/fs/cgroup/box/memory.max", "1048576\n");
-  CHECK(ps::memory_budget::share(0.5, it.root()).limit() == mebi / 2);  // the smaller one counts
+  CHECK(ps::memory_budget::share(0.5, it.root()).limit() == mebi / 2);  // the smaller limit counts
   CHECK(ps::memory_budget::share(0.5).limit() > 0);
 }
 
@@ -141,7 +141,7 @@ TEST_CASE("threads that share a budget never take more than there is",
             if (budget.used() > limit) too_much = true;
             ++granted;
             held.fetch_sub(part.bytes());
-          } catch (const ps::pinned_budget_exceeded&) {  // the others have it
+          } catch (const ps::pinned_budget_exceeded&) {  // the other threads have the budget
           }
         }
       });

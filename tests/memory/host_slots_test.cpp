@@ -28,7 +28,7 @@ namespace {
 
 using record = numbered::record_type;
 
-/// Notes the unit that it is told.
+/// Records the unit that the slab passes.
 struct pieces_device : gated_device {
   std::shared_ptr<std::size_t> unit = std::make_shared<std::size_t>(0);
 
@@ -138,13 +138,62 @@ TEST_CASE("a slot released after a copy is free only when the stream gets there"
   CHECK(slot == 0U);
 }
 
+TEST_CASE("slots that are released at one point are free when the stream has reached it",
+          "[memory][promise:race-free-1]") {
+  const freeing_device device;
+  const auto slots = make_ring(device, 2);
+  ps::detail::waitable_counter gate;
+  auto stream = device.make_stream();
+  auto copies =
+      std::make_shared<ring::timeline>(device, stream, std::size_t{3}, ps::event_wait::by_host);
+  auto one = take(slots);
+  auto two = take(slots);
+  stream.launch([&gate] { block_on(gate); });
+  const auto end = copies->mark();
+  CHECK_FALSE(end.refusal);
+  two.release_after(copies, end.at);
+  one.release_after(copies, end.at);
+  copies.reset();  // the slots have their own references
+  CHECK_FALSE(one);
+  CHECK(slots->leased() == 0);
+  std::atomic<bool> acquired{false};
+  std::vector<std::uint32_t> order;
+  std::thread reaper{[&] {
+    for (int i = 0; i < 2; ++i) order.push_back(*slots->acquire());
+    acquired = true;
+  }};
+  device.wait_until_reached();
+  CHECK_FALSE(acquired);
+  gate.store(1);
+  reaper.join();
+  CHECK(order == std::vector<std::uint32_t>{1, 0});
+}
+
+TEST_CASE("host memory is freed only when the copies out of it have reached their point",
+          "[memory][promise:race-free-5]") {
+  const freeing_device device;
+  auto slots = make_ring(device, 2);
+  ps::detail::waitable_counter gate;
+  auto stream = device.make_stream();
+  const auto copies =
+      std::make_shared<ring::timeline>(device, stream, std::size_t{3}, ps::event_wait::by_host);
+  stream.launch([&gate] { block_on(gate); });
+  take(slots).release_after(copies, copies->mark().at);
+  std::thread owner{[&] { slots.reset(); }};
+  device.wait_until_reached();
+  CHECK(device.seen->frees == 0);
+  gate.store(1);
+  owner.join();
+  CHECK(device.seen->frees == 1);
+}
+
 TEST_CASE("a slot that came back after a copy may be given back without one", "[memory]") {
   const freeing_device device;
   const auto slots = make_ring(device, 1);
   auto stream = device.make_stream();
   take(slots).release_after(stream);
   { const auto batch = take(slots); }
-  device.fail_synchronize(0);  // nothing to wait for: the device is not asked
+  device.fail_synchronize(0);  // there is nothing to wait for, so the device is not called
   CHECK(slots->try_acquire() == 0U);
 }
 
@@ -220,7 +269,7 @@ TEST_CASE(
     got = slots->acquire();
     acquired = true;
   }};
-  test::happens(acquired);  // so that it sleeps, mostly
+  test::happens(acquired);  // so that the worker usually sleeps
   if (how == 0) {
     slots->give_back(3);
     slots->give_back(1);
@@ -229,7 +278,7 @@ TEST_CASE(
     slots->set_starving(true);
   } else if (how == 2) {
     slots->set_starving(true);
-    test::happens(acquired);  // so that it sleeps again
+    test::happens(acquired);  // so that the worker usually sleeps again
     slots->give_back(3);
     slots->set_starving(false);
   } else {
@@ -246,7 +295,7 @@ TEST_CASE("closing wakes threads that wait for a slot", "[memory]") {
   std::atomic<bool> nothing{false};
   std::thread worker{[&] { nothing = !slots->acquire().has_value(); }};
   std::atomic<bool> never{false};
-  test::happens(never);  // so that it sleeps, mostly
+  test::happens(never);  // so that the worker usually sleeps
   slots->close();
   worker.join();
   CHECK(nothing);

@@ -16,7 +16,7 @@
 
 namespace test {
 
-/// A root directory with the files of a machine thought up, removed at the end.
+/// A root directory with the files of an invented machine. The destructor removes it.
 class machine {
  public:
   machine() {
@@ -36,14 +36,14 @@ class machine {
     std::ofstream{whole} << text;
     return *this;
   }
-  /// The MemAvailable of /proc/meminfo.
+  /// Sets MemAvailable in /proc/meminfo.
   machine& free_mib(std::uint64_t count) {
     return file("/proc/meminfo",
                 "MemTotal:       99999999 kB\nMemFree:            1234 kB\n"
                 "MemAvailable:   " +
                     std::to_string(count * 1024) + " kB\nBuffers:  77 kB\n");
   }
-  /// What the process may use on this machine.
+  /// Returns the memory that the process may use on this machine.
   [[nodiscard]] std::uint64_t available() const { return penstock::available_memory(root_); }
 
   [[nodiscard]] const std::string& root() const { return root_; }

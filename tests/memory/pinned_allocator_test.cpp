@@ -53,7 +53,7 @@ TEST_CASE("an allocator takes pinned memory of its device, count times the size,
     CHECK(device.device_bytes() == 0);
     auto copy = numbers;
     copy.reserve(10);
-    CHECK(device.pinned_bytes() == 4080);  // a copy takes from the same device
+    CHECK(device.pinned_bytes() == 4080);  // a copy allocates from the same device
   }
   CHECK(device.pinned_bytes() == 0);
   CHECK(device.bad_frees() == 0);
@@ -65,7 +65,7 @@ TEST_CASE("an allocator is rebound to another type on the same device", "[memory
     std::list<int, ps::pinned_allocator<int, ledger_device>> nodes{
         ps::pinned_allocator<int, ledger_device>{device}};
     nodes.push_back(1);
-    CHECK(device.pinned_bytes() > sizeof(int));  // a node is more than its value
+    CHECK(device.pinned_bytes() > sizeof(int));  // a node is larger than its value
   }
   CHECK(device.pinned_bytes() == 0);
   const ps::pinned_allocator<int, ledger_device> ints{device};

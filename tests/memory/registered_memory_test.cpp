@@ -23,7 +23,7 @@ namespace ps = penstock;
 
 namespace {
 
-/// Notes what is registered.
+/// Records what is registered.
 struct noting_device : ledger_device {
   struct call {
     const void* data;
@@ -58,7 +58,7 @@ static_assert(!std::copyable<registered> && std::movable<registered>);
 static_assert(std::is_nothrow_move_constructible_v<registered> &&
               std::is_nothrow_move_assignable_v<registered>);
 
-/// Pages of their own, so that no other lock is on them.
+/// Newly mapped pages, so that nothing else has locked them.
 class pages {
  public:
   explicit pages(std::size_t count, int protection = PROT_READ | PROT_WRITE)
@@ -74,7 +74,7 @@ class pages {
   std::byte* data_;
 };
 
-/// Whether the range is locked: what is locked can't be thrown away.
+/// Returns true if the range is locked: the kernel refuses to discard locked pages.
 bool is_locked(std::span<const std::byte> range) {
   return ::madvise(const_cast<std::byte*>(range.data()), range.size(), MADV_DONTNEED) != 0;
 }
@@ -178,7 +178,7 @@ TEST_CASE("where the process may lock nothing, the CPU device says which limit t
   REQUIRE(child >= 0);
   if (child == 0) {
     const ::rlimit nothing{0, 0};
-    // The limit does not bind the superuser: the child becomes nobody.
+    // The limit does not bind root: the child becomes nobody.
     if (::setrlimit(RLIMIT_MEMLOCK, &nothing) != 0 || (::geteuid() == 0 && ::setuid(65534) != 0)) {
       ::_exit(cannot_lower);
     }

@@ -32,7 +32,7 @@ struct broken_device : ledger_device {
   }
 };
 
-/// Notes the units that it is told.
+/// Records the units that the slab passes.
 struct slab_device : ledger_device {
   struct units {
     std::size_t taken = 1;

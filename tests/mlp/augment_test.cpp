@@ -68,7 +68,7 @@ TEST_CASE("a warp is the mean of seven bilinear points", "[mlp]") {
                      (map.vx * px + map.vy * py + map.v0) / pixel);
       }
       CAPTURE(x, y);
-      // Seven bits of each coordinate's fraction count.
+      // The fraction of each coordinate has seven bits.
       CHECK(std::abs(out[at(x, y)] - sum / 7.0) < 3.0);
     }
   }

@@ -42,7 +42,7 @@ TEST_CASE("the experiment runs on the first samples alone when asked to", "[mlp]
   CHECK(found.test_samples == 50);
   CHECK(found.batches_per_epoch == 4);
   REQUIRE(found.modes.size() == 4);
-  CHECK(found.modes[0].first_losses.size() == 3);  // of full batches
+  CHECK(found.modes[0].first_losses.size() == 3);  // full batches
   CHECK(found.one_batch.size() == 1);
   chosen.samples = 10'000;
   CHECK(mlp::run_experiment(chosen, data).train_samples == 300);
@@ -57,7 +57,7 @@ TEST_CASE("the experiment is tested on fewer samples, and without the stages' co
   const auto found = mlp::run_experiment(chosen, mlp::random_data(300, 50));
   CHECK(found.test_samples == 20);
   CHECK_FALSE(found.costs);
-  CHECK_FALSE(found.modes[0].limit.empty());  // which verdict that is depends on the machine
+  CHECK_FALSE(found.modes[0].limit.empty());  // the verdict depends on the machine
   CHECK(found.one_batch.empty());             // there is no resident set
 }
 
@@ -110,7 +110,7 @@ TEST_CASE("what has been found is told after every run of a mode", "[mlp]") {
   CHECK(found.one_batch.size() == 2);
 }
 
-/// An environment variable set for a while.
+/// An environment variable that is set during the life of the object.
 class variable {
  public:
   variable(const char* name, const char* value) : name_(name) {
@@ -160,13 +160,13 @@ TEST_CASE("data is searched in the given folder, then in MNIST_DIR, and read, pl
 
 TEST_CASE("MNIST is named MNIST", "[mlp]") {
   const char* directory = std::getenv("MNIST_DIR");
-  if (directory == nullptr || *directory == 0) return;  // the files are not everywhere
+  if (directory == nullptr || *directory == 0) return;  // the files are not on every machine
   CHECK(mlp::read_data(directory).name == "MNIST");
 }
 
 TEST_CASE("without a GPU the CPU device is used, with the reason", "[mlp]") {
   const auto reason = mlp::why_no_cuda();
-  if (!reason) return;  // there is one: the tests on GPUs say more
+  if (!reason) return;  // there is a GPU, which other tests use
   CHECK_FALSE(reason->empty());
   const auto data = mlp::random_data(300, 50);
   auto chosen = small();

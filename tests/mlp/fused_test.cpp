@@ -16,7 +16,7 @@ namespace {
 
 using mlp::shape;
 
-/// Samples with edges: black, white and noisy pixels, all labels.
+/// Samples with edge cases: black, white and noisy pixels, and all labels.
 struct samples {
   std::vector<std::uint8_t> images;
   std::vector<float> floats;
@@ -35,7 +35,7 @@ struct samples {
   }
 };
 
-/// A network's memory, of which a step may write only what is its own.
+/// The memory of a network. A step may write only its own parts.
 struct memory {
   std::vector<float> parameters = mlp::initial_parameters(7);
   std::vector<float> gradients = std::vector<float>(shape::parameters, NAN);
@@ -103,7 +103,7 @@ double farthest(const std::vector<float>& a, const float* b) {
   double most = 0.0;
   for (std::size_t i = 0; i < a.size(); ++i) {
     const double distance = std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
-    if (!(distance <= most)) most = distance;  // NaN too
+    if (!(distance <= most)) most = distance;  // also if the distance is NaN
   }
   return most;
 }
@@ -111,7 +111,7 @@ double farthest(const std::vector<float>& a, const float* b) {
 }  // namespace
 
 TEST_CASE("a fused step has the losses and the gradients of the plain network", "[mlp]") {
-  // Sizes around those of tiles and chunks: 4 and 8 samples, 64 samples, 256, 512 blocks.
+  // Sizes near those of tiles and chunks: 4, 8, 64 and 256 samples, and 512 blocks.
   const std::size_t count =
       GENERATE(std::size_t{1}, std::size_t{3}, std::size_t{4}, std::size_t{63}, std::size_t{65},
                std::size_t{257}, std::size_t{515});
@@ -159,7 +159,7 @@ TEST_CASE("a fused step updates every parameter as Adam does", "[mlp]") {
     step(net, data, count, how);
     double most = 0.0;
     for (std::size_t i = 0; i < shape::parameters; ++i) {
-      // The gradient, out of the moment that it went into.
+      // Computes the gradient from the moment that includes it.
       const double g = (static_cast<double>(net.first[i]) - 0.9 * before[i]) / 0.1;
       first[i] = 0.9 * first[i] + 0.1 * g;
       second[i] = 0.999 * second[i] + 0.001 * g * g;

@@ -22,7 +22,7 @@ using mlp::precision_choice;
 using mlp::shape;
 using mixed_trainer = mlp::trainer<mlp::host_backend>;
 
-/// Digits, as bytes and as the floats that the network sees.
+/// Digits as bytes and as the floats that the network gets.
 struct some_digits {
   std::vector<std::uint8_t> bytes;
   std::vector<float> floats;
@@ -63,7 +63,7 @@ double farthest(const std::vector<float>& a, const std::vector<float>& b) {
   return most;
 }
 
-/// The outputs of a layer of double precision from operands that `round` has rounded.
+/// Returns the outputs of a layer in double precision, from operands rounded by `round`.
 template <class Round>
 std::vector<double> rounded_layer(const std::vector<double>& inputs,
                                   const std::vector<float>& parameters, std::size_t weight,
@@ -100,14 +100,14 @@ TEST_CASE("batches that make a step together have the losses of the large batch,
   const some_digits digits{100};
   auto large = trainer_of(64, 3, 100, {});
   train_on(large, digits.bytes, digits.labels, 64, 3);
-  // Four batches make a step, and what is left of an epoch: 16, 16 and 4 samples.
+  // A step has four batches. The last step of an epoch has the rest: 16, 16 and 4 samples.
   auto small = trainer_of(16, 3, 100, {.accumulate = 4});
   train_on(small, digits.bytes, digits.labels, 16, 3);
   const auto expected = large.trace();
   const auto found = small.trace();
   CHECK(farthest(found.losses, expected.losses) < 2e-5);
   CHECK(farthest(found.parameters, expected.parameters) < 2e-5);
-  // Steps on each small batch are something else.
+  // Steps on each small batch give other results.
   auto alone = trainer_of(16, 3, 100, {});
   train_on(alone, digits.bytes, digits.labels, 16, 3);
   CHECK(farthest(alone.trace().losses, expected.losses) > 1e-2);
@@ -119,7 +119,7 @@ TEST_CASE("a step of several batches begins anew after a restart", "[mlp]") {
   train_on(trained, digits.bytes, digits.labels, 16, 1);
   const auto expected = trained.trace();
   trained.restart();
-  trained.step(0, digits.bytes.data(), digits.labels.data(), 16);  // the first of two
+  trained.step(0, digits.bytes.data(), digits.labels.data(), 16);  // the first of two batches
   trained.rewind();
   train_on(trained, digits.bytes, digits.labels, 16, 1);
   CHECK(trained.trace() == expected);
@@ -143,7 +143,7 @@ TEST_CASE("operands of products are rounded, and the parameters are not", "[mlp]
       unlike = std::max(unlike, std::abs(plain - rounded));
     }
     CHECK(apart < unlike / 5);
-    // A step of Adam moves by about 1e-3: what is not rounded keeps more than 8 bits of that.
+    // A step of Adam moves by about 1e-3. An unrounded parameter keeps more than 8 bits of that.
     std::size_t fine = 0;
     for (const float value : found.parameters) fine += round(value) != double{value} ? 1U : 0U;
     CHECK(fine > shape::parameters / 2);
@@ -180,7 +180,7 @@ TEST_CASE("a gradient that overflows halves the scale and skips its step alone",
     CHECK(std::all_of(after.begin(), after.end(), [](float x) { return std::isfinite(x); }));
     if (k != bad) step(without, k, 1.0F);
   }
-  // Nothing of it stays but the scale: the other steps are those of a run that has never seen it.
+  // The skipped step changes only the scale. The other steps equal those of a run without it.
   CHECK(farthest(trained.trace().parameters, without.trace().parameters) < 1e-4);
 }
 
@@ -223,7 +223,7 @@ TEST_CASE("the scale doubles after 2000 good steps, and an overflow begins to co
   CHECK(scaler.scale == 1024.0F);
   steps(1);
   CHECK(scaler.scale == 2048.0F);
-  CHECK(scaler.factor == 1.0F / 1024.0F);  // of the step that was done with the scale before
+  CHECK(scaler.factor == 1.0F / 1024.0F);  // belongs to the step with the previous scale
   steps(1999);
   scaler.found = 1;
   steps(1);
@@ -234,7 +234,7 @@ TEST_CASE("the scale doubles after 2000 good steps, and an overflow begins to co
   CHECK(scaler.scale == 1024.0F);
   steps(1);
   CHECK(scaler.scale == 2048.0F);
-  // Not beyond what a float holds.
+  // Not above the largest float.
   scaler.scale = 0x1p127F;
   steps(2000);
   CHECK(scaler.scale == 0x1p127F);
@@ -247,7 +247,7 @@ TEST_CASE("with rounded operands the network learns what it learns with floats",
     auto trained = trainer_of(16, 4, 200, {.precision = precision});
     train_on(trained, digits.bytes, digits.labels, 16, 4);
     if (precision == precision_choice::fp16) {
-      CHECK(trained.scaler().skipped < 8);  // until the scale fits
+      CHECK(trained.scaler().skipped < 8);  // steps are skipped until the scale fits
     }
     return trained.accuracy(others.bytes.data(), others.labels.data(), 200);
   };

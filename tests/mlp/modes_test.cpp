@@ -20,7 +20,7 @@ namespace {
 
 namespace ps = penstock;
 
-/// 203 digits: with batches of 16 the last one is short.
+/// 203 digits, so that the last batch of 16 is short.
 struct drawn : mlp::digit_set {
   static constexpr std::size_t count = 203;
   drawn() : mlp::digit_set(mlp::random_digits(count)) {}
@@ -89,7 +89,7 @@ TEST_CASE("the four modes agree on augmented samples too, which differ from epoc
   const auto chosen = chosen_for(2);
   const auto traces = traces_of_all_modes(data, true, chosen);
   check_all_equal(traces, traces[0]);
-  // A resident set that repeats its first epoch is caught by the comparison.
+  // The comparison detects a resident set that repeats its first epoch.
   const ps::cpu_device device;
   const auto stream = device.inline_stream();
   mlp::trainer<mlp::host_backend> trained{device, {},          stream,     chosen.batch,
@@ -109,7 +109,7 @@ TEST_CASE("steps that are repeated as they were captured give the same bits", "[
   const test::replaying_backend<> replaying;
   const auto traces = traces_of_all_modes(data, false, chosen, replaying);
   check_all_equal(traces, expected[0]);
-  CHECK(replaying.graphs() == 2);  // of the last mode: full batches and the short one
+  CHECK(replaying.graphs() == 2);  // in the last mode: full batches and the short batch
   CHECK(replaying.replays() >= 4 * 39);
 }
 
@@ -140,7 +140,7 @@ TEST_CASE(
   check_all_equal(expected, expected[0]);
   const test::replaying_backend<> replaying;
   check_all_equal(traces_of_all_modes(data, false, chosen, replaying), expected[0]);
-  // Of the last mode: full batches and the short one, each as it ends a step and as it does not.
+  // In the last mode: full batches and the short batch, each at the end of a step and before it.
   CHECK(replaying.graphs() == 4);
 }
 

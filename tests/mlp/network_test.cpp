@@ -31,7 +31,7 @@ struct sample_set {
   }
 };
 
-/// The outputs of one layer, as its definition says: in double, one sum after the other.
+/// Returns the outputs of one layer by its definition, in double, one sum after the other.
 std::vector<double> layer(const std::vector<double>& inputs, const std::vector<double>& parameters,
                           std::size_t weight, std::size_t bias, std::size_t outputs) {
   std::vector<double> result(outputs);
@@ -49,7 +49,8 @@ std::vector<double> relu(std::vector<double> values) {
   return values;
 }
 
-/// The mean cross-entropy of the first `count` samples, computed independently of the network.
+/// Returns the mean cross-entropy of the first `count` samples, computed without the network's
+/// code.
 double reference_loss(const std::vector<double>& parameters, const sample_set& of,
                       std::size_t count = batch) {
   double sum = 0.0;
@@ -143,7 +144,7 @@ TEST_CASE("the gradients are the slopes of the mean loss", "[mlp]") {
       CHECK(std::abs(gradients[i] - slope) < 1e-5 + 1e-3 * std::abs(slope));
       steepest = std::max(steepest, std::abs(slope));
     }
-    CHECK(steepest > 1e-3);  // else the comparison above says nothing
+    CHECK(steepest > 1e-3);  // otherwise the comparison above proves nothing
   }
 }
 

@@ -54,7 +54,7 @@ TEST_CASE("every option is parsed into its member", "[mlp]") {
   CHECK(o.seed == 18446744073709551615U);
   CHECK(o.repeat == 3);
   CHECK(o.json == std::filesystem::path{"out.json"});
-  // That they can be written was tried, and left no trace.
+  // The program tested that the files can be written, and removed them.
   CHECK_FALSE(std::filesystem::exists("out.json"));
 }
 

@@ -14,7 +14,7 @@
 
 namespace test {
 
-/// The host's context with the fused kernels, run thread by thread.
+/// The host context with the fused kernels, run thread by thread.
 class fused_context : public mlp::host_context {
  public:
   explicit fused_context(bool upwards = true) : upwards_(upwards) {}
@@ -34,8 +34,8 @@ class fused_context : public mlp::host_context {
   bool upwards_;
 };
 
-/// Computes on the host, and keeps and repeats steps as CUDA graphs do: the addresses, sizes and
-/// values of a pair's first step stay for all later ones.
+/// Computes on the host, and records and replays steps like CUDA graphs. The addresses, sizes and
+/// values of the first step for a pair of slot and size are used for all later steps.
 template <class Context = mlp::host_context>
 class replaying_backend : public mlp::host_backend {
  public:
@@ -64,7 +64,7 @@ class replaying_backend : public mlp::host_backend {
   [[nodiscard]] static bool rehearses() { return true; }
   void forget() const { state_->graphs.clear(); }
 
-  /// How many pairs of slot and size are known.
+  /// Returns the number of recorded pairs of slot and size.
   [[nodiscard]] std::size_t graphs() const { return state_->graphs.size(); }
   [[nodiscard]] std::size_t replays() const { return state_->replays; }
 

@@ -5,7 +5,7 @@
 
 namespace {
 
-/// Tickets that name payloads, and what is known of each.
+/// Tickets that name payloads. Records which tickets were pushed and popped.
 template <std::uint32_t Tickets>
 struct payloads {
   std::array<model::plain<std::uint32_t>, Tickets> written{};
@@ -22,8 +22,8 @@ struct payloads {
   }
 };
 
-/// What a ring of one producer and one consumer promises, and no more: each end is moved by its own
-/// thread, released and acquired. Stands for Boost's, to check the eventcount that goes with it.
+/// A ring with only the guarantees of a ring for one producer and one consumer: each thread moves
+/// its own end, with release and acquire. It replaces Boost's ring to check the eventcount.
 template <class T, class Atomics>
 class ordinary_ring {
  public:
@@ -50,7 +50,7 @@ class ordinary_ring {
   typename Atomics::template atomic<std::uint32_t> head_{0};
 };
 
-/// One thread on either side, with the fences of `Fences`.
+/// A ring for one producer and one consumer, with the fences of `Fences`.
 template <class Fences>
 struct one_each {
   template <class T, class Atomics>
@@ -64,7 +64,7 @@ template <class Threads = penstock::many_producers_many_consumers>
 using queue_of = penstock::batch_queue<std::uint32_t, Threads, model::atomics>;
 using queue = queue_of<>;
 
-/// `Producers` push, `Consumers` pop, each its share of the tickets; all of them wait.
+/// `Producers` push and `Consumers` pop an equal share of the tickets each. All of them wait.
 template <class Scenario, int Producers, int Consumers, std::uint32_t Tickets, std::size_t Capacity,
           class Queue = queue>
 struct flow : model::scenario<Scenario, Producers + Consumers> {
@@ -93,12 +93,12 @@ struct one_to_one : flow<one_to_one, 1, 1, 2, 1> {};
 struct two_to_one : flow<two_to_one, 2, 1, 2, 1> {};
 struct one_to_two : flow<one_to_two, 1, 2, 2, 1> {};
 struct two_to_two : flow<two_to_two, 2, 2, 8, 2> {};
-using even = one_each<penstock::detail::even_fences<model::atomics>>;
-using one_sided = one_each<model::one_sided_fences>;
-struct by_fences : flow<by_fences, 1, 1, 2, 1, queue_of<even>> {};
-struct by_one_sided_fences : flow<by_one_sided_fences, 1, 1, 2, 1, queue_of<one_sided>> {};
+using symmetric = one_each<penstock::detail::symmetric_fences<model::atomics>>;
+using asymmetric = one_each<model::asymmetric_fences>;
+struct by_fences : flow<by_fences, 1, 1, 2, 1, queue_of<symmetric>> {};
+struct by_asymmetric_fences : flow<by_asymmetric_fences, 1, 1, 2, 1, queue_of<asymmetric>> {};
 
-/// The producer closes after its tickets; the consumers get all of them, and the end.
+/// The producer closes the queue after its tickets. The consumers get all tickets, and the end.
 template <class Scenario, int Consumers, std::uint32_t Tickets>
 struct closing : model::scenario<Scenario, 1 + Consumers> {
   payloads<Tickets> known;
@@ -136,7 +136,7 @@ struct cancelled_push : model::scenario<cancelled_push, 2> {
   }
 };
 
-/// Tickets pushed quietly, and one wake-up after them.
+/// Tickets are pushed quietly, and one wake-up follows.
 struct quiet_pushes : model::scenario<quiet_pushes, 2> {
   payloads<2> known;
   queue tickets{2};
@@ -156,9 +156,9 @@ struct quiet_pushes : model::scenario<quiet_pushes, 2> {
   }
 };
 
-constexpr std::chrono::steady_clock::time_point whenever{};  // the checker says when that is
+constexpr std::chrono::steady_clock::time_point whenever{};  // the checker chooses when
 
-/// One consumer waits for a limited time, another one for as long as it takes.
+/// A consumer waits with a deadline, and another consumer waits without a deadline.
 struct pop_gives_up : model::scenario<pop_gives_up, 3> {
   payloads<2> known;
   queue tickets{2};
@@ -185,7 +185,7 @@ struct pop_gives_up : model::scenario<pop_gives_up, 3> {
   }
 };
 
-/// A producer waits for room for a limited time beside one that waits for as long as it takes.
+/// A producer waits for room with a deadline, and another producer waits without a deadline.
 struct push_gives_up : model::scenario<push_gives_up, 3> {
   payloads<3> known;
   queue tickets{1};
@@ -208,8 +208,8 @@ struct push_gives_up : model::scenario<push_gives_up, 3> {
     } else {
       known.written[2].set(3);
       const auto end = tickets.push_until(2, whenever);
-      model::require(!end.closed(), "an open queue is not closed");
-      is_in.set(static_cast<bool>(end));
+      model::require(end != penstock::wait_status::closed, "an open queue is not closed");
+      is_in.set(end == penstock::wait_status::done);
     }
   }
   void after() {
@@ -219,7 +219,7 @@ struct push_gives_up : model::scenario<push_gives_up, 3> {
   }
 };
 
-/// The queue is closed after a ticket while a consumer waits for a limited time.
+/// The queue is closed after a ticket while a consumer waits with a deadline.
 struct closed_for_a_while : model::scenario<closed_for_a_while, 2> {
   payloads<1> known;
   queue tickets{1};
@@ -235,7 +235,7 @@ struct closed_for_a_while : model::scenario<closed_for_a_while, 2> {
     model::require(!got.closed(), "a closed queue gives what is left");
     if (got) known.note_pop(*got);
     if (got.timed_out()) known.note_pop(*tickets.pop());
-    model::require(tickets.pop_until(whenever).outcome() != penstock::wait_outcome::done,
+    model::require(tickets.pop_until(whenever).status() != penstock::wait_status::done,
                    "nothing is popped twice");
   }
   void after() { known.require_all(); }
@@ -255,14 +255,14 @@ int main(int argc, char** argv) {
           model::with_interruptions<closed_for_a_while>("closed, or given up", 2),
           model::with_interruptions<one_to_one>("one producer, one consumer", 2),
           model::with_interruptions<by_fences>("an ordinary ring", 2),
-          model::with_interruptions<by_one_sided_fences>("one-sided fences", 2),
+          model::with_interruptions<by_asymmetric_fences>("asymmetric fences", 2),
           model::with_interruptions<close_two>("closed, two consumers", 2),
           model::with_interruptions<two_to_one>("two producers, one consumer", 1),
           model::with_interruptions<one_to_two>("one producer, two consumers", 1),
           model::at_random<two_to_two>("two producers, two consumers"),
           model::at_random<close_many>("closed, three consumers"),
           model::at_random<by_fences>("an ordinary ring"),
-          model::at_random<by_one_sided_fences>("one-sided fences"),
+          model::at_random<by_asymmetric_fences>("asymmetric fences"),
           model::at_random<cancelled_push>("a push into a full queue is cancelled"),
           model::at_random<pop_gives_up>("a pop gives up beside another one"),
           model::at_random<push_gives_up>("a push gives up beside another one"),

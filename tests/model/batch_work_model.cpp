@@ -9,7 +9,8 @@ namespace {
 using batch_work = penstock::detail::batch_work;
 using announcement = penstock::detail::announcement;
 
-/// Workers read one run each of a batch, the last one announces it, the consumer takes it.
+/// Each worker reads one run of a batch. The last worker announces the batch. The consumer takes
+/// it.
 template <class Scenario, std::uint32_t Workers>
 struct countdown : model::scenario<Scenario, static_cast<int>(Workers) + 1> {
   batch_work batch;

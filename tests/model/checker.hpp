@@ -34,8 +34,9 @@
 #include <utility>
 #include <vector>
 
-// relacy puts macros over words of the language, and the headers under check need those words. So
-// every standard header comes before it, and the macros come right after it.
+// relacy defines macros with names of the language and of the standard library, and the headers
+// under check use these names. So all standard headers are included before relacy, and relacy's
+// macros are removed right after it.
 #pragma push_macro("assert")
 #pragma push_macro("errno")
 #include <relacy/relacy.hpp>
@@ -58,12 +59,12 @@
 #pragma pop_macro("errno")
 #pragma pop_macro("assert")
 
-/// What our headers run on in place of the standard library's threads: relacy decides at each step
-/// which thread goes on and, of the values that the C++ memory model allows a load, which one it
-/// gets.
+/// Replaces the threads and atomics of the standard library for the headers under check. At each
+/// step, relacy chooses which thread continues. For each load, it chooses one of the values that
+/// the C++ memory model allows.
 namespace model {
 
-/// The place in the source that a step is noted under, for the report of a finding.
+/// The source location of a step, for the report of a finding.
 class place {
  public:
   place(std::source_location where = std::source_location::current())  // NOLINT: made by default
@@ -74,22 +75,22 @@ class place {
   rl::debug_info info_;
 };
 
-/// Ends this interleaving as a finding unless `holds`.
+/// Ends this interleaving with a finding unless `holds` is true.
 inline void require(bool holds, const char* what, const place& where = {}) {
   if (!holds) rl::ctx().fail_test(what, rl::test_result_user_assert_failed, where);
 }
 
-/// Threads asleep in the kernel. Unlike relacy's own, waking orders no memory: the standard gives
-/// no more, and so nothing may rely on it.
+/// The threads that sleep in the kernel. Unlike in relacy's own primitives, a wake-up does not
+/// order memory. The standard does not guarantee such an order, so no code may rely on it.
 class sleepers {
  public:
-  /// The caller sleeps until it is woken.
+  /// Puts the calling thread to sleep until it is woken.
   void sleep(const place& where) {
     rl::context& checker = rl::ctx();
     threads_[count_++] = checker.current_thread();
     checker.park_current_thread(false, false, false, where);
   }
-  /// Any one of them.
+  /// Wakes one of the sleeping threads. The checker chooses which.
   void wake_one(const place& where) {
     if (count_ == 0) return;
     rl::thread_id_t& one = threads_[rl::rand(static_cast<unsigned>(count_))];
@@ -106,7 +107,7 @@ class sleepers {
   std::size_t count_ = 0;
 };
 
-/// `std::atomic`, as far as the library uses it.
+/// The part of `std::atomic` that the library uses.
 template <class T>
 class atomic {
  public:
@@ -147,21 +148,22 @@ class atomic {
     return before;
   }
 
-  /// The last look and falling asleep are one step, and the look is no better than `order` makes
-  /// it: it may miss a write. Only what came before a notification can't be missed any more after
-  /// it, whoever that one woke: so it is with the kernel, which compares the word itself.
+  /// Checks the value a last time and falls asleep, in one step. The check may miss a write as far
+  /// as `order` allows. After a notification it cannot miss writes from before that notification,
+  /// no matter which thread was woken. The kernel behaves the same: it compares the word itself.
   void wait(T old, std::memory_order order = std::memory_order_seq_cst,
             const place& where = {}) const {
     while (load(order, where) == old) {
       if (was_since_notified(old)) {
         asleep_.sleep(where);
-      } else {  // relacy: what this thread has seen replaced it does not see again
+      } else {  // relacy: this thread does not read again a value that it has seen replaced
         rl::ctx().threadx_->last_yield_ = rl::ctx().threadx_->own_acq_rel_order_;
       }
     }
   }
-  /// Gives up at once, or is woken; one that is woken may be told that its time is over. Where it
-  /// gives up later than at once, others take their steps before its next one.
+  /// Waits like `wait`, but may give up immediately. A thread that is woken may also find that its
+  /// deadline has passed. If a thread gives up later, other threads take their steps before its
+  /// next step.
   template <class Deadline>
   bool wait_until(T old, std::memory_order order, Deadline, const place& where = {}) const {
     const unsigned turn = rl::rand(3);
@@ -201,7 +203,7 @@ class atomic {
 
   void note_write() { values_[++writes_ % values_.size()] = value_.debug_value(); }
 
-  /// Whether `old` is the value that the last notification found, or a later one.
+  /// Returns true if `old` is the value at the last notification, or a later value.
   bool was_since_notified(T old) const {
     for (std::size_t write = writes_; write + values_.size() > writes_; --write) {
       if (values_[write % values_.size()] == old) return true;
@@ -212,32 +214,32 @@ class atomic {
 
   rl::atomic<T> value_;
   mutable sleepers asleep_;
-  std::array<T, 4> values_{};  // the newest ones: more than relacy has a load choose from
+  std::array<T, 4> values_{};  // the newest values; a load in relacy chooses among fewer
   std::size_t writes_ = 0;
-  std::size_t notified_ = 0;  // how many writes came before the last notification
+  std::size_t notified_ = 0;  // number of writes before the last notification
 };
 
-/// What `penstock::detail::std_atomics` is in a model.
+/// Replaces `penstock::detail::std_atomics` in a model.
 struct atomics {
   template <class T>
   using atomic = model::atomic<T>;
   using word = atomic<std::uint32_t>;
 
-  /// Neither one promises anything, so neither one does anything: a thread can lose its core before
-  /// each step on an atomic anyhow.
+  // `pause` and `yield` guarantee nothing, so both do nothing. A thread can lose its core before
+  // each step on an atomic anyway.
   static void pause() noexcept {}
   static void yield() noexcept {}
   static void fence(const place& where = {}) { rl::atomic_thread_fence(rl::mo_seq_cst, where); }
 };
 
-/// The fences of a eventcount whose sleepers have the kernel send one to all threads.
-struct one_sided_fences {
-  static void of_changer() noexcept {}
-  static void of_sleeper(const place& where = {}) { rl::systemwide_fence(where); }
+/// The fences of an eventcount in which a sleeper makes the kernel send a fence to all threads.
+struct asymmetric_fences {
+  static void light() noexcept {}
+  static void heavy(const place& where = {}) { rl::systemwide_fence(where); }
 };
 
-/// A variable that is no atomic: two threads that get at it unordered, one of them writing, are a
-/// data race and a finding.
+/// A variable that is not atomic. If two threads access it without an order, and one of them
+/// writes, the checker reports a data race.
 template <class T>
 class plain {
  public:
@@ -251,7 +253,7 @@ class plain {
   rl::var<T> value_;
 };
 
-/// `std::mutex`.
+/// Replaces `std::mutex`.
 class mutex {
  public:
   void lock() { mutex_.lock(place{}); }
@@ -261,7 +263,7 @@ class mutex {
   rl::mutex mutex_;
 };
 
-/// `std::condition_variable`. A wait that has a limit may end at any time.
+/// Replaces `std::condition_variable`. A wait with a deadline may end at any time.
 class condition_variable {
  public:
   using lock_type = std::unique_lock<mutex>;
@@ -287,18 +289,18 @@ class condition_variable {
   rl::condition_variable changed_;
 };
 
-/// Base of a scenario: `thread(index)` runs on each of `Threads` threads, in every interleaving on
-/// a new object; `after()`, if there is one, after all of them.
+/// The base of a scenario. Each interleaving runs `thread(index)` of a new object on each of
+/// `Threads` threads, and then `after()`, if there is such a member.
 template <class Scenario, int Threads>
 using scenario = rl::test_suite<Scenario, Threads>;
 
 // ---- running scenarios
 
-/// How a scenario's interleavings are chosen.
+/// The choice of the interleavings of a scenario.
 enum class choice {
-  all,      ///< every one, with each load as stale as one write
-  bounded,  ///< the same, of those in which threads are interrupted at most `bound` times
-  random,   ///< by lot, with loads as stale as two writes
+  all,      ///< all interleavings; a load may miss one write
+  bounded,  ///< the interleavings of `all` that interrupt threads at most `bound` times
+  random,   ///< random interleavings; a load may miss two writes
 };
 
 struct settings {
@@ -324,7 +326,7 @@ namespace detail {
 
 template <class Scenario, rl::scheduler_type_e Type, class Scheduler>
 outcome run(unsigned bound, std::uint64_t random) {
-  rl::ostringstream nowhere;  // relacy's own strings: within a run the others' memory is watched
+  rl::ostringstream nowhere;  // relacy's strings, because it tracks other memory during a run
   rl::ostringstream report;
   rl::test_params params;
   params.search_type = Type;
@@ -336,7 +338,7 @@ outcome run(unsigned bound, std::uint64_t random) {
   rl::ostringstream state;
   auto result = rl::run_test<Scenario, Scheduler>(params, state, false);
   const std::uint64_t interleavings = params.stop_iteration;
-  if (result != rl::test_result_success) {  // once more, noting each step
+  if (result != rl::test_result_success) {  // runs again and records each step
     params.initial_state = state.str();
     params.collect_history = true;
     rl::ostringstream unused;
@@ -345,7 +347,7 @@ outcome run(unsigned bound, std::uint64_t random) {
   return {result, interleavings, std::string{report.str().c_str()}};
 }
 
-/// What the model calls the scenario.
+/// Returns the name of the scenario's type.
 template <class Scenario>
 constexpr std::string_view type_name() {
   std::string_view name = __PRETTY_FUNCTION__;  // "... [with Scenario = {anonymous}::NAME; ..."
@@ -376,10 +378,10 @@ check at_random(std::string_view name) {
   return detail::made<Scenario, rl::sched_random, scheduler>(name, choice::random, 0);
 }
 
-/// The model's `main`: runs the checks. Without arguments it fails on the first finding and prints
-/// the steps that led there. `find TEXT` expects one, its kind or message containing TEXT, and
-/// fails without. `only TYPE` runs the checks of one scenario. `random N` runs N interleavings of
-/// each random check and nothing else.
+/// The `main` function of a model. Without arguments it runs all checks, fails on the first
+/// finding, and prints the steps that led to it. `find TEXT` fails unless a finding's kind or
+/// message contains TEXT. `only TYPE` runs the checks of one scenario. `random N` runs N
+/// interleavings of each random check and nothing else.
 inline int run(int argc, char** argv, std::initializer_list<check> checks) {
   settings how;
   std::string expected;

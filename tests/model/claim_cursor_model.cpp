@@ -8,15 +8,15 @@ namespace {
 using claim = penstock::detail::claim;
 using cursor = penstock::detail::claim_cursor<model::atomics>;
 
-/// Workers hand out and read `Batches` batches of `Runs` runs, each into a slot of its own. Ends
-/// when the last batch is handed out, or by the last thread at any time if it is a `Stopper`.
-/// `Uneven` batches have one run less than the one before, down to one.
+/// Workers hand out and read `Batches` batches of `Runs` runs, each batch into its own slot. The
+/// scenario ends when the last batch is handed out. With `Stopper`, the last thread stops it at any
+/// time. With `Uneven`, each batch has one run less than the previous batch, but at least one.
 template <class Scenario, int Workers, std::uint32_t Runs, std::uint32_t Batches, bool Stopper,
           bool Uneven = false>
 struct batches : model::scenario<Scenario, Workers + (Stopper ? 1 : 0)> {
   cursor hand_out{Runs};
   model::atomic<bool> is_stopped{false};
-  model::plain<std::uint32_t> opened{0};                     // the opener's
+  model::plain<std::uint32_t> opened{0};                     // used by the opener only
   std::array<model::plain<std::uint32_t>, Batches> bound{};  // batch + 1, by slot
   std::array<std::array<model::plain<bool>, Runs>, Batches> is_read{};
 
@@ -82,15 +82,14 @@ struct uneven : batches<uneven, 2, 2, 2, false, true> {};
 struct many_uneven : batches<many_uneven, 4, 3, 4, false, true> {};
 struct many_stopped : batches<many_stopped, 3, 2, 4, true> {};
 
-/// All runs of a batch are read at the same time, while the next batch is opened: no run ends
-/// before. So enough workers have to be awake, whoever they are; with more of them than that, some
-/// sleep.
+/// All runs of a batch are read at the same time, while the next batch is opened. No run ends
+/// before that. So enough workers must be awake. If there are more workers, the others may sleep.
 template <class Scenario, int Workers, std::uint32_t Runs, std::uint32_t Batches>
 struct together : model::scenario<Scenario, Workers> {
   cursor hand_out{Runs};
   model::atomic<bool> is_over{false};
-  model::plain<std::uint32_t> opened{0};  // the opener's
-  // By batch: one step for each of its runs, and one for the next opening.
+  model::plain<std::uint32_t> opened{0};  // used by the opener only
+  // Counts, for each batch, one step for each run and one step for the next opening.
   std::array<penstock::detail::basic_waitable_counter<model::atomics>, Batches> met;
 
   void thread(unsigned) {

@@ -5,7 +5,7 @@
 
 namespace {
 
-/// A clock of its own for each interleaving: each look at it is a step of time.
+/// A clock that starts again in each interleaving. Each call of `now` advances the time.
 struct played_clock {
   using duration = std::chrono::nanoseconds;
   using time_point = std::chrono::time_point<std::chrono::steady_clock, duration>;
@@ -16,7 +16,7 @@ struct played_clock {
 using signal = penstock::detail::consumer_signal<played_clock>;
 using lock_type = std::unique_lock<model::mutex>;
 
-/// A producer makes batches, and each consumer takes one, as the board of a batcher has it.
+/// A producer makes batches, and each consumer takes one batch, as in a batcher's `request_board`.
 template <int Consumers>
 struct batches {
   model::mutex mutex;
@@ -31,8 +31,8 @@ struct batches {
     ready.set(ready.get() + 1);
     changed.notify_one();
   }
-  /// `due`: as of a batch that is open and never full. When it is due nothing happens: whoever
-  /// gets no batch by a notification gets none.
+  /// Waits for a batch. `due` is the time at which an open batch that is never full would be due.
+  /// Nothing happens at that time: a consumer gets a batch only by a notification.
   void take_one(int due) {
     lock_type lock{mutex};
     while (ready.get() == 0) {
@@ -50,13 +50,13 @@ struct batches {
   }
 };
 
-/// A consumer that spins, or sleeps before, learns of a batch.
+/// A consumer, spinning or already asleep, is notified of a batch.
 struct one_consumer : model::scenario<one_consumer, 2>, batches<1> {
   void thread(unsigned index) { index == 0 ? make_one() : take_one(4); }
   void after() { require_all(); }
 };
 
-/// Two consumers, of which one spins, and as many batches.
+/// Two consumers and two batches. One consumer spins.
 struct two_consumers : model::scenario<two_consumers, 3>, batches<2> {
   void thread(unsigned index) {
     if (index != 0) return take_one(4);
@@ -66,7 +66,7 @@ struct two_consumers : model::scenario<two_consumers, 3>, batches<2> {
   void after() { require_all(); }
 };
 
-/// Consumers that wait without a limit, beside one that spins.
+/// A consumer waits without a deadline, and another consumer spins.
 struct with_and_without : model::scenario<with_and_without, 3>, batches<2> {
   void thread(unsigned index) {
     if (index != 0) return take_one(index == 1 ? 4 : 0);

@@ -7,7 +7,8 @@
 
 namespace model {
 
-/// A device whose events are plain memory: a use that is unordered with its record is found.
+/// A device whose events are plain memory. The checker finds a use that is not ordered with the
+/// record of the event.
 struct device {
   struct stream_type {
     stream_type() = default;
@@ -18,7 +19,8 @@ struct device {
     stream_ref() = default;
     stream_ref(stream_type&) noexcept {}  // NOLINT: as the concept wants it
   };
-  /// Moved only while it is new. In place: memory that comes and goes has the checker try more.
+  /// An event that may be moved only while it is new. It is stored in place, because allocations
+  /// would give the checker more interleavings to try.
   struct event_type {
     event_type() = default;
     event_type(event_type&&) noexcept {}

@@ -10,14 +10,14 @@ namespace {
 using record = penstock::record<penstock::field<"label", std::uint64_t>>;
 using host_slots = penstock::detail::host_slots<model::device>;
 
-/// Four slots, all taken: a worker that sleeps for one is woken for the second that comes back, or
-/// for the first if the consumer starves.
+/// Four slots that are all taken. A worker that sleeps for a slot is woken when the second slot
+/// comes back, or when the first slot comes back if the consumer starves.
 template <class Scenario, int Threads, std::uint32_t Slots = 4>
 struct ring : model::scenario<Scenario, Threads> {
   host_slots slots{model::device{},
                    penstock::batch_layout<record>{penstock::record_extents<record>{}, 1}, Slots,
                    penstock::detail::memory_kind::device};
-  std::array<model::plain<int>, Slots> user{};  // the slot's last user
+  std::array<model::plain<int>, Slots> user{};  // written by the last user of the slot
 
   void before() {
     for (std::uint32_t i = 0; i != Slots; ++i) {
@@ -32,7 +32,7 @@ struct ring : model::scenario<Scenario, Threads> {
     user[slot].set(1);
     slots.give_back_after(slot, model::device::stream_ref{});
   }
-  /// Takes a slot; its memory and its event are the caller's then.
+  /// Takes a slot. The caller then owns its memory and its event.
   void acquire() {
     const auto slot = slots.acquire();
     model::require(slot.has_value(), "an open ring gives a slot");
@@ -41,7 +41,7 @@ struct ring : model::scenario<Scenario, Threads> {
   }
 };
 
-/// The consumer gives a slot back and waits for the batch that is read into it.
+/// The consumer returns a slot and waits for the batch that is read into it.
 struct starving : ring<starving, 2> {
   penstock::detail::waitable_counter batch;
 
@@ -58,7 +58,7 @@ struct starving : ring<starving, 2> {
   }
 };
 
-/// As above, and the slot comes back from a third thread, after a copy.
+/// The consumer waits for a batch, and a third thread returns the slot after a copy.
 struct starving_for_another : ring<starving_for_another, 3> {
   penstock::detail::waitable_counter batch;
 
@@ -76,7 +76,7 @@ struct starving_for_another : ring<starving_for_another, 3> {
   }
 };
 
-/// A consumer that reads itself waits for the slot of a lease that another thread ends.
+/// A consumer that reads samples itself waits for the slot of a lease that another thread ends.
 struct reads_itself : ring<reads_itself, 2> {
   void thread(unsigned index) {
     if (index == 0) {
@@ -89,7 +89,7 @@ struct reads_itself : ring<reads_itself, 2> {
   }
 };
 
-/// The ring is closed while it waits.
+/// The ring is closed while a consumer that reads samples itself waits.
 struct reads_itself_and_is_closed : ring<reads_itself_and_is_closed, 2> {
   void thread(unsigned index) {
     if (index == 0) {
@@ -100,7 +100,7 @@ struct reads_itself_and_is_closed : ring<reads_itself_and_is_closed, 2> {
   }
 };
 
-/// Nobody starves: half of the slots come back, from two threads, and wake the worker.
+/// The consumer does not starve. Two threads return half of the slots and wake the worker.
 struct half_come_back : ring<half_come_back, 3> {
   void thread(unsigned index) {
     if (index == 0) {
@@ -123,18 +123,22 @@ struct closing : ring<closing, 2> {
   }
 };
 
-/// One mark ends the copies out of two slots, for which a worker waits; the consumer marks the next
-/// copies as soon as nobody needs the last record.
+/// Copies out of two slots end at the same point. A worker waits for that point while the next
+/// copies are marked.
 struct marked_together : ring<marked_together, 2> {
+  using timeline = host_slots::timeline;
+  std::shared_ptr<timeline> copies = std::make_shared<timeline>(
+      model::device{}, model::device::stream_ref{}, 3, penstock::event_wait::by_host);
+
   void thread(unsigned index) {
     if (index == 0) {
       user[0].set(1);
       user[1].set(1);
-      auto* const mark = slots.mark_copies(1, model::device::stream_ref{});
-      model::require(mark != nullptr, "a new mark is free");
-      slots.give_back_behind(0, mark);
-      slots.give_back_behind(1, mark);
-      static_cast<void>(slots.mark_copies(1, model::device::stream_ref{}));
+      const auto end = copies->mark();
+      model::require(end.at == 1, "the first point");
+      slots.give_back_at(0, copies, end.at);
+      slots.give_back_at(1, copies, end.at);
+      static_cast<void>(copies->mark());
       slots.set_starving(true);
     } else {
       acquire();
@@ -143,11 +147,11 @@ struct marked_together : ring<marked_together, 2> {
   }
 };
 
-/// More threads inside a push than there are cells that the producers know to be free.
+/// More threads are inside a push than there are cells that the producers know to be free.
 struct come_back_at_once : ring<come_back_at_once, 3, 3> {
   void before() {
     ring::before();
-    for (int i = 0; i != 2; ++i) {  // four cells, and two pops that no producer has seen
+    for (int i = 0; i != 2; ++i) {  // four cells, and two pops that no producer has noticed
       give_back(0);
       model::require(slots.try_acquire().has_value(), "there is a slot");
     }
@@ -160,7 +164,8 @@ struct come_back_at_once : ring<come_back_at_once, 3, 3> {
   }
 };
 
-/// Batches one after the other through one slot, as many times as a copy is let go.
+/// Batches pass through one slot, one after the other. Every second time, the slot is returned
+/// behind a copy.
 struct rounds : ring<rounds, 2> {
   penstock::detail::waitable_counter batch;
 

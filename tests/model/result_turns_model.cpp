@@ -2,32 +2,32 @@
 #include "checker.hpp"
 
 #include <penstock/threads/support/waitable_counter.hpp>
-#include <penstock/transfer/detail/result_turns.hpp>
+#include <penstock_ext/results/detail/result_turns.hpp>
 
 namespace {
 
 using turns_type = penstock::detail::result_turns;
 
-/// A loop that hands in batches, and workers that copy and consume them, as `results` does it. The
-/// memory of the slots is plain: what is not ordered is a data race.
+/// A loop that submits batches, and workers that copy and consume them, as in `results`. The memory
+/// of the slots is plain, so accesses without an order are data races.
 template <int Batches, std::size_t DeviceSlots, std::size_t HostSlots>
 struct way_back {
   turns_type turns{DeviceSlots, HostSlots};
   model::plain<int> device_memory[DeviceSlots];
   model::plain<int> host_memory[HostSlots];
-  model::plain<int> last;    // consumed
-  model::plain<int> copied;  // on the copy stream, whose order this stands for
+  model::plain<int> last;    // the last consumed batch
+  model::plain<int> copied;  // represents the order of the copy stream
   model::plain<int> by_worker[2];
   model::plain<int> stopped_at;  // the step that ended `keep`
 
-  /// False where nothing is taken any more.
+  /// Takes a slot and submits it. Returns false if the turns are closed.
   bool step(int number) {
     const auto got = turns.take([] { return false; }, true);
     if (got.what != turns_type::outcome::slot) return false;
     device_memory[got.slot].set(number);
     return turns.hand_in(got.slot);
   }
-  /// Works until the end, or until it has consumed `fails_after` batches.
+  /// Copies and consumes until the end, or until it has consumed `fails_after` batches.
   void work(int worker, bool in_order, int fails_after = -1) {
     for (;;) {
       const auto next = turns.next();
@@ -57,7 +57,7 @@ struct way_back {
       turns.note_consumed();
     }
   }
-  /// A worker whose consumer is `delivered`, which ends leases or keeps them.
+  /// Works with the consumer `delivered`, which ends leases or keeps them.
   template <class Delivered>
   void keep(const Delivered& delivered) {
     for (;;) {
@@ -78,7 +78,7 @@ struct way_back {
   }
 };
 
-/// One worker, and fewer slots than batches.
+/// A single worker, and fewer slots than batches.
 struct one_worker : model::scenario<one_worker, 2>, way_back<3, 1, 1> {
   void thread(unsigned index) {
     if (index == 1) return work(0, true);
@@ -98,7 +98,7 @@ struct two_workers : model::scenario<two_workers, 3>, way_back<2, 2, 2> {
   void after() { require_all(); }
 };
 
-/// A slot is free when the copy out of it is complete: its consumer may still be at work.
+/// A slot is free when the copy out of it is complete. Its consumer may still be running.
 struct taken_meanwhile : model::scenario<taken_meanwhile, 2>, way_back<2, 1, 2> {
   penstock::detail::waitable_counter is_taken;
 
@@ -116,7 +116,7 @@ struct taken_meanwhile : model::scenario<taken_meanwhile, 2>, way_back<2, 1, 2> 
   }
 };
 
-/// The loop waits for the last batch before it goes on.
+/// The loop waits for the last batch before it continues.
 struct finished : model::scenario<finished, 2>, way_back<2, 2, 1> {
   void thread(unsigned index) {
     if (index == 1) return work(0, true);
@@ -130,7 +130,7 @@ struct finished : model::scenario<finished, 2>, way_back<2, 2, 1> {
   void after() { require_all(); }
 };
 
-/// A consumer that fails: the loop ends, and so does the other worker.
+/// A consumer fails. The loop and the other worker end.
 struct failing : model::scenario<failing, 3>, way_back<3, 1, 1> {
   void thread(unsigned index) {
     if (index != 0) return work(static_cast<int>(index) - 1, false, index == 1 ? 0 : -1);
@@ -141,7 +141,7 @@ struct failing : model::scenario<failing, 3>, way_back<3, 1, 1> {
   }
 };
 
-/// A consumer keeps its lease, which another thread ends; the loop waits for that.
+/// A consumer keeps its lease, and another thread ends the lease. The loop waits for its end.
 struct kept : model::scenario<kept, 3>, way_back<2, 1, 1> {
   penstock::detail::waitable_counter is_kept;
 
@@ -161,7 +161,7 @@ struct kept : model::scenario<kept, 3>, way_back<2, 1, 1> {
   }
 };
 
-/// A take, or a finish, that must not wait for a kept lease; closing does not either.
+/// A take or a finish that must not wait for a kept lease. Closing does not wait for it either.
 struct held : model::scenario<held, 2>, way_back<2, 1, 1> {
   void thread(unsigned index) {
     if (index == 0) {
@@ -228,7 +228,7 @@ struct all_taken : model::scenario<all_taken, 2>, way_back<1, 2, 1> {
     device_memory[first.slot].set(1);
     model::require(turns.hand_in(first.slot), "handed in");
     model::require(take().what == turns_type::outcome::slot, "taken");
-    // One is the loop's, the other one comes back from its copy.
+    // The loop holds one slot. The other slot comes back from its copy.
     model::require(take().what == turns_type::outcome::slot, "taken");
     turns.close();
   }

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "checker.hpp"
 
-#include <penstock/threads/batch_queue.hpp>
+#include <penstock/threads/support/ticket_ring.hpp>
 
 namespace {
 
-/// Two words, so that a cell that is written while it is read shows.
+/// A ticket of two words, so that a write during a read is detected.
 struct ticket {
   std::uint64_t name;
   std::uint64_t again;
 };
 using ring_of_tickets = penstock::detail::ticket_ring<ticket, model::atomics>;
 
-/// `Producers` try to push `Each` tickets each, `Consumers` try to pop as many as come; what is
-/// left in the end is popped then. Positions begin shortly before they wrap around.
+/// `Producers` try to push `Each` tickets each, and `Consumers` try to pop `Pops` times each. The
+/// rest is popped at the end. Positions begin shortly before they wrap around.
 template <class Scenario, unsigned Producers, unsigned Consumers, std::uint64_t Each,
           std::size_t Capacity, int Pops = 2>
 struct trying : model::scenario<Scenario, static_cast<int>(Producers + Consumers)> {
@@ -22,7 +22,7 @@ struct trying : model::scenario<Scenario, static_cast<int>(Producers + Consumers
   ring_of_tickets ring{Capacity, ~std::uint64_t{0}};
   std::array<model::plain<bool>, most> is_pushed{};
   std::array<model::plain<bool>, most> is_popped{};
-  std::array<bool, most> is_accepted{};  // its producer's; looked at after all
+  std::array<bool, most> is_accepted{};  // written by the producer, read at the end
   std::array<std::array<std::uint64_t, Producers>, Consumers + 1> next{};
 
   bool push(std::uint64_t name) {
@@ -58,7 +58,7 @@ struct trying : model::scenario<Scenario, static_cast<int>(Producers + Consumers
       model::require(is_accepted[name] == is_popped[name].get(),
                      "every ticket is popped, no other");
     }
-    // Whatever happened, the ring is as good as new.
+    // After any interleaving, the ring works like a new ring.
     for (int lap = 0; lap != 3; ++lap) {
       for (std::size_t i = 0; i != Capacity; ++i) {
         model::require(ring.try_push({0, 0}), "there is room");
@@ -80,7 +80,7 @@ struct one_to_two : trying<one_to_two, 1, 2, 3, 2> {};
 struct two_to_two : trying<two_to_two, 2, 2, 3, 2, 3> {};
 struct three_to_one : trying<three_to_one, 3, 1, 2, 3, 4> {};
 
-/// Of two producers one finds room for its ticket, exactly.
+/// Exactly one of two producers finds room for its ticket.
 struct last_place : model::scenario<last_place, 2> {
   ring_of_tickets ring{1};
   std::array<bool, 2> is_in{};

@@ -10,7 +10,7 @@ struct event {
   std::uint64_t value = 0;
 };
 
-/// One thread adds `Events` to a ring of two; the others take a copy meanwhile.
+/// A thread adds `Events` events to a ring of two. The other threads copy the ring meanwhile.
 template <class Scenario, int Readers, std::uint64_t Events>
 struct copied_meanwhile : model::scenario<Scenario, 1 + Readers> {
   penstock::detail::trace_ring<event, model::atomics> ring{2};

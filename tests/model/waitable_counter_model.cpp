@@ -7,7 +7,8 @@ namespace {
 
 using waitable_counter = penstock::detail::basic_waitable_counter<model::atomics>;
 
-/// A word is written after what it announces; the other thread waits for it.
+/// A thread writes a value and then the word that announces it. The other thread waits for the
+/// word.
 struct announced_value : model::scenario<announced_value, 2> {
   model::plain<int> payload;
   waitable_counter word;
@@ -23,7 +24,7 @@ struct announced_value : model::scenario<announced_value, 2> {
   }
 };
 
-/// Two writers count up, one thread waits for both.
+/// Two writers count up. One thread waits for both.
 struct two_writers : model::scenario<two_writers, 3> {
   std::array<model::plain<int>, 2> payload;
   waitable_counter count;
@@ -39,7 +40,7 @@ struct two_writers : model::scenario<two_writers, 3> {
   }
 };
 
-/// One store has to wake all.
+/// A single store must wake all waiters.
 struct two_waiters : model::scenario<two_waiters, 3> {
   model::plain<int> payload;
   waitable_counter word;
@@ -55,7 +56,7 @@ struct two_waiters : model::scenario<two_waiters, 3> {
   }
 };
 
-/// Quiet steps wake no thread; `wake` after them does.
+/// Quiet steps wake no thread. A call of `wake` after them wakes the waiter.
 struct quiet_steps : model::scenario<quiet_steps, 2> {
   model::plain<int> payload;
   waitable_counter count;
@@ -73,12 +74,13 @@ struct quiet_steps : model::scenario<quiet_steps, 2> {
   }
 };
 
-/// The step is one thread's, the wake-up another's: whoever sees the step may wake for it.
+/// A thread steps, and another thread wakes. Any thread that sees the step may wake the waiter.
 struct wake_of_another : model::scenario<wake_of_another, 3> {
   waitable_counter count;
   model::atomic<bool> is_asked{false};
 
-  // As in the slot ring: the one steps and looks whether it is asked, the other asks and wakes.
+  // As in the slot ring, one thread steps and checks for a request, and the other thread requests
+  // and wakes.
   void thread(unsigned index) {
     if (index == 0) {
       count.advance_quietly();
@@ -92,7 +94,7 @@ struct wake_of_another : model::scenario<wake_of_another, 3> {
   }
 };
 
-/// A condition beside the value, written before a step: the end of waiting.
+/// A condition that is not the value ends the wait. It is written before a step.
 struct end_of_waiting : model::scenario<end_of_waiting, 2> {
   model::plain<int> reason;
   model::atomic<bool> has_ended{false};
@@ -114,7 +116,7 @@ struct end_of_waiting : model::scenario<end_of_waiting, 2> {
   }
 };
 
-/// Two threads hand a payload back and forth.
+/// Two threads pass a payload back and forth.
 struct back_and_forth : model::scenario<back_and_forth, 2> {
   static constexpr std::uint32_t turns = 3;
   model::plain<std::uint32_t> payload;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// The README's program, its step in the loop's body: `ps::transfer feed{loader}` on the CPU device,
-// whose copies are slow enough that a reader that does not wait is too early. `body clean` passes
-// when every batch holds what it should, `body caught` when one does not.
+// The README's program with its step in the body of the loop: `ps::transfer feed{loader}` on the
+// CPU device. The copies are so slow that a reader that does not wait reads too early. `body clean`
+// passes if every batch has the right contents. `body caught` passes if a batch has wrong contents.
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -12,7 +12,7 @@ namespace ps = penstock;
 
 namespace {
 
-struct numbers {  // none is 0, as fresh memory is
+struct numbers {  // never 0, the value of fresh memory
   using record_type = ps::record<ps::field<"number", std::uint64_t, 16>>;
   [[nodiscard]] static std::uint64_t size() { return 200; }
   void read(std::uint64_t index, ps::sample<record_type> out) const {
@@ -23,7 +23,7 @@ struct numbers {  // none is 0, as fresh memory is
 }  // namespace
 
 int main(int argc, char** argv) {
-  const ps::cpu_device device{{.copy_bytes_per_second = 1e6}};  // a batch: 1.3 ms
+  const ps::cpu_device device{{.copy_bytes_per_second = 1e6}};  // 1.3 ms per batch
   ps::loader loader{numbers{}, ps::sequential{}, device, {.batch_size = 10, .workers = 1}};
   ps::transfer feed{loader, {.depth = 2}};
   std::uint64_t wrong = 0;

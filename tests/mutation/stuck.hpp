@@ -13,8 +13,8 @@
 #include <string>
 #include <thread>
 
-/// How often each thread of the process but the calling one has gone to sleep; empty if one of them
-/// runs.
+/// Returns the context switch counts of each thread of the process except the calling thread. The
+/// map is empty if one of those threads is not asleep.
 inline std::map<std::string, std::string> sleeping_threads() {
   const std::string self = std::to_string(::syscall(SYS_gettid));
   std::map<std::string, std::string> found;
@@ -33,16 +33,17 @@ inline std::map<std::string, std::string> sleeping_threads() {
   return found;
 }
 
-/// Gives the other threads time to go to sleep; some time, so that one that never does is no hang.
+/// Gives the other threads time to go to sleep. The time is limited, so that a thread that never
+/// sleeps does not cause a hang.
 inline void let_others_sleep() {
   for (int looks = 0; looks < 100 && sleeping_threads().empty(); ++looks) {
     std::this_thread::yield();
   }
 }
 
-/// Ends the process with a code of its own once it is stuck: every thread sleeps, and none has run
-/// between several looks. Exact where nothing but the process's own threads can wake them, so no
-/// slow machine is taken for a hang.
+/// Ends the process with `exit_code` when it is stuck: every thread sleeps, and no thread has run
+/// between several checks. The check is exact if only threads of the process can wake each other.
+/// A slow machine is then never mistaken for a hang.
 class stuck_watch {
  public:
   explicit stuck_watch(int exit_code) : thread_([this, exit_code] { watch(exit_code); }) {}
@@ -61,7 +62,7 @@ class stuck_watch {
       same = !now.empty() && now == before ? same + 1 : 0;
       if (same == looks) std::_Exit(exit_code);
       before = std::move(now);
-      std::this_thread::sleep_for(std::chrono::milliseconds{5});  // between looks: orders nothing
+      std::this_thread::sleep_for(std::chrono::milliseconds{5});  // no ordering depends on this
     }
   }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// What a profiler sees of a loop: this program is its own one, by NVTX's static injection. Every
-// batch is read, copied and stepped through under a range with its number, in the domain penstock;
-// ranges of a thread nest, and what begins ends. Exits with 0, or says what is wrong.
+// Tests the ranges that a profiler sees of a loop. This program is its own profiler, by NVTX's
+// static injection. Each batch is read, copied and used under ranges with its number, in the domain
+// penstock. The ranges of a thread nest, and each range ends. Exits with 0, or prints the error.
 #include <nvtx3/nvToolsExt.h>
 
 #include <algorithm>
@@ -25,11 +25,11 @@ struct event {
   static constexpr std::uint64_t no_batch = ~std::uint64_t{0};
 };
 
-/// What has been marked, by any thread.
+/// All marks of all threads.
 struct profiler {
   std::mutex mutex;
   std::vector<std::string> domains;
-  std::vector<std::string> names;  // as they were registered; a handle is a place here, from 1 on
+  std::vector<std::string> names;  // registered names; a handle is an index plus 1
   std::map<std::thread::id, std::vector<event>> open;
   std::map<std::uint64_t, event> ranges;
   std::vector<event> finished;
@@ -137,7 +137,8 @@ void require(bool is_so, const char* what) {
   ++problems;
 }
 
-/// How often each of the batches 0 to 5 was marked so; empty where another number was.
+/// Returns how often each of the batches 0 to 5 was marked with `name`. Empty if another batch was
+/// marked.
 std::vector<int> times(const char* name) {
   const std::lock_guard lock{seen().mutex};
   std::vector<int> of(6, 0);
@@ -149,7 +150,7 @@ std::vector<int> times(const char* name) {
   return of;
 }
 
-/// An epoch, and the start of another one.
+/// Runs an epoch and the start of another epoch.
 template <class Loop>
 void step_through(Loop& loop) {
   for (auto& batch : loop.epoch(0)) static_cast<void>(batch.size());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// What a loader and a transfer count and time while they run. A test that is about a wait holds
-// what is waited for, and looks until the wait dwarfs what must not grow with it, however long the
-// machine takes for that.
+// The counts and times of a loader and a transfer while they run. A test of a wait holds the object
+// that is waited for. The test then polls until the wait is much longer than the times that must
+// not grow with it, on a machine of any speed.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -31,7 +31,8 @@ constexpr std::uint64_t sample_bytes = 8 * sizeof(float) + sizeof(std::uint64_t)
 
 auto says(const char* text) { return Catch::Matchers::Message(text); }
 
-/// Looks at `stats` until `is_seen` holds of it: only what fails waits for the deadline.
+/// Polls `stats` until `is_seen` returns true for it. Fails after a deadline that a passing test
+/// never reaches.
 template <class Stats, class IsSeen>
 auto look_until(const Stats& stats, IsSeen is_seen) {
   const auto deadline = std::chrono::steady_clock::now() + 60s;
@@ -44,20 +45,21 @@ auto look_until(const Stats& stats, IsSeen is_seen) {
   }
 }
 
-/// Whether a time that goes on is ten times the others. What a thread did on its way into a wait is
-/// soon small beside it; what goes on beside the wait never is.
+/// Returns true if a growing time is ten times the others. The work of a thread on its way into a
+/// wait soon gets small compared with the wait. Work that continues during the wait does not.
 template <class... Others>
 bool dwarfs(const std::chrono::nanoseconds& time, const Others&... others) {
   return time >= 1ms && ((10 * others < time) && ...);
 }
 
-/// Lets two milliseconds of the steady clock pass: what goes on meanwhile grows by more than one.
+/// Lets two milliseconds of the steady clock pass. A time that grows during the call grows by more
+/// than 1 ms.
 void let_time_pass() {
   const auto begin = std::chrono::steady_clock::now();
   while (std::chrono::steady_clock::now() - begin < 2ms) std::this_thread::yield();
 }
 
-/// Four samples of one value, whose lengths take their time.
+/// Four samples, each with one value, whose lengths take time to compute.
 struct slow_to_open {
   using record_type = ps::record<ps::field<"values", float, ps::ragged>>;
   [[nodiscard]] static std::uint64_t size() { return 4; }
@@ -149,7 +151,7 @@ TEST_CASE("batches that are left are counted as read, and neither as taken nor a
   ps::loader loader{
       numbered{1000}, ps::sequential{}, {.batch_size = 10, .workers = 2, .prefetch = 4}};
   for (int turn = 0; turn < 65; ++turn) {
-    // A worker may have begun one more while the range before ended.
+    // A worker may have begun another batch while the previous range ended.
     const std::uint64_t before = loader.stats().batches.count();
     for (auto& batch : loader.epoch(0)) {
       static_cast<void>(batch);
@@ -196,7 +198,7 @@ TEST_CASE("a consumer whose batch is being read waits for ready, and the reader 
           return dwarfs(seen.wait_for_ready.time, seen.wait_for_slot.time,
                         seen.wait_for_demand.time, seen.wait_for_opener.time, seen.step.busy);
         });
-    CHECK(during.wait_for_ready.count == 0);  // the one that goes on
+    CHECK(during.wait_for_ready.count == 0);  // the wait in progress
     data.state->gate.store(0);
   }};
   for (auto& batch : loader.epoch(0)) {
@@ -212,7 +214,8 @@ TEST_CASE("workers without a slot wait for one, and the others for the opener", 
   auto range = loader.epoch(0);
   auto it = range.begin();
   REQUIRE(it != range.end());
-  // All slots are full or leased: one worker wants the next one, the other waits for it.
+  // All slots are full or leased: one worker wants the next slot, and the other waits for that
+  // worker.
   const auto before = look_until([&] { return loader.stats(); },
                                  [](const ps::loader_stats& seen) {
                                    return seen.batches.count() == 3 &&
@@ -224,10 +227,10 @@ TEST_CASE("workers without a slot wait for one, and the others for the opener", 
       [](const ps::loader_stats& seen) {
         return seen.wait_for_opener.time >= 1ms &&
                dwarfs(seen.wait_for_slot.time, seen.wait_for_demand.time, seen.wait_for_ready.time,
-                      seen.read.busy);  // a thread that waits is not busy
+                      seen.read.busy);  // a waiting thread is not busy
       });
   CHECK(waiting.read.samples == 0);
-  CHECK(waiting.step.busy >= 1ms);  // the consumer's body is what goes on
+  CHECK(waiting.step.busy >= 1ms);  // the consumer's body is running
 }
 
 TEST_CASE("workers wait for demand while no range is live", "[observe]") {
@@ -239,7 +242,7 @@ TEST_CASE("workers wait for demand while no range is live", "[observe]") {
   for (auto& batch : loader.epoch(0)) static_cast<void>(batch);
   const auto after = loader.stats();
   look_until([&] { return loader.stats() - after; },
-             [](const ps::loader_stats& seen) {  // no loop runs
+             [](const ps::loader_stats& seen) {  // no loop is running
                return dwarfs(seen.wait_for_demand.time, seen.wait_for_slot.time, seen.step.busy);
              });
 }
@@ -298,7 +301,7 @@ TEST_CASE("without workers, orders and lengths are no part of the loop's body", 
   for (auto& batch : loader.epochs(0, 2)) static_cast<void>(batch);
   const auto seen = loader.stats();
   CHECK(seen.step.batches == 2);
-  CHECK(seen.read.busy >= 18ms);  // two orders and eight lengths, as two clocks tell the time
+  CHECK(seen.read.busy >= 18ms);  // two orders and eight lengths, as measured by two clocks
   CHECK(seen.step.busy < seen.read.busy);
 }
 
@@ -342,7 +345,7 @@ TEST_CASE("a transfer's copies and waits are counted, with those of its loader",
   CHECK(all.step.batches == 22);
   CHECK(all.step.bytes == 206 * sample_bytes);
   CHECK(all.ahead.looks == 22);
-  CHECK(all.wait_for_copy.count == 0);  // a stream waits, and not the consumer
+  CHECK(all.wait_for_copy.count == 0);  // a stream waits, not the consumer
   REQUIRE(all.loader.has_value());
   CHECK(all.loader->step.batches == 22);
   CHECK(all.loader->read.samples == 206);
@@ -464,7 +467,7 @@ TEST_CASE("workers tell what they use of the processor", "[observe]") {
   for (auto& batch : inline_loader.epoch(0)) {
     if (batch.number() == 1000) break;
   }
-  CHECK(inline_loader.stats().processor == 0ns);  // the thread is the program's
+  CHECK(inline_loader.stats().processor == 0ns);  // the thread belongs to the program
 }
 
 TEST_CASE("statistics of different loaders can't be subtracted, nor later ones from earlier ones",
@@ -495,7 +498,7 @@ TEST_CASE("the slowest samples of a difference are those that were read meanwhil
   before.read.slowest[0] = {5, 1000us};
   before.read.slowest[1] = {6, 500us};
   after.read.slowest[0] = {7, 2000us};
-  after.read.slowest[1] = {5, 1001us};  // the same read, by a clock that is known better now
+  after.read.slowest[1] = {5, 1001us};  // the same read, by a better calibrated clock
   after.read.slowest[2] = {6, 900us};   // read again, and slower
   const auto between = (after - before).read.slowest;
   CHECK(between[0] == ps::slow_sample{7, 2000us});
@@ -526,7 +529,7 @@ TEST_CASE("statistics add up over loaders, and sums subtract", "[observe]") {
   const auto more = (told - earlier).ahead;
   CHECK(std::array{more.samples, more.bytes, more.late, more.failed} ==
         std::array<std::uint64_t, 4>{4, 50, 4, 1});
-  // As they are now.
+  // Current values, not differences.
   CHECK((more.most_bytes == 100 && more.bytes_now == 30 && more.source_bytes == 400));
   const auto twice = (told + told).ahead;
   CHECK(std::array{twice.most_bytes, twice.samples, twice.bytes, twice.bytes_now, twice.late,

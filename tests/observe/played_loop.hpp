@@ -12,23 +12,24 @@
 
 namespace test {
 
-/// A loop as it is played in arithmetic, batch by batch: workers that share the oldest batch, a
-/// ring of host slots, one copy at a time into a ring of device slots, and a body that is the step.
-/// Times are in milliseconds, of a batch.
+/// A loop that is simulated batch by batch. Workers share the oldest batch. There is a ring of host
+/// slots, a single copy at a time into a ring of device slots, and a body that is the step. Times
+/// are in milliseconds per batch.
 struct played_loop {
-  double load = 1;       // one worker's time for a batch
-  double computing = 1;  // the share of it that takes a core
+  double load = 1;       // a worker's time for a batch
+  double computing = 1;  // the share of it that needs a core
   double copy = 1;
   double body = 1;
   std::size_t workers = 1;
   std::size_t cores = 16;
   std::size_t prefetch = 8;
   std::size_t depth = 3;
-  std::size_t slow_every = 0;  // each so many batches one sample takes `slow` more; 0: never
+  std::size_t slow_every = 0;  // every so many batches, a sample takes `slow` more; 0: never
   double slow = 0;
   double throttled = 0;      // the share of the time
-  bool tells_queues = true;  // the kernel does
-  double kept = 0;           // how long after its body a lease ends, on another thread
+  bool tells_queues = true;  // true if the kernel reports run queues
+  double kept = 0;           // time from the end of the body to the end of a lease on another
+                             // thread
 
   struct outcome {
     double time = 0;  // of a batch
@@ -37,7 +38,7 @@ struct played_loop {
 
   [[nodiscard]] outcome play() const {
     constexpr std::size_t batches = 400;
-    // Where more computes than there are cores for, workers wait for one and look busy.
+    // If more threads compute than there are cores, workers wait for a core and look busy.
     const double read = std::max(load / static_cast<double>(workers),
                                  (load * computing + body) / static_cast<double>(cores));
 
@@ -46,18 +47,19 @@ struct played_loop {
     double for_batches = 0, for_copies = 0, for_leases = 0;
     std::uint64_t ahead = 0;
     std::size_t planned = 0, issued = 0;
-    const auto plan = [&](double until) {  // reads as far as host slots reach
+    const auto plan = [&](double until) {  // reads as far as the host slots allow
       while (planned < batches) {
         double begin = reader;
         if (planned > prefetch) {
           const std::size_t before = planned - prefetch - 1;
-          if (before >= issued) return;  // its slot has not even been copied from
+          if (before >= issued) return;  // the copy out of its slot is not queued yet
           begin = std::max(begin, copied[before]);
         }
         if (begin > until) return;
         const bool is_slow = slow_every != 0 && planned % slow_every == slow_every - 1;
-        complete[planned] = begin + read + (is_slow ? slow : 0);  // one worker reads the slow one
-        reader = begin + read;                                    // and the others go on
+        complete[planned] = begin + read + (is_slow ? slow : 0);  // a single worker reads the
+                                                                  // slow sample
+        reader = begin + read;                                    // and the others continue
         ++planned;
       }
     };

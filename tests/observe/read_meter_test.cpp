@@ -6,31 +6,38 @@
 
 #include <penstock/observe/stats.hpp>
 #include <penstock/observe/support/meters.hpp>
+#include <penstock/observe/support/trace_writer.hpp>
 
-#include "observe/played_clocks.hpp"
 #include "support/catch.hpp"
 
 namespace ps = penstock;
 
 namespace {
 
-using played_clock = ps::detail::basic_tick_clock<test::played_clocks>;
-
-/// A meter whose runs of four samples take what a test says.
+/// A meter whose chunks of four samples take as many ticks as a test specifies, two per nanosecond.
 struct metered {
-  test::played_clocks hands{};
-  played_clock clock{hands};
-  ps::detail::read_meter<played_clock> meter{clock, 4};
+  std::uint64_t now = 1'000'000;
+  bool is_timed = false;
+  ps::detail::read_meter meter{ps::detail::machine_clocks{}, 100'000, 4};
   std::array<std::uint64_t, 4> samples{10, 11, 12, 13};
 
-  /// Reads a run of `batch`, each sample in so many nanoseconds, told apart; whether it was timed.
-  bool read(std::uint64_t batch, std::int64_t each) {
-    auto* const times = meter.begin(batch, samples.size());
+  void pass(std::uint64_t nanoseconds) { now += 2 * nanoseconds; }
+  /// Begins a chunk of `batch`. Returns the clock that times it, or null.
+  ps::detail::sample_clock* begin(std::uint64_t batch) {
+    is_timed = meter.is_timed(batch);
+    return is_timed ? meter.begin(samples.size(), now) : nullptr;
+  }
+  void end() { meter.end(samples, is_timed, now); }
+
+  /// Reads a chunk of `batch`, timing each sample separately. Each sample takes `each` nanoseconds.
+  /// Returns true if the chunk was timed.
+  bool read(std::uint64_t batch, std::uint64_t each) {
+    auto* const times = begin(batch);
     for (std::size_t i = 0; i < samples.size(); ++i) {
-      if (times != nullptr) times->at(i);
-      hands.pass(each);
+      if (times != nullptr) times->at(i, now);
+      pass(each);
     }
-    meter.end(samples);
+    end();
     return times != nullptr;
   }
   [[nodiscard]] ps::duration_stats times() const {
@@ -50,26 +57,26 @@ struct metered {
 TEST_CASE("of the runs that are timed it is known how long samples were made", "[observe]") {
   metered reads;
   for (std::uint64_t batch = 0; batch < 3; ++batch) {
-    auto* const times = reads.meter.begin(8 * batch, reads.samples.size());
+    auto* const times = reads.begin(8 * batch);
     REQUIRE(times != nullptr);
-    reads.hands.pass(1'000);
-    times->begin_transform();
-    reads.hands.pass(2'000);
-    times->end_transform();
-    reads.hands.pass(500);
-    times->begin_transform();
-    reads.hands.pass(500);
-    times->end_transform();
-    reads.meter.end(reads.samples);
+    reads.pass(1'000);
+    times->begin_transform(reads.now);
+    reads.pass(2'000);
+    times->end_transform(reads.now);
+    reads.pass(500);
+    times->begin_transform(reads.now);
+    reads.pass(500);
+    times->end_transform(reads.now);
+    reads.end();
   }
   CHECK(reads.meter.timed_ticks() == 3 * 2 * 4'000);  // a tick is half a nanosecond
   CHECK(reads.meter.transform_ticks() == 3 * 2 * 2'500);
-  CHECK(reads.meter.begin(1, reads.samples.size()) == nullptr);
+  CHECK(reads.begin(1) == nullptr);
 }
 
 TEST_CASE("every run is counted, and the slower reading is, the more of them are timed",
           "[observe]") {
-  const auto [each, every] = GENERATE(table<std::int64_t, std::uint64_t>(
+  const auto [each, every] = GENERATE(table<std::uint64_t, std::uint64_t>(
       {{100, 128}, {900, 128}, {1'000, 8}, {49'000, 8}, {50'000, 1}, {1'000'000, 1}}));
   metered reads;
   for (std::uint64_t batch = 0; batch < 512; ++batch) {
@@ -79,7 +86,7 @@ TEST_CASE("every run is counted, and the slower reading is, the more of them are
   CHECK(reads.meter.samples() == 2048);
   CHECK(reads.meter.timed() == 2048 / every);
   CHECK(reads.times().count() == 2048 / every);
-  CHECK(reads.times().longest().count() == 2 * each);
+  CHECK(reads.times().longest_ticks == 2 * each);
 }
 
 TEST_CASE("reads that become fast are timed less from then on", "[observe]") {
@@ -92,55 +99,66 @@ TEST_CASE("reads that become fast are timed less from then on", "[observe]") {
 }
 
 TEST_CASE("a thread is busy while it works and waits for nothing", "[observe]") {
-  const test::played_clocks hands;
-  const played_clock clock{hands};
-  ps::detail::worker_meters<played_clock> meters{clock, 4, true};
-  hands.pass(1'000);
-  CHECK(meters.busy(clock.now()) == 0);
+  ps::detail::worker_watches watches;
+  std::uint64_t now = 1'000;
+  const auto run = [&](ps::detail::stopwatch& watch, std::uint64_t ticks) {
+    watch.start(now);
+    now += ticks;
+    watch.stop(now);
+  };
+  CHECK(watches.busy(now) == 0);
+  watches.work.start(now);
+  now += 20;
+  watches.slot.start(now);
+  now += 2'000;
+  CHECK(watches.busy(now) == 20);  // also during the wait
+  watches.slot.stop(now);
+  for (auto* const wait : {&watches.opener, &watches.inactive, &watches.demand, &watches.copy})
+    run(*wait, 2'000);
+  now += 40;
+  CHECK(watches.busy(now) == 60);
+  watches.work.stop(now);
+  now += 2'000;
+  CHECK(watches.busy(now) == 60);
+  std::uint64_t sum = 1;
+  CHECK(watches.try_add_busy(now, sum));
+  CHECK(sum == 61);
+}
+
+TEST_CASE("a probe of a wait runs its stopwatch, and one without a stopwatch measures nothing",
+          "[observe]") {
+  using ps::trace_stage;
+  const ps::detail::tick_clock clock;
+  ps::detail::trace_writer trace{"waits", 0, 16, clock};
+  ps::detail::stopwatch watch;
   {
-    const auto work = meters.for_work();
-    hands.pass(10);
-    {
-      const auto waits = meters.for_slot();
-      hands.pass(1'000);
-      CHECK(meters.busy(clock.now()) == 20);  // while it waits too
-    }
-    hands.pass(10);
-    for (int turn = 0; turn < 2; ++turn) {
-      const auto opener = meters.for_opener();
-      hands.pass(1'000);
-    }
-    {
-      const auto demand = meters.for_demand();
-      const auto nothing = meters.for_copy(false);
-      hands.pass(1'000);
-    }
-    {
-      const auto copy = meters.for_copy(true);
-      hands.pass(1'000);
-    }
-    hands.pass(10);
-    CHECK(meters.busy(clock.now()) == 60);
+    const ps::detail::wait_probe probe{trace_stage::wait_for_slot, &watch, clock, &trace};
+    const ps::detail::wait_probe none{trace_stage::wait_for_copy, nullptr, clock, &trace};
+    const std::uint64_t now = clock.now();
+    CHECK(watch.read(now).count == 1);
+    CHECK(watch.read(now + 100).ticks >= 100);  // is running
   }
-  hands.pass(1'000);
-  CHECK(meters.busy(clock.now()) == 60);
-  CHECK(meters.slot().read(clock.now()).ticks == 2'000);
-  CHECK(meters.opener().read(clock.now()).count == 2);
-  CHECK(meters.demand().read(clock.now()).ticks == 2'000);
-  CHECK(meters.copy().read(clock.now()).count == 1);
+  const auto ticks = watch.read(clock.now()).ticks;
+  CHECK(watch.read(clock.now() + 100).ticks == ticks);  // is stopped
+  trace.leave();
+  std::vector<ps::detail::traced_event> events;
+  trace.ring().copy_to(events);
+  REQUIRE(events.size() == 1);
+  CHECK(events[0].stage == static_cast<std::uint64_t>(trace_stage::wait_for_slot));
+  CHECK(events[0].end - events[0].begin == ticks);
 }
 
 TEST_CASE("samples that a dataset tells apart have times of their own", "[observe]") {
   metered reads;
-  auto* const times = reads.meter.begin(0, 4);
+  auto* const times = reads.begin(0);
   REQUIRE(times != nullptr);
   for (const std::size_t pass : {1U, 2U}) {  // a read below, then a map function
     for (std::size_t i = 0; i < 4; ++i) {
-      times->at(i);
-      reads.hands.pass(static_cast<std::int64_t>(100 * pass * (i + 1)));
+      times->at(i, reads.now);
+      reads.pass(100 * pass * (i + 1));
     }
   }
-  reads.meter.end(reads.samples);
+  reads.end();
   const auto slowest = reads.slowest();
   for (std::size_t i = 0; i < 4; ++i) {
     CHECK(slowest.samples[i].index == 13 - i);
@@ -151,9 +169,9 @@ TEST_CASE("samples that a dataset tells apart have times of their own", "[observ
 
 TEST_CASE("samples that are read at once share their time, and the first is named", "[observe]") {
   metered reads;
-  REQUIRE(reads.meter.begin(0, 4) != nullptr);
-  reads.hands.pass(4'000);
-  reads.meter.end(reads.samples);
+  REQUIRE(reads.begin(0) != nullptr);
+  reads.pass(4'000);
+  reads.end();
   CHECK(reads.times().count() == 4);
   CHECK(reads.times().total_ticks == 8'000);
   CHECK(reads.slowest().samples[0].index == 10);
@@ -163,15 +181,15 @@ TEST_CASE("samples that are read at once share their time, and the first is name
 
 TEST_CASE("samples that are read at once below a map function have its times added", "[observe]") {
   metered reads;
-  auto* const times = reads.meter.begin(0, 4);
+  auto* const times = reads.begin(0);
   REQUIRE(times != nullptr);
-  times->at_all(0, 4);
-  reads.hands.pass(400);
+  times->at_all(0, 4, reads.now);
+  reads.pass(400);
   for (std::size_t i = 0; i < 4; ++i) {
-    times->at(i);
-    reads.hands.pass(static_cast<std::int64_t>(i));
+    times->at(i, reads.now);
+    reads.pass(i);
   }
-  reads.meter.end(reads.samples);
+  reads.end();
   CHECK(reads.slowest().samples[0].index == 13);
   CHECK(reads.slowest().samples[0].ticks == 206);
   CHECK(reads.slowest().samples[3].ticks == 200);
@@ -179,17 +197,17 @@ TEST_CASE("samples that are read at once below a map function have its times add
 
 TEST_CASE("a run that fails is not timed, and a dataset may note any number", "[observe]") {
   metered reads;
-  auto* times = reads.meter.begin(0, 4);
+  auto* times = reads.begin(0);
   times->abandon();
-  reads.meter.end(reads.samples);
+  reads.end();
   CHECK(reads.meter.samples() == 4);
   CHECK(reads.meter.timed() == 0);
 
-  times = reads.meter.begin(128, 4);
-  times->at(1'000);
-  times->at_all(3, 1'000);
-  reads.hands.pass(10);
-  reads.meter.end(reads.samples);
+  times = reads.begin(128);
+  times->at(1'000, reads.now);
+  times->at_all(3, 1'000, reads.now);
+  reads.pass(10);
+  reads.end();
   CHECK(reads.meter.timed() == 4);
   CHECK(reads.slowest().samples[0].index == 13);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// What a recorder has of the batches of a loop.
+// The recorded events of the batches of a loop.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -31,10 +31,10 @@ namespace {
 
 using stage = ps::trace_stage;
 
-/// What is recorded of one batch, over all tracks.
+/// The events of a batch on all tracks.
 struct followed {
-  std::map<stage, int> times;              // how often each stage came
-  std::map<stage, std::uint64_t> samples;  // and of how many samples
+  std::map<stage, int> times;              // the number of events of each stage
+  std::map<stage, std::uint64_t> samples;  // the number of samples of each stage
   std::vector<std::string> leased_by;      // the tracks of its leases
 };
 
@@ -62,7 +62,7 @@ const ps::trace_track& track_of(const ps::trace_snapshot& trace, const std::stri
   return *found;
 }
 
-/// The batches of one stage of a track, in the order in which they were recorded.
+/// Returns the batches of a stage of a track, in the order of recording.
 std::vector<std::uint64_t> batches_of(const ps::trace_track& track, stage which) {
   std::vector<std::uint64_t> all;
   for (const ps::trace_event& event : track.events) {
@@ -71,7 +71,7 @@ std::vector<std::uint64_t> batches_of(const ps::trace_track& track, stage which)
   return all;
 }
 
-/// Looks until `is_seen()`: only what fails waits for the deadline.
+/// Waits until `is_seen()` returns true. Fails after a deadline that a passing test never reaches.
 template <class IsSeen>
 void look_until(IsSeen is_seen) {
   const auto deadline = std::chrono::steady_clock::now() + 60s;
@@ -79,7 +79,7 @@ void look_until(IsSeen is_seen) {
   CHECK(is_seen());
 }
 
-/// Atomics of which one load, the `due`-th from when it was set on, is preceded by `then`.
+/// Atomics that call `then` before one load: the `due`-th load after `due` was set.
 struct interrupted_atomics {
   inline static std::size_t due = 0;
   inline static std::function<void()> then;
@@ -240,7 +240,7 @@ TEST_CASE("a wait after which no batch comes is recorded without one", "[observe
   CHECK(events.empty());
   writer.leave();
   writer.note_wait(stage::wait_for_opener, 30, 35);
-  writer.note_wait(stage::wait_for_opener, 36, 40);  // it looked once in between: one wait
+  writer.note_wait(stage::wait_for_opener, 36, 40);  // one wait, interrupted for a check
   writer.note_wait(stage::wait_for_slot, 50, 60);
   writer.work_on(third);
   writer.ring().copy_to(events);
@@ -251,7 +251,7 @@ TEST_CASE("a wait after which no batch comes is recorded without one", "[observe
   CHECK(events[1].batch == 3);
   CHECK(events[2].begin == 50);
   CHECK(events[2].epoch == 1);
-  // More kinds of waits in a row than are kept: they are recorded, if without a batch.
+  // More different waits than the buffer holds: they are recorded, but without a batch.
   for (std::uint64_t i = 0; i < 6; ++i) {
     writer.note_wait(stage::wait_for_demand, 100 + i, 101 + i);
     writer.note_wait(stage::wait_for_slot, 100 + i, 101 + i);
@@ -259,7 +259,7 @@ TEST_CASE("a wait after which no batch comes is recorded without one", "[observe
   writer.work_on(third);
   writer.ring().copy_to(events);
   REQUIRE(events.size() == 3 + 12);
-  // What a worker waits for is apart from its sleep while it is not needed.
+  // A worker's waits are separate from its sleep while it is inactive.
   writer.note_wait(stage::wait_for_opener, 200, 210);
   writer.note_wait(stage::wait_while_inactive, 210, 300);
   writer.note_wait(stage::wait_for_opener, 300, 310);
@@ -275,7 +275,7 @@ TEST_CASE("a worker's sleep without a seat is recorded, and what was before is s
           "[observe]") {
   const ps::detail::tick_clock clock;
   const auto writer = std::make_shared<ps::detail::trace_writer>("one", 1, 16, clock);
-  ps::detail::worker_meters<ps::detail::tick_clock> seen{clock, 1, false};
+  ps::detail::worker_meters seen{clock, 1, false};
   seen.trace_to(writer);
   std::vector<ps::detail::traced_event> events;
   { const auto waits = seen.for_opener(); }
@@ -429,7 +429,7 @@ TEST_CASE("times of a trace are those of the steady clock", "[observe]") {
   CHECK(trace.taken >= before);
   CHECK(trace.taken <= std::chrono::steady_clock::now().time_since_epoch());
   if (trace.clock_has_stepped) return;
-  // A thread that loses its core between two clocks compares them anew, at the next snapshot.
+  // If a thread loses its core between two clocks, the next snapshot compares the clocks again.
   look_until([&] {
     const auto seen = recorder.snapshot();
     return std::all_of(seen.tracks.begin(), seen.tracks.end(), [&](const auto& track) {

@@ -42,8 +42,8 @@ TEST_CASE("the bijections of a family are even, and two of them independent",
   constexpr std::uint64_t draws = 60000;
   const permutation_family family{{.seed = 7, .epoch = 1, .stage = 0}};
   for (const std::uint64_t size : {3U, 4U, 5U, 16U, 23U}) {
-    std::vector<double> images(size);        // of 1
-    std::vector<double> pairs(size * size);  // of 1 by a bijection and of 1 by the next one
+    std::vector<double> images(size);        // images of 1
+    std::vector<double> pairs(size * size);  // images of 1 under a bijection and its successor
     for (std::uint64_t which = 0; which < draws; ++which) {
       const std::uint64_t image = family(which, size, 1);
       ++images[image];

@@ -31,7 +31,7 @@ indices whole(const ps::detail::permutation& order) {
   return run_of(order, 0, static_cast<std::size_t>(order.size()));
 }
 
-/// How many standard deviations a chi-square lies from its mean.
+/// Returns how many standard deviations a chi-square is from its mean.
 double deviation(double chi_square, double freedom) {
   return (chi_square - freedom) / std::sqrt(2 * freedom);
 }
@@ -156,7 +156,8 @@ TEST_CASE("every element comes to every position equally often", "[order][statis
   const double size = static_cast<double>(n);
   double sum = 0;
   for (const double found : count) sum += term(found, keys / size);
-  // Rows and columns are both given; what is left varies n / (n - 1) times as much as free cells.
+  // The sums of rows and columns are fixed. The cells then vary n / (n - 1) times as much as free
+  // cells.
   CHECK(std::abs(deviation(sum * (size - 1) / size, (size - 1) * (size - 1))) < 4.5);
 }
 
@@ -206,14 +207,14 @@ TEST_CASE("every ordered pair of elements comes equally often to two positions",
 }
 
 TEST_CASE("the distances within an order are those of a random order", "[order][statistics]") {
-  // The structure of one order, which the tests over many keys do not see. Four rounds fail here;
-  // five need twenty times the keys to fail.
+  // Tests the structure within one order, which the tests over many keys cannot detect. Four rounds
+  // fail here; five rounds need twenty times the keys to fail.
   const std::uint64_t n = GENERATE(528u, 1024u, 60'000u);
   const std::uint64_t keys = n < 10'000 ? 8000 : 50;
   const std::size_t bins = 64;
   CAPTURE(n);
   std::vector<double> sizes = bin_sizes(n, bins);
-  sizes[0] -= 1;  // a distance is not 0
+  sizes[0] -= 1;  // a distance is never 0
   const std::array<std::size_t, 9> lags{1, 2, 3, 7, 16, 32, 64, 255, 256};
   std::array<std::vector<double>, lags.size()> count;
   count.fill(std::vector<double>(bins));

@@ -12,28 +12,29 @@
 
 #include <penstock/data/adaptors/map.hpp>
 #include <penstock/load/loader.hpp>
-#include <penstock/order/block_shuffled.hpp>
 #include <penstock/order/random.hpp>
 #include <penstock/order/weighted.hpp>
+#include <penstock_ext/samplers/block_shuffled.hpp>
 
 #include "support/catch.hpp"
 #include "support/statistics.hpp"
 
-// The bits of a sample along every way in which a run uses them: on within one stream, and across
-// samples, epochs, stages and seeds, where neighbouring keys must not make neighbouring bits. A
-// smoke test: Philox's own quality is its authors' affair (TestU01's BigCrush), the keys are ours.
+// Tests the bits of a sample in every direction in which a run uses them: along a stream, and
+// across samples, epochs, stages and seeds, where neighboring keys must not give neighboring bits.
+// The file is a smoke test: the quality of Philox was tested by its authors (TestU01's BigCrush),
+// but the keys are ours.
 
 namespace ps = penstock;
 
 namespace {
 
-/// The chance of each statistic over a row of words.
+/// The probability of each statistic over a sequence of words.
 struct quality {
-  double ones;     ///< how many bits are set, place by place
-  double runs;     ///< how often the bit changes from one to the next
+  double ones;     ///< set bits at each position
+  double runs;     ///< changes between consecutive bits
   double serial;   ///< pairs of bytes within a word
-  double across;   ///< pairs of the high bytes, and of the low ones, of neighbouring words
-  double gaps;     ///< words from one below 2^28 to the next
+  double across;   ///< pairs of the high bytes, and of the low bytes, of neighboring words
+  double gaps;     ///< distances between words below 2^28
   double spacing;  ///< equal distances between 4096 words on a circle of 2^32
 };
 
@@ -56,7 +57,8 @@ double chance_of_ones(const std::vector<std::uint32_t>& words) {
 double chance_of_runs(const std::vector<std::uint32_t>& words) {
   double changes = 0;
   for (std::size_t k = 0; k < words.size(); ++k) {
-    const std::uint32_t before = k == 0 ? words[0] >> 31 : words[k - 1] & 1;  // the highest first
+    const std::uint32_t before = k == 0 ? words[0] >> 31 : words[k - 1] & 1;  // the highest bit
+                                                                              // comes first
     changes += std::popcount(words[k] ^ (words[k] >> 1 | before << 31));
   }
   const double steps = 32 * static_cast<double>(words.size()) - 1;
@@ -97,8 +99,8 @@ double chance_of_gaps(const std::vector<std::uint32_t>& words) {
   return chance_with_ends(found, expected);
 }
 
-/// Marsaglia's birthday spacings: the number of distances that occur again is Poisson's with mean
-/// 4.
+/// Marsaglia's birthday spacings: the number of repeated distances has a Poisson distribution with
+/// mean 4.
 double chance_of_spacing(const std::vector<std::uint32_t>& words) {
   constexpr std::size_t birthdays = 4096;
   std::vector<double> found(20), expected(20);
@@ -122,7 +124,7 @@ double chance_of_spacing(const std::vector<std::uint32_t>& words) {
   return chance_with_ends(found, expected, 3);
 }
 
-/// `word_at(k)` is called for k = 0, 1, ...
+/// Calls `word_at(k)` for k = 0, 1, ...
 template <class Source>
 quality quality_of(Source&& word_at) {
   std::vector<std::uint32_t> words((std::size_t{1} << 20) / slowness);
@@ -147,7 +149,7 @@ std::uint32_t first_word(const ps::random_key& key, std::uint64_t index) {
   return ps::sample_generator{key, index}();
 }
 
-/// Two numbers that nothing changes but the maps.
+/// Two numbers that only the maps change.
 struct blank {
   using record_type = ps::record<ps::field<"one", std::uint64_t>, ps::field<"two", std::uint64_t>>;
   [[nodiscard]] std::uint64_t size() const { return 500; }
@@ -161,7 +163,7 @@ std::uint64_t draw(ps::sample_generator& gen) {
   return ps::uniform(gen, std::uint64_t{0}, ~std::uint64_t{0});
 }
 
-/// All values of both fields in two epochs, sample by sample.
+/// Returns all values of both fields in two epochs, sample by sample.
 template <class Data>
 std::vector<std::array<std::uint64_t, 2>> values_of(Data&& data, std::uint64_t seed) {
   ps::loader loader{
@@ -231,7 +233,7 @@ TEST_CASE("the statistics detect bad generators", "[order][statistics]") {
   CHECK(std::min({stuck.runs, stuck.gaps, stuck.spacing}) > false_alarm);
 
   std::uint32_t last = 0;
-  const quality sticky = quality_of([&](std::uint64_t) {  // one bit in 64 is that before
+  const quality sticky = quality_of([&](std::uint64_t) {  // one bit in 64 repeats the previous bit
     std::uint32_t word = good();
     for (std::uint32_t bit = 32; bit-- > 0;) {
       if (good() >> 26 == 0) word = (word & ~(1u << bit)) | last << bit;
@@ -256,7 +258,7 @@ TEST_CASE("the statistics detect bad generators", "[order][statistics]") {
       [&](std::uint64_t k) { return k % 16 == 0 ? good() >> 4 : 0x10000000u + good() / 16 * 15; });
   CHECK(regular.gaps < false_alarm);
 
-  // One stream for two stages: each word comes twice.
+  // A stream shared by two stages: each word occurs twice.
   const quality shared = quality_of([](std::uint64_t k) { return first_word({.seed = 3}, k / 2); });
   CHECK(shared.across < false_alarm);
   CHECK(shared.spacing < false_alarm);
@@ -264,7 +266,7 @@ TEST_CASE("the statistics detect bad generators", "[order][statistics]") {
 
 TEST_CASE("no stretch of a stream occurs in another one, at no offset",
           "[order][statistics][promise:exact-2]") {
-  // Two words beside each other: 2^17 of them coincide somewhere with a chance of 2^-31.
+  // Two consecutive words: the probability that any of 2^17 pairs coincide is 2^-31.
   std::set<std::uint64_t> seen;
   std::size_t stretches = 0;
   const std::size_t length = 33;
@@ -311,7 +313,7 @@ TEST_CASE("two fields filled by two maps, and two epochs, share no bits",
   for (const auto& sample : both(6)) seen.insert(sample.begin(), sample.end());
   CHECK(seen.size() == 4000);
 
-  // What the second map gets does not depend on how much the first one takes.
+  // The input of the second map does not depend on how many bits the first map draws.
   const auto greedy = values_of(
       blank{} | ps::map([](auto s, ps::sample_generator& rng) {
         const std::uint64_t rounds = 1 + draw(rng) % 20;

@@ -27,7 +27,7 @@ constexpr words first_words(const ps::random_key& key, std::uint64_t index) {
   return {gen(), gen(), gen(), gen()};
 }
 
-/// Always gives one word: the corners of a distribution.
+/// Always returns the same word, for the corners of a distribution.
 template <std::uint32_t Word>
 struct constant_bits {
   using result_type = std::uint32_t;
@@ -39,7 +39,8 @@ struct constant_bits {
 using all_ones = constant_bits<0xffffffffu>;
 using all_zeros = constant_bits<0>;
 
-/// How many standard deviations the chi-square of `counts` lies from its mean, all cells alike.
+/// Returns how many standard deviations the chi-square of `counts` is from its mean, for cells of
+/// equal probability.
 double chi_square_deviation(const std::vector<double>& counts) {
   double total = 0;
   for (const double count : counts) total += count;
@@ -50,7 +51,8 @@ double chi_square_deviation(const std::vector<double>& counts) {
   return (sum - freedom) / std::sqrt(2 * freedom);
 }
 
-/// Sends the next normal number beyond the layers of the ziggurat, then is the generator it holds.
+/// Forces the next normal number beyond the layers of the ziggurat, then continues with its own
+/// generator.
 struct tail_generator {
   using result_type = std::uint32_t;
   static constexpr result_type min() { return 0; }
@@ -98,7 +100,7 @@ TEST_CASE("a stream never changes: golden words", "[order][promise:exact-3]") {
   constexpr ps::random_key key{.seed = 1, .epoch = 2, .stage = 3};
   constexpr words golden{0x867b7766u, 0xb956fa4eu, 0xcbd2cf20u, 0x637ec02au};
   CHECK(first_words(key, 4) == golden);
-  STATIC_REQUIRE(first_words(key, 4) == golden);  // the compiler's evaluation, which refuses any UB
+  STATIC_REQUIRE(first_words(key, 4) == golden);  // constant evaluation rejects undefined behavior
 }
 
 TEST_CASE("the same key and index give the same stream, and a copy continues it", "[order]") {
@@ -111,7 +113,7 @@ TEST_CASE("the same key and index give the same stream, and a copy continues it"
 
 TEST_CASE("every bit of seed, epoch, stage and index changes the stream", "[order]") {
   const words base = first_words({}, 0);
-  // Word by word: clang 14 at -O2 takes "32 < sum of the four < 96" for always false.
+  // Word by word: clang 14 at -O2 assumes that "32 < sum of the four < 96" is always false.
   const auto unlike_base = [&](const words& other) {
     bool unlike = true;
     for (std::size_t k = 0; k < 4; ++k) {
@@ -160,7 +162,7 @@ TEST_CASE("the distributions never change: golden values", "[order][promise:exac
   CHECK(ps::uniform(gen, std::uint64_t{0}, std::uint64_t{1} << 40) == 277602990816u);
   CHECK(ps::normal(gen) == 0x1.84c9db7430e7p+0);
   CHECK(ps::normal(gen, 10.0f, 2.0f) == 0x1.822684p+3f);
-  // The sum takes in every branch, also the rare ones, and every bit of every value.
+  // The sum covers every branch, including the rare branches, and every bit of every value.
   double sum = 0;
   for (int k = 0; k < 10'000; ++k) sum += ps::normal(gen, 0.5, 3.0);
   CHECK(sum == 0x1.43b61d229998bp+12);
@@ -255,7 +257,8 @@ TEMPLATE_TEST_CASE("uniform integers take in the full range of their type", "[or
 }
 
 TEST_CASE("uniform integers have no bias", "[order][statistics]") {
-  // Without rejection three quarters of 2^32 (2^64) would put half of all values on multiples of 3.
+  // Without rejection, three quarters of 2^32 (2^64) would map half of all values to multiples of
+  // 3.
   ps::sample_generator gen{{.seed = 6}, 0};
   std::vector<double> narrow(3);
   std::vector<double> wide(3);
@@ -295,7 +298,7 @@ TEST_CASE("normal numbers have the moments and the shape of the normal density",
   const int draws = 1'000'000;
   const double count = draws;
   std::array<double, 5> moment{};
-  std::vector<double> bins(200);  // of equal probability
+  std::vector<double> bins(200);  // bins of equal probability
   int beyond_the_layers = 0;
   double farthest = 0;
   for (int k = 0; k < draws; ++k) {
@@ -324,7 +327,7 @@ TEST_CASE("normal numbers have the moments and the shape of the normal density",
 TEST_CASE("normal numbers beyond the layers have the shape of the tail", "[order][statistics]") {
   const double tail = ps::detail::ziggurat::tail;
   tail_generator source{ps::sample_generator{{.seed = 15}, 0}};
-  std::vector<double> bins(50);  // of equal probability
+  std::vector<double> bins(50);  // bins of equal probability
   for (int k = 0; k < 50'000; ++k) {
     source.calls = 0;
     const double x = ps::normal(source);

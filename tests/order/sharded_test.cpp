@@ -12,8 +12,10 @@
 #include <vector>
 
 #include <penstock/load/loader.hpp>
-#include <penstock/order/block_shuffled.hpp>
 #include <penstock/order/weighted.hpp>
+#include <penstock_ext/samplers/block_shuffled.hpp>
+#include <penstock_ext/samplers/bucketed.hpp>
+#include <penstock_ext/samplers/by_tokens.hpp>
 
 #include "order/epoch_of.hpp"
 #include "support/catch.hpp"
@@ -26,7 +28,8 @@ namespace {
 
 constexpr int worlds_of_24[] = {1, 2, 3, 4, 6, 8, 12, 24};
 
-/// The global batches of an epoch as one process would read them, by the plainest of ways.
+/// Returns the global batches of an epoch as one process would read them, computed in the simplest
+/// way.
 template <ps::sampler Sampler>
 std::vector<indices> global_batches(const Sampler& sampler, std::uint64_t n, std::uint64_t epoch,
                                     std::size_t size, ps::shard_tail tail) {
@@ -41,7 +44,7 @@ std::vector<indices> global_batches(const Sampler& sampler, std::uint64_t n, std
   return batches;
 }
 
-/// What all ranks read in step `step`, one after the other.
+/// Returns the samples that all ranks read in step `step`, in rank order.
 template <ps::sampler Sampler>
 indices union_of(const Sampler& sampler, std::uint64_t n, std::uint64_t epoch, std::uint64_t step,
                  ps::shard_options options) {
@@ -124,7 +127,8 @@ TEST_CASE("all ranks have the same number of full batches, whatever the size",
       const indices mine = epoch_of(shard, n, 2);
       read.insert(read.end(), mine.begin(), mine.end());
     }
-    // Wrapped: every sample, those at the start of the epoch once more. Dropped: none twice.
+    // Wrapped: every sample occurs, and those at the start of the epoch occur once more. Dropped:
+    // no sample occurs twice.
     const std::set<std::uint64_t> different(read.begin(), read.end());
     REQUIRE(read.size() == steps * global_batch);
     REQUIRE(different.size() == (wraps ? n : read.size()));
@@ -137,7 +141,7 @@ TEST_CASE("the places of a rank are the documented ones", "[order]") {
   const ps::shard_options second{.rank = 1, .world = 2, .global_batch = 4};
   CHECK(epoch_of(ps::sharded{ps::sequential{}, first}, 10, 0) == indices{0, 1, 4, 5, 8, 9});
   CHECK(epoch_of(ps::sharded{ps::sequential{}, second}, 10, 0) == indices{2, 3, 6, 7, 0, 1});
-  // An epoch shorter than a global batch is gone through several times.
+  // An epoch shorter than a global batch is repeated several times.
   const ps::shard_options wide{.rank = 1, .world = 2, .global_batch = 14};
   CHECK(epoch_of(ps::sharded{ps::sequential{}, wide}, 3, 0) == indices{1, 2, 0, 1, 2, 0, 1});
 }
@@ -167,7 +171,7 @@ TEST_CASE("a run stopped on 8 ranks resumes on 4, batch by batch", "[order][prom
       const ps::sharded shard{sampler, {.rank = rank, .world = world, .global_batch = 48}};
       ps::loader loader{data, shard, {.batch_size = shard.batch_size(), .workers = 2}};
       REQUIRE(loader.batches_per_epoch() == expected.size());
-      for (auto& batch : loader.batches(from, 3)) {
+      for (auto& batch : loader.batches(from, ps::until_epoch{3})) {
         if (batch.number() == to) break;
         REQUIRE(batch.size() == shard.batch_size());
         const indices labels = labels_of(batch);
@@ -255,15 +259,150 @@ TEST_CASE("options that can't be sharded are refused by name", "[order][promise:
 }
 
 TEST_CASE("an empty epoch is empty for every rank", "[order]") {
-  const auto tail = GENERATE(ps::shard_tail::wrap, ps::shard_tail::drop);
+  const auto tail = GENERATE(ps::shard_tail::wrap, ps::shard_tail::drop, ps::shard_tail::keep);
   CHECK(ps::sharded{ps::sequential{}, {.world = 2, .global_batch = 8, .tail = tail}}.size(0) == 0);
+}
+
+TEST_CASE("with keep, all ranks together read every sample exactly once",
+          "[order][promise:exact-26]") {
+  const int world = GENERATE(range(1, 10));
+  CAPTURE(world);
+  for (const std::size_t batch : {1U, 3U, 8U}) {
+    const std::size_t global_batch = batch * static_cast<std::size_t>(world);
+    for (std::uint64_t n = 1; n <= 3 * global_batch + 1; ++n) {
+      const ps::shuffled sampler{.seed = n};
+      const indices all = epoch_of(sampler, n, 1);
+      std::vector<indices> steps(static_cast<std::size_t>((n + global_batch - 1) / global_batch));
+      std::uint64_t most = 0;
+      for (int rank = 0; rank < world; ++rank) {
+        const ps::sharded shard{sampler,
+                                {.rank = rank,
+                                 .world = world,
+                                 .global_batch = global_batch,
+                                 .tail = ps::shard_tail::keep}};
+        REQUIRE(shard.total_size(n) == n);
+        if (rank == 0) most = shard.size(n);
+        REQUIRE(shard.size(n) <= most);
+        REQUIRE(most - shard.size(n) <= 1);
+        const indices mine = epoch_of(shard, n, 1);
+        for (std::size_t k = 0; k < mine.size(); ++k) steps[k / batch].push_back(mine[k]);
+      }
+      // Every step has its part of the global order, for any world.
+      indices read;
+      for (const indices& step : steps) read.insert(read.end(), step.begin(), step.end());
+      REQUIRE(read == all);
+    }
+  }
+}
+
+TEST_CASE("a sampler that repeats or cuts batches loses nothing with keep",
+          "[order][promise:exact-26]") {
+  const int world = GENERATE(1, 2, 4, 8);
+  const auto union_over_ranks = [&](const auto& sampler, std::uint64_t n, std::size_t global) {
+    indices all;
+    for (int rank = 0; rank < world; ++rank) {
+      const ps::sharded shard{
+          sampler,
+          {.rank = rank, .world = world, .global_batch = global, .tail = ps::shard_tail::keep}};
+      const indices mine = epoch_of(shard, n, 1);
+      all.insert(all.end(), mine.begin(), mine.end());
+    }
+    std::sort(all.begin(), all.end());
+    return all;
+  };
+  const auto sorted = [](indices all) {
+    std::sort(all.begin(), all.end());
+    return all;
+  };
+  const std::vector<double> weights(50, 1);
+  const ps::weighted drawn{weights, {.seed = 3, .draws = 131}};
+  CHECK(union_over_ranks(drawn, 50, 24) == sorted(epoch_of(drawn, 50, 1)));
+  const std::vector<std::uint32_t> lengths{7, 3, 9, 1, 4, 4, 8, 2, 6, 5, 3, 1, 9};
+  const ps::bucketed bucketed{lengths, {.seed = 1, .batch_size = 8, .window = 2}};
+  CHECK(union_over_ranks(bucketed, 13, 8) == sorted(epoch_of(bucketed, 13, 1)));
+  const ps::by_tokens cut{lengths, {.seed = 1, .most = 12, .batches_per_step = 8}};
+  CHECK(union_over_ranks(cut, 13, 0) == sorted(epoch_of(cut, 13, 1)));
+}
+
+TEST_CASE("loaders with keep deliver every sample once, also with ranks that have none",
+          "[order][promise:exact-26]") {
+  const int world = GENERATE(1, 3, 8);
+  const std::uint64_t n = GENERATE(1u, 2u, 7u, 8u, 25u, 64u, 65u);
+  const auto last = GENERATE(ps::partial_batch::keep, ps::partial_batch::pad);
+  CAPTURE(world, n, last);
+  const numbered data{.count = n};
+  const auto loader_of = [&](int rank, int ranks, ps::shard_tail tail = ps::shard_tail::keep) {
+    const ps::sharded shard{ps::shuffled{.seed = 4},
+                            {.rank = rank, .world = ranks, .global_batch = 24, .tail = tail}};
+    return ps::loader{
+        data, shard, {.batch_size = shard.batch_size(), .workers = 1, .last_batch = last}};
+  };
+  std::vector<int> seen(static_cast<std::size_t>(n));
+  const std::uint64_t steps = (n + 23) / 24;
+  ps::loader_state after;
+  for (int rank = 0; rank < world; ++rank) {
+    auto loader = loader_of(rank, world);
+    CHECK(loader.batches_per_epoch() <= steps);
+    CHECK(loader.batches_per_epoch() + 1 >= steps);
+    const ps::loader_state before = loader.state();
+    for (auto& batch : loader.epochs(2, 3)) {
+      const indices labels = labels_of(batch);
+      for (std::size_t i = 0; i < batch.valid(); ++i) ++seen[static_cast<std::size_t>(labels[i])];
+    }
+    if (rank == 0) after = loader.state();
+    CHECK(before == loader_of(0, 1).state_at({0, 0}));
+    CHECK(after.batch == steps);
+    // The end of the epoch is the same for all ranks, including ranks with a batch less.
+    if (loader.batches_per_epoch() != 0) CHECK(loader.state() == after);
+    CHECK(labels_in(loader.epochs(5, 5)).empty());
+    CHECK_THROWS_AS(loader.epochs(5, 4).begin(), ps::option_error);
+    CHECK(labels_in(loader.resume(after, 3)).empty());
+    CHECK(labels_in(loader.resume(after, 4)) == labels_in(loader.epoch(3)));
+  }
+  CHECK(seen == std::vector<int>(seen.size(), 1));
+  // Another world resumes at the same step.
+  for (const int ranks : {1, 2, 4, 8}) {
+    indices rest;
+    for (int rank = 0; rank < ranks; ++rank) {
+      auto loader = loader_of(rank, ranks);
+      auto from = after;
+      from.batch = steps - 1;
+      for (auto& batch : loader.resume(from, 3)) {
+        const indices labels = labels_of(batch);
+        rest.insert(rest.end(), labels.begin(), labels.begin() + std::ptrdiff_t(batch.valid()));
+      }
+    }
+    const indices all = epoch_of(ps::shuffled{.seed = 4}, n, 2);
+    CHECK(rest == indices(all.begin() + std::ptrdiff_t((steps - 1) * 24), all.end()));
+  }
+  if (n % 24 != 0) {
+    auto other = loader_of(0, world, ps::shard_tail::wrap);
+    CHECK_THROWS_AS(other.resume(after, 4), ps::state_mismatch);
+  }
+}
+
+TEST_CASE("with keep, an empty dataset and a loader that drops batches are refused", "[order]") {
+  const auto tail = ps::shard_tail::keep;
+  const ps::sharded shard{ps::sequential{},
+                          {.rank = 1, .world = 2, .global_batch = 8, .tail = tail}};
+  CHECK(shard.size(0) == 0);
+  const std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
+  CHECK(shard.size(most) == most / 8 * 4 + 3);
+  CHECK_THROWS_AS((ps::loader{numbered{.count = 0}, shard, {.batch_size = 4}}), ps::empty_dataset);
+  CHECK_THROWS_MATCHES(
+      (ps::loader{
+          numbered{.count = 9}, shard, {.batch_size = 4, .last_batch = ps::partial_batch::drop}}),
+      ps::option_error,
+      Catch::Matchers::Message("last_batch: must not be drop where the sampler has "
+                               "shard_tail::keep: no other rank reads the samples of the short "
+                               "last batch"));
 }
 
 TEST_CASE("a shard is a sampler, and its order plain bytes", "[order]") {
   using share = ps::sharded<ps::shuffled>;
   STATIC_REQUIRE(ps::sampler<share>);
   STATIC_REQUIRE(std::is_trivially_copyable_v<ps::detail::order_of<share>>);
-  STATIC_REQUIRE(sizeof(ps::detail::order_of<share>) == sizeof(ps::detail::permutation) + 4 * 8);
+  STATIC_REQUIRE(sizeof(ps::detail::order_of<share>) == sizeof(ps::detail::permutation) + 5 * 8);
   const ps::sharded shard{ps::sequential{}, {.rank = 1, .world = 2, .global_batch = 6}};
   CHECK(shard.options().rank == 1);
   CHECK(shard.world() == 2);

@@ -8,17 +8,17 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/order/mixture.hpp>
 #include <penstock/order/random.hpp>
 #include <penstock/order/sampler.hpp>
 #include <penstock/order/support/permutation.hpp>
+#include <penstock_ext/samplers/mixture.hpp>
 
 #include "support/catch.hpp"
 #include "support/statistics.hpp"
 
-// Whether a shuffle has a structure: each statistic has a distribution over all n! orders that is
-// known exactly. The same statistics are turned on shuffles that are known to be bad, each of them
-// even in all but a few respects.
+// Tests whether a shuffle has structure. The distribution of each statistic over all n! orders is
+// known exactly. The same statistics are applied to shuffles that are known to be bad; each of them
+// is even in all except a few respects.
 
 namespace ps = penstock;
 
@@ -26,21 +26,21 @@ namespace {
 
 using indices = std::vector<std::uint64_t>;
 
-/// The chance of each statistic over the orders of many keys.
+/// The probability of each statistic over the orders of many keys.
 struct quality_of_order {
-  double places;   ///< which sample comes to which place: all n x n
-  double pairs;    ///< which two samples come to two places, beside each other and apart
-  double fixed;    ///< samples that stay where they were
+  double places;   ///< the sample at each place: all n x n
+  double pairs;    ///< the two samples at two places, adjacent and distant
+  double fixed;    ///< samples that keep their place
   double cycles;   ///< cycles of the permutation
   double parity;   ///< even and odd permutations
-  double ascents;  ///< places whose sample is below the next one
-  double records;  ///< samples above all before them
+  double ascents;  ///< places whose sample is smaller than the next
+  double records;  ///< samples greater than all samples before them
 };
 
 std::vector<double> fixed_points(std::size_t n) {
   std::vector<double> chance(n + 1);
   for (std::size_t fixed = 0; fixed <= n; ++fixed) {
-    double none = 0;  // of the n - fixed others
+    double none = 0;  // for the n - fixed other samples
     double term = 1;
     for (std::size_t i = 0; i <= n - fixed; ++i) {
       none += term;
@@ -48,11 +48,12 @@ std::vector<double> fixed_points(std::size_t n) {
     }
     chance[fixed] = std::max(0.0, none) / std::tgamma(static_cast<double>(fixed) + 1);
   }
-  if (n > 0) chance[n - 1] = 0;  // one alone can't move; the sum leaves a rounding error
+  if (n > 0) chance[n - 1] = 0;  // a single sample cannot move; the sum has a rounding error
   return chance;
 }
 
-/// Stirling numbers of the first kind over n!: of cycles, and of records as well.
+/// Stirling numbers of the first kind divided by n!: the distribution of cycles, and also of
+/// records.
 std::vector<double> cycles(std::size_t n) {
   std::vector<double> chance{1};
   for (std::size_t m = 1; m <= n; ++m) {
@@ -66,7 +67,7 @@ std::vector<double> cycles(std::size_t n) {
   return chance;
 }
 
-/// Eulerian numbers over n!.
+/// Eulerian numbers divided by n!.
 std::vector<double> ascents(std::size_t n) {
   std::vector<double> chance{1};
   for (std::size_t m = 2; m <= n; ++m) {
@@ -80,7 +81,7 @@ std::vector<double> ascents(std::size_t n) {
   return chance;
 }
 
-/// `order_of(key)` gives a vector of the `n` indices.
+/// `order_of(key)` returns a vector of the `n` indices.
 template <class Source>
 quality_of_order quality_of(const Source& order_of, std::size_t n, std::uint64_t keys) {
   std::vector<double> places(n * n), beside(n * n), apart(n * n);
@@ -124,7 +125,7 @@ double worst(const quality_of_order& of) {
   return std::min({of.places, of.pairs, of.fixed, of.cycles, of.parity, of.ascents, of.records});
 }
 
-/// The number of an order among the n!.
+/// Returns the number of an order among the n! orders.
 std::size_t rank_of(const indices& order) {
   std::size_t rank = 0;
   for (std::size_t k = 0; k < order.size(); ++k) {
@@ -151,7 +152,7 @@ auto shuffled_by_seed(std::size_t n) {
   };
 }
 
-/// A part of a mixture in its epochs.
+/// A part of a mixture over its epochs.
 auto mixed_by_epoch(std::size_t n) {
   return [n, mixed = ps::mixture::of_sizes({.seed = 20}, {n})](std::uint64_t key) {
     indices order(n);
@@ -168,7 +169,7 @@ indices counting(std::size_t n) {
   return order;
 }
 
-/// Fisher and Yates by the book, or with a step that is told what to change.
+/// Fisher and Yates by the book, or with a modified choice of the partner.
 template <class Partner>
 indices swapped(std::size_t n, std::uint64_t key, const Partner& partner) {
   indices order = counting(n);
@@ -300,7 +301,7 @@ TEST_CASE("the statistics pass a good shuffle and detect bad ones",
   const quality_of_order good = quality_by(fisher_yates);
   CHECK(worst(good) > false_alarm);
 
-  // Every step swaps with any place: n^n ways do not go evenly into n! orders.
+  // Every step swaps with any place. The n^n outcomes cannot be distributed evenly over n! orders.
   const quality_of_order careless = quality_by([](std::size_t size, std::uint64_t key) {
     return swapped(size, key, [size](auto& gen, std::size_t) {
       return ps::uniform(gen, std::size_t{0}, size - 1);
@@ -308,7 +309,8 @@ TEST_CASE("the statistics pass a good shuffle and detect bad ones",
   });
   CHECK(careless.places < false_alarm);
 
-  // Sattolo's error, k instead of k + 1: one cycle, so no sample stays.
+  // Sattolo's variant, k instead of k + 1: the order is a single cycle, so no sample keeps its
+  // place.
   const quality_of_order cyclic = quality_by([](std::size_t size, std::uint64_t key) {
     return swapped(size, key, [](auto& gen, std::size_t k) {
       return k == 0 ? 0 : ps::uniform(gen, std::size_t{0}, k - 1);
@@ -319,7 +321,8 @@ TEST_CASE("the statistics pass a good shuffle and detect bad ones",
   CHECK(cyclic.cycles < false_alarm);
   CHECK(cyclic.parity < false_alarm);
 
-  // The dataset from a random sample on: every sample comes to every place, but never alone.
+  // Starts at a random sample and keeps the order: every sample reaches every place, but all move
+  // together.
   const quality_of_order rotated = quality_by([](std::size_t size, std::uint64_t key) {
     ps::sample_generator gen{{.seed = 78}, key};
     indices order = counting(size);
@@ -331,7 +334,8 @@ TEST_CASE("the statistics pass a good shuffle and detect bad ones",
   CHECK(rotated.ascents < false_alarm);
   CHECK(rotated.records < false_alarm);
 
-  // a k + c modulo a prime: even in places and pairs, but with one fixed point nearly always.
+  // a k + c modulo a prime: even in places and pairs, but nearly always with exactly one fixed
+  // point.
   const quality_of_order affine = quality_by([](std::size_t size, std::uint64_t key) {
     ps::sample_generator gen{{.seed = 79}, key};
     const auto factor = ps::uniform(gen, std::uint64_t{1}, std::uint64_t{size} - 1);
@@ -345,7 +349,7 @@ TEST_CASE("the statistics pass a good shuffle and detect bad ones",
   CHECK(affine.fixed < false_alarm);
   CHECK(affine.cycles < false_alarm);
 
-  // Only the even permutations, as some ciphers make: nothing but the parity tells.
+  // Only even permutations, as some ciphers produce: only the parity shows this.
   const quality_of_order even = quality_by([](std::size_t size, std::uint64_t key) {
     indices order = fisher_yates(size, key);
     std::size_t inversions = 0;
@@ -358,7 +362,7 @@ TEST_CASE("the statistics pass a good shuffle and detect bad ones",
   CHECK(even.parity < false_alarm);
   CHECK(std::min({even.places, even.pairs, even.fixed, even.ascents, even.records}) > false_alarm);
 
-  // One epoch in twenty is not shuffled.
+  // Every twentieth epoch is not shuffled.
   const quality_of_order forgetful = quality_by([](std::size_t size, std::uint64_t key) {
     return key % 20 == 0 ? counting(size) : fisher_yates(size, key);
   });

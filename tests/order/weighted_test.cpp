@@ -17,7 +17,7 @@
 
 #include <penstock/load/loader.hpp>
 #include <penstock/order/sharded.hpp>
-#include <penstock/threads/float_mode.hpp>
+#include <penstock/threads/flush_to_zero.hpp>
 
 #include "order/epoch_of.hpp"
 #include "support/catch.hpp"
@@ -33,7 +33,7 @@ using table = ps::detail::alias_table;
 
 constexpr double full = 0x1p32;
 
-/// What the columns hold of each sample, in units of 2^-32 of a column.
+/// Returns the share of each sample in the columns, in units of 2^-32 of a column.
 std::vector<std::uint64_t> held(const table& of) {
   const auto columns = of.columns();
   std::vector<std::uint64_t> sum(columns.size());
@@ -49,7 +49,7 @@ table table_of(const std::vector<Real>& weights) {
   return table{std::span<const Real>{weights}};
 }
 
-/// The largest error of a share, in the same units; every weight of 0 must have nothing.
+/// Returns the largest error of a share in the same units. Every weight of 0 must have no share.
 template <class Real>
 double worst_error(const std::vector<Real>& weights) {
   long double sum = 0;
@@ -85,7 +85,7 @@ std::string problem_of(const Weights& weights, std::uint64_t n = 3) {
   return test::refusal_of([&] { static_cast<void>(ps::weighted{weights}.size(n)); }).text;
 }
 
-/// A range that says to have more weights than memory would hold; they must not be looked at.
+/// A range that reports more weights than memory could hold. The test requires that none is read.
 struct too_many {
   const float* begin() const { return &one; }
   const float* end() const { return &one; }
@@ -127,7 +127,7 @@ TEMPLATE_TEST_CASE("an alias table holds every sample's weight to two units of 2
 }
 
 TEST_CASE("the sum of small weights is kept next to a large one", "[order]") {
-  // Each of them has less than a unit, all 2^16 together up to a chance of one in 2^9.
+  // Each weight is less than a unit; all 2^16 together have a probability of up to 2^-9.
   const double small_one = GENERATE(1.5 * 0x1p-26, 1.5 * 0x1p-58, 1.5 * 0x1p-106, 1.5 * 0x1p-900);
   const std::size_t n = (std::size_t{1} << 16) + 1;
   std::vector<double> weights(n, small_one);
@@ -169,7 +169,7 @@ TEST_CASE("a table is the same where denormal floats are flushed to zero", "[ord
   std::vector<double> weights;
   for (int k = 1; k <= 40; ++k) weights.push_back(k * std::numeric_limits<double>::denorm_min());
   const auto shares = held(table_of(weights));
-  const ps::flushed_denormals as_on_a_worker;
+  const ps::scoped_flush_to_zero as_on_a_worker;
   CHECK(held(table_of(weights)) == shares);
 }
 
@@ -185,7 +185,7 @@ TEST_CASE("samples are drawn as often as their weights say",
     const ps::weighted sampler{weights, {.seed = 4, .draws = 400'000u / slowness}};
     CHECK(chance_of(counts_of(draws_of(sampler, 50, 0), 50), weights) > false_alarm);
   }
-  // The check has an eye for a tenth more of one in fifty.
+  // The check detects that a single weight of fifty is a tenth larger.
   std::vector<double> other = even;
   other[17] *= 1.1;
   const ps::weighted sampler{other, {.seed = 4, .draws = 4'000'000}};
@@ -252,7 +252,7 @@ TEST_CASE("a draw is a function of seed, epoch and place", "[order]") {
     order.fill(first, std::span{pieces}.subspan(first, 8));
   }
   CHECK(pieces == epoch);
-  // As many as asked: a longer epoch begins as a shorter one does.
+  // Draws as many as requested: a longer epoch begins like a shorter epoch.
   const indices longer = draws_of(ps::weighted{weights, {.seed = 1, .draws = 2500}}, 1000, 3);
   REQUIRE(longer.size() == 2500);
   CHECK(std::equal(epoch.begin(), epoch.end(), longer.begin()));
@@ -270,7 +270,7 @@ TEST_CASE("draws never change: golden indices", "[order][promise:exact-3]") {
 }
 
 TEST_CASE("a draw does not use the bits of a map of the same sample", "[order]") {
-  // Equal weights fill every column, so that a draw shows the bits that it is made of.
+  // Equal weights fill every column, so that a draw exposes its bits.
   const std::vector<float> weights(1000, 1.0f);
   const indices draws = draws_of(ps::weighted{weights, {.seed = 8}}, 1000, 0);
   for (std::uint32_t stage = 0; stage < 4; ++stage) {

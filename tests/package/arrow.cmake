@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: BSL-1.0
-# penstock::parquet by Arrow's CMake packages: shared libraries first, then static ones, and never
-# those of two kinds.
+# Tests penstock::parquet with Arrow's CMake packages: it prefers shared libraries to static
+# libraries, and never mixes both kinds.
 #
-#   cmake -Dsource=<the repository> -Dwork=<an empty folder> -P arrow.cmake
+#   cmake -Dsource=<the repository> -Dwork=<an empty folder> -Dgenerator=...
+#   -Dmake=... -P arrow.cmake
 function(expect name arrow parquet expected)
   execute_process(
     COMMAND
-      "${CMAKE_COMMAND}" -S "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/arrow" -B "${work}/${name}"
+      "${CMAKE_COMMAND}" -S "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/arrow" -B "${work}/${name}" -G
+      "${generator}" "-DCMAKE_MAKE_PROGRAM=${make}"
       "-Dsource=${source}" "-Darrow=${arrow}" "-Dparquet=${parquet}" "-Dexpected=${expected}"
     RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output
   )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSL-1.0
 """Checks conanfile.py without Conan: conan_recipe.py <the repository> <version>
 
-Stand-ins for the few names that the recipe imports; what it asks of CMake is compared with the
-options that CMakeLists.txt has.
+Uses stand-ins for the few names that the recipe imports. Compares the options that the recipe sets
+with the options of CMakeLists.txt.
 """
 
 import fnmatch
@@ -58,9 +58,20 @@ def load(recipe, path):
         return file.read()
 
 
+class InvalidConfiguration(Exception):
+    pass
+
+
+def check_min_cppstd(recipe, least):
+    steps.append(f"C++{least}")
+    if recipe.standard < least:
+        raise InvalidConfiguration("the profile has C++17.")
+
+
 module("conan", ConanFile=type("ConanFile", (), {}))
 module("conan.tools")
-module("conan.tools.build", check_min_cppstd=lambda recipe, least: steps.append(f"C++{least}"))
+module("conan.errors", ConanInvalidConfiguration=InvalidConfiguration)
+module("conan.tools.build", check_min_cppstd=check_min_cppstd)
 module("conan.tools.cmake", CMake=Build, CMakeDeps=Deps, CMakeToolchain=Toolchain,
        cmake_layout=lambda recipe: None)
 module("conan.tools.files", copy=copy, load=load)
@@ -80,7 +91,7 @@ class Anything:
         return None
 
 
-# CMake's name for what switches a part off, and what the part requires.
+# CMake's name of the package that switches a part off, and the requirements of the part.
 parts = {"cache": ("xxHash", "xxhash"), "gzip": ("ZLIB", "zlib"), "http": ("CURL", "libcurl pugixml openssl"),
          "jpeg": ("JPEG", "libjpeg-turbo"), "mds": ("nlohmann_json", "nlohmann_json openssl xxhash"),
          "png": ("PNG", "libpng"), "zstd": ("zstd", "zstd")}
@@ -89,6 +100,7 @@ for wanted in ({*parts, "lockfree"}, {"cache"}, {"gzip"}, {"http"}, {"jpeg"}, {"
     recipe.recipe_folder = recipe.source_folder = root
     recipe.package_folder = os.path.join(root, "none")
     recipe.options = types.SimpleNamespace(**{f"with_{part}": part in wanted for part in [*parts, "lockfree"]})
+    recipe.standard = 20
     recipe.info = Anything()
     recipe.cpp_info = Anything()
     needed = []
@@ -107,7 +119,7 @@ for wanted in ({*parts, "lockfree"}, {"cache"}, {"gzip"}, {"http"}, {"jpeg"}, {"
     expected = ["C++20", "deps", "toolchain", "configure", "install", "copy LICENSE"]
     assert steps == expected, steps
     assert variables["PENSTOCK_LOCKFREE"] is ("lockfree" in wanted)
-    kept = wanted | ({"cache"} if "mds" in wanted else set())  # MDS needs what the cache does
+    kept = wanted | ({"cache"} if "mds" in wanted else set())  # MDS needs the library of the cache
     for part in parts:
         assert variables[f"CMAKE_DISABLE_FIND_PACKAGE_{parts[part][0]}"] is (part not in kept)
 
@@ -116,7 +128,17 @@ for name in variables:
     assert not name.startswith("PENSTOCK_") or f"option({name} " in cmake, f"no option {name}"
 assert conanfile.PenstockRecipe.name == "penstock"
 
-# What Conan exports has to hold everything that the configuration without tests reads.
+# The default profile of a compiler may be C++17: the command and the error name the setting.
+command = "conan create . --build=missing -s compiler.cppstd=20"
+assert command in conanfile.__doc__ and command in load(None, os.path.join(root, "docs/install.md"))
+recipe.standard = 17
+try:
+    recipe.validate()
+    raise AssertionError("C++17 is not refused")
+except InvalidConfiguration as error:
+    assert str(error) == "the profile has C++17. Pass -s compiler.cppstd=20.", error
+
+# Conan must export all files that a configuration without tests reads.
 exported = conanfile.PenstockRecipe.exports_sources
 for path in ("CMakeLists.txt", "LICENSE", "cmake/penstock_install.cmake", "docs/Doxyfile.in",
              "include/penstock/penstock.hpp", "cmake/penstock.cpp",

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
-# The test of the recipes, without their tools and without the network: the portfile runs on
-# stand-ins of vcpkg's functions, the conanfile (where there is Python) on stand-ins of Conan's
-# classes.
+# Tests the recipes without their tools and without the network. The portfile runs with stand-ins of
+# vcpkg's functions, and the conanfile (if there is Python) with stand-ins of Conan's classes.
 #   cmake -Droot=<the repository> -Dwork=<scratch> -Dgenerator=... -Dmake=... -Dboost=<the headers'
 #   folder> -Dcompiler=... -Dversion=... -Dcomponents=<cache,gzip,http,jpeg,lockfree,mds,png,zstd> -P recipes.cmake
 cmake_policy(VERSION 3.25)
@@ -57,7 +56,7 @@ endfunction()
 
 function(vcpkg_cmake_configure)
   cmake_parse_arguments(PARSE_ARGV 0 arg "" "SOURCE_PATH" "OPTIONS")
-  # vcpkg fetches nothing while a port builds.
+  # vcpkg downloads nothing while a port builds.
   run(
     "${CMAKE_COMMAND}" -S "${arg_SOURCE_PATH}" -B "${build}" -G "${generator}"
     "-DCMAKE_MAKE_PROGRAM=${make}" "-DCMAKE_CXX_COMPILER=${compiler}" "-DBOOST_ROOT=${boost}"
@@ -75,6 +74,10 @@ function(vcpkg_cmake_config_fixup)
   must_exist("${CURRENT_PACKAGES_DIR}/${arg_CONFIG_PATH}/penstock-config.cmake")
   file(MAKE_DIRECTORY "${CURRENT_PACKAGES_DIR}/share")
   file(RENAME "${CURRENT_PACKAGES_DIR}/${arg_CONFIG_PATH}" "${CURRENT_PACKAGES_DIR}/share/penstock")
+endfunction()
+
+function(vcpkg_fixup_pkgconfig)
+  must_exist("${CURRENT_PACKAGES_DIR}/share/pkgconfig/penstock.pc")
 endfunction()
 
 function(vcpkg_install_copyright)
@@ -96,7 +99,7 @@ function(check_port features)
     "${package}/penstock-config-version.cmake" "${package}/penstock.cpp" "${package}/penstock_cuda.cpp"
     "${package}/copyright"
   )
-  # vcpkg refuses a package with anything else beside include and share, or an empty folder.
+  # vcpkg rejects a package with folders other than include and share, or with an empty folder.
   file(GLOB left RELATIVE "${CURRENT_PACKAGES_DIR}" "${CURRENT_PACKAGES_DIR}/*")
   if(NOT left STREQUAL "include;share")
     message(FATAL_ERROR "the port leaves ${left}, not just include and share")

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: BSL-1.0
-# The rooms of include/penstock, the core, have an order: a header includes headers of its own room
-# and of those to the left of it. A header of an extension (include/penstock_ext) includes those of
-# the core and of extensions to the left of its own. What lies in a folder `detail` is included by
-# its own room alone; what other rooms and extensions may use besides the public headers lies in
-# `support`. No includes go round in a circle. Fails with every include that does otherwise. Takes
-# -Droot=, the folder that holds penstock/ and penstock_ext/.
+# Checks the order of the rooms of include/penstock, the core. A header includes headers of its own
+# room and of the rooms to the left of it. A header of an extension (include/penstock_ext) includes
+# headers of the core and of extensions to the left of its own. Only its own room includes headers
+# in a folder `detail`. Headers in `support` are for other rooms and extensions. Includes have no
+# cycles. Fails with every include that breaks these rules. -Droot= is the folder that holds
+# penstock/ and penstock_ext/.
 cmake_minimum_required(VERSION 3.25)
 set(rooms core threads observe order data device memory faults resume load transfer cuda)
-set(extensions lockfree files bulk narrow report store blob image table text interop serve ranks
-    search
+set(extensions lockfree results samplers adaptors signals quarantine files bulk narrow report store
+    blob image table text interop serve ranks search
 )
 foreach(extension IN LISTS extensions)
   list(APPEND rooms "ext:${extension}")
 endforeach()
 
-# room_of(<variable> <header>): its room; an umbrella's is "all".
+# room_of(<variable> <header>): the room of a header, or "all" for an umbrella.
 function(room_of variable header)
   set(room all)
   if(header MATCHES "^penstock/([^/]+)/")
@@ -34,7 +34,7 @@ endif()
 set(problems "")
 foreach(header IN LISTS headers)
   room_of(room "${header}")
-  set(rank 1000)  # the core's umbrellas stand above its rooms
+  set(rank 1000)  # the umbrellas of the core come after its rooms
   if(NOT room STREQUAL "all")
     list(FIND rooms "${room}" rank)
     if(rank EQUAL -1)
@@ -62,7 +62,7 @@ foreach(header IN LISTS headers)
   endforeach()
 endforeach()
 
-# Takes away, again and again, the headers that include none of those left: a circle stays.
+# Repeatedly removes the headers that include none of the remaining headers. A cycle remains.
 set(left ${headers})
 set(before -1)
 list(LENGTH left count)

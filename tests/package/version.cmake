@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSL-1.0
-# The test package/version: cmake -Droot=<the repository> -P version.cmake. One version everywhere:
-# the macros, the inline namespace of every header (PENSTOCK_ABI), the newest heading of the
-# changelog.
+# The test package/version: cmake -Droot=<the repository> -P version.cmake. The version must be the
+# same in the macros, in the inline namespace of every header (PENSTOCK_ABI), and in the newest
+# heading of the changelog.
 cmake_policy(VERSION 3.25)
 file(READ "${root}/include/penstock/core/version.hpp" text)
 set(parts)
@@ -31,7 +31,7 @@ foreach(header IN LISTS headers)
   file(READ "${header}" text)
   string(REGEX MATCHALL "\nnamespace penstock[^\n]*\n[^\n]*" opened "${text}")
   foreach(lines IN LISTS opened)
-    if(NOT lines MATCHES "^\nnamespace penstock {\ninline namespace PENSTOCK_ABI {$")
+    if(NOT lines MATCHES "^\nnamespace penstock( {\ninline namespace PENSTOCK_ABI {$|::per_process {\n)")
       message(FATAL_ERROR "${header}: '${lines}' is not in the inline namespace PENSTOCK_ABI")
     endif()
   endforeach()

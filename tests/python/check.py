@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
-"""Checks the module of examples/python, where it is installed: what a loop in Python gets, what it
-may keep, and what it is told. With numpy; with PyTorch and JAX where they are."""
+"""Checks the installed module of examples/python: the arrays that a loop in Python gets and may
+keep, and its errors. Uses numpy, and PyTorch and JAX if they are installed."""
 
 import importlib.util
 import os
@@ -21,15 +21,15 @@ def loader(samples=100, batch_size=4, **options):
 
 
 def answer(disk):
-    """Has the reads that wait for this pipe go on, if there is one."""
+    """Lets the reads that wait for this pipe continue, if there are any."""
     try:
         os.close(os.open(disk, os.O_WRONLY | os.O_NONBLOCK))
-    except OSError:  # nobody reads it at the moment
+    except OSError:  # no read waits at the moment
         pass
 
 
 def expected(labels):
-    """The pictures of these samples."""
+    """Returns the pictures of these samples."""
     pixels = np.arange(28 * 28).reshape(1, 28, 28)
     return ((labels.reshape(-1, 1, 1) + pixels) % 256).astype(np.uint8)
 
@@ -119,7 +119,7 @@ class Limits(unittest.TestCase):
         def run(epochs):
             for epoch in range(epochs):
                 for image, label in source.epoch(epoch):
-                    image.__dlpack__()  # nobody takes it
+                    image.__dlpack__()  # and dropped
                     self.assertEqual(np.from_dlpack(image)[0, 0, 0], np.from_dlpack(label)[0])
             return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
@@ -170,7 +170,7 @@ class Errors(unittest.TestCase):
         with self.assertRaisesRegex(IndexError, "^pattern 7 is bad$"):
             for _ in source.epoch(0):
                 pass
-        next(source.epoch(0))  # and the loader goes on
+        next(source.epoch(0))  # the loader still works
 
     def test_a_bad_option_is_named(self):
         with self.assertRaisesRegex(patterns.Error, "batch_size: must be at least 1"):
@@ -193,7 +193,7 @@ class Errors(unittest.TestCase):
             threads = [threading.Thread(target=use) for _ in range(2)]
             for thread in threads:
                 thread.start()
-            while not refusals:  # one of them waits for the disk
+            while not refusals:  # one of the threads waits for the disk
                 threading.Event().wait(0.01)
             while any(thread.is_alive() for thread in threads):
                 answer(disk)
@@ -219,7 +219,7 @@ except KeyboardInterrupt:
             )
             limit = threading.Timer(120, child.kill)
             limit.start()
-            with open(disk, "w"):  # once a worker has opened the other end, which then waits
+            with open(disk, "w"):  # returns after a worker has opened the pipe and waits
                 child.send_signal(signal.SIGINT)
                 told = child.stdout.readline()  # before the disk answers
             self.assertEqual(told, "interrupted\n")

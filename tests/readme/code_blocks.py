@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: BSL-1.0
-"""Makes one C++ source of all the code that README.md and docs/ show, for the test readme/code.
+"""Makes one C++ source from all code in README.md and docs/, for the test readme/code.
 
     code_blocks.py <the repository> <source to write>
 
-What the words after the fence's language say:
+The words after the language of the fence mean:
 
     cpp                    a whole program: its main function becomes a function that is called
-    cpp with jpeg png      the same, where these components of penstock are; files: prelude.hpp
+    cpp with jpeg png      a program that needs these components; prelude.hpp makes its files
     cpp fragment           statements on the CPU device, with the names of prelude.hpp
-    cpp fragment cuda      the same on the CUDA device, which is the double
-    cpp excerpt FILE       lines that FILE has; a line "// ..." leaves some out
-    text output FILE       what the program FILE prints: readme/outputs compares it
-    python                 has to parse
+    cpp fragment cuda      statements on the CUDA device, which is the double
+    cpp excerpt FILE       lines of FILE; a line "// ..." replaces omitted lines
+    text output FILE       the output of the program FILE, which readme/outputs compares
+    python                 must parse
 
 A table below `<!-- options: TYPE -->` lists the members of an options aggregate: the first cell of
 a row is `.name`, the cell under "default" its default value, as C++ or empty. It becomes an
@@ -37,7 +37,7 @@ def pages_of(root):
 
 
 def blocks_of(page):
-    """Each fenced block: its first line's number, language, words and lines."""
+    """Yields the first line's number, language, words and lines of each fenced block."""
     inside = None
     for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1):
         fence = FENCE.match(line)
@@ -53,7 +53,7 @@ def blocks_of(page):
 
 
 def tables_of(page):
-    """Each table of options: its line, the type, and the rows as lists of cells by heading."""
+    """Yields each table of options: its line, the type, and the rows as cells by heading."""
     lines = page.read_text(encoding="utf-8").splitlines()
     for number, line in enumerate(lines, start=1):
         kind = OPTIONS.match(line)
@@ -91,13 +91,13 @@ def require_excerpt(root, at, words, lines):
 
 
 def function_of(at, words, lines):
-    """The block as a function: its name, the namespace that it stands in, its text."""
+    """Returns the block as a function: its name, its namespace, its text, and its call."""
     name = "at_" + re.sub(r"\W", "_", at)
     text = "\n".join(lines)
     if words == [] or words[0] == "with":
         if "int main()" not in text:
             raise Problem(f"{at}: a block of cpp is a program, or says fragment or excerpt")
-        # Only a function called main returns 0 by itself. It is the last of a program.
+        # Only a function named main returns 0 implicitly. It is the last function of a program.
         text = re.sub(r"\n\}\s*$", "\n  return 0;\n}", text)
         return name, "whole", text.replace("int main()", f"int main_{name}()"), f"main_{name}"
     if words not in (["fragment"], ["fragment", "cuda"]):
@@ -131,7 +131,7 @@ def source_of(root):
             if where == "whole":
                 body += f"void {name}() {{ if ({called}() != 0) std::abort(); }}\n"
             space = f"whole_{name}" if where == "whole" else where
-            # Without its components a program is compiled to nothing, and not called.
+            # Without its components, a program is neither compiled nor called.
             needed = [f"defined(PENSTOCK_PAGES_{one.upper()})" for one in words[1:]]
             begin, end = "", ""
             if words[:1] == ["with"]:

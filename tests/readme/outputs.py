@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSL-1.0
-"""The test readme/outputs: the programs print what README.md and docs/ say that they print.
+"""The test readme/outputs: the programs print the output that README.md and docs/ show.
 
     outputs.py <the repository> <the folder of the programs>
 
-A block ```text output examples/NAME.cpp has all that penstock_NAME prints. Numbers with a point may
-differ by a hundredth: a compiler may round otherwise.
+A block ```text output examples/NAME.cpp has the whole output of penstock_NAME. Numbers with a point
+may differ by a hundredth, because compilers round differently.
 """
 
 import re

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// What the fragments of README.md and docs/ take for granted: a dataset, a step, and a device of
-// each kind with a stream. Each fragment is a function of on_cpu or on_cuda: see code_blocks.py.
+// The declarations that the fragments of README.md and docs/ use: a dataset, a step, and a device
+// of each kind with a stream. Each fragment is a function of on_cpu or on_cuda: see code_blocks.py.
 #include <cuda_runtime.h>
+#include <fcntl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -17,6 +19,7 @@
 #include <fstream>
 #include <initializer_list>
 #include <iostream>
+#include <numeric>
 #include <span>
 #include <string>
 #include <thread>
@@ -28,34 +31,37 @@
 #include <penstock/device/cpu_stream.hpp>
 #include <penstock/load/any_loader.hpp>
 #include <penstock/observe.hpp>
-#include <penstock/order/block_shuffled.hpp>
-#include <penstock/order/bucketed.hpp>
-#include <penstock/order/by_tokens.hpp>
-#include <penstock/order/mixture.hpp>
-#include <penstock/order/prioritized.hpp>
 #include <penstock/penstock.hpp>
-#include <penstock/transfer/results.hpp>
+#include <penstock_ext/adaptors.hpp>
 #include <penstock_ext/blob/image_folder.hpp>
 #include <penstock_ext/blob/stored_blobs.hpp>
 #include <penstock_ext/blob/tar/tar_shards.hpp>
-#include <penstock_ext/bulk/bulk_copier.hpp>
+#include <penstock_ext/blob/verified_blobs.hpp>
+#include <penstock_ext/bulk.hpp>
+#include <penstock_ext/files/glob.hpp>
 #include <penstock_ext/files/idx_dataset.hpp>
+#include <penstock_ext/files/state_file.hpp>
 #include <penstock_ext/image/crop.hpp>
 #include <penstock_ext/image/decode.hpp>
 #include <penstock_ext/interop.hpp>
 #include <penstock_ext/narrow/narrowed.hpp>
 #include <penstock_ext/narrow/widen_on_device.cuh>
+#include <penstock_ext/quarantine/quarantine.hpp>
 #include <penstock_ext/ranks/require_same_run.hpp>
 #include <penstock_ext/ranks/world.hpp>
+#include <penstock_ext/report/diagnose.hpp>
 #include <penstock_ext/report/stats_prometheus.hpp>
 #include <penstock_ext/report/stats_text.hpp>
 #include <penstock_ext/report/trace_files.hpp>
+#include <penstock_ext/results/results.hpp>
+#include <penstock_ext/samplers.hpp>
 #include <penstock_ext/search/option_search.hpp>
 #include <penstock_ext/search/tuned_text.hpp>
 #include <penstock_ext/serve/batcher.hpp>
 #include <penstock_ext/store/cache/cached_store.hpp>
 #include <penstock_ext/store/local_store.hpp>
 #include <penstock_ext/text/kept_lengths.hpp>
+#include <penstock_ext/text/token_shards.hpp>
 
 #ifdef PENSTOCK_PAGES_JPEG
 #include <penstock_ext/image/jpeg/jpeg.hpp>
@@ -75,11 +81,12 @@
 #include "fake_cuda/fake_cuda.hpp"
 
 namespace ps = penstock;
+using namespace std::chrono_literals;  // used by tables of options
 
 using digit =
     ps::record<ps::field<"image", std::uint8_t, 28, 28>, ps::field<"label", std::uint8_t>>;
 
-/// 256 images of one shade each.
+/// A dataset of 256 images, each in one shade.
 struct digit_images {
   using record_type = digit;
   std::uint64_t size() const { return 256; }
@@ -91,7 +98,7 @@ struct digit_images {
 
 inline const digit_images digits;
 
-/// 256 samples of floats.
+/// A dataset of 256 samples of floats.
 struct spectrum_files {
   using record_type = ps::record<ps::field<"x", float, 64>, ps::field<"label", std::uint8_t>>;
   std::uint64_t size() const { return 256; }
@@ -109,7 +116,7 @@ inline constexpr auto augment = [](ps::sample<digit> out, ps::sample_generator& 
   }
 };
 
-/// A loader of the type that most fragments have, so that it is compiled once.
+/// The loader type of most fragments, so that it is compiled once.
 template <class Device>
 using digit_loader = ps::loader<const digit_images, ps::shuffled, Device>;
 
@@ -165,7 +172,7 @@ inline void run_on_cuda(const fragment& one) {
   if (!fake_cuda::expect_clean()) std::exit(1);
 }
 
-/// IDX files of bytes, with 256 samples, under the names of MNIST's, in the working directory.
+/// Writes IDX files of bytes with 256 samples to the working directory, with the names of MNIST.
 inline void write_idx(const char* path, std::initializer_list<char> extents, std::size_t bytes) {
   std::ofstream out{path, std::ios::binary};
   out << std::string("\0\0\x08", 3) << static_cast<char>(extents.size() + 1)
@@ -174,7 +181,7 @@ inline void write_idx(const char* path, std::initializer_list<char> extents, std
   out << std::string(256 * bytes, '\7');
 }
 
-/// A grey picture of 8 x 8, in folders and in a shard of tar, in the working directory.
+/// Writes a grey picture of 8 x 8 to folders and to a tar shard in the working directory.
 inline void write_pictures() {
   static constexpr char png[] =
       "\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x08\0\0\0\x08\x08\0\0\0\0\xe1\x64\xe1\x57\0\0\0\x23IDAT"
@@ -208,7 +215,7 @@ inline void write_pictures() {
 }
 
 #ifdef PENSTOCK_PAGES_PARQUET
-/// A Parquet file of 100 rows in row groups of 32, in the working directory.
+/// Writes a Parquet file of 100 rows in row groups of 32 to the working directory.
 inline void write_points() {
   arrow::FloatBuilder x;
   arrow::Int64Builder label;
@@ -227,7 +234,8 @@ inline void write_points() {
 #endif
 
 inline int run_all(std::initializer_list<fragment> all) {
-  // They write files, into a folder of their own beside the program wherever that is started from.
+  // The fragments write files to a folder next to the program, independent of the current
+  // directory.
   const auto folder =
       std::filesystem::read_symlink("/proc/self/exe").parent_path() / "code_blocks.files";
   std::filesystem::remove_all(folder);

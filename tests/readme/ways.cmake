@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSL-1.0
-# The test readme/ways: the commands of README.md's "Try it" with the output that stands there, and
-# the ways of use in README.md and docs/install.md, word for word, with the same program.
+# The test readme/ways: runs the commands of "Try it" in README.md and compares their output with
+# the page. Also runs the ways of use in README.md and docs/install.md word for word, with the same
+# program.
 #   cmake -Droot=<the repository> -Dwork=<scratch> -Dgenerator=... -Dmake=... -Dboost=<the headers'
 #   folder> -Dcompiler=... -P ways.cmake
 cmake_policy(VERSION 3.25)
@@ -8,12 +9,12 @@ file(REMOVE_RECURSE "${work}")
 file(READ "${root}/README.md" readme)
 file(READ "${root}/docs/install.md" install_page)
 
-# What a user has besides these: the library in a folder penstock, without our tests.
+# A user also has the library in a folder named penstock, without our tests.
 foreach(part IN ITEMS CMakeLists.txt CMakePresets.json include cmake docs examples)
   file(COPY "${root}/${part}" DESTINATION "${work}/penstock")
 endforeach()
 
-# Takes the next block in ```<language> out of what is left of <page>, a variable.
+# Removes the next block in ```<language> from the rest of a page, which is in the variable <page>.
 macro(take_block page language variable)
   string(FIND "${${page}}" "\n```${language}\n" at)
   if(at EQUAL -1)
@@ -70,7 +71,7 @@ foreach(way IN ITEMS fetched subdirectory installed)
     "add_executable(my_program my_program.cpp)\n${lines}\n"
   )
   set(options)
-  if(way STREQUAL "fetched")  # the folder stands for the download
+  if(way STREQUAL "fetched")  # the folder replaces the download
     set(options "-DFETCHCONTENT_SOURCE_DIR_PENSTOCK=${work}/penstock"
                 -DFETCHCONTENT_FULLY_DISCONNECTED=ON
     )
@@ -83,7 +84,7 @@ foreach(way IN ITEMS fetched subdirectory installed)
   list(APPEND results "${output}")
 endforeach()
 
-# The commands of a page for a shell, with this compiler; unoptimised takes half the time.
+# Adapts the commands of a page to this compiler. Without optimisation they take half the time.
 function(as_here commands variable)
   string(REPLACE "g++ " "'${compiler}' " commands "${commands}")
   string(REPLACE " -O2 " " -O0 -isystem '${boost}' " commands "${commands}")
@@ -96,7 +97,7 @@ run("${work}" sh -c "${plain}")
 run("${work}" ./my_program)
 list(APPEND results "${output}")
 
-# "Try it": a clone, commands, and after "# " what they print.
+# "Try it" has a clone, commands, and their output after "# ".
 string(REGEX REPLACE "^git clone [^\n]* && cd penstock\n" "" commands "${try}")
 if(commands STREQUAL try)
   message(FATAL_ERROR "README.md: the first command of the first block is no git clone: ${try}")

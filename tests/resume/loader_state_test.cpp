@@ -26,7 +26,7 @@ ps::loader_state some_state() {
           .order = 0x123456789abcdef0};
 }
 
-// Where and why a text is refused.
+// The offset at which a text is rejected, and the message.
 struct refusal {
   std::size_t offset;
   std::string message;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Random clients of a batcher: threads that submit, in any way and with writes that throw; threads
-// that take batches, by themselves or by feeds that are left and made anew, and share them; an end
-// at any moment. Each request is served once, or comes back once, or was refused.
+// Random clients of a batcher. Some threads submit requests in every way, and some writes throw.
+// Other threads take batches, directly or through feeds that are left and created again, and share
+// them. The batcher ends at any time. Each request is served once, comes back once, or is refused.
 
 #include <algorithm>
 #include <array>
@@ -34,7 +34,7 @@ namespace ps = penstock;
 
 using request = ps::record<ps::field<"number", std::uint64_t>, ps::field<"values", float, 3>>;
 
-/// What a run has come to, printed at its end: what was never drawn shows as 0.
+/// Counts of the events of a run, printed at its end.
 class came_to {
  public:
   void add(const std::string& what, std::uint64_t times = 1) {
@@ -55,13 +55,13 @@ inline came_to counted;
 
 struct clients_config {
   std::uint64_t clients = 1;
-  std::uint64_t requests = 0;  // of each
+  std::uint64_t requests = 0;  // of each client
   std::uint64_t takers = 1;
   bool by_feed = false;
-  bool on_stream = false;          // of the feed
-  std::uint64_t throws_in = 0;     // one of so many writes throws, before the one that does not
-  std::uint64_t leaves_after = 0;  // batches of a taker; 0: it stays to the end
-  int end = 0;                     // while they submit: nothing, close, abandon, a stop
+  bool on_stream = false;          // the feed has a stream
+  std::uint64_t throws_in = 0;     // one in this many writes throws, and is then repeated
+  std::uint64_t leaves_after = 0;  // batches that a taker takes; 0: until the end
+  int end = 0;                     // during submission: 0 nothing, 1 close, 2 abandon, 3 stop
   ps::batcher_options options;
   ps::transfer_options transfer;
 };
@@ -187,7 +187,8 @@ class clients {
     }
     if (!is_right) ++wrong_;
   }
-  /// Served, perhaps as a copy of the lease that another thread ends.
+  /// Counts the requests of a batch as served and checks the batch. May share the lease with
+  /// another thread that ends it.
   template <class Batch>
   void serve(Batch&& batch, std::mt19937_64& random, std::vector<std::jthread>& others) {
     const std::vector<std::uint64_t> tags{batch.tags().begin(), batch.tags().end()};
@@ -220,7 +221,7 @@ class clients {
         serve(std::move(batch), random, others);
       }
     }
-    // Nobody takes what comes now: whoever waits for a place is told.
+    // No taker is left, so this wakes submitters that wait for room.
     if (takers_left_.fetch_sub(1) == 1) random() % 2 == 0 ? requests.abandon() : requests.close();
   }
   void take_by_feeds(ps::batcher<request>& requests, const ps::cpu_device& device,
@@ -228,7 +229,7 @@ class clients {
     while (left != 0 && !requests.at_end()) {
       const auto stream = how_.on_stream ? std::optional{device.make_stream()} : std::nullopt;
       {
-        std::vector<std::jthread> own;  // whose leases end before the stream does
+        std::vector<std::jthread> own;  // their leases end before the stream
         const auto loop = [&](auto feed) {
           std::uint64_t of_this = 1 + random() % 8;
           for (auto& batch : feed.epoch(0)) {

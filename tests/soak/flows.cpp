@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: BSL-1.0
-// Flows of random configurations over ragged samples: samplers, workers, chunks, prefetch, hints,
-// numbers that tune themselves, retries, skips, substitutes, feeds with and without a transform,
-// leases that threads share or get by a queue, loops that are left, stopped, resumed and destroyed
-// in mid-read; the tokens made up, or read ahead over a cache that is told what comes. Each batch
-// is compared with one that is made here sample by sample, without the library's loader. Between
-// them random clients of a batcher, of whose requests each has one end.
+// Runs random configurations over ragged samples. They vary samplers, workers, chunks, prefetch,
+// hints, automatic values, retries, skips, substitutes, feeds with and without a transform, and
+// leases that threads share or get through a queue. Loops are left early, stopped, resumed, and
+// destroyed during a read. Tokens are generated, or read ahead through a cache that gets an access
+// plan. Each batch is compared with a batch that this program makes sample by sample, without the
+// library's loader. Between these runs, random clients use a batcher, and each of their requests
+// ends exactly once.
 //
 //   penstock_soak_flows ROUNDS [SEED]
 //
-// Exit status 1 when a batch differs; the configuration stands beside its seed, which repeats it.
+// Exits with 1 if a batch differs, and prints the configuration and the seed that repeats it.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -58,12 +59,12 @@ struct config {
   std::uint64_t samples = 1;
   std::uint64_t seed = 0;
   std::uint64_t order_seed = 0;
-  std::uint64_t bad_in = 0;    // one of so many samples is never read
-  std::uint64_t flaky_in = 0;  // one of so many fails once in each loop
+  std::uint64_t bad_in = 0;    // one in this many samples always fails
+  std::uint64_t flaky_in = 0;  // one in this many samples fails once in each loop
   std::uint64_t told_most = 0;
   bool hints_throw = false;
-  bool is_stopped = false;                  // some time, by another thread
-  std::optional<soak::shelf_config> shelf;  // where the tokens lie; nothing: they are made up
+  bool is_stopped = false;                  // at any time, by another thread
+  std::optional<soak::shelf_config> shelf;  // the store of the tokens; empty: generated tokens
   int ranks = 1;
   int rank = 0;
   ps::loader_options options;
@@ -76,11 +77,11 @@ bool is_one(const config& how, std::uint64_t index, std::uint64_t what, std::uin
 using soak::first_token;
 using soak::tokens_of;
 
-/// Ragged samples, some of which fail, out of a store that is told what comes.
+/// Ragged samples from a store that gets hints and access plans. Some samples fail.
 struct texts {
   using record_type = text_record;
   const config* how;
-  const soak::shelf::blobs_type* blobs = nullptr;  // null: made up
+  const soak::shelf::blobs_type* blobs = nullptr;  // null: generated tokens
   std::shared_ptr<std::vector<std::atomic<bool>>> have_failed =
       std::make_shared<std::vector<std::atomic<bool>>>(static_cast<std::size_t>(how->samples));
 
@@ -91,7 +92,7 @@ struct texts {
   [[nodiscard]] std::uint64_t length(std::uint64_t index) const { return tokens_of(index); }
   void read(std::uint64_t index, ps::sample<record_type> out, ps::sample_generator& rng) const {
     if (index % 5 == 0) std::this_thread::yield();
-    ps::get<"label">(out) = ~index;  // must not show where the read fails
+    ps::get<"label">(out) = ~index;  // must not be visible if the read fails
     if (is_one(*how, index, 100, how->bad_in)) throw bad_sample{};
     if (is_one(*how, index, 101, how->flaky_in) && fails_now(index)) throw bad_sample{};
     const auto tokens = ps::get<"tokens">(out).flat();
@@ -121,7 +122,7 @@ struct texts {
   }
 
  private:
-  // Once: whatever else a thread reads between a sample and its retry, that succeeds.
+  // True once per sample, so that the retry succeeds no matter what the thread reads in between.
   [[nodiscard]] bool fails_now(std::uint64_t index) const {
     return !(*have_failed)[static_cast<std::size_t>(index)].exchange(true);
   }
@@ -136,7 +137,7 @@ struct expected {
   bool is_bad = false;
 };
 
-/// What is read in place of a bad sample, if anything.
+/// Returns the sample that is read in place of a bad sample, if there is one.
 std::optional<std::uint64_t> substitute_of(const config& how, std::uint64_t index,
                                            std::uint64_t epoch) {
   if (how.options.faults.on_error.action != ps::error_action::substitute || how.samples < 2)
@@ -149,7 +150,7 @@ std::optional<std::uint64_t> substitute_of(const config& how, std::uint64_t inde
   return {};
 }
 
-/// The batch at a place, one sample after the other.
+/// Makes the expected batch at a position, sample by sample.
 template <class Sampler>
 expected expect(const config& how, const Sampler& sampler, const ps::batch_position& at) {
   expected batch;
@@ -180,7 +181,7 @@ void require(bool holds, const char* what) {
   if (!holds) throw mismatch(what);
 }
 
-/// What a batch of texts holds, in memory that the host reads.
+/// Checks a batch of texts in memory that the host can read.
 template <class View>
 void compare(const View& view, const expected& must) {
   const auto labels = ps::get<"label">(view);
@@ -197,7 +198,7 @@ void compare(const View& view, const expected& must) {
     for (const auto token : all) require(token == value++, "other tokens");
   }
 }
-/// What a transform has made of it.
+/// Checks the output of a transform of a batch.
 template <class View>
 void compare_sums(const View& view, const expected& must) {
   require(view.size() == must.samples.size(), "another number of samples, transformed");
@@ -226,7 +227,8 @@ struct add_up {
   }
 };
 
-/// Threads that get leases by a queue and end them. Closed and emptied by its end.
+/// Threads that get leases through a queue and end them. The destructor closes the queue and waits
+/// until it is empty.
 template <class Lease>
 struct lane {
   template <class Work>
@@ -244,7 +246,7 @@ struct lane {
   std::vector<std::jthread> threads;
 };
 
-/// One flow of one configuration. Single-use.
+/// One flow of one configuration. Can be run once.
 template <class Sampler>
 class flow {
   using loader_type = ps::loader<texts, Sampler>;
@@ -260,7 +262,7 @@ class flow {
     if (how_.shelf) shelf.emplace(how_.samples, *how_.shelf);
     for (int loop = 0; loop < 3; ++loop) {
       auto options = how_.options;
-      if (loop > 0) {  // the rest of it under other workers and prefetch
+      if (loop > 0) {  // continues with other values of workers and prefetch
         options.workers = below(4);
         options.tuning.cpus = ps::automatic;
         options.prefetch = below(5);
@@ -268,11 +270,11 @@ class flow {
       }
       const std::uint64_t way = below(6);
       auto transfer = how_.transfer;
-      if (way == 3 || way == 4) {  // leases of this thread: nobody else ends them
+      if (way == 3 || way == 4) {  // only this thread holds leases, so no wait could end
         options.when_held = transfer.when_held = ps::held_action::fail;
       }
       std::unique_ptr<const soak::shelf::blobs_type> blobs;
-      std::optional<std::jthread> visitor;  // reads beside the loader, and says what it won't do
+      std::optional<std::jthread> visitor;  // reads while the loader reads, with false access plans
       if (shelf) {
         blobs = shelf->open(*how_.shelf);
         if (below(4) == 0) visitor.emplace([&, seed = random_()] { visit(*shelf, seed); });
@@ -290,10 +292,10 @@ class flow {
           stop.request_stop();
         });
       }
-      std::vector<std::jthread> others;  // share leases, and may outlive the feed
+      std::vector<std::jthread> others;  // hold shared leases, and may outlive the feed
       const auto on_host = [](auto& batch, const expected& must) { compare(batch.view(), must); };
       const auto on_streams = [&second](auto& batch, const expected& must) {
-        // Mostly as a step does it, at some time; what it throws comes with a synchronisation.
+        // Usually checks in the stream, like a step. A synchronization rethrows its exception.
         const auto look = [view = batch.view(), own = std::make_shared<const expected>(must)] {
           compare(view, *own);
         };
@@ -347,7 +349,7 @@ class flow {
  private:
   std::uint64_t below(std::uint64_t end) { return random_() % end; }
 
-  /// Two epochs from `next` or the state on, perhaps left before.
+  /// Runs two epochs, starting at `next` or at the state. May leave the loop early.
   template <class Face, class Look>
   void go(Face& face, std::optional<ps::loader_state>& state, ps::batch_position& next,
           std::vector<std::jthread>& others, const Look& look) {
@@ -363,10 +365,11 @@ class flow {
     normal();
     std::uint64_t seen = 0;
     const auto range = [&] {
-      return state && how_.options.in_order ? face.resume(*state, last) : face.batches(next, last);
+      return state && how_.options.in_order ? face.resume(*state, last)
+                                            : face.batches(next, ps::until_epoch{last});
     };
     using lease = std::remove_reference_t<decltype(*range().begin())>;
-    std::optional<lane<lease>> passed;  // leases go to threads by a queue
+    std::optional<lane<lease>> passed;  // passes leases to threads through a queue
     if (below(5) == 0) {
       passed.emplace(1 + below(2), [this, look](lease& batch) {
         look(batch, expect(how_, sampler_, {batch.epoch(), batch.number()}));
@@ -389,7 +392,7 @@ class flow {
           soak::counted.add("leases passed on");
           passed->queue.push(std::move(batch));
         } else if (others.size() < 3 && below(6) == 0) {
-          // A copy of the lease on another thread, which ends it some time.
+          // Another thread holds a copy of the lease and ends it at any time.
           soak::counted.add("leases shared");
           auto shared = ps::share(std::move(batch));
           others.emplace_back([copy = shared, must, look, turns = below(200)]() mutable {
@@ -423,19 +426,21 @@ class flow {
     if (how_.options.in_order) {
       state = face.state();
       ps::batch_position at{state->epoch, state->batch};
-      if (at.batch == batches) at = {at.epoch + 1, 0};  // the end of an epoch is a place of its own
+      // The end of an epoch is a separate position, after the last batch of every rank.
+      if (at.batch >= batches) at = {at.epoch + 1, 0};
       require(at == next, "a state of another place");
     } else {
       next = {last, 0};
     }
   }
 
-  /// A loop that is left without an end: the loader, or the feed, is destroyed while samples are
-  /// read, before its range or after it. Leases stay as they are.
+  /// Leaves a loop before its end. Destroys the loader or the feed while samples are read, before
+  /// or after its range. Leases keep their contents.
   template <class Face, class Look>
   void leave_in_the_middle(std::unique_ptr<Face> face, const ps::batch_position& next,
                            const Look& look) {
-    auto range = std::make_optional(face->batches({next.epoch, 0}, next.epoch + 2));
+    auto range =
+        std::make_optional(face->batches({next.epoch, 0}, ps::until_epoch{next.epoch + 2}));
     using lease = std::remove_reference_t<decltype(*range->begin())>;
     std::vector<std::pair<lease, expected>> kept;
     try {
@@ -461,7 +466,7 @@ class flow {
     for (auto& [batch, must] : kept) look(batch, must);
   }
 
-  /// Reads what it likes through the cache, which is told things that are not so.
+  /// Reads random blobs through the cache, and gives the cache false access plans.
   void visit(const soak::shelf& shelf, std::uint64_t seed) {
     std::mt19937_64 random{seed};
     const auto& blobs = shelf.below().blobs();
@@ -508,7 +513,8 @@ class flow {
     require(stats.damaged == 0 && stats.disk_failures == 0, "files that nobody has touched");
   }
 
-  /// Whether the error belongs to the next batch; out of order, to any that may have been next.
+  /// Returns true if the next batch has a bad sample. If batches come out of order, returns true if
+  /// any batch that could be next has a bad sample.
   [[nodiscard]] bool has_bad(const ps::batch_position& from, std::uint64_t last,
                              std::uint64_t batches) const {
     if (how_.options.in_order) return expect(how_, sampler_, from).is_bad;
@@ -562,7 +568,7 @@ config draw(std::mt19937_64& random) {
   }
   if (below(5) == 0) how.options.prefetch = ps::automatic;
   if (how.options.faults.on_error.retries == 0) how.flaky_in = 0;
-  if (below(4) == 0) {  // long enough for a number that tunes itself to move
+  if (below(4) == 0) {  // long enough for an automatic value to change
     how.samples = 150 + below(100);
     how.options.batch_size = 1 + below(2);
   }
@@ -588,11 +594,12 @@ config draw(std::mt19937_64& random) {
 std::string describe(const config& how) {
   const auto& o = how.options;
   return "samples " + std::to_string(how.samples) + ", batch_size " + std::to_string(o.batch_size) +
-         ", workers " + std::to_string(o.workers) + ", prefetch " + std::to_string(o.prefetch) +
-         ", chunk " + std::to_string(o.tuning.chunk) + ", hints " + std::to_string(o.ahead.bytes) +
-         ", depth " + std::to_string(how.transfer.depth) + ", last " +
+         ", workers " + std::to_string(o.workers.value()) + ", prefetch " +
+         std::to_string(o.prefetch.value()) + ", chunk " + std::to_string(o.tuning.chunk) +
+         ", hints " + std::to_string(o.ahead.bytes) + ", depth " +
+         std::to_string(how.transfer.depth.value()) + ", last " +
          std::to_string(static_cast<int>(o.last_batch)) + ", then " +
-         std::to_string(static_cast<int>(o.faults.on_error.action)) + ", bad_in " +
+         std::to_string(static_cast<int>(o.faults.on_error.action.value())) + ", bad_in " +
          std::to_string(how.bad_in) + ", flaky_in " + std::to_string(how.flaky_in) + ", ranks " +
          std::to_string(how.ranks) + (o.in_order ? "" : ", out of order") +
          (how.is_stopped ? ", stopped" : "") +
@@ -604,7 +611,7 @@ std::string describe(const config& how) {
                     : std::string{});
 }
 
-/// Samples of one length, whose places others take where they can't be read.
+/// Samples of a fixed length. Other samples replace samples that cannot be read.
 struct numbers {
   using record_type =
       ps::record<ps::field<"label", std::uint64_t>, ps::field<"bits", std::uint32_t>>;
@@ -670,9 +677,12 @@ void run_one(std::uint64_t seed) {
     how.samples = (std::max<std::uint64_t>)(how.samples, 2 * how.options.batch_size);
     std::vector<double> weights(how.samples);
     for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = static_cast<double>(1 + i % 4);
-    const ps::sharded order{
-        ps::weighted{weights, {.seed = how.order_seed}},
-        {.rank = how.rank, .world = how.ranks, .global_batch = 2 * how.options.batch_size}};
+    const bool may_keep = how.options.last_batch != ps::partial_batch::drop && seed % 2 == 0;
+    const ps::sharded order{ps::weighted{weights, {.seed = how.order_seed}},
+                            {.rank = how.rank,
+                             .world = how.ranks,
+                             .global_batch = 2 * how.options.batch_size,
+                             .tail = may_keep ? ps::shard_tail::keep : ps::shard_tail::wrap}};
     flow<std::remove_const_t<decltype(order)>>{how, order, random()}.run();
   } catch (const std::exception& error) {
     throw mismatch("seed " + std::to_string(seed) + ": " + error.what() + "\n  " + describe(how));

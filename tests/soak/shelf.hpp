@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Where the tokens of the random flows lie when they are read and not made up: blobs in objects of
-// a store that fails now and then, below a cache.
+// The storage of the tokens of random flows: blobs in the objects of a store that sometimes fails,
+// below a cache.
 
 #include <atomic>
 #include <cstddef>
@@ -24,15 +24,15 @@
 
 namespace soak {
 
-/// The tokens of a sample: so many, counted up from a number of its own.
+/// Returns the number of tokens of a sample. Its tokens count up from `first_token(index)`.
 inline std::size_t tokens_of(std::uint64_t index) { return index * 7 % 11; }
 inline std::uint16_t first_token(std::uint64_t index) {
   return static_cast<std::uint16_t>(index * 100);
 }
 
-/// The tokens of sixteen samples an object. Where `fails_in` is not 0 one of so many calls throws,
-/// but for a thread that reads a sample: so whatever another one has read in vain, the sample
-/// comes.
+/// A store whose objects hold the tokens of sixteen samples each. If `fails_in` is not 0, one in
+/// `fails_in` calls throws, except on a thread that reads a sample. So every sample can be read,
+/// even if another thread has failed to read it ahead.
 class token_store {
  public:
   static constexpr std::uint64_t samples_each = 16;
@@ -49,7 +49,7 @@ class token_store {
     }
   }
 
-  /// Where each sample lies.
+  /// The location of each sample.
   [[nodiscard]] const std::vector<penstock::stored_blob>& blobs() const { return blobs_; }
 
   [[nodiscard]] std::uint64_t size_of(std::string_view object) const {
@@ -71,7 +71,7 @@ class token_store {
     }
   }
 
-  /// Whether the calling thread reads a sample.
+  /// True while the calling thread reads a sample.
   [[nodiscard]] static bool& reads_a_sample() {
     thread_local bool reads = false;
     return reads;
@@ -88,7 +88,7 @@ class token_store {
   std::vector<penstock::stored_blob> blobs_;
 };
 
-/// What is drawn for a shelf.
+/// The random options of a shelf.
 struct shelf_config {
   std::uint64_t fails_in = 0;
   bool has_folder = false;
@@ -96,7 +96,7 @@ struct shelf_config {
   penstock::stored_blobs_options blobs;
 };
 
-/// The store and the cache over it, which outlive several loaders.
+/// The store and the cache above it. They outlive several loaders.
 class shelf {
  public:
   using cache_type = penstock::cached_store<penstock::detail::kept_store<const token_store&>>;
@@ -110,7 +110,7 @@ class shelf {
 
   [[nodiscard]] const cache_type& cache() const { return *cache_; }
   [[nodiscard]] const token_store& below() const { return below_; }
-  /// The blobs of it, for one loader.
+  /// Returns the blobs of the store, for one loader.
   [[nodiscard]] std::unique_ptr<const blobs_type> open(const shelf_config& how) const {
     return std::make_unique<const blobs_type>(*cache_, below_.blobs(), how.blobs);
   }
@@ -121,14 +121,14 @@ class shelf {
   std::unique_ptr<const cache_type> cache_;
 };
 
-/// Reads the tokens of a sample, as many as there is room for in `out`; whether there are as many.
+/// Reads the tokens of a sample into `out`. Returns false if their number is not the size of `out`.
 inline bool read_tokens(const shelf::blobs_type& from, std::uint64_t index,
                         std::span<std::uint16_t> out) {
   struct reading {
     reading() { token_store::reads_a_sample() = true; }
     ~reading() { token_store::reads_a_sample() = false; }
   } const scope;
-  thread_local penstock::blob_buffer buffer;  // which may hold a block of a cache that is gone
+  thread_local penstock::blob_buffer buffer;  // may hold a block of a destroyed cache
   const auto bytes = from.bytes(index, buffer);
   if (bytes.size() != 2 * out.size()) return false;
   if (!bytes.empty()) std::memcpy(out.data(), bytes.data(), bytes.size());

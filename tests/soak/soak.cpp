@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
-// Loaders and feeds in random setups, made, used, left and destroyed for as many rounds as asked
-// for: between two rounds nothing of them may be left.
+// Creates, uses, leaves and destroys loaders and feeds in random setups, for ROUNDS rounds. After
+// each round, none of their resources may remain.
 //
 //   penstock_soak ROUNDS [SEED]
 //
-// Exit status 1 when a batch is wrong, a thread or a descriptor stays, or memory grows all the
-// time.
+// Exits with 1 if a batch is wrong, if a thread or a descriptor remains, or if memory grows
+// steadily.
 #include <malloc.h>
 #include <unistd.h>
 
@@ -37,12 +37,12 @@ std::size_t entries_of(const char* folder) {
   const std::filesystem::directory_iterator all{folder};
   return static_cast<std::size_t>(std::distance(begin(all), end(all)));
 }
-// Both count what looks as well: that is the same every time.
+// Both counts include the descriptor or thread that reads the folder, which is always the same.
 std::size_t descriptors() { return entries_of("/proc/self/fd"); }
 std::size_t threads() { return entries_of("/proc/self/task"); }
 
-/// A thread that was joined may be listed a moment longer: only one that stays waits for the
-/// deadline.
+/// Waits until there are at most `count` threads. A joined thread may remain listed for a moment.
+/// Returns false after 30 seconds.
 bool threads_become(std::size_t count) {
   const auto deadline = clock_type::now() + std::chrono::seconds{30};
   while (threads() > count) {
@@ -52,21 +52,22 @@ bool threads_become(std::size_t count) {
   return true;
 }
 
-/// Begins this program anew without glibc's caches of each thread, which count as in use and fill
-/// over thousands of rounds: growth that is none. Returns where it has none, or can't.
+/// Starts this program again without glibc's thread caches. The caches count as memory in use and
+/// fill over thousands of rounds, which looks like growth. Returns if they are already disabled, or
+/// if the program cannot be started again.
 void run_without_thread_caches(char** argv) {
   constexpr const char* name = "GLIBC_TUNABLES";
-  if (std::getenv(name) != nullptr) return;  // ours, or those of someone who knows
+  if (std::getenv(name) != nullptr) return;  // set by this function or by the user
   if (::setenv(name, "glibc.malloc.tcache_count=0", 1) == 0) ::execv("/proc/self/exe", argv);
 }
 
-/// Bytes of the heap that are in use, over all arenas.
+/// Returns the bytes of the heap in use, over all arenas.
 std::size_t heap_bytes() {
   const auto heap = ::mallinfo2();
   return heap.uordblks + heap.hblkhd;
 }
 
-/// Bytes of the process that are in memory: slabs are mapped beside the heap.
+/// Returns the resident bytes of the process. Slabs are mapped outside the heap.
 std::size_t resident_bytes() {
   std::ifstream file{"/proc/self/statm"};
   std::size_t all = 0;
@@ -75,16 +76,16 @@ std::size_t resident_bytes() {
   return resident * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
-/// A figure over the whole run, the first tenth left out. It grows steadily when the least of each
-/// fifth is above that of the fifth before, and the last above the first by more than is allowed:
-/// what a cache takes once, or gives back, is no growth. Takes no memory of its own while it is
-/// watched.
+/// A measured value over the run, without the first tenth. Keeps the minimum of each fifth. The
+/// value grows steadily if each minimum is above the previous minimum, and the last minimum exceeds
+/// the first by more than the allowed amount. So memory that a cache takes once or returns is not
+/// growth. Allocates no memory.
 class figure {
  public:
   figure(const char* name, std::size_t allowed) : name_(name), allowed_(allowed) {
     least_.fill((std::numeric_limits<std::size_t>::max)());
   }
-  /// `share` of the run is over, in [0, 1).
+  /// Adds a value at the time when `share` of the run is over, in [0, 1).
   void add(double share, std::size_t value) {
     if (share < 0.1) return;
     const auto part = static_cast<std::size_t>((share - 0.1) / 0.9 * static_cast<double>(parts));

@@ -10,25 +10,26 @@
 #include <thread>
 #include <utility>
 
-/// The kernel's number of the calling thread.
+/// Returns the kernel's number of the calling thread.
 inline long this_thread_number() { return ::syscall(SYS_gettid); }
 
-/// Whether that thread of this process sleeps in the kernel: it waits for something then.
+/// Returns true if that thread of this process sleeps in the kernel, which means that it waits for
+/// something.
 inline bool is_asleep(long thread) {
   std::ifstream file{"/proc/self/task/" + std::to_string(thread) + "/stat"};
   std::string line;
   std::getline(file, line);
-  // "number (name) state ...": the name may hold anything but the last parenthesis.
+  // "number (name) state ...": the name may contain anything except the last parenthesis.
   const auto name_end = line.rfind(')');
   return name_end != std::string::npos && line.compare(name_end + 1, 3, " S ") == 0;
 }
 
-/// Returns once it does.
+/// Returns when the thread sleeps.
 inline void wait_until_asleep(long thread) {
   while (!is_asleep(thread)) std::this_thread::yield();
 }
 
-/// A thread of which a test knows when it sleeps.
+/// A thread whose sleep a test can observe.
 template <class Work>
 class sleeper {
  public:

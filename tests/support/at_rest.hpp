@@ -9,10 +9,10 @@
 #include <thread>
 #include <vector>
 
-/// What the kernel says of a thread.
+/// The state of a thread as the kernel reports it.
 struct glance {
   bool asleep = false;
-  std::uint64_t switches = 0;  // it can't have run without one, asleep before and after
+  std::uint64_t switches = 0;  // if unchanged, a thread asleep before and after has not run
   bool operator==(const glance&) const = default;
 };
 
@@ -33,14 +33,14 @@ inline std::vector<glance> look_at(const std::vector<long>& all) {
   return each;
 }
 
-/// Whether all of them come to rest: asleep, and not given a core while this thread yields its own
-/// over and over. One that sleeps for a moment, for a lock, is looked at again; one that wakes now
-/// and then to look for itself never rests, and reaches the deadline.
+/// Returns true if all threads come to rest: they sleep, and get no core while this thread yields
+/// repeatedly. A thread that briefly waits for a lock is checked again. A thread that wakes
+/// periodically to poll never rests, and the function returns false at the deadline.
 inline bool come_to_rest(const std::vector<long>& all) {
   using std::chrono::steady_clock;
   const auto deadline = steady_clock::now() + std::chrono::seconds{60};
-  // Beside programs that compute, a yield may take a slice of time: then a few are enough, and the
-  // deadline alone is not.
+  // If other programs compute, a yield may take a whole time slice. A few yields are then enough,
+  // but the deadline alone is not.
   for (int look = 0; look < 20 || steady_clock::now() < deadline; ++look) {
     const auto then = look_at(all);
     const auto enough = steady_clock::now() + std::chrono::milliseconds{20};

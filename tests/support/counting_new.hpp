@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Replaces the global operator new of a test program by one that counts, and fails when it is told
-// to. Include it in one source of the program; allocations.hpp is for the others.
+// Replaces the global operator new of a test program by a version that counts allocations and fails
+// on request. Include it in exactly one source of the program; the others include allocations.hpp.
 
 #include <malloc.h>
 
@@ -50,8 +50,9 @@ inline void freed(void* memory) noexcept {
 
 }  // namespace test
 
-// All of them: a sanitizer's own would not call ours, and would miss what ours allocated. Not
-// inlined: GCC 12 would see free() meet operator new and warn.
+// Replaces all forms: a sanitizer's own forms would not call these and would miss their
+// allocations. The functions are not inlined, because GCC 12 would then warn that free() meets
+// operator new.
 #define COUNTED [[gnu::noinline]] void*
 #define FREED [[gnu::noinline]] void
 constexpr std::size_t usual = alignof(std::max_align_t);

@@ -7,7 +7,8 @@
 
 namespace test {
 
-/// The error of type E, and of none derived from it, that `call` throws.
+/// Returns the exception that `call` throws. Its type must be exactly E, not a class derived from
+/// E.
 template <class E, class Call>
 E error_of(const Call& call) {
   try {

@@ -16,22 +16,22 @@
 
 namespace test {
 
-/// A folder of files, removed with all it holds.
+/// A folder of files. The destructor removes it with its contents.
 class folder {
  public:
-  /// Its path, and that of `name` in it.
+  /// Returns the path of the folder, or of `name` in it.
   [[nodiscard]] std::string path() const { return dir_.path("photos"); }
   [[nodiscard]] std::string path(const std::string& name) const { return path() + '/' + name; }
-  /// The path of a file beside it.
+  /// Returns the path of a file next to the folder.
   [[nodiscard]] std::string beside(const std::string& name) const { return dir_.path(name); }
 
-  /// Writes a file, and makes the folders that it lies in.
+  /// Writes a file, and creates the folders on its path.
   void add(const std::string& name, std::string_view content = "content") const {
     std::filesystem::create_directories(std::filesystem::path{path(name)}.parent_path());
     write(path(name), content);
   }
   void make(const std::string& name) const { std::filesystem::create_directories(path(name)); }
-  /// A link `name` to `target`, which is taken as it is.
+  /// Creates a symbolic link `name` with the literal text `target`.
   void link(const std::string& target, const std::string& name) const {
     std::filesystem::create_symlink(target, path(name));
   }
@@ -43,7 +43,7 @@ class folder {
   }
   [[nodiscard]] static std::string read(const std::string& path) { return content_of(path); }
 
-  /// Gives a folder, and by default all of them, a time of change in the past.
+  /// Sets a modification time in the past, of a folder or by default of all folders.
   void age(const std::string& name, std::int64_t seconds = 1'000'000'000,
            std::int64_t nanoseconds = 123) const {
     const ::timespec times[] = {{seconds, nanoseconds}, {seconds, nanoseconds}};

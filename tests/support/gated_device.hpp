@@ -10,34 +10,35 @@
 
 #include <penstock/device/cpu_device.hpp>
 
-/// What a test thinks up for a device to do wrong.
+/// An error that a test injects into a device.
 class device_fault : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// The CPU device with a hand on its valves: copies and events can be held, so that order is proved
-/// by blocking and not by timing, and the k-th call of a kind can fail. Copies share one state.
+/// The CPU device with controls: copies and events can be held, so that tests prove order by
+/// blocking instead of timing, and the k-th call of a kind can fail. Copies of the object share one
+/// state.
 class gated_device {
  public:
   using stream_type = penstock::cpu_stream;
   using stream_ref = penstock::cpu_stream_ref;
   using event_type = penstock::cpu_event;
 
-  /// Copies queue up behind this until `open_copies`.
+  /// Holds copies back until `open_copies`.
   void hold_copies() const { state_->gate.store(1); }
   void open_copies() const { state_->gate.store(0); }
 
   std::size_t copies() const { return state_->copies.load(); }  ///< copies that have run
   std::size_t copied_bytes() const { return state_->copied_bytes.load(); }
 
-  /// The k-th call from now on (0: the next) throws `device_fault`.
+  /// Makes the k-th call (0: the next) throw `device_fault`.
   void fail_record(std::uint64_t k) const { state_->record_fails.store(k); }
-  /// Of an event.
+  /// Makes the k-th synchronize with an event fail.
   void fail_synchronize(std::uint64_t k) const { state_->synchronize_fails.store(k); }
   void fail_stream_synchronize(std::uint64_t k) const { state_->stream_synchronize_fails.store(k); }
   void fail_copy(std::uint64_t k) const { state_->copy_fails.store(k); }
-  /// Of the question whether an event is complete.
+  /// Makes the k-th query of an event fail.
   void fail_query(std::uint64_t k) const { state_->query_fails.store(k); }
 
   [[nodiscard]] stream_type make_stream() const { return host_.make_stream(); }

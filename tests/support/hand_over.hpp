@@ -8,8 +8,8 @@
 #include <optional>
 #include <utility>
 
-/// Leases on their way from a loop to other threads: first in, first out, `most` at a time. After
-/// `close` the rest is handed over.
+/// A queue that hands leases from a loop to other threads: first in, first out, at most `most` at a
+/// time. After `close` the remaining leases can still be popped.
 template <class T>
 class hand_over {
  public:
@@ -21,7 +21,7 @@ class hand_over {
     values_.push_back(std::move(value));
     changed_.notify_all();
   }
-  /// Nothing at the end.
+  /// Returns no value at the end.
   [[nodiscard]] std::optional<T> pop() {
     std::unique_lock lock{mutex_};
     changed_.wait(lock, [this] { return !values_.empty() || is_closed_; });

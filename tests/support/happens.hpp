@@ -7,7 +7,7 @@
 
 namespace test {
 
-/// Whether something that must not happen does, while other threads are given the processor.
+/// Returns true if a forbidden event happens while other threads get the processor.
 inline bool happens(const std::function<bool()>& what) {
   for (int turn = 0; turn < 1000 && !what(); ++turn) std::this_thread::yield();
   return what();

@@ -9,8 +9,7 @@
 
 namespace test {
 
-/// A child made by fork() that ends with what `work` returns; what hangs there is ended by a
-/// signal.
+/// Forks a child that exits with the result of `work`. A signal ends a child that hangs.
 template <class F>
 ::pid_t fork_to(const F& work) {
   const ::pid_t child = ::fork();
@@ -21,19 +20,19 @@ template <class F>
   try {
     status = work();
   } catch (...) {
-    // The test goes on in the parent alone.
+    // Only the parent continues the test.
   }
   ::_exit(status);
 }
 
-/// The exit status of that child once it has ended, or minus the signal that has ended it.
+/// Waits for the child. Returns its exit status, or minus the number of the signal that ended it.
 inline int end_of(::pid_t child) {
   int status = -1;
   REQUIRE(::waitpid(child, &status, 0) == child);
   return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-/// What `work` returns in a child made by fork().
+/// Runs `work` in a forked child and returns its result.
 template <class F>
 int in_child(const F& work) {
   return end_of(fork_to(work));

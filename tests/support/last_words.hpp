@@ -11,7 +11,8 @@
 
 #include "support/catch.hpp"
 
-/// What a child process says on stderr that does `what` and aborts; nothing if it does not abort.
+/// Runs `what` in a child process and returns its output on stderr. Returns an empty string if the
+/// child does not abort.
 template <class F>
 std::string last_words(F what) {
   int ends[2];
@@ -32,6 +33,7 @@ std::string last_words(F what) {
   ::close(ends[0]);
   int status = 0;
   ::waitpid(child, &status, 0);
-  said.resize((std::min)(said.size(), said.find("qemu: uncaught target signal")));  // its own words
+  said.resize((std::min)(said.size(), said.find("qemu: uncaught target signal")));  // cuts qemu's
+                                                                                    // message off
   return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT ? said : "";
 }

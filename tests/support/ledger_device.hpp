@@ -10,22 +10,22 @@
 
 #include <penstock/device/cpu_device.hpp>
 
-/// The CPU device with a ledger of its memory: what was taken, of which kind, and whether it came
-/// back as it went. Copies share one ledger.
+/// The CPU device with a ledger of its memory: size and kind of each block, and whether it was
+/// freed correctly. Copies of the object share one ledger.
 class ledger_device {
  public:
   using stream_type = penstock::cpu_stream;
   using stream_ref = penstock::cpu_stream_ref;
   using event_type = penstock::cpu_event;
 
-  /// From now on memory can't be locked: `pinned` is false.
+  /// Makes pinning fail: `pinned` is false in later allocations.
   void refuse_to_pin() const { ledger_->pins = false; }
 
   [[nodiscard]] std::size_t device_bytes() const { return total(ledger_->device); }
   [[nodiscard]] std::size_t pinned_bytes() const { return total(ledger_->pinned); }
-  /// Blocks that were freed twice, as the other kind, or with another size.
+  /// Returns the number of blocks that were freed twice, as another kind, or with another size.
   [[nodiscard]] std::size_t bad_frees() const { return ledger_->bad_frees; }
-  /// How often memory was asked for.
+  /// Returns the number of allocation requests.
   [[nodiscard]] std::size_t asked() const { return ledger_->asked; }
 
   [[nodiscard]] stream_type make_stream() const { return host_.make_stream(); }

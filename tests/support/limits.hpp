@@ -11,7 +11,7 @@
 
 namespace test {
 
-/// A limit of this process that is lower for a scope.
+/// Lowers a limit of this process within a scope.
 template <auto Resource>
 class lower_limit {
  public:
@@ -27,11 +27,12 @@ class lower_limit {
   ::rlimit before_{};
 };
 
-/// No descriptor is opened whose number would be this one or above it. Catch2 may open none either.
+/// Makes opening a descriptor fail if its number would reach this limit. The limit also applies to
+/// Catch2.
 using descriptor_limit = lower_limit<RLIMIT_NOFILE>;
 
-/// No file of this process may grow beyond `bytes`, for a scope: a write beyond them fails with
-/// EFBIG, as on a full disk.
+/// Limits all files of this process to `bytes` within a scope. A larger write fails with EFBIG, as
+/// on a full disk.
 class file_limit {
  public:
   explicit file_limit(::rlim_t bytes) : limit_(bytes) {}
@@ -43,7 +44,7 @@ class file_limit {
   lower_limit<RLIMIT_FSIZE> limit_;
 };
 
-/// How many descriptors this process has, with the one that counts them.
+/// Returns the number of open descriptors, including the descriptor used for counting.
 inline std::size_t open_descriptors() { return files_in("/proc/self/fd"); }
 
 }  // namespace test

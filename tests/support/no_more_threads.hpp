@@ -10,10 +10,11 @@
 
 namespace test {
 
-/// Leaves no address space for the stack of another thread: for a child process that ends soon.
-/// False where that can't be done, as under qemu. A sanitizer needs address space of its own.
+/// Limits the address space so that no further thread can get a stack. For a child process that
+/// ends soon. Returns false if this is impossible, as under qemu. A sanitizer needs address space
+/// for itself.
 inline bool allow_no_more_threads() {
-  // Stacks larger than those of threads that are gone, which the C library keeps for the next.
+  // The stacks are larger than those of ended threads, which the C library caches for reuse.
   ::pthread_attr_t large{};
   std::ifstream pages{"/proc/self/statm"};
   ::rlim_t used = 0;

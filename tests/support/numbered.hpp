@@ -11,7 +11,7 @@
 #include <penstock/data/dataset.hpp>
 #include <penstock/threads/support/waitable_counter.hpp>
 
-/// The exception of a sample that `numbered` was told to fail on.
+/// The exception of the sample that `numbered` is configured to fail on.
 class bad_sample : public std::runtime_error {
  public:
   explicit bad_sample(std::uint64_t which)
@@ -19,8 +19,8 @@ class bad_sample : public std::runtime_error {
   std::uint64_t index;
 };
 
-/// A dataset whose every value tells its sample: eight times the index as a float, and the index.
-/// Counts reads, can fail on one sample and hold every read; copies share one state.
+/// A dataset whose values identify the sample: eight times the index as a float, and the index.
+/// Counts reads, can fail on a sample, and can hold every read. Copies share one state.
 struct numbered {
   using record_type = penstock::record<penstock::field<"values", float, 8>,
                                        penstock::field<"label", std::uint64_t>>;
@@ -32,7 +32,7 @@ struct numbered {
     std::atomic<std::uint64_t> bad{none};
     std::atomic<std::uint64_t> reads{0};
     std::atomic<std::uint64_t> running{0};
-    penstock::detail::waitable_counter arrived;  // moves with every read that begins
+    penstock::detail::waitable_counter arrived;  // moves with every read that starts
     penstock::detail::waitable_counter gate;     // 1 holds every read
   };
   std::shared_ptr<shared> state = std::make_shared<shared>();
@@ -50,14 +50,14 @@ struct numbered {
   }
 };
 
-/// All labels of a batch in host memory.
+/// Returns all labels of a batch in host memory.
 template <class Batch>
 std::vector<std::uint64_t> labels_of(const Batch& batch) {
   const auto view = penstock::get<"label">(batch).flat();
   return {view.begin(), view.end()};
 }
 
-/// Those of all batches of a range.
+/// Returns the labels of all batches of a range.
 template <class Range>
 std::vector<std::uint64_t> labels_in(Range&& range) {
   std::vector<std::uint64_t> all;
@@ -68,7 +68,7 @@ std::vector<std::uint64_t> labels_in(Range&& range) {
   return all;
 }
 
-/// Goes over all batches of a range: how many samples they have together.
+/// Iterates over all batches of a range and returns their total number of samples.
 template <class Range>
 std::uint64_t samples_in(Range&& range) {
   std::uint64_t samples = 0;

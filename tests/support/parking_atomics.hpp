@@ -10,10 +10,10 @@
 
 #include <penstock/threads/support/atomics.hpp>
 
-/// Atomics that stop a thread inside a lock-free call: `parked_thread` has it stand before a step
-/// of its choice until it may go on, as if it had lost its core there.
+/// Atomics that can stop a thread inside a lock-free call. `parked_thread` stops before a chosen
+/// step until it may continue, as if it had lost its core there.
 struct parking_atomics {
-  /// Where a thread stops, and for how long.
+  /// Stops a thread and keeps it until it may continue.
   class place {
    public:
     void stop_here() {
@@ -46,7 +46,7 @@ struct parking_atomics {
     bool may_go_on_ = false;
   };
 
-  /// The calling thread's: at which of its steps it stops, counted from 1, and where.
+  /// The place where the calling thread stops, and the step before which it stops, counted from 1.
   static inline thread_local std::uint64_t steps_left = 0;
   static inline thread_local place* stopping = nullptr;
 
@@ -79,8 +79,8 @@ struct parking_atomics {
   static void fence() noexcept { penstock::detail::std_atomics::fence(); }
 };
 
-/// A thread that runs `call` and stops before its `step`th step on an atomic. The destructor lets
-/// it go on and waits for it.
+/// A thread that runs `call` and stops before its `step`th step on an atomic. The destructor
+/// resumes it and waits for it.
 class parked_thread {
  public:
   template <class Call>
@@ -99,9 +99,10 @@ class parked_thread {
     if (thread_.joinable()) finish();
   }
 
-  /// Whether it stands inside the call; false if the call has ended before that step.
+  /// Returns true if the thread has stopped inside the call, and false if the call ended before
+  /// that step.
   [[nodiscard]] bool has_stopped() const noexcept { return has_stopped_; }
-  /// Lets it go on, and returns when its call has ended.
+  /// Resumes the thread and returns when its call has ended.
   void finish() {
     place_.let_go();
     thread_.join();

@@ -16,9 +16,9 @@
 #include <penstock/data/dataset.hpp>
 #include <penstock/threads/support/waitable_counter.hpp>
 
-/// A dataset that notes what it is told to fetch, and to plan for, and what is read of it. Sample i
-/// takes 10 bytes where it is stored, or what `sizes` says. Copies share one state, and end with
-/// `gone`.
+/// A dataset that records its prefetch hints, access plans and reads. Sample i occupies 10 bytes in
+/// storage unless `sizes` specifies another size. Copies share one state; the last copy moves
+/// `gone` when it is destroyed.
 struct planned {
   using record_type = penstock::record<penstock::field<"label", std::uint64_t>>;
 
@@ -27,21 +27,22 @@ struct planned {
       const std::lock_guard lock{mutex};
       return all_told;
     }
-    /// Waits until so many samples were told.
+    /// Waits until the hints have named that many samples.
     void wait_until_told(std::uint64_t samples) const {
       calls.wait([&](std::uint32_t) { return told().size() >= samples; });
     }
 
     mutable std::mutex mutex;
     std::vector<std::uint64_t> all_told;
-    std::map<std::uint64_t, std::uint64_t> ahead;  // told and not read: how often
-    std::vector<std::uint64_t> foreseen;           // since the last empty list
-    std::uint64_t bytes = 0;                       // of `ahead`
-    std::uint64_t most = 0;                        // that `bytes` has come to
+    std::map<std::uint64_t, std::uint64_t> ahead;  // hinted and not yet read: how often
+    std::vector<std::uint64_t> foreseen;           // plans since the last empty list
+    std::uint64_t bytes = 0;                       // bytes of `ahead`
+    std::uint64_t most = 0;                        // maximum of `bytes`
     std::map<std::uint64_t, std::uint64_t> sizes;
     std::atomic<bool> throws{false};
-    penstock::detail::waitable_counter calls;      // of `prefetch_hint`, that have noted
-    penstock::detail::waitable_counter gate;       // 1 holds them, after that
+    penstock::detail::waitable_counter calls;      // calls of `prefetch_hint` that have been
+                                                   // recorded
+    penstock::detail::waitable_counter gate;       // 1 holds them after recording
     penstock::detail::waitable_counter read_gate;  // 1 holds reads
     penstock::detail::waitable_counter gone;
   };

@@ -9,8 +9,8 @@
 
 namespace test {
 
-/// What the `option_error` says that `call` throws, and the option that it names; twice "none"
-/// without one.
+/// The text of the `option_error` that `call` throws and the option that it names. Both are "none"
+/// if there is no error.
 struct refusal {
   std::string text = "none";
   std::string option = "none";

@@ -3,7 +3,7 @@
 
 namespace test {
 
-/// Runs the test cases of this program as its arguments say. Catch2's code itself is compiled in
+/// Runs the test cases of this program according to its arguments. Catch2 itself is compiled in
 /// run_catch.cpp, once for all programs.
 int run_catch(int argc, char** argv);
 

@@ -18,15 +18,15 @@
 
 namespace test {
 
-/// Whether AddressSanitizer or ThreadSanitizer watches: memory costs more then, and work some ten
-/// times as much.
+/// True if AddressSanitizer or ThreadSanitizer is active. Memory then costs more, and work takes
+/// about ten times as long.
 #if defined(PENSTOCK_TEST_SANITIZED)
 inline constexpr bool sanitized = true;
 #else
 inline constexpr bool sanitized = false;
 #endif
 
-/// Whether this program is compiled with optimisation.
+/// True if this program is compiled with optimization.
 #ifdef __OPTIMIZE__
 inline constexpr bool optimised = true;
 #else

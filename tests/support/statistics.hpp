@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// What the tests of random orders and streams share. A statistic is turned into the chance that a
-// perfect source gives one as far out, on either side: too even is as suspicious as too uneven. A
-// check fails below `false_alarm`. Seeds are fixed, so a check that passes once always passes;
-// the number says how little was left to luck when the seeds were chosen: the few hundred checks
-// together had less than a thousandth.
+// Shared by the tests of random orders and streams. Each statistic is converted to the probability
+// that a perfect source deviates at least as much, in either direction: too even is as suspicious
+// as too uneven. A check fails if this probability is below `false_alarm`. Seeds are fixed, so a
+// check that passes once always passes. The limit bounds the luck in the choice of seeds: for the
+// few hundred checks together it is less than a thousandth.
 
 #include <algorithm>
 #include <cmath>
@@ -17,11 +17,11 @@
 
 inline constexpr double false_alarm = 1e-6;
 
-// By what a build with checks, or without optimisation, does fewer rounds.
+// Divisor for the number of rounds in a build with checks or without optimization.
 inline constexpr int slowness = test::sanitized || !test::optimised ? 8 : 1;
 
-/// The chance that a chi-square of `freedom` degrees is below (first) or above `value`: the two
-/// incomplete gamma functions, each by the form that is exact where it is small.
+/// The probabilities that a chi-square with `freedom` degrees is below or above `value`. These are
+/// the two incomplete gamma functions; each uses the form that is exact if its result is small.
 /// Source: Abramowitz, Stegun, "Handbook of mathematical functions", 6.5.29 and 6.5.31.
 struct tails {
   double below;
@@ -57,21 +57,21 @@ inline tails chi_square_tails(double value, double freedom) {
   return {1 - front * fraction, front * fraction};
 }
 
-/// The chance of a chi-square that is as far out. Both sides count, but for few degrees of freedom:
-/// there counts sometimes hit their means exactly.
+/// Returns the probability of a chi-square that deviates at least as much. The test is two-sided
+/// except for few degrees of freedom, because counts then sometimes equal their means exactly.
 inline double chance_of_chi_square(double value, double freedom) {
   const tails both = chi_square_tails(value, freedom);
   return freedom < 8 ? both.above : 2 * (std::min)(both.below, both.above);
 }
 
-/// The chance of a value that is `deviations` standard deviations of a normal density away, or
-/// more.
+/// Returns the probability that a normal value is at least `deviations` standard deviations from
+/// the mean.
 inline double chance_of_deviation(double deviations) {
   return std::erfc(std::abs(deviations) / std::sqrt(2.0));
 }
 
-/// The chance of these counts where the cells should come as `expected` says, in any unit. A cell
-/// that can't come must not have come.
+/// Returns the probability of these counts if the cells have the relative frequencies `expected`,
+/// in any unit. A cell with frequency 0 must have a count of 0.
 inline double chance_of(const std::vector<double>& counts, const std::vector<double>& expected) {
   const double draws = std::accumulate(counts.begin(), counts.end(), 0.0);
   const double whole = std::accumulate(expected.begin(), expected.end(), 0.0);
@@ -89,13 +89,13 @@ inline double chance_of(const std::vector<double>& counts, const std::vector<dou
   return freedom < 1 ? 1 : chance_of_chi_square(sum, freedom);
 }
 
-/// For cells of equal chances.
+/// For cells of equal probability.
 inline double chance_of(const std::vector<double>& counts) {
   return chance_of(counts, std::vector<double>(counts.size(), 1.0));
 }
 
-/// For a distribution with thin ends: cells of an expected count below `least` are joined
-/// to the one beside them, towards the middle.
+/// For a distribution with thin tails: a cell with an expected count below `least` is merged with
+/// its neighbor towards the middle.
 inline double chance_with_ends(std::vector<double> counts, std::vector<double> expected,
                                double least = 10) {
   const double draws = std::accumulate(counts.begin(), counts.end(), 0.0);
@@ -112,13 +112,13 @@ inline double chance_with_ends(std::vector<double> counts, std::vector<double> e
   return chance_of(counts, expected);
 }
 
-/// The chance of a table of counts in which all rows and all columns have the same sum by
-/// construction, as the (place, sample) table of permutations has.
+/// Returns the probability of a table of counts in which all rows and all columns have the same sum
+/// by construction, as in the (place, sample) table of permutations.
 inline double chance_of_square(const std::vector<double>& counts, std::size_t side) {
   const double n = static_cast<double>(side);
   const double mean = std::accumulate(counts.begin(), counts.end(), 0.0) / (n * n);
   double sum = 0;
   for (const double count : counts) sum += (count - mean) * (count - mean) / mean;
-  // Over permutations the cells vary n / (n - 1) times as much as free ones with such sums.
+  // For permutations the cells vary n / (n - 1) times as much as free cells with such sums.
   return chance_of_chi_square(sum * (n - 1) / n, (n - 1) * (n - 1));
 }

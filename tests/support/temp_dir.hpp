@@ -17,7 +17,8 @@ namespace test {
 
 using file_bytes = std::vector<std::uint8_t>;
 
-/// A new directory under the system's one for temporary files, removed with all it holds.
+/// A new directory in the system's directory for temporary files. The destructor removes it with
+/// its contents.
 class temp_dir {
  public:
   temp_dir() {
@@ -46,20 +47,20 @@ class temp_dir {
   std::filesystem::path path_;
 };
 
-/// How many files and folders there are in a directory.
+/// Returns the number of files and folders in a directory.
 inline std::size_t files_in(const std::string& path) {
   const std::filesystem::directory_iterator all{path};
   return static_cast<std::size_t>(std::distance(begin(all), end(all)));
 }
 inline std::size_t files_in(const temp_dir& dir) { return files_in(dir.path("")); }
 
-/// A file's bytes.
+/// Returns the bytes of a file.
 inline std::string content_of(const std::string& path) {
   std::ifstream file{path, std::ios::binary};
   return {std::istreambuf_iterator<char>{file}, {}};
 }
 
-/// An IDX file's bytes: element type, dimensions, elements as they stand in the file.
+/// Returns the bytes of an IDX file: element type, dimensions, and the elements in file order.
 inline file_bytes idx_bytes(std::uint8_t type, const std::vector<std::uint32_t>& lengths,
                             const file_bytes& elements) {
   file_bytes bytes{0, 0, type, static_cast<std::uint8_t>(lengths.size())};

@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
-/// The threads of this process, by the kernel's numbers, in their order. One that was joined may
-/// still be there.
+/// Returns the sorted kernel numbers of the threads of this process. A joined thread may still be
+/// included.
 inline std::vector<long> thread_numbers() {
   std::vector<long> all;
   for (const auto& task : std::filesystem::directory_iterator{"/proc/self/task"}) {
@@ -21,13 +21,14 @@ inline std::vector<long> thread_numbers() {
   return all;
 }
 
-/// The threads that are there before a test begins any.
+/// Returns the threads that exist before a test starts any.
 inline std::vector<long> present_threads() {
-  std::thread{[] {}}.join();  // with its first thread, ThreadSanitizer begins one of its own
+  std::thread{[] {}}.join();  // ThreadSanitizer starts a thread of its own together with the first
+                              // thread
   return thread_numbers();
 }
 
-/// The threads that are here now and are not among `before`.
+/// Returns the current threads that are not in `before`.
 inline std::vector<long> new_threads(const std::vector<long>& before) {
   const auto now = thread_numbers();
   std::vector<long> fresh;
@@ -36,8 +37,8 @@ inline std::vector<long> new_threads(const std::vector<long>& before) {
   return fresh;
 }
 
-/// Whether the threads that are not among `before` are, or soon become, `count`: only what fails
-/// waits for the deadline.
+/// Returns true if the number of threads not in `before` is, or soon becomes, `count`. Only a
+/// failure waits for the deadline.
 inline bool threads_added_become(const std::vector<long>& before, std::size_t count) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{60};
   while (new_threads(before).size() != count) {

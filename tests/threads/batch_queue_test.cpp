@@ -105,7 +105,7 @@ TEMPLATE_TEST_CASE("a quiet push wakes no consumer until wake_poppers", "[load]"
   queue.wake_poppers();
   consumer.join();
   CHECK(got == 5);
-  // A thread that is awake sees it without.
+  // A thread that is awake sees the ticket without a wake-up.
   CHECK(queue.try_push_quietly(6));
   CHECK(queue.pop() == 6);
   CHECK(queue.try_push_quietly(7));
@@ -139,7 +139,7 @@ TEST_CASE("one producer and one consumer that sometimes sleep miss no ticket", "
     while (const auto got = there.pop()) back.push(*got);
     back.close();
   }};
-  // In gusts, so that each side at times finds the other one asleep.
+  // In bursts, so that each side sometimes finds the other side asleep.
   std::uint64_t next = 0;
   bool all = true;
   for (std::uint64_t sent = 0; sent < tickets;) {
@@ -220,7 +220,8 @@ TEST_CASE("no ticket is lost or doubled among many producers and consumers",
     givers.emplace_back([&, p] {
       for (std::uint32_t i = 0; i < each; ++i) {
         queue.push(p * each + i);
-        // Counted after the push and before the pop's: never above what has been in the queue.
+        // Counted after the push, and uncounted after the pop, so the count exceeds the queue only
+        // by tickets in pops.
         const std::size_t now = ++inside;
         for (std::size_t most = most_inside; now > most && now < producers * each;) {
           if (most_inside.compare_exchange_weak(most, now)) break;
@@ -235,7 +236,7 @@ TEST_CASE("no ticket is lost or doubled among many producers and consumers",
         --inside;
         ++seen[*got];
         const std::uint32_t p = *got / each;
-        if (*got <= last[p]) ++out_of_order;  // of one producer, in its order, for every consumer
+        if (*got <= last[p]) ++out_of_order;  // each consumer sees each producer's order
         last[p] = *got;
       }
     });
@@ -247,7 +248,7 @@ TEST_CASE("no ticket is lost or doubled among many producers and consumers",
   for (const auto& times : seen) once += times == 1;
   CHECK(once == producers * each);
   CHECK(out_of_order == 0);
-  // Each consumer may have taken one that it has not yet counted as taken.
+  // Each consumer may have popped a ticket that it has not counted yet.
   CHECK(most_inside <= capacity + consumers);
   CHECK(inside == 0);
 }
@@ -256,7 +257,7 @@ TEMPLATE_TEST_CASE("what was written before a push is seen after its pop", "[loa
                    ps::many_producers_many_consumers, ps::single_producer_single_consumer) {
   constexpr std::uint32_t slots = 4;
   constexpr std::uint32_t rounds = 10'000;
-  std::array<std::uint64_t, slots> memory{};  // plain: the tickets order it
+  std::array<std::uint64_t, slots> memory{};  // not atomic: the tickets order it
   ps::batch_queue<std::uint32_t, TestType> free{slots};
   ps::batch_queue<std::uint32_t, TestType> full{slots};
   for (std::uint32_t i = 0; i < slots; ++i) CHECK(free.try_push(i));
@@ -285,24 +286,21 @@ TEMPLATE_TEST_CASE("a pop or a push with a limit says which of three ends it had
   ps::batch_queue<int, TestType> queue{1};
   const auto end = std::chrono::steady_clock::now() + 1ms;
   const auto none = queue.pop_until(end);
-  CHECK(std::chrono::steady_clock::now() >= end);  // it has waited
+  CHECK(std::chrono::steady_clock::now() >= end);  // the call has waited
   CHECK_FALSE(none);
   CHECK(none.timed_out());
   CHECK_FALSE(none.closed());
   CHECK(queue.pop_for(-1h).timed_out());
   CHECK(queue.pop_for(0.5us).timed_out());
-  CHECK(queue.push_for(7, std::chrono::hours::max()));
-  const auto full = queue.push_until(8, end);
-  CHECK_FALSE(full);
-  CHECK(full.timed_out());
-  CHECK_FALSE(full.closed());
-  CHECK(queue.push_for(8, 1us).outcome() == ps::wait_outcome::timed_out);
+  CHECK(queue.push_for(7, std::chrono::hours::max()) == ps::wait_status::done);
+  CHECK(queue.push_until(8, end) == ps::wait_status::timed_out);
+  CHECK(queue.push_for(8, 1us) == ps::wait_status::timed_out);
   queue.close();
-  CHECK(queue.push_for(9, 1h).closed());
+  CHECK(queue.push_for(9, 1h) == ps::wait_status::closed);
   const auto left = queue.pop_for(1h);
   REQUIRE(left);
   CHECK(*left == 7);
-  CHECK(left.outcome() == ps::wait_outcome::done);
+  CHECK(left.status() == ps::wait_status::done);
   CHECK(queue.pop_for(1h).closed());
   CHECK(queue.pop_until(std::chrono::steady_clock::time_point::max()).closed());
 }
@@ -312,7 +310,7 @@ TEMPLATE_TEST_CASE("a wait with a limit ends by what it waits for", "[load]",
   using namespace std::chrono_literals;
   sleepy_atomics::reset();
   queue_of_sleepers<TestType> queue{1};
-  ps::pop_result<int> got{ps::wait_outcome::timed_out};
+  ps::pop_result<int> got{ps::wait_status::timed_out};
   std::thread consumer{[&] { got = queue.pop_for(1h); }};
   sleepy_atomics::wait_for_sleeps(1);
   CHECK(queue.try_push(5));
@@ -322,19 +320,19 @@ TEMPLATE_TEST_CASE("a wait with a limit ends by what it waits for", "[load]",
 
   CHECK(queue.try_push(6));
   sleepy_atomics::reset();
-  ps::push_result is_in{ps::wait_outcome::timed_out};
-  std::thread producer{[&] { is_in = queue.push_for(7, 1h); }};
+  auto pushed = ps::wait_status::timed_out;
+  std::thread producer{[&] { pushed = queue.push_for(7, 1h); }};
   sleepy_atomics::wait_for_sleeps(1);
   CHECK(queue.pop() == 6);
   producer.join();
-  CHECK(is_in);
+  CHECK(pushed == ps::wait_status::done);
 
   sleepy_atomics::reset();
-  std::thread refused{[&] { is_in = queue.push_for(8, 1h); }};
+  std::thread refused{[&] { pushed = queue.push_for(8, 1h); }};
   sleepy_atomics::wait_for_sleeps(1);
   queue.close();
   refused.join();
-  CHECK(is_in.closed());
+  CHECK(pushed == ps::wait_status::closed);
   CHECK(queue.pop() == 7);
 }
 
@@ -346,7 +344,7 @@ TEST_CASE("consumers that give up lose no ticket and take no wake-up from others
   std::atomic<std::uint32_t> popped{0};
   std::vector<std::thread> takers;
   for (int i = 0; i < 2; ++i) {
-    takers.emplace_back([&] {  // as often as not it is over before the next ticket
+    takers.emplace_back([&] {  // often the deadline passes before the next ticket
       for (auto got = queue.pop_for(1us); !got.closed(); got = queue.pop_for(1us)) {
         if (got) ++popped;
       }
@@ -356,7 +354,7 @@ TEST_CASE("consumers that give up lose no ticket and take no wake-up from others
     });
   }
   for (std::uint32_t i = 0; i < tickets; ++i) {
-    if (!queue.push_for(i, 1us)) CHECK(queue.push(i));
+    if (queue.push_for(i, 1us) != ps::wait_status::done) CHECK(queue.push(i));
   }
   queue.close();
   for (auto& taker : takers) taker.join();

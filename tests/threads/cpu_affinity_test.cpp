@@ -15,7 +15,7 @@ using namespace penstock::detail;
 
 namespace {
 
-/// A kernel that was built for `cores` cores, of which the thread may run on the last.
+/// A kernel that was built for `cores` cores. The thread may run only on the last core.
 struct kernel_of {
   std::size_t cores;
   int refuses_with = 0;
@@ -39,7 +39,7 @@ TEST_CASE("the cores of a node are those of its file", "[threads]") {
       .file("/sys/devices/system/node/node3/cpulist", std::string(100'000, '1'));
   const std::string root = files.root() + "/sys";
   CHECK(cpus_of_node(root, 0) == ps::cpu_list{{0, 1, 4}});
-  CHECK(cpus_of_node(root, 1) == std::nullopt);  // a node of memory alone
+  CHECK(cpus_of_node(root, 1) == std::nullopt);  // a node with memory only
   CHECK(cpus_of_node(root, 2) == std::nullopt);
   CHECK(cpus_of_node(root, 3) == std::nullopt);
   CHECK(cpus_of_node(root, 4) == std::nullopt);  // no such file
@@ -69,7 +69,7 @@ TEST_CASE("a thread that is bound runs on those cores alone, and others as befor
     bound = affinity_of_this_thread();
   }}.join();
   CHECK(affinity_of_this_thread() == before);
-  CHECK(bind_this_thread(cpu_bits{ps::cpu_list{}}) != 0);  // on no core nothing can run
+  CHECK(bind_this_thread(cpu_bits{ps::cpu_list{}}) != 0);  // a thread cannot run on no core
   if (refused != 0) {
     WARN("not tested: threads can't be bound here");
     CHECK(bound == before);

@@ -13,7 +13,7 @@ using penstock::detail::futex_word;
 
 namespace {
 
-/// Threads that wait for a word to leave 0, all asleep once it is made.
+/// Threads that wait until a word is not 0. The constructor returns when all of them sleep.
 struct sleepers {
   explicit sleepers(std::size_t count) : numbers(count) {
     for (auto& number : numbers) {
@@ -23,7 +23,7 @@ struct sleepers {
         ++awake;
       });
     }
-    // Twice: the first time one may have slept for a lock of what runs this program, such as qemu.
+    // Twice: the first time a thread may sleep on a lock of an emulator, such as qemu.
     for (int time = 0; time < 2; ++time) {
       for (auto& number : numbers) {
         while (number == 0) std::this_thread::yield();
@@ -66,12 +66,12 @@ TEST_CASE("all sleepers of a word are woken, or one", "[core]") {
 TEST_CASE("one call wakes the given number of sleepers", "[core]") {
   sleepers all{3};
   all.word.store(1);
-  all.word.notify(0);  // the kernel would wake one
+  all.word.notify(0);  // a count of 0 would wake one thread in the kernel
   all.word.notify(2);
   while (all.awake < 2) std::this_thread::yield();
   for (int turn = 0; turn < 100; ++turn) std::this_thread::yield();
   CHECK(all.awake == 2);
-  all.word.notify(~std::uint32_t{0});  // more than the kernel's number holds
+  all.word.notify(~std::uint32_t{0});  // more than the kernel's int can hold
   while (all.awake < 3) std::this_thread::yield();
 }
 

@@ -20,7 +20,7 @@ struct pair {
   friend bool operator==(const pair&, const pair&) = default;
 };
 
-/// Threads that can be stopped inside a call, and that show that they have looked in vain.
+/// Atomics that can stop a thread inside a call, and that count retries.
 struct yielding_atomics : parking_atomics {
   static inline std::atomic<std::uint32_t> yields{0};
   static void yield() noexcept {

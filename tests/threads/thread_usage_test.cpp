@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock/threads/support/cpus.hpp>
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 #include <vector>
 
 #include "support/catch.hpp"
@@ -18,7 +24,7 @@ TEST_CASE("a thread's usage is looked up by itself, and not too often", "[thread
   usage.look(99, apart);
   CHECK(usage.processor().count() == 0);
   std::uint64_t now = 100;
-  // The kernel counts in microseconds, or in ticks of its own.
+  // The kernel counts in microseconds, or in its own ticks.
   while (usage.processor().count() == 0) usage.look(now += apart, apart);
   const auto before = usage.processor();
   const std::vector<char> touched(std::size_t{64} << 20, 1);
@@ -35,14 +41,14 @@ TEST_CASE("a thread's time on the run queue is what the kernel says", "[threads]
   const std::filesystem::path task = root.path("proc/self/task/77");
   std::filesystem::create_directories(task);
   const auto waited = [&] {
-    return penstock::detail::run_queue_time_of(77, root.path("")).count();
+    return penstock::detail::run_queue_time_of(77, root.path("").c_str()).count();
   };
-  CHECK(waited() == 0);  // no file: the kernel doesn't say
+  CHECK(waited() == 0);  // no file: the kernel does not report the time
   std::ofstream{task / "schedstat"} << "4711 1234567 9\n";
   CHECK(waited() == 1'234'567);
   std::ofstream{task / "schedstat"} << "none\n";
   CHECK(waited() == 0);
-  // The thread that has looked, and no other: a kernel that says nothing says 0 of all.
+  // Only of the thread that called `look`. Both are 0 if the kernel reports nothing.
   const auto own = [] {
     std::ifstream file{"/proc/thread-self/schedstat"};
     std::int64_t running = 0;
@@ -56,4 +62,46 @@ TEST_CASE("a thread's time on the run queue is what the kernel says", "[threads]
   const auto found = usage.run_queue().count();
   CHECK(found >= least);
   CHECK(found <= own());
+}
+
+TEST_CASE("time on the run queue is counted between start and stop only", "[threads]") {
+  penstock::detail::run_queue_watch watch;
+  CHECK(watch.read().count() == 0);
+  const auto own = [] {
+    return penstock::detail::run_queue_time_of(static_cast<std::uint64_t>(::syscall(SYS_gettid)));
+  };
+  // The kernel adds a little time at each preemption. Waits until it has.
+  const auto queue_for_a_while = [&](std::chrono::nanoseconds base) {
+    std::vector<std::thread> rivals;
+    std::atomic<bool> done{false};
+    for (unsigned i = 0; i < 2 * std::max(1U, std::thread::hardware_concurrency()); ++i)
+      rivals.emplace_back([&done] {
+        while (!done) std::this_thread::yield();
+      });
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds{20};
+    while (own() == base && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    done = true;
+    for (auto& rival : rivals) rival.join();
+    return own() != base;
+  };
+  if (!queue_for_a_while(own())) return;  // the kernel does not report it
+  CHECK(watch.read().count() == 0);       // time before the start does not count
+  const auto before = own();
+  watch.start();
+  REQUIRE(queue_for_a_while(own()));
+  const auto going = watch.read();
+  CHECK(going.count() > 0);
+  watch.start();  // no effect while it counts
+  watch.stop();
+  const auto after = own();
+  CHECK(watch.read() >= going);
+  CHECK(watch.read() <= after - before);
+  const auto counted = watch.read();
+  queue_for_a_while(own());
+  CHECK(watch.read() == counted);
+  // Another thread may take over the watch. A thread that has ended adds nothing more.
+  std::thread{[&watch] { watch.start(); }}.join();
+  CHECK(watch.read() == counted);
+  watch.stop();
+  CHECK(watch.read() == counted);
 }

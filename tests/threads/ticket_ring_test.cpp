@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/threads/batch_queue.hpp>
+#include <penstock/threads/support/ticket_ring.hpp>
 
 #include <algorithm>
 #include <array>
@@ -24,7 +24,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Has a ring that no thread pushes to or pops from behave as if very many tickets had gone through
+/// Changes a ring, in which no thread pushes or pops, as if `tickets` tickets had passed through
 /// it.
 struct ticket_ring_access {
   template <class Ring>
@@ -33,16 +33,15 @@ struct ticket_ring_access {
     const auto move = [tickets](auto& word) {
       word.store(word.load(std::memory_order_relaxed) + tickets, std::memory_order_relaxed);
     };
-    const std::uint64_t head = ring.head_.position.load(std::memory_order_relaxed);
+    const std::uint64_t head = ring.head_.value.load(std::memory_order_relaxed);
     for (auto& entry : ring.entries_) move(entry.word);
-    for (auto& cell : ring.free_from_) {  // but the one that a thread in a push holds
+    for (auto& cell : ring.free_from_) {  // except the cell that a thread in a push holds
       const std::uint64_t from = cell.load(std::memory_order_relaxed);
       if (static_cast<std::int64_t>(from - head) < std::int64_t{1} << 60) move(cell);
     }
-    for (auto* end : {&ring.head_, &ring.tail_}) {
-      move(end->position);
-      move(end->seen);
-    }
+    move(ring.head_.value);
+    move(ring.tail_.value.position);
+    move(ring.tail_.value.known_head);
   }
 };
 
@@ -62,7 +61,7 @@ struct sized {
   std::array<T, 64 / sizeof(T)> all;
 };
 
-// A ticket whose parts belong together, of as many bytes as T.
+// A ticket of the size of T whose bytes are all equal.
 template <class T>
 T made_of(std::uint64_t number) {
   T made{};
@@ -85,13 +84,13 @@ struct three_words {
   std::array<std::uint32_t, 5> all;
 };
 
-// Where positions begin: anywhere, before 32 bits are full, before 64 bits are.
+// The first position: 0, just below 2^32, or just below 2^64.
 std::uint64_t first_position() {
   return GENERATE(std::uint64_t{0}, (std::uint64_t{1} << 32) - 70, ~std::uint64_t{0} - 70);
 }
 
-// The tickets that come out of a ring while a thread is stopped in it, looked at one by one: those
-// of the test itself in order, none lost or doubled, and that thread's at most once.
+// Checks the tickets that come out of a ring while a thread is parked in it. The test's own tickets
+// must come in order, none lost or duplicated. The ticket of the parked thread comes at most once.
 class bookkeeping {
  public:
   static constexpr std::uint64_t of_parked = ~std::uint64_t{0};
@@ -115,7 +114,7 @@ class bookkeeping {
     } else if (got == next_) {
       ++next_;
     } else if (!skipped_ && got == next_ + 1) {
-      skipped_ = next_;  // a pop that is stopped may have taken it
+      skipped_ = next_;  // a parked pop may have taken it
       next_ += 2;
     } else if (skipped_ == got) {
       skipped_.reset();
@@ -138,8 +137,9 @@ class bookkeeping {
 
 constexpr std::size_t small = 5;
 
-// While a thread stands before one of its steps: the ring works, holds exactly its capacity, and
-// turns `turns` tickets over, which is a multiple of what a counter of 16, 32 or 48 bits can count.
+// Uses a ring while a thread is parked at one of its steps. The ring works and holds exactly its
+// capacity. `turns` tickets pass through it, a multiple of the range of a counter of 16, 32 or 48
+// bits.
 void use(ring& of, bookkeeping& book, std::uint64_t turns) {
   bool all = true;
   constexpr std::uint64_t most_by_hand = 3 * 65'536;
@@ -245,7 +245,7 @@ TEST_CASE("a thread parked inside a push blocks no other, and its ticket comes o
     use(tickets, book, 1);
     CHECK(book.is_complete());
   }
-  CHECK(step > 8);  // it did stop, more than a few times
+  CHECK(step > 8);  // the push was parked at many steps
 }
 
 TEST_CASE("a thread parked inside a pop blocks no other, and takes a ticket of its own",
@@ -264,7 +264,7 @@ TEST_CASE("a thread parked inside a pop blocks no other, and takes a ticket of i
     parked_thread popping{step, [&] { is_out = tickets.try_pop(got); }};
     has_stopped = popping.has_stopped();
     use(tickets, book, turns);
-    CHECK(book.push());  // something to take, if it has not yet
+    CHECK(book.push());  // a ticket to take, if it has none yet
     popping.finish();
     if (is_out) book.note(got);
     while (book.pop()) {
@@ -279,7 +279,7 @@ TEST_CASE("a thread parked inside a pop blocks no other, and takes a ticket of i
 
 TEST_CASE("with as many producers parked in a push as there are spare cells, no place is lost",
           "[load]") {
-  // With 64 places there are as many cells as both need and not one more; with 127 there are more.
+  // A capacity of 64 has exactly as many cells as both need. A capacity of 127 has more.
   static_assert(ring::spare == 64);
   const auto capacity = GENERATE(std::size_t{64}, std::size_t{127});
   const std::size_t cells = std::bit_ceil(capacity + ring::spare);
@@ -289,7 +289,7 @@ TEST_CASE("with as many producers parked in a push as there are spare cells, no 
   std::vector<std::unique_ptr<parked_thread>> producers;
   for (std::size_t i = 0; i < standing; ++i) {
     const auto push = [&tickets] { tickets.try_push(1); };
-    // Each one beyond the first looks at the cells before its own, which are held.
+    // Each further producer first checks the cells of the earlier producers, which are held.
     producers.push_back(std::make_unique<parked_thread>(before_filling + i, push));
     REQUIRE(producers.back()->has_stopped());
   }

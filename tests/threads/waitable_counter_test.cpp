@@ -48,7 +48,7 @@ TEST_CASE("a waiter spins and yields a bounded number of times, then sleeps unti
   sleepy_atomics::wait_for_sleeps(1);
   CHECK(sleepy_atomics::pauses == 32);
   CHECK(sleepy_atomics::yields == 8);
-  word.store(1);  // not yet what it waits for
+  word.store(1);  // not the value that it waits for
   word.store(2);
   waiter.join();
   CHECK(sleepy_atomics::wakes >= 1);
@@ -72,7 +72,7 @@ TEST_CASE("a write makes no system call while no thread sleeps", "[core]") {
   word.store(1);
   word.advance();
   CHECK(sleepy_atomics::wakes == 0);
-  // And none again, once a sleeper is gone.
+  // The same after a sleeper has woken.
   std::thread waiter{[&] { word.wait([](std::uint32_t now) { return now == 3; }); }};
   sleepy_atomics::wait_for_sleeps(1);
   word.store(3);
@@ -127,13 +127,13 @@ TEST_CASE("a step wakes as many as it is told to, and the others sleep on", "[co
   word.advance_waking(0);
   CHECK(sleepy_atomics::wakes == 0);
   word.advance_waking(2);
-  CHECK(sleepy_atomics::wakes == 1);  // by one call
-  waiters[0].join();                  // those who fell asleep first
+  CHECK(sleepy_atomics::wakes == 1);  // one system call
+  waiters[0].join();                  // the threads that fell asleep first
   waiters[1].join();
   CHECK(woken == 2);
   CHECK(word.load() == 2);
   word.advance_waking(3);
-  CHECK(sleepy_atomics::wakes == 2);  // all, by one call
+  CHECK(sleepy_atomics::wakes == 2);  // all threads, by one system call
   for (std::size_t i = 2; i < waiters.size(); ++i) waiters[i].join();
   word.advance_waking(1);  // no thread sleeps
   CHECK(sleepy_atomics::wakes == 2);
@@ -156,7 +156,7 @@ TEST_CASE("what was written before a store is seen by its waiters, and no wake-u
           "[core][promise:race-free-6]") {
   ps::detail::waitable_counter ping;
   ps::detail::waitable_counter pong;
-  std::uint32_t message = 0;  // plain: the sequences order it
+  std::uint32_t message = 0;  // not atomic: the counters order it
   constexpr std::uint32_t rounds = 20'000;
   std::thread other{[&] {
     for (std::uint32_t round = 1; round <= rounds; ++round) {
@@ -192,7 +192,7 @@ TEST_CASE("an eventcount's waiter polls a bounded number of times, then sleeps u
   CHECK(sleepy_atomics::pauses == 48);
   CHECK(sleepy_atomics::yields == 12);
   CHECK(looks == 15);
-  value = 1;  // not yet what it waits for
+  value = 1;  // not the value that it waits for
   eventcount.notify();
   sleepy_atomics::wait_for_sleeps(2);
   value = 2;
@@ -216,7 +216,7 @@ TEST_CASE("a notify makes no system call while no thread sleeps, and one for all
   sleepy_atomics::wait_for_sleeps(4);
   open = true;
   eventcount.notify();
-  eventcount.notify();  // they may still be on their way
+  eventcount.notify();  // the waiters may not have returned yet
   for (auto& waiter : waiters) waiter.join();
   eventcount.notify();
   CHECK(sleepy_atomics::wakes == 1);
@@ -244,7 +244,7 @@ TEST_CASE("no notify is lost between two threads that wait for each other", "[co
   std::atomic<std::uint32_t> asked{0};
   std::atomic<std::uint32_t> answered{0};
   constexpr std::uint32_t rounds = 20'000;
-  // Relaxed: whoever is woken sees the change by the eventcount alone.
+  // Relaxed: the eventcount alone makes the change visible to a woken thread.
   const auto wait_for = [](auto& rings, const auto& word, std::uint32_t value) {
     rings.wait([&] { return word.load(std::memory_order_relaxed) == value; });
   };
@@ -266,9 +266,9 @@ TEST_CASE("no notify is lost between two threads that wait for each other", "[co
 
 TEST_CASE("threads sleep on four bytes, for which the kernel needs no help of the library",
           "[core][promise:bounded-8]") {
-  CHECK(sizeof(ps::detail::waitable_counter) == 8);  // the value and the number of sleepers
+  CHECK(sizeof(ps::detail::waitable_counter) == 8);  // the value, and the number of sleepers
   CHECK(sizeof(ps::detail::basic_eventcount<>) ==
-        8);  // the notifications, and whether one was asked for
+        8);  // the number of wake-ups, and a flag for sleepers
   CHECK_FALSE(std::is_copy_constructible_v<ps::detail::waitable_counter>);
   CHECK((ps::detail::cache_line == 64 || ps::detail::cache_line == 128));
 }

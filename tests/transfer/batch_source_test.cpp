@@ -2,16 +2,21 @@
 #include <penstock/transfer/batch_source.hpp>
 
 #include <array>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include <penstock/core/batch.hpp>
+#include <penstock/load/any_loader.hpp>
 #include <penstock/load/host_batch.hpp>
+#include <penstock/load/stage.hpp>
+#include <penstock/transfer/detail/source_stage.hpp>
 #include <penstock/transfer/transfer.hpp>
 
 #include "support/catch.hpp"
@@ -22,7 +27,7 @@ namespace {
 
 using numbers_record = ps::record<ps::field<"number", std::uint64_t>>;
 
-/// A user's own batch: a buffer that is returned to a list.
+/// A batch type of the program: a buffer that is returned to a list.
 class own_batch {
  public:
   using record_type = numbers_record;
@@ -46,7 +51,7 @@ class own_batch {
   [[nodiscard]] const std::byte* data() const { return data_; }
   [[nodiscard]] ps::batch_info info() const { return info_; }
   void release_after(ps::cpu_stream_ref stream) {
-    ps::cpu_device{}.synchronize(stream);  // simple, and right
+    ps::cpu_device{}.synchronize(stream);  // simple and correct
     data_ = nullptr;
     ++*returned_;
   }
@@ -58,7 +63,7 @@ class own_batch {
 };
 static_assert(ps::source_batch<own_batch>);
 
-/// A user's own producer: four batches of two numbers an epoch, from one buffer.
+/// A producer of the program: four batches of two numbers in each epoch, from one buffer.
 struct own_source {
   using record_type = numbers_record;
   using device_type = ps::cpu_device;
@@ -77,7 +82,7 @@ struct own_source {
     ++next_;
     return {reinterpret_cast<std::byte*>(buffer_.data()), info, *returned};
   }
-  batch_type try_next() { return {}; }  // one buffer: never ahead
+  batch_type try_next() { return {}; }  // one buffer: nothing is ready ahead
   void stop() noexcept { end_ = next_; }
 
   std::shared_ptr<int> returned = std::make_shared<int>(0);
@@ -91,7 +96,7 @@ struct own_source {
 static_assert(ps::batch_source<own_source>);
 static_assert(ps::source_batch<ps::host_batch<numbers_record, ps::cpu_device>>);
 
-// Batches that are none.
+// Types that do not model `source_batch`.
 struct copyable_batch {
   using record_type = numbers_record;
   using device_type = ps::cpu_device;
@@ -119,7 +124,7 @@ static_assert(!ps::source_batch<batch_never_empty>);
 static_assert(!ps::source_batch<batch_without_default>);
 static_assert(!ps::source_batch<std::unique_ptr<int>>);
 
-// Sources that are none.
+// Types that do not model `batch_source`.
 struct stop_throws : own_source {
   void stop() {}
 };
@@ -150,6 +155,20 @@ static_assert(!ps::batch_source<no_device>);
 static_assert(!ps::batch_source<where_changes>);
 static_assert(!ps::batch_source<int>);
 
+// All loaders of a device have the same stage type. Each source of a program has its own stage
+// type.
+using loader_stage = ps::detail::loader_core<ps::cpu_device>;
+using own_stage = ps::detail::source_stage<own_source>;
+struct derived_loader : ps::any_loader<numbers_record> {
+  using any_loader::any_loader;
+};
+static_assert(ps::detail::stage<loader_stage> && ps::detail::stage<own_stage>);
+static_assert(!ps::detail::stage<own_source> && !ps::detail::stage<ps::any_loader<numbers_record>>);
+static_assert(
+    std::same_as<ps::detail::stage_of_t<ps::any_loader<numbers_record>>, loader_stage> &&
+    std::same_as<ps::detail::stage_of_t<own_source>, own_stage> &&
+    std::same_as<ps::detail::stage_of_t<derived_loader>, ps::detail::source_stage<derived_loader>>);
+
 }  // namespace
 
 TEST_CASE("a user's own producer feeds a transfer", "[transfer]") {
@@ -169,6 +188,49 @@ TEST_CASE("a user's own producer feeds a transfer", "[transfer]") {
   CHECK_FALSE(feed.last_failure().has_value());
 }
 
+TEST_CASE("a source whose layout changes, or that a batch does not keep to, is refused",
+          "[transfer][fault:consumers-13]") {
+  struct grown : own_source {
+    std::size_t batch_size = 2;
+    std::size_t samples = 2;
+    int taken_back = 0;
+    int stops = 0;
+    void take_back(const ps::batch_info&, std::span<const std::uint64_t>) noexcept { ++taken_back; }
+    void stop() noexcept {
+      ++stops;
+      own_source::stop();
+    }
+    ps::batch_layout<numbers_record> places{{{}}, 2};
+    [[nodiscard]] const ps::batch_layout<numbers_record>& layout() const { return places; }
+    batch_type next() {
+      batch_type one = own_source::next();
+      if (!one) return one;
+      ps::batch_info info = one.info();
+      info.size = samples;
+      return {const_cast<std::byte*>(one.data()), info, *returned};
+    }
+  } source;
+  ps::transfer feed{source};
+  const auto loop = [&] {
+    for (auto& batch : feed.epoch(0)) CHECK(batch.size() == 2);
+  };
+  loop();
+  const int stops = source.stops;
+  source.samples = 3;
+  CHECK_THROWS_MATCHES(loop(), ps::source_mismatch,
+                       Catch::Matchers::Predicate<ps::source_mismatch>([](const auto& error) {
+                         return std::string{error.what()}.find(
+                                    "batch 0 of epoch 0 has 3 samples") != std::string::npos;
+                       }));
+  CHECK(source.taken_back == 1);
+  CHECK(source.stops == stops + 1);
+  source.samples = 2;
+  source.places = {{{}}, 8};
+  CHECK_THROWS_AS(loop(), ps::source_mismatch);
+  source.places = {{{}}, 2};
+  loop();
+}
+
 TEST_CASE("nothing is taken from a source without a free slot", "[transfer][fault:consumers-2]") {
   struct counting : own_source {
     batch_type next() {
@@ -186,7 +248,7 @@ TEST_CASE("nothing is taken from a source without a free slot", "[transfer][faul
   };
   CHECK_THROWS_AS(hoard(), ps::leases_exhausted);
   CHECK(held.size() == 2);
-  CHECK(source.taken == 2);  // and none of them is lost
+  CHECK(source.taken == 2);  // and no batch is lost
 }
 
 TEST_CASE("a source's words travel to the device batch, and what it gave in vain comes back",
@@ -234,7 +296,7 @@ TEST_CASE("a source's words travel to the device batch, and what it gave in vain
     CHECK(batch.tag() == 100);
     break;
   }
-  CHECK(source.taken_back == std::vector<std::uint64_t>{101});  // copied ahead, and not handed out
+  CHECK(source.taken_back == std::vector<std::uint64_t>{101});  // copied ahead, but not handed out
   CHECK(source.words_taken_back == 10);
 }
 
@@ -250,6 +312,27 @@ TEST_CASE("a loader's batches have no words but those that they are given", "[tr
     CHECK(each.tags().empty());
     CHECK(each.tag() == 0);
   }
+}
+
+TEST_CASE("a source that has only what a batch_source needs is a stage with defaults",
+          "[transfer]") {
+  own_source source;
+  own_stage stage{source};
+  ps::detail::failed_batch failed;
+  stage.start({0, 0}, 1);
+  CHECK_FALSE(stage.at_end());
+  CHECK_FALSE(stage.try_next(failed));
+  for (int i = 0; i < 4; ++i) CHECK(stage.next(failed));
+  CHECK_FALSE(stage.next(failed));
+  CHECK_FALSE(failed);
+  CHECK_FALSE(stage.was_cut());
+  CHECK_FALSE(stage.lists_samples());
+  CHECK_FALSE(stage.stats().has_value());
+  CHECK_FALSE(stage.footprint().has_value());
+  CHECK_FALSE(stage.stop_token().stop_possible());
+  CHECK(stage.trace_flow(nullptr) == 0);
+  stage.take_back({}, {});
+  stage.stop();
 }
 
 TEST_CASE("a source without failure reports still passes on its exceptions", "[transfer]") {

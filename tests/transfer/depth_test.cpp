@@ -58,45 +58,44 @@ std::vector<std::uint32_t> epoch_of(Feed& feed) {
   return all;
 }
 
-// A clock and a count of waits that a test plays, and a ring that notes what it is told.
-struct played_observer {
+// A loop with simulated times, and the slots that its tuner requests.
+struct played_loop {
+  ps::detail::depth_tuner tuner{automatic_depth, 0, 100};
   std::uint64_t now = 0;
   std::uint64_t waited = 0;
-  [[nodiscard]] std::uint64_t ticks() const { return now; }
-  [[nodiscard]] double ten_milliseconds() const { return 100; }
-  [[nodiscard]] std::uint64_t waited_for_copy(std::uint64_t) const { return waited; }
-  [[nodiscard]] ps::detail::tick_times times() const { return {1.0}; }
-  [[nodiscard]] const ps::detail::trace_writer* trace() const { return nullptr; }
-};
-struct played_ring {
   std::size_t open_slots = 2;
   std::size_t largest = 2;
-  [[nodiscard]] std::size_t count() const { return open_slots; }
-  void open(std::size_t count) {
-    open_slots = count;
-    largest = (std::max)(largest, count);
+
+  void take(std::uint64_t number, bool is_body) {
+    const std::size_t wanted = tuner.take(now, is_body ? waited : now, open_slots, number);
+    if (wanted == open_slots) return;
+    open_slots = wanted;
+    largest = (std::max)(largest, wanted);
+    tuner.note_opened(now, wanted);
   }
 };
+struct played_slots {
+  std::size_t open_slots;
+  std::size_t largest;
+};
 
-// A loop whose batches take `time(depth)` ticks, of which all but 1000 is waited for; where the
-// stream is not the body, nobody sees that.
+// Simulates a loop whose batches take `time(depth)` ticks. The loop waits for all but 1000 of them.
+// The wait is visible only if the loop's body is the step.
 template <class Time>
-std::pair<played_ring, ps::tuning_history> played(Time time, bool is_body, int batches = 3000) {
-  played_observer seen;
-  played_ring ring;
-  ps::detail::basic_depth_tuner<played_observer> tuner{automatic_depth, seen};
-  tuner.begin();
+std::pair<played_slots, ps::tuning_history> played(Time time, bool is_body, int batches = 3000) {
+  played_loop loop;
+  loop.tuner.begin(loop.now);
   for (int i = 0; i < batches; ++i) {
-    const std::uint64_t takes = time(ring.open_slots);
-    seen.now += takes;
-    if (is_body) seen.waited += takes - 1000;
-    tuner.take(ring, static_cast<std::uint64_t>(i), is_body);
+    const std::uint64_t takes = time(loop.open_slots);
+    loop.now += takes;
+    if (is_body) loop.waited += takes - 1000;
+    loop.take(static_cast<std::uint64_t>(i), is_body);
   }
-  tuner.end();
-  return {ring, tuner.history()};
+  loop.tuner.end(loop.now);
+  return {{loop.open_slots, loop.largest}, loop.tuner.history({1.0})};
 }
 
-// A device with memory for so many more pieces.
+// A device with memory for a limited number of allocations.
 class narrow_device : public ledger_device {
  public:
   explicit narrow_device(int pieces) : left_(std::make_shared<std::atomic<int>>(pieces)) {}
@@ -118,18 +117,20 @@ TEST_CASE("a depth has limits, and its cap belongs to automatic", "[transfer]") 
   CHECK(refused({}) == "none");
   CHECK(refused({.depth = 1}) == "none");
   CHECK(refused({.depth = 0}) == "depth");
+  CHECK(refused({.depth = -1}) == "depth");
   CHECK(refused({.depth = 1025}) == "depth");
   CHECK(refused({.depth = 3, .tuning = {.most_depth = 4}}) == "tuning.most_depth");
   CHECK(refused(automatic_depth) == "none");
   CHECK(refused({.depth = ps::automatic, .tuning = {.most_depth = 2}}) == "none");
   CHECK(refused({.depth = ps::automatic, .tuning = {.most_depth = 1}}) == "tuning.most_depth");
+  CHECK(refused({.depth = ps::automatic, .tuning = {.most_depth = -1}}) == "tuning.most_depth");
   CHECK(refused({.depth = ps::automatic, .tuning = {.most_depth = 1025}}) == "tuning.most_depth");
 }
 
 TEST_CASE("an automatic depth grows while batches come sooner, and no further",
           "[transfer][promise:bounded-4]") {
   const bool is_body = GENERATE(true, false);
-  // each slot more saves as much as is left to save
+  // each additional slot saves as much time as is left to save
   const auto better = [](std::size_t depth) { return std::uint64_t{1000 + 4000 / depth}; };
   auto [ring, history] = played(better, is_body);
   CHECK(ring.open_slots == 8);
@@ -146,7 +147,7 @@ TEST_CASE("an automatic depth grows while batches come sooner, and no further",
   std::tie(ring, history) = played(until_three, is_body);
   CHECK(ring.open_slots == 3);
   CHECK(history.now == ps::tuning_setting{.depth = 3});
-  CHECK(ring.largest == 5);  // tried
+  CHECK(ring.largest == 5);  // tried, but not kept
   CHECK_FALSE(history.moves.back().kept());
 }
 
@@ -158,15 +159,13 @@ TEST_CASE("a loop that waits for no copy keeps two slots", "[transfer][promise:b
 }
 
 TEST_CASE("what leases hold is added to an automatic depth", "[transfer]") {
-  played_observer seen;
-  played_ring ring;
-  ps::detail::basic_depth_tuner<played_observer> tuner{automatic_depth, seen};
-  tuner.begin();
-  ring.open_slots = 4;  // two more, as the feed does where leases hold all
+  played_loop loop;
+  loop.tuner.begin(loop.now);
+  loop.open_slots = 4;  // two more slots, as the feed opens if leases hold all slots
   for (std::uint64_t i = 0; i < 3000; ++i) {
-    seen.now += 1000;
-    tuner.take(ring, i, true);
-    REQUIRE(ring.open_slots == 4);
+    loop.now += 1000;
+    loop.take(i, true);
+    REQUIRE(loop.open_slots == 4);
   }
 }
 
@@ -213,12 +212,12 @@ TEST_CASE("with an automatic depth a new slot is taken where leases hold all, up
   REQUIRE(track != trace.tracks.end());
   std::vector<std::uint64_t> depths;
   for (const ps::trace_event& event : track->events) depths.push_back(event.depth);
-  CHECK(depths == std::vector<std::uint64_t>{2, 3, 4, 5, 5});  // the last one of the second range
+  CHECK(depths == std::vector<std::uint64_t>{2, 3, 4, 5, 5});  // the last 5 is of range 2
 }
 
 TEST_CASE("a slot that the device has no memory for is done without",
           "[transfer][promise:bounded-4]") {
-  const narrow_device device{2};  // the first two slots are one piece
+  const narrow_device device{2};  // the first two slots are one allocation
   ps::loader loader{depth_data{}, ps::sequential{}, device, {.batch_size = 10, .workers = 1}};
   ps::transfer feed{loader, automatic_depth};
   std::vector<decltype(feed)::batch_type> kept;
@@ -249,7 +248,7 @@ TEST_CASE("leases that are kept find every slot, also after the depth went back"
     }
     CHECK(batches == 300);
   }
-  // A slot that is opened again is leased, and there is one more.
+  // A slot that is opened again is leased, and one more slot is opened.
   struct ring {
     std::size_t open_slots = 2;
     [[nodiscard]] std::size_t count() const { return open_slots; }
@@ -263,23 +262,21 @@ TEST_CASE("leases that are kept find every slot, also after the depth went back"
   };
   for (const auto when : {ps::held_action::fail, ps::held_action::wait}) {
     ring slots;
-    const ps::detail::free_slots free{when};
-    CHECK(free.wait(slots, {}, [] { return 0; }) == 4);
+    CHECK(ps::detail::wait_for_free(slots, 0, when, {}, [] { return 0; }) == 4);
     CHECK(slots.open_slots == 5);
   }
 }
 
-TEST_CASE("a device that refuses a new slot's event ends no loop, and is asked no more",
-          "[transfer]") {
+TEST_CASE("a device that refuses a new slot ends no loop, and is asked no more", "[transfer]") {
   struct refusing : ps::cpu_device {
     std::shared_ptr<std::atomic<int>> asked = std::make_shared<std::atomic<int>>(0);
     std::shared_ptr<std::atomic<bool>> refuses = std::make_shared<std::atomic<bool>>(false);
-    [[nodiscard]] event_type make_event(ps::event_wait waits = ps::event_wait::by_host) const {
+    [[nodiscard]] void* allocate(std::size_t bytes) const {
       if (*refuses) {
         ++*asked;
-        throw std::runtime_error("no event");
+        throw std::runtime_error("no memory");
       }
-      return ps::cpu_device::make_event(waits);
+      return ps::cpu_device::allocate(bytes);
     }
   };
   const refusing device;

@@ -33,8 +33,8 @@ namespace {
 using two_fields = ps::record<ps::field<"a", std::uint8_t, 3>, ps::field<"b", std::uint32_t>>;
 const ps::batch_layout<two_fields> layout{{{}, {}}, 10};
 
-/// The device that tells of frees, also of device memory, and of its events; it calls back before
-/// a record.
+/// A device that counts frees, also of device memory, and its events. It calls a function before
+/// each record.
 struct watched_device : freeing_device {
   struct calls {
     std::function<void()> on_record;
@@ -65,7 +65,7 @@ static_assert(std::is_nothrow_move_constructible_v<lease> &&
               std::is_nothrow_move_assignable_v<lease>);
 static_assert(!std::is_move_constructible_v<ring>);
 
-/// A batch in ordinary memory, all of its numbers `value`.
+/// A batch in ordinary memory whose numbers are all `value`.
 struct host_memory {
   explicit host_memory(std::uint32_t value, std::size_t size = 10)
       : bytes(std::make_shared<std::vector<std::byte>>(layout.bytes())),
@@ -73,6 +73,7 @@ struct host_memory {
     const ps::batch_view<two_fields> all{bytes->data(), layout, 0, layout.batch_size()};
     for (auto& number : ps::get<"b">(all).flat()) number = value;
   }
+  explicit operator bool() const { return !released; }
   [[nodiscard]] const std::byte* data() const { return bytes->data(); }
   [[nodiscard]] const ps::batch_info& info() const { return shape; }
   void release_after(ps::cpu_stream_ref stream) {
@@ -86,7 +87,8 @@ struct host_memory {
 };
 
 std::shared_ptr<ring> make_ring(const watched_device& device, std::size_t depth) {
-  return ps::detail::shared_by_leases<ring, ps::cpu_stream_ref>(device, layout, depth, depth);
+  return ps::detail::shared_by_leases<ring, ps::cpu_stream_ref>(
+      device, layout, device.inline_stream(), depth, depth);
 }
 
 lease hand_out(const std::shared_ptr<ring>& slots, std::size_t slot, ps::cpu_stream_ref stream) {
@@ -119,10 +121,12 @@ TEST_CASE("slots of more bytes than an address can count are out of memory",
           "[transfer][fault:memory-2]") {
   using wide = ps::record<ps::field<"x", std::uint8_t, ps::dyn>>;
   using slots = ps::detail::device_slots<ps::cpu_device>;
-  const std::size_t length = (std::size_t{1} << 62) + 256;  // four of them: 1024, modulo 2^64
+  const std::size_t length = (std::size_t{1} << 62) + 256;  // times four: 1024 modulo 2^64
   const ps::batch_layout<wide> huge{ps::record_extents<wide>{{length}}, 1};
-  CHECK_THROWS_AS(slots(ps::cpu_device{}, huge, 4, 4), ps::out_of_memory);
-  CHECK_THROWS_AS(slots(ps::cpu_device{}, huge, 3, 3), ps::out_of_memory);  // which do not wrap
+  CHECK_THROWS_AS(slots(ps::cpu_device{}, huge, ps::cpu_device{}.inline_stream(), 4, 4),
+                  ps::out_of_memory);
+  CHECK_THROWS_AS(slots(ps::cpu_device{}, huge, ps::cpu_device{}.inline_stream(), 3, 3),
+                  ps::out_of_memory);  // three slots: no wrap
 }
 
 TEST_CASE("a device lease describes its batch, and gives device memory as views", "[transfer]") {
@@ -148,7 +152,7 @@ TEST_CASE("a device lease describes its batch, and gives device memory as views"
   static_assert(std::is_same_v<decltype(constant.data()), const std::byte*>);
   static_assert(std::is_same_v<decltype(constant.view()), ps::const_batch_view<two_fields>>);
   CHECK(constant.view().size() == 6);
-  CHECK(device.copied_bytes() == layout.used_bytes(6));  // and not the rest of the slot
+  CHECK(device.copied_bytes() == layout.used_bytes(6));  // without the rest of the slot
 }
 
 TEST_CASE("a slot is taken by its copy and released by its lease", "[transfer]") {
@@ -174,7 +178,7 @@ TEST_CASE("a moved device lease is released once, by its new owner", "[transfer]
   CHECK_FALSE(*first);
   first.reset();
   CHECK_FALSE(slots->is_released(0));
-  second = hand_out(slots, 1, device.inline_stream());  // gives back what it held
+  second = hand_out(slots, 1, device.inline_stream());  // releases the lease that `second` held
   CHECK(slots->is_released(0));
   CHECK(first_number(second) == 2);
   auto& itself = second;
@@ -226,7 +230,7 @@ TEST_CASE(
     });
   }
   CHECK(slots->is_released(0));
-  slots->copy_in(0, two);  // blocks nothing
+  slots->copy_in(0, two);  // does not block
   CHECK_FALSE(test::happens([&] { return device.copies() > 1; }));
   gate.store(1);
   const auto batch = hand_out(slots, 0, device.inline_stream());
@@ -260,7 +264,7 @@ TEST_CASE("what was written before a release is visible once the flag is",
   const watched_device device;
   const auto slots = make_ring(device, 1);
   host_memory from{1};
-  std::uint64_t message = 0;  // plain: the flag orders it
+  std::uint64_t message = 0;  // not atomic: the flag orders it
   for (std::uint64_t round = 1; round <= 500; ++round) {
     slots->copy_in(0, from);
     auto batch = hand_out(slots, 0, device.inline_stream());
@@ -323,7 +327,7 @@ TEST_CASE("a second stream counts only for the lease that named it", "[transfer]
   { const auto batch = hand_out(slots, 0, device.inline_stream()); }
   second.launch([&gate] { block_on(gate); });
   slots->copy_in(0, from);
-  slots->wait_for_copy(0, device.inline_stream());  // a hang if the second stream still counted
+  slots->wait_for_copy(0, device.inline_stream());  // hangs if the second stream still counted
   CHECK(device.copies() == 3);
   slots->discard(0);
   gate.store(1);
@@ -404,9 +408,9 @@ TEST_CASE("a release that can't be recorded is waited for, and reported once",
   auto one = hand_out(slots, 0, device.inline_stream());
   auto two = hand_out(slots, 1, device.inline_stream());
   device.fail_record(0);
-  one = lease{};  // destruction throws nothing
+  one = lease{};  // the destructor does not throw
   CHECK_FALSE(one);
-  CHECK(slots->is_released(0));  // nothing uses the slot any more
+  CHECK(slots->is_released(0));  // no work uses the slot any more
   CHECK_THROWS_AS(slots->rethrow_poison(), device_fault);
   slots->rethrow_poison();
   two = lease{};
@@ -473,11 +477,11 @@ TEST_CASE("a refused copy leaves batch and slot as they were", "[transfer]") {
   CHECK(first_number(hand_out(slots, 0, device.inline_stream())) == 1);
 }
 
-TEST_CASE("a host slot that is not taken over after all leaves its place free", "[transfer]") {
+TEST_CASE("batches before one that fails keep their places, and its place is free", "[transfer]") {
   const watched_device device;
   ps::loader loader{numbered{30}, ps::sequential{}, device, {.batch_size = 10}};
   const auto slots = ps::detail::shared_by_leases<ring, ps::cpu_stream_ref>(
-      device, loader.layout(), std::size_t{2}, std::size_t{2}, true);
+      device, loader.layout(), device.inline_stream(), std::size_t{2}, std::size_t{2}, true);
   using filling = ps::detail::slot_filling<ps::host_batch<numbered::record_type, watched_device>>;
   auto range = loader.epoch(0);
   std::vector<filling> both;
@@ -492,9 +496,12 @@ TEST_CASE("a host slot that is not taken over after all leaves its place free", 
     queue();
   };
   CHECK_THROWS_AS(slots->copy_in(std::span{both}, refuse_second), device_fault);
-  CHECK(slots->is_released(0));
+  CHECK(slots->filled() == 1);
+  CHECK_FALSE(slots->is_released(0));
+  CHECK_FALSE(both[0].from);
   CHECK(slots->is_released(1));
-  for (const filling& one : both) CHECK(one.from.number() == one.slot);  // still theirs
+  CHECK(both[1].from.number() == 1);
+  slots->discard(0);
 }
 
 TEST_CASE("a copy whose record is refused has run before the error is thrown", "[transfer]") {
@@ -514,7 +521,7 @@ TEST_CASE("a copy whose record is refused has run before the error is thrown", "
     thrown = true;
     device.seen->reached.advance();
   }};
-  // The thread that gets the error refills the batch's memory: not while the copy may read it.
+  // The thread that gets the error refills the batch's memory, so the error must wait for the copy.
   device.wait_until_reached();
   CHECK_FALSE(thrown);
   device.open_copies();
@@ -556,7 +563,7 @@ TEST_CASE("device memory is freed only after the copies into it and the work on 
     if (kind == 0) {
       slots->discard(0);  // its copy is held
     } else {
-      slots->wait_for_copy(0, device.inline_stream());  // what is held is the work alone
+      slots->wait_for_copy(0, device.inline_stream());  // only the work is held
       batch.emplace(hand_out(slots, 0, stream));
     }
     if (kind == 1) stream.launch([&gate] { block_on(gate); });
@@ -564,7 +571,7 @@ TEST_CASE("device memory is freed only after the copies into it and the work on 
       batch->also_used_on(second);
       second.launch([&gate] { block_on(gate); });
     }
-    if (kind == 3) {  // the release can't even be recorded
+    if (kind == 3) {  // the release cannot be recorded either
       stream.launch([&gate] { block_on(gate); });
       device.fail_record(0);
     }

@@ -36,7 +36,7 @@ struct timed_data {
   }
 };
 
-// The CPU device with a clock that a test plays: each look at it is a millisecond later.
+// The CPU device with a simulated clock. Each event that is recorded advances the clock by 1 ms.
 struct counting_device : ps::cpu_device {
   struct event_type : ps::cpu_event {
     event_type() = default;
@@ -48,7 +48,7 @@ struct counting_device : ps::cpu_device {
     std::int64_t now = 0;
     int events = 0;
     int records = 0;
-    int fails_at = -1;  // the record with this number
+    int fails_at = -1;  // the number of the record that fails
   };
   std::shared_ptr<state> played = std::make_shared<state>();
 
@@ -122,7 +122,7 @@ TEST_CASE("the device times a batch now and then: copy, transform, idling, step"
   const auto run = [&](auto& feed) {
     for (auto& batch : feed.epoch(0)) {
       static_cast<void>(batch);
-      device.played->now += 100;  // the step
+      device.played->now += 100;  // the time of the step
       ++batches;
     }
   };
@@ -132,10 +132,10 @@ TEST_CASE("the device times a batch now and then: copy, transform, idling, step"
     run(feed);
     REQUIRE(batches == 200);
     const ps::transfer_stats stats = feed.stats();
-    // One is chosen of 32 copies, and found a batch after its step.
+    // One copy in 32 is chosen. Its times are found one batch after its step.
     CHECK(stats.device.batches == 6);
-    CHECK(stats.device.copy == 6 * 11ms);  // the copy, and a look at the clock
-    CHECK(stats.device.idle == 6 * 13ms);  // with a depth of 1 the copy is in it
+    CHECK(stats.device.copy == 6 * 11ms);  // the copy, and 1 ms for a record
+    CHECK(stats.device.idle == 6 * 13ms);  // with a depth of 1 this includes the copy
     CHECK(stats.device.step == 6 * 101ms);
     CHECK(stats.device.transform == 0ns);
     CHECK(stats.device.busy() > 0.88);
@@ -181,7 +181,7 @@ TEST_CASE("a range that ends before its timed batch leaves no wrong time", "[tra
       device.played->now += 100;
       if (++batches == 5 + epoch % 30) break;
     }
-    device.played->now += 1'000'000;  // between two ranges
+    device.played->now += 1'000'000;  // the time between two ranges
   }
   const ps::device_stats said = feed.stats().device;
   CHECK(said.batches == 20);
@@ -209,10 +209,10 @@ TEST_CASE("the batch that was chosen is timed, and no other one", "[transfer]") 
     return timer.end_step(stream);
   };
   for (std::uint64_t number = 0; number < 32; ++number) copy(batch(1, number));
-  copy(batch(1, 32));  // no second one meanwhile
+  copy(batch(1, 32));  // the timer chooses no second batch while it times the first
   CHECK(device.played->records == 2);
   CHECK_FALSE(body(batch(1, 30), 1000));
-  CHECK_FALSE(body(batch(0, 31), 2000));  // of another epoch
+  CHECK_FALSE(body(batch(0, 31), 2000));  // a batch of another epoch
   const bool is_abandoned = GENERATE(false, true);
   if (is_abandoned) {
     timer.abandon();
@@ -228,7 +228,7 @@ TEST_CASE("the batch that was chosen is timed, and no other one", "[transfer]") 
   CHECK(times->copy == 11ms);
   CHECK(times->step == 101ms);
   CHECK(times->transform == 0ns);
-  CHECK(times->idle == (is_abandoned ? 13ms : 1ms));  // after an end the copy is in it
+  CHECK(times->idle == (is_abandoned ? 13ms : 1ms));  // after `abandon` this includes the copy
   CHECK_FALSE(body(batch(1, 33), 100));
 }
 
@@ -240,7 +240,7 @@ TEST_CASE("the time between two ranges is nobody's idling", "[transfer]") {
     for (auto& batch : feed.epoch(epoch)) static_cast<void>(batch);
     device.played->now += 1'000'000;
   }
-  // The second of the second epoch: what the stream did before the first one is not known.
+  // The second batch of the second epoch: the stream's work before the first batch is unknown.
   CHECK(feed.stats().device.batches == 1);
   CHECK(feed.stats().device.idle == 13ms);
 }

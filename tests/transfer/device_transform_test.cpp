@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock/transfer/device_transform.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <stdexcept>
 #include <thread>
@@ -27,7 +29,7 @@ namespace {
 
 using made = ps::record<ps::field<"halves", double, 2, 4>, ps::field<"label", std::uint64_t>>;
 
-/// The work itself: every value halved, the label plus 1000.
+/// Halves every value, and adds 1000 to the label.
 void make(ps::const_batch_view<numbered::record_type> in, ps::batch_view<made> out) {
   const auto values = ps::get<"values">(in);
   const auto halves = ps::get<"halves">(out);
@@ -44,8 +46,8 @@ bool is_made_of(const ps::const_batch_view<made>& batch, std::size_t i, std::uin
   return ps::get<"label">(batch)(i) == sample + 1000;
 }
 
-/// A transform with a valve: its work can be held on the copy stream, and its k-th call can throw.
-/// Copies share one state.
+/// A transform whose work can be held on its stream, and whose k-th call can throw. Copies share
+/// one state.
 struct gated_transform {
   using record_type = made;
 
@@ -66,7 +68,7 @@ struct gated_transform {
     state->sizes.push_back(in.size());
     if (out.size() != in.size()) throw std::logic_error("two sizes");
     if (state->calls++ == state->fails) throw std::domain_error("told to fail");
-    stream.launch([this, in, out] {  // refers to the transform: it lives until this has run
+    stream.launch([this, in, out] {  // captures the transform, which must live until this has run
       state->gate.wait([](std::uint32_t closed) { return closed == 0; });
       make(in, out);
       ++state->runs;
@@ -92,7 +94,7 @@ TEST_CASE("a transfer with a transform delivers the transform's output", "[trans
   gated_transform transform;
   ps::transfer feed{loader, stream, transform, {.depth = depth}};
   static_assert(std::is_same_v<decltype(feed)::record_type, made>);
-  // 10 x 8 doubles and 10 labels of 8 bytes a slot; twice as it travels: 10 x 8 floats and the
+  // A slot has 10 x 8 doubles and 10 labels of 8 bytes. A staging buffer has 10 x 8 floats and the
   // labels.
   CHECK(feed.device_bytes() == depth * (768 + 256) + 2 * (512 + 256));
   std::size_t right = 0;
@@ -106,7 +108,7 @@ TEST_CASE("a transfer with a transform delivers the transform's output", "[trans
   }
   stream.synchronize();
   CHECK(right == 190);
-  // Still one copy a batch, of the bytes that it has before the transform.
+  // Still one copy for each batch, with the bytes before the transform.
   CHECK(device.copies() == 20);
   CHECK(device.copied_bytes() == 18 * (512 + 80) + 2 * (512 + 40));
   CHECK(transform.state->sizes.size() == 20);
@@ -136,7 +138,7 @@ TEST_CASE("work on a batch waits for its transform, the caller does not",
   transform.hold();
   ps::transfer feed{loader, stream, transform, {.depth = 2}};
   auto range = feed.epoch(0);
-  auto it = range.begin();  // handed out, its transform held
+  auto it = range.begin();  // handed out, but the transform is held
   std::atomic<bool> ran{false};
   bool right = false;
   stream.launch([&, view = std::as_const(*it).view()] {
@@ -170,9 +172,9 @@ TEST_CASE("the next batch is copied while one is transformed, and the one after 
   look(*it);
   wait_until_all_read(data, 30);
   look(*++it);  // the copies of batches 1 and 2 are queued, the transform of batch 0 is held
-  while (device.copies() < 2) std::this_thread::yield();  // a hang if batch 1 waited for it
+  while (device.copies() < 2) std::this_thread::yield();  // hangs if batch 1 waited for it
   CHECK(transform.state->runs == 0);
-  // Batch 2 would overwrite what the transform of batch 0 has yet to read.
+  // Batch 2 would overwrite the memory that the transform of batch 0 has yet to read.
   CHECK_FALSE(test::happens([&] { return device.copies() > 2; }));
   transform.open();
   for (++it; it != range.end(); ++it) look(*it);
@@ -232,7 +234,7 @@ TEST_CASE("a host slot comes back after the copy and before the transform", "[tr
   ps::transfer feed{loader, stream, transform, {.depth = 8}};
   auto range = feed.epoch(0);
   (void)range.begin();
-  // The transform of batch 0 is held, its copy is not: the host slot is filled a second time.
+  // The transform of batch 0 is held, but its copy is not: the host slot is filled a second time.
   wait_until_all_read(data, 10 * slots + 1);
   CHECK(transform.state->runs == 0);
   transform.open();
@@ -390,7 +392,7 @@ TEST_CASE("transform, views and memory live until the work of the transform is d
     }
     CHECK(transform.state->runs == 0);
     CHECK(device.device_bytes() == 2 * (768 + 256) + 2 * (512 + 256));
-    // Leaving waits for the held work; under ASan too early an end would show.
+    // Leaving the scope waits for the held work. AddressSanitizer detects an early end.
     opener = std::thread{[&] { transform.open(); }};
   }
   CHECK(transform.state->runs >= 1);
@@ -432,7 +434,8 @@ struct strips {
   }
 };
 
-/// Every value twice, for any length and for any integer record: the record comes from the input.
+/// Doubles the number of values, for any length and any integer record. The record depends on the
+/// input.
 struct doubled {
   template <class In>
   using record_for = wide;
@@ -524,4 +527,47 @@ TEST_CASE("a transform is queued with the transfer's device current", "[transfer
   for (auto& batch : feed.epoch(0)) (void)batch;
   CHECK(seen == std::vector<int>{1, 1});
   CHECK(*device.entered == 0);
+}
+
+TEST_CASE("an exception comes after all batches before its own, for any depth and group",
+          "[transfer][promise:honest-1][fault:devices-4]") {
+  const bool is_a_copy = GENERATE(false, true);
+  for (const std::size_t depth : {1U, 2U, 3U, 6U}) {
+    for (const std::size_t group : {1U, 3U}) {
+      INFO("depth " << depth << ", group " << group << ", a copy " << is_a_copy);
+      const gated_device device;
+      auto stream = device.make_stream();
+      const numbered data{400};
+      ps::loader loader{
+          data, ps::sequential{}, device, {.batch_size = 10, .workers = 1, .prefetch = 8}};
+      const ps::transfer_options options{.depth = depth, .tuning = {.group = group}};
+      const auto loop = [&](auto& feed) {
+        std::uint64_t seen = 0;
+        const auto consume = [&] {
+          for (auto& batch : feed.epoch(0)) {
+            // Ready batches are copied ahead, up to batch 11, which is the second batch of a group.
+            const std::uint64_t ready = (std::min)(10 * (seen + 7), std::uint64_t{120});
+            while (data.state->reads < ready) std::this_thread::yield();
+            CHECK(batch.number() == seen++);
+          }
+        };
+        CHECK_THROWS_AS(consume(), std::exception);
+        CHECK(seen == 11);
+        REQUIRE(feed.last_failure().has_value());
+        CHECK(feed.last_failure()->stage == "transfer");
+        CHECK(feed.last_failure()->batch == 11);
+        CHECK(samples_in(feed.epoch(1)) == 400);
+      };
+      if (is_a_copy) {
+        ps::transfer feed{loader, stream, options};
+        device.fail_copy(11);
+        loop(feed);
+      } else {
+        gated_transform transform;
+        transform.state->fails = 11;
+        ps::transfer feed{loader, stream, transform, options};
+        loop(feed);
+      }
+    }
+  }
 }

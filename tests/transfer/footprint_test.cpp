@@ -21,7 +21,7 @@ namespace {
 using numbered_record = numbered::record_type;
 using widened = ps::record<ps::field<"label", std::uint64_t>, ps::field<"wide", double, ps::dyn>>;
 
-// Ten samples: 8 floats and a number each, both at multiples of 256 bytes.
+// Ten samples of 8 floats and a number each. Both fields begin at multiples of 256 bytes.
 constexpr std::size_t slot_bytes = 512 + 256;
 
 auto labels_plus_1000() {
@@ -37,7 +37,7 @@ auto labels_plus_1000() {
       ps::record_extents<widened>{{}, {100}});
 }
 
-/// Adds the labels of each batch, on the stream, to the end of `seen`.
+/// Appends the labels of each batch to `seen`, on the stream.
 template <class Feed>
 void collect(Feed& feed, ps::cpu_stream& stream, std::vector<std::uint64_t>& seen) {
   for (auto& batch : feed.epochs(0, 3)) {
@@ -80,7 +80,7 @@ TEST_CASE("with a transform both input and output count in the footprint", "[tra
   ps::loader loader{numbered{100}, ps::sequential{}, device, options};
   const ps::transfer feed{loader, stream, transform, {.depth = 4}};
   CHECK(need.staging_bytes == 2 * slot_bytes);
-  CHECK(need.device_slot_bytes == 256 + 8192);  // 10 labels; 10 x 100 doubles
+  CHECK(need.device_slot_bytes == 256 + 8192);  // 10 labels, and 10 x 100 doubles
   CHECK(need.device_bytes == 4 * need.device_slot_bytes + need.staging_bytes);
   CHECK(device.device_bytes() == need.device_bytes);
 }
@@ -126,7 +126,7 @@ TEST_CASE("a transfer of a loader with a single slot delivers all batches in ord
       {
         ps::transfer feed{loader, stream, {.depth = depth}};
         for (auto& batch : feed.epoch(0)) {
-          if (batch.number() == 4) break;  // copies ahead are dropped, with their slot
+          if (batch.number() == 4) break;  // drops the batches that were copied ahead
         }
         collect(feed, stream, seen);
         CHECK(seen == expected);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Batches that are on the device are handed out again and again, and nothing else happens
-// meanwhile.
+// A replay hands out the batches on the device again and again, and nothing else happens during it.
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -11,15 +10,15 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/observe/diagnose.hpp>
 #include <penstock/penstock.hpp>
+#include <penstock_ext/report/diagnose.hpp>
 
 #include "support/catch.hpp"
 #include "support/gated_device.hpp"
 #include "support/numbered.hpp"
 #include "transfer/ten_each.hpp"
 
-// What all loaders and transfers on this device share is in transfer_test.cpp.
+// transfer_test.cpp instantiates what all loaders and transfers on this device share.
 PENSTOCK_LOADERS_ON(extern template, gated_device)
 PENSTOCK_TRANSFERS_ON(extern template, gated_device)
 
@@ -48,14 +47,14 @@ TEST_CASE("a replay hands out the first batches again and again, and reads no mo
   std::vector<std::uint64_t> numbers;
   std::vector<std::uint64_t> labels;
   std::optional<std::uint64_t> reads;
-  for (auto& batch : feed.replay({0, 4}, 10)) {
+  for (auto& batch : feed.replay({0, 4}, ps::batch_count{10})) {
     if (!reads) reads = data.state->reads;
     numbers.push_back(batch.number());
     CHECK(ps::get<"label">(batch).extent(0) == 10);
     stream.launch([&labels, view = ps::get<"label">(batch)] { labels.push_back(view(9)); });
   }
   REQUIRE(numbers.size() == 10);
-  REQUIRE(labels.size() == 10);  // the end of a replay is that of the stream's work
+  REQUIRE(labels.size() == 10);  // a replay ends after the stream's work
   for (std::size_t i = 0; i < 10; ++i) {
     CHECK(numbers[i] == 4 + i % depth);
     CHECK(labels[i] == numbers[i] * 10 + 9);
@@ -67,7 +66,7 @@ TEST_CASE("a replay hands out the first batches again and again, and reads no mo
   CHECK(seen.replay.batches == 10);
   CHECK(seen.replay.time > nanoseconds{0});
   CHECK(seen.copies == depth);
-  CHECK(seen.step.batches == 0);  // that is no step of a training
+  CHECK(seen.step.batches == 0);  // a replay has no training steps
   CHECK(ps::diagnose(seen - seen, seen).limit == ps::loop_limit::nothing);
   CHECK(batches_of_an_epoch(feed) == 10);
 }
@@ -77,25 +76,25 @@ TEST_CASE("a replay waits for its stream's work, also when it is left", "[transf
   auto stream = device.make_stream();
   ps::transfer feed{ps::loader{numbered{100}, ps::sequential{}, device, ten_each(1)}, stream};
   int steps = 0;
-  for (auto& batch : feed.replay({0, 0}, 100)) {
+  for (auto& batch : feed.replay({0, 0}, ps::batch_count{100})) {
     stream.launch([&steps] { ++steps; });
     if (batch.number() == 2) break;
   }
   CHECK(steps == 3);
-  // The first of these calls comes after the copies, the second one after the last batch.
+  // The first of these calls follows the copies. The second call follows the last batch.
   const auto loop = [&] {
-    for (auto& batch : feed.replay({0, 0}, 2)) static_cast<void>(batch);
+    for (auto& batch : feed.replay({0, 0}, ps::batch_count{2})) static_cast<void>(batch);
   };
   for (const std::uint64_t call : {0U, 1U}) {
     device.fail_stream_synchronize(call);
     CHECK_THROWS_AS(loop(), device_fault);
     CHECK(batches_of_an_epoch(feed) == 10);
   }
-  auto range = feed.replay({0, 0}, 1);
+  auto range = feed.replay({0, 0}, ps::batch_count{1});
   auto it = range.begin();
   device.fail_stream_synchronize(0);
   CHECK_THROWS_AS(++it, device_fault);
-  CHECK(batches_of_an_epoch(feed) == 10);  // although that range is there still
+  CHECK(batches_of_an_epoch(feed) == 10);  // although that range still exists
 }
 
 TEST_CASE("during a replay its source is free for others", "[transfer]") {
@@ -105,7 +104,7 @@ TEST_CASE("during a replay its source is free for others", "[transfer]") {
   ps::transfer other{loader, device.inline_stream()};
   auto range = other.epoch(0);
   decltype(range.begin()) it;
-  for (auto& batch : feed.replay({0, 0}, 1)) {
+  for (auto& batch : feed.replay({0, 0}, ps::batch_count{1})) {
     CHECK(batch.size() == 10);
     it = range.begin();
   }
@@ -116,14 +115,14 @@ TEST_CASE("during a replay its source is free for others", "[transfer]") {
 
 TEST_CASE("a replay that is left counts what it gave", "[transfer]") {
   ps::transfer feed{ps::loader{numbered{100}, ps::sequential{}, ten_each(1)}};
-  for (auto& batch : feed.replay({0, 0}, 1'000'000)) {
+  for (auto& batch : feed.replay({0, 0}, ps::batch_count{1'000'000})) {
     static_cast<void>(batch);
     if (batch.number() == 2) break;
   }
   CHECK(feed.stats().replay.batches == 3);
-  for (auto& batch : feed.replay({0, 0}, 5)) static_cast<void>(batch);
-  CHECK(feed.stats().replay.batches == 8);  // all replays together
-  for (auto& batch : feed.replay({0, 0}, 0)) static_cast<void>(batch);
+  for (auto& batch : feed.replay({0, 0}, ps::batch_count{5})) static_cast<void>(batch);
+  CHECK(feed.stats().replay.batches == 8);  // of all replays
+  for (auto& batch : feed.replay({0, 0}, ps::batch_count{0})) static_cast<void>(batch);
   CHECK(feed.stats().replay.batches == 8);
   CHECK(batches_of_an_epoch(feed) == 10);
 }
@@ -134,7 +133,8 @@ TEST_CASE("a replay leaves the state of the training as it was", "[transfer]") {
     if (batch.epoch() == 2 && batch.number() == 4) break;
   }
   const auto before = feed.state();
-  for (auto& batch : feed.replay({0, 0}, 5)) CHECK(feed.state().epoch == batch.epoch() + 2);
+  for (auto& batch : feed.replay({0, 0}, ps::batch_count{5}))
+    CHECK(feed.state().epoch == batch.epoch() + 2);
   CHECK(feed.state() == before);
   CHECK(feed.state().batch == 5);
 }
@@ -146,7 +146,7 @@ TEST_CASE("a stop request ends a replay", "[transfer]") {
   ps::transfer feed{ps::loader{numbered{100}, ps::sequential{}, options}};
   std::size_t given = 0;
   const auto loop = [&] {
-    for (auto& batch : feed.replay({0, 0}, 1000)) {
+    for (auto& batch : feed.replay({0, 0}, ps::batch_count{1000})) {
       static_cast<void>(batch);
       if (++given == 5) source.request_stop();
     }
@@ -158,7 +158,7 @@ TEST_CASE("a stop request ends a replay", "[transfer]") {
 TEST_CASE("an iterator beside the one that came to a replay's end has an empty lease",
           "[transfer]") {
   ps::transfer feed{ps::loader{numbered{100}, ps::sequential{}, ten_each(1)}};
-  auto range = feed.replay({0, 0}, 2);
+  auto range = feed.replay({0, 0}, ps::batch_count{2});
   auto it = range.begin();
   const auto other = it;
   std::set<const void*> leases;
@@ -167,34 +167,34 @@ TEST_CASE("an iterator beside the one that came to a replay's end has an empty l
     leases.insert(&*other);
   }
   CHECK_FALSE(*other);
-  CHECK(leases.count(&*other) == 0);  // none of those that are gone
+  CHECK(leases.count(&*other) == 0);  // no lease of an earlier replay
 }
 
 TEST_CASE("a replay takes batches of later epochs where one has too few", "[transfer]") {
   ps::transfer feed{ps::loader{numbered{10}, ps::sequential{}, ten_each(1)}};
   std::vector<std::uint64_t> epochs;
-  for (auto& batch : feed.replay({7, 0}, 6)) epochs.push_back(batch.epoch());
+  for (auto& batch : feed.replay({7, 0}, ps::batch_count{6})) epochs.push_back(batch.epoch());
   CHECK(epochs == std::vector<std::uint64_t>{7, 8, 9, 7, 8, 9});
   constexpr std::uint64_t last = (std::uint64_t{1} << 32) - 1;
-  for (auto& batch : feed.replay({last, 0}, 2)) CHECK(batch.epoch() == last);
-  CHECK_THROWS_AS(feed.replay({last + 1, 0}, 2).begin(), ps::option_error);
+  for (auto& batch : feed.replay({last, 0}, ps::batch_count{2})) CHECK(batch.epoch() == last);
+  CHECK_THROWS_AS(feed.replay({last + 1, 0}, ps::batch_count{2}).begin(), ps::option_error);
 }
 
 TEST_CASE("a replay is a range: there is no second one beside it", "[transfer]") {
   ps::transfer feed{ps::loader{numbered{100}, ps::sequential{}, ten_each(1)}};
   {
-    auto again = feed.replay({0, 0}, 5);
+    auto again = feed.replay({0, 0}, ps::batch_count{5});
     auto it = again.begin();
     auto epoch = feed.epoch(0);
     CHECK_THROWS_AS(epoch.begin(), std::logic_error);
-    CHECK_THROWS_AS(feed.replay({0, 0}, 5).begin(), std::logic_error);
+    CHECK_THROWS_AS(feed.replay({0, 0}, ps::batch_count{5}).begin(), std::logic_error);
     CHECK((++it)->number() == 1);
     it = again.begin();
     CHECK(it->number() == 0);
   }
   auto epoch = feed.epoch(0);
   auto it = epoch.begin();
-  CHECK_THROWS_AS(feed.replay({0, 0}, 5).begin(), std::logic_error);
+  CHECK_THROWS_AS(feed.replay({0, 0}, ps::batch_count{5}).begin(), std::logic_error);
   CHECK((++it)->number() == 1);
 }
 
@@ -202,7 +202,7 @@ TEST_CASE("a lease that is moved out of a replay is missed when its turn comes",
   ps::transfer feed{ps::loader{numbered{100}, ps::sequential{}, ten_each(1)}};
   std::vector<std::uint64_t> numbers;
   const auto loop = [&] {
-    for (auto& batch : feed.replay({0, 0}, 100)) {
+    for (auto& batch : feed.replay({0, 0}, ps::batch_count{100})) {
       numbers.push_back(batch.number());
       if (batch.number() == 1) const auto kept = std::move(batch);
     }
@@ -221,7 +221,7 @@ TEST_CASE("a replay leaves the slots alone that the program holds", "[transfer]"
     break;
   }
   std::vector<std::uint64_t> numbers;
-  for (auto& batch : feed.replay({0, 5}, 4)) numbers.push_back(batch.number());
+  for (auto& batch : feed.replay({0, 5}, ps::batch_count{4})) numbers.push_back(batch.number());
   CHECK(numbers == std::vector<std::uint64_t>{5, 6, 5, 6});
   CHECK(ps::get<"label">(held)(0) == 0);
 }
@@ -231,7 +231,7 @@ TEST_CASE("a replay whose batches can't be read gives the error, and no range st
   const numbered data{100};
   data.state->bad = 25;
   ps::transfer feed{ps::loader{data, ps::sequential{}, ten_each(1)}};
-  CHECK_THROWS_AS(feed.replay({0, 0}, 5).begin(), bad_sample);
+  CHECK_THROWS_AS(feed.replay({0, 0}, ps::batch_count{5}).begin(), bad_sample);
   CHECK(feed.last_failure()->batch == 2);
   CHECK(feed.stats().replay.batches == 0);
   data.state->bad = numbered::none;
@@ -240,7 +240,7 @@ TEST_CASE("a replay whose batches can't be read gives the error, and no range st
 
 TEST_CASE("a replay outlives its transfer, and is over", "[transfer]") {
   std::optional feed{ps::transfer{ps::loader{numbered{100}, ps::sequential{}, ten_each(1)}}};
-  auto again = feed->replay({0, 0}, 100);
+  auto again = feed->replay({0, 0}, ps::batch_count{100});
   auto it = again.begin();
   CHECK(it->number() == 0);
   feed.reset();
@@ -264,9 +264,10 @@ TEST_CASE("a source with fewer batches than slots is replayed with those", "[tra
   };
   ps::transfer feed{two_batches{&loader}, {.depth = 4}};
   std::vector<std::uint64_t> numbers;
-  for (auto& batch : feed.replay({0, 0}, 5)) numbers.push_back(batch.number());
+  for (auto& batch : feed.replay({0, 0}, ps::batch_count{5})) numbers.push_back(batch.number());
   CHECK(numbers == std::vector<std::uint64_t>{0, 1, 0, 1, 0});
-  for (auto& batch : feed.replay({0, 2}, 5)) static_cast<void>(batch);  // none there: at its end
+  for (auto& batch : feed.replay({0, 2}, ps::batch_count{5}))
+    static_cast<void>(batch);  // at the end of the source: no batch
   CHECK(feed.stats().replay.batches == 5);
 }
 
@@ -277,6 +278,7 @@ TEST_CASE("a replay from the end of an epoch hands out batches of the next one",
   CHECK(batches_of_an_epoch(feed) == 10);
   const auto at = feed.state();
   std::size_t batches = 0;
-  for (auto& batch : feed.replay({at.epoch, at.batch}, 10)) batches += batch.epoch() == 1 ? 1U : 0U;
+  for (auto& batch : feed.replay({at.epoch, at.batch}, ps::batch_count{10}))
+    batches += batch.epoch() == 1 ? 1U : 0U;
   CHECK(batches == 10);
 }

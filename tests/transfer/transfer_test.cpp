@@ -6,6 +6,7 @@
 #include <optional>
 #include <ranges>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <type_traits>
 #include <utility>
@@ -17,8 +18,10 @@
 
 #include "support/asleep.hpp"
 #include "support/catch.hpp"
+#include "support/error_of.hpp"
 #include "support/gated_device.hpp"
 #include "support/happens.hpp"
+#include "support/has.hpp"
 #include "support/numbered.hpp"
 #include "transfer/ten_each.hpp"
 
@@ -57,8 +60,8 @@ TEST_CASE("every batch arrives whole, in order, by one copy of its used bytes", 
   REQUIRE(seen.size() == 190);
   for (std::size_t i = 0; i < seen.size(); ++i) CHECK(seen[i] == i % 95);
   CHECK(device.copies() == 20);
-  // 512 bytes of values up to the labels' offset, then 8 for each label: 18 whole batches, 2 short
-  // ones.
+  // 512 bytes of values up to the labels' offset, then 8 bytes for each label: 18 full batches and
+  // 2 short batches.
   CHECK(device.copied_bytes() == 18 * (512 + 80) + 2 * (512 + 40));
 }
 
@@ -93,11 +96,10 @@ TEST_CASE("copies of the next batches run under the work on this one", "[transfe
   ps::transfer feed{loader, stream, {.depth = 3}};
   auto range = feed.epoch(0);
   auto it = range.begin();
-  // The step on batch 0 is held: it ends only when the copies of batches 1 and 2 have run beside
-  // it.
+  // The step on batch 0 is held until the copies of batches 1 and 2 have run at the same time.
   wait_for_reads(data, 50);
   stream.launch([&step] { step.wait([](std::uint32_t open) { return open != 0; }); });
-  ++it;  // queues what is ready; does not wait for the step
+  ++it;  // queues the ready batches without waiting for the step
   while (device.copies() < 3) std::this_thread::yield();
   CHECK(it->number() == 1);
   step.store(1);
@@ -112,7 +114,7 @@ TEST_CASE("work on a batch waits for its copy", "[transfer][promise:race-free-4]
   ps::transfer feed{loader, stream, {.depth = 2}};
   device.hold_copies();
   auto range = feed.epoch(0);
-  auto it = range.begin();  // handed out, its copy held: only the stream waits
+  auto it = range.begin();  // handed out while its copy is held: only the stream waits
   std::atomic<bool> ran{false};
   std::uint64_t first = 99;
   stream.launch([&, view = ps::get<"label">(*it)] {
@@ -158,8 +160,8 @@ TEST_CASE("without a stream copies still run ahead, under the loop's body", "[tr
   auto range = feed.epoch(0);
   auto it = range.begin();
   wait_for_reads(data, 50);
-  ++it;                                                   // queues the copies of what is ready
-  while (device.copies() < 3) std::this_thread::yield();  // under this body
+  ++it;                                                   // queues the copies of the ready batches
+  while (device.copies() < 3) std::this_thread::yield();  // while this body runs
   CHECK(it->number() == 1);
   CHECK(labels_of(*it).front() == 10);
 }
@@ -199,9 +201,9 @@ TEST_CASE("a device slot is overwritten only after the work that was queued at i
   });
   wait_for_reads(data, 50);
   while (device.copies() < 1) std::this_thread::yield();
-  ++it;  // batch 1 goes into the same slot, after the held step
+  ++it;  // batch 1 uses the same slot, after the held step
   stream.launch([&, view = ps::get<"label">(*it)] { seen.push_back(view(0)); });
-  // The copy into the slot can't have run: one copy, of batch 0.
+  // The copy into the slot cannot have run: the only copy is of batch 0.
   CHECK(device.copies() == 1);
   step.store(1);
   stream.synchronize();
@@ -265,7 +267,7 @@ TEST_CASE("an error of the source comes after the batches before it",
   auto it = range.begin();
   wait_for_reads(data, 26);
   while (loader.stats().batches.count() < 3) std::this_thread::yield();  // batch 2 is announced
-  ++it;  // pulls batch 1, and finds batch 2 in error after it
+  ++it;  // takes batch 1, and finds the error of batch 2 after it
   CHECK(it->number() == 1);
   CHECK_FALSE(feed.last_failure().has_value());
   CHECK_THROWS_AS(++it, bad_sample);
@@ -289,7 +291,7 @@ TEST_CASE("a refused copy is reported as a transfer_error", "[transfer][fault:de
   CHECK(feed.last_failure()->epoch == 2);
   CHECK(feed.last_failure()->batch == 3);
   seen = 0;
-  consume();  // the feed is usable again
+  consume();  // the feed works again
   CHECK(seen == 10);
 }
 
@@ -312,11 +314,11 @@ TEST_CASE("a second stream waits for its own lease's copy, though the host slot 
   auto first = std::move(*it);
   while (device.copies() < 1) std::this_thread::yield();
   device.hold_copies();
-  ++it;  // batch 1, out of the host slot of batch 0
+  ++it;  // batch 1, from the host slot of batch 0
   std::atomic<bool> ran{false};
   first.also_used_on(second);
   second.launch([&ran] { ran = true; });
-  while (!ran) std::this_thread::yield();  // a hang if it waited for the copy of batch 1
+  while (!ran) std::this_thread::yield();  // hangs if it waited for the copy of batch 1
   std::atomic<bool> is_next_seen{false};
   stream.launch([&is_next_seen] { is_next_seen = true; });
   CHECK_FALSE(test::happens(is_next_seen));
@@ -343,8 +345,8 @@ TEST_CASE("every failed record is reported, and loses no host slot", "[transfer]
       const auto consume = [&] {
         for (auto& batch : feed.epoch(0)) (void)batch;
       };
-      // A refused record of a copy throws at once, a refused release poisons: the next ++ throws.
-      // Behind the last batch a poisoned slot has no ++ left to throw from but the range's last.
+      // A refused record of a copy throws at once. A refused release throws at the next ++. After
+      // the last batch the only ++ left is that of the range's end.
       CHECK_THROWS_AS(consume(), device_fault);
     }
     std::uint64_t batches = 0;
@@ -397,7 +399,7 @@ TEST_CASE("leaving the loop returns the slots whose copies ran ahead", "[transfe
     auto range = feed.epoch(0);
     auto it = range.begin();
     data.state->arrived.wait([&](std::uint32_t count) { return count >= 50; });
-    ++it;  // copies of the batches after it are queued now
+    ++it;  // queues copies of later batches
     CHECK(it->number() == 1);
     data.state->arrived.store(0);
   }
@@ -415,8 +417,8 @@ TEST_CASE("a transfer ended by an error leaves its source to another transfer", 
   ps::transfer second{loader, device.inline_stream(), {.depth = 1}};
   std::optional range{first.epoch(0)};
   auto it = range->begin();
-  // The error is kept for its turn once the issuer has seen it, and the loader has stopped then. A
-  // worker that is slow to announce it makes this test see less, and never fail.
+  // The feed keeps the error until its turn once it has seen the error, and the loader has then
+  // stopped. If a worker announces the error late, this test checks less, but never fails.
   wait_for_reads(data, 26);
   while (loader.stats().batches.count() < 3) std::this_thread::yield();
   try {
@@ -470,14 +472,78 @@ TEST_CASE("a loader that is assigned to between two ranges feeds what it has now
 
 namespace {
 
-/// A batch of a source's own: a lease, and more.
+using picture = ps::record<ps::field<"pixel", std::uint8_t, ps::dyn, ps::dyn>>;
+
+/// Pictures whose extents are known at run time.
+struct pictures {
+  using record_type = picture;
+  std::size_t height = 2;
+  std::size_t width = 8;
+  [[nodiscard]] static std::uint64_t size() { return 100; }
+  [[nodiscard]] ps::record_extents<picture> extents() const { return {{height, width}}; }
+  void read(std::uint64_t index, ps::sample<picture> out) const {
+    for (auto& pixel : ps::get<"pixel">(out).flat()) pixel = static_cast<std::uint8_t>(index);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a loader with another layout that is assigned between two ranges is refused",
+          "[transfer][fault:consumers-13]") {
+  using any = ps::any_loader<picture>;
+  const auto made = [](pictures data, std::size_t batch_size, bool lists = false) {
+    return any{ps::loader{std::move(data),
+                          ps::sequential{},
+                          {.batch_size = batch_size, .workers = 1, .observe = {.indices = lists}}}};
+  };
+  any loader = made({2, 8}, 4);
+  auto stream = ps::cpu_device{}.make_stream();
+  const auto make_plane = ps::on_stream<ps::record<ps::field<"sum", std::uint32_t>>>(
+      [](const auto& in, const auto& out, ps::cpu_stream_ref on) {
+        on.launch([in, out] {
+          for (std::size_t i = 0; i < out.size(); ++i) ps::get<"sum">(out)(i) = in.size() > i;
+        });
+      });
+  ps::transfer feed{loader};
+  ps::transfer transformed{loader, stream, make_plane};
+  const auto next = [](auto& from) {
+    std::size_t samples = 0;
+    for (auto& batch : from.epoch(0)) samples += batch.size();
+    return samples;
+  };
+  CHECK(next(feed) == 100);
+  CHECK(next(transformed) == 100);
+  const auto refuses = [&](const std::string& was, const std::string& is) {
+    for (const auto& text : {test::error_of<ps::source_mismatch>([&] { next(feed); }),
+                             test::error_of<ps::source_mismatch>([&] { next(transformed); }),
+                             test::error_of<ps::source_mismatch>([&] {
+                               static_cast<void>(feed.replay({0, 0}, ps::batch_count{5}).begin());
+                             })}) {
+      CHECK(test::has(text.what(), was));
+      CHECK(test::has(text.what(), is));
+    }
+  };
+  loader = made({2, 8}, 64);
+  refuses("batches of 4 samples (pixel: 2 x 8)", "batches of 64 (pixel: 2 x 8)");
+  loader = made({4, 4}, 4);  // the same number of bytes
+  refuses("(pixel: 2 x 8)", "(pixel: 4 x 4)");
+  loader = made({2, 8}, 4, true);
+  refuses("another loader", "observe.indices");
+  loader = made({2, 8}, 4);
+  CHECK(next(feed) == 100);
+  CHECK(next(transformed) == 100);
+}
+
+namespace {
+
+/// A batch type of the source, derived from a lease.
 struct derived_batch : ps::host_batch<numbered::record_type, ps::cpu_device> {
   using base = ps::host_batch<numbered::record_type, ps::cpu_device>;
   derived_batch() = default;
   explicit derived_batch(base&& batch) noexcept : base(std::move(batch)) {}
 };
 
-/// A loader that hands those out.
+/// A loader that returns batches of this type.
 struct derived_source : ps::any_loader<numbered::record_type> {
   using base = ps::any_loader<numbered::record_type>;
   using batch_type = derived_batch;
@@ -513,6 +579,6 @@ TEST_CASE("a range that outlives its transfer and its loader asks neither", "[tr
   CHECK_THROWS_AS((void)range.begin(), std::logic_error);
 }
 
-// What replay_test.cpp leaves out of its object.
+// The instantiations that replay_test.cpp declares extern.
 PENSTOCK_LOADERS_ON(template, gated_device)
 PENSTOCK_TRANSFERS_ON(template, gated_device)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// What one library makes, another one uses and the program looks at, and what one throws is caught
-// by its type in the program. Ends with 0 when all is right.
+// One library makes loaders and batches, another library uses them, and the program checks them.
+// The program catches exceptions of a library by their type. Exits with 0 if everything is right.
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
@@ -17,7 +17,7 @@ void check(bool is_right, const char* what) {
   ++failures;
 }
 
-/// One epoch, each batch looked at by the second library and by the program.
+/// Runs one epoch. The second library and the program read each batch.
 void loop() {
   auto loader = parts::make(100, 10);
   std::uint64_t sum = 0;
@@ -32,7 +32,7 @@ void loop() {
 }  // namespace
 
 int main() {
-  // The libraries meet other threads first: each must be the same thread for all of them.
+  // Other threads run first. Libraries and program must agree on the identity of each thread.
   std::thread{loop}.join();
   std::thread{[] {
     auto loader = parts::make(10, 10);

@@ -7,7 +7,7 @@
 
 namespace parts {
 
-/// The numbers from 0 on.
+/// A dataset of the numbers 0, 1, 2, ...
 struct numbers {
   using record_type = penstock::record<penstock::field<"x", std::uint64_t>>;
   std::uint64_t count;
@@ -23,7 +23,7 @@ using loader = penstock::loader<numbers, penstock::sequential, penstock::cpu_dev
 [[gnu::visibility("default")]] loader make(std::uint64_t count, std::size_t batch_size);
 [[gnu::visibility("default")]] void throw_index_error();
 
-// The second one.
+// The second library.
 [[gnu::visibility("default")]] std::uint64_t sum(loader::batch_type& batch);
 
 }  // namespace parts

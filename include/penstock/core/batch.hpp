@@ -21,7 +21,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The bytes in field `Index` of the batch in `slab` from the first sample to that at `position`.
+/// Returns the number of bytes in field `Index` of the batch in `slab` before the sample at
+/// `position`.
 template <std::size_t Index, record_type Record>
 [[nodiscard]] constexpr std::size_t place_in([[maybe_unused]] const std::byte* slab,
                                              const batch_layout<Record>& layout,
@@ -43,7 +44,7 @@ struct ragged_lengths {
 template <>
 struct ragged_lengths<0> {};
 
-/// The lengths of the ragged fields in the sample at `position` of the batch in `slab`.
+/// Returns the lengths of the ragged fields of the sample at `position` of the batch in `slab`.
 template <record_type Record>
 [[nodiscard]] constexpr ragged_lengths<Record::ragged_fields> lengths_in(
     [[maybe_unused]] const std::byte* slab, [[maybe_unused]] const batch_layout<Record>& layout,
@@ -59,8 +60,8 @@ template <record_type Record>
   return values;
 }
 
-/// Turns a list of extents into the view's template arguments, with the batch as outermost
-/// dimension.
+/// Maps a list of extents to view types: `sample_view` for one sample, and `batch_view` with the
+/// samples as outermost dimension.
 template <class T, class List>
 struct views_of;
 
@@ -81,30 +82,30 @@ struct views_of<T, extents<Extents...>> {
 
 }  // namespace detail
 
-/// A ragged field of a batch, not owned: the values of all samples, one sample after the other
-/// without gaps, and the offset of each sample's first value. Varlen attention calls the offsets
-/// `cu_seqlens`, Arrow calls such a field a list array.
+/// A non-owning view of a ragged field of a batch. The field stores the values of all samples one
+/// sample after the other, without gaps, and the offset of each sample's first value. Varlen
+/// attention calls the offsets `cu_seqlens`. Arrow calls such a field a list array.
 ///
 ///     const auto tokens = get<"tokens">(batch);
 ///     for (std::size_t i = 0; i < tokens.size(); ++i) use(tokens[i].flat());
 ///
-/// Cheap to copy, usable in kernels. Constness is that of `T`. `size`, `data` and `offsets` read no
-/// memory. All other members read the offsets, so call them where the memory of the batch can be
-/// read: on the host for a host batch, in a kernel for a batch on a GPU.
+/// The view is cheap to copy and usable in kernels. Constness is that of `T`. `size`, `data` and
+/// `offsets` read no memory. All other members read the offsets: call them on the host for a host
+/// batch, and in a kernel for a batch on a GPU.
 template <class T>
 class ragged_view : detail::lease_tag {
  public:
-  /// The type of a value; `const` in a view for reading.
+  /// The type of a value. In a read-only view it is `const`.
   using element_type = T;
   using value_type = std::remove_cv_t<T>;
 
-  /// Views `size` samples; `offsets` has `size + 1` entries, which count values from `data` on.
+  /// Views `size` samples. `offsets` has `size + 1` entries, which count values starting at `data`.
   /// `lease` is for views of a lease, see `core/checked.hpp`.
   PENSTOCK_HOST_DEVICE constexpr ragged_view(T* data, const std::int32_t* offsets, std::size_t size,
                                              detail::lease_tag lease = {}) noexcept
       : lease_tag(lease), data_(data), offsets_(offsets), size_(size) {}
 
-  /// A view of T is a view of const T.
+  /// Converts a view of T to a view of const T.
   template <class U>
     requires(std::same_as<const U, T> && !std::same_as<U, T>)
   PENSTOCK_HOST_DEVICE constexpr ragged_view(  // NOLINT: implicit, as with std::span
@@ -118,8 +119,8 @@ class ragged_view : detail::lease_tag {
     tag().note_address();
     return data_;
   }
-  /// `size() + 1` non-decreasing offsets into `data()`: where each sample begins, and where the
-  /// last one ends. The first is 0, except in a part of a batch.
+  /// The `size() + 1` non-decreasing offsets into `data()`. Sample i starts at offset i, and the
+  /// final sample ends at the final offset. Offset 0 is 0, unless the view is of a part of a batch.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr tensor_view<const std::int32_t, dyn> offsets()
       const noexcept {
     return {offsets_, extents<dyn>{size_ + 1}, tag()};
@@ -141,7 +142,7 @@ class ragged_view : detail::lease_tag {
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr tensor_view<T, dyn> values() const noexcept {
     return part(0, size_);
   }
-  /// The number of values of the longest sample, 0 without samples. Reads all offsets.
+  /// The number of values of the longest sample, or 0 without samples. Reads all offsets.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::size_t max_length() const noexcept {
     std::size_t most = 0;
     for (std::size_t i = 0; i < size_; ++i) most = length(i) > most ? length(i) : most;
@@ -182,35 +183,36 @@ using like = std::conditional_t<std::is_const_v<Byte>, const T, T>;
 
 }  // namespace detail
 
-/// A reference to one sample in place. A dataset writes to it, in a batch's slab. As `const_sample`
-/// it is what a `map` function reads, in the slab or in the dataset's own arrays.
+/// A reference to one sample in place. A dataset writes to a sample in a batch's slab. A `map`
+/// function reads a `const_sample`, in the slab or in the dataset's own arrays.
 ///
-/// `get<"name">()` gives a `tensor_view` of the field's extents, and a plain reference for a field
-/// without extents: `get<"label">(out) = 3`. The view of a ragged field has this sample's length:
-/// `get<"tokens">(out).size()` values, all of which must be written. Non-owning: it holds a pointer
-/// to each field and one to the extents, and must not outlive either.
+/// `get<"name">()` returns a `tensor_view` of the field's extents. For a field without extents it
+/// returns a plain reference: `get<"label">(out) = 3`. The view of a ragged field has this sample's
+/// length: `get<"tokens">(out).size()` values, all of which must be written. A sample owns nothing:
+/// it holds a pointer to each field and one to the extents, and must not outlive either.
 template <record_type Record, class Byte>
 class basic_sample {
  public:
   using record_type = Record;
 
-  /// A sample whose fields may lie anywhere. `fields` has the address of each, in the record's
-  /// order, aligned for the field's type.
+  /// Makes a sample whose fields may lie anywhere. `fields` has the address of each field, in the
+  /// record's order, aligned for the field's type.
   constexpr basic_sample(const std::array<Byte*, Record::size>& fields,
                          const record_extents<Record>& lengths) noexcept
     requires(Record::ragged_fields == 0)
       : fields_(fields), lengths_(&lengths) {}
 
-  /// As above, with ragged fields of these lengths.
+  /// Makes a sample whose fields may lie anywhere and whose ragged fields have the lengths
+  /// `values`.
   constexpr basic_sample(const std::array<Byte*, Record::size>& fields,
                          const record_extents<Record>& lengths,
                          const sample_lengths<Record>& values) noexcept
     requires(Record::ragged_fields > 0)
       : fields_(fields), lengths_(&lengths), values_{values} {}
 
-  /// The sample at `position` of a slab. `lease` is for samples of a lease, see `core/checked.hpp`.
-  /// With ragged fields it reads the offsets in the slab, so the caller must be able to read that
-  /// memory.
+  /// Makes a reference to the sample at `position` of a slab. `lease` is for samples of a lease,
+  /// see `core/checked.hpp`. If the record has ragged fields, the constructor reads the offsets in
+  /// the slab, so the caller must be able to read that memory.
   constexpr basic_sample(Byte* slab, const batch_layout<Record>& layout, std::size_t position,
                          detail::lease_tag lease = {}) noexcept
       : fields_(addresses(slab, layout, position, std::make_index_sequence<Record::size>{})),
@@ -218,7 +220,7 @@ class basic_sample {
         values_(detail::lengths_in(slab, layout, position)),
         lease_(lease) {}
 
-  /// A sample converts to a const sample.
+  /// Converts a sample to a const sample.
   template <class Other>
     requires(std::is_same_v<const Other, Byte> && !std::is_same_v<Other, Byte>)
   constexpr basic_sample(const basic_sample<Record, Other>& other) noexcept  // NOLINT: implicit
@@ -226,14 +228,15 @@ class basic_sample {
     for (std::size_t i = 0; i < Record::size; ++i) fields_[i] = other.address(i);
   }
 
-  /// The field called `Name`: a reference to its one element, or a `tensor_view` of them.
+  /// Returns the field called `Name`: a reference if the field is a scalar, otherwise a
+  /// `tensor_view`.
   template <name Name>
   [[nodiscard]] decltype(auto) get() const noexcept {
     detail::require_field<Record, Name>();
     if constexpr (Record::template has_field<Name>) return at<Record::template index_of<Name>()>();
   }
 
-  /// The field at place `Index` of the record.
+  /// Returns the field at index `Index` of the record.
   template <std::size_t Index>
   [[nodiscard]] decltype(auto) at() const noexcept {
     using field = typename Record::template field_at<Index>;
@@ -251,7 +254,7 @@ class basic_sample {
     }
   }
 
-  /// The first byte of the field at place `index` of the record.
+  /// The first byte of the field at index `index` of the record.
   [[nodiscard]] constexpr Byte* address(std::size_t index) const noexcept {
     lease_.require_alive();
     return fields_[index];
@@ -287,23 +290,24 @@ using sample = basic_sample<Record, std::byte>;
 template <record_type Record>
 using const_sample = basic_sample<Record, const std::byte>;
 
-/// A view of a batch, or of consecutive samples of it: `size()` samples from position `first()` on.
+/// A view of a batch, or of consecutive samples of a batch: `size()` samples starting at position
+/// `first()`.
 ///
-/// `get<"name">()` gives a `tensor_view` whose outermost dimension counts the samples, or a
-/// `ragged_view` of a ragged field; `b[i]` gives the i-th sample. Non-owning. The memory may be on
-/// the host or on the device.
+/// `get<"name">()` returns a `tensor_view` whose outermost dimension counts the samples. For a
+/// ragged field it returns a `ragged_view`. `b[i]` returns the i-th sample. The view owns nothing.
+/// The memory may be on the host or on the device.
 template <record_type Record, class Byte>
 class basic_batch_view {
  public:
   using record_type = Record;
 
-  /// Views `size` samples, from position `first` on, of the batch in `slab`. `slab` and `layout`
+  /// Views `size` samples of the batch in `slab`, starting at position `first`. `slab` and `layout`
   /// must outlive the view. `lease` is for views of a lease, see `core/checked.hpp`.
   constexpr basic_batch_view(Byte* slab, const batch_layout<Record>& layout, std::size_t first,
                              std::size_t size, detail::lease_tag lease = {}) noexcept
       : slab_(slab), layout_(&layout), first_(first), size_(size), lease_(lease) {}
 
-  /// A view for writing converts to one for reading.
+  /// Converts a view for writing to a view for reading.
   template <class Other>
     requires(std::is_same_v<const Other, Byte> && !std::is_same_v<Other, Byte>)
   constexpr basic_batch_view(  // NOLINT: implicit, as with sample
@@ -314,15 +318,15 @@ class basic_batch_view {
         size_(other.size()),
         lease_(other.lease_) {}
 
-  /// A `tensor_view` of the field called `Name`, with the samples as outermost dimension; for a
-  /// ragged field a `ragged_view`.
+  /// Returns a `tensor_view` of the field called `Name`, with the samples as outermost dimension.
+  /// For a ragged field it returns a `ragged_view`.
   template <name Name>
   [[nodiscard]] auto get() const noexcept {
     detail::require_field<Record, Name>();
     if constexpr (Record::template has_field<Name>) return at<Record::template index_of<Name>()>();
   }
 
-  /// The field at place `Index` of the record.
+  /// Returns the field at index `Index` of the record.
   template <std::size_t Index>
   [[nodiscard]] auto at() const noexcept {
     using field = typename Record::template field_at<Index>;
@@ -340,20 +344,20 @@ class basic_batch_view {
     }
   }
 
-  /// Sample `i` of this view.
+  /// Returns sample `i` of this view.
   [[nodiscard]] constexpr basic_sample<Record, Byte> operator[](std::size_t i) const noexcept {
     return {slab(), *layout_, first_ + i, lease_};
   }
 
-  /// The `count` samples of this view from its sample `begin` on.
-  [[nodiscard]] constexpr basic_batch_view subrun(std::size_t begin,
-                                                  std::size_t count) const noexcept {
+  /// Returns a view of `count` samples of this view, starting at its sample `begin`.
+  [[nodiscard]] constexpr basic_batch_view subchunk(std::size_t begin,
+                                                    std::size_t count) const noexcept {
     return {slab_, *layout_, first_ + begin, count, lease_};
   }
 
   /// The number of samples.
   [[nodiscard]] constexpr std::size_t size() const noexcept { return size_; }
-  /// The position in the batch of the first sample.
+  /// The position in the batch of the first sample of this view.
   [[nodiscard]] constexpr std::size_t first() const noexcept { return first_; }
   /// The first byte of the batch, not of the view.
   [[nodiscard]] constexpr Byte* slab() const noexcept {
@@ -382,10 +386,10 @@ template <record_type Record>
 using const_batch_view = basic_batch_view<Record, const std::byte>;
 
 /// Reserves `lengths` values in each ragged field for the sample at `position`, directly after the
-/// sample before it. For code that fills batches, such as a loader or your own `batch_source`:
-/// first place all samples in order from position 0 on, then write them, in any order and from any
-/// threads. Returns `Record::size`; if the values do not fit, nothing is placed and the index of
-/// the ragged field that is full is returned.
+/// previous sample. Intended for code that fills batches, such as a loader or your own
+/// `batch_source`. First place all samples in order, starting at position 0. Then write them, in
+/// any order and from any threads. Returns `Record::size` on success. If the values do not fit, the
+/// function places nothing and returns the index of the ragged field that is full.
 template <record_type Record>
   requires(Record::ragged_fields > 0)
 [[nodiscard]] constexpr std::size_t place_sample(const batch_view<Record>& whole,
@@ -414,9 +418,9 @@ template <record_type Record>
   return refused;
 }
 
-/// The field called `Name` of a sample, a batch view or a lease: `get<"image">(batch)`. Equals
-/// `batch.get<"image">()`, without the keyword `template` in generic code. A const lease gives
-/// const views.
+/// Returns the field called `Name` of a sample, a batch view or a lease: `get<"image">(batch)`.
+/// Equals `batch.get<"image">()`, without the keyword `template` in generic code. A const lease
+/// returns const views.
 template <name Name, class Batch>
   requires requires { typename std::remove_cvref_t<Batch>::record_type; }
 [[nodiscard]] decltype(auto) get(Batch&& batch) noexcept {

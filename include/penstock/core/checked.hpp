@@ -35,15 +35,15 @@
 #include <penstock/core/support/host_device_begin.hpp>
 
 /// @file
-/// The checked build: `-DPENSTOCK_CHECKED=1` for the whole program; the CMake target defines it in
-/// Debug builds. With 2, a SIGSEGV handler also names the batch that a stale address belonged to.
-/// Views grow by two words, and each access through a view checks its lease. docs/checked.md lists
-/// what is reported. In other builds the same names are empty: views and leases grow by no byte,
-/// and calls compile to nothing.
+/// The checked build: `-DPENSTOCK_CHECKED=1` for the whole program. The CMake target defines it in
+/// Debug builds. Views grow by two words, and each access through a view checks its lease.
+/// docs/checked.md lists the misuse that it reports. In other builds the same names are empty:
+/// views and leases do not grow, and calls compile to nothing.
 
 #if PENSTOCK_CHECKED
-/// Defined by programs that run kernels on the host, such as the double in tests/fake_cuda: whether
-/// the calling thread is running one. A null pointer elsewhere.
+/// Returns true if the calling thread is running a kernel. Programs that run kernels on the host
+/// define it, such as the double in tests/fake_cuda. In all other programs the address of the
+/// function is null.
 extern "C" [[gnu::weak, gnu::visibility("default")]] bool penstock_runs_device_code() noexcept;
 #endif
 
@@ -57,15 +57,15 @@ inline constexpr const char* lease_without_batch =
     "given one, or captured by reference in work that ran after the loop body: capture the view, "
     "`x = ps::get<\"x\">(batch)`";
 
-/// In any build: ends the program with a one-line message before it uses memory that it does not
-/// hold.
+/// Prints a one-line message and aborts, before the program uses memory that it does not hold.
+/// Active in every build.
 [[noreturn, gnu::cold, gnu::noinline]] inline void wrong_use(const char* message) noexcept {
   std::fprintf(stderr, "penstock: %s\n", message);
   std::fflush(stderr);
   std::abort();
 }
 
-/// For a lease that holds no batch.
+/// Calls `wrong_use` for a lease that holds no batch.
 [[noreturn, gnu::cold, gnu::noinline]] inline void no_batch() noexcept {
   wrong_use(lease_without_batch);
 }
@@ -74,8 +74,8 @@ inline constexpr const char* lease_without_batch =
 
 #if PENSTOCK_CHECKED
 
-/// Reports a misuse that a checked build has found: writes one line to stderr and aborts. A good
-/// place for a breakpoint.
+/// Reports a misuse that a checked build has found: writes one line to stderr and aborts. Debuggers
+/// can set a breakpoint here.
 [[noreturn, gnu::noinline]] inline void checked_failure(const char* message) noexcept {
   std::fprintf(stderr, "penstock, checked build: %s\n", message);
   std::fflush(stderr);
@@ -86,16 +86,16 @@ namespace detail {
 
 inline constexpr bool checked = true;
 
-/// Whether the calling thread belongs to a CPU stream.
+/// A flag of the calling thread: true if the thread belongs to a CPU stream.
 [[nodiscard, gnu::visibility("default")]] inline bool& runs_a_stream() noexcept {
   thread_local bool runs = false;
   return runs;
 }
-/// Marks the calling thread as a CPU stream's.
+/// Marks the calling thread as a thread of a CPU stream.
 inline void mark_stream_thread() noexcept { runs_a_stream() = true; }
 
-/// The number of the calling thread, unique in the process and never 0. Visible, so that shared
-/// libraries with hidden symbols share one counter.
+/// Returns the number of the calling thread, unique in the process and never 0. The symbol is
+/// visible, so that shared libraries with hidden symbols share one counter.
 [[nodiscard, gnu::visibility("default")]] inline std::uint64_t this_thread() noexcept {
   static std::atomic<std::uint64_t> threads{0};
   thread_local const std::uint64_t number = threads.fetch_add(1, std::memory_order_relaxed) + 1;
@@ -103,10 +103,11 @@ inline void mark_stream_thread() noexcept { runs_a_stream() = true; }
 }
 
 /// The state of a lease, as its views read it. Records are never freed, only reused for other
-/// leases, so that a stale view may read one at any time; hence all members are atomic.
+/// leases, so a stale view may read a record at any time. Therefore all members are atomic.
 class lease_record {
  public:
-  /// Begins lease `serial`, a number new in the process, of this batch.
+  /// Begins the lease `serial` of batch `index` of `epoch`. No earlier lease of the process may
+  /// have this serial number.
   void begin(std::uint64_t serial, std::uint64_t epoch, std::uint64_t index) noexcept {
     named_.store(0, std::memory_order_relaxed);
     epoch_.store(epoch, std::memory_order_relaxed);
@@ -118,8 +119,8 @@ class lease_record {
     alive_.store(serial, std::memory_order_release);
   }
 
-  /// Marks the data of lease `serial` as complete: at once, or after its copy. A late call for an
-  /// earlier lease has no effect.
+  /// Marks the data of lease `serial` as complete. The caller does this at once, or after the copy.
+  /// A late call for an earlier lease has no effect.
   void arrive(std::uint64_t serial) noexcept {
     std::uint64_t last = arrived_.load(std::memory_order_relaxed);
     while (last < serial && !arrived_.compare_exchange_weak(last, serial, std::memory_order_release,
@@ -127,23 +128,30 @@ class lease_record {
     }
   }
 
-  /// Whether a thread that runs no stream's work has taken the data.
+  /// Returns true if a thread that does not run a stream's work has accessed the data.
   [[nodiscard]] bool was_seen_in_body() const noexcept {
     return seen_in_body_.load(std::memory_order_relaxed);
   }
 
-  /// Called when a view of lease `serial` is used.
+  /// Checks that lease `serial` is held. A view calls this when it is used.
   void require_alive(std::uint64_t serial) const noexcept {
     if (alive_.load(std::memory_order_acquire) == serial &&
         ended_by_.load(std::memory_order_relaxed) != this_thread()) {
       return;
     }
-    fail(serial,
-         "a view was used after its lease had ended. Keep the lease as long as its views are used "
-         "(move it out of the loop), or copy the data out");
+    fail(
+        serial,
+        runs_a_stream()
+            ? "a view was used after its lease had ended. Work on a stream used it, and the end of "
+              "the lease did not wait for that work: the feed was given no stream, or another one. "
+              "Pass this stream to the feed (transfer feed{loader, stream}), name a second one by "
+              "also_used_on(stream), or keep the lease as long as its views are used"
+            : "a view was used after its lease had ended. Keep the lease as long as its views are "
+              "used (move it out of the loop), or copy the data out");
   }
 
-  /// Called when an element is accessed: the copy must be complete.
+  /// Checks that the copy of lease `serial` is complete. A view calls this when an element is
+  /// accessed.
   void require_data(std::uint64_t serial) const noexcept {
     note_address(serial);
     if (arrived_.load(std::memory_order_acquire) >= serial) return;
@@ -153,7 +161,8 @@ class lease_record {
          "feed{loader}) where the loop's body is the step");
   }
 
-  /// Called when the address of its data is taken, perhaps for work on a stream.
+  /// Checks that lease `serial` is held, and records that its data was accessed. A view calls this
+  /// when the address of the data is taken, perhaps for work on a stream.
   void note_address(std::uint64_t serial) const noexcept {
     require_alive(serial);
     if (!runs_a_stream() && !was_seen_in_body()) {
@@ -161,7 +170,7 @@ class lease_record {
     }
   }
 
-  /// Called when the calling thread uses the lease.
+  /// Checks that only one thread uses the lease. The lease calls this when it is used.
   void require_one_user(std::uint64_t serial) noexcept {
     std::uint64_t user = 0;
     if (user_.compare_exchange_strong(user, this_thread(), std::memory_order_relaxed) ||
@@ -176,27 +185,29 @@ class lease_record {
          "thread that goes on with it");
   }
 
-  /// Called when the lease is moved: the next thread that uses it is its user.
+  /// Lets another thread use the lease. The lease calls this when it is moved: the next thread that
+  /// uses it becomes its user.
   void pass_on() noexcept { user_.store(0, std::memory_order_relaxed); }
 
-  /// Ends the lease; no view may be used any more.
+  /// Ends the lease. No view may be used any more.
   void end() noexcept { alive_.store(0, std::memory_order_release); }
 
-  /// Ends the lease on the host; queued work of `streams` streams may still use its views. So may
-  /// work on the calling thread, if that is a stream's: it may have been queued before.
+  /// Ends the lease on the host. Queued work of `streams` streams may still use its views. If the
+  /// calling thread belongs to a stream, it may use the views too: that work may have been queued
+  /// before.
   void end_behind(std::size_t streams) noexcept {
     streams_.store(streams, std::memory_order_relaxed);
     if (!runs_a_stream()) ended_by_.store(this_thread(), std::memory_order_relaxed);
   }
-  /// Called when one of them has passed the end of the lease. True for the last one, which sees the
-  /// effects of all.
+  /// Records that a stream has passed the end of the lease. Returns true for the last stream, which
+  /// sees the effects of all.
   [[nodiscard]] bool is_behind_last_stream() noexcept {
     return streams_.fetch_sub(1, std::memory_order_acq_rel) == 1;
   }
 
   /// Reports a misuse of lease `serial`.
   [[noreturn]] void fail(std::uint64_t serial, const char* what) const noexcept {
-    // Acquire: the serial number that these belong to is read after them.
+    // Acquire: `named_` must be read after the two numbers that belong to it.
     const std::uint64_t epoch = epoch_.load(std::memory_order_acquire);
     const std::uint64_t index = index_.load(std::memory_order_acquire);
     const bool is_named = named_.load(std::memory_order_relaxed) == serial;
@@ -207,32 +218,32 @@ class lease_record {
 
  private:
   std::atomic<std::uint64_t> alive_{0};  // number of the lease whose views may be used; 0: none
-  std::atomic<std::uint64_t> named_{0};  // number of the lease that the next two belong to
+  std::atomic<std::uint64_t> named_{0};  // number of the lease to which epoch_ and index_ belong
   std::atomic<std::uint64_t> epoch_{0};
   std::atomic<std::uint64_t> index_{0};
   std::atomic<std::uint64_t> user_{0};  // the thread that uses the lease; 0: none since its move
   std::atomic<std::uint64_t> ended_by_{0};  // the thread of no stream that ended a device lease
   std::atomic<std::uint64_t> arrived_{0};   // number of the newest lease whose data is complete
-  mutable std::atomic<bool> seen_in_body_{false};  // a thread of no stream has taken the data
-  std::atomic<std::size_t> streams_{0};  // whose work may still use the views of an ended lease
+  mutable std::atomic<bool> seen_in_body_{false};  // accessed by a thread outside all streams
+  std::atomic<std::size_t> streams_{0};  // streams whose work may still use an ended lease
 
   friend class lease_records;
-  lease_record* next_at_rest_ = nullptr;  // of `lease_records`, under its lock
+  lease_record* next_at_rest_ = nullptr;  // list of `lease_records`, under its lock
 };
 
 /// All records of the process. A record is reused only after a thousand other leases, so that a
 /// stale view can still name its batch.
 class lease_records {
  public:
-  /// Shared by all libraries of the program, as `this_thread`. Never destroyed, since views may be
-  /// used until the process ends.
+  /// Returns the records that all libraries of the program share, as `this_thread` does. The
+  /// records are never destroyed, since views may be used until the process ends.
   [[nodiscard, gnu::visibility("default")]] static lease_records& all() {
     static auto* const records = new lease_records;
     return *records;
   }
 
-  /// Begins a lease of this batch: its record and its number. May throw std::bad_alloc; `give_back`
-  /// never allocates.
+  /// Begins a lease of batch `index` of `epoch`. Returns its record and its serial number. May
+  /// throw std::bad_alloc. `give_back` never allocates.
   [[nodiscard]] std::pair<lease_record*, std::uint64_t> take(std::uint64_t epoch,
                                                              std::uint64_t index) {
     const std::lock_guard lock{mutex_};
@@ -247,7 +258,7 @@ class lease_records {
     return {record, serial_};
   }
 
-  /// Returns the record of a lease that is over.
+  /// Returns the record of an ended lease for reuse.
   void give_back(lease_record* record) noexcept {
     const std::lock_guard lock{mutex_};
     record->next_at_rest_ = nullptr;
@@ -258,15 +269,15 @@ class lease_records {
  private:
   static constexpr std::size_t at_rest = 1024;
 
-  std::mutex mutex_;  // guards the rest
+  std::mutex mutex_;  // guards all other members
   std::deque<lease_record> records_;
-  lease_record* first_ = nullptr;  // list of idle records: the one idle for longest,
+  lease_record* first_ = nullptr;  // list of idle records: idle for longest,
   lease_record* last_ = nullptr;   // and for shortest; unspecified while the list is empty
   std::size_t resting_ = 0;
   std::uint64_t serial_ = 0;
 };
 
-/// Whether the calling thread is running device code, where nothing is checked.
+/// Returns true if the calling thread is running device code, in which nothing is checked.
 [[nodiscard]] inline bool runs_device_code() noexcept {
   return penstock_runs_device_code != nullptr && penstock_runs_device_code();
 }
@@ -278,19 +289,21 @@ class lease_tag {
   lease_tag(const lease_record* record, std::uint64_t serial) noexcept
       : record_(record), serial_(serial) {}
 
-  /// Called when the view is used: on the host, the lease must still be held.
+  /// Checks that the lease is still held. Called when the view is used on the host.
   PENSTOCK_HOST_DEVICE constexpr void require_alive() const noexcept {
 #if !defined(__CUDA_ARCH__)
     if (is_watched()) record_->require_alive(serial_);
 #endif
   }
-  /// Called when an element is accessed: its copy must be complete as well.
+  /// Checks that the lease is still held and that its copy is complete. Called when an element is
+  /// accessed.
   PENSTOCK_HOST_DEVICE constexpr void require_data() const noexcept {
 #if !defined(__CUDA_ARCH__)
     if (is_watched()) record_->require_data(serial_);
 #endif
   }
-  /// Called when the address of the data is taken.
+  /// Checks that the lease is still held, and records that its data was accessed. Called when the
+  /// address of the data is taken.
   PENSTOCK_HOST_DEVICE constexpr void note_address() const noexcept {
 #if !defined(__CUDA_ARCH__)
     if (is_watched()) record_->note_address(serial_);
@@ -310,19 +323,25 @@ class lease_tag {
   std::uint64_t serial_ = 0;
 };
 
-/// Fills free memory with a pattern that is recognisable as no data.
+/// Fills free memory with a pattern that a reader recognizes as invalid data.
 inline void poison(void* data, std::size_t bytes) noexcept { std::memset(data, 0xFF, bytes); }
+
+#if defined(PENSTOCK_ADDRESS_SANITIZER)
+inline constexpr bool forbids_memory = true;  // `forbid` has an effect
+#else
+inline constexpr bool forbids_memory = false;
+#endif
 
 /// Marks the memory as inaccessible for AddressSanitizer.
 inline void forbid([[maybe_unused]] const void* data, [[maybe_unused]] std::size_t bytes) noexcept {
 #if defined(PENSTOCK_ADDRESS_SANITIZER)
-  __asan_poison_memory_region(data, bytes);
+  ASAN_POISON_MEMORY_REGION(data, bytes);
 #endif
 }
-/// Ends `forbid`.
+/// Makes the memory accessible again after `forbid`.
 inline void allow([[maybe_unused]] const void* data, [[maybe_unused]] std::size_t bytes) noexcept {
 #if defined(PENSTOCK_ADDRESS_SANITIZER)
-  __asan_unpoison_memory_region(data, bytes);
+  ASAN_UNPOISON_MEMORY_REGION(data, bytes);
 #endif
 }
 
@@ -331,9 +350,9 @@ class ended_lease {
  public:
   explicit ended_lease(lease_record* record) noexcept : record_(record) {}
 
-  /// Called once per stream: queues the end of the lease in it, and the last stream to reach it
-  /// calls `then` on the memory. A stream that can't run host functions, such as CUDA's, does
-  /// neither; its device code is not checked.
+  /// Queues the end of the lease on `stream`; the caller calls this once per stream. The last
+  /// stream to reach the end calls `then`. A stream that can't run host functions, such as a CUDA
+  /// stream, does neither; device code is not checked.
   template <class Stream, class Then>
   void behind(Stream stream, const Then& then) const {
     const auto end = [record = record_, then]() noexcept {
@@ -342,7 +361,8 @@ class ended_lease {
       then();
       lease_records::all().give_back(record);
     };
-    // Without a wait for room: what makes room may wait for what the caller does next.
+    // Launch without waiting for room in the queue: the room may depend on the caller's next
+    // action.
     if constexpr (requires { stream.launch_without_wait(end); }) {
       stream.launch_without_wait(end);
     } else if constexpr (requires { stream.launch(end); }) {
@@ -356,18 +376,19 @@ class ended_lease {
   lease_record* record_;
 };
 
-/// The part of a lease that a checked build keeps track of. Moves with the lease.
+/// The part of a lease that a checked build tracks; moves with the lease.
 class lease_guard {
  public:
   lease_guard() = default;
-  /// Begins a lease of this batch, whose data is complete. May throw std::bad_alloc, so it is made
-  /// before the lease, where the error can be reported.
+  /// Begins a lease of batch `index` of `epoch`, whose data is complete. May throw std::bad_alloc,
+  /// so construct the guard before the lease: the error can still be reported there.
   lease_guard(std::uint64_t epoch, std::uint64_t index) {
     std::tie(record_, serial_) = lease_records::all().take(epoch, index);
     record_->arrive(serial_);
   }
-  /// Begins a lease of this batch, whose data is complete once `copies` reaches this point. Must be
-  /// called before the event is recorded. Streams that can't run host functions are not tracked.
+  /// Begins a lease of batch `index` of `epoch`, whose data is complete after the work queued on
+  /// `copies` so far. Call it before the event is recorded. Copies on streams that can't run host
+  /// functions are not tracked: their data counts as complete at once.
   template <class Stream>
   lease_guard(std::uint64_t epoch, std::uint64_t index, Stream copies) {
     std::tie(record_, serial_) = lease_records::all().take(epoch, index);
@@ -389,7 +410,7 @@ class lease_guard {
     return *this;
   }
 
-  /// Called when the calling thread uses the lease.
+  /// Checks that the lease holds a batch and that only one thread uses the lease.
   void use() const noexcept {
     if (record_ == nullptr) {
       checked_failure(lease_without_batch);
@@ -400,7 +421,7 @@ class lease_guard {
   /// The tag that the lease's views carry.
   [[nodiscard]] lease_tag tag() const noexcept { return {record_, serial_}; }
 
-  /// Whether a thread other than a stream's has accessed the data.
+  /// Returns true if a thread that does not run a stream's work has accessed the data.
   [[nodiscard]] bool was_seen_in_body() const noexcept { return record_->was_seen_in_body(); }
 
   /// Reports a misuse and ends the program.
@@ -413,7 +434,8 @@ class lease_guard {
     lease_records::all().give_back(std::exchange(record_, nullptr));
   }
 
-  /// Ends the lease for the host now, and for `streams` streams when they get there.
+  /// Ends the lease for the host now. For `streams` streams, the lease ends when they reach the
+  /// end.
   [[nodiscard]] ended_lease end_behind(std::size_t streams) noexcept {
     record_->end_behind(streams);
     return ended_lease{std::exchange(record_, nullptr)};
@@ -424,10 +446,10 @@ class lease_guard {
   std::uint64_t serial_ = 0;
 };
 
-/// Checks that only one thread at a time is inside. Copies share one gate.
+/// Checks that only one thread at a time is inside. Copies of a gate check together.
 class call_gate {
  public:
-  /// No gate; may only be assigned to.
+  /// Makes an object without a gate, which may only be assigned to or destroyed.
   call_gate() = default;
   explicit call_gate(std::in_place_t) : busy_(std::make_shared<std::atomic<bool>>(false)) {}
 
@@ -446,7 +468,7 @@ class call_gate {
     std::shared_ptr<std::atomic<bool>> busy_;
   };
 
-  /// The calling thread is inside for the lifetime of the returned object.
+  /// Enters the gate. The calling thread is inside for the lifetime of the returned object.
   [[nodiscard]] inside enter() const noexcept { return inside{busy_}; }
 
  private:
@@ -470,6 +492,7 @@ class lease_tag {
   PENSTOCK_HOST_DEVICE constexpr void note_address() const noexcept {}
 };
 
+inline constexpr bool forbids_memory = false;
 inline void poison(void*, std::size_t) noexcept {}
 inline void forbid(const void*, std::size_t) noexcept {}
 inline void allow(const void*, std::size_t) noexcept {}

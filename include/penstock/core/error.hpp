@@ -22,7 +22,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A piece of a message: a string, which must outlive it, or an integer in decimal.
+/// A piece of a message: an integer in decimal, or a string. The string must outlive the piece.
 class text_piece {
  public:
   text_piece(const char* text) noexcept : text_piece(std::string_view{text}) {}
@@ -37,8 +37,8 @@ class text_piece {
                          : static_cast<std::uint64_t>(whole)),
         kind_(whole < 0 ? kind::negative : kind::number) {}
   text_piece(bool) = delete;
-  text_piece(char) = delete;    // it would be a number
-  text_piece(double) = delete;  // say how: no rounding here
+  text_piece(char) = delete;    // it would convert to a number
+  text_piece(double) = delete;  // the caller must choose the rounding
 
   void append_to(std::string& all) const {
     if (kind_ == kind::text) {
@@ -58,12 +58,17 @@ class text_piece {
 };
 
 /// Concatenates the pieces in one call. A chain of `+` would compile all temporaries and their
-/// cleanup into every caller.
-[[nodiscard, gnu::noinline]] inline std::string joined(std::initializer_list<text_piece> pieces) {
+/// cleanup into every caller. The function is a template so that `penstock::compiled` can contain
+/// it.
+template <class = void>
+[[nodiscard, gnu::noinline]] std::string joined(std::initializer_list<text_piece> pieces) {
   std::string all;
   for (const text_piece& piece : pieces) piece.append_to(all);
   return all;
 }
+#if PENSTOCK_COMPILED
+extern template std::string joined<void>(std::initializer_list<text_piece>);
+#endif
 
 }  // namespace detail
 
@@ -76,7 +81,14 @@ class [[gnu::visibility("default")]] error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// An option has an invalid value; `option()` names it.
+/// Thrown if a loop or another wait for work ended early: a stop was requested, an object that it
+/// needs was destroyed, or `exit()` ends the process.
+class [[gnu::visibility("default")]] cancelled : public error {
+ public:
+  using error::error;
+};
+
+/// Thrown if an option has an invalid value. `option()` returns the option's name.
 class [[gnu::visibility("default")]] option_error : public error {
  public:
   [[gnu::cold]] option_error(std::string_view option, const std::string& problem)
@@ -90,21 +102,27 @@ class [[gnu::visibility("default")]] option_error : public error {
 
 namespace detail {
 
-/// Throws `option_error` with the pieces of its problem.
-[[noreturn, gnu::cold, gnu::noinline]] inline void refuse_option(
+/// Throws `option_error` with a problem concatenated from pieces. The function is a template so
+/// that `penstock::compiled` can contain it.
+template <class = void>
+[[noreturn, gnu::cold, gnu::noinline]] void refuse_option(
     std::string_view option, std::initializer_list<text_piece> problem) {
   throw option_error(option, joined(problem));
 }
+#if PENSTOCK_COMPILED
+extern template void refuse_option<void>(std::string_view, std::initializer_list<text_piece>);
+#endif
 
-/// Prints what `error` says, where nobody has asked for it and nothing may be thrown; `whose` names
-/// its source.
-[[gnu::cold]] inline void print_unasked(const char* whose,
-                                        const std::exception_ptr& error) noexcept {
+/// Prints `error`, which nobody has retrieved and which cannot be thrown. `whose` names its source.
+/// Prints nothing for `cancelled`.
+[[gnu::cold]] inline void print_unhandled(const char* whose,
+                                          const std::exception_ptr& error) noexcept {
   const auto line = [whose](const char* what) noexcept {
     std::fprintf(stderr, "penstock: %s exception, not asked for: %s\n", whose, what);
   };
   try {
     std::rethrow_exception(error);
+  } catch (const cancelled&) {
   } catch (const std::exception& problem) {
     line(problem.what());
   } catch (...) {
@@ -114,21 +132,21 @@ namespace detail {
 
 }  // namespace detail
 
-/// A dataset, or the part of it that a sampler draws from, has no samples.
+/// Thrown if a dataset, or the part of it that a sampler draws from, has no samples.
 class [[gnu::visibility("default")]] empty_dataset : public error {
  public:
   using error::error;
 };
 
-/// A batch layout is impossible: an extent is 0, or the batch has more bytes than `std::size_t` can
-/// count.
+/// Thrown if a batch layout is impossible: an extent is 0, or the batch has more bytes than
+/// `std::size_t` can count.
 class [[gnu::visibility("default")]] layout_error : public error {
  public:
   using error::error;
 };
 
-/// The size of a dataset has changed since its loader was made. Epochs and states depend on the
-/// size at construction.
+/// Thrown if the size or the extents of a dataset have changed since its loader was made. Epochs
+/// and states depend on the size at construction. The memory of batches depends on the extents.
 class [[gnu::visibility("default")]] dataset_changed : public error {
  public:
   [[gnu::cold]] dataset_changed(std::uint64_t planned, std::uint64_t found, std::uint64_t epoch)
@@ -138,6 +156,17 @@ class [[gnu::visibility("default")]] dataset_changed : public error {
              ": keep it as it is while a loader uses it, and make a new loader for new data"})),
         planned_(planned),
         found_(found) {}
+  /// Reports changed extents of a dataset of `size` samples. `planned` and `found` describe the
+  /// extents as text.
+  [[gnu::cold]] dataset_changed(const std::string& planned, const std::string& found,
+                                std::uint64_t size, std::uint64_t epoch)
+      : error(detail::joined(
+            {"dataset_changed: the dataset's extents were (", planned,
+             ") when its loader was made, and are (", found, ") at the start of epoch ", epoch,
+             (": keep it as it is while a loader uses it, and make a new loader for "
+              "new data")})),
+        planned_(size),
+        found_(size) {}
   /// The number of samples when the loader was made.
   [[nodiscard]] std::uint64_t planned() const noexcept { return planned_; }
   /// The number of samples now.
@@ -148,7 +177,7 @@ class [[gnu::visibility("default")]] dataset_changed : public error {
   std::uint64_t found_;
 };
 
-/// A sample index is not less than the size of its dataset.
+/// Thrown if a sample index is not less than the size of its dataset.
 class [[gnu::visibility("default")]] index_error : public error {
  public:
   [[gnu::cold]] index_error(std::string_view where, std::uint64_t index, std::uint64_t size)
@@ -156,7 +185,7 @@ class [[gnu::visibility("default")]] index_error : public error {
             {where, ": sample index ", index, " is out of range, the size is ", size})),
         index_(index),
         size_(size) {}
-  /// An index error with a message of the caller's.
+  /// Makes an index error with the caller's message.
   index_error(std::uint64_t index, std::uint64_t size, const std::string& message)
       : error(message), index_(index), size_(size) {}
   /// The index.
@@ -169,13 +198,13 @@ class [[gnu::visibility("default")]] index_error : public error {
   std::uint64_t size_;
 };
 
-/// The samples of a batch have more values of a ragged field than the batch has capacity for, or
-/// one sample is longer than the longest that the dataset has announced. Detected from the lengths,
-/// before any sample of the batch is read.
+/// Thrown if the samples of a batch have more values of a ragged field than the batch has capacity
+/// for, or if a sample is longer than the maximum length that the dataset has announced. The loader
+/// detects this from the lengths, before it reads any sample of the batch.
 class [[gnu::visibility("default")]] ragged_overflow : public error {
  public:
-  /// For `field` in batch `at`: sample `sample` at `position` needs `needed` values, `capacity` are
-  /// available; `problem` is the message.
+  /// Reports `field` of batch `at`: the sample with index `sample`, at `position` of the batch,
+  /// needs `needed` values, but the capacity is `capacity`. `problem` is the message.
   [[gnu::cold]] ragged_overflow(std::string field, const batch_position& at, std::uint64_t position,
                                 std::uint64_t sample, std::uint64_t needed, std::uint64_t capacity,
                                 const std::string& problem)
@@ -197,8 +226,8 @@ class [[gnu::visibility("default")]] ragged_overflow : public error {
   [[nodiscard]] std::uint64_t position() const noexcept { return position_; }
   /// That sample's index in the loader's dataset.
   [[nodiscard]] std::uint64_t sample() const noexcept { return sample_; }
-  /// The number of values of the batch up to and including that sample; of that sample alone if it
-  /// is too long by itself.
+  /// The number of values of the batch up to and including that sample. If the sample is too long
+  /// by itself, it is the number of values of that sample alone.
   [[nodiscard]] std::uint64_t needed() const noexcept { return needed_; }
   /// The capacity in values.
   [[nodiscard]] std::uint64_t capacity() const noexcept { return capacity_; }
@@ -212,18 +241,18 @@ class [[gnu::visibility("default")]] ragged_overflow : public error {
   std::uint64_t capacity_;
 };
 
-/// The consumer asks for a batch while it holds all leases. Waiting might never end, unless leases
-/// end on other threads (`held_action::wait`).
+/// Thrown if the consumer requests a batch while it holds all leases. Waiting might never end,
+/// unless leases end on other threads (`held_action::wait`).
 class [[gnu::visibility("default")]] leases_exhausted : public error {
  public:
   using error::error;
 };
 
-/// A text is not what it should be: at which byte of it, what was expected there and what was
+/// Thrown if a text cannot be parsed. The message names the byte, the expected text and the text
 /// found.
 class [[gnu::visibility("default")]] text_error : public error {
  public:
-  /// `what` is what the text should be: "loader_state".
+  /// Reports a problem at byte `offset`. `what` names the kind of text: "loader_state".
   text_error(const std::string& what, std::size_t offset, const std::string& expected,
              const std::string& found)
       : error(detail::joined(
@@ -236,12 +265,6 @@ class [[gnu::visibility("default")]] text_error : public error {
   std::size_t offset_;
 };
 
-/// The stop token of a loader's options was used: no batch comes any more.
-class [[gnu::visibility("default")]] cancelled : public error {
- public:
-  using error::error;
-};
-
 /// The origin of a sample: a dataset at the bottom of the pipeline, below `subset`, `map` and
 /// `concat`, and the sample's index in it.
 struct sample_origin {
@@ -252,7 +275,8 @@ struct sample_origin {
   friend bool operator==(const sample_origin&, const sample_origin&) = default;
 };
 
-/// A limit of an `error_policy` that was exceeded, so that an exception was thrown after all.
+/// A limit of an `error_policy` that was exceeded, so that an exception was thrown despite the
+/// policy.
 struct passed_limit {
   /// The option: "faults.on_error.most_failures" or "faults.on_error.largest_share".
   std::string_view option;
@@ -263,7 +287,8 @@ struct passed_limit {
   /// The number of samples requested so far.
   std::uint64_t asked = 0;
 
-  /// As text: "8 of 112 samples could not be read, faults.on_error.largest_share is 0.05".
+  /// Formats the limit: "8 of 112 samples could not be read, faults.on_error.largest_share is
+  /// 0.05".
   [[nodiscard, gnu::cold]] std::string str() const {
     std::array<char, 32> number{};
     std::snprintf(number.data(), number.size(), "%.15g", value);
@@ -272,12 +297,17 @@ struct passed_limit {
   }
 };
 
-/// Where an exception that reached the consumer came from. Numbers count from 0.
+/// The origin of an exception that reached the consumer. Numbers count from 0.
 struct failure {
-  /// "read" (the dataset with its adaptors) or "length" (of a ragged sample, or the capacity for
-  /// it); or, of no single sample, "order" (the sampler's order of the epoch, or the dataset's
-  /// size), "lengths" (those of a batch, where they hang), "batch" (a `map_batch`), "transfer" (the
-  /// copy to the device) and "results" (their copy to the host, or the consumer).
+  /// The stage that failed:
+  /// - "read": the dataset with its adaptors.
+  /// - "length": the length of a ragged sample, or the capacity for it.
+  /// - "order": the sampler's order of the epoch, or the dataset's size. The failure belongs to no
+  ///   single sample, as for the stages below.
+  /// - "lengths": a request for the lengths of a batch that does not return.
+  /// - "batch": a `map_batch` function.
+  /// - "transfer": the copy to the device.
+  /// - "results": the copy of the results to the host, or the consumer of the results.
   std::string_view stage;
   /// The epoch.
   std::uint64_t epoch = 0;
@@ -287,18 +317,19 @@ struct failure {
   std::uint64_t position = 0;
   /// The sample's index in the loader's dataset.
   std::uint64_t sample = 0;
-  /// False if only the chunk is known: `position` and `sample` are those of its first sample.
+  /// False if only the chunk is known. `position` and `sample` are then those of the chunk's first
+  /// sample.
   bool exact = true;
   /// The sample at the bottom of the pipeline; `std::nullopt` in stages other than "read".
   std::optional<sample_origin> origin = std::nullopt;
-  /// Why a sample was not skipped or substituted although the policy asks for it; else
-  /// `std::nullopt`.
+  /// The reason why a sample was not skipped or substituted although the policy specifies it.
+  /// Otherwise `std::nullopt`.
   std::optional<passed_limit> reason = std::nullopt;
 
-  /// One line for a log: "stage read, epoch 1, batch 7, sample 4711 (position 3 of the batch)",
-  /// followed, if they differ or exist, by the index at the bottom and the reason: ", 14711 in the
-  /// dataset below" or ", 711 in part 1 below", "; passed on: 8 of 112 samples could not be read,
-  /// ...".
+  /// Formats one line for a log: "stage read, epoch 1, batch 7, sample 4711 (position 3 of the
+  /// batch)". If the index at the bottom of the pipeline differs, it follows: ", 14711 in the
+  /// dataset below" or ", 711 in part 1 below". If there is a reason, it follows: "; passed on: 8
+  /// of 112 samples could not be read, ...".
   [[nodiscard, gnu::cold]] std::string str() const {
     using detail::joined;
     std::string text = joined({"stage ", stage, ", epoch ", epoch, ", batch ", batch});
@@ -319,14 +350,14 @@ static_assert(std::is_trivially_copyable_v<failure>, "copied where nothing may t
 
 namespace detail {
 
-/// The exception that stands for a batch, and where it came from. It is caught where the dataset
-/// throws it, travels with its batch as a value, and is thrown once: to the consumer, at the
-/// batch's turn.
+/// The exception that takes the place of a batch, and its origin. The library catches it where the
+/// dataset throws it and stores it with the batch. The consumer gets the exception once, when the
+/// batch is due.
 struct failed_batch {
-  std::exception_ptr error;           ///< null: there is none
-  std::optional<failure> place = {};  ///< empty where it belongs to no batch
+  std::exception_ptr error;           ///< null if there is no exception
+  std::optional<failure> place = {};  ///< empty if it belongs to no batch
 
-  /// Whether there is one.
+  /// Returns true if there is an exception.
   [[nodiscard]] explicit operator bool() const noexcept { return error != nullptr; }
 };
 

@@ -30,18 +30,18 @@ struct dynamic_extents<0> {
   friend constexpr bool operator==(const dynamic_extents&, const dynamic_extents&) = default;
 };
 
-/// How many of `Extents` are `dyn`.
+/// The number of `Extents` that are `dyn`.
 template <std::size_t... Extents>
 inline constexpr std::size_t dynamic_count = (std::size_t{0} + ... + (Extents == dyn ? 1U : 0U));
 
 }  // namespace detail
 
-/// The lengths of an array's dimensions, outermost first, each fixed at compile time or `dyn`. Only
-/// the dynamic ones are stored. Usable in kernels.
+/// The lengths of an array's dimensions, outermost first. Each is fixed at compile time or `dyn`.
+/// Only the dynamic extents are stored. Usable in kernels.
 template <std::size_t... Extents>
 class extents : detail::dynamic_extents<detail::dynamic_count<Extents...>> {
-  // Bases, here and in views: of members that are [[no_unique_address]] nvcc 13.0 makes a type of
-  // another size on the device than on the host.
+  // Base classes are used here and in views: nvcc 13.0 gives a type with [[no_unique_address]]
+  // members another size on the device than on the host.
   using stored = detail::dynamic_extents<detail::dynamic_count<Extents...>>;
 
  public:
@@ -54,13 +54,14 @@ class extents : detail::dynamic_extents<detail::dynamic_count<Extents...>> {
     requires(dynamic_rank == 0)
   = default;
 
-  /// The dynamic extents, in order: `extents<3, dyn, dyn>{224, 224}`.
+  /// Sets the dynamic extents, in order: `extents<3, dyn, dyn>{224, 224}`.
   template <std::convertible_to<std::size_t>... Sizes>
     requires(dynamic_rank > 0 && sizeof...(Sizes) == dynamic_rank)
   PENSTOCK_HOST_DEVICE constexpr extents(Sizes... sizes) noexcept  // NOLINT: implicit by intent
       : stored{{static_cast<std::size_t>(sizes)...}} {}
 
-  /// The length of dimension `dimension` (0 is the outermost); 1 for `dimension >= rank`.
+  /// Returns the length of dimension `dimension` (0 is the outermost), or 1 for `dimension >=
+  /// rank`.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::size_t operator[](
       std::size_t dimension) const noexcept {
     if constexpr (rank == 0) {
@@ -79,8 +80,8 @@ class extents : detail::dynamic_extents<detail::dynamic_count<Extents...>> {
     }
   }
 
-  /// The number of elements: the product of the extents, 1 for rank 0. Does not check for overflow;
-  /// `batch_layout` does.
+  /// Returns the number of elements: the product of the extents, or 1 for rank 0. Does not check
+  /// for overflow; `batch_layout` checks.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::size_t size() const noexcept {
     std::size_t product = 1;
     for (std::size_t d = 0; d != rank; ++d) product *= (*this)[d];
@@ -92,7 +93,7 @@ class extents : detail::dynamic_extents<detail::dynamic_count<Extents...>> {
 
 namespace detail {
 
-/// The d-th extent in the type `Lengths`: a length or `dyn`.
+/// Returns the d-th extent in the type `Lengths`: a length or `dyn`.
 template <class Lengths>
 [[nodiscard]] constexpr std::size_t fixed_extent(std::size_t d) noexcept {
   return [d]<std::size_t... Extents>(std::type_identity<penstock::extents<Extents...>>) {
@@ -101,7 +102,8 @@ template <class Lengths>
   }(std::type_identity<Lengths>{});
 }
 
-/// Extents of type `Lengths`: the dynamic ones are those in `found`, which has all dimensions.
+/// Returns extents of type `Lengths`. The dynamic extents are copied from `found`, which has all
+/// dimensions.
 template <class Lengths, class Found>
 [[nodiscard]] constexpr Lengths extents_in(const Found& found) noexcept {
   if constexpr (Lengths::dynamic_rank == 0) {

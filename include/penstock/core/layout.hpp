@@ -19,11 +19,11 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The layout of the ragged fields, one number per field.
+/// The places of the ragged fields, one number per field.
 template <std::size_t Count>
 struct ragged_places {
-  std::array<std::size_t, Count> offsets_at{};  ///< the offset of the offsets in the slab
-  std::array<std::size_t, Count> capacity{};    ///< the capacity in values
+  std::array<std::size_t, Count> offsets_at{};  ///< the offset of each field's offsets in the slab
+  std::array<std::size_t, Count> capacity{};    ///< the capacity of each field in values
   friend constexpr bool operator==(const ragged_places&, const ragged_places&) = default;
 };
 template <>
@@ -35,19 +35,21 @@ struct ragged_places<0> {
 
 /// The layout of a batch in its slab.
 ///
-/// One contiguous slab holds the whole batch: field after field in the record's order, each with
-/// its samples stored contiguously, each starting at a multiple of 256 bytes (the alignment of
-/// `cudaMalloc`, enough for any vector load). A shorter batch has the same layout. A ragged field
-/// has its offsets, `batch_size() + 1` 32-bit numbers, in the record's order, and its values after
-/// all fields, so that unused capacity comes last and need not be copied. They start at a multiple
-/// of 4,096 bytes, a page, where reads past the page cache may begin.
+/// A contiguous slab holds the whole batch, field after field in the record's order. Each field
+/// stores its samples contiguously and starts at a multiple of 256 bytes (the alignment of
+/// `cudaMalloc`, enough for any vector load). A shorter batch has the same layout.
+///
+/// A ragged field has two parts. The offsets, `batch_size() + 1` 32-bit numbers, take the field's
+/// place in the record's order. The values come after all fields, so that unused capacity comes
+/// last and need not be copied. The values start at a multiple of 4,096 bytes, a page, because
+/// reads past the page cache may begin there.
 template <record_type Record>
 class batch_layout {
  public:
   using record_type = Record;
   /// Each field starts at a multiple of this many bytes.
   static constexpr std::size_t alignment = 256;
-  /// The values of a ragged field do at a multiple of this many.
+  /// The values of each ragged field start at a multiple of this many bytes.
   static constexpr std::size_t page = 4096;
   /// The number of fields.
   static constexpr std::size_t field_count = Record::size;
@@ -61,11 +63,12 @@ class batch_layout {
   /// The capacity of the slab in samples.
   [[nodiscard]] constexpr std::size_t batch_size() const noexcept { return batch_size_; }
 
-  /// The size of the slab in bytes, a multiple of 256; with ragged fields of 4,096.
+  /// The size of the slab in bytes: a multiple of 256, or of 4,096 if the record has ragged fields.
   [[nodiscard]] constexpr std::size_t bytes() const noexcept { return bytes_; }
 
-  /// The bytes that one copy has to move for `samples` samples: from the start of the slab to the
-  /// end of the last field. With ragged fields the whole slab, whatever their lengths.
+  /// The number of bytes that a copy of `samples` samples has to move: from the start of the slab
+  /// to the end of the last field. If the record has ragged fields, it is the whole slab for any
+  /// lengths.
   [[nodiscard]] constexpr std::size_t used_bytes(std::size_t samples) const noexcept {
     if constexpr (Record::ragged_fields > 0) {
       return bytes_;
@@ -74,8 +77,9 @@ class batch_layout {
     }
   }
 
-  /// As above, for the batch in `slab`, which the caller must be able to read: up to the end of its
-  /// last value. Never more than `bytes()`, even if the offsets in the slab are wrong.
+  /// The number of bytes that a copy of the `samples` samples in `slab` has to move: up to the end
+  /// of the last value. The caller must be able to read `slab`. The result is never more than
+  /// `bytes()`, even if the offsets in the slab are wrong.
   [[nodiscard]] std::size_t used_bytes(std::size_t samples, const std::byte* slab) const noexcept
     requires(Record::ragged_fields > 0)
   {
@@ -86,7 +90,8 @@ class batch_layout {
     return end < bytes_ ? end : bytes_;
   }
 
-  /// The bytes of all fields of one sample without padding; for ragged fields, of the longest.
+  /// The number of bytes of all fields of a sample, without padding. A ragged field counts with its
+  /// maximum length.
   [[nodiscard]] constexpr std::size_t sample_bytes() const noexcept {
     std::size_t sum = 0;
     for (const std::size_t count : sample_bytes_) sum += count;
@@ -98,18 +103,20 @@ class batch_layout {
     return lengths_;
   }
 
-  /// The offset in bytes of field `Index` in the slab; for a ragged field, of its values.
+  /// The offset in bytes of field `Index` in the slab. For a ragged field it is the offset of the
+  /// values.
   template <std::size_t Index>
   [[nodiscard]] constexpr std::size_t offset() const noexcept {
     return offsets_[Index];
   }
 
-  /// The bytes of field `Index` in one sample; for a ragged field, in the longest.
+  /// The number of bytes of field `Index` in one sample. For a ragged field it is that of the
+  /// longest sample.
   template <std::size_t Index>
   [[nodiscard]] constexpr std::size_t sample_bytes() const noexcept {
     using field = typename Record::template field_at<Index>;
     if constexpr (field::extents_type::dynamic_rank == 0) {
-      // A constant: the copy of a sample of fixed extents compiles to straight code.
+      // A constant: the copy of a sample with fixed extents compiles to straight code.
       return typename field::extents_type{}.size() * sizeof(typename field::value_type);
     } else {
       return sample_bytes_[Index];
@@ -128,8 +135,8 @@ class batch_layout {
   [[nodiscard]] constexpr std::size_t capacity() const noexcept {
     return ragged_.capacity[Record::template ragged_index<Index>()];
   }
-  /// The offset of the first value of the sample at `position` of the batch in `slab`; `position`
-  /// may be one past the last.
+  /// Returns the offset, in values, of the first value of the sample at `position` of the batch in
+  /// `slab`. `position` may be one past the last sample.
   template <std::size_t Index>
     requires(Record::template field_at<Index>::is_ragged)
   [[nodiscard]] std::int32_t value_begin(const std::byte* slab,
@@ -140,7 +147,7 @@ class batch_layout {
   friend constexpr bool operator==(const batch_layout&, const batch_layout&) = default;
 
  private:
-  // The product, or more than `limit` if the product is; b is not 0.
+  // Returns a * b, or more than `limit` if the product is more than that. b must not be 0.
   static constexpr std::size_t multiply(std::size_t a, std::size_t b) noexcept {
     return a > limit / b ? limit + 1 : a * b;
   }
@@ -174,7 +181,7 @@ class batch_layout {
     bytes_ = end;
   }
 
-  /// Places a field, or the offsets of a ragged one.
+  /// Places a field, or the offsets of a ragged field.
   template <std::size_t Index>
   constexpr void place_head(std::size_t& end) {
     if constexpr (Record::template field_at<Index>::is_ragged) {
@@ -227,7 +234,8 @@ class batch_layout {
     pass<Index>(end, multiply(bytes, batch_size_));
   }
 
-  /// Moves `end` past `used` bytes of the field `Index`, to where the next one may begin.
+  /// Moves `end` past `used` bytes of the field `Index`, up to a multiple of `next`. Throws
+  /// `layout_error` if the slab gets too large.
   template <std::size_t Index>
   constexpr void pass(std::size_t& end, std::size_t used, std::size_t next = alignment) const {
     if (used > limit - end) refuse_size<Index>(end);
@@ -248,20 +256,44 @@ class batch_layout {
 
 namespace detail {
 
-/// Where the fields of a batch lie in its slab, without the type of its record: what is done to a
-/// batch as bytes asks this in place of a `batch_layout`, which it keeps for those that know the
-/// type.
+/// Formats the extents of a sample's fields for messages: "x: 3 x 32, label: 1, tokens: up to 512".
+template <record_type Record>
+[[nodiscard, gnu::cold]] std::string shape_text(const record_extents<Record>& lengths) {
+  std::string text;
+  [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+    const auto add = [&]<std::size_t Index>() {
+      using field = typename Record::template field_at<Index>;
+      const auto of = lengths.template at<Index>();
+      text += joined({Index == 0 ? "" : ", ", field::key.str(), ": "});
+      if constexpr (field::is_ragged) {
+        text += joined({"up to ", of.longest});
+        if (of.values_per_batch != 0) text += joined({", ", of.values_per_batch, " a batch"});
+      } else {
+        if constexpr (field::extents_type::rank == 0) text += '1';
+        for (std::size_t d = 0; d != field::extents_type::rank; ++d) {
+          text += joined({d == 0 ? "" : " x ", of[d]});
+        }
+      }
+    };
+    (add.template operator()<Is>(), ...);
+  }(std::make_index_sequence<Record::size>{});
+  return text;
+}
+
+/// The layout of a slab without the type of its record. Code that treats a batch as bytes uses it
+/// in place of a `batch_layout`. The object also keeps the typed layout for code that knows the
+/// record.
 class slot_layout {
  public:
   /// A field of the record.
   struct field {
-    std::size_t offset = 0;        ///< of its samples in the slab; of a ragged one's values
-    std::size_t sample_bytes = 0;  ///< of one sample; of a ragged one of one value
+    std::size_t offset = 0;        ///< offset of the samples or the ragged values
+    std::size_t sample_bytes = 0;  ///< bytes of a sample; for a ragged field, of a value
     bool is_ragged = false;
-    std::size_t offsets_at = 0;  ///< of the offsets of a ragged field
+    std::size_t offsets_at = 0;  ///< offset of a ragged field's offsets in the slab
   };
 
-  /// That of `layout`.
+  /// Copies `layout` and removes its type.
   template <record_type Record>
   slot_layout(const batch_layout<Record>& layout)  // NOLINT: implicit, it says the same
       : typed_(std::make_shared<const batch_layout<Record>>(layout)),
@@ -274,27 +306,27 @@ class slot_layout {
     }(std::make_index_sequence<Record::size>{});
   }
 
-  /// The layout that this one was made of. `Record` must be its record.
+  /// Returns the typed layout from which this layout was made. `Record` must be its record.
   template <record_type Record>
   [[nodiscard]] const batch_layout<Record>& as() const noexcept {
     return *static_cast<const batch_layout<Record>*>(typed_.get());
   }
 
-  /// The bytes of the slab.
+  /// The number of bytes of the slab.
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
-  /// The samples of a full batch.
+  /// The number of samples of a full batch.
   [[nodiscard]] std::size_t batch_size() const noexcept { return batch_size_; }
-  /// The bytes of one sample, all fields; of the longest one.
+  /// The number of bytes of all fields of a sample, see `batch_layout::sample_bytes`.
   [[nodiscard]] std::size_t sample_bytes() const noexcept { return sample_bytes_; }
-  /// The bytes of one sample without its ragged values.
+  /// The number of bytes of a sample without the ragged values.
   [[nodiscard]] std::size_t fixed_bytes() const noexcept { return fixed_bytes_; }
-  /// Whether a field is ragged.
+  /// Returns true if a field is ragged.
   [[nodiscard]] bool is_ragged() const noexcept { return fields_[last_].is_ragged; }
   /// The fields, in the record's order.
   [[nodiscard]] const std::vector<field>& fields() const noexcept { return fields_; }
 
-  /// The bytes of the slab up to the end of what the first `samples` samples in `slab` use, as
-  /// `batch_layout::used_bytes`.
+  /// Returns the number of bytes from the start of the slab to the end of the data of the `samples`
+  /// samples in `slab`, as `batch_layout::used_bytes` does.
   [[nodiscard]] std::size_t used_bytes(std::size_t samples, const std::byte* slab) const noexcept {
     const field& last = fields_[last_];
     if (!last.is_ragged) return last.offset + samples * last.sample_bytes;
@@ -303,7 +335,7 @@ class slot_layout {
     return (std::min)(last.offset + used * last.sample_bytes, bytes_);
   }
 
-  /// The bytes of the ragged values of the `samples` samples in `slab`.
+  /// Returns the number of bytes of the ragged values of the `samples` samples in `slab`.
   [[nodiscard]] std::uint64_t value_bytes(const std::byte* slab,
                                           std::size_t samples) const noexcept {
     std::uint64_t bytes = 0;
@@ -341,7 +373,7 @@ class slot_layout {
   std::vector<field> fields_;
 };
 
-/// The layout of `Record` that slots of this layout have.
+/// Returns the layout of `Record` for slots with this layout.
 template <record_type Record>
 [[nodiscard]] const batch_layout<Record>& layout_as(const slot_layout& layout) noexcept {
   return layout.as<Record>();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -17,13 +18,18 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Deletes what the last lease has held: slots, whose destructor waits for streams. Where that is
-/// the work of one of them, which would wait for itself, the stream does it after all that it was
-/// given before. No event of the slots can be recorded later than that: no lease is left.
+/// Deletes an object after the last lease that shared it. The object holds slots, whose destructor
+/// waits for streams. If work of such a stream ended the lease, the stream would wait for itself.
+/// The stream then deletes the object after all work that was queued before. No event of the slots
+/// can be recorded later, because no lease is left. An object that must not be destroyed in a child
+/// made by fork() reports this by `is_in_child()`.
 template <class StreamRef>
 struct delete_outside_of_work {
   template <class T>
   void operator()(T* last) const noexcept {
+    if constexpr (requires { static_cast<bool>(last->is_in_child()); }) {
+      if (last->is_in_child()) return;
+    }
     run(last, [](void* one) noexcept { delete static_cast<T*>(one); });
   }
   static void run(void* last, void (*destroy)(void*) noexcept) noexcept;
@@ -43,7 +49,7 @@ void delete_outside_of_work<StreamRef>::run(void* last, void (*destroy)(void*) n
   destroy(last);
 }
 
-/// An object that leases share, on the heap. Its destructor may wait for work on streams of
+/// Makes an object on the heap that leases share. Its destructor may wait for work on streams of
 /// `StreamRef`.
 template <class T, class StreamRef, class... Args>
 [[nodiscard]] std::shared_ptr<T> shared_by_leases(Args&&... args) {
@@ -51,7 +57,7 @@ template <class T, class StreamRef, class... Args>
                             delete_outside_of_work<StreamRef>{}};
 }
 
-/// The compile-time message for copying a lease.
+/// Fails to compile, with a message about the copy of a lease.
 template <class Lease>
 constexpr void refuse_copy_of_lease() noexcept {
   static_assert(
@@ -62,16 +68,70 @@ constexpr void refuse_copy_of_lease() noexcept {
 
 }  // namespace detail
 
-/// A lease of a slot of `Slots`, which provides `data` and `layout`, whatever the record of the
-/// batch in it. The derived classes define how a lease ends.
-template <class Slots, class SlotNumber>
+/// A lease of a slot of `Ring`, for any record of the batch in the slot. A lease can be moved, but
+/// not copied. When a lease ends, it returns the slot to the ring, which lives at least as long as
+/// the lease. Only one thread at a time may use a lease. A lease may end on any thread. Derived
+/// classes add other facts that a ring knows about a batch.
+///
+/// A ring has these members:
+///
+/// - `slot_number`, the type of a slot's number;
+/// - `data(slot)`, and `layout()`, or `layout_of(slot)` if the slots differ;
+/// - `close_lease(slot, info, guard)`: the host does not use the slot any more;
+/// - `give_back(slot)`: the slot may get another batch, after all work that may still use it;
+/// - optionally `begin_lease(slot)`; and, if leases are handed to streams, `info(slot)` and
+///   `hand_out(slot, stream)`, which returns the guard.
+template <class Ring>
 class slot_lease {
  public:
-  /// Whether the lease holds a batch. An empty lease may be assigned to, destroyed, and asked which
-  /// batch it held last; any use that needs a batch ends the program with a message.
+  /// The type of a slot's number.
+  using slot_number = typename Ring::slot_number;
+
+  /// Makes an empty lease.
+  slot_lease() = default;
+  /// Makes a lease of `slot`, which holds the batch `info`. `guard` tracks the lease in a checked
+  /// build.
+  slot_lease(std::shared_ptr<Ring> ring, slot_number slot, const batch_info& info,
+             detail::lease_guard guard) noexcept
+      : slots_(std::move(ring)),
+        slot_(slot),
+        info_(info),
+        guard_(std::move(guard)) {  // NOLINT: trivial, except in a checked build
+    if constexpr (requires { slots_->begin_lease(slot); }) slots_->begin_lease(slot);
+  }
+  /// Makes a lease of `slot`, which holds the batch `info`. A checked build may throw
+  /// std::bad_alloc. The caller then still owns the slot.
+  slot_lease(std::shared_ptr<Ring> ring, slot_number slot,
+             const batch_info& info) noexcept(!detail::checked)
+      : slot_lease(std::move(ring), slot, info, detail::lease_guard{info.epoch, info.batch}) {}
+  /// Makes a lease of `slot`, whose end is ordered after the work on `stream`. The ring knows the
+  /// batch.
+  template <class Stream>
+    requires requires(Ring& ring, slot_number slot, Stream& stream) { ring.hand_out(slot, stream); }
+  slot_lease(std::shared_ptr<Ring> ring, slot_number slot, Stream&& stream) noexcept
+      : slots_(std::move(ring)),
+        slot_(slot),
+        info_(slots_->info(slot)),
+        guard_(slots_->hand_out(slot, stream)) {}
+  slot_lease(slot_lease&&) noexcept = default;
+  slot_lease& operator=(slot_lease&& other) noexcept {
+    if (this != &other) {
+      release();
+      slots_ = std::move(other.slots_);
+      slot_ = other.slot_;
+      info_ = other.info_;
+      guard_ = std::move(other.guard_);
+    }
+    return *this;
+  }
+  ~slot_lease() { release(); }
+
+  /// Returns true if the lease holds a batch. An empty lease may be assigned to or destroyed, and
+  /// still returns the numbers of the batch that it held last. Any use that needs a batch ends the
+  /// program with a message.
   [[nodiscard]] explicit operator bool() const noexcept { return slots_ != nullptr; }
 
-  /// The number of samples: `batch_size`, or fewer in the last batch of an epoch and where bad
+  /// The number of samples: `batch_size`, or fewer in the last batch of an epoch or if unreadable
   /// samples are skipped (`error_action::skip`).
   [[nodiscard]] std::size_t size() const noexcept { return info_.size; }
   /// The number of samples without padding (`partial_batch::pad`).
@@ -80,21 +140,20 @@ class slot_lease {
   [[nodiscard]] std::uint64_t epoch() const noexcept { return info_.epoch; }
   /// The batch's number within its epoch.
   [[nodiscard]] std::uint64_t number() const noexcept { return info_.batch; }
-  /// The batch's position in the sequence of all batches: `feed.state_at(batch.position())` is the
-  /// state from which a loop resumes with this batch.
+  /// The batch's position in the sequence of all batches. A loop that starts from
+  /// `feed.state_at(batch.position())` resumes with this batch.
   [[nodiscard]] batch_position position() const noexcept { return {info_.epoch, info_.batch}; }
   /// The tag that the batch's source has set; 0 by default.
   [[nodiscard]] std::uint64_t tag() const noexcept { return info_.tag; }
-  /// Sets the tag, which travels with the batch: for a source that passes on the batches of a
-  /// loader.
+  /// Sets the tag, which travels with the batch. Intended for a source that passes on the batches
+  /// of a loader.
   void set_tag(std::uint64_t word) noexcept { info_.tag = word; }
   /// Identifies the batch.
   [[nodiscard]] const batch_info& info() const noexcept { return info_; }
-  /// The slot that holds the batch, in [0, number of slots). A slot's addresses never change,
-  /// except on the CPU device in a checked build (docs/checked.md).
+  /// The slot that holds the batch, in [0, number of slots). A slot's addresses never change.
   [[nodiscard]] std::size_t slot() const noexcept { return slot_; }
 
-  /// The memory of the batch, all fields, see `batch_layout`: on the host for a `host_batch`, on
+  /// The memory of all fields of the batch, see `batch_layout`: on the host for a `host_batch`, on
   /// the device for a `device_batch`.
   [[nodiscard]] std::byte* data() noexcept {
     use();
@@ -108,68 +167,98 @@ class slot_lease {
 
  protected:
   /// @cond derived
-  slot_lease() = default;
-  slot_lease(std::shared_ptr<Slots>&& ring, SlotNumber slot, const batch_info& info,
-             detail::lease_guard guard) noexcept
-      : slots_(std::move(ring)),
-        slot_(slot),
-        info_(info),
-        guard_(std::move(guard)) {}  // NOLINT: trivial, except in a checked build
-  slot_lease(slot_lease&&) noexcept = default;
-  slot_lease& operator=(slot_lease&&) noexcept = default;
-  ~slot_lease() = default;
-
-  /// Checks that the lease holds a batch.
+  /// Checks that the lease holds a batch. Aborts with a message if it does not.
   void use() const noexcept {
     guard_.use();
     if (slots_ == nullptr) detail::no_batch();
   }
+  /// Ends the lease, if it holds a batch.
+  void release() noexcept {
+    if (slots_ != nullptr) leave()->give_back(slot_);
+  }
+  /// Ends the use of the slot by the host and empties the lease. The caller returns the slot to the
+  /// ring.
+  [[nodiscard]] std::shared_ptr<Ring> leave() noexcept {
+    slots_->close_lease(slot_, info_, guard_);
+    return std::move(slots_);
+  }
 
-  std::shared_ptr<Slots> slots_;  // null: an empty lease
-  SlotNumber slot_ = 0;
+  std::shared_ptr<Ring> slots_;  // null: an empty lease
+  slot_number slot_ = 0;
   batch_info info_;
   [[no_unique_address]] detail::lease_guard guard_;
   /// @endcond
 };
 
-/// A lease of a batch of `Record`: `Base`, derived from `slot_lease`, with views of the fields.
+/// A lease of a batch of `Record`: a `Base`, which is a `slot_lease` or derived from it, with views
+/// of the fields.
 template <record_type Record, class Base>
 class lease : public Base {
  public:
   using record_type = Record;
 
-  /// All samples of the batch.
+  using Base::Base;
+  /// Makes an empty lease.
+  lease() = default;
+  /// Makes a typed lease from `untyped`, which holds a batch of `Record`. For the library.
+  template <std::same_as<Base> Untyped>
+  explicit lease(Untyped untyped) noexcept : Base(std::move(untyped)) {}
+  lease(lease&&) noexcept = default;
+  /// Rejects a copy, such as `auto batch` in a loop, with a compile-time message.
+  template <std::same_as<lease> Lease>
+  lease(Lease&) {  // NOLINT: implicit, as a copy is
+    detail::refuse_copy_of_lease<Lease>();
+  }
+  lease& operator=(lease&&) noexcept = default;
+  ~lease() = default;
+
+  /// Returns a view of all samples of the batch.
   [[nodiscard]] batch_view<Record> view() noexcept {
     return {this->data(), layout(), 0, this->size(), this->guard_.tag()};
   }
-  /// All samples of the batch, for reading.
+  /// Returns a view of all samples of the batch, for reading.
   [[nodiscard]] const_batch_view<Record> view() const noexcept {
     return {this->data(), layout(), 0, this->size(), this->guard_.tag()};
   }
 
-  /// A `tensor_view` of one field, with the samples as outermost dimension.
+  /// Returns a view of a field, with the samples as outermost dimension: a `tensor_view`, or a
+  /// `ragged_view` for a ragged field.
   template <name Name>
   [[nodiscard]] auto get() noexcept {
     return view().template get<Name>();
   }
-  /// A `tensor_view` of one field, for reading.
+  /// Returns a view of a field, for reading.
   template <name Name>
   [[nodiscard]] auto get() const noexcept {
     return view().template get<Name>();
   }
 
- protected:
-  /// @cond derived
-  using Base::Base;
-  lease() = default;
-  lease(lease&&) noexcept = default;
-  lease& operator=(lease&&) noexcept = default;
-  ~lease() = default;
-  /// @endcond
+  /// Declares that work on `stream` uses the batch, which is in device memory:
+  /// `get<"x">(batch.used_on(stream))`. A checked build reports a stream that is not the lease's
+  /// own stream and was not passed to `also_used_on`. Nothing orders work on such a stream after
+  /// the copy, and nothing orders the slot's reuse after that work. In other builds the function
+  /// does nothing.
+  template <class Stream>
+    requires requires(const Base& batch, Stream& stream) { batch.require_ordered(stream); }
+  lease& used_on(Stream&& stream) noexcept {
+    this->require_ordered(stream);
+    return *this;
+  }
+  /// Declares that work on `stream` reads the batch. A checked build reports the same misuse.
+  template <class Stream>
+    requires requires(const Base& batch, Stream& stream) { batch.require_ordered(stream); }
+  const lease& used_on(Stream&& stream) const noexcept {
+    this->require_ordered(stream);
+    return *this;
+  }
 
  private:
   [[nodiscard]] const batch_layout<Record>& layout() const noexcept {
-    return detail::layout_as<Record>(this->slots_->layout());
+    if constexpr (requires { this->slots_->layout_of(this->slot_); }) {
+      return detail::layout_as<Record>(this->slots_->layout_of(this->slot_));
+    } else {
+      return detail::layout_as<Record>(this->slots_->layout());
+    }
   }
 };
 

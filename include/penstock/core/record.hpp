@@ -20,9 +20,10 @@ inline namespace PENSTOCK_ABI {
 
 /// The name of a field, usable as a template argument: `field<"image", float>`, `get<"image">(b)`.
 ///
-/// A string literal of up to 32 characters, packed into four 64-bit words. It is a plain structural
-/// type and not the usual `fixed_string<N>` over a char array, because nvcc 13.0 rejects the latter
-/// in a kernel's signature, as a kernel's template argument and in an extended lambda's capture.
+/// Holds a string literal of up to 32 characters, packed into four 64-bit words. The class is a
+/// plain structural type and not the usual `fixed_string<N>` over a char array. nvcc 13.0 rejects
+/// the latter in a kernel's signature, as a kernel's template argument and in an extended lambda's
+/// capture.
 struct name {
   /// The maximum number of characters.
   static constexpr std::size_t max_size = 32;
@@ -32,7 +33,7 @@ struct name {
   std::uint64_t word2 = 0;  ///< characters 16 to 23
   std::uint64_t word3 = 0;  ///< characters 24 to 31
 
-  /// Makes a name of a literal of 1 to `max_size` characters.
+  /// Makes a name from a literal of 1 to `max_size` characters.
   template <std::size_t Size>
   consteval name(const char (&text)[Size]) {  // NOLINT: implicit, so that a literal is a name
     static_assert(Size >= 2, "penstock::name: a field's name must not be empty");
@@ -48,11 +49,12 @@ struct name {
     word3 = words[3];
   }
 
-  /// From the packed words: the form in which nvcc passes a template argument to the host compiler.
+  /// Makes a name from the packed words. nvcc passes a template argument to the host compiler in
+  /// this form.
   constexpr name(std::uint64_t w0, std::uint64_t w1, std::uint64_t w2, std::uint64_t w3) noexcept
       : word0(w0), word1(w1), word2(w2), word3(w3) {}
 
-  /// The i-th character, 0 past the end.
+  /// Returns the i-th character, or 0 past the end.
   [[nodiscard]] constexpr char operator[](std::size_t i) const noexcept {
     const std::uint64_t words[4] = {word0, word1, word2, word3};
     return static_cast<char>(static_cast<unsigned char>((words[i / 8] >> (8 * (i % 8))) & 0xffU));
@@ -65,7 +67,7 @@ struct name {
     return count;
   }
 
-  /// The characters as a string, for messages.
+  /// Returns the characters as a string, for messages.
   [[nodiscard]] std::string str() const {
     std::string text(size(), '\0');
     for (std::size_t i = 0; i < text.size(); ++i) text[i] = (*this)[i];
@@ -75,13 +77,13 @@ struct name {
   friend constexpr bool operator==(const name&, const name&) = default;
 };
 
-/// In place of extents: a field whose length differs from sample to sample, `field<"tokens",
-/// std::uint16_t, ragged>`. A batch stores the values of its samples back to back, see
-/// `ragged_view`.
+/// Takes the place of extents if the length of a field differs from sample to sample:
+/// `field<"tokens", std::uint16_t, ragged>`. A batch stores the values of its samples back to back,
+/// see `ragged_view`.
 inline constexpr std::size_t ragged = dyn - 1;
 
-/// The bounds of a ragged field, which a dataset states once: the length of the longest sample, and
-/// the capacity of a batch in values.
+/// The bounds of a ragged field, which a dataset returns once: the length of the longest sample,
+/// and the capacity of a batch in values.
 ///
 ///     record_extents<R> extents() const { return {{.longest = 2048}, {}}; }
 ///     record_extents<R> extents() const {
@@ -90,18 +92,18 @@ inline constexpr std::size_t ragged = dyn - 1;
 template <>
 class extents<ragged> {
  public:
-  /// How many dimensions there are.
+  /// The number of dimensions.
   static constexpr std::size_t rank = 1;
-  /// How many of them are known at run time only.
+  /// The number of dimensions that are known only at run time.
   static constexpr std::size_t dynamic_rank = 1;
 
   /// The length of the longest sample, at least 1. A longer sample is an error.
   std::size_t longest = 0;
-  /// The capacity of a batch in values, at least `longest` and less than 2^31; 0: `longest` times
-  /// the batch size. See `loader_options::memory.values_per_batch`.
+  /// The capacity of a batch in values, at least `longest` and less than 2^31. If it is 0, the
+  /// capacity is `longest` times the batch size. See `loader_options::memory.values_per_batch`.
   std::size_t values_per_batch = 0;
 
-  /// `longest` for dimension 0; 1 for `dimension >= rank`.
+  /// Returns `longest` for dimension 0, or 1 for `dimension >= rank`.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::size_t operator[](
       std::size_t dimension) const noexcept {
     return dimension == 0 ? longest : 1;
@@ -109,7 +111,8 @@ class extents<ragged> {
   /// The maximum number of values of a sample.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::size_t size() const noexcept { return longest; }
 
-  /// The capacity of a batch of `samples` samples; the largest `std::size_t` if that overflows.
+  /// Returns the capacity of a batch of `samples` samples, or the largest `std::size_t` if that
+  /// overflows.
   [[nodiscard]] constexpr std::size_t size_of_batch(std::size_t samples) const noexcept {
     constexpr std::size_t most = (std::numeric_limits<std::size_t>::max)();
     const bool wraps = longest != 0 && samples > most / longest;
@@ -120,9 +123,9 @@ class extents<ragged> {
   friend constexpr bool operator==(const extents&, const extents&) = default;
 };
 
-/// One named array of a sample: an element type and the extents of one sample's array, outermost
-/// first. Without extents it is a scalar. Each extent is fixed or `dyn`; `ragged` alone lets each
-/// sample have a different length.
+/// A named array of a sample: an element type and the extents of one sample's array, outermost
+/// first. A field without extents is a scalar. Each extent is fixed or `dyn`. With `ragged` as the
+/// only extent, each sample may have a different length.
 ///
 ///     field<"image", std::uint8_t, 28, 28>
 ///     field<"label", std::uint8_t>
@@ -141,7 +144,7 @@ struct field {
   static constexpr name key = Name;
   using value_type = T;
   using extents_type = extents<Extents...>;
-  /// Whether the field's length differs between samples.
+  /// True if the field's length differs between samples.
   static constexpr bool is_ragged = sizeof...(Extents) == 1 && ((Extents == ragged) && ...);
 };
 
@@ -168,7 +171,7 @@ template <class Field, class T, class Lengths = typename Field::extents_type>
 struct retyped_field;
 template <class Field, class T, std::size_t... Extents>
 struct retyped_field<Field, T, extents<Extents...>> {
-  // The name is rebuilt, because nvcc 13.0 does not recognise one taken from a type.
+  // The name is rebuilt because nvcc 13.0 does not recognize a name taken from a type.
   using type = field<name{Field::key.word0, Field::key.word1, Field::key.word2, Field::key.word3},
                      T, Extents...>;
 };
@@ -182,9 +185,9 @@ struct record {
   static_assert((detail::is_field<Fields> && ...), "penstock::record: list penstock::field types");
   static_assert(detail::names_differ<Fields...>(), "penstock::record: two fields have one name");
 
-  /// How many fields there are.
+  /// The number of fields.
   static constexpr std::size_t size = sizeof...(Fields);
-  /// Whether any extent is known only at run time.
+  /// True if any extent is known only at run time.
   static constexpr bool has_dynamic_extents = ((Fields::extents_type::dynamic_rank > 0) || ...);
   /// The number of ragged fields.
   static constexpr std::size_t ragged_fields =
@@ -194,7 +197,7 @@ struct record {
   template <std::size_t Index>
   using field_at = std::tuple_element_t<Index, std::tuple<Fields...>>;
 
-  /// The index of the field called `Name`, `size` if there is none.
+  /// Returns the index of the field called `Name`, or `size` if no field has this name.
   template <name Name>
   static consteval std::size_t index_of() {
     constexpr name keys[] = {Fields::key...};
@@ -204,7 +207,8 @@ struct record {
     return size;
   }
 
-  /// The number of ragged fields before index `Index`, which is a ragged field's index among them.
+  /// Returns the number of ragged fields before index `Index`. For a ragged field this is its index
+  /// among the ragged fields.
   template <std::size_t Index>
   static consteval std::size_t ragged_index() {
     constexpr bool is_ragged[] = {Fields::is_ragged...};
@@ -213,7 +217,7 @@ struct record {
     return count;
   }
 
-  /// The index of the last ragged field; 0 if there is none.
+  /// Returns the index of the last ragged field, or 0 if no field is ragged.
   static consteval std::size_t last_ragged() {
     constexpr bool is_ragged[] = {Fields::is_ragged...};
     std::size_t last = 0;
@@ -221,7 +225,7 @@ struct record {
     return last;
   }
 
-  /// Whether there is a field called `Name`.
+  /// True if there is a field called `Name`.
   template <name Name>
   static constexpr bool has_field = index_of<Name>() < size;
 };
@@ -235,7 +239,7 @@ inline constexpr bool is_record<record<Fields...>> = true;
 
 }  // namespace detail
 
-/// Models: `record<field<...>...>` only.
+/// Satisfied only by `record<field<...>...>`.
 template <class T>
 concept record_type = detail::is_record<T>;
 
@@ -266,7 +270,7 @@ using sample_lengths = std::array<std::uint64_t, Record::ragged_fields>;
 template <class Record>
 class record_extents;
 
-/// The extents of a record's fields, in their order.
+/// Specialization for the fields of a record.
 template <class... Fields>
 class record_extents<record<Fields...>> {
  public:
@@ -274,12 +278,12 @@ class record_extents<record<Fields...>> {
     requires(!record<Fields...>::has_dynamic_extents)
   = default;
 
-  /// One `extents` for each field.
+  /// Takes one `extents` for each field.
   constexpr record_extents(  // NOLINT: implicit, so that braces suffice
       typename Fields::extents_type... lengths) noexcept
       : lengths_(lengths...) {}
 
-  /// The extents of the field at place `Index`.
+  /// Returns the extents of the field at index `Index`.
   template <std::size_t Index>
   [[nodiscard]] constexpr auto at() const noexcept {
     return std::get<Index>(lengths_);

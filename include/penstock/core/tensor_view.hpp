@@ -23,15 +23,15 @@ class tensor_view;
 namespace detail {
 
 template <class T, class List, std::size_t... Extents>
-struct inner_view;  // the view of one element of the outermost dimension
+struct inner_view;  // the view of an element of the outermost dimension
 
 template <class T, std::size_t First, std::size_t... Rest>
 struct inner_view<T, extents<First, Rest...>> {
   using type = tensor_view<T, Rest...>;
 };
 
-/// What a view has besides its pointer. An aggregate: nvcc would initialise two bases of a class in
-/// another order than they are in.
+/// The parts of a view except its pointer; an aggregate, because nvcc would initialize two bases of
+/// a class in another order than that of their declaration.
 template <class Extents>
 struct view_parts : Extents, lease_tag {};
 
@@ -39,35 +39,35 @@ struct view_parts : Extents, lease_tag {};
 
 /// A non-owning view of a dense row-major array: a pointer and the extents.
 ///
-/// Cheap to copy, usable in kernels (all but `flat()`, `shape()` and `strides()`). Constness is
-/// that of `T`, as with `std::span`. A view of a batch has the batch as its outermost, dynamic
-/// dimension.
+/// The view is cheap to copy and usable in kernels, except for `flat()`, `shape()` and `strides()`.
+/// Constness is that of `T`, as with `std::span`. A view of a batch has the batch as its outermost,
+/// dynamic dimension.
 template <class T, std::size_t... Extents>
 class tensor_view : detail::view_parts<penstock::extents<Extents...>> {
   using parts = detail::view_parts<penstock::extents<Extents...>>;
 
  public:
-  /// The type of an element; `const` in a view for reading.
+  /// The type of an element. In a read-only view it is `const`.
   using element_type = T;
   using value_type = std::remove_cv_t<T>;
   using extents_type = penstock::extents<Extents...>;
-  /// How many dimensions there are.
+  /// The number of dimensions.
   static constexpr std::size_t rank = sizeof...(Extents);
 
-  /// Views the elements from `data` on, in row-major order. `lease` is for views of a lease, see
-  /// `core/checked.hpp`.
+  /// Views the elements starting at `data`, in row-major order. `lease` is for views of a lease,
+  /// see `core/checked.hpp`.
   PENSTOCK_HOST_DEVICE constexpr tensor_view(T* data, extents_type lengths,
                                              detail::lease_tag lease = {}) noexcept
       : parts{lengths, lease}, data_(data) {}
 
-  /// A view of T converts to a view of const T.
+  /// Converts a view of T to a view of const T.
   template <class U>
     requires(std::same_as<const U, T> && !std::same_as<U, T>)
   PENSTOCK_HOST_DEVICE constexpr tensor_view(  // NOLINT: implicit, as with std::span
       const tensor_view<U, Extents...>& other) noexcept
       : parts{other.stored(), other.tag()}, data_(other.data_) {}
 
-  /// The first element, in host or device memory depending on the owner.
+  /// The first element, in host or device memory, depending on the owner.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr T* data() const noexcept {
     tag().note_address();
     return data_;
@@ -76,7 +76,7 @@ class tensor_view : detail::view_parts<penstock::extents<Extents...>> {
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::size_t size() const noexcept {
     return stored().size();
   }
-  /// The length of one dimension, outermost first.
+  /// Returns the length of dimension `dimension`; 0 is the outermost.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::size_t extent(
       std::size_t dimension) const noexcept {
     return stored()[dimension];
@@ -86,7 +86,8 @@ class tensor_view : detail::view_parts<penstock::extents<Extents...>> {
     return stored();
   }
 
-  /// The element at the given position, one index per dimension. Indices are checked by `assert`.
+  /// Returns the element at the given position, one index per dimension. Indices are checked by
+  /// `assert`.
   template <std::convertible_to<std::size_t>... Indices>
     requires(sizeof...(Indices) == rank)
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr T& operator()(Indices... indices) const noexcept {
@@ -102,8 +103,8 @@ class tensor_view : detail::view_parts<penstock::extents<Extents...>> {
     return data_[offset];
   }
 
-  /// The `index`-th element of the outermost dimension: a view of rank - 1, or a reference for rank
-  /// 1.
+  /// Returns the `index`-th element of the outermost dimension: a reference if the rank is 1,
+  /// otherwise a view of rank - 1. The index is checked by `assert`.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr decltype(auto) operator[](
       std::size_t index) const noexcept
     requires(rank > 0)
@@ -120,15 +121,15 @@ class tensor_view : detail::view_parts<penstock::extents<Extents...>> {
     }
   }
 
-  /// The lengths of all dimensions, in the form in which array libraries take a shape. Not in
-  /// kernels.
+  /// The lengths of all dimensions, in the form in which array libraries expect a shape. Not
+  /// callable in kernels.
   [[nodiscard]] constexpr std::array<std::int64_t, rank> shape() const noexcept {
     std::array<std::int64_t, rank> lengths{};
     for (std::size_t d = 0; d != rank; ++d) lengths[d] = static_cast<std::int64_t>(stored()[d]);
     return lengths;
   }
-  /// The distance, in elements, between neighbours along each dimension: 1 for the innermost. Not
-  /// in kernels.
+  /// The distance, in elements, between neighbors along each dimension: 1 for the innermost. Not
+  /// callable in kernels.
   [[nodiscard]] constexpr std::array<std::int64_t, rank> strides() const noexcept {
     std::array<std::int64_t, rank> steps{};
     std::int64_t step = 1;
@@ -139,7 +140,7 @@ class tensor_view : detail::view_parts<penstock::extents<Extents...>> {
     return steps;
   }
 
-  /// All elements, host memory only.
+  /// All elements as a span. Only for host memory.
   [[nodiscard]] constexpr std::span<T> flat() const noexcept { return {data(), size()}; }
 
   /// Converts to `cuda::std::mdspan`, `std::mdspan` and similar types: any type of the same rank

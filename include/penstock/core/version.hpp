@@ -23,30 +23,27 @@
 #include "penstock needs std::stop_token"
 #endif
 
-/// 1 in a build that checks how leases and views are used, see docs/checked.md. 2 also installs a
-/// SIGSEGV handler for the process, which names the batch of an address that was kept too long. 0
-/// unless defined before; must be the same for the whole program. The CMake target defines 1 in
-/// Debug builds, unless the option `PENSTOCK_CHECKED` says otherwise.
+/// 1 in a build that checks how leases and views are used, see docs/checked.md. The default is 0.
+/// The value must be the same for the whole program. The CMake target defines 1 in Debug builds,
+/// unless the option `PENSTOCK_CHECKED` specifies another value.
 #ifndef PENSTOCK_CHECKED
 #define PENSTOCK_CHECKED 0
 #endif
 
-/// 1 in a build that marks its stages for profilers through NVTX; 0 unless defined before; must be
-/// the same for the whole program. The CMake target `penstock::nvtx` defines it.
+/// 1 in a build that marks its stages for profilers through NVTX. The default is 0. The value must
+/// be the same for the whole program. The CMake target `penstock::nvtx` defines it.
 #ifndef PENSTOCK_NVTX
 #define PENSTOCK_NVTX 0
 #endif
 
-/// 1 where `penstock::compiled` is linked, a static library of the parts that depend on no dataset
-/// and no record; 0, headers only, unless defined before. The CMake target defines it.
+/// 1 if the program links `penstock::compiled`, a static library of the parts that depend on no
+/// dataset and no record. The default is 0: headers only. The CMake target defines it.
 #ifndef PENSTOCK_COMPILED
 #define PENSTOCK_COMPILED 0
 #endif
 
 /// @cond the parts of the name below
-#if PENSTOCK_CHECKED > 1
-#define PENSTOCK_ABI_CHECKED _checked_handler
-#elif PENSTOCK_CHECKED
+#if PENSTOCK_CHECKED
 #define PENSTOCK_ABI_CHECKED _checked
 #else
 #define PENSTOCK_ABI_CHECKED
@@ -65,14 +62,14 @@
 #define PENSTOCK_ABI_JOIN(a, b, c) PENSTOCK_ABI_PASTE(a, b, c)
 /// @endcond
 
-/// The name of the inline namespace. It keeps incompatible builds from being linked together: views
-/// and leases of a checked build have a different layout, and functions of an NVTX build do more.
-/// Objects that use `penstock::compiled` and objects that use the headers alone share no symbol, so
-/// one program may have both.
+/// The name of the inline namespace. The name keeps incompatible builds from being linked together:
+/// views and leases of a checked build have a different layout, and functions of an NVTX build do
+/// more. Objects that use `penstock::compiled` and objects that use the headers alone share only
+/// the symbols of `penstock::per_process`, so one program may have both.
 #define PENSTOCK_ABI \
   PENSTOCK_ABI_JOIN(PENSTOCK_ABI_CHECKED, PENSTOCK_ABI_NVTX, PENSTOCK_ABI_COMPILED)
 
-/// Everything public is `penstock::name`. The inline namespace carries the ABI version, so that two
+/// The namespace of all public names. The inline namespace carries the ABI version, so that two
 /// versions, or a checked and an unchecked build, do not share symbols in one program.
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <optional>
 #include <ratio>
 #include <string>
@@ -24,8 +25,8 @@ inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
-/// The calling thread's sleeps end when they should, as long as this lives: Linux lets them take 50
-/// us more, twice as long as the copy of a megabyte.
+/// Makes the calling thread's sleeps end on time while this object lives. By default Linux extends
+/// them by 50 us, which is twice the time of copying a megabyte.
 class precise_naps {
  public:
   precise_naps() noexcept : slack_(::prctl(PR_GET_TIMERSLACK)) {
@@ -48,9 +49,9 @@ class precise_naps {
 ///     ps::transfer feed{loader, stream};  // a cudaStream_t
 ///
 /// Every call is checked, see `cuda_error`. Except for `make_current`, a call leaves the thread's
-/// current device and capture mode unchanged and creates no context on another device, so that a
+/// current device and capture mode unchanged and creates no context on another device. Therefore a
 /// graph capture on another thread survives allocations and waits. A stream may be the default
-/// stream; the library's own streams do not synchronise with it.
+/// stream. The library's own streams do not synchronize with the default stream.
 ///
 /// A thread that works with a device other than 0 should first make it current (`make_current`, or
 /// `cudaSetDevice`). On a thread that never chose a device, each call sets and restores the device,
@@ -65,7 +66,7 @@ class cuda_device {
   static constexpr std::int32_t dlpack_kind = 2;  ///< see `penstock_ext/interop/dlpack_abi.hpp`
   static constexpr std::int32_t dlpack_pinned_kind = 3;  ///< page-locked host memory
 
-  /// The device with this ordinal. Throws `no_cuda_driver`, `no_cuda_device`,
+  /// Refers to the device with this ordinal. Throws `no_cuda_driver`, `no_cuda_device` or
   /// `invalid_device_ordinal`.
   explicit cuda_device(int ordinal = 0) : ordinal_(ordinal) {
     const int devices = count();
@@ -77,8 +78,8 @@ class cuda_device {
     }
   }
 
-  /// The number of devices visible to the process. Throws `no_cuda_driver`, and `no_cuda_device` if
-  /// there are none.
+  /// Returns the number of devices visible to the process. Throws `no_cuda_driver`, and
+  /// `no_cuda_device` if there are no devices.
   [[nodiscard]] static int count() {
     int devices = 0;
     detail::cuda_call("cudaGetDeviceCount", [&] { return cudaGetDeviceCount(&devices); });
@@ -86,23 +87,23 @@ class cuda_device {
     return devices;
   }
 
-  /// The device's CUDA ordinal.
+  /// Returns the device's CUDA ordinal.
   [[nodiscard]] int ordinal() const noexcept { return ordinal_; }
   friend bool operator==(const cuda_device&, const cuda_device&) noexcept = default;
 
-  /// The host's NUMA node next to this device, from the driver or else from sysfs; `std::nullopt`
-  /// if neither knows it. Throws `cuda_error`.
+  /// Returns the host's NUMA node next to this device, from the driver or else from sysfs. Returns
+  /// `std::nullopt` if neither has it. Throws `cuda_error`.
   [[nodiscard]] std::optional<int> host_node() const {
     const int node = detail::nearest_node(ordinal_);
     return node < 0 ? std::nullopt : std::optional<int>{node};
   }
 
-  /// Which memory of the host kernels may use by its own address. Pinned memory: where the device
-  /// has the host's addresses, that of registered memory too. All memory: where it has the host's
-  /// page tables, as GH200, GB200 and GB10. As its own: where it also is part of the host's memory
-  /// (integrated), as GB10. Of a GH200 it is not, whose own memory is several times as fast; nor of
-  /// a Jetson without the host's page tables, which does not cache pinned memory. Throws
-  /// `cuda_error`.
+  /// Reports the host memory that kernels can access by its host address. `pinned`: kernels can
+  /// access page-locked memory, registered memory included, at its host address. `pageable`: the
+  /// device uses the host's page tables, as GH200, GB200 and GB10 do. `as_own`: the device also
+  /// shares the host's memory (integrated), as GB10 does. A GH200 is not `as_own`, because its own
+  /// memory is several times as fast. A Jetson without the host's page tables is not either,
+  /// because it does not cache pinned memory. Throws `cuda_error`.
   [[nodiscard]] host_access reads_host() const {
     const auto has = [this](cudaDeviceAttr attribute) {
       return detail::device_attribute(ordinal_, attribute) != 0;
@@ -121,10 +122,11 @@ class cuda_device {
     return cuda_event{ordinal_, waits};
   }
 
-  /// Throws `stream_of_another_device`; `capture_in_progress` for a stream that a graph is being
-  /// captured from, where events would become part of the graph and order nothing here; and
-  /// `unusable_stream` for the per-thread default stream, which differs between threads, while a
-  /// lease may end on any of them.
+  /// Checks that the feed can use `stream`. Throws `stream_of_another_device`. Throws
+  /// `capture_in_progress` if a graph is being captured from the stream, because events would then
+  /// become part of the graph and order nothing here. Throws `unusable_stream` for the per-thread
+  /// default stream, because it is a different stream on each thread, and a lease may end on any
+  /// thread.
   void require_usable(stream_ref stream) const {
     if (detail::is_per_thread(stream.get())) {
       throw unusable_stream(cudaErrorInvalidResourceHandle, "cudaStreamIsCapturing",
@@ -142,8 +144,8 @@ class cuda_device {
             ": give each device a loader, a transfer and a stream of its own");
   }
 
-  /// Checks a stream that was usable before: throws `capture_in_progress`. Its device can't have
-  /// changed.
+  /// Checks a stream that was usable before. Throws `capture_in_progress`. Does not check the
+  /// device, which cannot change.
   void require_still_usable(stream_ref stream) const {
     const detail::stream_scope current{ordinal_, stream.get()};
     detail::require_not_captured(stream.get());
@@ -161,9 +163,9 @@ class cuda_device {
                       [&] { return cudaStreamWaitEvent(stream.get(), event.get(), 0); });
   }
 
-  /// Blocks until the event is complete. For an event made as `event_wait::by_host` the thread
-  /// polls, sleeping 10 to 100 us in between: with an interrupt per record a batch of 1 KiB took
-  /// 22 us on an H100, and not 4. For other events it spins.
+  /// Blocks until the event is complete. For an event of type `event_wait::by_host`, the thread
+  /// polls, and sleeps 10 to 100 us between polls. An interrupt per record would be slower: a batch
+  /// of 1 KiB took 22 us on an H100 instead of 4. For other events it spins.
   void synchronize(const event_type& event) const {
     const detail::scoped_context context{ordinal_};
     const detail::scoped_relaxed_capture relaxed;
@@ -172,9 +174,9 @@ class cuda_device {
     detail::cuda_wait("cudaEventSynchronize", [&] { return cudaEventSynchronize(event.get()); });
   }
 
-  /// As `stream.synchronize()`; the default stream is that of this device.
+  /// Calls `stream.synchronize()`. A default stream is that of this device.
   void synchronize(stream_ref stream) const {
-    detail::context_push current;  // a `stream_scope`, but even if an error is pending
+    detail::context_push current;  // a `stream_scope` that works even if an error is pending
     if (detail::is_default(stream.get())) {
       current.make_current_to_wait(ordinal_);
     } else {
@@ -183,13 +185,29 @@ class cuda_device {
     stream.synchronize();
   }
 
-  /// Blocks until all work of this device is done, of whatever stream, even if an error of the
-  /// program is pending. Invalidates captures. Throws what `cuda_error` and its children say.
+  /// Blocks until all work on all streams of this device is done, even if an error of the program
+  /// is pending. Invalidates stream captures. Throws `cuda_error` or a derived type.
   void synchronize() const {
     detail::context_push current;
     current.make_current_to_wait(ordinal_);
     const detail::scoped_relaxed_capture relaxed;
     detail::cuda_wait("cudaDeviceSynchronize", [] { return cudaDeviceSynchronize(); });
+  }
+
+  /// Returns true if no work can be running after a call has thrown `refusal`: the context is lost,
+  /// the driver unloads, or the process is a fork.
+  [[nodiscard]] static bool is_dead_after(const std::exception_ptr& refusal) noexcept {
+    try {
+      std::rethrow_exception(refusal);
+    } catch (const cuda_context_lost&) {
+      return true;
+    } catch (const no_cuda_driver&) {
+      return true;
+    } catch (const cuda_error& error) {
+      return error.code() == cudaErrorCudartUnloading;
+    } catch (...) {
+      return false;
+    }
   }
 
   [[nodiscard]] bool is_complete(const event_type& event) const {
@@ -199,7 +217,8 @@ class cuda_device {
     return detail::cuda_query("cudaEventQuery", [&] { return cudaEventQuery(event.get()); });
   }
 
-  /// See `times_work`. The resolution is about half a microsecond.
+  /// Returns the time between two timed events, see `times_work`. The resolution is about half a
+  /// microsecond.
   [[nodiscard]] std::chrono::nanoseconds elapsed(const event_type& begin,
                                                  const event_type& end) const {
     const detail::scoped_context context{ordinal_};
@@ -211,28 +230,28 @@ class cuda_device {
         std::chrono::duration<float, std::milli>{milliseconds});
   }
 
-  /// Copies from host memory to memory of this device in stream order, as `copy_async`: the driver
-  /// need not look up the addresses.
+  /// Copies from host memory to memory of this device in stream order. Unlike `copy_async`, the
+  /// driver need not look up the addresses.
   void copy_to_device(void* to, const void* from, std::size_t bytes, stream_ref stream) const {
     copy(to, from, bytes, cudaMemcpyHostToDevice, stream);
   }
 
   /// Copies in stream order, in the direction given by the addresses. Both ranges must stay valid
-  /// until the copy is complete. From or to pageable memory the call may block.
+  /// until the copy is complete. The call may block if a range is in pageable memory.
   void copy_async(void* to, const void* from, std::size_t bytes, stream_ref stream) const {
     copy(to, from, bytes, cudaMemcpyDefault, stream);
   }
 
-  /// As `copy_to_device`, from memory that is not page-locked. The driver may block in the call,
-  /// which would invalidate a capture on another thread if this thread's capture mode were not
-  /// relaxed.
+  /// Copies like `copy_to_device`, from memory that is not page-locked. The driver may block in the
+  /// call. Therefore the call relaxes this thread's capture mode, so that it does not invalidate a
+  /// capture on another thread.
   void copy_pageable(void* to, const void* from, std::size_t bytes, stream_ref stream) const {
     const detail::scoped_context context{ordinal_};
     const detail::scoped_relaxed_capture relaxed;
     copy_to_device(to, from, bytes, stream);
   }
 
-  /// `cudaMalloc`: uninitialised. Throws `out_of_memory`.
+  /// Allocates uninitialized memory with `cudaMalloc`. Throws `out_of_memory`.
   [[nodiscard]] void* allocate(std::size_t bytes) const {
     if (bytes == 0) throw out_of_memory("device", bytes, "the size is 0");
     const detail::scoped_device current{ordinal_};
@@ -256,28 +275,30 @@ class cuda_device {
     detail::cuda_release([&] { return cudaFree(data); });
   }
 
-  /// Page-locked memory that every device copies from asynchronously, on the host node that is
-  /// nearest to this device. Up to `small_pinned_bytes` by `cudaHostAlloc`; larger blocks are
-  /// mapped in huge pages, touched by several threads and registered in pieces that no copy
-  /// crosses: `unit` is the size of a copy, 0 for the whole block. If the system refuses
-  /// registration, or kernels would reach such memory at another address than the host, falls back
-  /// to `cudaHostAlloc` and sets `registration_refused`. Throws `out_of_memory` if that fails too.
+  /// Allocates page-locked memory that every device can copy from asynchronously, on the NUMA node
+  /// that is nearest to this device. Uses `cudaHostAlloc` up to `small_pinned_bytes`. Larger blocks
+  /// are mapped in huge pages, touched by several threads and registered in pieces. No copy crosses
+  /// a piece: `unit` is the size of a copy, 0 for the whole block. Falls back to `cudaHostAlloc`
+  /// and sets `registration_refused` if the system refuses registration, or if kernels would need
+  /// another address than the host. Throws `out_of_memory` if that fails too.
   [[nodiscard]] pinned_block allocate_pinned(std::size_t bytes, std::size_t unit = 0) const {
     void* const data = detail::cuda_allocate_pinned(ordinal_, bytes, unit);
     return {data, true, !detail::is_pinned_as_planned(data, bytes, unit)};
   }
-  /// With the `bytes` and `unit` of the allocation. No copy may still use the memory.
+  /// Frees pinned memory. Needs the `bytes` and `unit` of the allocation. No copy may still use the
+  /// memory.
   void deallocate_pinned(void* data, std::size_t bytes, std::size_t unit = 0) const noexcept {
     detail::cuda_deallocate_pinned(ordinal_, data, bytes, unit);
   }
 
-  /// Page-locks existing memory for all devices; see `registered_memory`, which owns this. Throws
-  /// `memory_already_registered`, `registration_unsupported` (read-only memory, or more than 2 GB
-  /// at once, where that is unsupported), and `out_of_memory` if the system refuses. Blocks.
+  /// Page-locks existing memory for all devices; `registered_memory` owns such a registration.
+  /// Throws `memory_already_registered`, `registration_unsupported` (if read-only memory or more
+  /// than 2 GB at once is unsupported), and `out_of_memory` if the system refuses. Blocks.
   void register_memory(void* data, std::size_t bytes, bool read_only, std::size_t unit = 0) const {
     detail::cuda_register(ordinal_, data, bytes, read_only, unit);
   }
-  /// With the `bytes` and `unit` of the registration. No copy may still use the memory.
+  /// Ends a registration. Needs the `bytes` and `unit` of the registration. No copy may still use
+  /// the memory.
   void unregister_memory(void* data, std::size_t bytes, std::size_t unit = 0) const noexcept {
     detail::cuda_unregister(ordinal_, data, bytes, unit);
   }
@@ -287,8 +308,8 @@ class cuda_device {
     return detail::scoped_device{ordinal_};
   }
 
-  /// Makes this device current on the calling thread, and its capture mode relaxed. The library
-  /// relies on that mode from then on: the thread must not change it.
+  /// Makes this device current on the calling thread, and permanently relaxes its capture mode. The
+  /// library then relies on that mode: the thread must not change it.
   void make_current() const {
     detail::cuda_call("cudaSetDevice", [&] { return cudaSetDevice(ordinal_); });
     cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
@@ -305,7 +326,7 @@ class cuda_device {
                       [&] { return cudaMemcpyAsync(to, from, bytes, kind, stream.get()); });
   }
 
-  /// Polls until the event is complete; once if it already is.
+  /// Polls until the event is complete. Polls once if it already is.
   static void poll(const event_type& event) {
     constexpr std::chrono::microseconds longest{100};
     std::chrono::microseconds nap{10};
@@ -317,7 +338,7 @@ class cuda_device {
     }
   }
 
-  /// The free and total memory, for the message of `out_of_memory`.
+  /// Returns the free and total memory, for the message of `out_of_memory`.
   [[nodiscard]] std::string room() const {
     std::size_t free = 0;
     std::size_t total = 0;

@@ -10,15 +10,15 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A call to the CUDA runtime failed. The message says which, where, and what CUDA calls the error;
-/// the derived types are failures that a program can handle.
+/// A call to the CUDA runtime failed. The message contains the call, its source location and CUDA's
+/// name of the error. The derived types are failures that a program can handle.
 class [[gnu::visibility("default")]] cuda_error : public error {
  public:
   cuda_error(cudaError_t code, const char* call, const std::string& message)
       : error(message), code_(code), call_(call) {}
-  /// The runtime's error code.
+  /// Returns the runtime's error code.
   [[nodiscard]] cudaError_t code() const noexcept { return code_; }
-  /// The name of the runtime function.
+  /// Returns the name of the runtime function.
   [[nodiscard]] const char* call() const noexcept { return call_; }
 
  private:
@@ -26,7 +26,7 @@ class [[gnu::visibility("default")]] cuda_error : public error {
   const char* call_;
 };
 
-/// There is no NVIDIA driver, or it is too old for the runtime.
+/// The NVIDIA driver is missing, or it is too old for the runtime.
 class [[gnu::visibility("default")]] no_cuda_driver : public cuda_error {
  public:
   using cuda_error::cuda_error;
@@ -44,13 +44,13 @@ class [[gnu::visibility("default")]] invalid_device_ordinal : public cuda_error 
   using cuda_error::cuda_error;
 };
 
-/// A stream whose work can't be ordered with a feed.
+/// A stream whose work cannot be ordered with a feed.
 class [[gnu::visibility("default")]] unusable_stream : public cuda_error {
  public:
   using cuda_error::cuda_error;
 };
 
-/// A stream that belongs to another device than the one it is used with.
+/// A stream that belongs to a different device than the device it is used with.
 class [[gnu::visibility("default")]] stream_of_another_device : public unusable_stream {
  public:
   using unusable_stream::unusable_stream;
@@ -79,23 +79,23 @@ class [[gnu::visibility("default")]] pending_cuda_error : public cuda_error {
 
 namespace detail {
 
-/// The name and source location of a call. Constructible from a name alone, so that it captures the
+/// The name and source location of a call. It converts from a name alone, so that it captures the
 /// caller's location.
 struct cuda_site {
   const char* call;
   const char* file;
   int line;
 
-  // NOLINTNEXTLINE: implicit, for the place to be that of the call
+  // NOLINTNEXTLINE: implicit, so that the location is that of the call
   cuda_site(const char* name, const char* in = __builtin_FILE(), int at = __builtin_LINE()) noexcept
       : call(name), file(in), line(at) {}
 };
 
-/// Whether an error persists for the lifetime of the context or the process. Source: the
+/// Returns true if an error persists for the lifetime of the context or the process. Source: the
 /// enumerators of cudaError in `driver_types.h` after which "the process must be terminated".
 [[nodiscard]] inline bool is_sticky(cudaError_t code) noexcept {
-  constexpr int contained = 226;           // by number: not in the headers of every toolkit
-  constexpr int tensor_memory_leak = 721;  // likewise
+  constexpr int contained = 226;           // the number, because some toolkits lack the enumerator
+  constexpr int tensor_memory_leak = 721;  // for the same reason
   if (static_cast<int>(code) == contained || static_cast<int>(code) == tensor_memory_leak) {
     return true;
   }
@@ -184,10 +184,10 @@ template <class Error>
   }
 }
 
-/// Throws for an error of the program in the thread's last-error slot.
+/// Throws for an error of the program that is pending in the thread's last-error slot.
 [[noreturn]] inline void throw_pending(cudaError_t pending, const cuda_site& site) {
   switch (pending) {
-    case cudaErrorInsufficientDriver:  // a runtime that can't start returns this from every call
+    case cudaErrorInsufficientDriver:  // a runtime that cannot start returns this from every call
     case cudaErrorStubLibrary:
     case cudaErrorSystemDriverMismatch:
     case cudaErrorCompatNotSupportedOnDevice:

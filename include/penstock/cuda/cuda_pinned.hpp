@@ -29,8 +29,8 @@ inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// Makes allocations of the calling thread, and of threads that it starts, prefer `node` for a
-/// scope. Best effort: no effect for a negative node, if the program has a memory policy (numactl),
-/// and where the calls are forbidden, as in many containers.
+/// scope. Best effort: has no effect for a negative node, if the program has a memory policy
+/// (numactl), or if the system calls are forbidden, as in many containers.
 class scoped_node {
  public:
   explicit scoped_node(int node) noexcept {
@@ -57,8 +57,8 @@ class scoped_node {
   bool changed_ = false;
 };
 
-/// The number of threads for touching `length` bytes: a core zeroes some GB/s, and a few cores
-/// saturate a node's memory.
+/// Returns the number of threads for touching `length` bytes: a core zeroes some GB/s, and a few
+/// cores saturate a node's memory.
 [[nodiscard]] inline std::size_t touching_threads(std::size_t length) noexcept {
   constexpr std::size_t most = 8;
   constexpr std::size_t least_bytes = std::size_t{16} << 20;
@@ -66,8 +66,9 @@ class scoped_node {
   return std::clamp<std::size_t>(length / least_bytes, 1, (std::min)(most, cores));
 }
 
-/// Writes to every page on `threads` threads, including the calling one, so that pages are present
-/// before registration: the driver would fault them in one by one on one thread.
+/// Writes to every page on `threads` threads, including the calling thread, so that pages are
+/// present before registration. Otherwise the driver would fault them in one by one on a single
+/// thread.
 inline void touch_pages(std::byte* data, std::size_t length, std::size_t page,
                         std::size_t threads) noexcept {
   const std::size_t pages = length / page;
@@ -88,10 +89,10 @@ inline void touch_pages(std::byte* data, std::size_t length, std::size_t page,
   for (auto& helper : helpers) helper.join();
 }
 
-/// Owns an anonymous mapping, in huge pages if available; aligned to 2 MiB, untouched.
+/// Owns an anonymous mapping that is aligned to 2 MiB and untouched, in huge pages if available.
 class page_mapping {
  public:
-  /// `asked` is the size for the message of `out_of_memory`.
+  /// Maps `length` bytes. `asked` is the size in the message of `out_of_memory`.
   page_mapping(std::size_t length, std::size_t asked) : length_(length) {
     constexpr std::size_t huge = std::size_t{2} << 20;
     // Room for alignment. If the sum overflows, the length alone exceeds any address space.
@@ -127,9 +128,9 @@ class page_mapping {
   std::byte* data_ = nullptr;
 };
 
-/// Pinned memory up to this size, a huge page, is allocated by `cudaHostAlloc`; larger blocks are
-/// mapped in huge pages, touched, from 32 MiB on by several threads, and registered: 2.3 to 7.7
-/// times as fast beside an H100, from 4 MiB to 1 GiB.
+/// Limit for `cudaHostAlloc`, the size of a huge page. Larger blocks are mapped in huge pages,
+/// touched and registered. At 32 MiB and above, several threads touch them. This is 2.3 to 7.7
+/// times as fast next to an H100, for 4 MiB to 1 GiB.
 inline constexpr std::size_t small_pinned_bytes = std::size_t{2} << 20;
 
 }  // namespace detail
@@ -152,18 +153,18 @@ namespace detail {
 /// The parameters of a plan; other values are for tests.
 struct pinned_sizes {
   std::size_t mapped_above = small_pinned_bytes;
-  /// The approximate size of a registration: large enough that the call is cheap relative to its
-  /// work, and small enough that the system's locks are released in between.
+  /// The approximate size of a registration. It is large enough that the call is cheap relative to
+  /// its work, and small enough that the system's locks are released in between.
   std::size_t chunk = std::size_t{256} << 20;
   std::size_t page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));  // 4 or 64 KiB
 };
 
-/// The plan for registering memory: pieces of `chunk` bytes, of which the first and the last may be
-/// shorter. A pure function of the arguments, so that what ends the registrations can recompute it
-/// without a table.
+/// The plan for registering memory: pieces of `chunk` bytes, except that the first and the last may
+/// be shorter. A pure function of the arguments, so that code that ends the registrations can
+/// recompute the plan without a table.
 struct registration_plan {
-  std::size_t length = 0;  ///< bytes; of memory to be mapped whole pages, 0: `cudaHostAlloc`
-  std::size_t first = 0;   ///< bytes of the first piece
+  std::size_t length = 0;  ///< in bytes; whole pages if memory is mapped; 0 for `cudaHostAlloc`
+  std::size_t first = 0;   ///< size of the first piece in bytes
   std::size_t chunk = 0;
 
   [[nodiscard]] bool is_mapped() const noexcept { return length != 0; }
@@ -178,9 +179,9 @@ struct registration_plan {
   }
 };
 
-/// The plan for `bytes` bytes of which copies read `unit` bytes at multiples of `unit`; 0: the
-/// whole block. CUDA refuses copies that cross registrations, so chunk boundaries are multiples of
-/// both the unit and the page.
+/// Returns the plan for `bytes` bytes if copies read `unit` bytes at multiples of `unit`; 0 means
+/// the whole block. CUDA refuses copies that cross registrations, so chunk boundaries are multiples
+/// of both the unit and the page.
 [[nodiscard]] inline registration_plan plan_pinned(std::size_t bytes, std::size_t unit,
                                                    const pinned_sizes& sizes) noexcept {
   if (bytes <= sizes.mapped_above) return {};
@@ -192,17 +193,17 @@ struct registration_plan {
   return {length, chunk, chunk};
 }
 
-/// The maximum size of a registration, where boundaries are possible: some machines refuse 2 or 4
-/// GB.
+/// The maximum size of a registration, if boundaries are possible, because some machines refuse 2
+/// or 4 GB.
 inline constexpr std::size_t largest_registration = std::size_t{1} << 30;
 
-/// Above this size a registration may be refused for its size alone, with the code for a lack of
-/// memory.
+/// Above this size, a registration may be refused because of its size alone, with the error code
+/// for a lack of memory.
 inline constexpr std::size_t doubtful_registration = std::size_t{256} << 30;
 
-/// The plan for `bytes` bytes at `address` of which copies read at most `unit` bytes at multiples
-/// of `unit`. A page can be registered only once, so boundaries are page boundaries too. A single
-/// piece if there are none, and for a unit of 0.
+/// Returns the plan for `bytes` bytes at `address` if copies read at most `unit` bytes at multiples
+/// of `unit`. A page can be registered only once, so boundaries are also page boundaries. The plan
+/// is a single piece if no such boundaries exist or `unit` is 0.
 [[nodiscard]] inline registration_plan plan_registration(std::uintptr_t address, std::size_t bytes,
                                                          std::size_t unit, std::size_t page,
                                                          std::size_t largest) noexcept {
@@ -220,7 +221,8 @@ inline constexpr std::size_t doubtful_registration = std::size_t{256} << 30;
 
 // ---- page-locking -------------------------------------------------------------------------------
 
-/// Whether the system has refused to lock pages, so that another method or a smaller size may work.
+/// Returns true if the system has refused to lock pages, so that another method or a smaller size
+/// may work.
 [[nodiscard]] inline bool is_refusal(cudaError_t code) noexcept {
   return code == cudaErrorMemoryAllocation || code == cudaErrorOperatingSystem ||
          code == cudaErrorNotSupported || code == cudaErrorNotPermitted ||
@@ -239,14 +241,14 @@ inline constexpr std::size_t doubtful_registration = std::size_t{256} << 30;
                           "batch_size, or go on without page-locking (memory.pageable_fallback)");
 }
 
-/// How a block planned for mapping and registration was really allocated; stored after its last
-/// byte.
+/// The actual method of a block that was planned for mapping and registration. Stored after the
+/// block's last byte.
 enum class pinned_by : std::uint64_t {
   registration = 0x7265676973746572U,
   allocation = 0x616c6c6f63617465U,
 };
 
-/// The size of a block with that word.
+/// Returns the size of a block including that word.
 [[nodiscard]] constexpr std::size_t with_note(std::size_t bytes) noexcept {
   return bytes + sizeof(pinned_by);
 }
@@ -255,7 +257,7 @@ inline void note_pinned(void* data, std::size_t bytes, pinned_by how) noexcept {
   std::memcpy(static_cast<std::byte*>(data) + bytes, &how, sizeof how);
 }
 
-/// Whether a block was allocated as planned; false if registration was refused.
+/// Returns true if a block was allocated as planned, and false if registration was refused.
 [[nodiscard]] inline bool is_pinned_as_planned(const void* data, std::size_t bytes,
                                                std::size_t unit,
                                                const pinned_sizes& sizes = {}) noexcept {
@@ -273,8 +275,8 @@ inline void unregister_pieces(const registration_plan& plan, std::byte* data,
   }
 }
 
-/// Registers the pieces of a plan one by one. Either all succeed, or none remains, the
-/// error is returned, and `which` is the piece that it is of.
+/// Registers the pieces of a plan one by one. If a registration fails, ends the earlier
+/// registrations, returns the error and sets `which` to the failed piece.
 [[nodiscard]] inline cudaError_t register_pieces(const registration_plan& plan, std::byte* data,
                                                  unsigned flags, std::size_t& which) {
   for (which = 0; which < plan.pieces(); ++which) {
@@ -298,20 +300,20 @@ inline void unregister_pieces(const registration_plan& plan, std::byte* data,
   return data;
 }
 
-/// The mapped length for a block: the note uses spare room in the last page, if any, and need not
-/// be registered.
+/// Returns the mapped length for a block. The `pinned_by` word uses spare room in the last page, if
+/// any, and need not be registered.
 [[nodiscard]] inline std::size_t mapped_length(std::size_t bytes,
                                                const pinned_sizes& sizes) noexcept {
   return (with_note(bytes) + sizes.page - 1) / sizes.page * sizes.page;
 }
 
-/// Whether kernels of the device `ordinal` reach registered memory by the host's address, as they
-/// do memory of `cudaHostAlloc`. Throws what the call gives.
+/// Returns true if kernels of the device `ordinal` can access registered memory by the host's
+/// address, like memory of `cudaHostAlloc`. Throws `cuda_error` or a derived type.
 [[nodiscard]] inline bool reaches_registered(int ordinal) {
   return device_attribute(ordinal, cudaDevAttrCanUseHostPointerForRegisteredMem) != 0;
 }
 
-/// Pinned host memory for the device `ordinal`: see `cuda_device::allocate_pinned`.
+/// Allocates pinned host memory for the device `ordinal`: see `cuda_device::allocate_pinned`.
 [[nodiscard]] inline void* cuda_allocate_pinned(int ordinal, std::size_t bytes, std::size_t unit,
                                                 const pinned_sizes& sizes = {}) {
   if (bytes == 0 || bytes > (std::numeric_limits<std::size_t>::max)() - 2 * sizes.page) {
@@ -327,7 +329,7 @@ inline void unregister_pieces(const registration_plan& plan, std::byte* data,
     page_mapping pages{mapped_length(bytes, sizes), bytes};
     touch_pages(pages.data(), plan.length, sizes.page, touching_threads(plan.length));
     std::size_t which = 0;
-    // One by one, as page faults, which gain from several threads, are over.
+    // Register one by one: the page faults, which gain from several threads, are already over.
     const cudaError_t refused = register_pieces(
         plan, pages.data(), cudaHostRegisterPortable | cudaHostRegisterMapped, which);
     if (refused == cudaSuccess) {
@@ -343,7 +345,8 @@ inline void unregister_pieces(const registration_plan& plan, std::byte* data,
   return data;
 }
 
-/// The arguments must be those of the allocation. No copy may still use the memory.
+/// Frees pinned memory. The arguments must be those of the allocation. No copy may still use the
+/// memory.
 inline void cuda_deallocate_pinned(int ordinal, void* data, std::size_t bytes, std::size_t unit,
                                    const pinned_sizes& sizes = {}) noexcept {
   if (data == nullptr) return;
@@ -358,7 +361,7 @@ inline void cuda_deallocate_pinned(int ordinal, void* data, std::size_t bytes, s
   ::munmap(data, mapped_length(bytes, sizes));
 }
 
-/// The plan for existing memory on this system.
+/// Returns the plan for existing memory on this system.
 [[nodiscard]] inline registration_plan plan_registration(const void* data, std::size_t bytes,
                                                          std::size_t unit) noexcept {
   return plan_registration(reinterpret_cast<std::uintptr_t>(data), bytes, unit, pinned_sizes{}.page,

@@ -16,9 +16,10 @@ inline namespace PENSTOCK_ABI {
 class cuda_device;
 
 /// A non-owning reference to a CUDA stream, which must outlive its use. Converts implicitly from
-/// `cudaStream_t` and from objects whose `get()` returns one, but not from a number or `nullptr`,
-/// which would silently mean the default stream. Name that one explicitly: `cudaStreamLegacy` or
-/// `cudaStreamPerThread`. Of these two it keeps the one that a null handle means where it is made.
+/// `cudaStream_t` and from objects whose `get()` returns a stream. It does not convert from a
+/// number or `nullptr`, which would silently mean the default stream. Name the default stream
+/// explicitly: `cudaStreamLegacy` or `cudaStreamPerThread`. A null handle becomes whichever of
+/// these two the translation unit is compiled for.
 class cuda_stream_ref {
  public:
   cuda_stream_ref() = delete;
@@ -28,7 +29,7 @@ class cuda_stream_ref {
   template <bool NullIsPerThread = detail::null_is_per_thread>
   cuda_stream_ref(cudaStream_t handle) noexcept  // NOLINT: implicit
       : handle_(detail::named_stream<NullIsPerThread>(handle)) {}
-  /// Refers to the stream of an object whose `get()` returns one.
+  /// Refers to the stream of an object whose `get()` returns it.
   template <class Owner, bool NullIsPerThread = detail::null_is_per_thread>
     requires(!std::same_as<std::remove_cvref_t<Owner>, cuda_stream_ref> &&
              requires(const Owner& owner) {
@@ -37,15 +38,15 @@ class cuda_stream_ref {
   cuda_stream_ref(const Owner& owner)  // NOLINT: implicit
       : handle_(detail::named_stream<NullIsPerThread>(owner.get())) {}
 
-  /// The native handle, never null.
+  /// Returns the native handle, never null.
   [[nodiscard]] cudaStream_t get() const noexcept { return handle_; }
-  /// The stream's device; that of the calling thread for a default stream. Needs `cuda_device.hpp`.
-  /// Throws what `cuda_error` and its children say, and `capture_in_progress` if the stream is
-  /// being captured; the capture stays valid.
+  /// Returns the stream's device, or the calling thread's device for a default stream. Needs
+  /// `cuda_device.hpp`. Throws `cuda_error` or a derived type, such as `capture_in_progress` if the
+  /// stream is being captured. The capture stays valid.
   [[nodiscard]] cuda_device device() const;
 
   /// Blocks until all work queued on the stream is done. Throws `cuda_context_lost` if a kernel has
-  /// faulted, and `capture_in_progress` if the stream is being captured; the capture stays valid.
+  /// faulted, and `capture_in_progress` if the stream is being captured. The capture stays valid.
   void synchronize() const {
     const detail::stream_scope current{handle_};
     detail::require_not_captured(handle_);
@@ -53,7 +54,8 @@ class cuda_stream_ref {
     detail::cuda_wait("cudaStreamSynchronize", [&] { return cudaStreamSynchronize(handle_); });
   }
 
-  /// Whether all work queued on the stream is done. Does not block. Throws as `synchronize`.
+  /// Returns true if all work queued on the stream is done. Does not block. Throws the same errors
+  /// as `synchronize`.
   [[nodiscard]] bool is_complete() const {
     const detail::stream_scope current{handle_};
     detail::require_not_captured(handle_);
@@ -81,12 +83,12 @@ struct stream_handle {
 }  // namespace detail
 
 /// Owns a CUDA stream that does not wait for the default stream (`cudaStreamNonBlocking`).
-/// Move-only; its destructor waits for the stream's work, so memory that the work uses may be freed
+/// Move-only. The destructor waits for the stream's work, so memory that the work uses may be freed
 /// right after it.
 class cuda_stream : public detail::unique_handle<detail::stream_handle> {
  public:
-  /// A stream of the device. With the highest priority, blocks of its kernels are scheduled before
-  /// waiting blocks of other streams. Throws what `cuda_error` and its children say.
+  /// Creates a stream of the device. With the highest priority, blocks of its kernels are scheduled
+  /// before waiting blocks of other streams. Throws `cuda_error` or a derived type.
   explicit cuda_stream(int ordinal, stream_priority how = stream_priority::normal)
       : unique_handle(made(ordinal, how), ordinal) {}
 
@@ -97,12 +99,13 @@ class cuda_stream : public detail::unique_handle<detail::stream_handle> {
   static cuda_stream from_native_handle(int) = delete;
   static cuda_stream from_native_handle(std::nullptr_t) = delete;
 
-  /// The GPU that the stream belongs to: for an adopted handle the one that was current then. Also
-  /// while the stream is being captured.
+  /// Returns the device of the stream. For an adopted handle, that is the device that was current
+  /// at the adoption. Works also while the stream is being captured.
   [[nodiscard]] cuda_device device() const;
-  /// `cuda_stream_ref::synchronize`: waits for all work on the stream.
+  /// Waits for all work on the stream, see `cuda_stream_ref::synchronize`.
   void synchronize() const { cuda_stream_ref{*this}.synchronize(); }
-  /// `cuda_stream_ref::is_complete`: whether all work on the stream is done; does not block.
+  /// Returns true if all work on the stream is done, see `cuda_stream_ref::is_complete`. Does not
+  /// block.
   [[nodiscard]] bool is_complete() const { return cuda_stream_ref{*this}.is_complete(); }
 
  private:
@@ -143,11 +146,11 @@ struct event_handle {
 /// records are pending.
 class cuda_event : public detail::unique_handle<detail::event_handle> {
  public:
-  /// No event; may only be assigned to.
+  /// Has no event; may only be assigned to.
   cuda_event() = default;
-  /// An event of this device. A thread that waits for it in `cuda_device::synchronize` polls and
-  /// sleeps, or spins if the event is for streams only. No event uses interrupts
-  /// (`cudaEventBlockingSync`). Throws what `cuda_error` and its children say.
+  /// Creates an event of this device. A thread that waits for it in `cuda_device::synchronize`
+  /// polls and sleeps, or spins if the event is for streams only. No event uses interrupts
+  /// (`cudaEventBlockingSync`). Throws `cuda_error` or a derived type.
   explicit cuda_event(int ordinal, event_wait waits = event_wait::by_host)
       : unique_handle(made(ordinal, waits), ordinal), is_polled_(waits == event_wait::by_host) {}
 
@@ -158,7 +161,7 @@ class cuda_event : public detail::unique_handle<detail::event_handle> {
   static cuda_event from_native_handle(int) = delete;
   static cuda_event from_native_handle(std::nullptr_t) = delete;
 
-  /// Whether waiting threads poll and sleep.
+  /// Returns true if waiting threads poll and sleep.
   [[nodiscard]] bool is_polled() const noexcept { return is_polled_; }
 
  private:

@@ -14,19 +14,19 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 
 /// A transform of a `transfer` that applies functions on the device, element by element, after the
-/// copy and overlapped with the next one: one function for each named field, in that order. Other
-/// fields are copied in the same launch.
+/// copy of a batch and overlapped with the next copy. Takes a function for each named field, in
+/// that order. Other fields are copied in the same launch.
 ///
 ///     struct to_float { __device__ float operator()(std::uint8_t x) const { return x / 255.0F; } };
 ///     ps::transfer feed{loader, stream, ps::on_device<"image">(to_float{}), {.depth = 3}};
 ///
 /// A field gets the return type of its function: here `field<"image", std::uint8_t, 28, 28>` is
 /// copied and the consumer gets `field<"image", float, 28, 28>`. Functions must be trivially
-/// copyable and are called as const; a `__device__` lambda (--extended-lambda) must state its
+/// copyable and are called as const. A `__device__` lambda (--extended-lambda) must declare its
 /// result by `-> float`.
 template <name... Names, class... Fs>
   requires(sizeof...(Names) > 0 && sizeof...(Names) == sizeof...(Fs))
-// No deduced result, which nvcc 13.0 would pass to the host compiler with an unknown name.
+// The result type is not deduced, because nvcc 13.0 would give the host compiler an unknown name.
 [[nodiscard]] detail::field_transform<detail::name_list<Names...>, Fs...> on_device(
     Fs... functions) {
   static_assert(
@@ -38,21 +38,21 @@ template <name... Names, class... Fs>
 
 /// The parameters of `normalised`.
 struct normalisation {
-  double mean = 0.0;       ///< of the values divided by `maximum`
-  double deviation = 1.0;  ///< likewise; not 0
+  double mean = 0.0;       ///< mean of the values divided by `maximum`
+  double deviation = 1.0;  ///< standard deviation of those values; not 0
   double maximum = 255.0;  ///< the value that maps to 1
 };
 
 namespace detail {
 
-/// x * scale + shift, rounded once: the same bits on device and host.
+/// Computes x * scale + shift, rounded once: the same bits on device and host.
 struct scaled_and_shifted {
   /// The factor.
   float scale = 1.0F;
   /// The summand.
   float shift = 0.0F;
 
-  /// The value, scaled and shifted.
+  /// Returns the value, scaled and shifted.
   template <class T>
     requires std::is_arithmetic_v<T>
   [[nodiscard]] __host__ __device__ float operator()(T value) const {
@@ -62,7 +62,7 @@ struct scaled_and_shifted {
 
 }  // namespace detail
 
-/// A function for `on_device` that maps x to the float (x / maximum - mean) / deviation:
+/// Returns a function for `on_device` that maps x to the float (x / maximum - mean) / deviation:
 /// `on_device<"image">(normalised({.mean = 0.1307, .deviation = 0.3081}))`.
 [[nodiscard]] constexpr detail::scaled_and_shifted normalised(const normalisation& by) {
   return {static_cast<float>(1.0 / (by.maximum * by.deviation)),

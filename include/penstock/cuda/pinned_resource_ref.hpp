@@ -26,60 +26,61 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Adapts a `pinned_resource` to CCCL's `cuda::mr`: models `cuda::mr::resource` of CCCL 3.0 and
-/// before, `cuda::mr::synchronous_resource` of later ones.
+/// Adapts a `pinned_resource` to CCCL's `cuda::mr`. Models `cuda::mr::resource` up to CCCL 3.0, and
+/// `cuda::mr::synchronous_resource` of later versions.
 ///
 ///     ps::pinned_resource<ps::cuda_device> pinned;
 ///     ps::pinned_resource_ref memory{pinned};
 ///     cuda::mr::resource_ref<cuda::mr::host_accessible, cuda::mr::device_accessible> any = memory;
 ///
-/// Its memory is `host_accessible`. With `cuda_device` it is also `device_accessible`: kernels of
+/// The memory is `host_accessible`. With `cuda_device` it is also `device_accessible`: kernels of
 /// every GPU can access it by the host address, over the bus.
 ///
 /// Non-owning: all copies refer to the same resource, which must outlive them and all memory, and
-/// must not be moved. CCCL's references hold the address of this object, which must outlive them as
-/// well. Equal if the resource is the same. Thread-safe.
+/// must not be moved. CCCL's references store the address of this object, which must outlive them
+/// as well. Two objects are equal if they refer to the same resource. Thread-safe.
 ///
 /// Not stream-ordered: no kernel or copy may still use memory that is deallocated. Each allocation
 /// takes whole pages from the system, so use it below a pool.
 template <device Device = cuda_device>
 class pinned_resource_ref {
  public:
-  /// Whether kernels can access the memory.
+  /// True if kernels can access the memory.
   static constexpr bool is_device_accessible = std::same_as<Device, cuda_device>;
 
-  /// Refers to `resource`, which must outlive this.
+  /// Refers to `resource`, which must outlive this object.
   explicit pinned_resource_ref(pinned_resource<Device>& resource) noexcept
       : resource_(std::addressof(resource)) {}
 
-  /// The resource.
+  /// Returns the resource.
   [[nodiscard]] pinned_resource<Device>& resource() const noexcept { return *resource_; }
 
-  /// Uninitialised memory with any alignment that is a power of two. Throws `out_of_memory`.
+  /// Allocates uninitialized memory with any alignment that is a power of two. Throws
+  /// `out_of_memory`.
   [[nodiscard]] void* allocate_sync(std::size_t bytes, std::size_t alignment) const {
     return resource_->allocate(bytes, alignment);
   }
-  /// Deallocates, with the arguments of the allocation.
+  /// Deallocates memory. The arguments must be those of the allocation.
   void deallocate_sync(void* data, std::size_t bytes, std::size_t alignment) const noexcept {
     resource_->deallocate(data, bytes, alignment);
   }
 
-  /// `allocate_sync`, as CCCL 3.0 calls it.
+  /// Calls `allocate_sync`. CCCL 3.0 uses this name.
   [[nodiscard]] void* allocate(std::size_t bytes, std::size_t alignment) const {
     return allocate_sync(bytes, alignment);
   }
-  /// `deallocate_sync`, as CCCL 3.0 calls it.
+  /// Calls `deallocate_sync`. CCCL 3.0 uses this name.
   void deallocate(void* data, std::size_t bytes, std::size_t alignment) const noexcept {
     deallocate_sync(data, bytes, alignment);
   }
 
-  /// Whether both refer to the same resource.
+  /// Returns true if both refer to the same resource.
   friend bool operator==(const pinned_resource_ref&, const pinned_resource_ref&) noexcept = default;
 
-  /// The memory is host-accessible.
+  /// Declares that the memory is host-accessible.
   friend constexpr void get_property(const pinned_resource_ref&,
                                      ::cuda::mr::host_accessible) noexcept {}
-  /// The memory is device-accessible.
+  /// Declares that the memory is device-accessible.
   friend constexpr void get_property(const pinned_resource_ref&,
                                      ::cuda::mr::device_accessible) noexcept
     requires(is_device_accessible)

@@ -3,18 +3,23 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
+#include <array>
 #include <concepts>
 #include <cstddef>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <penstock/core/error.hpp>
 #include <penstock/cuda/cuda_device.hpp>
 #include <penstock/cuda/cuda_error.hpp>
 #include <penstock/cuda/cuda_stream.hpp>
 #include <penstock/cuda/detail/cuda_call.hpp>
+#include <penstock/device/device.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -37,7 +42,7 @@ struct graph_exec_handle {
 /// Owns a CUDA graph, which is not yet executable. Move-only.
 class cuda_graph : public unique_handle<graph_handle> {
  public:
-  /// No graph; may only be assigned to.
+  /// Has no graph; may only be assigned to.
   cuda_graph() = default;
 
   /// Takes ownership of an existing graph, for the thread's current device.
@@ -51,17 +56,18 @@ class cuda_graph : public unique_handle<graph_handle> {
   cuda_graph(cudaGraph_t handle, int ordinal) noexcept : unique_handle(handle, ordinal) {}
 };
 
-/// Owns an executable graph. Move-only. Launches of one graph are serialised, on whatever streams.
+/// Owns an executable graph. Move-only. Launches of the same graph are serialized, even on
+/// different streams.
 class cuda_graph_exec : public unique_handle<graph_exec_handle> {
  public:
-  /// No graph; may only be assigned to.
+  /// Has no graph; may only be assigned to.
   cuda_graph_exec() = default;
   /// Instantiates `graph` on its device; `graph` is not needed afterwards. Slow: allocates. Throws
   /// `cuda_error` or a derived type.
   explicit cuda_graph_exec(const cuda_graph& graph) : unique_handle(made(graph), graph.ordinal()) {}
 
-  /// Queues the graph's work in `stream`; the default stream is that of the graph's device. Blocks
-  /// nothing. Throws what `cuda_error` and its children say.
+  /// Queues the graph's work on `stream`. A default stream is that of the graph's device. Does not
+  /// block. Throws `cuda_error` or a derived type.
   void launch(cuda_stream_ref stream) const {
     const stream_scope current{ordinal(), stream.get()};
     cuda_call("cudaGraphLaunch", [&] { return cudaGraphLaunch(get(), stream.get()); });
@@ -78,10 +84,17 @@ class cuda_graph_exec : public unique_handle<graph_exec_handle> {
   }
 };
 
+/// A lease, a view or a span, whose memory has an address.
+template <class T>
+concept has_address = requires(const T& memory) {
+  { memory.data() } -> std::convertible_to<const void*>;
+};
+
 }  // namespace detail
 
-/// Replays a step as a CUDA graph: one launch instead of many. This works because a feed's device
-/// slots have fixed addresses; one graph is kept for each pair of slot and batch size.
+/// Replays a step as a CUDA graph: a single launch instead of many. This works because a feed's
+/// device slots have fixed addresses. A graph is kept for each combination of slot, batch size and
+/// number of valid samples, and of the slots of `results` that were acquired for the batch.
 ///
 ///     ps::step_graphs graphs{device};
 ///     for (auto& batch : feed.epochs(0, 5)) {
@@ -90,79 +103,127 @@ class cuda_graph_exec : public unique_handle<graph_exec_handle> {
 ///       });
 ///     }
 ///
-/// The first launch of each pair calls the step to queue its work on a stream that captures it;
-/// that launch and all later ones replay the capture, without calling the step again. So everything
-/// that the step passes by value is frozen: addresses, sizes, scalars. Values that change from step
-/// to step (a counter, a learning rate, the place of the loss) must be read from device memory by
-/// the kernels. The step must not synchronise, allocate, or use another stream that it does not
-/// fork from and join to the one given; give cuBLAS and similar libraries a workspace beforehand.
-/// Whatever is loaded or allocated at first use (kernels, a library's handle) must be used once
-/// before the loop: rehearse the step with another stream and other memory.
+/// The first launch of each combination calls the step to queue its work on a capturing stream.
+/// That launch and all later launches replay the capture, without calling the step again. Therefore
+/// all values that the step passes are frozen: addresses, sizes, scalars. Kernels must read values
+/// that change from step to step (a counter, a learning rate, the position of the loss) from device
+/// memory. If a step also uses another batch, such as a batch of a second feed, pass that batch as
+/// a last argument of `launch`. The step must not synchronize or allocate. It may use another
+/// stream only if it forks that stream from the given stream and joins it again. Give cuBLAS and
+/// similar libraries a workspace beforehand. Kernels and library handles that are loaded or
+/// allocated at first use must be used once before the loop: rehearse the step with another stream
+/// and other memory.
 ///
 /// The consumer's own stream captures, so that library handles bound to it are captured too. The
-/// default stream can't capture: another stream that waits for it captures instead, and work for
-/// the default stream is refused meanwhile (`capture_in_progress`). No lease may end on another
-/// thread during the first launch of a pair.
+/// default stream cannot capture. Another stream that waits for the default stream captures
+/// instead, and CUDA refuses work for the default stream during the capture
+/// (`capture_in_progress`). No lease may end on another thread during the first launch of a
+/// combination.
 ///
-/// Use one object per feed and step, on one thread at a time. Memory is bounded by slots x sizes:
-/// two sizes if the last batch is short. Replays of one graph run in order; synchronise with them
-/// before their memory is freed and before this object is destroyed.
+/// Use one object per feed and step, on one thread at a time. The number of graphs is at most slots
+/// x sizes, times the slots of `results`; there are two sizes if the last batch is short or padded.
+/// Replays of the same graph run in order. Synchronize with them before their memory is freed and
+/// before this object is destroyed.
 class step_graphs {
  public:
-  /// For steps of this device.
+  /// Creates graphs for steps of this device.
   explicit step_graphs(const cuda_device& device) : device_(device) {}
 
-  /// Runs `step` on the batch in `stream`, by replay if it was captured before. Blocks only the
+  /// Runs `step` on the batch on `stream`, by replay if it was captured before. Blocks only the
   /// first time. If the program is capturing `stream`, calls the step to queue its work in that
-  /// capture, and keeps nothing: a graph can't be launched there. Throws what the step throws,
-  /// `capture_in_progress` if the step does something that can't be captured, and
-  /// `std::logic_error` if it queued no work on its stream, or if the batch's address differs from
-  /// the captured one (another feed). After an exception nothing is kept or left in the last-error
-  /// slot.
-  template <class Batch, class Step>
+  /// capture, and keeps nothing, because a graph cannot be launched there. Throws the errors of the
+  /// step. Throws `capture_in_progress` if the step does something that cannot be captured. Throws
+  /// `std::logic_error` if the step queued no work on its stream, if the batch's address differs
+  /// from the captured address (another feed), if the batch is on another device, or if its lease
+  /// does not wait for `stream`. After an exception nothing is kept or left in the last-error slot.
+  ///
+  /// `others` are further leases, views or spans whose `data()` the step uses. Their addresses are
+  /// frozen too, so another graph is kept for other addresses.
+  template <class Batch, class Step, detail::has_address... Others>
     requires requires(const Batch& batch) {
       { batch.data() } -> std::convertible_to<const void*>;
       { batch.slot() } -> std::convertible_to<std::size_t>;
       { batch.size() } -> std::convertible_to<std::size_t>;
     }
-  void launch(const Batch& batch, cuda_stream_ref stream, Step&& step) {
-    if constexpr (requires { batch.used_on(stream); }) batch.used_on(stream);
-    launch_at(batch.data(), batch.slot(), batch.size(), stream, step);
+  void launch(const Batch& batch, cuda_stream_ref stream, Step&& step, const Others&... others) {
+    if constexpr (requires {
+                    { batch.device() } -> std::convertible_to<cuda_device>;
+                  }) {
+      require_device(batch.device());
+    }
+    if constexpr (requires { batch.is_ordered_on(stream); }) {
+      if (!batch.is_ordered_on(stream)) throw_unordered(batch.stream(), stream);
+    }
+    const std::array<const void*, sizeof...(Others)> also{others.data()...};
+    key at{batch.data(), batch.slot(), batch.size(), batch.size(), {}, also};
+    if constexpr (requires { batch.valid(); }) at.valid = batch.valid();
+    if constexpr (requires { batch.results(); }) at.results = batch.results();
+    launch_at(at, stream, step);
   }
 
-  /// Runs a step without a lease: the caller ensures that a pair of `slot` and `size` always means
-  /// the same addresses.
+  /// Runs a step without a lease. The caller ensures that a pair of `slot` and `size` always means
+  /// the same addresses, including those of results.
   template <class Step>
   void launch(std::size_t slot, std::size_t size, cuda_stream_ref stream, Step&& step) {
-    launch_at(nullptr, slot, size, stream, step);
+    launch_at({nullptr, slot, size, size, {}, {}}, stream, step);
   }
 
-  /// The number of graphs.
+  /// Returns the number of graphs.
   [[nodiscard]] std::size_t size() const noexcept { return entries_.size(); }
-  /// Destroys all graphs; synchronise with their replays before.
+  /// Destroys all graphs. Synchronize with their replays first.
   void clear() noexcept { entries_.clear(); }
 
  private:
-  struct entry {
+  using result = std::pair<const void*, const void*>;  // owner and address
+  /// The values that a captured step depends on.
+  struct key {
+    const void* address;
     std::size_t slot;
     std::size_t size;
+    std::size_t valid;
+    std::span<const result> results;
+    std::span<const void* const> others;
+  };
+  struct entry {
     const void* address;
+    std::size_t slot;
+    std::size_t size;
+    std::size_t valid;
+    std::vector<result> results;
+    std::vector<const void*> others;
     detail::cuda_graph_exec graph;
+
+    [[nodiscard]] bool is_of(const key& at) const noexcept {
+      return slot == at.slot && size == at.size && valid == at.valid &&
+             std::ranges::equal(results, at.results) && std::ranges::equal(others, at.others);
+    }
   };
 
+  void require_device(const cuda_device& device) const {
+    if (device == device_) return;
+    throw std::logic_error(detail::joined({"penstock::step_graphs: the batch is on device ",
+                                           device.ordinal(), ", and the graphs are for device ",
+                                           device_.ordinal(), ": make them for the feed's"}));
+  }
+  [[noreturn]] void throw_unordered(cuda_stream_ref own, cuda_stream_ref stream) const {
+    throw std::logic_error(detail::joined(
+        {"penstock::step_graphs: the batch was handed to ", detail::stream_name(device_, own),
+         ", and its step is launched on ", detail::stream_name(device_, stream),
+         ": launch it on the feed's stream, or call also_used_on(stream) first"}));
+  }
+
   template <class Step>
-  void launch_at(const void* address, std::size_t slot, std::size_t size, cuda_stream_ref stream,
-                 Step& step) {
+  void launch_at(const key& at, cuda_stream_ref stream, Step& step) {
     if (is_captured(stream)) {
       const detail::scoped_device current{device_.ordinal()};
       step(stream);
       return;
     }
     for (const entry& known : entries_) {
-      if (known.slot != slot || known.size != size) continue;
-      if (known.address != address) {
+      if (!known.is_of(at)) continue;
+      if (known.address != at.address) {
         throw std::logic_error(
-            "penstock::step_graphs: slot " + std::to_string(slot) +
+            "penstock::step_graphs: slot " + std::to_string(at.slot) +
             " was captured at another address: one step_graphs for one feed, or clear() between");
       }
       known.graph.launch(stream);
@@ -171,17 +232,23 @@ class step_graphs {
     const detail::scoped_device current{device_.ordinal()};
     // Added to the list only after the launch, so that failures leave nothing behind.
     entries_.reserve(entries_.size() + 1);
-    detail::cuda_graph_exec made{captured(capturing_for(stream), step)};
-    made.launch(stream);
-    entries_.push_back({slot, size, address, std::move(made)});
+    entry made{at.address,
+               at.slot,
+               at.size,
+               at.valid,
+               {at.results.begin(), at.results.end()},
+               {at.others.begin(), at.others.end()},
+               detail::cuda_graph_exec{captured(capturing_for(stream), step)}};
+    made.graph.launch(stream);
+    entries_.push_back(std::move(made));
   }
 
-  /// Whether a handle means the legacy default stream, which can't be captured.
+  /// Returns true if a handle means the legacy default stream, which cannot be captured.
   [[nodiscard]] static bool is_legacy(cuda_stream_ref stream) noexcept {
     return detail::is_default(stream.get()) && !detail::is_per_thread(stream.get());
   }
 
-  /// Whether the program is capturing the stream. Throws what `cuda_error` and its children say.
+  /// Returns true if the program is capturing the stream. Throws `cuda_error` or a derived type.
   [[nodiscard]] bool is_captured(cuda_stream_ref stream) const {
     if (is_legacy(stream)) return false;
     const detail::stream_scope current{device_.ordinal(), stream.get()};
@@ -191,7 +258,7 @@ class step_graphs {
     return status != cudaStreamCaptureStatusNone;
   }
 
-  /// The capturing stream for `stream`: itself, unless it is the legacy default stream.
+  /// Returns the capturing stream for `stream`: itself, unless it is the legacy default stream.
   [[nodiscard]] cuda_stream_ref capturing_for(cuda_stream_ref stream) {
     if (!is_legacy(stream)) return stream;
     if (!apart_) {
@@ -215,7 +282,7 @@ class step_graphs {
     try {
       step(on);
     } catch (...) {
-      // The step's exception is reported; the last-error slot adds nothing to it.
+      // Report the step's exception; the last-error slot adds nothing to it.
       static_cast<void>(end_capture(on));
       static_cast<void>(cudaGetLastError());
       throw;
@@ -235,7 +302,7 @@ class step_graphs {
     cudaError_t code;
   };
 
-  /// Ends a capture, even an invalidated one, so that the stream can capture again.
+  /// Ends a capture, even an invalidated capture, so that the stream can capture again.
   [[nodiscard]] static ended_capture end_capture(cuda_stream_ref on) noexcept {
     cudaGraph_t graph = nullptr;
     const cudaError_t code =
@@ -256,8 +323,8 @@ class step_graphs {
     }
   }
 
-  /// Refuses an empty graph: a step that used another stream has run once, and its replay would do
-  /// nothing.
+  /// Throws for an empty graph: a step that used another stream has run once, and its replay would
+  /// do nothing.
   static void require_work(const detail::cuda_graph& graph) {
     std::size_t nodes = 0;
     detail::cuda_call("cudaGraphGetNodes",

@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <penstock/core/batch.hpp>
@@ -48,7 +49,7 @@ concept has_lengths = requires(const D& d, std::uint64_t i) {
   { d.lengths(i) } -> std::convertible_to<sample_lengths<typename D::record_type>>;
 };
 
-/// Knows the lengths of a sample's ragged fields before the sample is read.
+/// A dataset that returns the lengths of a sample's ragged fields before the sample is read.
 template <class D>
 concept tells_lengths =
     has_record<D> && D::record_type::ragged_fields != 0 && (has_lengths<D> || has_length<D>);
@@ -87,41 +88,60 @@ concept has_origins = requires(const D& d, std::uint64_t i) {
   { d.base_sizes() } -> std::convertible_to<std::vector<std::uint64_t>>;
 };
 
-/// Accepts prefetch hints.
+/// Has its own prefetch hints. The concepts from this concept to `warns` also apply to blob
+/// sources.
 template <class D>
-concept accepts_hints =
+concept has_prefetch_hint =
     requires(const D& d, std::span<const std::uint64_t> indices) { d.prefetch_hint(indices); };
 
-/// Knows the sizes of its samples in storage. Also for blob sources, as are the next ones.
+/// A dataset that returns the sizes of its samples in storage.
 template <class D>
 concept has_storage_size = requires(const D& d, std::uint64_t i) {
   { d.storage_size(i) } -> std::convertible_to<std::uint64_t>;
 };
 
 template <class D>
-concept bounds_prefetch = requires(const D& d) {
+concept has_prefetch_capacity = requires(const D& d) {
   { d.prefetch_capacity() } -> std::convertible_to<std::uint64_t>;
 };
 
-/// Accepts a plan of later reads, of which nothing is fetched.
+/// Accepts a plan of later reads, and fetches nothing for it.
 template <class D>
-concept accepts_access_plans =
+concept has_access_plan =
     requires(const D& d, std::span<const std::uint64_t> indices) { d.access_plan(indices); };
 
-/// Wants to know what comes in one way or the other: what a loader spends a thread on.
 template <class D>
-concept looks_ahead = accepts_hints<D> || accepts_access_plans<D>;
-
-template <class D>
-concept bounds_access_plans = requires(const D& d) {
+concept has_plan_capacity = requires(const D& d) {
   { d.plan_capacity() } -> std::convertible_to<std::uint64_t>;
 };
 
-/// Has warnings.
+/// A dataset with warnings.
 template <class D>
 concept warns = requires(const D& d) {
   { d.warnings() } -> std::convertible_to<std::vector<std::string>>;
 };
+
+/// A function for `each_base` that does nothing.
+struct no_base_function {
+  template <class Base>
+  void operator()(const Base&, std::span<const std::uint64_t>) const noexcept {}
+};
+
+/// Adapts other datasets, see `each_base` in the documentation of `dataset`.
+template <class D>
+concept has_bases = requires(const D& d, std::span<const std::uint64_t> indices) {
+  d.each_base(indices, no_base_function{});
+};
+
+/// True if a loader may have to look ahead for a dataset, because the dataset, or a dataset below
+/// it, has prefetch hints or access plans. An adaptor may declare this as `static constexpr bool
+/// looks_ahead`, which saves compiling the look-ahead. By default an adaptor counts as looking
+/// ahead.
+template <class D>
+inline constexpr bool looks_ahead = has_prefetch_hint<D> || has_access_plan<D> || has_bases<D>;
+template <class D>
+  requires requires { D::looks_ahead; }
+inline constexpr bool looks_ahead<D> = D::looks_ahead;
 
 template <class D>
 concept has_fingerprint = requires(const D& d) {
@@ -129,7 +149,7 @@ concept has_fingerprint = requires(const D& d) {
 };
 
 /// Transforms each batch after all its samples are read, see `map_batch`. Called once per batch, on
-/// one thread; several batches may be finished at once.
+/// one thread. Several batches may be finished at once.
 template <class D>
 concept finishes_batches = requires(const D& d, batch_view<typename D::record_type> all,
                                     sample_generator& rng) { d.finish_batch(all, rng); };
@@ -139,7 +159,7 @@ concept has_scratch = requires(const D& d) {
   { d.scratch_bytes() } -> std::convertible_to<std::size_t>;
 };
 
-/// How many samples ahead rows are prefetched; four was fastest for rows of 784 bytes.
+/// Prefetch distance of rows, in samples; four was fastest for rows of 784 bytes.
 inline constexpr std::size_t prefetch_distance = 4;
 
 template <class D>
@@ -152,8 +172,9 @@ concept names_stages = requires {
   { D::stages } -> std::convertible_to<std::uint32_t>;
 };
 
-/// The number of random stages of a dataset, including those below it; keeps their random bits
-/// apart. `stages` is a constant, or a function if the type does not determine it.
+/// Returns the number of random stages of a dataset, including the stages below it, so that each
+/// stage has its own random bits. `stages` is a constant, or a function if the type does not
+/// determine it.
 template <class D>
 [[nodiscard]] constexpr std::uint32_t stages_of([[maybe_unused]] const D& data) {
   if constexpr (counts_stages<D>) {
@@ -165,7 +186,7 @@ template <class D>
   }
 }
 
-/// Whether reading needs memory of another owner, so that no read may outlive it. Your own dataset
+/// True if reading needs memory of another owner, so that no read may outlive it. Your own dataset
 /// that holds pointers has `static constexpr bool borrows = true`.
 template <class D>
 inline constexpr bool borrows = false;
@@ -173,7 +194,7 @@ template <class D>
   requires requires { D::borrows; }
 inline constexpr bool borrows<D> = D::borrows;
 
-/// Whether a function in a pipeline borrows. Its captures may be references, so a function with any
+/// True if a function in a pipeline borrows. Its captures may be references, so a function with any
 /// state counts as borrowing unless it has `static constexpr bool borrows = false`.
 template <class F>
 inline constexpr bool function_borrows = !std::is_empty_v<F>;
@@ -194,10 +215,10 @@ inline constexpr bool function_borrows<F> = F::borrows;
 ///     };
 ///
 /// `read` writes every element of every field of sample `index` in [0, size()) directly into the
-/// batch. It is called from several threads at once, for different positions. Exceptions reach the
-/// consumer at that batch's turn.
+/// batch. Several threads call it at once, for different positions. Exceptions reach the consumer
+/// together with that batch.
 ///
-/// The optional members, by capability; docs/from_pytorch.md has them in a table.
+/// The optional members, by capability; docs/from_pytorch.md lists them in a table.
 ///
 /// **Reading.** Instead of `read(index, out)`, or in addition, in order of preference:
 /// - `read_chunk(indices, batch_view<record_type> out)`: reads several samples at once, for
@@ -210,40 +231,49 @@ inline constexpr bool function_borrows<F> = F::borrows;
 ///
 /// **Lengths.** `length` returns the number of values in the ragged field of a sample; with several
 /// ragged fields, `sample_lengths<record_type> lengths(index)` returns all of them, in the record's
-/// order. It is called for all samples of a batch before any of them is read, from several threads
-/// at once. It should take no longer than an index lookup and must always return the same value;
-/// the limits of `loader_options::faults` do not cover it. Exceptions reach the consumer at that
-/// batch's turn.
+/// order. The loader calls it for all samples of a batch before it reads any sample, from several
+/// threads at once. It should take no longer than an index lookup and must always return the same
+/// value; the limits of `loader_options::faults` do not cover it. Exceptions reach the consumer
+/// together with that batch.
 ///
 /// **Hints** about coming reads, for a disk or a network, see `loader_options::ahead`:
 /// - `prefetch_hint(indices)`: a prefetch hint: these samples will be read next, in this order,
-///   after those of earlier calls. Starts to fetch them and returns soon. Called by one thread of a
-///   loader while others read; exceptions are counted and have no other effect;
+///   after those of earlier calls. Starts to fetch them and returns soon. One thread of a loader
+///   calls it while others read. Exceptions are counted and have no other effect;
 /// - `std::uint64_t storage_size(index) const`: the bytes of the sample in storage. If absent or 0,
-///   its bytes in a batch are assumed, or for a ragged record the mean of the samples read so far;
+///   the loader assumes its bytes in a batch, or for a ragged record the mean of the samples read
+///   so far;
 /// - `std::uint64_t prefetch_capacity() const`: the most prefetched bytes that it keeps; unbounded
 ///   if absent;
-/// - `access_plan(indices)`: the plan of later reads, by which a cache decides what to keep: these
-///   samples will be read, in this order, after those of earlier calls. Fetches nothing. An empty
-///   list retracts the plan. Called as `prefetch_hint`;
-/// - `std::uint64_t plan_capacity() const`: the most planned bytes that it can make use of; 0 for
-///   no plan at all; unbounded if absent.
+/// - `access_plan(indices)`: the plan of later reads, which a cache uses to decide what to keep:
+///   these samples will be read, in this order, after those of earlier calls. Fetches nothing. An
+///   empty list retracts the plan. Called like `prefetch_hint`;
+/// - `std::uint64_t plan_capacity() const`: the most planned bytes that it can use; 0 for no plan
+///   at all; unbounded if absent.
 ///
 /// **Borrowing.** A dataset that refers to memory of another owner has `static constexpr bool
 /// borrows = true`: then a loader's destructor waits for all its reads, even beyond
 /// `loader_options::faults.timeout`.
 ///
-/// **Origins.** Your own adaptor states the origin of its samples in the datasets below, for
-/// failures and quarantine lists: `sample_origin origin(index) const noexcept` and
-/// `std::vector<std::uint64_t> base_sizes() const`, by means of `origin_of` and `base_sizes_of`.
-/// Without these members it counts as the bottom. `give_prefetch_hint`, `extend_access_plan`,
-/// `storage_size_of`, `prefetch_capacity_of` and `plan_capacity_of` forward hints and plans. An
-/// adaptor that selects samples by a list also has `std::uint64_t fingerprint() const`, a hash of
-/// the list and of `fingerprint_of` the dataset below, so that a state of another list is refused.
+/// **Adaptors.** Your own adaptor forwards hints, plans, origins and warnings by one member:
+/// `template <class F> void each_base(std::span<const std::uint64_t> indices, const F& f) const`.
+/// `each_base` calls `f(base, local_indices)` for all datasets below it, in a fixed order, each
+/// with the indices of the samples in that dataset. The list is empty for a dataset without any of
+/// the samples. An index that is out of range is skipped. A long list may be passed on in pieces,
+/// each to all datasets; an empty list is passed on once. Any thread may call `each_base`, and it
+/// throws only the errors of `f`. If the adaptor has one of the members above itself, that member
+/// replaces the forwarded calls. If an adaptor states origins itself and the list has samples, it
+/// may leave out the calls with empty lists. This way it can have many datasets below it.
 ///
-/// **Warnings.** `std::vector<std::string> warnings() const`: sentences about itself for
-/// `loader::footprint` and a log, such as that its files have no checksums. An adaptor forwards
-/// `warnings_of` the dataset below.
+/// The origin of a sample is in the first dataset that gets its index. `sample_origin::part` counts
+/// the datasets at the bottom in the order of the calls. An adaptor may state origins itself by
+/// `sample_origin origin(index) const noexcept` and `std::vector<std::uint64_t> base_sizes()
+/// const`. An adaptor that selects samples by a list also has `std::uint64_t fingerprint() const`,
+/// a hash of the list and of `fingerprint_of` the dataset below, so that a loader refuses a state
+/// of another list.
+///
+/// **Warnings.** `std::vector<std::string> warnings() const`: messages about the dataset for
+/// `loader::footprint` and a log, for example that its files have no checksums.
 ///
 /// @see examples/02_own_dataset.cpp; data/adaptors/adaptor.hpp for adaptors
 template <class D>
@@ -255,7 +285,7 @@ concept dataset = detail::has_record<D> && detail::has_size<D> &&
 
 namespace detail {
 
-/// One readable sentence for each requirement of the concept that a type may fail.
+/// Reports one readable sentence for each unmet requirement of the concept.
 template <class D>
 constexpr void require_dataset() {
   static_assert(has_record<D>,
@@ -277,7 +307,8 @@ constexpr void require_dataset() {
 
 }  // namespace detail
 
-/// The extents of a dataset's record: its `extents()`, or the fixed ones of the record's type.
+/// Returns the extents of a dataset's record: its `extents()`, or the fixed extents of the record's
+/// type.
 template <dataset D>
 [[nodiscard]] record_extents<typename D::record_type> extents_of(const D& data) {
   if constexpr (detail::has_extents<D>) {
@@ -287,8 +318,8 @@ template <dataset D>
   }
 }
 
-/// The lengths of the ragged fields of sample `index`, in the record's order. Throws what the
-/// dataset throws.
+/// Returns the lengths of the ragged fields of sample `index`, in the record's order. Throws the
+/// errors of the dataset.
 template <dataset D>
   requires detail::tells_lengths<D>
 [[nodiscard]] sample_lengths<typename D::record_type> lengths_of(const D& data,
@@ -300,7 +331,7 @@ template <dataset D>
   }
 }
 
-/// The bytes of scratch memory that one thread needs to read `data`.
+/// Returns the bytes of scratch memory that a thread needs to read `data`.
 template <dataset D>
 [[nodiscard]] std::size_t scratch_bytes_of(const D& data) {
   if constexpr (detail::has_scratch<D>) {
@@ -310,101 +341,194 @@ template <dataset D>
   }
 }
 
-/// The origin of sample `index` at the bottom of the pipeline; `data` itself if it adapts nothing.
-/// From any thread, also for an index that is out of range.
-template <dataset D>
+namespace detail {
+
+/// Returns the number of datasets at the bottom of `data`.
+template <class D>
+[[nodiscard]] std::uint64_t base_count_of(const D& data) {
+  if constexpr (has_origins<D>) {
+    return data.base_sizes().size();
+  } else if constexpr (has_bases<D>) {
+    std::uint64_t count = 0;
+    data.each_base({}, [&](const auto& base, auto) { count += base_count_of(base); });
+    return count;
+  } else {
+    return 1;
+  }
+}
+
+/// Returns the joint capacity of the datasets below `data`: the smallest `capacity_of(base)`,
+/// ignoring 0, which means that a dataset does not take part.
+template <class D, class Capacity>
+[[nodiscard]] std::uint64_t joint_capacity(const D& data, const Capacity& capacity_of) {
+  std::uint64_t joint = 0;
+  data.each_base({}, [&](const auto& base, auto) {
+    const std::uint64_t one = capacity_of(base);
+    if (joint == 0 || (one != 0 && one < joint)) joint = one;
+  });
+  return joint;
+}
+
+}  // namespace detail
+
+/// Returns the origin of sample `index` at the bottom of the pipeline; `data` itself is the bottom
+/// if it adapts nothing. Thread-safe, also for an index that is out of range.
+template <class D>
 [[nodiscard]] sample_origin origin_of(const D& data, std::uint64_t index) noexcept {
   if constexpr (detail::has_origins<D>) {
     return data.origin(index);
   } else {
-    return {index, 0};
+    sample_origin found{index, 0};
+    if constexpr (detail::has_bases<D>) {
+      bool is_found = false;
+      std::uint64_t before = 0;
+      data.each_base({&index, 1}, [&](const auto& base, auto local) {
+        if (is_found) return;
+        is_found = !local.empty();
+        if (is_found) {
+          found = origin_of(base, local.front());
+          found.part += before;
+        } else {
+          before += detail::base_count_of(base);
+        }
+      });
+    }
+    return found;
   }
 }
 
-/// The sizes of the datasets at the bottom, by `sample_origin::part`.
-template <dataset D>
+/// Returns the sizes of the datasets at the bottom, by `sample_origin::part`.
+template <class D>
 [[nodiscard]] std::vector<std::uint64_t> base_sizes_of(const D& data) {
   if constexpr (detail::has_origins<D>) {
     return data.base_sizes();
+  } else if constexpr (detail::has_bases<D>) {
+    std::vector<std::uint64_t> all;
+    data.each_base({}, [&](const auto& base, auto) {
+      const auto some = base_sizes_of(base);
+      all.insert(all.end(), some.begin(), some.end());
+    });
+    return all;
   } else {
     return {data.size()};
   }
 }
 
-/// Gives `data` a prefetch hint for the samples `indices`, if it accepts hints. Throws what the
-/// dataset throws.
+/// Gives `data`, or the datasets below it, a prefetch hint for the samples `indices`. Throws the
+/// errors of the datasets.
 template <class D>
-void give_prefetch_hint([[maybe_unused]] const D& data,
-                        [[maybe_unused]] std::span<const std::uint64_t> indices) {
-  if constexpr (detail::accepts_hints<D>) data.prefetch_hint(indices);
-}
-
-/// The bytes of sample `index` in storage; 0 if unknown.
-template <class D>
-[[nodiscard]] std::uint64_t storage_size_of([[maybe_unused]] const D& data,
-                                            [[maybe_unused]] std::uint64_t index) {
-  if constexpr (detail::has_storage_size<D>) {
-    return data.storage_size(index);
-  } else {
-    return 0;
+void prefetch_hint([[maybe_unused]] const D& data,
+                   [[maybe_unused]] std::span<const std::uint64_t> indices) {
+  if constexpr (detail::has_prefetch_hint<D>) {
+    data.prefetch_hint(indices);
+  } else if constexpr (detail::has_bases<D>) {
+    data.each_base(indices, [](const auto& base, auto local) {
+      if (!local.empty()) prefetch_hint(base, local);
+    });
   }
 }
 
-/// The most bytes that `data` keeps prefetched; 0 if it does not accept hints.
+/// Returns the most bytes that `data` keeps prefetched; 0 if it does not accept hints.
 template <class D>
 [[nodiscard]] std::uint64_t prefetch_capacity_of([[maybe_unused]] const D& data) {
-  if constexpr (!detail::accepts_hints<D>) {
-    return 0;
-  } else if constexpr (detail::bounds_prefetch<D>) {
-    return data.prefetch_capacity();
-  } else {
+  if constexpr (detail::has_prefetch_hint<D>) {
+    if constexpr (detail::has_prefetch_capacity<D>) return data.prefetch_capacity();
     return (std::numeric_limits<std::uint64_t>::max)();
+  } else if constexpr (detail::has_bases<D>) {
+    return detail::joint_capacity(data,
+                                  [](const auto& base) { return prefetch_capacity_of(base); });
+  } else {
+    return 0;
   }
 }
 
-/// Appends the samples `indices` to the plan of `data`, if it accepts plans; an empty list retracts
-/// the plan. Throws what the dataset throws.
+/// Appends the samples `indices` to the plan of `data`, or of the datasets below it; an empty list
+/// retracts the plan. Throws the errors of the datasets.
 template <class D>
-void extend_access_plan([[maybe_unused]] const D& data,
-                        [[maybe_unused]] std::span<const std::uint64_t> indices) {
-  if constexpr (detail::accepts_access_plans<D>) data.access_plan(indices);
+void access_plan([[maybe_unused]] const D& data,
+                 [[maybe_unused]] std::span<const std::uint64_t> indices) {
+  if constexpr (detail::has_access_plan<D>) {
+    data.access_plan(indices);
+  } else if constexpr (detail::has_bases<D>) {
+    data.each_base(indices, [&](const auto& base, auto local) {
+      if (indices.empty() || !local.empty()) access_plan(base, local);
+    });
+  }
 }
 
-/// The most planned bytes that `data` can make use of; 0 if it does not accept plans.
+/// Returns the most planned bytes that `data` can use; 0 if it does not accept plans.
 template <class D>
 [[nodiscard]] std::uint64_t plan_capacity_of([[maybe_unused]] const D& data) {
-  if constexpr (!detail::accepts_access_plans<D>) {
-    return 0;
-  } else if constexpr (detail::bounds_access_plans<D>) {
-    return data.plan_capacity();
-  } else {
+  if constexpr (detail::has_access_plan<D>) {
+    if constexpr (detail::has_plan_capacity<D>) return data.plan_capacity();
     return (std::numeric_limits<std::uint64_t>::max)();
-  }
-}
-
-/// The warnings of `data`, one sentence each; usually none.
-template <class D>
-[[nodiscard]] std::vector<std::string> warnings_of([[maybe_unused]] const D& data) {
-  if constexpr (detail::warns<D>) {
-    return data.warnings();
+  } else if constexpr (detail::has_bases<D>) {
+    return detail::joint_capacity(data, [](const auto& base) { return plan_capacity_of(base); });
   } else {
-    return {};
+    return 0;
   }
 }
 
 namespace detail {
 
-/// The joint capacity of two datasets: the smaller of the two, where 0 means that a dataset does
-/// not take part.
-[[nodiscard]] constexpr std::uint64_t least_ahead(std::uint64_t a, std::uint64_t b) noexcept {
-  if (a == 0 || b == 0) return a + b;
-  return a < b ? a : b;
+/// Returns true if a dataset from which sample `index` of `data` comes accepts hints or plans.
+template <class D>
+[[nodiscard]] bool is_looked_ahead([[maybe_unused]] const D& data,
+                                   [[maybe_unused]] std::uint64_t index) {
+  bool is_found = false;
+  if constexpr (has_prefetch_hint<D>) is_found = prefetch_capacity_of(data) != 0;
+  if constexpr (has_access_plan<D>) is_found = is_found || plan_capacity_of(data) != 0;
+  if constexpr (has_bases<D>) {
+    if (is_found) return true;
+    data.each_base({&index, 1}, [&](const auto& base, auto local) {
+      is_found = is_found || (!local.empty() && is_looked_ahead(base, local.front()));
+    });
+  }
+  return is_found;
 }
 
 }  // namespace detail
 
-/// A hash of the selections that adaptors make: the lists of `subset` and `without`, the weights of
-/// `interleave`. 0 without any. Part of a `loader_state`.
+/// Returns the bytes of sample `index` in storage; 0 if unknown. For an adaptor, returns the total
+/// of the datasets below it that accept hints or plans.
+template <class D>
+[[nodiscard]] std::uint64_t storage_size_of([[maybe_unused]] const D& data,
+                                            [[maybe_unused]] std::uint64_t index) {
+  if constexpr (detail::has_storage_size<D>) {
+    return data.storage_size(index);
+  } else if constexpr (detail::has_bases<D>) {
+    std::uint64_t total = 0;
+    bool is_known = true;
+    data.each_base({&index, 1}, [&](const auto& base, auto local) {
+      if (local.empty() || !detail::is_looked_ahead(base, local.front())) return;
+      const std::uint64_t one = storage_size_of(base, local.front());
+      is_known = is_known && one != 0;
+      total += one;
+    });
+    return is_known ? total : 0;
+  } else {
+    return 0;
+  }
+}
+
+/// Returns the warnings of `data` or of the datasets below it, one sentence each; usually empty.
+template <class D>
+[[nodiscard]] std::vector<std::string> warnings_of([[maybe_unused]] const D& data) {
+  if constexpr (detail::warns<D>) {
+    return data.warnings();
+  } else {
+    std::vector<std::string> all;
+    if constexpr (detail::has_bases<D>) {
+      data.each_base({}, [&](const auto& base, auto) {
+        for (std::string& warning : warnings_of(base)) all.push_back(std::move(warning));
+      });
+    }
+    return all;
+  }
+}
+
+/// Returns a hash of the selections that adaptors make: the lists of `subset` and `without`, the
+/// weights of `interleave`. Returns 0 without a selection. Part of a `loader_state`.
 template <dataset D>
 [[nodiscard]] std::uint64_t fingerprint_of([[maybe_unused]] const D& data) {
   if constexpr (detail::has_fingerprint<D>) {
@@ -416,8 +540,7 @@ template <dataset D>
 
 namespace detail {
 
-/// The mean size of the samples read so far: an estimate for samples of unknown size. From any
-/// thread.
+/// The mean size of the samples read so far: an estimate for samples of unknown size. Thread-safe.
 class mean_bytes {
  public:
   /// Adds `samples` samples of `bytes` bytes in total.
@@ -425,7 +548,7 @@ class mean_bytes {
     bytes_.fetch_add(bytes, std::memory_order_relaxed);
     samples_.fetch_add(samples, std::memory_order_release);
   }
-  /// The mean, at least 1 so that no sample is free; 0 before the first sample.
+  /// Returns the mean, at least 1 so that no sample is free. Returns 0 before the first sample.
   [[nodiscard]] std::uint64_t value() const noexcept {
     const std::uint64_t samples = samples_.load(std::memory_order_acquire);
     if (samples == 0) return 0;

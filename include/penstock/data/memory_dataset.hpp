@@ -30,9 +30,9 @@ class [[gnu::visibility("default")]] array_mismatch : public error {
         field_(std::move(field)),
         found_(found) {}
 
-  /// The field whose array has the wrong size.
+  /// Returns the field whose array has the wrong size.
   [[nodiscard]] const std::string& field() const noexcept { return field_; }
-  /// The number of elements of the array.
+  /// Returns the number of elements of the array.
   [[nodiscard]] std::uint64_t found() const noexcept { return found_; }
 
  private:
@@ -57,14 +57,14 @@ class memory_dataset {
                 "penstock::memory_dataset: an array does not say where the samples of a ragged "
                 "field begin: write a dataset of your own, see docs/ragged.md");
 
-  /// Refers to `arrays`, contiguous ranges of the fields' types; each of (number of samples) *
-  /// (product of the field's extents) elements, where the size of the first array determines the
-  /// number of samples. Throws `array_mismatch`, and `layout_error` if an extent is 0.
+  /// Refers to `arrays`, contiguous ranges of the fields' types. Each must have (number of samples)
+  /// * (product of the field's extents) elements; the size of the first array determines the number
+  /// of samples. Throws `array_mismatch`, and `layout_error` if an extent is 0.
   template <class... Arrays>
     requires(sizeof...(Arrays) == Record::size)
   explicit memory_dataset(const record_extents<Record>& lengths, Arrays&&... arrays)
       : layout_(lengths, 1) {
-    // From <span>: including <ranges> for the concept would add a tenth to what is parsed.
+    // Uses <span>: including <ranges> for the concept would add a tenth to the parsed size.
     constexpr bool all_stay = ((std::is_lvalue_reference_v<Arrays> ||
                                 std::ranges::enable_borrowed_range<std::remove_cvref_t<Arrays>>) &&
                                ...);
@@ -76,7 +76,7 @@ class memory_dataset {
     }(std::make_index_sequence<Record::size>{});
   }
 
-  /// For a record without dynamic extents.
+  /// Refers to the arrays of a record without dynamic extents.
   template <class... Arrays>
     requires(sizeof...(Arrays) == Record::size && !Record::has_dynamic_extents &&
              !(std::is_same_v<std::remove_cvref_t<Arrays>, memory_dataset> || ...))
@@ -92,13 +92,13 @@ class memory_dataset {
     detail::copy_rows(*this, layout_, indices, out, context);
   }
 
-  /// Refers to the sample in its arrays. Throws `index_error`.
+  /// Returns a reference to the sample in its arrays. Throws `index_error`.
   [[nodiscard]] const_sample<Record> view(std::uint64_t index) const {
     if (index >= size_) throw index_error("memory_dataset", index, size_);
     return {rows(index, std::make_index_sequence<Record::size>{}), layout_.extents()};
   }
 
-  /// Prefetches the sample into the cache; does nothing for an index out of range.
+  /// Prefetches the sample into the cache. Does nothing for an index out of range.
   void prefetch(std::uint64_t index) const noexcept {
     if (index >= size_) return;
     [&]<std::size_t... Is>(std::index_sequence<Is...>) {
@@ -121,7 +121,7 @@ class memory_dataset {
       }
       size_ = array.size() / elements;
     } else {
-      // Division, since the product could overflow.
+      // Uses a division, since the product could overflow.
       if (array.size() % elements != 0 || array.size() / elements != size_) {
         throw array_mismatch(name_of(), detail::joined({size_, " x ", elements}), array.size());
       }

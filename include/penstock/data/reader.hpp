@@ -20,7 +20,7 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Reads the samples `indices` into `out` through the best member that the dataset offers; adaptors
+/// Reads the samples `indices` into `out` through the best member that the dataset offers. Adaptors
 /// read the dataset below with it. `indices[i]` goes to `out[i]`; both have the same size.
 template <dataset D>
 void read_chunk(const D& data, std::span<const std::uint64_t> indices,
@@ -33,13 +33,13 @@ void read_chunk(const D& data, std::span<const std::uint64_t> indices,
     try {
       data.read_chunk(indices, out);
     } catch (...) {
-      // The chunk does not say where it failed. Reading one by one finds the sample; the consumer
-      // still gets the first exception.
+      // The chunk does not report where it failed. Reading one by one finds the sample; the
+      // consumer still gets the first exception.
       const auto original = std::current_exception();
       for (std::size_t i = 0; i < indices.size(); ++i) {
         context.at(i);
         try {
-          data.read_chunk(indices.subspan(i, 1), out.subrun(i, 1));
+          data.read_chunk(indices.subspan(i, 1), out.subchunk(i, 1));
         } catch (...) {
           std::rethrow_exception(original);
         }
@@ -61,8 +61,8 @@ void read_chunk(const D& data, std::span<const std::uint64_t> indices,
 }
 
 /// Reads chunks of samples from a dataset. Owns the scratch memory, so that reading allocates
-/// nothing, and remembers which sample failed. Not thread-safe: use one reader per thread. Refers
-/// to the dataset, which must outlive it.
+/// nothing, and records which sample failed. Not thread-safe: use one reader per thread. Refers to
+/// the dataset, which must outlive it.
 template <dataset D>
 class reader {
  public:
@@ -82,8 +82,8 @@ class reader {
     if (scratch_ != nullptr) ::operator delete(scratch_, alignment);
   }
 
-  /// Reads the samples `indices` into `out` with the random bits of `key`. Throws what the dataset
-  /// throws; `failed_at()` is then the position in the chunk. Samples are timed unless `times` is
+  /// Reads the samples `indices` into `out` with the random bits of `key`. Throws the errors of the
+  /// dataset; `failed_at()` is then the position in the chunk. Samples are timed unless `times` is
   /// null.
   void read(std::span<const std::uint64_t> indices, batch_view<record_type> out,
             const random_key& key, detail::sample_clock* times = nullptr) {
@@ -92,12 +92,12 @@ class reader {
     read_chunk(*data_, indices, out, context);
   }
 
-  /// After an exception from `read`: the position in the chunk of the sample that failed.
+  /// After an exception from `read`, returns the position in the chunk of the sample that failed.
   [[nodiscard]] std::size_t failed_at() const noexcept {
     return progress_.load(std::memory_order_relaxed);
   }
 
-  /// The position in the chunk of the sample being read; may be read from any thread.
+  /// The position in the chunk of the sample being read. Any thread may read it.
   [[nodiscard]] const std::atomic<std::size_t>& progress() const noexcept { return progress_; }
 
  private:
@@ -114,21 +114,21 @@ class reader {
 
 namespace detail {
 
-// After the first kilobyte of a row the hardware prefetcher has recognised the stream.
+// After the first kilobyte of a row, the hardware prefetcher has recognized the stream.
 inline constexpr std::size_t prefetch_bytes = 1024;
 
 inline void prefetch_row(const std::byte* row, std::size_t bytes) noexcept {
   constexpr std::size_t line = 64;
   const std::size_t count = (std::min)(bytes, prefetch_bytes);
   for (std::size_t b = 0; b < count; b += line) __builtin_prefetch(row + b);
-  // A row need not be aligned to cache lines: its last byte may lie in one more line.
+  // A row need not be aligned to cache lines: its last byte may be in an additional line.
   if (count > 0) __builtin_prefetch(row + count - 1);
   // GCC would remove the call of a function that only prefetches as having no effect.
   asm volatile("");
 }
 
-/// Copies the samples `indices` of `data`, which has `view` and `prefetch`, to `out`, prefetching
-/// the next rows. Throws what `view` throws.
+/// Copies the samples `indices` of `data`, which has `view` and `prefetch`, to `out`, and
+/// prefetches the next rows. Throws the errors of `view`.
 template <class Dataset, class Record>
 void copy_rows(const Dataset& data, const batch_layout<Record>& layout,
                std::span<const std::uint64_t> indices, batch_view<Record> out,

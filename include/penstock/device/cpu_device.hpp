@@ -10,13 +10,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <string>
 
 #include <penstock/core/error.hpp>
 #include <penstock/device/cpu_stream.hpp>
 #include <penstock/device/device.hpp>
-#include <penstock/threads/float_mode.hpp>
+#include <penstock/threads/flush_to_zero.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -24,23 +25,24 @@ inline namespace PENSTOCK_ABI {
 /// A device made of ordinary memory and threads, with the interface and ordering rules of a GPU,
 /// for machines without one. Streams are threads, copies are memcpy, events are counters.
 ///
-/// With `cpu_device_options` it models a copy bandwidth and a launch latency. Modelled operations
-/// start when everything that they wait for has ended in modelled time, however late a thread wakes
-/// up.
+/// With `cpu_device_options` it models a copy bandwidth and a launch latency. A modelled operation
+/// starts when everything that it waits for has ended in modelled time, even if a thread wakes up
+/// late.
 class cpu_device {
  public:
   using stream_type = cpu_stream;
   using stream_ref = cpu_stream_ref;
   using event_type = cpu_event;
-  /// The DLPack name of its memory, see `penstock_ext/interop/dlpack_abi.hpp`.
+  /// The DLPack name of the device's memory, see `penstock_ext/interop/dlpack_abi.hpp`.
   static constexpr std::int32_t dlpack_kind = 1;
 
   cpu_device() = default;
-  /// A device with these options.
+  /// Makes a device with these options.
   explicit cpu_device(const cpu_device_options& options) noexcept : options_(options) {}
 
   [[nodiscard]] stream_type make_stream() const { return cpu_stream{options_}; }
-  /// All events are alike: a thread that waits for one sleeps.
+  /// Makes an event. A thread that waits for an event always sleeps. Only `timed` makes a
+  /// difference.
   [[nodiscard]] event_type make_event(event_wait waits = event_wait::by_host) const {
     event_type made;
     if (waits == event_wait::timed) {
@@ -49,11 +51,12 @@ class cpu_device {
     return made;
   }
 
-  /// The stream that is the calling thread itself, for a consumer that computes in its loop body.
-  /// Waiting for a copy blocks the thread, and a release is complete at once.
+  /// The stream that is the calling thread itself, for a consumer that computes in its loop body. A
+  /// wait for a copy blocks the thread, and a release is complete at once.
   [[nodiscard]] stream_ref inline_stream() const noexcept { return stream_ref::calling_thread(); }
 
-  /// All of it. Not as its own: it stands for a GPU, whose copies are to be seen.
+  /// All host memory. `as_own` is false, because the device stands for a GPU, whose copies must be
+  /// visible.
   [[nodiscard]] host_access reads_host() const noexcept { return {true, true, false}; }
 
   /// Accepts any CPU stream.
@@ -61,16 +64,16 @@ class cpu_device {
 
   void record(event_type& event, stream_ref stream) const {
     if (event.time_ != nullptr) note_time(event, stream);
-    if (stream.queue_ == nullptr) {
-      event.queue_.reset();  // all work of the calling thread is done
-      return;
+    if (event.queue_.get() != stream.queue_) {
+      // Null for the calling thread: all its work has ended.
+      event.queue_ = stream.queue_ == nullptr ? nullptr : stream.queue_->shared_from_this();
     }
-    if (event.queue_.get() != stream.queue_) event.queue_ = stream.queue_->shared_from_this();
-    event.position_ = stream.queue_->pushed();
+    if (stream.queue_ == nullptr) return;
+    event.position_.store(stream.queue_->pushed(), std::memory_order_relaxed);
     stream.queue_->note_use();
   }
 
-  /// The time from `begin` to `end`; in modelled time for modelled streams.
+  /// Returns the time from `begin` to `end`; for modelled streams, the modelled time.
   [[nodiscard]] std::chrono::nanoseconds elapsed(const event_type& begin,
                                                  const event_type& end) const {
     return *end.time_ - *begin.time_;
@@ -80,10 +83,10 @@ class cpu_device {
   void wait(stream_ref stream, const event_type& event) const {
     if (is_complete(event)) return;
     if (stream.queue_ == nullptr) {
-      event.queue_->wait_until_completed(event.position_);
+      event.queue_->wait_until_completed(position_of(event));
     } else if (stream.queue_ != event.queue_.get()) {
       stream.queue_->push(
-          [own = stream.queue_, queue = event.queue_, position = event.position_]() noexcept {
+          [own = stream.queue_, queue = event.queue_, position = position_of(event)]() noexcept {
             own->wait_for(*queue, position);
           });
     }
@@ -91,19 +94,33 @@ class cpu_device {
 
   /// Blocks until the event is complete.
   void synchronize(const event_type& event) const {
-    if (event.queue_ != nullptr) event.queue_->wait_until_completed(event.position_);
+    if (event.queue_ != nullptr) event.queue_->wait_until_completed(position_of(event));
   }
 
-  /// Blocks until all work of the stream is done; throws what the work has thrown.
+  /// Blocks until all work of the stream has ended. Throws what the work has thrown.
   void synchronize(stream_ref stream) const { stream.synchronize(); }
 
-  [[nodiscard]] bool is_complete(const event_type& event) const noexcept {
-    return event.queue_ == nullptr || event.queue_->completed() >= event.position_;
+  /// Returns true if no work runs any more after a call has thrown `refusal`, because the process
+  /// is a fork, or because the work has called `exit()`.
+  [[nodiscard]] static bool is_dead_after(const std::exception_ptr& refusal) noexcept {
+    try {
+      std::rethrow_exception(refusal);
+    } catch (const detail::stream_of_parent&) {
+      return true;
+    } catch (const detail::stream_of_exit&) {
+      return true;
+    } catch (...) {
+      return false;
+    }
   }
 
-  /// Copies `bytes` bytes in stream order. Both ranges must stay alive until the stream is past it.
-  /// A small copy on an idle stream runs at once on the calling thread: waking the stream's thread
-  /// would cost several times the copy.
+  [[nodiscard]] bool is_complete(const event_type& event) const noexcept {
+    return event.queue_ == nullptr || event.queue_->completed() >= position_of(event);
+  }
+
+  /// Copies `bytes` bytes in stream order. Both ranges must stay alive until the stream has done
+  /// the copy. A small copy on an idle stream runs at once on the calling thread, because waking
+  /// the stream's thread would take several times as long.
   void copy_async(void* to, const void* from, std::size_t bytes, stream_ref stream) const {
     const bool modelled = detail::is_modelled(options_);
     if (!modelled && stream.queue_ == nullptr) {
@@ -123,19 +140,20 @@ class cpu_device {
     }
   }
 
-  /// Zeroed memory on separate pages, so that no two slots share one. Throws `out_of_memory`.
+  /// Returns zeroed memory on separate pages, so that no two slots share a page. Throws
+  /// `out_of_memory`.
   [[nodiscard]] void* allocate(std::size_t bytes) const { return map_pages(bytes, "device"); }
-  /// Ordinary host memory.
+  /// Returns ordinary host memory. Throws `out_of_memory`.
   [[nodiscard]] void* allocate_pageable(std::size_t bytes) const {
     return map_pages(bytes, "pageable");
   }
-  /// Frees memory of either of the two.
+  /// Frees memory of `allocate` or `allocate_pageable`.
   void deallocate(void* data, std::size_t bytes) const noexcept {
     if (data != nullptr) ::munmap(data, rounded(bytes));
   }
 
-  /// Page-aligned, pre-touched memory, locked into RAM where the process's limit allows it
-  /// (`ulimit -l`); `pinned` says whether it was. Throws `out_of_memory`.
+  /// Returns page-aligned, pre-touched memory, which is locked into RAM if the process's limit
+  /// allows it (`ulimit -l`). `pinned` is true if it was locked. Throws `out_of_memory`.
   [[nodiscard]] pinned_block allocate_pinned(std::size_t bytes) const {
     void* data = map_pages(bytes, "pinned");
     return {data, ::mlock(data, rounded(bytes)) == 0};
@@ -144,8 +162,8 @@ class cpu_device {
     deallocate(data, bytes);  // munmap unlocks
   }
 
-  /// Locks existing memory into RAM; see `registered_memory`, which owns this. Whole pages are
-  /// locked and locks do not nest: two ranges must not share a page, which is not checked. Throws
+  /// Locks existing memory into RAM; see `registered_memory`, which owns the lock. Whole pages are
+  /// locked, and locks do not nest. Two ranges must not share a page, which is not checked. Throws
   /// `out_of_memory` if the process's limit (`ulimit -l`) does not allow it.
   void register_memory(void* data, std::size_t bytes, bool) const {
     if (::mlock(data, bytes) == 0) return;
@@ -162,18 +180,23 @@ class cpu_device {
   void unregister_memory(void* data, std::size_t bytes) const noexcept { ::munlock(data, bytes); }
 
   /// Sets flush-to-zero and denormals-are-zero on the calling thread.
-  void make_current() const noexcept { flushed_denormals::keep_on(); }
+  void make_current() const noexcept { scoped_flush_to_zero::enable_permanently(); }
 
   /// The options.
   [[nodiscard]] const cpu_device_options& options() const noexcept { return options_; }
 
  private:
-  // Copied in about 2 us; a wake-up was measured at 3 to 11 us.
+  // Copying this takes about 2 us. A wake-up was measured at 3 to 11 us.
   static constexpr std::size_t small_copy = std::size_t{64} << 10;
   static constexpr std::size_t page = 4096;
   static constexpr std::size_t huge_page = std::size_t{2} << 20;
 
-  /// Makes the stream note the time at which it reaches the next record.
+  /// Returns the position in its queue that `event` marks.
+  static std::uint64_t position_of(const event_type& event) noexcept {
+    return event.position_.load(std::memory_order_relaxed);
+  }
+
+  /// Makes the stream store the time at which it reaches the next record.
   static void note_time(const event_type& event, stream_ref stream) {
     const auto now = detail::host_clock::now();
     if (stream.queue_ == nullptr) {

@@ -27,19 +27,21 @@
 #include <penstock/core/checked.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/core/version.hpp>
-#include <penstock/threads/float_mode.hpp>
+#include <penstock/threads/flush_to_zero.hpp>
 #include <penstock/threads/support/atomics.hpp>
+#include <penstock/threads/support/exit_handler.hpp>
 #include <penstock/threads/support/waitable_counter.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// What a CPU device pretends to be. Zero means: as fast as the machine is. A modelled delay waits
-/// and does not burn the core, so overlap can be shown and tested on few cores.
+/// The speed that a CPU device models. Zero means as fast as the machine. A modelled delay sleeps,
+/// so that overlap can be shown and tested on few cores.
 struct cpu_device_options {
-  /// The time a copy takes is at least its bytes divided by this.
+  /// A copy takes at least its bytes divided by this.
   double copy_bytes_per_second = 0.0;
-  /// The time from a launch or a copy reaching the head of its stream to its start.
+  /// The time from the moment at which a launch or a copy reaches the head of its stream to its
+  /// start.
   std::chrono::nanoseconds launch_latency{0};
 };
 
@@ -51,31 +53,33 @@ using host_clock = std::chrono::steady_clock;
   return options.copy_bytes_per_second > 0.0 || options.launch_latency.count() > 0;
 }
 
-/// The begins and ends of one stream's operations, as modelled. An operation begins when it has
-/// been queued, the one before has ended, and so has what the stream was made to wait for. A thread
-/// that wakes up late does not move these moments: hardware goes on by itself. Of the stream's
-/// thread, but for `end_of`.
+/// The modelled start and end times of one stream's operations. An operation starts when it has
+/// been queued, the previous operation has ended, and everything that the stream waits for has
+/// ended. A thread that wakes up late does not move these times, because hardware runs on its own.
+/// Only the stream's thread may use this, except `end_of`.
 class stream_time {
  public:
   static constexpr std::size_t remembered = 256;
 
-  /// The earliest moment at which an operation queued at `queued` may begin, its latency before it.
+  /// Returns the earliest start time of an operation queued at `queued`, without its latency.
   [[nodiscard]] host_clock::time_point start_of(host_clock::time_point queued) const noexcept {
     return (std::max)(queued, busy_until_);
   }
-  /// What follows begins at `moment` or later.
+  /// Delays the following operations to `moment` or later.
   void busy_until(host_clock::time_point moment) noexcept {
     busy_until_ = (std::max)(busy_until_, moment);
   }
   [[nodiscard]] host_clock::time_point busy_until() const noexcept { return busy_until_; }
 
-  /// The operation at `position` has run, and is told to be complete next.
+  /// Records the end of the operation at `position`, which has run. It is published as complete
+  /// next.
   void note_end(std::uint64_t position) noexcept {
     ends_[position % remembered].store(busy_until_.time_since_epoch().count(),
                                        std::memory_order_relaxed);
   }
-  /// When the operation at `position` ended, which the caller has seen complete; or a later one,
-  /// which has ended too, if 256 have run since. On any thread.
+  /// Returns the end time of the operation at `position`, which the caller has seen complete. If
+  /// 256 operations have run since, returns the end time of a later operation, which has ended too.
+  /// Any thread may call this.
   [[nodiscard]] host_clock::time_point end_of(std::uint64_t position) const noexcept {
     return host_clock::time_point{
         host_clock::duration{ends_[position % remembered].load(std::memory_order_relaxed)}};
@@ -83,12 +87,12 @@ class stream_time {
 
  private:
   host_clock::time_point busy_until_{};
-  // Written before the release by which the operation is told to be complete.
+  // Written before the release store that publishes the operation as complete.
   std::array<std::atomic<host_clock::rep>, remembered> ends_{};
 };
 
-/// Runs `work` at `start`, or later where the thread wakes late. Returns the modelled end: `start`
-/// and the time of the work, without the lateness.
+/// Runs `work` at `start`, or later if the thread wakes late. Returns the modelled end: `start`
+/// plus the time of the work, without the delay.
 template <class Work>
 host_clock::time_point modelled_run(host_clock::time_point start, Work&& work) {
   std::this_thread::sleep_until(start);
@@ -111,12 +115,12 @@ inline host_clock::time_point modelled_copy(void* to, const void* from, std::siz
   return (std::max)(own_end, bus_end);
 }
 
-/// A place for the work of one operation of a CPU stream, which is held inline.
+/// The storage for the work of one operation of a CPU stream. The work is stored inline.
 class operation {
  public:
   static constexpr std::size_t bytes = PENSTOCK_CHECKED ? 240 : 112;  // larger views
 
-  /// Moves `work` in, until `run`. The place holds nothing before.
+  /// Stores `work` until `run`. The storage must be empty.
   template <class Work>
   void hold(Work work) noexcept {
     static_assert(sizeof(Work) <= bytes && alignof(Work) <= alignof(std::max_align_t),
@@ -133,7 +137,7 @@ class operation {
     };
   }
 
-  /// Runs the work, and destroys it, also where it throws.
+  /// Runs the work, and destroys it, even if it throws.
   void run() { run_(storage_); }
 
  private:
@@ -141,15 +145,28 @@ class operation {
   alignas(std::max_align_t) std::byte storage_[bytes];
 };
 
-/// What a push does that finds the ring full.
+/// Specifies what a push does if the ring is full.
 enum class when_full : unsigned char {
-  wait,   ///< for room, but on the queue's own thread
+  wait,   ///< waits for room, but not on the queue's own thread
   spill,  ///< keeps the operation on the heap
 };
 
-/// The queue of one CPU stream: a bounded ring of operations that are held inline, run in order by
-/// one thread. Threads that push take a lock, the running thread only where operations are on the
-/// heap; it never waits for room, nor for itself.
+/// The error of a wait for a stream whose thread is in the parent process of a fork().
+class [[gnu::visibility("default")]] stream_of_parent : public std::logic_error {
+ public:
+  using std::logic_error::logic_error;
+};
+
+/// The error of a wait for a stream that runs nothing any more, because `exit()` was called in its
+/// work or in the work of a stream that it waits for.
+class [[gnu::visibility("default")]] stream_of_exit : public cancelled {
+ public:
+  using cancelled::cancelled;
+};
+
+/// The queue of one CPU stream: a bounded ring of operations, which are stored inline, and which
+/// one thread runs in order. Threads that push take a lock. The running thread takes the lock only
+/// if there are operations on the heap. It never waits for room or for itself.
 class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
  public:
   static constexpr std::size_t capacity = 256;
@@ -159,9 +176,9 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
 
   [[nodiscard]] const cpu_device_options& options() const noexcept { return options_; }
 
-  /// Appends `work`; waits while the ring is full, but on the queue's own thread: only that one
-  /// makes room, so what does not fit is kept on the heap there, and on every thread with
-  /// `when_full::spill`. `work` is moved in and destroyed after its run.
+  /// Appends `work`. Waits while the ring is full, except on the queue's own thread: only that
+  /// thread makes room, so it keeps the operation on the heap. With `when_full::spill` every thread
+  /// does so. `work` is moved in, and destroyed after it has run.
   template <when_full Full = when_full::wait, class Work>
   void push(Work work) {
     std::unique_lock lock{push_};
@@ -169,9 +186,9 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
     publish_next();
   }
 
-  /// Runs `work` at once on the calling thread if nothing is queued; false otherwise. In order all
-  /// the same: the next push comes after the lock, and events recorded now mark what is
-  /// complete.
+  /// Runs `work` at once on the calling thread if nothing is queued. Otherwise returns false. The
+  /// order is still correct: the next push waits for the lock, and an event recorded now marks
+  /// completed work.
   template <class Work>
   bool run_if_idle(const Work& work) {
     const std::lock_guard lock{push_};
@@ -181,94 +198,116 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
     return true;
   }
 
-  /// In a checked build: counts what moves no position and may still tell the host how far this is.
+  /// In a checked build: counts a use that pushes nothing, but from which the host may know the
+  /// progress.
   void note_use() noexcept {
     if constexpr (checked) uses_.fetch_add(1, std::memory_order_relaxed);
   }
-  /// How often the queue was given work or such a use.
+  /// The number of operations pushed and of such uses.
   [[nodiscard]] std::uint64_t uses() const noexcept {
     return pushed() + uses_.load(std::memory_order_relaxed);
   }
 
-  /// How many operations have been pushed: the place that an event recorded now marks.
+  /// The number of operations pushed. An event that is recorded now marks this position.
   [[nodiscard]] std::uint64_t pushed() const noexcept {
     return pushed_.load(std::memory_order_acquire);
   }
-  /// How many operations have run.
+  /// The number of operations that have run.
   [[nodiscard]] std::uint64_t completed() const noexcept {
     return completed_.load(std::memory_order_acquire);
   }
-  /// Throws `std::logic_error` on the queue's own thread, which would wait for itself.
+  /// Waits until `position` operations have run. On the queue's own thread this would never end, so
+  /// it throws `std::logic_error`. Also throws `stream_of_exit`, and `stream_of_parent` in a child
+  /// process.
   void wait_until_completed(std::uint64_t position) const {
     if (completed() >= position) return;
-    if (runs_here()) {
+    if (runs_here() && !was_abandoned()) {
       throw std::logic_error(
           "penstock::cpu_stream: work on a stream can't wait for what that stream has yet to do");
     }
     if (is_in_child()) throw_in_child();
-    completed_signal_.wait([&](std::uint32_t) { return completed() >= position; });
+    if (!wait_unless_abandoned(position)) throw_abandoned();
+  }
+  /// Waits as well. Returns false if the queue will never reach `position`.
+  [[nodiscard]] bool wait_unless_abandoned(std::uint64_t position) const noexcept {
+    completed_signal_.wait(
+        [&](std::uint32_t) { return completed() >= position || was_abandoned(); });
+    return completed() >= position;
   }
 
-  /// Whether fork() has made this process out of the one that the stream's thread is in.
+  /// Returns true if the queue runs nothing any more, see `stream_of_exit`.
+  [[nodiscard]] bool was_abandoned() const noexcept {
+    return was_abandoned_.load(std::memory_order_acquire);
+  }
+
+  /// Returns true if this process is a child made by fork(), and the stream's thread is in its
+  /// parent.
   [[nodiscard]] bool is_in_child() const noexcept { return ::getpid() != process_; }
 
-  /// Whose work the calling thread runs; null on a thread of no stream. Of the thread's own: no
-  /// other thread can tell as well whether it is that one.
-  [[nodiscard]] static cpu_queue*& running() noexcept {
+  /// The queue whose work the calling thread runs; null on a thread of no stream. Thread-local,
+  /// because no other thread can determine this as well. Visible, so that shared libraries with
+  /// hidden symbols share it.
+  [[nodiscard, gnu::visibility("default")]] static cpu_queue*& running() noexcept {
     thread_local cpu_queue* queue = nullptr;
     return queue;
   }
   [[nodiscard]] bool runs_here() const noexcept { return running() == this; }
 
-  /// The body of the stream's thread: runs operations until one of them has called `stop`, and
-  /// those that operations have pushed after it.
+  /// The body of the stream's thread. Runs operations until an operation has called `stop`, and the
+  /// operations that this operation and later operations push. Returns at once if an operation
+  /// waits for a stream that was abandoned.
   void run() noexcept {
-    flushed_denormals::keep_on();
+    const exit_handler handler{[this] { abandon(); }};
+    scoped_flush_to_zero::enable_permanently();
     mark_stream_thread();
     running() = this;
     // Modelled delays are shorter than the kernel's default timer slack of 50 us.
     if (is_modelled()) ::prctl(PR_SET_TIMERSLACK, 1UL);
     std::uint64_t position = 0;
-    while (!stopped_ || pushed() > position) {
+    while (position < end_) {
       pushed_signal_.wait([&](std::uint32_t) { return pushed() > position; });
       if (first_spilled_.load(std::memory_order_relaxed) == position) {
         run_spilled();
       } else {
         run(ring_[position % capacity]);
       }
+      if (was_abandoned_.load(std::memory_order_relaxed)) return;  // by this thread
       if (is_modelled()) time_.note_end(position);
       completed_.store(++position, std::memory_order_release);
       completed_signal_.store(static_cast<std::uint32_t>(position));
     }
   }
 
-  /// Called by the last operation, on the stream's thread.
-  void stop() noexcept { stopped_ = true; }
+  /// Ends `run` after this operation and the operations that it pushes. Only the stream's thread
+  /// may call this, in an operation. Operations that other threads push later do not run: during
+  /// `exit()` they may still push.
+  void stop() noexcept { end_ = pushed(); }
 
   [[nodiscard]] bool is_modelled() const noexcept { return detail::is_modelled(options_); }
 
-  /// The earliest moment at which an operation queued at `queued` may start.
+  /// Returns the earliest start time of an operation queued at `queued`.
   [[nodiscard]] host_clock::time_point start_of(host_clock::time_point queued) const noexcept {
     return time_.start_of(queued) + options_.launch_latency;
   }
-  /// The modelled end of what has run so far.
+  /// The modelled end of the work that has run so far.
   [[nodiscard]] host_clock::time_point busy_until() const noexcept { return time_.busy_until(); }
   void busy_until(host_clock::time_point moment) noexcept { time_.busy_until(moment); }
 
-  /// Waits until `other` has run what stands before `position`. As modelled, too, what follows here
-  /// starts after that. On the queue's own thread.
-  void wait_for(const cpu_queue& other, std::uint64_t position) {
+  /// Waits until `other` has run its first `position` operations. In modelled time too, later work
+  /// of this queue starts after that. If `other` was abandoned, abandons this queue. Only the
+  /// queue's own thread may call this.
+  void wait_for(const cpu_queue& other, std::uint64_t position) noexcept {
     const bool is_late = other.completed() < position;
-    if (is_late) other.wait_until_completed(position);
+    if (is_late && !other.wait_unless_abandoned(position)) return abandon();
     if (!is_modelled()) return;
     if (other.is_modelled()) {
       time_.busy_until(other.time_.end_of(position - 1));
     } else if (is_late) {
-      time_.busy_until(host_clock::now());  // nothing tells more exactly
+      time_.busy_until(host_clock::now());  // the best estimate: `other` models no times
     }
   }
 
-  /// Throws the first exception that an operation has thrown since the last call.
+  /// Throws the first exception of an operation since the last call.
   void rethrow_error() {
     std::exception_ptr error;
     {
@@ -283,38 +322,53 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
     std::uint64_t position = 0;
   };
 
+  /// Releases all threads that wait. Only the queue's own thread calls this, in an operation that
+  /// never ends.
+  void abandon() noexcept {
+    was_abandoned_.store(true, std::memory_order_release);
+    completed_signal_.advance();
+  }
+
   [[nodiscard]] bool has_room() const noexcept { return pushed() - completed() < capacity; }
 
-  /// The place of the next operation. `lock` holds `push_`, but while this waits for room.
+  /// Returns the place for the next operation. `lock` holds `push_`, except while this waits for
+  /// room.
   template <when_full Full>
   operation& next_place(std::unique_lock<std::mutex>& lock) {
     while (!has_room()) {
       if (Full == when_full::spill || runs_here()) return spill();
       if (is_in_child()) throw_in_child();
-      lock.unlock();  // for the running thread, whose work may push
-      completed_signal_.wait([this](std::uint32_t) { return has_room(); });
+      lock.unlock();  // so that the running thread, whose work may push, can go on
+      completed_signal_.wait([this](std::uint32_t) { return has_room() || was_abandoned(); });
+      if (was_abandoned()) throw_abandoned();
       lock.lock();
     }
     return ring_[pushed_.load(std::memory_order_relaxed) % capacity];
   }
 
-  /// Lets the stream's thread run what stands in the next place, under the lock still.
+  /// Makes the operation in the next place visible to the stream's thread. Called under the lock.
   void publish_next() noexcept {
     const std::uint64_t count = pushed_.load(std::memory_order_relaxed) + 1;
     // Invariant: operations below pushed_ are complete to read; a thread that loads pushed_
     // acquires them.
     pushed_.store(count, std::memory_order_release);
+    if (runs_here() && end_ != endless) end_ = count;
     pushed_signal_.store(static_cast<std::uint32_t>(count));
   }
 
-  /// A thread that waits in a child process would wait forever.
+  /// Throws in a child process, where a wait would never end.
   [[noreturn, gnu::cold]] void throw_in_child() const {
-    throw std::logic_error(
+    throw stream_of_parent(
         joined({"penstock::cpu_stream: its thread is in process ", process_,
                 ", of which this one is a child by fork(): make the stream in the child"}));
   }
 
-  /// A place on the heap for the next operation, under the lock.
+  [[noreturn, gnu::cold]] static void throw_abandoned() {
+    throw stream_of_exit(
+        "cancelled: exit() was called in the work of a CPU stream, which runs nothing any more");
+  }
+
+  /// Returns a place on the heap for the next operation. Called under the lock.
   operation& spill() {
     const std::uint64_t position = pushed_.load(std::memory_order_relaxed);
     spilled_.emplace_back().position = position;
@@ -322,8 +376,8 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
     return spilled_.back();
   }
 
-  /// Runs the first operation on the heap. The lock is free meanwhile: the operation may spill
-  /// others.
+  /// Runs the first operation on the heap. Does not hold the lock during the run, because the
+  /// operation may spill others.
   void run_spilled() noexcept {
     std::list<spilled_operation> first;
     {
@@ -345,28 +399,33 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
   }
 
   cpu_device_options options_;
-  const ::pid_t process_ = ::getpid();  // where the thread is
+  const ::pid_t process_ = ::getpid();  // the process of the thread
   std::mutex push_;
   std::mutex error_;
   std::exception_ptr kept_error_;
-  std::atomic<std::uint64_t> uses_{0};  // counts, and orders nothing
-  bool stopped_ = false;                // of the stream's thread
+  std::atomic<std::uint64_t> uses_{0};  // only a count: relaxed
+  static constexpr std::uint64_t endless = ~std::uint64_t{0};
+  std::uint64_t end_ = endless;  // of the stream's thread, which runs operations before this
   stream_time time_;
   std::array<operation, capacity> ring_;
-  // Under `push_`. Invariant: an operation stands in the ring at its position modulo the ring's
-  // size, or here in the order of positions, if the ring was full: each position has one place.
+  // Guarded by `push_`. Invariant: an operation is in the ring at its position modulo the ring's
+  // size, or, if the ring was full, here in the order of positions. So each position has one place.
   std::list<spilled_operation> spilled_;
-  // The first position in the list. Stored under `push_`, and before the store of `pushed_` by
-  // which the stream's thread learns of the operation: that thread needs no lock to read whether
-  // the one that it runs next is on the heap.
+  // The first position in the list. Stored under `push_`, and before the store of `pushed_` that
+  // publishes the operation. So the stream's thread needs no lock to check if its next operation is
+  // on the heap.
   static constexpr std::uint64_t none_spilled = ~std::uint64_t{0};
   std::atomic<std::uint64_t> first_spilled_{none_spilled};
-  // 64 bits count, so that an event recorded billions of operations ago stays complete; the 32-bit
-  // words beside them are what threads sleep on.
+  // 64-bit counts, so that an event recorded billions of operations ago stays complete. Threads
+  // sleep on the 32-bit counters next to them.
   alignas(detail::cache_line) std::atomic<std::uint64_t> pushed_{0};
   detail::waitable_counter pushed_signal_;
   alignas(detail::cache_line) std::atomic<std::uint64_t> completed_{0};
+  // Advances once more when the queue is abandoned.
   detail::waitable_counter completed_signal_;
+  // Stored by the stream's thread, which completes no operation after that. Release and acquire: a
+  // thread that stops waiting because of this flag sees the effects of all completed operations.
+  std::atomic<bool> was_abandoned_{false};
 };
 
 }  // namespace detail
@@ -374,26 +433,35 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
 class cpu_stream;
 class cpu_device;
 
-/// A point in a CPU stream: complete when all work queued before the record is done. An event that
-/// was never recorded is complete. Record it on one thread while no other uses it; several may wait
-/// for it at once.
+/// A point in a CPU stream. Complete when all work queued before the record has ended. An event
+/// that was never recorded is complete. Several threads may wait for the event at once, also while
+/// one thread records it again on the same stream. While it is recorded on another stream, or
+/// moved, no other thread may use it.
 class cpu_event {
  public:
   cpu_event() = default;
-  cpu_event(cpu_event&&) noexcept = default;
-  cpu_event& operator=(cpu_event&&) noexcept = default;
+  cpu_event(cpu_event&& other) noexcept { *this = std::move(other); }
+  cpu_event& operator=(cpu_event&& other) noexcept {
+    queue_ = std::move(other.queue_);
+    position_.store(other.position_.load(std::memory_order_relaxed), std::memory_order_relaxed);
+    time_ = std::move(other.time_);
+    return *this;
+  }
 
  private:
   friend class cpu_device;
   // The queue is shared, so that the event stays valid after the stream is destroyed.
   std::shared_ptr<detail::cpu_queue> queue_;
-  std::uint64_t position_ = 0;
-  // For a timed event: the time of completion, written by the stream before it.
+  // Relaxed, because it publishes no data. A thread that waits for a record is ordered after that
+  // record anyway, and reads its position or a later position. The queue's counter makes the work
+  // visible.
+  std::atomic<std::uint64_t> position_{0};
+  // The time of completion of a timed event. The stream writes it before the completion.
   std::shared_ptr<detail::host_clock::time_point> time_;
 };
 
-/// A reference to a CPU stream, or the inline stream: its work runs at once on the calling thread,
-/// and a wait blocks that thread.
+/// A reference to a CPU stream, or the inline stream. Work on the inline stream runs at once on the
+/// calling thread, and a wait blocks that thread.
 class cpu_stream_ref {
  public:
   /// Refers to `stream`, which must outlive it. Throws `std::logic_error` for a moved-from stream.
@@ -405,31 +473,34 @@ class cpu_stream_ref {
   /// The stream that is the calling thread itself.
   [[nodiscard]] static cpu_stream_ref calling_thread() noexcept { return cpu_stream_ref{}; }
 
-  /// The stream whose work the calling thread is running; `std::nullopt` on other threads.
+  /// The stream whose work the calling thread is running; `std::nullopt` on other threads, and if
+  /// that work has called `exit()`.
   [[nodiscard]] static std::optional<cpu_stream_ref> running() noexcept {
-    if (detail::cpu_queue::running() == nullptr) return std::nullopt;
+    detail::cpu_queue* const queue = detail::cpu_queue::running();
+    if (queue == nullptr || queue->was_abandoned()) return std::nullopt;
     cpu_stream_ref own;
-    own.queue_ = detail::cpu_queue::running();
+    own.queue_ = queue;
     return own;
   }
 
   /// Runs `work()` in stream order. Returns at once, except on the inline stream and while 256
-  /// operations are queued. Work may launch into its own stream: that never waits, and uses heap
-  /// memory beyond 256 operations. `work` is moved in and has at most 96 bytes. Its exceptions are
-  /// rethrown by `synchronize`; on the inline stream by `launch`.
+  /// operations are queued. Work may launch into its own stream: such a launch never waits, and
+  /// uses heap memory beyond 256 operations. `work` is moved in and has at most 96 bytes.
+  /// `synchronize` rethrows the exceptions of `work`. On the inline stream `launch` throws them.
   template <class Work>
   void launch(Work work) const {
     launch_or<detail::when_full::wait>(work);
   }
 
-  /// For checked builds: `launch` without a wait, which uses heap memory beyond 256 operations.
+  /// For checked builds: launches without a wait. Uses heap memory beyond 256 operations.
   template <class Work>
   void launch_without_wait(Work work) const {
     launch_or<detail::when_full::spill>(work);
   }
 
-  /// Blocks until all work of the stream is done; rethrows its exceptions. Throws
-  /// `std::logic_error` when called from the stream's own work.
+  /// Blocks until all work of the stream has ended. Rethrows its exceptions. Throws
+  /// `std::logic_error` if called from the stream's own work, and `cancelled` if the work has
+  /// called `exit()`.
   void synchronize() const {
     if (queue_ == nullptr) return;
     queue_->wait_until_completed(queue_->pushed());
@@ -437,7 +508,8 @@ class cpu_stream_ref {
     queue_->rethrow_error();
   }
 
-  /// Whether all work queued so far is done. Does not wait, and does not rethrow exceptions.
+  /// Returns true if all work queued so far has ended. Does not wait, and does not rethrow
+  /// exceptions.
   [[nodiscard]] bool is_complete() const noexcept {
     if (queue_ == nullptr) return true;
     if (queue_->completed() < queue_->pushed()) return false;
@@ -445,14 +517,17 @@ class cpu_stream_ref {
     return true;
   }
 
-  /// The device that made the stream; for the inline stream, one that models nothing.
+  /// The device that made the stream. The device of the inline stream models nothing.
   [[nodiscard]] cpu_device device() const noexcept;
 
   /// For checked builds: a number that changes with each launch, copy, record and wait on the
-  /// stream, and where `is_complete` has said so; `std::nullopt` for the inline stream.
+  /// stream, and when `is_complete` returns true. `std::nullopt` for the inline stream.
   [[nodiscard]] std::optional<std::uint64_t> uses() const noexcept {
     return queue_ != nullptr ? std::optional{queue_->uses()} : std::nullopt;
   }
+
+  /// An address that identifies the stream in messages.
+  [[nodiscard]] const void* get() const noexcept { return queue_; }
 
   friend bool operator==(cpu_stream_ref, cpu_stream_ref) = default;
 
@@ -478,14 +553,18 @@ class cpu_stream_ref {
 };
 
 /// A stream with its own thread, which runs the queued work in order, with denormals flushed. The
-/// destructor waits for all work, including work that it launches into the stream. Destroyed by its
-/// own work, it does not wait; the thread ends when the work is done. Move-only; a moved-from
-/// stream may be assigned to and destroyed, anything else throws `std::logic_error`. In a child
-/// made by fork(), which lacks the thread, waiting throws `std::logic_error`, and the destructor
-/// does not wait.
+/// destructor waits for all work, including work that it launches into the stream. If the stream's
+/// own work destroys the stream, the destructor does not wait, and the thread ends after the work.
+///
+/// If the work calls `exit()`, the stream runs nothing any more, and a stream that waits for it
+/// runs nothing any more either. Waits for both throw `cancelled`.
+///
+/// Move-only. A moved-from stream may be assigned to and destroyed. All other uses throw
+/// `std::logic_error`. A child process made by fork() lacks the thread. There, waiting throws
+/// `std::logic_error`, and the destructor does not wait.
 class cpu_stream {
  public:
-  /// Starts the stream's thread. Throws `std::system_error` if it can't be started.
+  /// Starts the stream's thread. Throws `std::system_error` if the thread cannot be started.
   explicit cpu_stream(const cpu_device_options& options = {})
       : queue_(std::make_shared<detail::cpu_queue>(options)), thread_(started(queue_)) {}
 
@@ -505,9 +584,9 @@ class cpu_stream {
   void launch(Work work) const {
     cpu_stream_ref{*this}.launch(std::move(work));
   }
-  /// Blocks until all work of the stream is done; rethrows its exceptions.
+  /// Blocks until all work of the stream has ended. Rethrows its exceptions.
   void synchronize() const { cpu_stream_ref{*this}.synchronize(); }
-  /// Whether all work queued so far is done. Does not wait.
+  /// Returns true if all work queued so far has ended. Does not wait.
   [[nodiscard]] bool is_complete() const { return cpu_stream_ref{*this}.is_complete(); }
   /// The device that made the stream.
   [[nodiscard]] cpu_device device() const;
@@ -529,15 +608,14 @@ class cpu_stream {
   void finish() noexcept {
     if (!thread_.joinable()) return;
     if (queue_->is_in_child()) {
-      thread_.detach();  // it is not here to be waited for
+      thread_.detach();  // the thread is in the parent process
       return;
     }
-    queue_->push([queue = queue_.get()]() noexcept { queue->stop(); });
-    if (queue_->runs_here()) {
-      thread_.detach();  // it keeps the queue
-    } else {
-      thread_.join();
+    try {
+      queue_->push([queue = queue_.get()]() noexcept { queue->stop(); });
+    } catch (const detail::stream_of_exit&) {  // the stream has stopped, or will
     }
+    detail::join_unless_caller(thread_);  // a detached thread keeps the queue alive
   }
 
   std::shared_ptr<detail::cpu_queue> queue_;
@@ -545,7 +623,7 @@ class cpu_stream {
 };
 
 inline cpu_stream_ref::cpu_stream_ref(const cpu_stream& stream) : queue_(stream.queue_.get()) {
-  if (queue_ != nullptr) return;  // null is the inline stream, not asked for yet
+  if (queue_ != nullptr) return;  // null is the inline stream
   throw std::logic_error("penstock::cpu_stream: it was moved from, and refers to no stream");
 }
 

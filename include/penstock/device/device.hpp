@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <concepts>
 #include <cstddef>
+#include <cstdio>
+#include <exception>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,7 +17,7 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Device memory, or memory for a copy engine, could not be allocated.
+/// Device memory, or host memory for asynchronous copies, could not be allocated.
 class [[gnu::visibility("default")]] out_of_memory : public error {
  public:
   [[gnu::cold]] out_of_memory(std::string_view kind, std::size_t bytes, std::string_view reason)
@@ -30,75 +33,82 @@ class [[gnu::visibility("default")]] out_of_memory : public error {
 
 /// Host memory for asynchronous copies.
 struct pinned_block {
-  /// The first byte.
+  /// The address.
   void* data = nullptr;
-  /// Whether it is page-locked.
+  /// True if the memory is page-locked.
   bool pinned = false;
-  /// Whether the system refused registration, the usual way to lock memory, and a slower one was
+  /// True if the system refused registration, the usual way to lock memory, and a slower way was
   /// used.
   bool registration_refused = false;
 };
 
-/// Who waits for an event.
+/// Specifies which side waits for an event.
 enum class event_wait {
-  by_streams,  ///< streams only; a thread that waits for it may spin
+  by_streams,  ///< streams only; a thread that waits for the event may spin
   by_host,     ///< threads as well, without spinning
-  timed,       ///< as `by_streams`, and `elapsed` measures the time between two such events
+  timed,       ///< like `by_streams`, and `elapsed` measures the time between two such events
 };
 
-/// Which memory of the host a device's kernels may use, at the address that it has there, and what
-/// the host writes is there for work that is queued later.
+/// The host memory that a device's kernels may use at its host address. The host's writes must be
+/// visible to work that is queued later.
 struct host_access {
   bool pinned = false;    ///< page-locked memory
-  bool pageable = false;  ///< any other
-  /// Whether it is as near as the device's own memory, caches included: then a copy gains nothing.
+  bool pageable = false;  ///< any other memory
+  /// True if access is as fast as to the device's own memory, caches included. Then a copy gains
+  /// nothing.
   bool as_own = false;
 };
 
-/// The order in which a device schedules streams that have work waiting.
+/// The order in which a device schedules streams that have waiting work.
 enum class stream_priority {
   normal,   ///< the priority of the program's own streams
-  highest,  ///< ahead of waiting work of other streams; for short work that others wait for
+  highest,  ///< ahead of the waiting work of other streams; for short work on which others depend
 };
 
-/// The requirements on a device. A device object is a cheap, copyable handle; names and semantics
+/// The requirements on a device. A device object is a cheap, copyable handle. Names and semantics
 /// follow the CUDA runtime:
 ///
-/// - a `stream_type` owns a queue of work that runs in order; a `stream_ref` refers to one;
-/// - an `event_type` marks a point in a stream. `record` sets it; `wait(stream, event)` makes the
-///   stream wait for the latest record at the time of the call; an event that was never recorded is
-///   complete. Neither blocks the calling thread, nor does `copy_async`, as long as the device can
-///   queue them;
-/// - `synchronize` blocks the calling thread until an event, or all work of a stream, is complete;
-///   `make_event` is told who will wait for the event, see `event_wait`;
-/// - `require_usable` throws if the stream can't order this device's work, now or ever. A device
-///   may also have `require_still_usable`, which checks only what may have changed since, once per
-///   batch;
-/// - `allocate` returns device memory aligned to 256 bytes, `allocate_pinned` host memory aligned
-///   likewise; both throw `out_of_memory`, both are slow and meant for construction;
-/// - `make_current` prepares a thread for work on the device; every thread of the library calls it
+/// - a `stream_type` owns a queue of work that runs in order; a `stream_ref` refers to a stream;
+/// - an `event_type` marks a point in a stream. `record` sets the point. `wait(stream, event)`
+///   makes the stream wait for the latest record at the time of the call. An event that was never
+///   recorded is complete. `record`, `wait` and `copy_async` do not block the calling thread, as
+///   long as the device can queue them;
+/// - `synchronize` blocks the calling thread until an event, or all work of a stream, is complete.
+///   The argument of `make_event` specifies which side waits for the event, see `event_wait`;
+/// - `require_usable` throws if the stream cannot order this device's work, now or ever. A device
+///   may also have `require_still_usable`, which checks only what may have changed since, once for
+///   each batch;
+/// - `allocate` returns device memory, and `allocate_pinned` host memory. Both are aligned to 256
+///   bytes. Both functions throw `out_of_memory`, are slow, and are meant for construction;
+/// - `make_current` prepares a thread for work on the device. Every thread of the library calls it
 ///   first.
 ///
 /// Optional members:
 ///
 /// - `copy_to_device(to, from, bytes, stream)`: a `copy_async` from host memory;
-/// - `synchronize()`: waits for all work of the device; used where a stream can't be waited for;
-/// - `grouped_bytes`, a `static constexpr std::size_t`, of a device whose calls cost more than
+/// - `synchronize()`: waits for all work of the device; used if a stream cannot be waited for;
+/// - `is_dead_after(refusal)`, noexcept: returns true if no work runs any more, given the exception
+///   that ended a wait. Memory may be freed then. Without this member, memory is leaked if its work
+///   cannot be waited for;
+/// - `grouped_bytes`, a `static constexpr std::size_t`, for a device whose calls cost more than
 ///   small copies: batches of up to this many bytes in total share calls
 ///   (`transfer_options::tuning.group`);
 /// - `make_stream(stream_priority)`;
 /// - `elapsed(begin, end)`, see `times_work`;
-/// - `reads_host()`, a `host_access`: for `transfer_options::zero_copy`; none without it;
-/// - `host_node`, a `std::optional<int>`: the host's NUMA node next to the device, to which a
-///   loader binds its workers, see `loader_options::tuning.placement`. The node's cores are looked
-///   up below "/sys", or below `sysfs_root()`, which a test's device may have;
-/// - `dlpack_kind`, a `static constexpr std::int32_t`, of a device whose batches become tensors of
-///   other libraries (`to_dlpack`): the DLPack name of its memory; `dlpack_pinned_kind`, if
-///   page-locked memory has a different name; and `ordinal()`, if there are several devices.
+/// - `reads_host()`, a `host_access`, for `transfer_options::zero_copy`. Without this member the
+///   device reads no host memory;
+/// - `host_node`, a `std::optional<int>`: the host's NUMA node next to the device. A loader binds
+///   its workers to this node, see `loader_options::tuning.placement`. The node's cores are looked
+///   up below "/sys", or below `sysfs_root()`, which a device for tests may have;
+/// - `dlpack_kind`, a `static constexpr std::int32_t`, for a device whose batches become tensors of
+///   other libraries (`to_dlpack`): the DLPack name of its memory. `dlpack_pinned_kind`, if
+///   page-locked memory has a different name. `ordinal()`, if there are several devices.
 ///
-/// An event is recorded by one thread while no other uses it; several may wait for it and query it
-/// at once. Streams and devices may be used from several threads. A stream must outlive the work
-/// queued on it: its destructor waits.
+/// An event is recorded by one thread at a time. Several threads may wait for the event and query
+/// it at once, also while another thread records it again on the same stream. They see the previous
+/// record or the new record. While an event is recorded for the first time, or on another stream
+/// than before, no other thread may use it. Several threads may use streams and devices at once. A
+/// stream must outlive the work queued on it: its destructor waits.
 template <class D>
 concept device = std::copyable<D> && std::movable<typename D::stream_type> &&
                  !std::copyable<typename D::stream_type> && std::movable<typename D::event_type> &&
@@ -123,14 +133,20 @@ concept device = std::copyable<D> && std::movable<typename D::stream_type> &&
                    d.make_current();
                  };
 
-/// A device that measures the time of its work. `elapsed` gives the nanoseconds between two events
-/// that were made as `timed`, are recorded, and are complete.
+/// A device that measures the time of its work. `elapsed` returns the nanoseconds between two
+/// events. Both must be made as `timed`, recorded, and complete.
 template <class D>
 concept times_work = requires(const D& d, const typename D::event_type& event) {
   { d.elapsed(event, event) } -> std::same_as<std::chrono::nanoseconds>;
 };
 
 namespace detail {
+
+/// Is true if the streams run host functions, which may access the device's memory, as the streams
+/// of the CPU device do.
+template <class StreamRef>
+inline constexpr bool runs_host_functions =
+    requires(StreamRef stream) { stream.launch([]() noexcept {}); };
 
 /// Throws if a stream that was usable no longer is.
 template <class Device>
@@ -142,7 +158,39 @@ void require_still_usable(const Device& device, typename Device::stream_ref stre
   }
 }
 
-/// Which memory of the host the device's kernels may use. Throws what the device throws.
+/// Returns true if `stream` is the calling thread: then the loop's body is the step.
+template <class Device>
+[[nodiscard]] bool is_body(const Device& device, typename Device::stream_ref stream) noexcept {
+  if constexpr (requires {
+                  { stream == device.inline_stream() } -> std::convertible_to<bool>;
+                }) {
+    return stream == device.inline_stream();
+  } else {
+    return false;
+  }
+}
+
+/// Returns the name of `stream` in messages.
+template <class Device>
+[[nodiscard]] std::string stream_name(const Device& device, typename Device::stream_ref stream) {
+  if (is_body(device, stream)) return "no stream";
+  std::string name = "a stream";
+  if constexpr (requires {
+                  { stream.get() } -> std::convertible_to<const void*>;
+                }) {
+    std::array<char, 32> text{};
+    std::snprintf(text.data(), text.size(), "stream %p", static_cast<const void*>(stream.get()));
+    name = text.data();
+  }
+  if constexpr (requires {
+                  { device.ordinal() } -> std::convertible_to<int>;
+                }) {
+    name += joined({" of device ", device.ordinal()});
+  }
+  return name;
+}
+
+/// Returns the host memory that the device's kernels may use. Throws what the device throws.
 template <class Device>
 [[nodiscard]] host_access host_access_of([[maybe_unused]] const Device& device) {
   if constexpr (requires {
@@ -154,7 +202,8 @@ template <class Device>
   }
 }
 
-/// A stream of this priority, if the device supports priorities. Throws what the device throws.
+/// Makes a stream of this priority, if the device supports priorities. Throws what the device
+/// throws.
 template <class Device>
 [[nodiscard]] typename Device::stream_type make_stream(const Device& device,
                                                        [[maybe_unused]] stream_priority how) {
@@ -167,41 +216,54 @@ template <class Device>
   }
 }
 
-/// Waits for the work of a stream, or for an event. Returns whether the wait succeeded.
+/// Waits for the work of a stream, or for an event. Returns true if the wait succeeded.
 template <class Device, class StreamOrEvent>
 bool settle(const Device& device, const StreamOrEvent& work) noexcept {
   try {
     device.synchronize(work);
     return true;
-  } catch (...) {  // most likely a device in error, which does no work any more
+  } catch (...) {  // most likely a device in an error state, which runs no work any more
     return false;
   }
 }
 
-/// Waits for all work of the device, where it can do that, for work whose stream can't be waited
-/// for: before memory goes. It ends a capture.
-template <class Device>
-void settle_everything([[maybe_unused]] const Device& device) noexcept {
-  if constexpr (requires { device.synchronize(); }) {
+/// Waits for work before its memory is freed: for events, streams, or all work of the device if
+/// there are no arguments. Returns false if the device has refused to wait twice, so that the work
+/// may still run. The caller must then leak the memory. The function does not wait for all work of
+/// the device instead, because that would invalidate a stream capture.
+template <class Device, class... StreamOrEvent>
+[[nodiscard]] bool settle_before_free(const Device& device, const StreamOrEvent&... work) noexcept {
+  for (int refusals = 0; refusals < 2; ++refusals) {
     try {
-      device.synchronize();
-    } catch (...) {  // as above
+      if constexpr (sizeof...(work) != 0 || requires { device.synchronize(); }) {
+        device.synchronize(work...);
+      }
+      return true;
+    } catch (...) {
+      if constexpr (requires { device.is_dead_after(std::current_exception()); }) {
+        if (device.is_dead_after(std::current_exception())) return true;
+      }
     }
   }
+  return false;
 }
 
-/// The host's NUMA node next to the device; `std::nullopt` if there is none. Throws what the device
-/// does.
+/// Is true if devices of this type know the host's NUMA node next to them.
+template <class Device>
+inline constexpr bool has_host_node = requires(const Device& device) { device.host_node(); };
+
+/// Returns the host's NUMA node next to the device, or `std::nullopt` if there is none. Throws what
+/// the device throws.
 template <class Device>
 [[nodiscard]] std::optional<int> host_node_of(const Device& device) {
-  if constexpr (requires { device.host_node(); }) {
+  if constexpr (has_host_node<Device>) {
     return device.host_node();
   } else {
     return std::nullopt;
   }
 }
 
-/// The path of sysfs; another folder for devices of tests.
+/// Returns the path of sysfs, or another folder for devices of tests.
 template <class Device>
 [[nodiscard]] std::string sysfs_root_of(const Device& device) {
   if constexpr (requires { device.sysfs_root(); }) {

@@ -3,10 +3,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <penstock/core/error.hpp>
@@ -14,71 +17,120 @@
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
+namespace detail {
 
-/// What to do with a sample that can't be read.
+struct recovering;
+
+}  // namespace detail
+
+/// The action on a sample that cannot be read.
 enum class error_action {
-  propagate,   ///< the range ends with the dataset's exception, at that batch's turn
-  substitute,  ///< another sample takes its place: every batch, and every rank, keeps its size
-  skip,        ///< the batch is shorter; later samples move up, `batch_info::skipped` counts
+  propagate,   ///< rethrows the dataset's exception with that batch, which ends the range
+  substitute,  ///< replaces it by another sample: every batch, and every rank, keeps its size
+  skip,        ///< shortens the batch; later samples move up, `batch_info::skipped` counts
 };
 
-/// What a loader does with an exception from a dataset or a `map` function. By default the
-/// exception reaches the consumer unchanged, and `last_failure()` says where it came from.
+/// The value of a member of `error_policy`. A value that is set adds the code that retries,
+/// replaces and skips samples. A program that sets no value does not compile that code.
+template <class T>
+class policy_value {
+ public:
+  /// A value that is not set: the default of `T`, without code.
+  constexpr policy_value() = default;
+  /// A value that is set.
+  template <class From, class Recovering = detail::recovering>
+    requires(std::convertible_to<From, T> && !std::derived_from<From, policy_value>)
+  constexpr policy_value(From value)  // NOLINT: implicit, as the value is written
+      : policy_value(code_of<Recovering>(), static_cast<T>(std::move(value))) {}
+  /// A list that is set.
+  template <class Element, class Recovering = detail::recovering>
+    requires(!std::convertible_to<Element, T>)
+  policy_value(std::initializer_list<Element> values)
+      : policy_value(code_of<Recovering>(), T(values.begin(), values.end())) {}
+
+  /// Converts to the value.
+  constexpr operator const T&() const noexcept { return value_; }  // NOLINT: implicit
+  /// Returns the value.
+  [[nodiscard]] constexpr const T& value() const noexcept { return value_; }
+
+  /// @cond internal
+  // Returns the code, or null for a value that was not set.
+  [[nodiscard]] constexpr const detail::recovering* code() const noexcept { return code_; }
+  /// @endcond
+
+ private:
+  constexpr policy_value(const detail::recovering* code, T value)
+      : value_(std::move(value)), code_(code) {}
+
+  template <class Recovering>
+  [[nodiscard]] static constexpr const Recovering* code_of() noexcept {
+    static_assert(
+        requires { sizeof(Recovering); },
+        "penstock: a policy for failed reads needs its code: include "
+        "<penstock/load/loader.hpp>");
+    return &Recovering::code;
+  }
+
+  T value_{};
+  const detail::recovering* code_ = nullptr;
+};
+
+/// The reaction of a loader to an exception from a dataset or a `map` function. By default the
+/// exception reaches the consumer unchanged, and `last_failure()` returns its origin.
 ///
 ///     {.faults = {.on_error = {.retries = 3, .action = ps::error_action::substitute}}}
 ///
-/// What a deterministic failure leads to does not depend on workers, chunk or prefetch: limits are
-/// judged batch by batch as the consumer gets them (by order of completion where `in_order` is
-/// false). A dataset that reads chunks is asked again sample by sample after a chunk has failed; a
-/// sample that is read a second time gets the same random bits. All that happened is in
-/// `loader::failures()`.
+/// The outcome of a deterministic failure does not depend on workers, chunk, prefetch or depth.
+/// Limits are checked batch by batch when the loop gets them (by order of completion if `in_order`
+/// is false). A batch that a feed has prefetched counts when the loop gets it, and not at all if
+/// the loop ends before. If a chunk fails, its samples are read again one by one. A sample that is
+/// read a second time gets the same random bits. `loader::failures()` reports all failures and
+/// their outcomes.
 struct error_policy {
-  /// How often a failed read is tried again before `action` applies. At most 100.
-  std::size_t retries = 0;
+  /// The number of retries of a failed read before `action` applies. At most 100.
+  policy_value<std::size_t> retries = {};
 
-  /// The wait before the first retry; it doubles from one to the next, up to `longest_wait`. It
-  /// ends early when the range does. The worker that waits reads nothing else meanwhile.
+  /// The wait before the first retry, at most a day. The wait doubles with each retry, up to ten
+  /// seconds. It ends early if the range ends. The waiting worker reads nothing else.
   std::chrono::milliseconds first_wait{10};
-  /// The longest wait before a retry; at most a day.
-  std::chrono::milliseconds longest_wait{10'000};
 
-  /// What follows the last retry.
+  /// The action after the last retry.
   ///
   /// `substitute` draws from the whole dataset, keyed by (seed, epoch, index of the bad sample),
-  /// and reads with the random bits of the sample drawn. If that one fails too, the next draw
-  /// follows, without retries; after the eighth, the first exception propagates. Indices that must
-  /// never be drawn, such as those of another split, have to be left out by a `subset`.
+  /// and reads with the random bits of the drawn sample. If the drawn sample fails too, the next
+  /// draw follows, without retries; after the eighth draw, the first exception propagates. Use a
+  /// `subset` to exclude indices that must never be drawn, such as those of another split.
   ///
   /// `skip` may leave a batch of size 0, which is delivered like any other. A batch that
   /// `partial_batch::pad` has filled up is not filled again.
-  error_action action = error_action::propagate;
+  policy_value<error_action> action = {};
 
-  /// How many samples may be substituted or skipped over the loader's life. The batch that passes
-  /// the limit is not delivered: the exception of its first such sample propagates, and so for
-  /// every later batch that has one. A read that succeeds in a retry does not count.
+  /// Limit of the samples that may be substituted or skipped during the loader's life. A batch that
+  /// exceeds the limit is not delivered: the exception of its first such sample propagates. The
+  /// same holds for every later batch that has such a sample. A read that succeeds in a retry does
+  /// not count.
   std::uint64_t most_failures = 1000;
 
-  /// The limit as a share of all samples that were asked for, in [0, 1]; checked from 100
-  /// samples on.
+  /// The limit as a share of all requested samples, in [0, 1]. Not checked below 100 samples.
   double largest_share = 0.05;
 
-  /// Samples that are known to be bad, as `read_quarantine` reads them: numbered as in the dataset
-  /// at the bottom of the pipeline, below `subset` and `map`, in any order. They are taken for
-  /// failed without being read, and retried: `action` applies at once, and an exception is a
-  /// `quarantined_sample`. So order, state and all other samples stay as they are, also in the
-  /// middle of a chunk. They are in `loader::failures()` and in its quarantine list, as far as
-  /// there is room beside samples that fail, and count to no limit. Over datasets that `concat`
-  /// joins it is refused: take `without`. With ragged fields the length of such a sample is still
-  /// asked for, before any is read: one that throws or is too long ends the range, and `without`
-  /// leaves the sample out.
-  std::vector<std::uint64_t> quarantined = {};
+  /// Samples that are known to be bad, as returned by `read_quarantine`. They are numbered as in
+  /// the dataset at the bottom of the pipeline, below `subset` and `map`, in any order. The loader
+  /// treats them as failed without reading or retrying them: `action` applies at once, and the
+  /// exception is a `quarantined_sample`. Therefore order, state and all other samples do not
+  /// change, even in the middle of a chunk. They appear in `loader::failures()` and in its
+  /// quarantine list, if samples that fail leave room, and count to no limit. Over datasets that
+  /// `concat` joins, the option is refused: use `without`. With ragged fields, the loader still
+  /// calls the length function of such a sample, before it reads any sample. If that call throws or
+  /// the length is too large, the range ends; `without` omits the sample completely.
+  policy_value<std::vector<std::uint64_t>> quarantined = {};
 };
 
-/// A sample of `error_policy::quarantined` was asked for, and neither skipped nor substituted.
+/// A sample of `error_policy::quarantined` was requested, and neither skipped nor substituted.
 class [[gnu::visibility("default")]] quarantined_sample : public error {
  public:
-  /// For sample `index` of the dataset at the bottom of the pipeline; `has_no_substitute` where one
-  /// was looked for.
+  /// Reports sample `index` of the dataset at the bottom of the pipeline. `has_no_substitute` means
+  /// that a search for a substitute failed.
   explicit quarantined_sample(std::uint64_t index, bool has_no_substitute = false)
       : error(detail::joined(
             {"quarantined_sample: sample ", index,
@@ -88,7 +140,7 @@ class [[gnu::visibility("default")]] quarantined_sample : public error {
                                : ": choose error_action::skip or substitute, or leave it out by "
                                  "without(list)"})),
         index_(index) {}
-  /// The sample's index in the dataset at the bottom of the pipeline.
+  /// Returns the sample's index in the dataset at the bottom of the pipeline.
   [[nodiscard]] std::uint64_t index() const noexcept { return index_; }
 
  private:
@@ -97,26 +149,27 @@ class [[gnu::visibility("default")]] quarantined_sample : public error {
 
 namespace detail {
 
-/// Throws `option_error` on a value that means nothing.
+/// The counts that the limits of an `error_policy` apply to.
+struct judged_samples {
+  std::uint64_t asked = 0;  ///< positions of the batches that the consumer got
+  std::uint64_t lost = 0;   ///< positions whose sample was substituted or skipped
+};
+
+/// Throws `option_error` for an invalid value.
 inline void require_valid(const error_policy& policy) {
   constexpr std::size_t most_retries = 100;
   constexpr std::chrono::milliseconds day = std::chrono::hours{24};
   if (policy.retries > most_retries) {
-    refuse_option("faults.on_error.retries", {policy.retries, " is above ", most_retries});
+    refuse_option("faults.on_error.retries", {policy.retries.value(), " is above ", most_retries});
   }
-  if (policy.first_wait.count() < 0) {
+  if (policy.first_wait.count() < 0 || policy.first_wait > day) {
     refuse_option("faults.on_error.first_wait",
-                  {"must not be negative, is ", policy.first_wait.count(), " ms"});
-  }
-  if (policy.longest_wait < policy.first_wait || policy.longest_wait > day) {
-    refuse_option("faults.on_error.longest_wait",
-                  {"must lie between first_wait, ", policy.first_wait.count(),
-                   " ms, and a day, is ", policy.longest_wait.count(), " ms"});
+                  {"must lie between 0 ms and a day, is ", policy.first_wait.count(), " ms"});
   }
   if (policy.action != error_action::propagate && policy.action != error_action::substitute &&
       policy.action != error_action::skip) {
-    refuse_option("faults.on_error.action",
-                  {"must be propagate, substitute or skip, is ", static_cast<int>(policy.action)});
+    refuse_option("faults.on_error.action", {"must be propagate, substitute or skip, is ",
+                                             static_cast<int>(policy.action.value())});
   }
   if (!(policy.largest_share >= 0 && policy.largest_share <= 1)) {
     refuse_option("faults.on_error.largest_share",
@@ -124,22 +177,29 @@ inline void require_valid(const error_policy& policy) {
   }
 }
 
-/// Whether every exception goes to the consumer at once.
+/// Returns true if every exception goes to the consumer at once.
 [[nodiscard]] inline bool is_plain(const error_policy& policy) noexcept {
   return policy.retries == 0 && policy.action == error_action::propagate &&
-         policy.quarantined.empty();
+         policy.quarantined.value().empty();
 }
 
-/// The wait before retry `retry`, which counts from 1.
+/// Returns the code that `policy` needs, or null for a plain policy.
+[[nodiscard]] inline const recovering* recovering_of(const error_policy& policy) noexcept {
+  if (is_plain(policy)) return nullptr;
+  if (policy.retries.code() != nullptr) return policy.retries.code();
+  return policy.action.code() != nullptr ? policy.action.code() : policy.quarantined.code();
+}
+
+/// Returns the wait before retry `retry`, which counts from 1.
 [[nodiscard]] inline std::chrono::milliseconds wait_before(const error_policy& policy,
                                                            std::size_t retry) noexcept {
+  constexpr std::chrono::milliseconds max_backoff{10'000};
   auto wait = policy.first_wait;
-  for (; retry > 1 && wait < policy.longest_wait; --retry) wait *= 2;  // a day doubled still fits
-  return (std::min)(wait, policy.longest_wait);
+  for (; retry > 1 && wait < max_backoff; --retry) wait = (std::min)(2 * wait, max_backoff);
+  return wait;
 }
 
-/// The samples that may take the place of `sample`, one after the other; for a dataset of at least
-/// two.
+/// The sequence of samples that may replace `sample`, for a dataset of at least two samples.
 class substitutes {
  public:
   static constexpr int most = 8;
@@ -160,23 +220,23 @@ class substitutes {
 
 }  // namespace detail
 
-/// A dataset's read, a sampler's `order`, or the lengths of a batch of ragged samples, that have
-/// not come for longer than they should, as observed while that hangs.
+/// A dataset's read, a sampler's `order`, or the lengths of a batch of ragged samples, that takes
+/// too long. The report is made while the call hangs.
 struct stalled_read {
-  /// The sample that is read; in the stage "order" the first batch that needs that order, in the
-  /// stage "lengths" the batch that needs them, and the time is that of all its lengths. `exact` is
-  /// false where a dataset reads a whole chunk in one call: then it is the chunk's first sample,
-  /// and the time is the chunk's.
+  /// The sample that is being read. In the stage "order", it is the first batch that needs that
+  /// order. In the stage "lengths", it is the batch that needs the lengths, and the time is that of
+  /// all its lengths. `exact` is false if a dataset reads a whole chunk in one call: then it is the
+  /// chunk's first sample, and the time is the chunk's.
   failure where;
-  /// The worker whose thread hangs; 0 where the consumer's own thread reads.
+  /// The worker whose thread hangs; 0 if the consumer's own thread reads.
   std::size_t worker = 0;
-  /// How long it has hung, at least.
+  /// The time of the hang so far, at least.
   std::chrono::milliseconds elapsed{0};
-  /// Whether the loader's destructor waits for it now: the loader does not own all that the read
-  /// uses.
+  /// True if the loader's destructor is now waiting for the call, because the loader does not own
+  /// all memory that the read uses.
   bool blocks_destruction = false;
 
-  /// The report as one line for a log.
+  /// Returns the report as one line for a log.
   [[nodiscard, gnu::cold]] std::string str() const {
     return detail::joined(
         {"penstock: ", what(), " hangs for ", elapsed.count(), " ms in worker ", worker, ": ",
@@ -194,16 +254,16 @@ struct stalled_read {
 };
 
 /// A read, a sampler's `order`, or the lengths of a batch took longer than
-/// `loader_options::faults.timeout`. The loader gives no batches any more.
+/// `loader_options::faults.timeout`. The loader delivers no more batches.
 class [[gnu::visibility("default")]] read_timeout : public error {
  public:
-  /// For the read that hangs.
+  /// Reports the read that hangs.
   [[gnu::cold]] explicit read_timeout(const stalled_read& what)
       : error(detail::joined({"read_timeout: worker ", what.worker, " has not returned after ",
                               what.elapsed.count(), " ms: ", what.where.str(),
                               "; check the storage, or raise loader_options::faults.timeout"})),
         read_(what) {}
-  /// Which read, and how long it had taken.
+  /// Returns the read that hangs and its time.
   [[nodiscard]] const stalled_read& read() const noexcept { return read_; }
 
  private:

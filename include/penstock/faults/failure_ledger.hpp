@@ -21,31 +21,31 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// What was done about a sample whose read has failed.
+/// The reaction to a sample whose read has failed.
 enum class read_outcome {
-  retrying,     ///< nothing yet: a retry is to come
+  retrying,     ///< none yet: a retry follows
   recovered,    ///< a retry has read it
-  substituted,  ///< another sample stands in its place
+  substituted,  ///< another sample replaces it
   skipped,      ///< its batch is shorter
   propagated,   ///< the exception went to the consumer
 };
 
-/// An outcome as a word for a log.
+/// Returns an outcome as a word for a log.
 [[nodiscard]] constexpr std::string_view name_of(read_outcome outcome) noexcept {
   constexpr std::array<std::string_view, 5> names{"retrying", "recovered", "substituted", "skipped",
                                                   "propagated"};
   return names[(std::min)(static_cast<std::size_t>(outcome), names.size() - 1)];
 }
 
-/// One sample that could not be read, at least once, or was known to be bad.
+/// A sample that could not be read, at least once, or was known to be bad.
 struct failed_sample {
-  std::uint64_t sample = 0;    ///< its index in the loader's dataset
-  std::string what;            ///< of its first exception: one line, at most 119 bytes
+  std::uint64_t sample = 0;    ///< index in the loader's dataset
+  std::string what;            ///< text of its first exception: one line, at most 119 bytes
   std::uint64_t failures = 0;  ///< reads that failed
-  std::uint64_t given_up = 0;  ///< how often no retry helped
-  read_outcome last = read_outcome::retrying;  ///< what was done the last time
+  std::uint64_t given_up = 0;  ///< number of failures that no retry repaired
+  read_outcome last = read_outcome::retrying;  ///< the last outcome
   sample_origin origin =
-      {};  ///< which sample it is at the bottom of the pipeline, below `subset` and `concat`
+      {};  ///< the sample at the bottom of the pipeline, below `subset` and `concat`
 
   friend bool operator==(const failed_sample&, const failed_sample&) = default;
 };
@@ -57,31 +57,31 @@ inline constexpr std::string_view quarantine_head = "# penstock quarantine: ";
 
 }  // namespace detail
 
-/// What has failed so far, and what was done about it. A copy; see `loader::failures`.
+/// The failures so far and their outcomes. A copy; see `loader::failures`.
 struct failure_report {
-  /// In order of their indices; at most 256. A sample that has failed takes the place of one that
-  /// was known to be bad, the last one.
+  /// The samples in order of their indices, at most 256. If the list is full, a sample that has
+  /// failed replaces the last sample that was known to be bad.
   std::vector<failed_sample> samples;
   std::uint64_t failed_reads = 0;  ///< all of them, including retries and drawn substitutes
   std::uint64_t recovered = 0;     ///< samples that a retry has read
-  std::uint64_t substituted = 0;   ///< places that another sample has taken
-  std::uint64_t skipped = 0;       ///< places that were left out of batches
+  std::uint64_t substituted = 0;   ///< positions that another sample has filled
+  std::uint64_t skipped = 0;       ///< positions that were left out of batches
   std::uint64_t dropped = 0;  ///< failed reads of samples beyond the 256, in no entry of `samples`
-  bool misses_known = false;  ///< samples that were known to be bad are in no entry either
+  bool misses_known = false;  ///< samples known to be bad are missing in `samples` too
 
-  /// How many samples the datasets at the bottom of the pipeline have, by `sample_origin::part`;
-  /// empty where nothing is written down.
+  /// The sizes of the datasets at the bottom of the pipeline, by `sample_origin::part`. Empty if
+  /// nothing is recorded.
   std::vector<std::uint64_t> base_sizes;
 
-  /// Writes the samples that were given up, one a line, with the reason after a '#'. They are
-  /// numbered as at the bottom of the pipeline, so that the list holds for any subset of the same
-  /// data. A line that names the dataset precedes the samples of each dataset at the bottom.
+  /// Writes the samples that were given up, one per line, with the reason after a '#'. They are
+  /// numbered as at the bottom of the pipeline, so that the list is valid for any subset of the
+  /// same data. A line that names the dataset precedes the samples of each dataset at the bottom.
   ///
   ///     # penstock quarantine: dataset of 60000 samples
   ///     4711 # skipped 3 times: png: bad checksum
   ///
-  /// For one of several datasets that line is "# penstock quarantine: part 1 of 3, dataset of 60000
-  /// samples". `read_quarantine` reads it back.
+  /// With several datasets that line is "# penstock quarantine: part 1 of 3, dataset of 60000
+  /// samples". `read_quarantine` reads the list back.
   void write_quarantine(std::ostream& out) const {
     const std::size_t parts = (std::max)(std::size_t{1}, base_sizes.size());
     for (std::size_t part = 0; part != parts; ++part) {
@@ -110,17 +110,17 @@ struct failure_report {
 
 namespace detail {
 
-/// Where a loader notes what failed. All memory is taken at construction, about 40 KiB. Safe from
-/// any thread.
+/// Records the failures of a loader. Allocates all memory at construction, about 40 KiB.
+/// Thread-safe.
 class failure_ledger {
  public:
   static constexpr std::size_t capacity = 256;
 
-  /// For a pipeline over datasets of so many samples, see `base_sizes_of`.
+  /// For a pipeline over datasets of these sizes, see `base_sizes_of`.
   explicit failure_ledger(std::vector<std::uint64_t> base_sizes = {})
       : base_sizes_(std::move(base_sizes)), entries_(std::make_unique<entry[]>(capacity)) {}
 
-  /// A read of `sample`, which comes from `origin`, has thrown `error`.
+  /// Records that a read of `sample`, which comes from `origin`, has thrown `error`.
   void note_failure(std::uint64_t sample, const std::exception_ptr& error,
                     const sample_origin& origin) noexcept {
     const std::lock_guard lock{mutex_};
@@ -136,8 +136,8 @@ class failure_ledger {
     found->last = read_outcome::retrying;
   }
 
-  /// `sample`, which comes from `origin`, was known to be bad and not read; `outcome` was done
-  /// about it.
+  /// Records that `sample`, which comes from `origin`, was known to be bad and not read, with the
+  /// outcome `outcome`.
   void note_known_bad(std::uint64_t sample, const sample_origin& origin,
                       read_outcome outcome) noexcept {
     {
@@ -151,8 +151,8 @@ class failure_ledger {
     note_outcome(sample, outcome);
   }
 
-  /// What was done about the sample of the last `note_failure`. `is_place`: it has a place in the
-  /// batch, and is not a drawn substitute.
+  /// Records the outcome for the sample of the last `note_failure`. `is_place` is true if the
+  /// sample has a position in the batch, and false for a drawn substitute.
   void note_outcome(std::uint64_t sample, read_outcome outcome, bool is_place = true) noexcept {
     const std::lock_guard lock{mutex_};
     if (is_place) {
@@ -166,7 +166,7 @@ class failure_ledger {
     }
   }
 
-  /// A copy of all that was noted.
+  /// Returns a copy of all records.
   [[nodiscard]] failure_report report() const {
     failure_report all;
     all.samples.reserve(capacity);
@@ -199,8 +199,8 @@ class failure_ledger {
     text what = {};
   };
 
-  /// The entry of `sample`, a new one without a text if there is none yet; null where all are
-  /// taken.
+  /// Returns the entry of `sample`, or a new entry without a text, or null if all entries are in
+  /// use.
   entry* enter(std::uint64_t sample, const sample_origin& origin) noexcept {
     if (entry* const found = find(sample)) return found;
     if (size_ == capacity) return nullptr;
@@ -208,8 +208,8 @@ class failure_ledger {
     *added = {.sample = sample, .origin = origin};
     return added;
   }
-  /// A new entry, which overwrites that of the last sample that was known to be bad and not read;
-  /// null if each entry is of a sample that has failed.
+  /// Returns a new entry, which overwrites the last sample that was known to be bad and not read.
+  /// Returns null if each entry is of a sample that has failed.
   entry* displace_known(std::uint64_t sample, const sample_origin& origin) noexcept {
     entry* last = nullptr;
     for (entry& one : std::span{entries_.get(), size_}) {
@@ -237,7 +237,7 @@ class failure_ledger {
     }
   }
 
-  // As one line: the text goes into line-based files.
+  // Copies as one line, because the text goes into line-based files.
   static void copy_line(std::string_view from, text& to) noexcept {
     from = from.substr(0, to.size() - 1);
     std::transform(from.begin(), from.end(), to.begin(), [](char c) {
@@ -248,7 +248,7 @@ class failure_ledger {
   }
 
   std::vector<std::uint64_t> base_sizes_;
-  mutable std::mutex mutex_;  // guards the rest
+  mutable std::mutex mutex_;  // guards the members below
   std::unique_ptr<entry[]> entries_;
   std::size_t size_ = 0;
   std::uint64_t failed_reads_ = 0;

@@ -20,14 +20,16 @@
 #include <penstock/faults/failure_ledger.hpp>
 #include <penstock/load/batch_range.hpp>
 #include <penstock/load/detail/loader_core.hpp>
+#include <penstock/load/detail/loop_tuner.hpp>
 #include <penstock/load/footprint.hpp>
 #include <penstock/load/host_batch.hpp>
 #include <penstock/load/options.hpp>
+#include <penstock/load/support/pull_loop.hpp>
 #include <penstock/load/tuning_history.hpp>
 #include <penstock/memory/support/host_slots.hpp>
 #include <penstock/observe/stats.hpp>
-#include <penstock/observe/support/trace.hpp>
-#include <penstock/observe/trace_recorder.hpp>
+#include <penstock/observe/support/stage_probe.hpp>
+#include <penstock/observe/trace_target.hpp>
 #include <penstock/resume/loader_state.hpp>
 
 namespace penstock {
@@ -38,38 +40,41 @@ class any_loader;
 
 namespace detail {
 
-/// What a loader shares with its ranges: the core, and the batch that a loop is at.
+/// The loop over a loader: the core, which is a stage, and the current batch of the loop. The
+/// loader shares it with its ranges.
 template <record_type Record, device Device>
-class loader_flow {
+class loader_loop {
  public:
   using batch_type = host_batch<Record, Device>;
 
   /// See `loader_core`.
-  loader_flow(std::unique_ptr<source_ops> source, const epoch_plan& plan,
+  loader_loop(std::unique_ptr<source_ops> source, const epoch_plan& plan,
               std::shared_ptr<host_slots<Device>> ring, const loader_options& asked,
               const loader_options& options)
       : core_(std::move(source), plan, std::move(ring), asked, options) {}
 
   [[nodiscard]] loader_core<Device>& core() noexcept { return core_; }
 
-  /// For a `batch_range`: starts to read; the range's serial number.
+  /// For a `batch_range`: starts to read. Returns the range's serial number.
   std::uint64_t start(const batch_position& from, std::uint64_t last_epoch) {
     return core_.start(from, last_epoch);
   }
-  /// For a `batch_range`: releases the current batch and takes the next one; false at the end.
+  /// For a `batch_range`: releases the current batch and takes the next batch. Returns false at the
+  /// end.
   bool advance() {
     step_.end();
     failed_batch failed;
-    // The release comes before the next batch is waited for, which may need the slot. In place: a
-    // lease that is moved costs more than all else here.
+    // The release comes before the wait for the next batch, which may need the slot. The lease is
+    // made in place: moving it would cost more than everything else here.
     std::destroy_at(&held_);
     ::new (static_cast<void*>(&held_)) batch_type(core_.template next<batch_type>(failed));
     if (failed) std::rethrow_exception(failed.error);
     if (held_) step_.begin(core_.trace(), held_.info());
+    if (!held_ && core_.was_cut()) throw_cut();
     return static_cast<bool>(held_);
   }
   [[nodiscard]] batch_type& current() noexcept { return held_; }
-  /// For a `batch_range`: ends the range that `serial` names.
+  /// For a `batch_range`: ends the range with the number `serial`.
   void finish(std::uint64_t serial) noexcept {
     if (!core_.is_current(serial)) return;
     step_.end();
@@ -80,34 +85,31 @@ class loader_flow {
  private:
   loader_core<Device> core_;
   batch_type held_;
-  noted_step step_;
+  step_probe step_;
 };
 
-/// What a feed takes for `Source`, or a reference to it: of a `loader` the `any_loader`, so that
-/// all loaders of a record and a device have one feed, compiled once.
+/// The type that a feed uses for `Source`. For a `loader` this is its `any_loader`, so that all
+/// loaders of a record and a device share one feed. `Source` may be a reference.
 template <class Source>
-struct fed {
+struct erased_source {
   using type = Source;
 };
 template <class Source>
-struct fed<Source&> {
-  using type = typename fed<Source>::type&;
+struct erased_source<Source&> {
+  using type = typename erased_source<Source>::type&;
 };
 
-/// What a feed asks: of a loader the core, which all loaders of a device share; a class derived
-/// from one may have a `next` of its own, and is asked itself.
+/// Returns the stage that delivers the batches of `loader`. All loaders of a device have the same
+/// stage type.
 template <record_type Record, device Device>
-[[nodiscard]] auto fed_by(any_loader<Record, Device>& loader) noexcept
-    -> std::shared_ptr<loader_core<Device>>;
-template <class Source>
-[[nodiscard]] std::shared_ptr<Source> fed_by(Source& source) noexcept {
-  return {std::shared_ptr<void>{}, &source};
-}
+[[nodiscard]] std::shared_ptr<loader_core<Device>> stage_of(
+    any_loader<Record, Device>& loader) noexcept;
 
 }  // namespace detail
 
-/// A loader whose dataset and sampler are not known before the program runs, or are not to be seen
-/// in a header: `any_loader<digit>` for the CPU device, `any_loader<digit, cuda_device>` for a GPU.
+/// A loader without its dataset and sampler in its type, for a program that chooses them at run
+/// time or hides them from a header: `any_loader<digit>` for the CPU device,
+/// `any_loader<digit, cuda_device>` for a GPU.
 ///
 ///     ps::any_loader<digit> make_loader(const flags& chosen);             // in a header
 ///     using feed_type = ps::transfer<ps::any_loader<digit>>;
@@ -116,14 +118,14 @@ template <class Source>
 ///         ? ps::any_loader{ps::loader{digits, ps::shuffled{.seed = 1}, options}}
 ///         : ps::any_loader{ps::loader{digits, ps::sequential{}, options}};
 ///
-/// What a `loader` is without its constructors: one is moved in, what has gone on in it goes on,
-/// and states taken from one resume the other. Costs nothing. Movable; one thread consumes. A
-/// moved-from object may only be assigned to and destroyed.
+/// Has all members of a `loader` except its constructors. A `loader` is moved in and continues its
+/// work. A state of either type resumes the other. Has no cost at run time. Movable; one thread
+/// consumes. A moved-from object may only be assigned to and destroyed.
 template <penstock::record_type Record, penstock::device Device = cpu_device>
 class any_loader {
  protected:
   /// @cond derived
-  using flow = detail::loader_flow<Record, Device>;
+  using flow = detail::loader_loop<Record, Device>;
   explicit any_loader(std::shared_ptr<flow> made) : flow_(std::move(made)) {
     core().kept_alive_by(flow_);
   }
@@ -136,62 +138,74 @@ class any_loader {
   using range_type = batch_range<flow>;
 
   any_loader(any_loader&&) noexcept = default;
-  /// Ends what this loader ran, as its destructor does, and takes over what `other` runs.
+  /// Ends the work of this loader, as its destructor does, and takes over the work of `other`.
   any_loader& operator=(any_loader&& other) noexcept {
     if (this != &other) {
       shut_down();
       flow_ = std::move(other.flow_);
+      pulled_ = other.pulled_;
     }
     return *this;
   }
 
-  /// Ends all threads as soon as the reads under way return, see also
-  /// `loader_options::faults.timeout`. Leases stay valid, ranges end.
+  /// Ends all threads, and waits for the reads in progress; see also
+  /// `loader_options::faults.timeout`. Leases stay valid. A loop that is not at its end, also on
+  /// another thread, gets `cancelled` at its next step.
   ~any_loader() { shut_down(); }
 
-  /// The batches of the epochs `first` to `last`, the latter not included, without a pause between
-  /// epochs; nothing of `last` is read.
+  /// Returns the batches of the epochs from `first` to `last`, not including `last`, without a
+  /// pause between epochs. Nothing of epoch `last` is read.
   [[nodiscard]] range_type epochs(std::uint64_t first, std::uint64_t last) & {
     return range_type{flow_, {first, 0}, last};
   }
-  /// The batches of one epoch.
+  /// Returns the batches of one epoch.
   [[nodiscard]] range_type epoch(std::uint64_t which) & { return epochs(which, which + 1); }
-  /// The batches from `from` up to, but not including, epoch `last_epoch`. Starts in constant time,
-  /// also in the middle of an epoch.
-  [[nodiscard]] range_type batches(const batch_position& from, std::uint64_t last_epoch) & {
-    return range_type{flow_, from, last_epoch};
+  /// Returns the batches from `from` to the start of epoch `end`:
+  /// `batches({2, 10}, until_epoch{5})` ends with the last batch of epoch 4. Starts in constant
+  /// time, also in the middle of an epoch. The range is empty if `from` is {end, 0}. If `from` is
+  /// after that, `begin()` throws `option_error`.
+  [[nodiscard]] range_type batches(const batch_position& from, until_epoch end) & {
+    return range_type{flow_, from, end.value};
   }
 
-  /// The position of the next batch, for a checkpoint: the one after the last batch delivered,
-  /// regardless of read-ahead; after the last one of an epoch that epoch's end, {e, batches}. For a
-  /// loop over a transfer see `transfer::state`. Throws `option_error` where batches come out of
-  /// order. From any thread.
+  /// Returns the state of the loop, for a checkpoint. The state has the position of the batch after
+  /// the last delivered batch, regardless of read-ahead. After the last batch of an epoch, the
+  /// position is the end of that epoch, {e, batches}. For a loop over a transfer see
+  /// `transfer::state`. Throws `option_error` if batches come out of order. Any thread may call
+  /// this.
   [[nodiscard]] loader_state state() const { return state_at(core().next_position()); }
 
-  /// The state of a loop whose next batch is `next`: `state_at(batch.position())` that of one which
-  /// has `batch` still to do, `state_at({e + 1, 0})` that of one which has done all that follows
-  /// epoch e. Throws `option_error` where batches come out of order. From any thread.
+  /// Returns the state of a loop whose next batch is `next`. `state_at(batch.position())` is the
+  /// state of a loop that still has to process `batch`. `state_at({e + 1, 0})` is the state of a
+  /// loop that has completed epoch e and everything that follows it. Throws `option_error` if
+  /// batches come out of order. Any thread may call this.
   [[nodiscard]] loader_state state_at(const batch_position& next) const {
     return core().state_at(next);
   }
 
   /// Continues after the batch at which `state` was taken, up to but not including epoch
-  /// `last_epoch`, in constant time: with the very next batch and the same ones from then on, also
-  /// with other workers, prefetch, depth or device. From an epoch's end to the next epoch there is
-  /// no batch: the loop does nothing, and what follows the epoch comes next. Throws
-  /// `state_mismatch`, naming every difference, where the batches could not be the same.
+  /// `last_epoch`, in constant time. The loop gets the next batch and the same batches as the
+  /// original loop, also with another number of workers, prefetch, depth or device. From the end of
+  /// an epoch to the start of the next epoch there are no batches: the loop does nothing, and the
+  /// program continues with its work after the epoch. Throws `state_mismatch`, with every
+  /// difference, if the batches could differ.
   [[nodiscard]] range_type resume(const loader_state& state, std::uint64_t last_epoch) & {
-    return batches(position_of(state), last_epoch);
+    return batches(position_of(state), until_epoch{last_epoch});
   }
 
-  /// The position of the batch with which `resume` goes on: what `state_at` was given, unless the
-  /// world is another one. Throws `state_mismatch`, as `resume`. From any thread.
+  /// Returns the position of the batch at which `resume` continues. This is the position passed to
+  /// `state_at`, unless the number of ranks has changed. Throws `state_mismatch`, as `resume` does.
+  /// Any thread may call this.
   [[nodiscard]] batch_position position_of(const loader_state& state) const {
     return core().position_of(state);
   }
 
   /// @cond misuse
-  // A loader is no range, its epochs are: calling these does not compile, and says so.
+  // A call of these functions does not compile. The error message shows what to write instead.
+  __attribute__((unavailable(
+      "penstock: name the end of the range: loader.batches(from, ps::until_epoch{e}) ends before "
+      "epoch e"))) void
+  batches(const batch_position& from, std::uint64_t) const;
   __attribute__((
       unavailable("penstock: loop over loader.epoch(e) or loader.epochs(first, last)"))) void
   begin() const;
@@ -200,54 +214,82 @@ class any_loader {
   end() const;
   /// @endcond
 
-  /// How many batches an epoch has.
+  /// Returns the number of batches in an epoch.
   [[nodiscard]] std::uint64_t batches_per_epoch() const noexcept { return core().plan().batches(); }
-  /// How many batches of this loader are its part of a step over all ranks: 1, or with a sampler
-  /// whose batches have each its own number of samples its `batches_per_step()` divided by the
-  /// world.
+  /// Returns the number of batches of this loader in a step over all ranks. The number is 1, except
+  /// with a sampler whose batches have varying sizes: then it is the sampler's `batches_per_step()`
+  /// divided by the number of ranks.
   [[nodiscard]] std::uint64_t batches_per_step() const noexcept {
     const std::uint64_t all = core().source().batches_per_step();
     return all == 0 ? 1 : all / core().source().world();
   }
-  /// How many samples an epoch has; with a sampler whose batches have each its own number of
-  /// samples how many an epoch of full batches would have.
+  /// Returns the number of samples in an epoch. With a sampler whose batches have varying sizes,
+  /// returns the number of samples in an epoch of full batches.
   [[nodiscard]] std::uint64_t samples_per_epoch() const noexcept { return core().plan().samples(); }
-  /// What the loader was made with; `automatic` as it was written.
-  [[nodiscard]] const loader_options& options() const noexcept { return core().asked(); }
-  /// The memory that was taken, the number of slots, whether they are page-locked, where the
-  /// workers run, and what the dataset says of itself. From any thread.
+  /// Returns the options that the loader was made with; `automatic` remains `automatic`.
+  [[nodiscard]] const loader_options& options() const noexcept {
+    return core().requested_options();
+  }
+  /// Returns the memory that was taken, the number of slots, whether they are page-locked, the
+  /// cores of the workers, and the warnings of the dataset. Any thread may call this.
   [[nodiscard]] loader_footprint footprint() const { return core().footprint(); }
 
-  /// How many host slots leases hold now, of `footprint().slot_count`: with all of them held
-  /// `try_next` gives nothing any more. From any thread.
+  /// Returns the number of host slots that leases hold now, of `footprint().slot_count`. If leases
+  /// hold all slots, `try_next` returns no batch. Any thread may call this.
   [[nodiscard]] std::size_t held() const noexcept { return core().held(); }
 
-  /// The place of the exception that ended the last range; empty if none did, or if it belongs to
-  /// no batch, such as a device's failure between two. From any thread.
+  /// Returns the place of the exception that ended the last range. Empty if no exception ended it,
+  /// or if the exception belongs to no batch, such as a failure of the device between two batches.
+  /// Any thread may call this.
   [[nodiscard]] std::optional<penstock::failure> last_failure() const noexcept {
     return core().last_failure();
   }
 
-  /// What could not be read so far and what was done about it by `loader_options::faults.on_error`,
-  /// including batches that are only read ahead; empty where every exception simply propagates.
-  /// From any thread.
+  /// Returns the samples that could not be read so far, and what `loader_options::faults.on_error`
+  /// did about them. Includes batches that are only read ahead. Empty if every exception is
+  /// rethrown. Any thread may call this.
   [[nodiscard]] failure_report failures() const { return core().failures(); }
 
-  /// What has been read and waited for so far, see `loader_stats`. From any thread, also while a
-  /// loop runs; costs some microseconds a worker, and a look at files of the container's.
+  /// Returns the statistics of reads and waits so far, see `loader_stats`. Any thread may call
+  /// this, also during a loop. Costs some microseconds for each worker, and reads files of the
+  /// container.
   [[nodiscard]] loader_stats stats() const { return core().stats(); }
 
-  /// What `workers` and `prefetch` have come to where they are `automatic`, and by which moves.
-  /// From any thread, also while a loop runs; allocates a list of at most 32.
+  /// Returns the current values of `workers` and `prefetch` if they are `automatic`, and the moves
+  /// that led to them. Any thread may call this, also during a loop. Allocates a list of at most 32
+  /// moves.
   [[nodiscard]] tuning_history tuning() const { return core().tuning(); }
 
-  /// How many threads were detached because their read hung beyond
-  /// `loader_options::faults.timeout`. From any thread.
+  /// Returns the number of threads that were detached because their read exceeded
+  /// `loader_options::faults.timeout`. Any thread may call this.
   [[nodiscard]] std::size_t abandoned_readers() const noexcept {
     return core().abandoned_readers();
   }
 
+  /// Starts an endless loop at `from`, for a program that pulls: `next` returns the batches. Ends
+  /// the loop that an earlier call has started. Throws `std::logic_error` while a range over this
+  /// loader is live.
+  ///
+  ///     for (int step = 0; step != steps; ++step) {
+  ///       auto batch = loader.next();
+  ///       train(batch);
+  ///       if (loader.at_epoch_end()) validate();
+  ///     }
+  void reset(const batch_position& from = {}) {
+    if (core().is_current(pulled_)) core().stop();
+    pulled_ = core().start(from, detail::endless);
+  }
+  /// Starts an endless loop after the batch at which `state` was taken, as `reset` does. Throws
+  /// `state_mismatch`, as `resume` with two arguments does.
+  void resume(const loader_state& state) { reset(position_of(state)); }
+  /// Returns true if the batch that was returned last is the last of its epoch.
+  [[nodiscard]] bool at_epoch_end() const noexcept {
+    const batch_position next = core().next_position();
+    return next.batch != 0 && next.batch == batches_per_epoch();
+  }
+
   /// @name The members that make a `batch_source`; a loop uses `epochs` instead.
+  /// `next` can also be called without `start`: it starts at batch 0 of epoch 0, see `reset`.
   /// @{
   [[nodiscard]] const Device& device() const noexcept { return core().device(); }
   [[nodiscard]] const batch_layout<Record>& layout() const noexcept {
@@ -257,6 +299,7 @@ class any_loader {
     core().start(from, last_epoch);
   }
   [[nodiscard]] batch_type next() {
+    if (!core().was_started()) reset();
     detail::failed_batch failed;
     batch_type batch = core().template next<batch_type>(failed);
     if (failed) std::rethrow_exception(failed.error);
@@ -268,31 +311,36 @@ class any_loader {
     if (failed) std::rethrow_exception(failed.error);
     return batch;
   }
-  void stop() noexcept { core().stop(); }
+  /// Ends the range that was started. A loop over `epochs`, or over a feed of this loader, gets
+  /// `cancelled` at its next step. To end a loop from another thread, request
+  /// `loader_options::stop`.
+  void stop() noexcept { core().cut(); }
   [[nodiscard]] bool at_end() const noexcept { return core().at_end(); }
   [[nodiscard]] std::stop_token stop_token() const noexcept { return core().stop_token(); }
-  /// What the batches are called in a trace of `recorder`; 0 where they are not recorded there.
+  /// Returns the identifier of this loader's batches in a trace of `recorder`; 0 if `recorder` does
+  /// not record them.
   [[nodiscard]] std::uint64_t trace_flow(const trace_recorder* recorder) const noexcept {
     return core().trace_flow(recorder);
   }
   /// @}
 
  private:
-  friend auto detail::fed_by<Record, Device>(any_loader& loader) noexcept
-      -> std::shared_ptr<detail::loader_core<Device>>;
+  friend std::shared_ptr<detail::loader_core<Device>> detail::stage_of<Record, Device>(
+      any_loader&) noexcept;
 
   void shut_down() noexcept {
     if (flow_) core().shut_down();
   }
   [[nodiscard]] detail::loader_core<Device>& core() const noexcept { return flow_->core(); }
 
-  std::shared_ptr<flow> flow_;  // shared with the ranges: the loader may move, and even go
+  std::shared_ptr<flow> flow_;  // shared with the ranges, which may outlive this object
+  std::uint64_t pulled_ = 0;    // serial number of the loop that `reset` started; 0: none
 };
 
 namespace detail {
 
 template <record_type Record, device Device>
-auto fed_by(any_loader<Record, Device>& loader) noexcept -> std::shared_ptr<loader_core<Device>> {
+std::shared_ptr<loader_core<Device>> stage_of(any_loader<Record, Device>& loader) noexcept {
   return {loader.flow_, &loader.core()};
 }
 
@@ -300,15 +348,17 @@ auto fed_by(any_loader<Record, Device>& loader) noexcept -> std::shared_ptr<load
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock
 
-/// What all loaders on a device share, whatever they read: the queue, the pool, the ring of slots.
-/// Every object that uses it instantiates it, unless `extern template` leaves that to another:
-/// `penstock::compiled` has it of `cpu_device`, `penstock::compiled_cuda` of `cuda_device`. For a
-/// device of your own, at global scope, and for its transfers likewise `PENSTOCK_TRANSFERS_ON`:
+/// Declares or instantiates the code that all loaders on a device share for any dataset: the queue,
+/// the pool, the ring of slots. Every object file that uses this code instantiates it, unless
+/// `extern template` leaves that to another file. `penstock::compiled` has it for `cpu_device`,
+/// `penstock::compiled_cuda` for `cuda_device`. For your own device, write these lines at global
+/// scope, and also `PENSTOCK_TRANSFERS_ON` for its transfers:
 ///
 ///     PENSTOCK_LOADERS_ON(extern template, my::device)  // in the header of the device
 ///     PENSTOCK_LOADERS_ON(template, my::device)         // in one source
-#define PENSTOCK_LOADERS_ON(kind, ...)                  \
-  kind class penstock::detail::host_slots<__VA_ARGS__>; \
+#define PENSTOCK_LOADERS_ON(kind, ...)                                                            \
+  kind class penstock::detail::slot_ring<__VA_ARGS__, penstock::detail::host_slots<__VA_ARGS__>>; \
+  kind class penstock::detail::host_slots<__VA_ARGS__>;                                           \
   kind class penstock::detail::loader_core<__VA_ARGS__>;
 
 #if PENSTOCK_COMPILED

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -28,8 +29,15 @@ namespace detail {
                                  " of this range is gone: keep it as long as its ranges"}));
 }
 
-/// Tracks the active range over a loader or a transfer: at most one, identified by its serial
-/// number. For the consumer's thread only.
+/// Returns the exception for a loop whose loader or transfer (`what`) was destroyed.
+[[nodiscard, gnu::cold]] inline cancelled cancelled_by_end_of(std::string_view what) {
+  return cancelled(joined({"cancelled: the ", what,
+                           " was destroyed, or another one was assigned to it, while a loop over ",
+                           "its batches was running: keep it until the loop has ended"}));
+}
+
+/// Tracks the active range over a loader or a transfer. At most one range is active; its serial
+/// number identifies it. For the consumer's thread only, except for `is_live` and `close`.
 class active_range {
  public:
   /// `what` names the owner of the ranges in messages: "loader" or "transfer". Must be a literal.
@@ -37,51 +45,69 @@ class active_range {
 
   /// Throws `std::logic_error` while a range is active, and after `close`.
   void require_none() const {
-    if (is_live_) throw_range_is_live(what_);
-    if (is_closed_) throw_range_outlives(what_);
+    if (is_live()) throw_range_is_live(what_);
+    if (is_closed_.load(std::memory_order_acquire)) throw_range_outlives(what_);
   }
   /// Starts a range and returns its serial number, which is never 0.
   std::uint64_t start() noexcept {
-    is_live_ = true;
+    is_live_.store(true, std::memory_order_relaxed);
     return ++serial_;
   }
-  /// Whether a range is active.
-  [[nodiscard]] bool is_live() const noexcept { return is_live_; }
-  /// Whether `serial` is the range that was started last, active or not.
+  /// Returns true if a range is active.
+  [[nodiscard]] bool is_live() const noexcept { return is_live_.load(std::memory_order_relaxed); }
+  /// Returns true if `serial` identifies the range that was started last, active or not.
   [[nodiscard]] bool is_current(std::uint64_t serial) const noexcept {
     return serial != 0 && serial == serial_;
   }
-  /// Ends the active range; false if there is none.
+  /// Returns true if a range was started, active or not.
+  [[nodiscard]] bool was_started() const noexcept { return serial_ != 0; }
+  /// Ends the active range. Returns false if no range is active.
   bool end() noexcept {
-    const bool was_live = is_live_;
-    is_live_ = false;
+    const bool was_live = is_live();
+    is_live_.store(false, std::memory_order_relaxed);
     return was_live;
   }
-  /// Allows no further ranges. An active range must be ended before.
-  void close() noexcept { is_closed_ = true; }
+  /// Allows no further ranges.
+  void close() noexcept { is_closed_.store(true, std::memory_order_release); }
 
  private:
   std::string_view what_;
   std::uint64_t serial_ = 0;
-  bool is_live_ = false;
-  bool is_closed_ = false;
+  std::atomic<bool> is_live_{false};  // relaxed: written by the consumer's thread
+  std::atomic<bool> is_closed_{false};
 };
 
 }  // namespace detail
 
-/// The batches of some epochs, as an input range: what `loader.epochs()` and `transfer.epochs()`
-/// return. `*it` is an lvalue reference to the lease of the current batch; `++it` releases it
-/// unless it was moved out, and takes the next one.
+/// The end of `batches(from, until_epoch{3})`: the first epoch that is not read.
+struct until_epoch {
+  /// Ends before `epoch`.
+  explicit constexpr until_epoch(std::uint64_t epoch) noexcept : value(epoch) {}
+  std::uint64_t value;  ///< the epoch
+};
+
+/// The length of `replay(from, batch_count{200})`: a number of batches, not of epochs.
+struct batch_count {
+  /// Gives `batches` batches.
+  explicit constexpr batch_count(std::uint64_t batches) noexcept : value(batches) {}
+  std::uint64_t value;  ///< the number of batches
+};
+
+/// The batches of some epochs, as an input range. `loader.epochs()` and `transfer.epochs()` return
+/// this type. `*it` is an lvalue reference to the lease of the current batch. `++it` releases the
+/// lease unless it was moved out, and takes the next batch.
 ///
-/// `begin()` starts the reading; a second `begin()` starts it again from the first batch. The
-/// destructor ends it. Two live ranges over one loader or transfer are a `std::logic_error`. A
-/// range that outlives its loader or transfer is over. An iterator must not outlive its range.
+/// `begin()` starts the reads. A second `begin()` starts them again at the first batch. The
+/// destructor ends them. Two live ranges over one loader or transfer are a `std::logic_error`. If
+/// the loader or the transfer is destroyed during the range, or the loader's `stop` is called, the
+/// next `++` throws `cancelled`, so that the loop does not look finished. An iterator must not
+/// outlive its range.
 template <class Flow>
 class batch_range {
  public:
   using batch_type = typename Flow::batch_type;
 
-  /// An input iterator over the range's leases; copies of it move together.
+  /// An input iterator over the range's leases. Copies of an iterator advance together.
   class iterator {
    public:
     using iterator_concept = std::input_iterator_tag;
@@ -94,7 +120,8 @@ class batch_range {
       return flow_->current();
     }
     [[nodiscard]] batch_type* operator->() const noexcept { return &**this; }
-    /// At the end when there is no further batch, and when it throws; stays there.
+    /// Advances to the next batch. The iterator is at the end, permanently, if there is no further
+    /// batch, or if the read of the batch throws.
     iterator& operator++() {
       if (flow_ == nullptr) return *this;
       [[maybe_unused]] const auto inside = gate_.enter();
@@ -119,7 +146,8 @@ class batch_range {
     [[no_unique_address]] detail::call_gate gate_;
   };
 
-  /// The batches of `flow` from `from` up to, but not including, epoch `last_epoch`.
+  /// Makes the range of the batches of `flow` from `from` up to, but not including, epoch
+  /// `last_epoch`.
   batch_range(std::shared_ptr<Flow> flow, const batch_position& from,
               std::uint64_t last_epoch) noexcept(!detail::checked)
       : flow_(std::move(flow)), from_(from), last_epoch_(last_epoch) {}
@@ -129,22 +157,22 @@ class batch_range {
     if (flow_ != nullptr) flow_->finish(serial_);
   }
 
-  /// Starts reading, at the first batch. Throws `std::logic_error` while another range is live, and
-  /// what reading the first batch throws.
+  /// Starts the reads at the first batch. Throws `std::logic_error` while another range is live,
+  /// and the exceptions of reading the first batch.
   [[nodiscard]] iterator begin() {
     [[maybe_unused]] const auto inside = gate_.enter();
     flow_->finish(serial_);
     serial_ = flow_->start(from_, last_epoch_);
     return iterator{flow_->advance() ? flow_.get() : nullptr, gate_};
   }
-  /// The end, which the iterator compares with.
+  /// Returns the end of the range, for comparison with an iterator.
   [[nodiscard]] std::default_sentinel_t end() const noexcept { return {}; }
 
  private:
   std::shared_ptr<Flow> flow_;
   batch_position from_;
   std::uint64_t last_epoch_;
-  std::uint64_t serial_ = 0;  // names this range's start; 0: none
+  std::uint64_t serial_ = 0;  // identifies this range after `begin`; 0: none
   [[no_unique_address]] detail::call_gate gate_{std::in_place};
 };
 

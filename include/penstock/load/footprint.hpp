@@ -19,38 +19,39 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The host memory of a loader: what it takes, from `footprint`, or what it has taken, from
-/// `loader::footprint`. All of it is taken at construction.
+/// The host memory of a loader. `footprint` computes it in advance; `loader::footprint` returns the
+/// memory that a loader has taken. A loader takes all of it at construction.
 struct loader_footprint {
   std::size_t slot_count = 0;  ///< host slots
   std::size_t slots_asked =
-      0;  ///< as the options ask; more than `slot_count` where the budget had no room
-  std::size_t slot_bytes = 0;  ///< bytes of each, see `batch_layout`
-  std::size_t bytes = 0;  ///< bytes of the slab that holds them all: what the device is asked for
-  bool pinned = false;    ///< whether the slab is page-locked; once taken, whether it really is
-  /// Whether the system refused to register the slab, once taken: it is page-locked all the same,
-  /// by `cudaHostAlloc`. So do some containers, and confidential computing; and so it is where a
-  /// GPU would reach registered memory at another address than the host.
+      0;  ///< requested by the options; more than `slot_count` if the budget had no room
+  std::size_t slot_bytes = 0;  ///< bytes of each slot, see `batch_layout`
+  std::size_t bytes = 0;       ///< bytes of the slab of all slots, as requested from the device
+  bool pinned = false;         ///< true if the slab is page-locked; in advance: if it should be
+  /// True if the system refused to register the slab of a loader. The slab is then still
+  /// page-locked, by `cudaHostAlloc`. Some containers and confidential computing refuse. Also true
+  /// if a GPU would use other addresses than the host for registered memory.
   bool registration_refused = false;
 
-  /// The most bytes that the loader allocates besides: 32 KiB, 1 KiB a slot, 8 KiB a worker, and 16
-  /// bytes for each sample of a worker's chunk. An error policy adds 64 KiB, and one that skips
-  /// samples a byte for each sample of a slot; `loader_options::observe.indices` adds 16 there,
-  /// `error_policy::quarantined` 32 for each index. Thread stacks are not counted, nor is what the
-  /// dataset, the sampler and transforms allocate.
+  /// The largest number of bytes that the loader allocates in addition: 32 KiB, 1 KiB for each
+  /// slot, 8 KiB for each worker, and 16 bytes for each sample of a worker's chunk. An error policy
+  /// adds 64 KiB. A policy that skips samples also adds a byte for each sample of a slot.
+  /// `loader_options::observe.indices` adds 16 bytes for each sample of a slot, and
+  /// `error_policy::quarantined` 32 bytes for each index. Thread stacks, and allocations of the
+  /// dataset, the sampler and transforms, are not counted.
   std::size_t bookkeeping = 0;
 
-  /// Where the workers run. Known once they do: `footprint` takes the device for one without a NUMA
-  /// node.
-  worker_cores workers = {};
+  /// The cores on which the workers run. For a loader only: `footprint` assumes a device without a
+  /// NUMA node.
+  affinity_report workers = {};
 
-  /// What the dataset says of itself to people, see `dataset`: that its files have no sums, or that
-  /// a column is slow to decode. Known once the loader is made.
+  /// Warnings of the dataset for the user, see `dataset`: for example that its files have no
+  /// checksums, or that a column is slow to decode. For a loader only.
   std::vector<std::string> warnings = {};
 
-  /// Bytes of page-locked memory.
+  /// Returns the bytes of page-locked memory.
   [[nodiscard]] std::size_t pinned_bytes() const noexcept { return pinned ? bytes : 0; }
-  /// Bytes of ordinary memory in the slab.
+  /// Returns the bytes of ordinary memory in the slab.
   [[nodiscard]] std::size_t pageable_bytes() const noexcept { return pinned ? 0 : bytes; }
 
   friend bool operator==(const loader_footprint&, const loader_footprint&) = default;
@@ -58,13 +59,14 @@ struct loader_footprint {
 
 namespace detail {
 
-/// A loop over a loader or a transfer makes progress with one slot: `++` ends the lease, or hands
-/// the slot to its copy, before it asks for the next batch. Nothing is read ahead then.
+/// The smallest number of slots. A loop over a loader or a transfer makes progress with one slot:
+/// `++` ends the lease, or hands the slot to its copy, before it requests the next batch. Nothing
+/// is read ahead then.
 inline constexpr std::size_t least_slots = 1;
-/// Nothing can be tuned there: `automatic` needs a second one.
+/// The smallest number of slots with `automatic`: with a single slot there is nothing to tune.
 inline constexpr std::size_t least_tuned_slots = 2;
 
-/// `a * b + c`, or the largest number when it has no room.
+/// Returns `a * b + c`, or the largest number if the result overflows.
 constexpr std::size_t saturating_sum(std::size_t a, std::size_t b, std::size_t c) noexcept {
   constexpr std::size_t most = (std::numeric_limits<std::size_t>::max)();
   const auto product = static_cast<std::size_t>(saturating_product(a, b));
@@ -73,40 +75,40 @@ constexpr std::size_t saturating_sum(std::size_t a, std::size_t b, std::size_t c
 
 /// See `loader_footprint::bookkeeping`.
 inline std::size_t most_bookkeeping(const loader_options& options, std::size_t slot_count,
-                                    std::size_t run) noexcept {
+                                    std::size_t chunk) noexcept {
   constexpr std::size_t kib = 1024;
   const bool skips = options.faults.on_error.action == error_action::skip;
   const std::size_t fixed = (is_plain(options.faults.on_error) ? 32 * kib : 96 * kib) +
-                            32 * options.faults.on_error.quarantined.size();
-  const std::size_t workers = std::max<std::size_t>(1, options.workers);
+                            32 * options.faults.on_error.quarantined.value().size();
+  const std::size_t workers = std::max<std::size_t>(1, options.workers.value());
   const std::size_t a_sample = (skips ? 1U : 0U) + (options.observe.indices ? 16U : 0U);
   return saturating_sum(slot_count, saturating_sum(a_sample, options.batch_size, kib),
-                        saturating_sum(workers, saturating_sum(16, run, 8 * kib), fixed));
+                        saturating_sum(workers, saturating_sum(16, chunk, 8 * kib), fixed));
 }
 
-/// What a loader with these options takes when it gets `slot_count` slots.
+/// Returns the footprint of a loader with these options and `slot_count` slots.
 [[nodiscard]] inline loader_footprint footprint_of(std::size_t slot_bytes, std::size_t sample_bytes,
                                                    const loader_options& options,
                                                    std::size_t slot_count) noexcept {
   const bool anywhere = options.tuning.placement == worker_placement::anywhere;
-  const std::size_t run = chunk_size_of(options, sample_bytes);
+  const std::size_t chunk = chunk_size_of(options, sample_bytes);
   return {.slot_count = slot_count,
           .slots_asked = wanted_slots(options, slot_bytes),
           .slot_bytes = slot_bytes,
           .bytes = static_cast<std::size_t>(saturating_product(slot_count, slot_bytes)),
           .pinned = options.pinned,
-          .bookkeeping = most_bookkeeping(options, slot_count, run),
-          .workers = {.binding = anywhere ? core_binding::not_asked : core_binding::no_node},
+          .bookkeeping = most_bookkeeping(options, slot_count, chunk),
+          .workers = {.binding = anywhere ? core_binding::disabled : core_binding::no_node},
           .warnings = {}};
 }
 
-/// Reserves a loader's host slots from its budget, for resolved options. Throws
+/// Reserves the host slots of a loader from its budget. For resolved options. Throws
 /// `pinned_budget_exceeded`.
 inline memory_reservation reserve_slots(std::size_t slot_bytes, const loader_options& options) {
   constexpr double usual_share = 0.25;
   const std::size_t asked = wanted_slots(options, slot_bytes);
   const bool may_be_fewer = options.memory.when_over_budget == budget_action::fewer_slots ||
-                            options.prefetch == automatic;
+                            options.prefetch.is_automatic();
   const std::size_t least = has_automatic(options) ? least_tuned_slots : least_slots;
   const memory_budget budget =
       options.memory.budget ? *options.memory.budget : memory_budget::share(usual_share);
@@ -116,14 +118,14 @@ inline memory_reservation reserve_slots(std::size_t slot_bytes, const loader_opt
 
 }  // namespace detail
 
-/// The host memory that a loader of `Record` with these extents and options takes, in bytes, before
-/// anything is taken:
+/// Returns the host memory that a loader of `Record` with these extents and options takes. Takes
+/// nothing:
 ///
 ///     const auto need = ps::footprint<digit>({}, {.batch_size = 64, .workers = 8});
 ///
-/// All slots that the options ask for, whatever the budget: what it grants is in
-/// `loader::footprint()`, and what it refuses in the exception. `automatic` counts as the most that
-/// it may take. Throws `option_error`, and `layout_error`.
+/// Counts all slots that the options request, regardless of the budget. `loader::footprint()` has
+/// the slots that the budget has granted, and the exception the slots that it has refused.
+/// `automatic` counts as its maximum. Throws `option_error` and `layout_error`.
 template <record_type Record>
 [[nodiscard]] loader_footprint footprint(const record_extents<Record>& extents,
                                          const loader_options& options) {
@@ -134,8 +136,8 @@ template <record_type Record>
                               detail::wanted_slots(most, layout.bytes()));
 }
 
-/// A line for people: the slots, their memory, and where the workers run; then one for each warning
-/// of the dataset.
+/// Returns a line of text with the slots, their memory, and the cores of the workers, followed by a
+/// line for each warning of the dataset.
 [[nodiscard]] inline std::string to_text(const loader_footprint& taken) {
   std::string text = detail::joined({taken.slot_count, " slots of ", taken.slot_bytes, " bytes"});
   if (taken.slots_asked > taken.slot_count)

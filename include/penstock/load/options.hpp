@@ -2,252 +2,377 @@
 #pragma once
 
 #include <chrono>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <limits>
 #include <optional>
 #include <stop_token>
+#include <type_traits>
 
 #include <penstock/core/error.hpp>
 #include <penstock/core/version.hpp>
 #include <penstock/faults/error_policy.hpp>
 #include <penstock/memory/budget.hpp>
-#include <penstock/observe/trace_recorder.hpp>
+#include <penstock/observe/trace_target.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// How many bits of the word that workers claim from count the chunks of a batch.
+/// Number of bits of the claim word that count the chunks of a batch.
 inline constexpr std::uint32_t claim_chunk_bits = 20;
-/// How many bits of it name the host slot.
+/// Number of bits of the claim word that identify the host slot.
 inline constexpr std::uint32_t claim_slot_bits = 12;
 
-/// The most chunks that a batch is cut into. Half the range: a claim that has to wait counts on as
-/// well, one for each waiting worker.
+/// The largest number of chunks in a batch: half the range of the chunk bits. A claim that must
+/// wait also increments the count, once for each waiting worker.
 inline constexpr std::uint32_t most_chunks = 1U << (claim_chunk_bits - 1);
-/// The most host slots of a loader.
+/// The largest number of host slots of a loader.
 inline constexpr std::uint32_t most_slots = 1U << claim_slot_bits;
+
+struct loop_tuning;
+struct stall_watching;
 
 }  // namespace detail
 
-/// What to do with a last batch that is not full.
-enum class partial_batch {
-  keep,  ///< a shorter last batch; DataLoader(drop_last=False)
-  drop,  ///< no such batch; DataLoader(drop_last=True)
-  pad,   ///< padded with samples from the start of the epoch; `valid()` excludes the padding
+/// The value of an option that limits the duration of a read; 0 means no limit. Constructing it
+/// from a duration refers to the code that watches reads: a program that sets no limit does not
+/// compile that code.
+class stall_limit {
+ public:
+  /// Sets no limit.
+  constexpr stall_limit() noexcept = default;
+
+  /// Sets a limit of `time`; 0 means no limit.
+  template <class Rep, class Period, class Watching = detail::stall_watching>
+    requires std::convertible_to<std::chrono::duration<Rep, Period>, std::chrono::milliseconds>
+  constexpr stall_limit(std::chrono::duration<Rep, Period> time) noexcept  // NOLINT: implicit
+      : time_(time) {
+    static_assert(
+        requires { sizeof(Watching); },
+        "penstock: a limit for reads needs its code: include <penstock/load/loader.hpp>");
+    watching_ = &Watching::code;
+  }
+
+  /// Returns the limit in milliseconds; 0 means no limit.
+  [[nodiscard]] constexpr std::chrono::milliseconds time() const noexcept { return time_; }
+
+  /// @cond internal
+  // The code that watches reads; null if no limit is set.
+  [[nodiscard]] constexpr const detail::stall_watching* watching() const noexcept {
+    return time_.count() > 0 ? watching_ : nullptr;
+  }
+  /// @endcond
+
+ private:
+  std::chrono::milliseconds time_{0};
+  const detail::stall_watching* watching_ = nullptr;
 };
 
-/// What to do when the host slots exceed the memory budget.
+/// The treatment of a last batch that is not full.
+enum class partial_batch {
+  keep,  ///< delivers a shorter last batch; DataLoader(drop_last=False)
+  drop,  ///< omits that batch; DataLoader(drop_last=True)
+  pad,   ///< pads with samples from the start of the epoch; `valid()` excludes the padding
+};
+
+/// The action of a loader whose host slots exceed the memory budget.
 enum class budget_action {
   refuse,       ///< throws `pinned_budget_exceeded`
-  fewer_slots,  ///< takes as many as fit, at least one, with which nothing is read ahead
+  fewer_slots,  ///< takes as many as fit, at least one; with one slot nothing is read ahead
 };
 
-/// What a consumer gets that asks for a batch while every slot is held as a lease. A lease that has
-/// never left the consumer's thread can't come back while that thread waits. The library can't tell
-/// which ones have left it, so the program has to say.
+/// The action when the consumer requests a batch while leases hold every slot. A lease that never
+/// left the consumer's thread can't end while that thread waits. The library can't detect which
+/// leases are on other threads, so the program specifies the action.
 enum class held_action {
   fail,  ///< throws `leases_exhausted`
-  wait,  ///< waits until another thread ends a lease; forever if none does
+  wait,  ///< waits until another thread ends a lease; permanently if none does
 };
 
-/// Where the workers run. Not touched: the consumer, and the mask that the process has.
+/// The cores on which the workers run. The consumer and the affinity mask of the process do not
+/// change.
 enum class worker_placement {
-  /// On those cores of the host's NUMA node next to the device that the process may run on;
-  /// anywhere if there are none, or if they are all that it may run on.
+  /// The cores next to the device (its NUMA node of the host) that the process may use. Equal to
+  /// `anywhere` if the process may use none of those cores, or only those.
   near_device,
-  anywhere,  ///< wherever the process may
+  anywhere,  ///< all cores that the process may use
 };
 
-/// Of `loader_options::workers` and `prefetch`: chosen and changed while the loop runs, from what
-/// its statistics show; see `loader::tuning`. Of `tuning.cpus`: what the process may use.
-inline constexpr std::size_t automatic = (std::numeric_limits<std::size_t>::max)();
+/// The value of an option that is a number or `automatic`. The class that owns the option rejects a
+/// negative number at run time, because the compiler does not preserve which numbers are constants.
+///
+/// If `Tuning` is not void, `automatic` refers to the code that tunes the option: a program that
+/// only uses numbers does not compile that code. `Tuning` has the code. It is declared before this
+/// class, and defined by the header of the class that owns the option.
+template <class Tuning>
+class tunable_count {
+ public:
+  /// Makes the number 0.
+  constexpr tunable_count() noexcept = default;
+  /// Makes a number.
+  template <std::integral Number>
+  constexpr tunable_count(Number count) noexcept  // NOLINT: implicit, as a number is written
+      : value_(static_cast<std::size_t>(count)) {}
 
-/// `loader_options::ahead`: prefetch hints to the dataset. See docs/stores.md.
+  /// Makes a number or `automatic`, chosen at run time.
+  template <std::same_as<tunable_count<void>> Count>
+  constexpr tunable_count(Count count) noexcept  // NOLINT: implicit, as `automatic` is written
+      : value_(count.value()) {
+    static_assert(
+        requires { sizeof(Tuning); },
+        "penstock: automatic needs its code: for a loader include <penstock/load/loader.hpp>, "
+        "for a transfer include <penstock/transfer/transfer.hpp>");
+    if (count.is_automatic()) tuning_ = Tuning::template code<void>();
+  }
+
+  /// Returns the number. A negative number, and `automatic`, are converted to a value above every
+  /// accepted number.
+  [[nodiscard]] constexpr std::size_t value() const noexcept { return value_; }
+  /// Returns true for `automatic`.
+  [[nodiscard]] constexpr bool is_automatic() const noexcept {
+    if constexpr (std::is_void_v<Tuning>) return value_ == no_number;
+    return tuning_ != nullptr;
+  }
+
+  friend constexpr bool operator==(const tunable_count& a, const tunable_count& b) noexcept {
+    return a.value_ == b.value_;
+  }
+
+  /// @cond internal
+  // The value of `automatic`: the smallest negative number, which no program writes.
+  static constexpr std::size_t no_number = (std::numeric_limits<std::size_t>::max)() / 2 + 1;
+
+  // The code of `automatic`; null for a number.
+  [[nodiscard]] constexpr const Tuning* tuning() const noexcept { return tuning_; }
+  // Returns `automatic` with `most` as its maximum.
+  [[nodiscard]] constexpr tunable_count up_to(std::size_t most) const noexcept {
+    tunable_count resolved = *this;
+    resolved.value_ = most;
+    return resolved;
+  }
+  // Returns the number for messages, with its sign.
+  [[nodiscard]] constexpr std::ptrdiff_t written() const noexcept {
+    return static_cast<std::ptrdiff_t>(value_);
+  }
+  /// @endcond
+
+ private:
+  std::size_t value_ = 0;
+  const Tuning* tuning_ = nullptr;
+};
+
+/// A number, or `automatic`. This is the type of `automatic`, so that `many ? ps::automatic : 4`
+/// compiles.
+using count_or_automatic = tunable_count<void>;
+
+/// The value for options that the library chooses. For `loader_options::workers` and `prefetch`,
+/// the library chooses and changes the number while the loop runs, from its statistics; see
+/// `loader::tuning`. For `tuning.cpus`, the number is derived from the cores that the process may
+/// use.
+inline constexpr count_or_automatic automatic{count_or_automatic::no_number};
+
+/// The options in `loader_options::ahead`: prefetch hints to the dataset. See docs/stores.md.
 struct loader_ahead_options {
-  /// How far ahead of the workers the dataset gets prefetch hints, in stored bytes; 0: none. At
-  /// most its `prefetch_capacity`; a cache may plan farther ahead than it fetches. Changes no batch
-  /// and takes no slots. A thread of the loader calls the dataset; the destructor joins it, waiting
-  /// at most `faults.timeout` if that is set. Refused with a sampler that counts draws, as
-  /// `prioritized` does: a hint of a step would be its draw.
+  /// The distance of prefetch hints ahead of the workers, in stored bytes; 0 means no hints. The
+  /// limit is at most the dataset's `prefetch_capacity`; a cache may plan farther ahead than it
+  /// fetches. Has no effect on the contents of batches and takes no slots.
+  ///
+  /// A thread of the loader calls the dataset. The destructor joins that thread, and waits at most
+  /// `faults.timeout` if that is set. Throws `option_error` for a sampler that counts draws, such
+  /// as `prioritized`, because a hint of a step would count as its draw.
   std::uint64_t bytes = 0;
 };
 
-/// `loader_options::faults`: what happens when a read fails or hangs. See docs/faults.md.
+/// The options in `loader_options::faults`: the handling of reads that fail or hang. See
+/// docs/faults.md.
 struct loader_fault_options {
-  /// What to do when a sample can't be read. By default the exception ends the range.
+  /// The handling of a sample that can't be read. By default the exception ends the range.
   error_policy on_error = {};
 
-  /// A read, a sampler's `order`, or the lengths of a batch of ragged samples: what takes longer is
-  /// reported while it still hangs, and again each time that its time has doubled; 0: never. Costs
-  /// a thread that wakes four times within this time, at least once a second, and three uncontended
-  /// locks a chunk.
-  std::chrono::milliseconds stall_warning{0};
+  /// The duration after which a hanging call is reported: a read, a sampler's `order`, or the
+  /// request for the lengths of a batch of ragged samples. The report comes while the call still
+  /// hangs, and again each time its duration has doubled. 0 means never. Costs a thread that wakes
+  /// four times within this time, at least once a second, and three uncontended locks for each
+  /// chunk.
+  stall_limit stall_warning = {};
 
-  /// One of these that takes longer is given up: the consumer gets a `read_timeout`, and the loader
-  /// gives no batches any more; 0: waits forever. Needs workers. The destructor still waits for a
-  /// dataset that the loader does not own; for one that it owns the thread is detached, keeps its
-  /// memory, and `abandoned_readers()` counts it.
-  std::chrono::milliseconds timeout{0};
+  /// The duration after which such a call is given up; 0 waits forever. The consumer gets a
+  /// `read_timeout`, and the loader delivers no further batches. Needs workers. If the loader does
+  /// not own the dataset, the destructor still waits for the call. If the loader owns the dataset,
+  /// the thread is detached, keeps its memory, and counts in `abandoned_readers()`.
+  stall_limit timeout = {};
 
-  /// Gets the reports of `stall_warning` and `timeout`, on a thread of the loader's, or on the one
-  /// that destroys the loader: it must not take a lock that is held there, nor destroy the loader.
-  /// Default: lines on stderr. What it throws the consumer gets, and the loader gives no batches
-  /// any more.
+  /// Receives the reports of `stall_warning` and `timeout`. Called on a thread of the loader, or on
+  /// the thread that destroys the loader: it must not take a lock that is held there, and must not
+  /// destroy the loader. By default, reports are lines on stderr. If it throws, the consumer gets
+  /// the exception, and the loader delivers no further batches.
   std::function<void(const stalled_read&)> on_stall = {};
 };
 
-/// `loader_options::memory`: how much memory the host slots take, and of which kind. See
-/// docs/tuning.md.
+/// The options in `loader_options::memory`: the amount and the kind of memory for the host slots.
+/// See docs/tuning.md.
 struct loader_memory_options {
-  /// The most memory that the host slots may take, pinned or not: `memory_budget::bytes(n)`, or
-  /// `memory_budget::share(s)` of what the process may still use, cgroup limits counted. Loaders
-  /// with copies of one budget share it. Default: a quarter of what the process may still use.
+  /// The largest amount of memory for the host slots, pinned or not: `memory_budget::bytes(n)`, or
+  /// `memory_budget::share(s)` of the memory that the process may still use, including cgroup
+  /// limits. Loaders with copies of one budget share it. Default: a quarter of the memory that the
+  /// process may still use.
   std::optional<memory_budget> budget = {};
 
-  /// What to do when the host slots exceed the budget. `footprint()` says how many there are.
+  /// The action if the host slots exceed the budget. `footprint()` returns the number of slots.
   budget_action when_over_budget = budget_action::refuse;
 
-  /// What to do when memory can't be page-locked: false throws `out_of_memory`, true continues with
-  /// ordinary memory, slower, and `footprint().pinned` is false. The CPU device always continues.
+  /// The action if memory can't be page-locked. False throws `out_of_memory`. True continues with
+  /// ordinary memory, which is slower, and sets `footprint().pinned` to false. The CPU device
+  /// always continues.
   bool pageable_fallback = false;
 
-  /// The values that a batch has room for in each ragged field; 0: as the dataset says, else
-  /// `batch_size` times its longest sample. A batch with more is a `ragged_overflow` at its turn;
-  /// no sample is cut. Refused where the record has no ragged field. See docs/ragged.md.
+  /// The capacity of a batch, in values, for each ragged field. 0 uses the capacity that the
+  /// dataset specifies, else `batch_size` times its longest sample. For a batch with more values,
+  /// the consumer gets a `ragged_overflow` when it is the batch's turn; no sample is truncated.
+  /// Throws `option_error` if the record has no ragged field. See docs/ragged.md.
   std::size_t values_per_batch = 0;
 };
 
-/// `loader_options::observe`: what is recorded about the batches.
+/// The options in `loader_options::observe`: the information that is recorded about batches.
 struct loader_observe_options {
-  /// Whether batches say which samples they have: `batch.indices()`, `batch.substituted()`. Takes
-  /// 16 bytes for each sample of a slot.
+  /// Makes batches list their samples: `batch.indices()`, `batch.substituted()`. Takes 16 bytes for
+  /// each sample of a slot.
   bool indices = false;
 
-  /// Records what each batch goes through, see `trace_recorder`. Null: nothing is recorded. It is
-  /// the program's, and should outlive the loop.
-  trace_recorder* trace = nullptr;
+  /// The recorder of each batch's stages, see `trace_recorder`. Null records nothing. The program
+  /// owns the recorder, which should outlive the loop.
+  trace_target trace = nullptr;
 };
 
-/// `loader_options::tuning`: how the work is spread over threads. No batch depends on it. See
-/// docs/tuning.md.
+/// The options in `loader_options::tuning`: the distribution of work over threads. They have no
+/// effect on the contents or order of batches. See docs/tuning.md.
 struct loader_tuning_options {
-  /// The most workers that `workers = automatic` takes, at least 1: that many threads are started.
-  /// `automatic`: the cores of the affinity mask and of the cgroup's quota, less one for the step.
-  /// For reads that wait and compute little, name more. Refused beside a number of workers.
-  std::size_t cpus = automatic;
+  /// The largest number of workers for `workers = automatic`, at least 1. The loader starts that
+  /// many threads. `automatic` uses the cores of the affinity mask and of the cgroup's quota, minus
+  /// one for the step. For reads that mostly wait, set a larger number. Throws `option_error` if
+  /// `workers` is a number.
+  count_or_automatic cpus = automatic;
 
-  /// Samples that a worker claims at a time; 0 chooses: few enough that all workers share a batch,
-  /// and more where samples are small and, as measured meanwhile, quickly read.
+  /// Samples that a worker claims at a time. 0 chooses: few enough for all workers to share a
+  /// batch, and more if samples are small and were measured to be quick to read.
   std::size_t chunk = 0;
 
-  /// Where the workers run: by default next to the device, within the mask of the thread that makes
-  /// the loader; what a dataset starts inherits it. A system that refuses is no error:
-  /// `footprint().workers` says where they run, and why.
+  /// The cores on which the workers run. By default these are next to the device, within the
+  /// affinity mask of the thread that makes the loader. Threads that a dataset starts inherit them.
+  /// If the system refuses, the workers run unbound: `footprint().workers` reports where the
+  /// workers run, and why.
   worker_placement placement = worker_placement::near_device;
 };
 
-/// The options of a `loader`. Bad values throw `option_error` at construction, which names the
-/// option by its path: `workers`, `faults.timeout`.
+/// The options of a `loader`. The loader's constructor throws `option_error` for bad values,
+/// including negative constants. The error identifies the option by its path: `workers`,
+/// `faults.timeout`.
 ///
 ///     ps::loader_options{.batch_size = 64, .workers = 4, .faults = {.timeout = 10s}}
 ///
-/// What has a counterpart in PyTorch's DataLoader stands first, and after it the groups, by their
-/// names. docs/from_pytorch.md lists all of them.
+/// Options with a counterpart in PyTorch's DataLoader come first. The groups of other options
+/// follow. docs/from_pytorch.md lists all options.
 struct loader_options {
-  /// Samples a batch. DataLoader(batch_size).
+  /// Samples per batch. DataLoader(batch_size).
   std::size_t batch_size = 1;
 
-  /// Threads that read samples; 0 reads on the consumer's thread, inside `++`. They share the
-  /// dataset, and all help the batch that is needed first. `automatic`: as many as the loop needs,
-  /// at most `tuning.cpus`; the others sleep. A loop that only polls `try_next` never waits, and is
-  /// taken for one that needs no more. DataLoader(num_workers).
-  std::size_t workers = 1;
+  /// Number of threads that read samples. 0 reads on the consumer's thread, inside `++`. The
+  /// workers share the dataset, and all help the batch that is needed first. `automatic` uses as
+  /// many workers as the loop needs, at most `tuning.cpus`; the other threads sleep. A loop that
+  /// only polls `try_next` never waits, so `automatic` adds no workers for it.
+  /// DataLoader(num_workers).
+  tunable_count<detail::loop_tuning> workers = 1;
 
-  /// Batches that are read ahead of the consumer, in all and not for each worker, in prefetch + 1
-  /// slots; without workers none. 0 chooses: at least max(2, workers), up to 8 small ones.
-  /// `automatic`: starts with that and may go to twice as many, whose slots it takes.
-  /// DataLoader(prefetch_factor) * num_workers.
-  std::size_t prefetch = 0;
+  /// Number of batches that are read ahead of the consumer, in all and not for each worker, in
+  /// prefetch + 1 slots. Without workers, nothing is read ahead. 0 chooses: at least max(2,
+  /// workers), up to 8 small batches. `automatic` starts with the choice of 0, takes slots for
+  /// twice as many batches, and may use them. DataLoader(prefetch_factor) * num_workers.
+  tunable_count<detail::loop_tuning> prefetch = 0;
 
   /// The key of the per-sample random bits. DataLoader(generator), worker_init_fn.
   std::uint64_t seed = 0;
 
-  /// DataLoader(drop_last).
+  /// The treatment of a last batch that is not full. DataLoader(drop_last).
   partial_batch last_batch = partial_batch::keep;
 
-  /// Whether batches come in the sampler's order; false delivers the one that is complete first,
-  /// and gives up the exact order. DataLoader(in_order).
+  /// Delivers batches in the sampler's order. False delivers the batch that is complete first, in
+  /// no exact order. DataLoader(in_order).
   bool in_order = true;
 
-  /// Whether batches lie in page-locked memory. DataLoader(pin_memory).
+  /// Places batches in page-locked memory. DataLoader(pin_memory).
   bool pinned = true;
 
-  /// What to do when the consumer asks for a batch while it, or threads that it has moved leases
-  /// to, hold every slot. `wait` is for leases that end on other threads; a stop request ends the
-  /// wait.
+  /// The action when the consumer requests a batch while leases, on its thread or moved to other
+  /// threads, hold every slot. `wait` is for leases that end on other threads. A stop request ends
+  /// the wait.
   held_action when_held = held_action::fail;
 
-  /// Once its stop is requested, from any thread, no further chunk is started. As soon as those
-  /// under way are read, all workers end, and the consumer, also one that waits, gets `cancelled`,
-  /// then and at every later step. The shorter `tuning.chunk`, the sooner.
+  /// A request through this token stops the loader. Any thread may make the request. No further
+  /// chunk is then started. When the reads in progress have returned, all workers end. The
+  /// consumer, also a waiting consumer, gets `cancelled` then and at every later step. A smaller
+  /// `tuning.chunk` makes the stop faster.
   std::stop_token stop = {};
 
   /// Prefetch hints to the dataset.
   loader_ahead_options ahead = {};
-  /// Reads that fail or hang. DataLoader(timeout), which gives up waiting for a batch.
+  /// The handling of reads that fail or hang. DataLoader(timeout), which limits the wait for a
+  /// batch.
   loader_fault_options faults = {};
-  /// How much memory the host slots take, and of which kind.
+  /// The amount and the kind of memory for the host slots.
   loader_memory_options memory = {};
-  /// What is recorded about the batches.
+  /// The information that is recorded about batches.
   loader_observe_options observe = {};
-  /// How the work is spread over threads.
+  /// The distribution of work over threads.
   loader_tuning_options tuning = {};
 };
 
 namespace detail {
 
-/// The most threads of a loader.
+/// The largest number of worker threads of a loader.
 inline constexpr std::size_t most_workers = 4096;
 
-/// Throws `option_error` on a value that no loader can work with.
+/// Throws `option_error` for a value that no loader can work with.
 inline void require_valid(const loader_options& options) {
   if (options.batch_size == 0) refuse_option("batch_size", {"must be at least 1, is 0"});
-  const auto require_workers = [](const char* name, std::size_t workers) {
-    if (workers == automatic || workers <= most_workers) return;
-    refuse_option(name, {workers, " is above ", most_workers});
+  const std::size_t workers = options.workers.value();
+  const count_or_automatic cpus = options.tuning.cpus;
+  const auto require_count = [](const char* name, const auto& count, std::size_t most) {
+    if (count.is_automatic() || count.value() <= most) return;
+    const std::ptrdiff_t written = count.written();
+    if (written < 0) refuse_option(name, {"must not be negative, is ", written});
+    refuse_option(name, {written, " is above ", most});
   };
-  require_workers("workers", options.workers);
-  const std::size_t cpus = options.tuning.cpus;
-  require_workers("tuning.cpus", cpus);
+  require_count("workers", options.workers, most_workers);
+  require_count("tuning.cpus", cpus, most_workers);
   if (cpus == 0) refuse_option("tuning.cpus", {"must be at least 1, one worker, is 0"});
-  if (cpus != automatic && options.workers != automatic) {
-    refuse_option("tuning.cpus", {"is the cap of workers = automatic, but workers is ",
-                                  options.workers, ": leave one of them out"});
+  if (cpus != automatic && !options.workers.is_automatic()) {
+    refuse_option("tuning.cpus", {"is the cap of workers = automatic, but workers is ", workers,
+                                  ": leave one of them out"});
   }
-  if (options.prefetch != automatic && options.prefetch > most_slots - 1) {
-    refuse_option("prefetch", {options.prefetch, " is above ", most_slots - 1});
-  }
+  require_count("prefetch", options.prefetch, most_slots - 1);
   const loader_fault_options& faults = options.faults;
   require_valid(faults.on_error);
   const auto require_time = [](const char* name, std::chrono::milliseconds time) {
     if (time.count() >= 0) return;
     refuse_option(name, {"must not be negative, is ", time.count(), " ms"});
   };
-  require_time("faults.stall_warning", faults.stall_warning);
-  require_time("faults.timeout", faults.timeout);
-  if (faults.timeout.count() > 0 && options.workers == 0) {
+  const std::chrono::milliseconds warning = faults.stall_warning.time();
+  const std::chrono::milliseconds timeout = faults.timeout.time();
+  require_time("faults.stall_warning", warning);
+  require_time("faults.timeout", timeout);
+  if (timeout.count() > 0 && workers == 0) {
     refuse_option("faults.timeout",
                   {"needs a worker: a read on the consumer's thread can't be left"});
   }
-  if (faults.timeout.count() > 0 && faults.stall_warning >= faults.timeout) {
+  if (timeout.count() > 0 && warning >= timeout) {
     refuse_option("faults.stall_warning",
-                  {"must be shorter than timeout, or there is never a warning: ",
-                   faults.stall_warning.count(), " ms and ", faults.timeout.count(), " ms"});
+                  {"must be shorter than timeout, or there is never a warning: ", warning.count(),
+                   " ms and ", timeout.count(), " ms"});
   }
-  if (faults.on_stall && faults.stall_warning.count() == 0 && faults.timeout.count() == 0) {
+  if (faults.on_stall && warning.count() == 0 && timeout.count() == 0) {
     refuse_option("faults.on_stall", {"is never called without stall_warning or timeout: set one"});
   }
 }

@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <fstream>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -19,31 +18,31 @@
 
 #include <penstock/core/error.hpp>
 #include <penstock/core/support/cgroup.hpp>
+#include <penstock/core/support/text_of_file.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The product, or the largest number when it has no room.
+/// Returns the product, or the largest number if the product overflows.
 constexpr std::uint64_t saturating_product(std::uint64_t a, std::uint64_t b) noexcept {
   constexpr std::uint64_t most = (std::numeric_limits<std::uint64_t>::max)();
   return a != 0 && b > most / a ? most : a * b;
 }
 
-/// The system's unused memory, without a look into /proc: less than MemAvailable, since the
-/// file cache counts as used.
+/// Returns the unused memory of the system without reading /proc. Less than MemAvailable, because
+/// the file cache counts as used.
 inline std::uint64_t free_memory() noexcept {
   struct ::sysinfo system {};
   if (::sysinfo(&system) != 0) return (std::numeric_limits<std::uint64_t>::max)();
   return saturating_product(system.freeram + system.bufferram, system.mem_unit);
 }
 
-/// What RLIMIT_AS and RLIMIT_DATA (ulimit -v, -d) leave to this process. Without /proc, what it has
-/// taken already is not known and counts as nothing.
+/// Returns the bytes that RLIMIT_AS and RLIMIT_DATA (ulimit -v, -d) leave to this process. Without
+/// /proc, the memory that the process already uses is unknown and counts as 0.
 inline std::uint64_t left_by_limits(const std::string& root) {
   std::uint64_t pages[6] = {};  // statm: size resident shared text lib data
-  std::ifstream statm{root + "/proc/self/statm"};
-  for (std::uint64_t& field : pages) statm >> field;
+  read_numbers(text_of_file(root + "/proc/self/statm").c_str(), pages);
   const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   std::uint64_t left = (std::numeric_limits<std::uint64_t>::max)();
   const auto leaves = [&](auto resource, std::uint64_t used) {
@@ -58,10 +57,10 @@ inline std::uint64_t left_by_limits(const std::string& root) {
 
 }  // namespace detail
 
-/// The bytes that this process may still use: the smallest of MemAvailable (the free memory where
-/// there is no /proc), of what its cgroups (v1 and v2) leave, and of what `ulimit -v` and `-d`
-/// leave. `root` is for tests: the files of another machine, and nothing that is asked of this
-/// one's kernel.
+/// Returns the bytes that this process may still use. This is the minimum of MemAvailable, the rest
+/// of its cgroups' limits (v1 and v2), and the rest of `ulimit -v` and `-d`. Without /proc, the
+/// free memory replaces MemAvailable. `root` is for tests: if it is set, only files below `root`
+/// are read, and the kernel of this machine is not queried.
 [[nodiscard]] inline std::uint64_t available_memory(const std::string& root = "") {
   std::uint64_t available = (std::numeric_limits<std::uint64_t>::max)();
   if (const auto kib = detail::number_after(root + "/proc/meminfo", "MemAvailable:")) {
@@ -76,7 +75,7 @@ inline std::uint64_t left_by_limits(const std::string& root) {
     if (!limit) continue;
     const char* const usage_name = is_unified ? "memory.current" : "memory.usage_in_bytes";
     const std::uint64_t usage = detail::number_in(group + usage_name).value_or(0);
-    // File cache counts as usage, but the kernel gives it back before it refuses memory.
+    // File cache counts as usage, but the kernel reclaims it before it refuses memory.
     const char* const cache_key = is_unified ? "inactive_file" : "total_inactive_file";
     const std::uint64_t cache = detail::number_after(group + "memory.stat", cache_key).value_or(0);
     const std::uint64_t used = usage - (std::min)(usage, cache);
@@ -87,7 +86,7 @@ inline std::uint64_t left_by_limits(const std::string& root) {
 
 namespace detail {
 
-/// Bytes as people read them: "3.2 GiB", "512 bytes".
+/// Returns a size as people read it: "3.2 GiB", "512 bytes".
 [[nodiscard]] inline std::string readable_bytes(std::uint64_t bytes) {
   if (bytes < 1024) return joined({bytes, " bytes"});
   static constexpr const char* units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
@@ -105,16 +104,16 @@ class memory_budget;
 
 namespace detail {
 
-/// A demand for slots of host memory, made to a `memory_budget`.
+/// A request for slots of host memory, made to a `memory_budget`.
 struct slot_demand {
-  std::uint64_t slot_count = 0;              ///< as many as are asked for
-  std::uint64_t least = 0;                   ///< fewer than these are of no use
-  std::uint64_t slot_bytes = 0;              ///< bytes of each
-  std::string_view lower = "batch_size";     ///< the option that makes them smaller
-  std::string_view raise = "memory.budget";  ///< the option that is the budget
+  std::uint64_t slot_count = 0;              ///< number of slots requested
+  std::uint64_t least = 0;                   ///< minimum number of slots that are useful
+  std::uint64_t slot_bytes = 0;              ///< bytes of each slot
+  std::string_view lower = "batch_size";     ///< the option that makes the slots smaller
+  std::string_view raise = "memory.budget";  ///< the option that sets the budget
 };
 
-/// What the copies of a budget share with the reservations out of it.
+/// The account that the copies of a budget share with its reservations.
 struct budget_account {
   explicit budget_account(std::uint64_t bytes) : limit(bytes) {}
 
@@ -123,11 +122,12 @@ struct budget_account {
   std::uint64_t used = 0;  // guarded; invariant: the sum of all reservations, at most limit
 };
 
-/// Memory that was granted by a `memory_budget`, given back at its end. Move-only. Used by one
-/// thread at a time; may end on any, also after the budget.
+/// Memory that was granted by a `memory_budget`. The destructor returns it to the budget.
+/// Move-only. Used by one thread at a time. Any thread may destroy it, also after the budget is
+/// gone.
 class memory_reservation {
  public:
-  /// Nothing, of no budget.
+  /// Makes an empty reservation, without a budget.
   memory_reservation() = default;
   memory_reservation(memory_reservation&&) noexcept = default;
   ~memory_reservation() {
@@ -136,11 +136,11 @@ class memory_reservation {
     account_->used -= bytes_;
   }
 
-  /// How many slots were asked for.
+  /// The number of slots requested.
   [[nodiscard]] std::uint64_t asked() const noexcept { return asked_; }
-  /// How many were granted.
+  /// The number of slots granted.
   [[nodiscard]] std::uint64_t slot_count() const noexcept { return slots_; }
-  /// How many bytes these take.
+  /// The number of bytes of the granted slots.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
 
  private:
@@ -161,21 +161,22 @@ class memory_reservation {
 
 }  // namespace detail
 
-/// The host slots would take more memory than allowed, pinned or not. The message says the need,
-/// the limit and what to lower; nothing has been taken.
+/// The host slots would take more memory than allowed, pinned or not. The message contains the
+/// bytes needed, the limit, and the options to lower. Nothing has been allocated.
 class [[gnu::visibility("default")]] pinned_budget_exceeded : public error {
  public:
-  /// For `demand` on a budget of `limit` bytes, of which `used` are taken.
+  /// Makes the error for `demand` on a budget of `limit` bytes, of which `used` bytes are reserved.
   pinned_budget_exceeded(const detail::slot_demand& demand, std::uint64_t limit, std::uint64_t used)
       : error(text(demand, limit, used)),
         need_(detail::saturating_product(demand.least, demand.slot_bytes)),
         limit_(limit),
         used_(used) {}
-  /// How many bytes the slots would take: all that were asked for, or the least that would do.
+  /// The bytes that the slots would take: of all requested slots, or of the minimum number of
+  /// slots.
   [[nodiscard]] std::uint64_t need() const noexcept { return need_; }
-  /// How many bytes are allowed in all.
+  /// The bytes that are allowed in total.
   [[nodiscard]] std::uint64_t limit() const noexcept { return limit_; }
-  /// How many of these were taken already, by loaders that share the budget.
+  /// The bytes that loaders with the same budget had already reserved.
   [[nodiscard]] std::uint64_t used() const noexcept { return used_; }
 
  private:
@@ -202,52 +203,54 @@ class [[gnu::visibility("default")]] pinned_budget_exceeded : public error {
   std::uint64_t used_;
 };
 
-/// How much host memory the slots of one loader, or of several that are given the same budget, may
-/// take: a handle whose copies share one account. Thread-safe.
+/// A limit on the host memory for the slots of one loader, or of several loaders with the same
+/// budget. Copies of this handle share one account. Thread-safe.
 ///
 ///     const auto budget = ps::memory_budget::share(0.5);
 ///     ps::loader train{digits, ps::shuffled{}, {.batch_size = 64, .memory = {.budget = budget}}};
 ///     ps::loader test{others, ps::sequential{}, {.batch_size = 64, .memory = {.budget = budget}}};
 ///
-/// The limit is fixed when the budget is made. What a loader takes comes back when its slots go:
-/// with the loader, or with the last lease, range or abandoned reader that outlives it.
+/// The limit is fixed when the budget is made. A loader returns its memory to the budget when its
+/// slots are freed: with the loader, or with the last lease, range or abandoned reader that
+/// outlives it.
 class memory_budget {
  public:
-  /// `limit` bytes; 0 grants nothing.
+  /// Makes a budget of `limit` bytes. A limit of 0 grants nothing.
   [[nodiscard]] static memory_budget bytes(std::uint64_t limit) { return memory_budget{limit}; }
 
-  /// A part, above 0 and up to 1, of `available_memory()` now. Throws `option_error` for another.
-  /// `root` is for tests.
+  /// Makes a budget of a part of the current `available_memory()`. `part` must be above 0 and at
+  /// most 1, else throws `option_error`. `root` is for tests.
   [[nodiscard]] static memory_budget share(double part, const std::string& root = "") {
     if (!(part > 0.0 && part <= 1.0)) {
       detail::refuse_option("budget share",
                             {std::to_string(part), " is not above 0 and at most 1"});
     }
     const std::uint64_t available = available_memory(root);
-    // Not computed for 1: as a double the largest number is 2^64, which has no way back.
+    // Not computed for 1: as a double, the largest number is 2^64, which does not convert back.
     return memory_budget{part == 1.0
                              ? available
                              : static_cast<std::uint64_t>(part * static_cast<double>(available))};
   }
 
-  /// A copy shares the account. There are no moves: a budget that was moved from would have none.
+  /// A copy shares the account. A move copies too, because a moved-from budget would have no
+  /// account.
   memory_budget(const memory_budget&) = default;
   memory_budget& operator=(const memory_budget&) = default;
 
-  /// How many bytes there are in all.
+  /// The number of bytes in total.
   [[nodiscard]] std::uint64_t limit() const noexcept { return account_->limit; }
-  /// How many are reserved at the moment; may have changed when you look.
+  /// The number of bytes that are reserved now. Other threads may change it at any time.
   [[nodiscard]] std::uint64_t used() const noexcept {
     const std::lock_guard lock{account_->mutex};
     return account_->used;
   }
 
-  /// Reserves as many slots as fit, at most those asked for. Throws `pinned_budget_exceeded` where
-  /// fewer than the least fit; nothing is reserved then.
+  /// Reserves as many slots as fit, at most the requested number. If fewer than the minimum fit,
+  /// reserves nothing and throws `pinned_budget_exceeded`.
   [[nodiscard]] detail::memory_reservation reserve(const detail::slot_demand& demand) const {
     const std::lock_guard lock{account_->mutex};
     const std::uint64_t left = account_->limit - account_->used;
-    // Divided, because the product may have no room.
+    // A division, because the product may overflow.
     const std::uint64_t fitting = demand.slot_bytes == 0
                                       ? demand.slot_count
                                       : (std::min)(demand.slot_count, left / demand.slot_bytes);

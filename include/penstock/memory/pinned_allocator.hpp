@@ -17,12 +17,12 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// What every device gives; above it, memory is taken with room to move in.
+/// The alignment of all device memory. For a larger alignment, extra bytes are allocated.
 inline constexpr std::size_t device_alignment = 256;
 
-/// Pinned memory with any alignment that is a power of two. Above `device_alignment` it takes
-/// `alignment` bytes more, and the block's own address stands in front of what is handed out.
-/// Throws `out_of_memory`.
+/// Allocates pinned memory with any alignment that is a power of two. Above `device_alignment`,
+/// allocates `alignment` more bytes, and stores the address of the block in front of the returned
+/// address. Throws `out_of_memory`.
 template <device Device>
 [[nodiscard]] pinned_block allocate_aligned_pinned(const Device& device, std::size_t bytes,
                                                    std::size_t alignment) {
@@ -35,15 +35,16 @@ template <device Device>
   }
   const pinned_block block = device.allocate_pinned(bytes + alignment);
   auto* const begin = static_cast<std::byte*>(block.data);
-  // The block is aligned to 256 bytes and the step is at least that long: the address fits in
-  // front.
+  // Block and result are aligned to 256 bytes and differ, so there is room for the address between
+  // them.
   const auto past = static_cast<std::size_t>(reinterpret_cast<std::uintptr_t>(begin)) % alignment;
   std::byte* const aligned = begin + (alignment - past);
   std::memcpy(aligned - sizeof begin, &begin, sizeof begin);
   return {aligned, block.pinned, block.registration_refused};
 }
 
-/// With the arguments of the allocation.
+/// Frees memory of `allocate_aligned_pinned`. `bytes` and `alignment` must be those of the
+/// allocation.
 template <device Device>
 void deallocate_aligned_pinned(const Device& device, void* data, std::size_t bytes,
                                std::size_t alignment) noexcept {
@@ -59,12 +60,12 @@ void deallocate_aligned_pinned(const Device& device, void* data, std::size_t byt
 }  // namespace detail
 
 /// An allocator of pinned memory for standard containers: `std::vector<float,
-/// pinned_allocator<float, D>>`. One system call and whole pages for each allocation: reserve once,
-/// or pool with `pinned_resource`.
+/// pinned_allocator<float, D>>`. Each allocation makes one system call and takes whole pages:
+/// reserve once, or use a pool with `pinned_resource`.
 ///
-/// Memory is aligned to 256 bytes, or to `alignof(T)` if that is more. `allocate` throws
-/// `out_of_memory`, and `std::bad_array_new_length` when the size overflows. Two allocators are
-/// equal when their devices could free each other's memory: always, for one device type.
+/// Memory is aligned to 256 bytes, or to `alignof(T)` if that is larger. `allocate` throws
+/// `out_of_memory`, and `std::bad_array_new_length` if the size overflows. Two allocators are equal
+/// if their devices can free each other's memory, which is always true for one device type.
 /// Thread-safe.
 template <class T, device Device = cpu_device>
 class pinned_allocator {
@@ -72,9 +73,9 @@ class pinned_allocator {
   using value_type = T;
 
   pinned_allocator() = default;
-  /// Memory that is pinned for `device`.
+  /// Makes an allocator of memory that is pinned for `device`.
   explicit pinned_allocator(const Device& device) noexcept : device_(device) {}
-  /// An allocator of the same memory for elements of another type.
+  /// Makes an allocator of the same memory for elements of another type.
   template <class U>
   pinned_allocator(const pinned_allocator<U, Device>& other) noexcept  // NOLINT: rebinds
       : device_(other.device()) {}
@@ -99,7 +100,7 @@ class pinned_allocator {
   }
 
  private:
-  // An allocation of nothing has an address too.
+  // An allocation of 0 elements has an address too.
   static std::size_t bytes_of(std::size_t count) noexcept {
     return count == 0 ? 1 : count * sizeof(T);
   }

@@ -15,23 +15,24 @@ inline namespace PENSTOCK_ABI {
 /// A `std::pmr::memory_resource` of pinned memory. Every allocation takes whole pages from the
 /// system, so put a pool on top: `std::pmr::synchronized_pool_resource pool{&pinned}`.
 ///
-/// Serves every alignment that is a power of two; one above 256 bytes costs that many bytes more,
-/// of which `bytes()` knows nothing. (libstdc++'s pools ask for blocks aligned to their size.)
-/// `allocate` throws `out_of_memory`. No copy may still use memory that is given back. Thread-safe.
+/// Supports every alignment that is a power of two. An alignment above 256 bytes takes that many
+/// additional bytes, which `bytes()` does not count. (The pools of libstdc++ request blocks that
+/// are aligned to their size.) `allocate` throws `out_of_memory`. No copy may still use memory that
+/// is deallocated. Thread-safe.
 template <device Device = cpu_device>
 class pinned_resource final : public std::pmr::memory_resource {
  public:
   pinned_resource() = default;
-  /// Memory that is pinned for `device`.
+  /// Makes a resource of memory that is pinned for `device`.
   explicit pinned_resource(const Device& device) : device_(device) {}
 
   /// The device whose copy engine reads the memory.
   [[nodiscard]] const Device& device() const noexcept { return device_; }
-  /// The bytes handed out now.
+  /// The number of bytes that are allocated now.
   [[nodiscard]] std::size_t bytes() const noexcept {
     return bytes_.load(std::memory_order_relaxed);
   }
-  /// Of all bytes ever handed out, those that could not be locked and are ordinary memory.
+  /// The number of all bytes ever allocated that could not be locked, and are ordinary memory.
   [[nodiscard]] std::size_t pageable_bytes() const noexcept {
     return pageable_bytes_.load(std::memory_order_relaxed);
   }

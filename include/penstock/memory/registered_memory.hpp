@@ -11,10 +11,10 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A device that can page-lock memory that exists already:
+/// A device that can page-lock existing memory:
 ///
-/// - `register_memory(data, bytes, read_only)` locks it for asynchronous copies, or throws and has
-///   locked nothing. `read_only` says that the pages may not be written to;
+/// - `register_memory(data, bytes, read_only)` locks the memory for asynchronous copies. If it
+/// throws, nothing is locked. `read_only` means that the pages may not be written to;
 /// - `unregister_memory(data, bytes)` ends that, with the same range.
 template <class D>
 concept registering_device = device<D> && requires(const D& d, void* data, std::size_t bytes) {
@@ -24,7 +24,7 @@ concept registering_device = device<D> && requires(const D& d, void* data, std::
 
 namespace detail {
 
-/// A device that registers large ranges in pieces, and wants to know what one copy takes.
+/// A device that registers large ranges in pieces, and must know the size of a copy.
 template <class D>
 concept registers_by_unit = requires(const D& d, void* data, std::size_t bytes, std::size_t unit) {
   d.register_memory(data, bytes, true, unit);
@@ -38,27 +38,30 @@ concept registers_by_unit = requires(const D& d, void* data, std::size_t bytes, 
 ///     std::vector<float> table = ...;
 ///     ps::registered_memory locked{ps::cuda_device{0}, std::as_writable_bytes(std::span{table})};
 ///
-/// Owns the registration and not the memory, which must stay where it is until this is gone; no
-/// copy may use it then. Whole pages are locked: give page-aligned ranges where several are
-/// registered. Slow (about a page fault a page); meant for construction. Move-only. A range of no
-/// bytes is not registered, and no error.
+/// Owns the registration but not the memory. The memory must not move or be freed before this
+/// object is destroyed, and no copy may use it then. Whole pages are locked: pass page-aligned
+/// ranges if several ranges are registered. Registration is slow (about one page fault for each
+/// page), and is meant for construction. Move-only. An empty range is not registered, and is not an
+/// error.
 ///
-/// Some machines refuse to lock more than 2 or 4 GB in one call. Where no copy takes more than
-/// `unit` bytes at a multiple of `unit` from the first byte on, say so: CUDA then registers more
-/// than 1 GiB in pieces, whose borders are whole pages and cut no unit, as far as there are such
-/// places. It refuses a copy that lies in two pieces. Without a unit all of it is one piece.
+/// Some machines refuse to lock more than 2 or 4 GB in one call. Pass `unit` if no copy takes more
+/// than `unit` bytes, and each copy starts at a multiple of `unit` from the first byte. CUDA then
+/// registers more than 1 GiB in pieces. Pieces begin and end at page borders, and do not cut a unit
+/// if they can avoid it. CUDA refuses a copy that spans two pieces. Without a unit, the range is
+/// one piece.
 ///
-/// Throws `out_of_memory` when the system refuses; on CUDA `memory_already_registered` when a part
-/// of the range is registered, `registration_unsupported` for read-only memory where the device
-/// can't, and for a piece above 2 GB that the machine finds too large.
+/// Throws `out_of_memory` if the system refuses. On CUDA also throws `memory_already_registered` if
+/// a part of the range is registered, and `registration_unsupported` for read-only memory if the
+/// device does not support it, and for a piece above 2 GB that is too large for the machine.
 template <registering_device Device>
 class registered_memory {
  public:
-  /// Page-locks `memory`, which must outlive this, for `device`.
+  /// Page-locks `memory` for `device`. The memory must outlive this object.
   registered_memory(const Device& device, std::span<std::byte> memory, std::size_t unit = 0)
       : registered_memory(device, memory.data(), memory.size(), false, unit) {}
 
-  /// Memory that no thread writes to meanwhile; its pages may be mapped read-only.
+  /// Page-locks memory that no thread writes to while it is registered. Its pages may be mapped
+  /// read-only.
   registered_memory(const Device& device, std::span<const std::byte> memory, std::size_t unit = 0)
       : registered_memory(device, const_cast<std::byte*>(memory.data()), memory.size(), true,
                           unit) {}
@@ -80,11 +83,11 @@ class registered_memory {
   }
   ~registered_memory() { release(); }
 
-  /// The registered bytes; none after a move.
+  /// The registered bytes. Empty after a move.
   [[nodiscard]] std::span<const std::byte> memory() const noexcept { return memory_; }
-  /// How many bytes are locked.
+  /// The number of locked bytes.
   [[nodiscard]] std::size_t bytes() const noexcept { return memory_.size(); }
-  /// True for memory that was given as const.
+  /// Returns true if the memory was passed as const.
   [[nodiscard]] bool read_only() const noexcept { return read_only_; }
 
  private:

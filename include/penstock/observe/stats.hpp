@@ -19,20 +19,20 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The time of so many ticks, to the nearest nanosecond.
+/// Converts ticks to a time, rounded to the nearest nanosecond.
 [[nodiscard]] inline std::chrono::nanoseconds time_of(double ticks,
                                                       double nanoseconds_per_tick) noexcept {
   return std::chrono::nanoseconds{__builtin_llround(ticks * nanoseconds_per_tick)};
 }
 
-/// The buckets of a histogram of times: eight of equal width for each power of two, so that a
-/// bucket's middle is at most a sixteenth off. Numbers below eight have one bucket each; numbers
-/// from 2^44 on, hours of processor ticks, share the last one.
+/// The buckets of a histogram of times: eight buckets of equal width for each power of two, so that
+/// a bucket's middle differs by at most a sixteenth. Numbers below eight have one bucket each.
+/// Numbers of 2^44 and more, hours of processor ticks, share the last bucket.
 struct log_buckets {
   /// The number of buckets.
   static constexpr std::size_t count = 336;
 
-  /// The bucket of a number.
+  /// Returns the bucket of a number.
   [[nodiscard]] static constexpr std::size_t of(std::uint64_t value) noexcept {
     if (value < each) return static_cast<std::size_t>(value);
     const auto power = static_cast<unsigned>(std::bit_width(value)) - 1;
@@ -40,13 +40,14 @@ struct log_buckets {
     const std::uint64_t place = (value >> (power - bits)) & (each - 1);
     return static_cast<std::size_t>((power - bits + 1) * each + place);
   }
-  /// The smallest number in a bucket.
+  /// Returns the smallest number in a bucket.
   [[nodiscard]] static constexpr std::uint64_t first(std::size_t bucket) noexcept {
     if (bucket < each) return bucket;
     const std::size_t power = bucket / each - 1;
     return (each + bucket % each) << power;
   }
-  /// The largest number in a bucket; for the last bucket, as if it had the usual width.
+  /// Returns the largest number in a bucket. The last bucket is treated as if it had the usual
+  /// width.
   [[nodiscard]] static constexpr std::uint64_t last(std::size_t bucket) noexcept {
     return first(bucket + 1) - 1;
   }
@@ -60,14 +61,13 @@ struct log_buckets {
 
 }  // namespace detail
 
-/// A histogram of durations, in ticks of the measuring clock. `quantile` is at most a sixteenth
-/// off.
+/// A histogram of durations, in ticks of the measuring clock. `quantile` is exact to a sixteenth.
 struct duration_stats {
   /// Counts by `detail::log_buckets`.
   std::array<std::uint64_t, detail::log_buckets::count> counts{};
-  std::uint64_t total_ticks = 0;    ///< of all together
-  std::uint64_t longest_ticks = 0;  ///< of the longest
-  double nanoseconds_per_tick = 1;  ///< how long a tick was
+  std::uint64_t total_ticks = 0;    ///< the sum of all durations
+  std::uint64_t longest_ticks = 0;  ///< the longest duration
+  double nanoseconds_per_tick = 1;  ///< the length of a tick
 
   /// The number of durations.
   [[nodiscard]] std::uint64_t count() const noexcept {
@@ -75,16 +75,16 @@ struct duration_stats {
     for (const std::uint64_t some : counts) all += some;
     return all;
   }
-  /// The sum.
+  /// The sum of the durations.
   [[nodiscard]] std::chrono::nanoseconds total() const noexcept {
     return time_of(static_cast<double>(total_ticks));
   }
-  /// The longest. After a subtraction it may be up to an eighth too long.
+  /// The longest duration. After a subtraction it may be up to an eighth too long.
   [[nodiscard]] std::chrono::nanoseconds longest() const noexcept {
     return time_of(static_cast<double>(longest_ticks));
   }
-  /// The duration that a `share` of them does not exceed: `quantile(0.5)` is the median. 0 if
-  /// empty.
+  /// Returns the duration that a `share` of the durations does not exceed: `quantile(0.5)` is the
+  /// median. Returns 0 if the histogram is empty.
   [[nodiscard]] std::chrono::nanoseconds quantile(double share) const noexcept {
     const double rank = std::clamp(share, 0.0, 1.0) * static_cast<double>(count());
     std::uint64_t seen = 0;
@@ -98,7 +98,7 @@ struct duration_stats {
     return std::chrono::nanoseconds{0};
   }
 
-  /// The difference of two snapshots of one histogram.
+  /// Returns the difference of two snapshots of the same histogram.
   [[nodiscard]] friend duration_stats operator-(duration_stats later,
                                                 const duration_stats& earlier) noexcept {
     std::size_t top = 0;
@@ -107,13 +107,13 @@ struct duration_stats {
       if (later.counts[bucket] != 0) top = bucket;
     }
     later.total_ticks -= (std::min)(later.total_ticks, earlier.total_ticks);
-    // The longest of the difference is known only by its bucket.
+    // Only the bucket of the difference's longest duration is known.
     const std::uint64_t most = later.counts[top] != 0 ? detail::log_buckets::last(top) : 0;
     if (detail::log_buckets::of(later.longest_ticks) != top || most == 0)
       later.longest_ticks = most;
     return later;
   }
-  /// The sum, in ticks of the first.
+  /// Returns the sum, in ticks of `a`.
   [[nodiscard]] friend duration_stats operator+(duration_stats a,
                                                 const duration_stats& b) noexcept {
     for (std::size_t bucket = 0; bucket < a.counts.size(); ++bucket)
@@ -129,8 +129,8 @@ struct duration_stats {
   }
 };
 
-/// Two snapshots do not belong together: they are of different loaders, in the wrong order, or by
-/// different clocks.
+/// Thrown if two snapshots do not match: they are of different loaders, in the wrong order, or
+/// measured by different clocks.
 class [[gnu::visibility("default")]] stats_mismatch : public error {
  public:
   using error::error;
@@ -138,48 +138,48 @@ class [[gnu::visibility("default")]] stats_mismatch : public error {
 
 /// Count and total time of the waits of one kind. Waits in progress count up to the snapshot.
 struct wait_stats {
-  std::uint64_t count = 0;           ///< waits that have begun
-  std::chrono::nanoseconds time{0};  ///< in all
+  std::uint64_t count = 0;           ///< the number of waits that have begun
+  std::chrono::nanoseconds time{0};  ///< the total time
 };
 
-/// The depth of a queue, sampled each time its reader looked.
+/// The depth of a queue, sampled each time its reader looks.
 struct depth_stats {
-  std::uint64_t looks = 0;  ///< how often it did
-  std::uint64_t sum = 0;    ///< of what was there at each look
+  std::uint64_t looks = 0;  ///< the number of samples
+  std::uint64_t sum = 0;    ///< the sum of the depths
 
-  /// The mean; 0 without a look.
+  /// The mean depth, or 0 without a sample.
   [[nodiscard]] double mean() const noexcept {
     return looks == 0 ? 0.0 : static_cast<double>(sum) / static_cast<double>(looks);
   }
 };
 
-/// A slow sample and its read time; time 0: none.
+/// A slow sample and its read time. Time 0 means no sample.
 struct slow_sample {
   std::uint64_t index = 0;           ///< in the loader's dataset
-  std::chrono::nanoseconds time{0};  ///< of its slowest read that was timed
+  std::chrono::nanoseconds time{0};  ///< the longest of its timed reads
   friend bool operator==(const slow_sample&, const slow_sample&) = default;
 };
 
 /// The work of a loader's workers.
 struct read_stats {
-  std::uint64_t chunks = 0;   ///< chunks read
-  std::uint64_t samples = 0;  ///< samples of those chunks
-  /// Bytes bytes of those samples in batches; ragged values count once their batch is complete.
+  std::uint64_t chunks = 0;   ///< the number of chunks read
+  std::uint64_t samples = 0;  ///< the number of samples in those chunks
+  /// The bytes of those samples in batches. Ragged values count when their batch is complete.
   std::uint64_t bytes = 0;
   /// The total time in which workers did not wait: reads with their `map` functions, and the small
-  /// cost of claiming. Without workers, the time of all batches.
+  /// cost of claiming. Without workers, it is the time of all batches.
   std::chrono::nanoseconds busy{0};
-  std::uint64_t timed = 0;  ///< samples that were timed: all slow ones, and some of the fast ones
-  std::chrono::nanoseconds timed_chunks{0};  ///< total time of the timed chunks,
-  /// and the part of it that `map` functions and decoders took.
+  std::uint64_t timed = 0;  ///< timed samples: all slow samples, and some of the fast samples
+  std::chrono::nanoseconds timed_chunks{0};  ///< the total time of the timed chunks
+  /// The part of `timed_chunks` that `map` functions and decoders took.
   std::chrono::nanoseconds timed_transforms{0};
-  duration_stats times;  ///< of single samples; samples that are read together share their time
-  /// The ten slowest samples, slowest first. Of samples that are read together, the first. In a
-  /// difference, those read between the snapshots.
+  duration_stats times;  ///< time of each sample; samples read together share their time
+  /// The ten slowest samples, slowest first. Samples that are read together count as the first of
+  /// them. In a difference, the list has the samples read between the snapshots.
   std::array<slow_sample, 10> slowest{};
 
-  /// The share of `busy` that `map` functions and decoders take, in 0..1, estimated from the timed
-  /// chunks.
+  /// Returns the share of `busy` that `map` functions and decoders take, in 0..1, estimated from
+  /// the timed chunks.
   [[nodiscard]] double transforming() const noexcept {
     return timed_chunks.count() == 0 ? 0.0
                                      : static_cast<double>(timed_transforms.count()) /
@@ -189,47 +189,52 @@ struct read_stats {
 
 /// The prefetch hints that a loader has sent to its dataset, see `loader_options::ahead.bytes`.
 struct ahead_stats {
-  /// The bound: the option or the dataset's capacity, whichever is less; 0: no hints are sent.
+  /// The bound: the smaller of the option and the dataset's capacity. If it is 0, the loader sends
+  /// no hints.
   std::uint64_t most_bytes = 0;
-  std::uint64_t samples = 0;    ///< hinted samples
-  std::uint64_t bytes = 0;      ///< of those samples
-  std::uint64_t bytes_now = 0;  ///< bytes of those not read yet, sampled
-  std::uint64_t late = 0;       ///< samples whose batch was opened before the hint
-  std::uint64_t failed = 0;     ///< exceptions of dataset or sampler in the lookahead
-  /// The dataset's capacity for prefetched bytes; 0: it accepts no hints.
+  std::uint64_t samples = 0;    ///< the number of hinted samples
+  std::uint64_t bytes = 0;      ///< the bytes of those samples
+  std::uint64_t bytes_now = 0;  ///< bytes of hinted samples that are not read yet, sampled
+  std::uint64_t late = 0;       ///< the number of samples whose batch was opened before the hint
+  std::uint64_t failed = 0;     ///< the number of exceptions of dataset or sampler in the lookahead
+  /// The dataset's capacity for prefetched bytes. If it is 0, the dataset accepts no hints.
   std::uint64_t source_bytes = 0;
 };
 
 /// The batches taken from a loader or a transfer, and the time of the loop's body.
 struct step_stats {
-  std::uint64_t batches = 0;  ///< leases
-  std::uint64_t samples = 0;  ///< of those batches
-  /// Of those samples, as they lie in a batch. Of a transfer without ragged values, which the host
-  /// can't look at; `transfer_stats::bytes` has them.
+  std::uint64_t batches = 0;  ///< the number of leases
+  std::uint64_t samples = 0;  ///< the number of samples in those batches
+  /// The bytes of those samples, as stored in a batch. For a transfer, ragged values are not
+  /// included, because the host can't read them; `transfer_stats::bytes` includes them.
   std::uint64_t bytes = 0;
-  /// The time in which a range was live and its consumer waited for nothing: the loop's body.
+  /// The time of the loop's body: a range was live and its consumer did not wait.
   std::chrono::nanoseconds busy{0};
+  /// The time in which a range was live and its thread was ready to run but had no core. 0 if the
+  /// kernel does not report it.
+  std::chrono::nanoseconds run_queue{0};
 };
 
-/// What was handed out again and again, see `transfer::replay`.
+/// Statistics of batches that were handed out repeatedly, see `transfer::replay`.
 struct replay_stats {
-  std::uint64_t batches = 0;  ///< batches handed out
-  /// From the first batch of each replay to the end of its work on the stream.
+  std::uint64_t batches = 0;  ///< the number of batches handed out
+  /// The time from the first batch of each replay to the end of its work on the stream.
   std::chrono::nanoseconds time{0};
 };
 
 /// Times of some batches by the device's clock, see `transfer_options::observe.time_device`. Times
 /// are totals over `batches` batches.
 struct device_stats {
-  std::uint64_t batches = 0;              ///< that were timed
-  std::chrono::nanoseconds copy{0};       ///< of their copies, without waits
-  std::chrono::nanoseconds transform{0};  ///< of their transforms
-  /// Idle time of the consumer's stream: from the end of a step until the next batch is available
-  /// to it.
+  std::uint64_t batches = 0;              ///< the number of timed batches
+  std::chrono::nanoseconds copy{0};       ///< time of their copies, without waits
+  std::chrono::nanoseconds transform{0};  ///< time of their transforms
+  /// The idle time of the consumer's stream: from the end of a step until the next batch is
+  /// available on the stream.
   std::chrono::nanoseconds idle{0};
-  std::chrono::nanoseconds step{0};  ///< from there to the end of the work that the body has queued
+  std::chrono::nanoseconds step{0};  ///< time from that moment to the end of the body's work
 
-  /// The share of time in which the stream worked on steps, in 0..1; 0 if nothing was timed.
+  /// Returns the share of time in which the stream worked on steps, in 0..1, or 0 if nothing was
+  /// timed.
   [[nodiscard]] double busy() const noexcept {
     const auto all = idle + step;
     return all.count() == 0 ? 0.0
@@ -239,7 +244,7 @@ struct device_stats {
 
 namespace detail {
 
-/// Members of statistics that only grow: a difference subtracts and a sum adds them.
+/// Members of statistics that only grow. A difference subtracts them, and a sum adds them.
 template <auto... Members>
 struct growing {
   static constexpr bool are_there = sizeof...(Members) != 0;
@@ -248,7 +253,7 @@ struct growing {
     ((to.*Members = combine(to.*Members, with.*Members)), ...);
   }
 };
-/// Those of `Stats`. None: it is a number itself, or a histogram.
+/// The growing members of `Stats`. Numbers and histograms have none.
 template <class Stats>
 struct counters : growing<> {};
 template <>
@@ -265,7 +270,8 @@ struct counters<ahead_stats> : growing<&ahead_stats::samples, &ahead_stats::byte
                                        &ahead_stats::late, &ahead_stats::failed> {};
 template <>
 struct counters<step_stats>
-    : growing<&step_stats::batches, &step_stats::samples, &step_stats::bytes, &step_stats::busy> {};
+    : growing<&step_stats::batches, &step_stats::samples, &step_stats::bytes, &step_stats::busy,
+              &step_stats::run_queue> {};
 template <>
 struct counters<replay_stats> : growing<&replay_stats::batches, &replay_stats::time> {};
 template <>
@@ -276,8 +282,8 @@ struct counters<device_stats>
 template <class T>
 concept has_counters = counters<T>::are_there;
 
-/// The growth of a number, or of each counter; 0 if a race between threads makes it negative. What
-/// is no counter stays as it is in `later`.
+/// Returns the growth of a number, or of each counter. If a race between threads makes the growth
+/// negative, it is 0. Members that are not counters keep their value in `later`.
 template <class T>
 [[nodiscard]] constexpr T grown(T later, const T& earlier) noexcept {
   if constexpr (has_counters<T>) {
@@ -289,7 +295,8 @@ template <class T>
     return later - earlier;
   }
 }
-/// The sum of two numbers, or of each counter. What is no counter stays as it is in `a`.
+/// Returns the sum of two numbers, or of each counter. Members that are not counters keep their
+/// value in `a`.
 template <class T>
 [[nodiscard]] constexpr T sum(T a, const T& b) noexcept {
   if constexpr (has_counters<T>) {
@@ -300,13 +307,13 @@ template <class T>
   }
 }
 
-/// Throws `stats_mismatch` unless both were measured by the same kind of clock.
+/// Throws `stats_mismatch` unless the same kind of clock measured both snapshots.
 inline void require_one_clock(std::string_view what, bool is_one) {
   if (is_one) return;
   throw stats_mismatch(joined({what, ": two snapshots were measured by different clocks"}));
 }
-/// Throws `stats_mismatch` unless both snapshots have the same identity, and the later one is not
-/// younger.
+/// Throws `stats_mismatch` unless both snapshots have the same identity and the age of the later
+/// snapshot is not less.
 inline void require_later(std::string_view what, std::uint64_t later, std::uint64_t earlier,
                           std::chrono::nanoseconds age, std::chrono::nanoseconds earlier_age) {
   if (later != earlier) {
@@ -323,8 +330,9 @@ inline void require_later(std::string_view what, std::uint64_t later, std::uint6
 
 using slowest_of_reads = decltype(read_stats::slowest);
 
-/// Those of the later list that were read since: a sample of the earlier list counts only with a
-/// longer time; the length of a tick may differ slightly between two snapshots.
+/// Returns the samples of the later list that were read since the earlier snapshot. A sample of the
+/// earlier list counts only with a longer time. The comparison tolerates 2 %, since the length of a
+/// tick may differ slightly between two snapshots.
 [[nodiscard]] inline slowest_of_reads read_since(const slowest_of_reads& later,
                                                  const slowest_of_reads& earlier) {
   slowest_of_reads between{};
@@ -335,7 +343,7 @@ using slowest_of_reads = decltype(read_stats::slowest);
   });
   return between;
 }
-/// The slowest of both lists.
+/// Returns the slowest samples of both lists.
 [[nodiscard]] inline slowest_of_reads slowest_of(const slowest_of_reads& a,
                                                  const slowest_of_reads& b) {
   std::array<slow_sample, 2 * std::tuple_size_v<slowest_of_reads>> all{};
@@ -357,15 +365,16 @@ enum class stats_clock {
 
 namespace detail {
 
-/// The name in texts.
+/// Returns the name of a clock in texts.
 [[nodiscard]] constexpr std::string_view name_of(stats_clock clock) noexcept {
   return clock == stats_clock::tsc ? "tsc" : clock == stats_clock::counter ? "counter" : "steady";
 }
 
 }  // namespace detail
 
-/// Statistics of a loader, from its construction to the snapshot, or between two snapshots. Made by
-/// `loader::stats()`; read as a table by `to_text`, by programs as JSON by `to_json`:
+/// Statistics of a loader, from its construction to the snapshot, or between two snapshots.
+/// `loader::stats()` returns them. `to_text` prints them as a table, `to_json` as JSON for
+/// programs:
 ///
 ///     const auto before = loader.stats();
 ///     for (auto& batch : loader.epoch(1)) ...
@@ -374,11 +383,12 @@ namespace detail {
 /// While threads run, their counters are not sampled at the same instant: a sample may be counted
 /// before its batch.
 struct loader_stats {
-  std::uint64_t loader = 0;                 ///< identifies the loader; in a sum, all of them
+  std::uint64_t loader = 0;                 ///< identifies the loader; in a sum, all loaders
   std::chrono::nanoseconds age{0};          ///< the time span
   std::size_t workers = 0;                  ///< worker threads; in a sum, of all loaders
+  bool workers_are_automatic = false;       ///< `workers` is the cap of `workers = automatic`
   stats_clock clock = stats_clock::steady;  ///< the clock of all times
-  /// Whether the clock's rate has changed relative to the steady clock, which makes times wrong.
+  /// True if the clock's rate has changed relative to the steady clock, which makes times wrong.
   bool clock_has_stepped = false;
 
   read_stats read;         ///< the work of the workers, or of the consumer without workers
@@ -387,9 +397,9 @@ struct loader_stats {
   wait_stats wait_for_slot;    ///< workers: every slot is full or leased
   wait_stats wait_for_copy;    ///< workers: the copy out of the slot is not complete
   wait_stats wait_for_demand;  ///< workers: no further batch is wanted yet
-  wait_stats wait_for_opener;  ///< workers: the opener waits for one of these, or computes an order
+  wait_stats wait_for_opener;  ///< workers: the opener of the batch waits, or computes an order
 
-  /// Workers: inactive, see `loader_options::workers = automatic`.
+  /// Workers: time while inactive, see `loader_options::workers = automatic`.
   wait_stats wait_while_inactive;
 
   wait_stats wait_for_ready;  ///< the consumer: no batch is complete
@@ -400,12 +410,13 @@ struct loader_stats {
   ahead_stats ahead;  ///< prefetch hints
 
   std::chrono::nanoseconds processor{0};  ///< the workers' processor time, about 10 ms late
-  /// Time in which workers were ready to run and had no core; 0 where the kernel does not say.
+  /// The time in which workers were ready to run but had no core. 0 if the kernel does not report
+  /// it.
   std::chrono::nanoseconds run_queue{0};
-  std::uint64_t minor_faults = 0;  ///< their page faults without disk access
-  std::uint64_t major_faults = 0;  ///< their page faults with disk access
-  /// Time in which the container had used up its CPU quota. The kernel sums over all cores, so it
-  /// may exceed `age`.
+  std::uint64_t minor_faults = 0;  ///< the workers' page faults without disk access
+  std::uint64_t major_faults = 0;  ///< the workers' page faults with disk access
+  /// The time in which the container had used up its CPU quota. The kernel sums over all cores, so
+  /// the time may exceed `age`.
   wait_stats throttled;
 };
 
@@ -423,8 +434,8 @@ struct counters<loader_stats>
 
 }  // namespace detail
 
-/// The difference of two snapshots of one loader, or of the same sum of loaders. Throws
-/// `stats_mismatch`.
+/// Returns the difference of two snapshots of the same loader, or of the same sum of loaders.
+/// Throws `stats_mismatch` if the snapshots do not match.
 [[nodiscard]] inline loader_stats operator-(const loader_stats& later,
                                             const loader_stats& earlier) {
   detail::require_later("loader_stats", later.loader, earlier.loader, later.age, earlier.age);
@@ -435,36 +446,39 @@ struct counters<loader_stats>
   return between;
 }
 
-/// The sum over several loaders; values of the container are not added. Throws `stats_mismatch` if
-/// they were measured by different clocks.
+/// Returns the sum over several loaders. Values of the container are not added. Throws
+/// `stats_mismatch` if the loaders were measured by different clocks.
 [[nodiscard]] inline loader_stats operator+(const loader_stats& a, const loader_stats& b) {
   detail::require_one_clock("loader_stats", a.clock == b.clock);
   loader_stats both = detail::sum(a, b);
   both.loader += b.loader;
   both.age = (std::max)(a.age, b.age);
   both.workers += b.workers;
+  both.workers_are_automatic = a.workers_are_automatic || b.workers_are_automatic;
   both.clock_has_stepped = a.clock_has_stepped || b.clock_has_stepped;
   both.read.slowest = detail::slowest_of(a.read.slowest, b.read.slowest);
   both.ahead.most_bytes += b.ahead.most_bytes;
   both.ahead.bytes_now += b.ahead.bytes_now;
-  // It may be the largest 64-bit number.
+  // The capacity may be the largest 64-bit number, so it is not added.
   both.ahead.source_bytes = (std::max)(a.ahead.source_bytes, b.ahead.source_bytes);
   if (b.throttled.time > a.throttled.time) both.throttled = b.throttled;
   return both;
 }
 
-/// What `results` have been through, by `results::stats()`: since their construction, or between
-/// two snapshots. Put into `transfer_stats::results` they are part of the verdict of `diagnose`.
+/// Statistics of `results`, from their construction or between two snapshots. `results::stats()`
+/// returns them. If a program stores them in `transfer_stats::results`, `diagnose` considers them
+/// too.
 struct results_stats {
-  std::uint64_t workers = 0;    ///< threads that consume
-  std::uint64_t taken = 0;      ///< slots that the loop has got
-  std::uint64_t handed_in = 0;  ///< by `send`
+  std::uint64_t workers = 0;    ///< the number of threads that consume
+  std::uint64_t taken = 0;      ///< slots that the loop has acquired
+  std::uint64_t handed_in = 0;  ///< slots sent by `send`
   std::uint64_t discarded = 0;  ///< slots that were dropped without a `send`
-  std::uint64_t consumed = 0;   ///< whose consumer has returned
-  /// How long the loop has waited for a slot: consumers, or the copies, are slower than the steps.
+  std::uint64_t consumed = 0;   ///< slots whose consumer has returned
+  /// The time for which the loop has waited for a slot: consumers, or the copies, are slower than
+  /// the steps.
   std::chrono::nanoseconds waited{0};
-  std::chrono::nanoseconds copying{0};    ///< how long workers have waited for copies, in all
-  std::chrono::nanoseconds consuming{0};  ///< how long consumers have run, in all
+  std::chrono::nanoseconds copying{0};    ///< total time of workers waiting for copies
+  std::chrono::nanoseconds consuming{0};  ///< total run time of consumers
 };
 
 namespace detail {
@@ -477,30 +491,31 @@ struct counters<results_stats>
 
 }  // namespace detail
 
-/// The difference of two snapshots of the same results.
+/// Returns the difference of two snapshots of the same results.
 [[nodiscard]] inline results_stats operator-(const results_stats& later,
                                              const results_stats& earlier) noexcept {
   return detail::grown(later, earlier);
 }
 
-/// Statistics of a transfer, from its construction to the snapshot, or between two snapshots. Made
-/// by `transfer::stats()`; see `loader_stats`, also for the texts.
+/// Statistics of a transfer, from its construction to the snapshot, or between two snapshots.
+/// `transfer::stats()` returns them. `to_text` and `to_json` print them as they print
+/// `loader_stats`.
 ///
 /// The host does not wait for copies and transforms, so their times are unknown unless
 /// `transfer_options::observe.time_device` fills in `device`.
 struct transfer_stats {
-  std::uint64_t transfer = 0;               ///< identifies the transfer; in a sum, all of them
+  std::uint64_t transfer = 0;               ///< identifies the transfer; in a sum, all transfers
   std::chrono::nanoseconds age{0};          ///< the time span
   stats_clock clock = stats_clock::steady;  ///< the clock of all times
   bool clock_has_stepped = false;           ///< see `loader_stats`
 
   std::uint64_t depth = 0;  ///< device slots in use, at the snapshot
-  bool is_body = false;     ///< whether the loop's body is the step (no stream was given)
+  bool is_body = false;     ///< true if the loop's body is the step (no stream was given)
 
   std::uint64_t copies = 0;       ///< batches whose copy was queued
-  std::uint64_t samples = 0;      ///< of those batches
-  std::uint64_t bytes = 0;        ///< bytes of those samples, as copied
-  std::uint64_t zero_copies = 0;  ///< batches that the device gets in their host slots instead
+  std::uint64_t samples = 0;      ///< the samples of those batches
+  std::uint64_t bytes = 0;        ///< the bytes of those samples, as copied
+  std::uint64_t zero_copies = 0;  ///< batches that the device reads in their host slots instead
   std::uint64_t transforms = 0;   ///< batches whose transform on the device was queued
 
   wait_stats wait_for_batch;  ///< no batch was ready; a loader without workers reads it
@@ -513,8 +528,8 @@ struct transfer_stats {
 
   /// Statistics of the source, if it is a loader.
   std::optional<loader_stats> loader;
-  /// Those of the results of its steps, where the program puts them here:
-  /// `auto now = feed.stats(); now.results = out.stats();`. A sum has none.
+  /// Statistics of the results of the steps, if the program stores them here: `auto now =
+  /// feed.stats(); now.results = out.stats();`. A sum has no results.
   std::optional<results_stats> results = {};
 };
 
@@ -530,8 +545,8 @@ struct counters<transfer_stats>
 
 }  // namespace detail
 
-/// The difference of two snapshots of one transfer, or of the same sum of transfers. Throws
-/// `stats_mismatch`.
+/// Returns the difference of two snapshots of the same transfer, or of the same sum of transfers.
+/// Throws `stats_mismatch` if the snapshots do not match.
 [[nodiscard]] inline transfer_stats operator-(const transfer_stats& later,
                                               const transfer_stats& earlier) {
   detail::require_later("transfer_stats", later.transfer, earlier.transfer, later.age, earlier.age);
@@ -544,8 +559,8 @@ struct counters<transfer_stats>
   return between;
 }
 
-/// The sum over several transfers, and over their loaders if each has one. Throws `stats_mismatch`
-/// if they were measured by different clocks.
+/// Returns the sum over several transfers, and over their loaders if each has a loader. Throws
+/// `stats_mismatch` if the transfers were measured by different clocks.
 [[nodiscard]] inline transfer_stats operator+(const transfer_stats& a, const transfer_stats& b) {
   detail::require_one_clock("transfer_stats", a.clock == b.clock);
   transfer_stats both = detail::sum(a, b);

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <chrono>
 #include <cstddef>
@@ -11,7 +10,6 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -20,53 +18,24 @@
 #include <penstock/observe/stats.hpp>
 #include <penstock/observe/support/clocks.hpp>
 #include <penstock/observe/support/trace_writer.hpp>
+#include <penstock/observe/trace_stage.hpp>
+#include <penstock/observe/trace_target.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A stage of a batch, or a wait of a thread.
-enum class trace_stage : std::uint8_t {
-  read,             ///< a worker (without workers, the consumer) reads a chunk
-  wait_for_demand,  ///< a worker waits until another batch is wanted
-  wait_for_slot,    ///< a worker waits for a free host slot; the loop: for a slot for its results
-  wait_for_copy,    ///< a worker: for the copy out of a slot; the consumer: for the batch's copy; a
-                    ///< worker of `results`: for the copy of what it consumes next
-  wait_for_opener,  ///< a worker waits until another one has opened the batch
-  wait_while_inactive,  ///< an inactive worker sleeps, see `automatic`
-  wait_for_batch,       ///< the consumer waits for the batch to be complete
-  wait_for_lease,       ///< the consumer waits for a lease to end
-  copy,                 ///< the consumer's thread queues the copy, and the transform; a worker of
-                        ///< `results` that of a batch's results
-  transform,            ///< the consumer's thread queues the transform, within `copy`
-  step,                 ///< the loop's body: from the batch's hand-out to the next `++`
-  lease,                ///< a slot is leased, from hand-out to release
-  setting,              ///< the loader runs with these workers and this prefetch, see `automatic`
-  depth,                ///< the transfer runs with so many device slots, see `automatic`
-  consume,              ///< a worker of `results` consumes a batch's results
-};
-
-/// The stage in words, such as "wait for slot"; empty for an invalid value.
-[[nodiscard]] constexpr std::string_view name_of(trace_stage stage) noexcept {
-  constexpr std::array<std::string_view, 15> names{
-      "read",     "wait for demand", "wait for slot",  "wait for copy", "wait for opener",
-      "inactive", "wait for batch",  "wait for lease", "copy",          "transform",
-      "step",     "lease",           "setting",        "depth",         "consume"};
-  static_assert(names.size() == static_cast<std::size_t>(trace_stage::consume) + 1);
-  const auto place = static_cast<std::size_t>(stage);
-  return place < names.size() ? names[place] : std::string_view{};
-}
-
-/// A finished stage. Times are of the steady clock (CLOCK_MONOTONIC).
+/// A finished stage. All times are those of the steady clock (CLOCK_MONOTONIC).
 struct trace_event {
-  trace_stage stage = trace_stage::read;  ///< which
+  trace_stage stage = trace_stage::read;  ///< the stage
   std::chrono::nanoseconds begin{0};      ///< since the steady clock's epoch
   std::chrono::nanoseconds end{0};        ///< not before `begin`
-  /// The batch; for a wait, the batch waited for; `std::nullopt` if none came.
+  /// The batch. For a wait, it is the batch that the thread waited for, or `std::nullopt` if no
+  /// batch came.
   std::optional<batch_position> batch = {};
-  std::uint64_t samples = 0;   ///< of the batch or the chunk; 0 for waits
-  std::uint64_t workers = 0;   ///< of a setting: the active workers; else 0
-  std::uint64_t prefetch = 0;  ///< of a setting: the batches read ahead; else 0
-  std::uint64_t depth = 0;     ///< of a depth: the device slots in use; else 0
+  std::uint64_t samples = 0;   ///< samples of the batch or the chunk; 0 for waits
+  std::uint64_t workers = 0;   ///< active workers, for a `setting`; else 0
+  std::uint64_t prefetch = 0;  ///< batches read ahead, for a `setting`; else 0
+  std::uint64_t depth = 0;     ///< device slots in use, for a `depth`; else 0
 };
 
 /// The events of one thread, or the leases of one slot.
@@ -74,29 +43,29 @@ struct trace_track {
   std::string name;  ///< "penstock worker 0", "penstock consumer", "penstock transfer",
       ///< "penstock tuning", "penstock depth", "penstock results", "penstock results worker 0",
       ///< "host slot 0", "device slot 0"; with " (2)" for a second loader, and so for `results`
-  std::uint64_t flow = 0;           ///< equal for a loader and the transfer over it: same batches
+  std::uint64_t flow = 0;           ///< equal for a loader and its transfer: same batches
   std::uint64_t lost = 0;           ///< older events that were overwritten
-  std::vector<trace_event> events;  ///< the latest ones, without gaps, by end
+  std::vector<trace_event> events;  ///< the latest events, without gaps, by end
 };
 
 /// A snapshot of a recorder.
 struct trace_snapshot {
-  std::vector<trace_track> tracks;          ///< in the order in which they were made
-  std::chrono::nanoseconds taken{0};        ///< when, by the steady clock
+  std::vector<trace_track> tracks;          ///< in order of creation
+  std::chrono::nanoseconds taken{0};        ///< the time of the snapshot, by the steady clock
   stats_clock clock = stats_clock::steady;  ///< the clock of all times
-  bool clock_has_stepped = false;           ///< times are wrong: see `loader_stats`
+  bool clock_has_stepped = false;           ///< true if times are wrong: see `loader_stats`
 };
 
 /// The options of a `trace_recorder`. Bad values throw `option_error` at construction.
 struct trace_options {
-  /// The capacity in events of each thread, and in total of the slots of a ring: a power of two
-  /// from 16 to 2^24, at 64 bytes each. The default holds more than an epoch of MNIST in batches of
-  /// 64, where a thread has at most eight events per batch.
+  /// The capacity in events, a power of two from 16 to 2^24, at 64 bytes each. The capacity applies
+  /// to each thread, and to all slots of a ring together. The default holds more than an epoch of
+  /// MNIST in batches of 64, in which a thread has at most eight events per batch.
   std::size_t capacity = 8192;
 };
 
-/// Records the life of each batch: reads, waits, copy, step and release, by thread and time. Made
-/// by the program, and given to loaders and transfers in their options:
+/// Records the life of each batch: reads, waits, copy, step and release, by thread and time. The
+/// program makes the recorder and passes it to loaders and transfers in their options:
 ///
 ///     ps::trace_recorder recorder;
 ///     ps::loader loader{digits, ps::shuffled{.seed = 1}, {.observe = {.trace = &recorder}}};
@@ -104,14 +73,14 @@ struct trace_options {
 ///     for (auto& batch : feed.epoch(0)) train_step(batch, stream);
 ///     ps::write_chrome_trace(recorder, "epoch.json");
 ///
-/// It must exist when they are made; after its destruction nothing is recorded. Each worker, the
-/// consumer at the loader and at the transfer, and each slot has a ring buffer, which is allocated
-/// when loader or transfer is made and freed with the last of them, including leases. An event
-/// costs two clock readings and one cache line, without lock, allocation or system call. The newest
-/// events are kept.
+/// Make the recorder before the loaders and transfers. After its destruction nothing is recorded.
+/// Each worker, the consumer at the loader and at the transfer, and each slot has a ring buffer.
+/// The buffer is allocated when the loader or transfer is made, and freed with the last of them,
+/// including leases. An event costs two clock readings and one cache line, without lock, allocation
+/// or system call. The newest events are kept.
 class trace_recorder {
  public:
-  /// Throws `option_error`.
+  /// Throws `option_error` if the capacity is invalid.
   explicit trace_recorder(const trace_options& options = {})
       : capacity_(options.capacity), log_(std::make_shared<log>()) {
     constexpr std::size_t least = 16;
@@ -125,9 +94,9 @@ class trace_recorder {
   /// The capacity in events per thread.
   [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
 
-  /// A copy of the recorded events that are still kept. From any thread, also while loops run,
-  /// without stopping them; only the construction of loaders and transfers waits. May throw
-  /// std::bad_alloc.
+  /// Returns a copy of the recorded events that are still kept. Any thread may call this, also
+  /// while loops run. Loops do not stop; only the construction of loaders and transfers waits. May
+  /// throw std::bad_alloc.
   [[nodiscard]] trace_snapshot snapshot() const {
     const std::lock_guard lock{log_->mutex};
     const auto at = log_->clock.look();
@@ -147,15 +116,18 @@ class trace_recorder {
   }
 
   /// @cond internal
-  // For loaders and transfers under construction: a number that distinguishes their batches.
+  // Returns a number that distinguishes the batches of a loader or transfer under construction.
   [[nodiscard]] std::uint64_t new_flow() {
     const std::lock_guard lock{log_->mutex};
     return ++log_->flows;
   }
-  // And a track, with one writer at a time, that keeps alive what it needs.
-  [[nodiscard]] std::shared_ptr<detail::trace_writer> add_track(std::string name,
-                                                                std::uint64_t flow,
+  // Adds a track, with one writer at a time, that keeps alive what it needs. The name of the track
+  // ends in `number`, unless that is `unnumbered`.
+  [[nodiscard]] std::shared_ptr<detail::trace_writer> add_track(std::uint64_t flow,
+                                                                std::string name,
+                                                                std::size_t number,
                                                                 std::size_t capacity) {
+    if (number != detail::tracing::unnumbered) name = detail::joined({name, " ", number});
     if (flow > 1) name = detail::joined({name, " (", flow, ")"});
     auto made =
         std::make_unique<detail::trace_writer>(std::move(name), flow, capacity, log_->clock);
@@ -168,11 +140,11 @@ class trace_recorder {
  private:
   using look = detail::tick_clock::reading;
 
-  /// State shared by the recorder, loaders, transfers and leases: a read that was given up may
-  /// return after all of them are gone.
+  /// State shared by the recorder, loaders, transfers and leases. An abandoned read may return
+  /// after all of them are gone.
   struct log {
     detail::tick_clock clock;
-    std::mutex mutex;  // guards the next two members, which recording threads do not use
+    std::mutex mutex;  // guards flows and tracks; recording threads do not use it
     std::uint64_t flows = 0;
     std::vector<std::unique_ptr<detail::trace_writer>> tracks;
   };
@@ -199,6 +171,54 @@ class trace_recorder {
   std::size_t capacity_;
   std::shared_ptr<log> log_;
 };
+
+namespace detail {
+
+/// The tracks of a ring of slots: one track per slot, with the leases of the slot. A lease may end
+/// on any thread, but a slot has one lease at a time. The synchronization between the leases of a
+/// slot also orders the writes, so each track has one writer at a time.
+class recorded_leases : public lease_sink {
+ public:
+  /// Makes `count` tracks, each named `name` and a number.
+  recorded_leases(trace_recorder& recorder, std::uint64_t flow, const char* name, std::size_t count)
+      : lease_sink{&begin_one, &end_one} {
+    tracks_.reserve(count);
+    const std::size_t each = std::max<std::size_t>(16, recorder.capacity() / std::bit_floor(count));
+    for (std::size_t slot = 0; slot < count; ++slot) {
+      tracks_.push_back({recorder.add_track(flow, name, slot, each), 0});
+    }
+  }
+
+ private:
+  struct track {
+    std::shared_ptr<trace_writer> writer;
+    std::uint64_t begin;
+  };
+
+  static void begin_one(lease_sink& all, std::size_t slot) noexcept {
+    track& one = static_cast<recorded_leases&>(all).tracks_[slot];
+    one.begin = one.writer->now();
+  }
+  static void end_one(lease_sink& all, std::size_t slot, const batch_info& batch) noexcept {
+    const track& one = static_cast<recorded_leases&>(all).tracks_[slot];
+    one.writer->add(trace_stage::lease, one.begin, one.writer->now(), batch, batch.size);
+  }
+
+  std::vector<track> tracks_;  // by slot number
+};
+
+inline constexpr tracing tracing::code{
+    [](trace_recorder& recorder) { return recorder.new_flow(); },
+    [](trace_recorder& recorder, std::uint64_t flow, const char* name,
+       std::size_t number) -> std::shared_ptr<trace_sink> {
+      return recorder.add_track(flow, name, number, recorder.capacity());
+    },
+    [](trace_recorder& recorder, std::uint64_t flow, const char* name,
+       std::size_t count) -> std::shared_ptr<lease_sink> {
+      return std::make_shared<recorded_leases>(recorder, flow, name, count);
+    }};
+
+}  // namespace detail
 
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

@@ -16,14 +16,15 @@
 #include <penstock/core/version.hpp>
 
 // Random bits that depend only on (seed, epoch, stage, sample index), and distributions that turn
-// them into identical numbers with every standard library, compiler and set of flags, except those
-// that give up IEEE arithmetic (-ffast-math). Hence a batch is the same for any number of workers.
+// them into numbers. The numbers are identical with every standard library, compiler and set of
+// flags, except flags that disable IEEE arithmetic (-ffast-math). Therefore a batch is the same for
+// any number of workers.
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A generator that the distributions below accept: every call gives 32 uniform bits
+/// A generator that the distributions below accept: every call returns 32 uniform bits
 /// (`sample_generator`, `std::mt19937`, ...). Equivalent to `std::uniform_random_bit_generator`
 /// without <random>, which would cost each program a tenth of a second of compile time.
 template <class Generator>
@@ -50,21 +51,22 @@ constexpr std::uint64_t draw64(Generator& gen) {
   return high << 32 | draw32(gen);
 }
 
-/// The shortest text that reads back as `value`.
+/// Returns the shortest text that reads back as `value`.
 template <real Real>
 std::string to_text(Real value) {
   std::array<char, 32> text;
   return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
 }
 
-/// A multiple of 2^-53 in [0, 1), from two words.
+/// Returns a multiple of 2^-53 in [0, 1), from two words.
 template <random_bits32 Generator>
 constexpr double draw_unit(Generator& gen) {
   return static_cast<double>(draw64(gen) >> 11) * 0x1p-53;
 }
 
-/// Uniform in [0, range) without bias and nearly without division. `Word` has the bits of one draw,
-/// `Product` twice as many. Source: Lemire, "Fast random integer generation in an interval", 2019.
+/// Returns a uniform number in [0, range) without bias and nearly without division. `Word` has the
+/// bits of a draw, `Product` twice as many. Source: Lemire, "Fast random integer generation in an
+/// interval", 2019.
 template <class Word, class Product, class Draw>
 constexpr Word draw_below(Word range, Draw draw) {
   Product product = Product{draw()} * range;
@@ -84,7 +86,7 @@ inline constexpr std::uint32_t shuffle_stage = (std::numeric_limits<std::uint32_
 inline constexpr std::uint32_t block_shuffle_stage = shuffle_stage - 1;
 /// For the draws of `weighted`.
 inline constexpr std::uint32_t weighted_stage = shuffle_stage - 2;
-/// For the choice of substitutes for samples that can't be read.
+/// For the choice of replacements for samples that cannot be read.
 inline constexpr std::uint32_t substitute_stage = shuffle_stage - 3;
 /// For whole batches (`map_batch`), keyed by the batch's number instead of the sample's index.
 inline constexpr std::uint32_t batch_stage = shuffle_stage - 4;
@@ -119,20 +121,21 @@ inline constexpr std::uint32_t by_tokens_stage = shuffle_stage - 12;
   return counter;
 }
 
-/// The layers of the ziggurat for the normal density, with the functions that it needs.
+/// The layers of the ziggurat for the normal density, and the functions that it needs.
 ///
 /// exp and log are implemented here because those of C libraries differ in their last bits. Every
 /// multiply-add is an explicit fma, so that results do not depend on contraction by the compiler.
-/// 256 layers of equal area: layer 0 is the base with the tail beyond `tail`. Source: Marsaglia,
-/// Tsang, "The ziggurat method for generating random variables", 2000; layer and position from
+/// There are 256 layers of equal area; layer 0 is the base with the tail beyond `tail`. Source:
+/// Marsaglia, Tsang, "The ziggurat method for generating random variables", 2000. Layer and
+/// position come from different bits as in Doornik, "An improved ziggurat method", 2005.
 /// different bits after Doornik, "An improved ziggurat method", 2005.
 struct ziggurat {
   static constexpr std::size_t layers = 256;
   static constexpr double tail = 3.654152885361008771645;
-  static constexpr double area = 0.004928673233974655347;  // of a layer, under exp(-x^2 / 2)
+  static constexpr double area = 0.004928673233974655347;  // area of a layer, under exp(-x^2 / 2)
   static constexpr double log_2 = 0.693147180559945309417;
 
-  std::array<double, layers + 1> edge{};     // right edge of a layer; the last one is 0
+  std::array<double, layers + 1> edge{};     // right edge of a layer; the last edge is 0
   std::array<double, layers + 1> density{};  // exp(-edge^2 / 2)
 
   constexpr ziggurat() {
@@ -145,14 +148,14 @@ struct ziggurat {
     density[layers] = 1;
   }
 
-  /// a * b + c, rounded once. The headers of `penstock.hpp` call built-in functions, not those of
-  /// <cmath>, which takes 0.06 s of each unit that includes them.
+  /// Returns a * b + c, rounded once. The headers of `penstock.hpp` call built-in functions, not
+  /// those of <cmath>, which adds 0.06 s to each translation unit that includes it.
   static constexpr double multiply_add(double a, double b, double c) {
     if (std::is_constant_evaluated()) return a * b + c;
     return __builtin_fma(a, b, c);
   }
 
-  /// exp(-x) for x in [0, 700].
+  /// Returns exp(-x) for x in [0, 700].
   static constexpr double exp_minus(double x) {
     const int halvings = static_cast<int>(multiply_add(x, 1 / log_2, 0.5));
     const double rest = multiply_add(halvings, log_2, -x);
@@ -161,7 +164,7 @@ struct ziggurat {
     return sum * std::bit_cast<double>(static_cast<std::uint64_t>(1023 - halvings) << 52);
   }
 
-  /// log(x) for normal, positive x.
+  /// Returns log(x) for normal, positive x.
   static constexpr double log(double x) {
     const auto bits = std::bit_cast<std::uint64_t>(x);
     int exponent = static_cast<int>(bits >> 52) - 1023;
@@ -176,7 +179,8 @@ struct ziggurat {
     return multiply_add(exponent, log_2, 2 * s * sum);
   }
 
-  /// sqrt(x) by Newton's iteration, for the table only: std::sqrt is not constexpr in C++20.
+  /// Returns sqrt(x) by Newton's iteration, for the table only: std::sqrt is not constexpr in
+  /// C++20.
   static constexpr double root(double x) {
     double guess = x < 1 ? 1 : x;
     for (int k = 0; k < 40; ++k) guess = (guess + x / guess) / 2;
@@ -189,7 +193,7 @@ struct ziggurat {
 template <class = void>
 inline constexpr ziggurat normal_layers{};
 
-/// A standard normal number.
+/// Returns a standard normal number.
 template <random_bits32 Generator, class Table = void>
 double draw_normal(Generator& gen) {
   const ziggurat& table = normal_layers<Table>;  // dependent: computed only where this is called
@@ -221,10 +225,10 @@ double draw_normal(Generator& gen) {
 
 }  // namespace detail
 
-/// The key of an epoch's random bits; the sample's index, the fourth part, is given to
-/// `sample_generator`. `stage` keeps two random stages of one pipeline from sharing a stream; the
-/// values from 2^32 - 16 on are reserved for samplers, substitutes of bad samples, whole batches
-/// and `random_split`.
+/// The key of an epoch's random bits. `sample_generator` takes the fourth part, the index of the
+/// sample. `stage` keeps two random stages of a pipeline from sharing a stream. The last 16 values
+/// below 2^32 are reserved for samplers, replacements of bad samples, whole batches and
+/// `random_split`.
 struct random_key {
   /// Determines, with epoch, sample and stage, all random bits of a training.
   std::uint64_t seed = 0;
@@ -233,7 +237,7 @@ struct random_key {
   /// The number of the random stage in the pipeline.
   std::uint32_t stage = 0;
 
-  /// This key with stage `other`.
+  /// Returns this key with stage `other`.
   [[nodiscard]] constexpr random_key at_stage(std::uint32_t other) const noexcept {
     return {seed, epoch, other};
   }
@@ -241,12 +245,12 @@ struct random_key {
   friend constexpr bool operator==(const random_key&, const random_key&) = default;
 };
 
-/// The random generator of one sample in one epoch: Philox4x32-10 in counter mode.
+/// The random generator of a sample in an epoch: Philox4x32-10 in counter mode.
 ///
-/// Equal (seed, epoch, stage, index) give equal bits, on every machine and from every thread; a
+/// Equal (seed, epoch, stage, index) give equal bits, on every machine and from every thread. A
 /// change in any of the four gives an unrelated stream. The period is 2^34 words. Models
-/// `std::uniform_random_bit_generator`; 44 bytes, trivially copyable, no allocation: cheap enough
-/// to construct per sample. Not thread-safe.
+/// `std::uniform_random_bit_generator`. Has 44 bytes, is trivially copyable and allocates nothing,
+/// so it is cheap enough to construct per sample. Not thread-safe.
 ///
 ///     penstock::sample_generator gen{{.seed = 1, .epoch = 3}, 41};
 ///     float angle = penstock::uniform(gen, -15.0f, 15.0f);
@@ -254,11 +258,12 @@ class sample_generator {
  public:
   using result_type = std::uint32_t;
 
-  /// The stream of sample `index` (its position in the dataset, not in the batch) under `key`.
+  /// Starts the stream of sample `index` (its position in the dataset, not in the batch) under
+  /// `key`.
   constexpr sample_generator(const random_key& key, std::uint64_t index) noexcept {
-    // A stream is named by 224 bits, but Philox takes 192, 32 of which count blocks: so seed, epoch
-    // and stage are condensed first. For a fixed seed this is a bijection, of which 96 bits are
-    // kept; the index is used unchanged, so two samples of an epoch never share a stream.
+    // 224 bits identify a stream, but Philox takes 192, 32 of which count blocks. Therefore seed,
+    // epoch and stage are condensed first. For a fixed seed this is a bijection, of which 96 bits
+    // are kept. The index is used unchanged, so two samples of an epoch never share a stream.
     const auto stream =
         detail::philox4x32({low_half(key.epoch), high_half(key.epoch), key.stage, 0},
                            {low_half(key.seed), high_half(key.seed)});
@@ -266,7 +271,7 @@ class sample_generator {
     counter_ = {0, stream[2], low_half(index), high_half(index)};
   }
 
-  /// The next 32 random bits.
+  /// Returns the next 32 random bits.
   constexpr result_type operator()() noexcept {
     if (used_ == words_.size()) {
       words_ = detail::philox4x32(counter_, key_);
@@ -295,13 +300,14 @@ class sample_generator {
   std::uint32_t used_ = 4;
 };
 
-// The distributions take any generator that gives 32 uniform bits per call: `sample_generator`,
+// The distributions take any generator that returns 32 uniform bits per call: `sample_generator`,
 // `std::mt19937`.
 
-/// Uniform on the half-open [low, high): `high` is never returned, not even by rounding; low ==
-/// high gives low. A float takes one word and has 2^24 steps, a double takes two and has 2^53.
-/// PyTorch: `Tensor.uniform_`. Throws std::invalid_argument unless low <= high and high - low is
-/// finite. Note: `uniform(gen, 0, 1)` calls the function for integers and gives 0 or 1.
+/// Returns a uniform number in the half-open [low, high). Never returns `high`, not even by
+/// rounding, except that low == high returns low. A float takes one word and has 2^24 steps; a
+/// double takes two words and has 2^53 steps. PyTorch: `Tensor.uniform_`. Throws
+/// std::invalid_argument unless low <= high and high - low is finite. Note: `uniform(gen, 0, 1)`
+/// calls the function for integers and returns 0 or 1.
 template <detail::random_bits32 Generator, detail::real Real>
 [[nodiscard]] Real uniform(Generator& gen, Real low, Real high) {
   const double from = low;
@@ -322,11 +328,11 @@ template <detail::random_bits32 Generator, detail::real Real>
   }
 }
 
-/// Uniform on the closed [low, high], without bias, for any integer type but bool and for its full
-/// range; the numbers do not depend on the type. Takes one word if high - low < 2^32, otherwise
-/// two; more only when a draw would be biased. PyTorch: `torch.randint`, whose upper end is open.
-/// Throws std::invalid_argument if low > high. Source: Lemire, "Fast random integer generation in
-/// an interval", 2019.
+/// Returns a uniform number in the closed [low, high], without bias, for any integer type except
+/// bool and for its full range. The numbers do not depend on the type. Takes one word if high - low
+/// < 2^32, otherwise two, and more only if a draw would be biased. PyTorch: `torch.randint`, whose
+/// upper end is open. Throws std::invalid_argument if low > high. Source: Lemire, "Fast random
+/// integer generation in an interval", 2019.
 template <detail::random_bits32 Generator, detail::integer Integer>
 [[nodiscard]] constexpr Integer uniform(Generator& gen, Integer low, Integer high) {
   if (low > high) {
@@ -352,9 +358,9 @@ template <detail::random_bits32 Generator, detail::integer Integer>
   return static_cast<Integer>(base + step);
 }
 
-/// Normal with the given mean and standard deviation, exact to the last bits of a double (a float
-/// is its rounding). Two words in 98.8 % of the calls, otherwise more. PyTorch: `torch.normal`.
-/// Throws std::invalid_argument unless stddev is finite and not negative.
+/// Returns a normal number with the given mean and standard deviation, exact to the last bits of a
+/// double (a float is its rounding). Takes two words in 98.8 % of the calls, otherwise more.
+/// PyTorch: `torch.normal`. Throws std::invalid_argument unless stddev is finite and not negative.
 /// Source: Marsaglia, Tsang, "The ziggurat method for generating random variables", 2000.
 template <detail::random_bits32 Generator, detail::real Real = double>
 [[nodiscard]] Real normal(Generator& gen, Real mean = 0, Real stddev = 1) {
@@ -365,8 +371,8 @@ template <detail::random_bits32 Generator, detail::real Real = double>
   return static_cast<Real>(__builtin_fma(detail::draw_normal(gen), double{stddev}, double{mean}));
 }
 
-/// True with probability `p`, in steps of 2^-53: never for 0, always for 1. Two words.
-/// PyTorch: `torch.bernoulli`. Throws std::invalid_argument unless 0 <= p <= 1.
+/// Returns true with probability `p`, in steps of 2^-53: never for 0, always for 1. Takes two
+/// words. PyTorch: `torch.bernoulli`. Throws std::invalid_argument unless 0 <= p <= 1.
 template <detail::random_bits32 Generator>
 [[nodiscard]] bool bernoulli(Generator& gen, double p) {
   if (!(p >= 0 && p <= 1)) {

@@ -32,11 +32,11 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The order of one epoch. `order.fill(first, out)` writes the indices of the samples that come at
+/// The order of an epoch. `order.fill(first, out)` writes the indices of the samples that come at
 /// the positions first, first + 1, ... first + out.size() - 1.
 ///
 /// Called from several threads at once, for any ranges of positions, in any order and repeatedly:
-/// equal arguments must give equal indices. The loader asks only for positions below the sampler's
+/// equal arguments must give equal indices. The loader only requests positions below the sampler's
 /// `size(n)` and expects indices below n. Must be trivially copyable, so it owns nothing.
 template <class Order>
 concept epoch_order =
@@ -45,20 +45,20 @@ concept epoch_order =
       { order.fill(first, out) } noexcept;
     };
 
-/// Chooses the samples of an epoch: `sampler.size(n)` is the number of samples that an epoch draws
-/// from a dataset of n >= 1 samples (any number; a sample may be drawn more than once),
-/// `sampler.order(n, epoch)` is the order of that epoch. Both are const and pure. PyTorch:
+/// Chooses the samples of an epoch. `sampler.size(n)` is the number of samples that an epoch draws
+/// from a dataset of n >= 1 samples. It can be any number, because a sample may be drawn more than
+/// once. `sampler.order(n, epoch)` is the order of that epoch. Both are const and pure. PyTorch:
 /// `torch.utils.data.Sampler`.
 ///
-/// An exception from `order` is rethrown at the turn of the first batch that needs the order. A
-/// slow `order` is covered by `loader_options::faults.stall_warning` and `timeout`. A sampler whose
+/// An exception from `order` is rethrown with the first batch that needs the order.
+/// `loader_options::faults.stall_warning` and `timeout` cover a slow `order`. A sampler whose
 /// `order` refers to another owner's memory has `static constexpr bool borrows = true`; then a
-/// loader's destructor waits for it. One that needs to know how far its orders are drawn, as
-/// `prioritized` does, has `static constexpr bool counts_draws = true`; then a loader refuses
-/// `ahead.bytes`, whose hints would be draws.
+/// loader's destructor waits for the order. A sampler that needs to know how far its orders are
+/// drawn, as `prioritized` does, has `static constexpr bool counts_draws = true`; then a loader
+/// refuses `ahead.bytes`, because its hints would count as draws.
 ///
-/// States compare some indices of two orders; of a sampler with `std::uint64_t fingerprint()
-/// const`, a hash of all that its orders depend on, they compare that.
+/// States compare some indices of two orders. If the sampler has `std::uint64_t fingerprint()
+/// const`, a hash of everything that its orders depend on, states compare the hashes instead.
 template <class Sampler>
 concept sampler = std::copyable<Sampler> &&
                   requires(const Sampler& sampler, std::uint64_t n, std::uint64_t epoch) {
@@ -66,25 +66,25 @@ concept sampler = std::copyable<Sampler> &&
                     { sampler.order(n, epoch) } -> epoch_order;
                   };
 
-/// A place in a training: step `step` of epoch `epoch`, both counted from 0. A step is a batch,
-/// over all ranks. The place {e, steps of an epoch} is that of {e + 1, 0}.
+/// A position in a training: step `step` of epoch `epoch`, both counted from 0. A step is a batch,
+/// over all ranks. The position {e, steps of an epoch} is the same as {e + 1, 0}.
 struct training_place {
   /// The epoch.
   std::uint64_t epoch = 0;
-  /// The step within it.
+  /// The step within the epoch.
   std::uint64_t step = 0;
-  /// Whether both are one place, member by member.
+  /// Returns true if all members are equal.
   friend bool operator==(const training_place&, const training_place&) = default;
-  /// The earlier epoch first, within it the earlier step.
-  friend auto operator<=>(const training_place&, const training_place&) = default;
+  /// Orders by epoch, and then by step.
+  friend auto operator<=>(const training_place&, const training_place&) = default;  // NOLINT
 };
 
-/// An order whose batches have each its own number of samples, as `by_tokens` has. Its places come
-/// in rows of the sampler's `batch_size()`, a row a batch, of which a batch has the first
-/// `order.batch_extent(batch)`, from 1 to `batch_size()`. `size(n)` counts all places, whole rows,
-/// and `fill` writes an index below n for those without a sample too. Called from several threads
-/// at once. Its sampler says how many batches the ranks take in one step: `batches_per_step()`, of
-/// which the batches of an epoch are a multiple.
+/// An order whose batches have different numbers of samples, as `by_tokens` has. Its positions form
+/// rows of the sampler's `batch_size()`, one row per batch. A batch has the first
+/// `order.batch_extent(batch)` positions of its row, from 1 to `batch_size()`. `size(n)` counts all
+/// positions of whole rows, and `fill` also writes an index below n for positions without a sample.
+/// Called from several threads at once. The sampler's `batches_per_step()` is the number of batches
+/// that all ranks take in a step. The number of batches of an epoch is a multiple of it.
 template <class Order>
 concept order_of_batches = epoch_order<Order> && requires(const Order& order, std::uint64_t batch) {
   { order.batch_extent(batch) } noexcept -> std::same_as<std::size_t>;
@@ -92,39 +92,41 @@ concept order_of_batches = epoch_order<Order> && requires(const Order& order, st
 
 namespace detail {
 
-/// A sampler for one batch size, such as `sharded`; a loader with another batch size refuses it.
+/// A sampler for a fixed batch size, such as `sharded`. A loader with another batch size refuses
+/// it.
 template <class Sampler>
 concept sampler_of_batches = sampler<Sampler> && requires(const Sampler& sampler) {
   { sampler.batch_size() } -> std::same_as<std::size_t>;
 };
 
-/// A sampler that counts steps of so many samples over all ranks; 0: it counts none. A loader and a
-/// `sharded` with another number refuse it.
+/// A sampler that counts steps of a fixed number of samples over all ranks; 0 means that it counts
+/// no steps. A loader and a `sharded` with another number refuse it.
 template <class Sampler>
 concept sampler_of_steps = sampler<Sampler> && requires(const Sampler& sampler) {
   { sampler.step_size() } -> std::same_as<std::size_t>;
 };
 
-/// The order of one epoch of a sampler.
+/// The order of an epoch of a sampler.
 template <sampler Sampler>
 using order_of = std::remove_cvref_t<decltype(std::declval<const Sampler&>().order(
     std::uint64_t{}, std::uint64_t{}))>;
 
-/// A sampler whose batches have each its own number of samples.
+/// A sampler whose batches have different numbers of samples.
 template <class Sampler>
 concept cuts_batches = sampler_of_batches<Sampler> && order_of_batches<order_of<Sampler>> &&
                        requires(const Sampler& sampler) {
                          { sampler.batches_per_step() } -> std::same_as<std::uint64_t>;
                        };
 
-/// Throws `option_error` unless a sampler has `found` = `n` of its option: one for each sample.
+/// Throws `option_error` unless an option has `found` = `n` entries, one for each sample.
 inline void require_one_each(std::string_view option, std::uint64_t n, std::uint64_t found) {
   if (found == n) return;
   refuse_option(option, {"expected one for each of the dataset's ", n, " samples, found ", found});
 }
 
-/// Cuts `out`, for the positions of an order from `first` on, where its rows of `size` positions
-/// end: calls `fill_row(row, at, part)` for each part, which begins at place `at` of its row.
+/// Splits `out`, which is for the positions of an order that start at `first`, at the ends of rows
+/// of `size` positions. Calls `fill_row(row, at, part)` for each part, which begins at position
+/// `at` of its row.
 template <class FillRow>
 void fill_by_rows(std::uint64_t size, std::uint64_t first, std::span<std::uint64_t> out,
                   const FillRow& fill_row) noexcept {
@@ -139,7 +141,7 @@ void fill_by_rows(std::uint64_t size, std::uint64_t first, std::span<std::uint64
 
 /// The order 0, 1, 2, ... of `sequential`.
 struct identity_order {
-  /// Writes the samples from position `first` of the order on.
+  /// Writes the samples at the positions of the order that start at `first`.
   void fill(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = first + i;
   }
@@ -155,11 +157,11 @@ struct sequential {
   }
 };
 
-/// Every sample once, in a random order that is new in every epoch and reproducible from `seed`.
-/// PyTorch: `RandomSampler` (`shuffle=True`) with `generator.manual_seed(seed)`. `order` throws
-/// std::invalid_argument unless 1 <= n <= 2^63.
+/// Every sample once, in a random order that differs in every epoch and is reproducible from
+/// `seed`. PyTorch: `RandomSampler` (`shuffle=True`) with `generator.manual_seed(seed)`. `order`
+/// throws std::invalid_argument unless 1 <= n <= 2^63.
 struct shuffled {
-  /// Together with the epoch, determines the order.
+  /// Determines the order, together with the epoch.
   std::uint64_t seed = 0;
 
   [[nodiscard]] std::uint64_t size(std::uint64_t n) const noexcept { return n; }
@@ -175,14 +177,15 @@ static_assert(sampler<shuffled>);
 
 namespace detail {
 
-/// A sampler that hashes all that its order depends on, such as a schedule.
+/// A sampler that hashes everything that its order depends on, such as a schedule.
 template <class Sampler>
 concept hashed_sampler = sampler<Sampler> && requires(const Sampler& sampler) {
   { sampler.fingerprint() } -> std::same_as<std::uint64_t>;
 };
 
-/// A hash of a sampler's order: its own if it has one, else made of the first and the middle
-/// indices of two epochs. Samplers whose orders differ there collide with a probability of 2^-64.
+/// Returns a hash of a sampler's order: the sampler's own hash, or else a hash of the first and the
+/// middle indices of two epochs. Samplers whose orders differ there collide with a probability of
+/// 2^-64.
 template <sampler Sampler>
 [[nodiscard]] std::uint64_t order_fingerprint(const Sampler& order, std::uint64_t dataset_size) {
   if constexpr (hashed_sampler<Sampler>) return order.fingerprint();
@@ -208,7 +211,7 @@ concept dealing_sampler = sampler<S> && requires(const S& deals) {
   { deals.world() } -> std::convertible_to<std::uint64_t>;
 };
 
-/// The sampler of the global order: the sampler itself if it does not distribute one.
+/// Returns the sampler of the global order, or the sampler itself if it distributes no order.
 template <sampler Sampler>
 [[nodiscard]] const auto& global_sampler(const Sampler& of) noexcept {
   if constexpr (dealing_sampler<Sampler>) {
@@ -218,13 +221,25 @@ template <sampler Sampler>
   }
 }
 
-/// The number of ranks that a sampler distributes over: 1 for most.
+/// Returns the number of ranks that a sampler distributes over: 1 for most.
 template <sampler Sampler>
 [[nodiscard]] std::uint64_t world_size(const Sampler& of) noexcept {
   if constexpr (dealing_sampler<Sampler>) {
     return of.world();
   } else {
     return 1;
+  }
+}
+
+/// Returns the number of samples that all ranks of a sampler together draw in an epoch.
+template <sampler Sampler>
+[[nodiscard]] std::uint64_t total_size(const Sampler& of, std::uint64_t n) {
+  if constexpr (requires {
+                  { of.total_size(n) } -> std::same_as<std::uint64_t>;
+                }) {
+    return of.total_size(n);
+  } else {
+    return of.size(n) * world_size(of);
   }
 }
 

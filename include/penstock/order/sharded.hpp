@@ -15,13 +15,14 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// What to do with an epoch's last samples if they do not fill a global batch.
+/// The action on an epoch's last samples if they do not fill a global batch.
 enum class shard_tail {
   wrap,  ///< complete the batch with the epoch's first samples; DistributedSampler(drop_last=False)
   drop,  ///< drop the batch; DistributedSampler(drop_last=True)
+  keep,  ///< keep the batch short: every sample once, for evaluation; numbers of batches may differ
 };
 
-/// The options of `sharded`. Bad values throw `option_error` at its construction.
+/// The options of `sharded`. Its constructor throws `option_error` for invalid values.
 struct shard_options {
   /// The rank of this process, from 0. DistributedSampler(rank).
   int rank = 0;
@@ -29,36 +30,41 @@ struct shard_options {
   /// The number of processes that share an epoch. DistributedSampler(num_replicas).
   int world = 1;
 
-  /// Samples of one step over all ranks: a multiple of `world`. The loader of every rank has
-  /// `batch_size = global_batch / world`. Over a sampler whose batches have each its own number of
-  /// samples, such as `by_tokens`, it is left out: then a rank has every `world`-th batch.
+  /// Samples of a step over all ranks: a multiple of `world`. The loader of every rank has
+  /// `batch_size = global_batch / world`. Leave it out for a sampler whose batches have different
+  /// numbers of samples, such as `by_tokens`: then a rank has every `world`-th batch.
   std::size_t global_batch = 0;
 
-  /// What to do with the last samples of the epoch.
+  /// The action on the last samples of the epoch.
   shard_tail tail = shard_tail::wrap;
 };
 
 namespace detail {
 
-/// The order of one rank: its `batch` consecutive positions of every global batch.
+/// The order of a rank: its `batch` consecutive positions of every global batch.
 template <epoch_order Order>
 class shard_order {
  public:
-  /// The share of rank `options.rank` in the order `all` of `drawn` samples.
-  shard_order(const Order& all, std::uint64_t drawn, const shard_options& options) noexcept
+  /// Takes the part of rank `options.rank` of the order `all` of `drawn` samples. The rank's part
+  /// of a short last batch begins `tail_shift` positions earlier than its part of a full batch.
+  shard_order(const Order& all, std::uint64_t drawn, const shard_options& options,
+              std::uint64_t tail_shift) noexcept
       : all_(all),
         drawn_(drawn),
         global_batch_(options.global_batch),
         batch_(options.global_batch / static_cast<std::size_t>(options.world)),
-        begin_(batch_ * static_cast<std::size_t>(options.rank)) {}
+        begin_(batch_ * static_cast<std::size_t>(options.rank)),
+        tail_shift_(tail_shift) {}
 
-  /// Writes the samples from position `first` of the rank's order on. As fast as the global order,
-  /// plus two divisions per batch.
+  /// Writes the samples at the positions of the rank's order that start at `first`. As fast as the
+  /// global order, plus two divisions per batch.
   void fill(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
     while (!out.empty()) {
       const std::uint64_t at = first % batch_;
+      const std::uint64_t step = first / batch_ * global_batch_;
+      const std::uint64_t begin = begin_ - (drawn_ - step < global_batch_ ? tail_shift_ : 0);
       // Past the end, the epoch wraps around to its start.
-      const std::uint64_t place = (first / batch_ * global_batch_ + begin_ + at) % drawn_;
+      const std::uint64_t place = (step + begin + at) % drawn_;
       const auto count = static_cast<std::size_t>(
           (std::min)({std::uint64_t{out.size()}, batch_ - at, drawn_ - place}));
       all_.fill(place, out.first(count));
@@ -67,7 +73,7 @@ class shard_order {
     }
   }
 
-  /// The number of samples of the rank's batch `batch`.
+  /// Returns the number of samples of the rank's batch `batch`.
   [[nodiscard]] std::size_t batch_extent(std::uint64_t batch) const noexcept
     requires order_of_batches<Order>
   {
@@ -79,7 +85,8 @@ class shard_order {
   std::uint64_t drawn_;
   std::uint64_t global_batch_;
   std::uint64_t batch_;
-  std::uint64_t begin_;  // of the rank's positions in a global batch
+  std::uint64_t begin_;  // start of the rank's positions in a global batch
+  std::uint64_t tail_shift_;
 };
 
 }  // namespace detail
@@ -91,28 +98,37 @@ class shard_order {
 ///
 /// Step s of rank r has the positions [s G + r G/w, s G + (r + 1) G/w) of the global order, where G
 /// is the global batch and w the world size. The ranks of any world size w that divides G read the
-/// same global batch in step s: training that stops at step s on 8 ranks resumes at step s on 4
-/// without skipping or repeating a sample. Every rank has the same number of batches, all of them
-/// full, so that no rank is left waiting in a collective. `wrap` repeats up to G - 1 samples per
-/// epoch, which do not depend on w; `drop` omits up to G - 1.
+/// same global batch in step s. Therefore training that stops at step s on 8 ranks resumes at step
+/// s on 4 without skipping or repeating a sample. With `wrap` and `drop` every rank has the same
+/// number of batches, and all batches are full, so that no rank waits forever in a collective.
+/// `wrap` repeats up to G - 1 samples per epoch, which do not depend on w; `drop` omits up to G -
+/// 1.
 ///
-/// PyTorch: `DistributedSampler`, without `set_epoch`; it distributes sample by sample, and its
-/// padding depends on the world size. O(1) memory beyond the sampler's own. Copyable; any number of
-/// threads may share one.
+/// `keep` is for evaluation: over all ranks, every drawn sample is read exactly once. The ranks
+/// divide the last global batch as evenly as possible. A rank's last batch may be short, and the
+/// numbers of batches may differ by one between ranks. A rank may have no batch at all if the epoch
+/// has fewer samples than the world has ranks. Rank 0 always has the most batches, so save the
+/// state of rank 0. Collective calls must cope with unequal numbers of batches: sum the results of
+/// an epoch, not of each batch.
 ///
-/// Over `by_tokens` a rank has batch r, r + w, r + 2w, ... of the global ones, as they are, and the
-/// world divides `batches_per_step()`: see there.
+/// PyTorch: `DistributedSampler`, without `set_epoch`; PyTorch's sampler distributes sample by
+/// sample, and its padding depends on the world size. O(1) memory in addition to the sampler's
+/// memory. Copyable; any number of threads may share a sampler.
+///
+/// Over `by_tokens` a rank has batch r, r + w, r + 2w, ... of the global batches, unchanged, and
+/// the world size must divide `batches_per_step()`: see there.
 ///
 /// All ranks need the same sampler, seed, global batch and dataset. A loader of another batch size
 /// throws `option_error`.
 template <sampler Sampler>
 class sharded {
  public:
-  /// Whether `Sampler` borrows.
+  /// True if `Sampler` borrows.
   static constexpr bool borrows = requires { requires Sampler::borrows; };
 
-  /// Distributes the order of `all`. Throws `option_error` unless 0 <= rank < world and `world`
-  /// divides `global_batch`, which is at least 1, and that of a sampler that counts steps.
+  /// Distributes the order of `all`. Throws `option_error` unless 0 <= rank < world, `global_batch`
+  /// is at least 1, and `world` divides it. For a sampler that counts steps, also throws unless
+  /// `global_batch` equals the sampler's step size.
   sharded(Sampler all, const shard_options& options) : all_(std::move(all)), options_(options) {
     const auto [rank, world, global_batch, tail] = options;
     using detail::refuse_option;
@@ -136,7 +152,7 @@ class sharded {
     if (global_batch == 0) refuse_option("global_batch", {"must be at least 1, is 0"});
     if (const std::size_t rest = global_batch % ranks; rest != 0) {
       const std::size_t below = global_batch - rest;
-      const std::size_t above = below + ranks;  // 0 where there is none
+      const std::size_t above = below + ranks;  // 0 if there is no such number
       refuse_option(
           "global_batch",
           {"must be a multiple of the world of ", world, ", is ", global_batch, ", which leaves ",
@@ -151,12 +167,14 @@ class sharded {
     }
   }
 
-  /// The number of samples that each rank reads in an epoch, a multiple of `batch_size()`. Throws
-  /// `option_error` if `drop` leaves no batch of a non-empty epoch, or if the padded epoch has more
-  /// positions than 64 bits can count.
+  /// Returns the number of samples that this rank reads in an epoch. The number is the same for all
+  /// ranks and a multiple of `batch_size()`, except with `keep`. Throws `option_error` if `drop`
+  /// leaves no batch of a non-empty epoch, or if the padded epoch has more positions than 64 bits
+  /// can count.
   [[nodiscard]] std::uint64_t size(std::uint64_t n) const {
     const std::uint64_t drawn = all_.size(n);
     const std::uint64_t global = options_.global_batch;
+    if (keeps_tail()) return drawn / global * batch_size() + tail_of(drawn).size;
     if (drawn > (std::numeric_limits<std::uint64_t>::max)() - (global - 1)) {
       detail::refuse_option("global_batch", {drawn, " samples and a filling of up to ", global - 1,
                                              " exceed 64 bits"});
@@ -170,33 +188,55 @@ class sharded {
     }
     return steps * batch_size();
   }
-
-  /// The rank's order of one epoch. Throws what the sampler throws.
-  [[nodiscard]] detail::shard_order<detail::order_of<Sampler>> order(std::uint64_t n,
-                                                                     std::uint64_t epoch) const {
-    return {all_.order(n, epoch), all_.size(n), options_};
+  /// Returns the number of samples that all ranks together read in an epoch. Throws the errors of
+  /// `size`.
+  [[nodiscard]] std::uint64_t total_size(std::uint64_t n) const {
+    return keeps_tail() ? all_.size(n) : size(n) * world();
   }
 
-  /// The batch size that this rank's loader must have.
+  /// Returns the rank's order of an epoch. Throws the errors of the sampler.
+  [[nodiscard]] detail::shard_order<detail::order_of<Sampler>> order(std::uint64_t n,
+                                                                     std::uint64_t epoch) const {
+    const std::uint64_t drawn = all_.size(n);
+    const std::uint64_t begin = batch_size() * static_cast<std::size_t>(options_.rank);
+    return {all_.order(n, epoch), drawn, options_, keeps_tail() ? begin - tail_of(drawn).begin : 0};
+  }
+
+  /// Returns the batch size that this rank's loader must have.
   [[nodiscard]] std::size_t batch_size() const noexcept {
     return options_.global_batch / static_cast<std::size_t>(options_.world);
   }
-  /// The batches of one step over all ranks.
+  /// Returns the number of batches of a step over all ranks.
   [[nodiscard]] std::uint64_t batches_per_step() const noexcept
     requires detail::cuts_batches<Sampler>
   {
     return all_.batches_per_step();
   }
-  /// The sampler of the global order.
+  /// Returns the sampler of the global order.
   [[nodiscard]] const Sampler& global() const noexcept { return all_; }
-  /// The number of ranks.
+  /// Returns the number of ranks.
   [[nodiscard]] std::uint64_t world() const noexcept {
     return static_cast<std::uint64_t>(options_.world);
   }
-  /// The options.
+  /// Returns the options.
   [[nodiscard]] const shard_options& options() const noexcept { return options_; }
+  /// Returns true if ranks may differ in the number of samples: `shard_tail::keep`.
+  [[nodiscard]] bool keeps_tail() const noexcept { return options_.tail == shard_tail::keep; }
 
  private:
+  /// This rank's positions in the short last global batch of an epoch.
+  struct tail_part {
+    std::uint64_t begin;
+    std::uint64_t size;
+  };
+  [[nodiscard]] tail_part tail_of(std::uint64_t drawn) const noexcept {
+    const std::uint64_t samples = drawn % options_.global_batch;
+    const auto rank = static_cast<std::uint64_t>(options_.rank);
+    const std::uint64_t each = samples / world();
+    const std::uint64_t longer = samples % world();  // number of ranks with one sample more
+    return {each * rank + (std::min)(rank, longer), each + (rank < longer ? 1 : 0)};
+  }
+
   Sampler all_;
   shard_options options_;
 };

@@ -20,27 +20,27 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The probabilities of n samples in a table of n columns that gives a draw with one lookup. A
-/// column of height 2^32 has `keep` units of its own sample, the others of another sample, the
-/// alias.
+/// The probabilities of n samples in a table of n columns, so that a draw takes a single lookup. A
+/// column has a height of 2^32. Its lower `keep` units belong to its own sample, and the other
+/// units to another sample, the alias.
 ///
 /// Computed in integers only, so that it is the same on every machine and with every compiler and
-/// flag, including -ffast-math and flushed denormals, and so that no rounding error is left over at
-/// the end, as in floating-point versions.
+/// flag, including -ffast-math and flushed denormals. Unlike floating-point versions, it leaves no
+/// rounding error at the end.
 ///
 /// Source: Walker, "An efficient method for generating discrete random variables with general
 /// distributions", 1977; linear time: Vose, "A linear algorithm for generating random numbers with
 /// a given distribution", 1991. Implemented with two ascending indices instead of Vose's two lists.
 class alias_table {
  public:
-  /// 8 bytes.
+  /// A column of 8 bytes.
   struct column {
     std::uint32_t alias;
     std::uint32_t keep;
   };
 
-  /// Throws `option_error` unless there are 1 to 2^32 - 1 weights, each of them finite and not
-  /// negative, and one above 0.
+  /// Throws `option_error` unless there are 1 to 2^32 - 1 weights, all are finite and not negative,
+  /// and at least one is above 0.
   template <real Real>
   explicit alias_table(std::span<const Real> weights) {
     if (weights.empty()) refuse_option("weights", {"expected at least one, found none"});
@@ -50,7 +50,7 @@ class alias_table {
     level(shares_of(weights));
   }
 
-  /// The sample in column `which` at height `height`.
+  /// Returns the sample in column `which` at height `height`.
   [[nodiscard]] std::uint32_t at(std::uint32_t which, std::uint32_t height) const noexcept {
     const column& found = columns_[which];
     return height < found.keep ? which : found.alias;
@@ -63,7 +63,8 @@ class alias_table {
   static constexpr std::uint64_t full = std::uint64_t{1} << 32;
   __extension__ using wide = unsigned __int128;
 
-  /// A weight is significand * 2^exponent, the exponent counted from the type's least.
+  /// A weight is significand * 2^exponent. The exponent counts from the smallest exponent of the
+  /// type.
   struct parts {
     std::uint64_t significand;
     int exponent;
@@ -90,8 +91,8 @@ class alias_table {
     return {significand | word{1} << stored, exponent};
   }
 
-  /// The share of the n columns that belongs to each sample, in units of 2^-32 columns. The sum is
-  /// exactly n 2^32, 0 stays 0, and each share is accurate to two units, or to five if n exceeds
+  /// Returns the number of columns that belongs to each sample, in units of 2^-32 columns. The sum
+  /// is exactly n 2^32, 0 stays 0, and each value is accurate to two units, or to five if n exceeds
   /// 2^30.
   template <real Real>
   static std::vector<std::uint64_t> shares_of(std::span<const Real> weights) {
@@ -104,7 +105,7 @@ class alias_table {
       refuse_option("weights", {"expected one above 0, found ", weights.size(), " zeros"});
     }
 
-    // The largest weights start at bit 95, so that 2^32 of them do not overflow; bits lost below
+    // The largest weights start at bit 95, so that 2^32 of them do not overflow. Bits lost below
     // bit 0 are less than 2^-62 of the sum even then.
     constexpr int room = 95 - std::numeric_limits<Real>::digits;
     const auto fixed = [&](std::size_t i) -> wide {
@@ -116,8 +117,8 @@ class alias_table {
     wide sum = 0;
     for (std::size_t i = 0; i < weights.size(); ++i) sum += fixed(i);
 
-    // Shares are differences of the rounded running sum, so that errors do not accumulate. 64 bits
-    // of both sums suffice, and leave room for the product.
+    // Each value is a difference of the rounded running sum, so that errors do not accumulate. 64
+    // bits of both sums suffice, and leave room for the product.
     const auto high = static_cast<std::uint64_t>(sum >> 64);
     const int drop = static_cast<int>(std::bit_width(high));
     const auto all = static_cast<std::uint64_t>(sum >> drop);
@@ -136,14 +137,15 @@ class alias_table {
   }
 
   /// Fills every column that is not full from a sample that has too much. Since the sum is exact,
-  /// there is one as long as a column is not full.
+  /// such a sample exists as long as a column is not full.
   void level(std::vector<std::uint64_t> shares) {
     columns_.reserve(shares.size());
     std::size_t rich = 0;
     for (std::size_t i = 0; i < shares.size(); ++i) {
       columns_.push_back({static_cast<std::uint32_t>(i), 0});
       std::size_t poor = i;
-      // A sample that gave too much away is not full itself; if it lies ahead, its turn comes.
+      // If a sample gave too much away, it is not full itself. If its index is higher, a later
+      // iteration handles it.
       while (poor <= i && shares[poor] < full) {
         while (shares[rich] <= full) ++rich;
         columns_[poor] = {static_cast<std::uint32_t>(rich),
@@ -159,15 +161,15 @@ class alias_table {
 
 static_assert(sizeof(alias_table::column) == 8);
 
-/// The draws of one epoch of `weighted`. Refers to the table of the sampler that made it.
+/// The draws of an epoch of `weighted`. Refers to the table of the sampler that made it.
 class weighted_order {
  public:
   /// Draws from `table` with the random bits of (seed, epoch, position).
   weighted_order(const alias_table& table, std::uint64_t seed, std::uint64_t epoch) noexcept
       : table_(&table), key_{.seed = seed, .epoch = epoch, .stage = weighted_stage} {}
 
-  /// Writes the samples from position `first` of the order on; every position is an independent
-  /// draw.
+  /// Writes the samples at the positions of the order that start at `first`. Every position is an
+  /// independent draw.
   void fill(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
     const auto last = static_cast<std::uint32_t>(table_->columns().size() - 1);
     // Two loops, so that the cache misses in a large table overlap.
@@ -187,8 +189,8 @@ class weighted_order {
   random_key key_;
 };
 
-/// The value type of a container that converts to std::span. A concept of <ranges> would do, but
-/// add a tenth to what the umbrella header parses.
+/// The value type of a container that converts to std::span. A concept of <ranges> would work too,
+/// but would add a tenth to the parsed size of the umbrella header.
 template <class Container>
 using spanned_value = typename decltype(std::span{std::declval<const Container&>()})::value_type;
 
@@ -196,9 +198,9 @@ using spanned_value = typename decltype(std::span{std::declval<const Container&>
 
 /// The options of `weighted`.
 struct weighted_options {
-  /// Together with epoch and position, determines the draws.
+  /// Determines the draws, together with epoch and position.
   std::uint64_t seed = 0;
-  /// Samples per epoch; 0: the number of weights. WeightedRandomSampler(num_samples).
+  /// Samples per epoch; 0 means the number of weights. WeightedRandomSampler(num_samples).
   std::uint64_t draws = 0;
 };
 
@@ -208,20 +210,21 @@ struct weighted_options {
 ///     std::vector<double> weights = ...;  // one for each sample, in any unit
 ///     ps::loader loader{digits, ps::weighted{weights, {.seed = 1}}, {.batch_size = 64}};
 ///
-/// The draw at position k is a function of (seed, epoch, k), so a loop resumes anywhere. Every
+/// The draw at position k is a function of (seed, epoch, k), so a loop can resume anywhere. Every
 /// probability is accurate to 2^-29 of the mean, so that no test of fewer than about 2^60 draws can
-/// tell it from the exact one. A weight of 0 is never drawn; a weight below 2^-31 of the mean may
-/// never be, but many of them together keep their joint probability.
+/// distinguish it from the exact probability. A sample of weight 0 is never drawn. A sample with a
+/// weight below 2^-31 of the mean may never be drawn, but many such samples together keep their
+/// joint probability.
 ///
 /// Construction takes O(n) time and 16 bytes per weight, of which 8 remain; a draw is one table
 /// lookup for any n. Copies share the table; any number of threads may share a sampler. An order
-/// refers to the table: keep the sampler or a copy alive as long as its orders, as a loader does;
+/// refers to the table: keep the sampler or a copy alive as long as its orders, as a loader does.
 /// `order` of a temporary does not compile.
 ///
 /// PyTorch: `WeightedRandomSampler(replacement=True)`, which is limited to 2^24 weights (by
-/// `torch.multinomial`) and lists an epoch in advance; here up to 2^32 - 1. Errors: `option_error`
-/// naming a weight that is negative, infinite or NaN; if there are no weights, or none above 0; and
-/// from `size` and `order` if the dataset's size differs.
+/// `torch.multinomial`) and lists an epoch in advance; here up to 2^32 - 1. The constructor throws
+/// `option_error` for a weight that is negative, infinite or NaN, and if there is no weight above
+/// 0. `size` and `order` throw it if the dataset's size differs.
 class weighted {
  public:
   /// Draws by `weights`, float or double, which are not referred to after construction.
@@ -242,7 +245,7 @@ class weighted {
   }
   detail::weighted_order order(std::uint64_t n, std::uint64_t epoch) && = delete;
 
-  /// The options.
+  /// Returns the options.
   [[nodiscard]] const weighted_options& options() const noexcept { return options_; }
 
  private:

@@ -18,7 +18,7 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A loader can't continue from this state, because its batches would differ. The message names
+/// A loader cannot continue from this state, because its batches would differ. The message names
 /// every difference.
 class [[gnu::visibility("default")]] state_mismatch : public error {
  public:
@@ -31,22 +31,22 @@ namespace detail {
 inline void require_same_order(const loader_state& state, const loader_state& own);
 }  // namespace detail
 
-/// The position of a training loop, and everything its batch order depends on: the next batch to
-/// deliver, and the values that must be equal for it to be the same batch. 64 bytes to keep in a
-/// checkpoint, as they are or as text (`to_text`).
+/// The position of a training loop, and all values that its batch order depends on: the next
+/// batch to deliver, and the values that must be equal so that it is the same batch. Takes 64 bytes
+/// in a checkpoint, stored directly or as text (`to_text`).
 ///
 ///     save(feed.state());                                         // after any batch
-///     for (auto& batch : feed.resume(load(), last_epoch)) ...     // the very next one, at once
+///     for (auto& batch : feed.resume(load(), last_epoch)) ...     // the very next batch, at once
 ///
 /// After an epoch's last batch, for example during validation, `batch` is the number of its
-/// batches: {e, batches} is the end of epoch e, and {e + 1, 0} the start of the next one. A resume
-/// from either gives the same batches; up to epoch e + 1 it gives none.
+/// batches. {e, batches} is the end of epoch e, and {e + 1, 0} the start of the next epoch. A
+/// resume from either gives the same batches; a resume up to epoch e + 1 gives none.
 ///
-/// It is independent of workers, prefetch, depth and device, which change no batch. With a sharded
-/// sampler it counts global batches and is equal on every rank, so that the loop may continue with
-/// another world size; where the batches have each its own number of samples (`by_tokens`), it
-/// counts the batches of all ranks. It does not identify the data: the caller has to provide the
-/// same files.
+/// A state is independent of workers, prefetch, depth and device, which change no batch. With a
+/// sharded sampler, a state counts global batches and is equal on every rank, so that the loop may
+/// continue with another world size. If batches have different numbers of samples (`by_tokens`), a
+/// state counts the batches of all ranks. The data is not part of a state: the caller must provide
+/// the same files.
 struct loader_state {
   /// The version of this layout.
   std::uint32_t version = 1;
@@ -58,13 +58,14 @@ struct loader_state {
   std::uint64_t batch = 0;
   /// The size of the dataset.
   std::uint64_t dataset = 0;
-  /// The number of samples that the sampler draws in an epoch, over all ranks; `by_tokens`: places.
+  /// The number of samples that the sampler draws in an epoch, over all ranks; `by_tokens`:
+  /// positions.
   std::uint64_t samples = 0;
   /// The batch size over all ranks.
   std::uint64_t batch_size = 0;
   /// `loader_options::seed`.
   std::uint64_t seed = 0;
-  /// A hash of the sampler's order.
+  /// The fingerprint of the sampler's order.
   std::uint64_t order = 0;
 
   friend bool operator==(const loader_state&, const loader_state&) = default;
@@ -75,10 +76,10 @@ struct loader_state {
     detail::require_same_order(state, own);
   }
 
-  /// `state` for a loader with another order, whose own state is `own`: the caller says that the
-  /// batches from there on may be other ones, as those of a `mixture` that is `continued`:
+  /// Returns `state` for a loader with another order, whose own state is `own`. The caller accepts
+  /// that later batches may differ, such as those of a `mixture` that is `continued`:
   /// `loader.resume(with_order_of(state, loader.state_at({})), last_epoch)`. Throws
-  /// `state_mismatch` where anything but the order differs.
+  /// `state_mismatch` if anything except the order differs.
   [[nodiscard]] friend loader_state with_order_of(loader_state state, const loader_state& own) {
     state.order = own.order;
     detail::require_same_order(state, own);
@@ -216,7 +217,7 @@ class state_reader {
     return value;
   }
 
-  // A key or a name.
+  // Reads a key or a name.
   std::string_view word() {
     const std::size_t begin = at_;
     while (at_ < text_.size() && ((text_[at_] >= 'a' && text_[at_] <= 'z') || text_[at_] == '_')) {
@@ -247,7 +248,8 @@ class state_reader {
 
 }  // namespace detail
 
-/// The state as one line for a log or a file: "penstock_state=1 epoch=3 batch=17 ... last=keep".
+/// Returns the state as one line for a log or a file: "penstock_state=1 epoch=3 batch=17 ...
+/// last=keep".
 [[nodiscard]] inline std::string to_text(const loader_state& state) {
   std::string text = detail::joined({"penstock_state=", state.version});
   for (const detail::state_member& member : detail::state_members) {
@@ -262,8 +264,8 @@ inline std::ostream& operator<<(std::ostream& out, const loader_state& state) {
   return out << to_text(state);
 }
 
-/// The value that `to_text` wrote: `from_text<loader_state>(text)`; the keys may come in any order,
-/// with any white space. Throws `text_error`.
+/// Returns the value that `to_text` wrote: `from_text<loader_state>(text)`. The keys may come in
+/// any order, with any white space. Throws `text_error`.
 template <std::same_as<loader_state> State>
 [[nodiscard]] State from_text(std::string_view text) {
   return detail::state_reader{text}.read();

@@ -19,28 +19,30 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Cores of a machine by the numbers that Linux gives them: ascending, each once. A value that owns
-/// its memory; copying may throw `std::bad_alloc`.
+/// A set of processor cores by their Linux numbers, in ascending order. A value type that owns its
+/// memory; copying may throw `std::bad_alloc`.
 class cpu_list {
  public:
-  /// Numbers below this one: more than any kernel can be built for.
+  /// Upper bound of all numbers, exclusive. No kernel supports as many cores.
   static constexpr unsigned limit = 1U << 16;
 
-  /// No cores.
+  /// Creates an empty set.
   cpu_list() = default;
-  /// These cores, in any order. Numbers from `limit` on are left out.
+  /// Creates a set of `numbers`, which may be unsorted and contain duplicates. Drops numbers that
+  /// are not below `limit`.
   explicit cpu_list(std::vector<unsigned> numbers) : numbers_(std::move(numbers)) {
     std::sort(numbers_.begin(), numbers_.end());
     numbers_.erase(std::unique(numbers_.begin(), numbers_.end()), numbers_.end());
     numbers_.erase(std::lower_bound(numbers_.begin(), numbers_.end(), limit), numbers_.end());
   }
 
-  /// The cores of a list as the kernel writes it, "0-3,8,10-11" with or without a line's end.
-  /// Nothing if the text is empty, has spaces or a number not below `limit`, or does not ascend.
+  /// Parses a list in the kernel's format, such as "0-3,8,10-11", with or without a final newline.
+  /// Returns nothing if the text is empty, contains spaces or a number that is not below `limit`,
+  /// or does not ascend.
   [[nodiscard]] static std::optional<cpu_list> parse(std::string_view text) {
     if (!text.empty() && text.back() == '\n') text.remove_suffix(1);
     cpu_list read;
-    for (unsigned next = 0;;) {  // the least number that may come
+    for (unsigned next = 0;;) {  // the smallest number that may follow
       const auto first = number_at(text);
       if (!first || *first < next) return std::nullopt;
       unsigned last = *first;
@@ -57,17 +59,17 @@ class cpu_list {
     }
   }
 
-  /// Whether there are none.
+  /// Returns true if the set has no cores.
   [[nodiscard]] bool empty() const noexcept { return numbers_.empty(); }
-  /// How many there are.
+  /// Number of cores.
   [[nodiscard]] std::size_t size() const noexcept { return numbers_.size(); }
-  /// Their numbers, ascending; valid as long as this list.
+  /// The numbers of the cores in ascending order. The reference is valid as long as this object.
   [[nodiscard]] const std::vector<unsigned>& numbers() const noexcept { return numbers_; }
 
   friend bool operator==(const cpu_list&, const cpu_list&) = default;
 
  private:
-  /// Takes the number that `text` begins with.
+  /// Removes the number at the start of `text` and returns it.
   static std::optional<unsigned> number_at(std::string_view& text) noexcept {
     unsigned value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -79,7 +81,7 @@ class cpu_list {
   std::vector<unsigned> numbers_;
 };
 
-/// The cores that are in both lists.
+/// Returns the intersection of `a` and `b`.
 [[nodiscard]] inline cpu_list common_cores(const cpu_list& a, const cpu_list& b) {
   std::vector<unsigned> both;
   std::set_intersection(a.numbers().begin(), a.numbers().end(), b.numbers().begin(),
@@ -87,7 +89,7 @@ class cpu_list {
   return cpu_list{std::move(both)};
 }
 
-/// The list as the kernel writes it, "0-3,8,10-11"; "" for no cores.
+/// Formats a set in the kernel's format, such as "0-3,8,10-11". Returns "" for an empty set.
 [[nodiscard]] inline std::string to_text(const cpu_list& cores) {
   std::string text;
   const auto& all = cores.numbers();
@@ -101,33 +103,34 @@ class cpu_list {
   return text;
 }
 
-/// Whether the workers of a loader are bound to cores next to its device, or why they are not.
+/// State of the binding of a loader's workers to the cores of the NUMA node next to its device.
 enum class core_binding {
-  bound,          ///< they are
-  not_asked,      ///< `worker_placement::anywhere`
-  no_node,        ///< the device has no NUMA node of the host's, or does not know it
-  no_workers,     ///< there are none: the consumer reads
-  unknown_cores,  ///< the system does not say which cores the node has
-  outside_mask,   ///< the process may run on none of the node's cores
-  within_node,    ///< the process may run on no others: nothing is to be done
-  refused,        ///< the system refused to say the process's cores, or to bind to some of them
+  bound,          ///< Each worker is bound to cores of the node.
+  disabled,       ///< The option is `worker_placement::anywhere`.
+  no_node,        ///< The device reports no NUMA node of the host.
+  no_workers,     ///< The loader has no workers: the consumer thread reads.
+  unknown_cores,  ///< The system does not report the cores of the node.
+  not_in_cpuset,  ///< The process may not run on any core of the node.
+  within_node,    ///< The process may run only on cores of the node, so no worker is bound.
+  refused,        ///< The system refused to report the affinity of the process or to bind a worker.
 };
 
-/// Where the workers of a loader run: see `loader_options::tuning.placement` and
-/// `loader::footprint`. A value that owns its memory.
-struct worker_cores {
-  core_binding binding = core_binding::no_node;  ///< whether they are bound, or why they are not
-  std::optional<int> node = {};  ///< the host's NUMA node next to the device, as Linux numbers it
-  /// `bound`, `within_node`: those that they run on; `refused`: those that they were to run on, as
-  /// far as they are known; else none, and they run anywhere that the process may.
+/// The cores on which the workers of a loader run: see `loader_options::tuning.placement` and
+/// `loader::footprint`. A value type that owns its memory.
+struct affinity_report {
+  core_binding binding = core_binding::no_node;  ///< State of the binding.
+  std::optional<int> node = {};  ///< Linux number of the NUMA node next to the device.
+  /// The cores of the workers, if `bound` or `within_node`. The requested cores as far as they are
+  /// known, if `refused`. Otherwise empty: workers run on all cores of the process.
   cpu_list cores = {};
-  int error_number = 0;  ///< `refused`: what errno said
+  int error_number = 0;  ///< Value of errno, if `refused`.
 
-  friend bool operator==(const worker_cores&, const worker_cores&) = default;
+  friend bool operator==(const affinity_report&, const affinity_report&) = default;
 };
 
-/// A sentence for people: "workers on node 1, cores 8-15", or that they run anywhere and why.
-[[nodiscard]] inline std::string to_text(const worker_cores& workers) {
+/// Describes a report in words, such as "workers on node 1, cores 8-15". If the workers are not
+/// bound, the text has the reason.
+[[nodiscard]] inline std::string to_text(const affinity_report& workers) {
   using detail::joined;
   const int node = workers.node.value_or(-1);
   const std::string cores = to_text(workers.cores);
@@ -136,7 +139,7 @@ struct worker_cores {
       return joined({"workers on node ", node, ", cores ", cores});
     case core_binding::within_node:
       return joined({"workers on node ", node, ", cores ", cores, ", as the process is allowed"});
-    case core_binding::not_asked:
+    case core_binding::disabled:
       return "workers anywhere: worker_placement::anywhere was asked for";
     case core_binding::no_node:
       return "workers anywhere: the device has no NUMA node";
@@ -144,7 +147,7 @@ struct worker_cores {
       return "no workers: the consumer reads, anywhere";
     case core_binding::unknown_cores:
       return joined({"workers anywhere: the system does not say which cores node ", node, " has"});
-    case core_binding::outside_mask:
+    case core_binding::not_in_cpuset:
       return joined({"workers anywhere: the process may not run on node ", node});
     case core_binding::refused:
       return joined({"workers anywhere: the system refused node ", node,

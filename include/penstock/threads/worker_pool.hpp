@@ -2,10 +2,9 @@
 #pragma once
 
 #include <concepts>
-#include <condition_variable>
 #include <cstddef>
 #include <exception>
-#include <memory>
+#include <functional>
 #include <mutex>
 #include <stop_token>
 #include <system_error>
@@ -15,39 +14,73 @@
 
 #include <penstock/core/error.hpp>
 #include <penstock/core/version.hpp>
+#include <penstock/threads/support/exit_handler.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Threads that all run the same work: `work(stop_token, worker)` once on each, with worker in
-/// [0, size()). The work loops by itself and returns when it is done or the token says stop.
+namespace detail {
+
+/// The default wake-up of a `worker_pool`: does nothing.
+struct wake_nothing {
+  void operator()() const noexcept {}
+};
+
+}  // namespace detail
+
+/// A fixed number of threads that all run `work(stop_token, worker)`, once on each thread, with
+/// `worker` in [0, size()).
 ///
-/// An exception out of the work ends that thread, asks the others to stop, and is kept: ask for it
-/// by `rethrow` or `exception`. `Wake` is called after a stop request, to wake work that blocks on
-/// something else than the token. The work object is shared: its call operator runs on all threads
-/// at once. The destructor stops and joins; an exception that nobody has asked for it tells in a
-/// line on stderr.
-template <std::invocable<std::stop_token, std::size_t> Work, std::invocable<> Wake>
+///     std::mutex mutex;
+///     std::condition_variable_any added;
+///     std::deque<int> jobs;  // guarded by mutex
+///
+///     penstock::worker_pool pool{4, [&](std::stop_token stop, std::size_t worker) {
+///       std::unique_lock lock{mutex};
+///       while (added.wait(lock, stop, [&] { return !jobs.empty(); })) {
+///         const int job = jobs.front();
+///         jobs.pop_front();
+///         lock.unlock();
+///         process(job, worker);
+///         lock.lock();
+///       }
+///     }};
+///
+///     for (int job = 0; job < 100; ++job) {
+///       const std::lock_guard lock{mutex};
+///       jobs.push_back(job);
+///       added.notify_one();
+///     }
+///     pool.stop();     // returns when all jobs are done and all threads have ended
+///     pool.rethrow();  // throws the exception of `process`, if there was one
+///
+/// All threads share one `Work` object and call it concurrently. The work runs its own loop, and
+/// returns when it is done or when a stop is requested. If it blocks on something that does not
+/// observe the stop token, pass a `Wake`: the pool calls it after each stop request, on the thread
+/// that requested the stop. The wake-up must not throw.
+///
+/// If the work throws, the pool keeps the first exception and requests a stop. `rethrow` or
+/// `exception` retrieves it; the destructor prints an exception that was not retrieved to stderr.
+template <std::invocable<std::stop_token, std::size_t> Work,
+          std::invocable<> Wake = detail::wake_nothing>
 class worker_pool {
  public:
-  /// Starts `workers` threads. Throws `std::system_error` when the system refuses one; those that
-  /// run already are stopped and joined first.
-  worker_pool(std::size_t workers, Work work, Wake wake)
-      : work_(std::move(work)), wake_(std::move(wake)), ends_(workers) {
+  /// Starts `workers` threads. Throws `std::system_error` if the system refuses a thread. The
+  /// threads that already run are stopped and joined first.
+  worker_pool(std::size_t workers, Work work, Wake wake = {})
+      : size_(workers), work_(std::move(work)), wake_(std::move(wake)) {
     threads_.reserve(workers);
     try {
-      for (std::size_t worker = 0; worker < workers; ++worker) {
-        threads_.emplace_back([this, worker] {
-          // What is let go of last may be this pool itself, see `stop`.
-          const std::shared_ptr<void> kept = run(worker);
-        });
+      while (threads_.size() < workers) {
+        threads_.emplace_back([this, worker = threads_.size()] { run(worker); });
       }
     } catch (const std::system_error& refusal) {
+      const std::size_t started = threads_.size();
       stop();
       throw std::system_error(
           refusal.code(),
           detail::joined(
-              {"worker_pool: thread ", threads_.size() + 1, " of ", workers,
+              {"worker_pool: thread ", started + 1, " of ", workers,
                (" can't be started: lower workers, or raise the limit on threads (ulimit -u, the "
                 "container's limit on pids) or on address space (ulimit -v), where their stacks "
                 "lie")}));
@@ -57,111 +90,89 @@ class worker_pool {
     }
   }
   worker_pool(worker_pool&&) = delete;  // the threads refer to this object
+  /// Stops the pool.
   ~worker_pool() {
     stop();
-    if (exception_ != nullptr && !is_told_) {
-      detail::print_unasked("worker_pool: a worker's", exception_);
+    if (exception_ != nullptr && !is_retrieved_) {
+      detail::print_unhandled("worker_pool: a worker's", exception_);
     }
   }
 
-  /// How many threads there are.
-  [[nodiscard]] std::size_t size() const noexcept { return threads_.size(); }
+  /// Number of threads.
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
-  /// Asks all work to return and wakes it. Does not wait. From any thread.
+  /// Requests a stop and returns without waiting. Any thread may call this.
   void request_stop() noexcept {
     stop_.request_stop();
-    wake_();
+    std::invoke(wake_);
   }
 
-  /// Asks all work to return and waits until it has. Not from a worker.
+  /// Requests a stop and waits until all threads have ended. A second call has no effect. If a
+  /// worker calls this, for example through `exit()`, its own thread is detached instead.
   void stop() noexcept {
     request_stop();
-    for (auto& thread : threads_) {
-      if (thread.joinable()) thread.join();
+    std::vector<std::thread> threads;
+    {
+      // Concurrent calls, such as that of a worker, must not join a thread twice.
+      const std::lock_guard lock{mutex_};
+      threads.swap(threads_);
+    }
+    for (std::thread& thread : threads) {
+      if (thread.joinable()) detail::join_unless_caller(thread);  // else detached
     }
   }
 
-  /// Like `stop()`, but does not wait for workers for which `is_lost(worker)` is true. With a
-  /// `state` its thread is let go, and holds it until its work returns: it has to keep this pool
-  /// and all that the work uses alive. Without, the thread stays, for a later stop. Returns how
-  /// many were let go. `is_lost` is asked again at `look_again`.
-  template <std::predicate<std::size_t> IsLost>
-  std::size_t stop(IsLost is_lost, const std::shared_ptr<void>& state) noexcept {
-    request_stop();
-    std::size_t let_go = 0;
-    for (std::size_t worker = 0; worker < threads_.size(); ++worker) {
-      if (!threads_[worker].joinable()) continue;
-      std::unique_lock lock{mutex_};
-      changed_.wait(lock, [&] { return ends_[worker].has_ended || is_lost(worker); });
-      if (ends_[worker].has_ended) {
-        lock.unlock();
-        threads_[worker].join();
-      } else if (state != nullptr) {
-        ends_[worker].kept = state;
-        threads_[worker].detach();
-        ++let_go;
-      }
-    }
-    return let_go;
-  }
-
-  /// Makes a `stop` that waits ask again which workers are lost. From any thread.
-  void look_again() noexcept {
-    { const std::lock_guard lock{mutex_}; }  // between its look and its sleep: after it
-    changed_.notify_all();
-  }
-
-  /// The first exception that a worker's work has thrown, null if none did.
-  [[nodiscard]] std::exception_ptr exception() const {
+  /// Detaches the thread of `worker`, so that `stop` does not wait for it. The caller must keep
+  /// this object alive until the work of that thread returns, and the work must not throw any more.
+  /// Has no effect after `stop`.
+  void detach(std::size_t worker) noexcept {
     const std::lock_guard lock{mutex_};
-    is_told_ = exception_ != nullptr;
+    if (worker < threads_.size() && threads_[worker].joinable()) threads_[worker].detach();
+  }
+
+  /// Returns true if the calling thread is one of this pool's.
+  [[nodiscard]] bool is_worker() const noexcept { return current_ == this; }
+
+  /// Returns the first exception that the work threw, or null. Any thread may call this. After
+  /// `stop` the answer is final.
+  [[nodiscard]] std::exception_ptr exception() const noexcept {
+    const std::lock_guard lock{mutex_};
+    is_retrieved_ = exception_ != nullptr;
     return exception_;
   }
-  /// Says that somebody has got `told`: if that is the first exception, the destructor does not
-  /// tell it.
-  void note_told(const std::exception_ptr& told) const noexcept {
-    const std::lock_guard lock{mutex_};
-    if (exception_ != nullptr && exception_ == told) is_told_ = true;
-  }
-  /// Throws the first exception that a worker's work has thrown; returns if none did. From any
-  /// thread; after `stop` no other one comes.
+  /// Throws the first exception that the work threw, if there is one.
   void rethrow() const {
     if (const auto first = exception()) std::rethrow_exception(first);
   }
 
  private:
-  struct end {
-    bool has_ended = false;
-    std::shared_ptr<void> kept;  // of a thread that was let go
-  };
+  // Not inlined: GCC 12 warns of an uninitialized std::stop_source otherwise.
+  [[gnu::noinline]] static std::stop_source make_stop_source() { return {}; }
 
-  std::shared_ptr<void> run(std::size_t worker) noexcept {
+  // Does not access this object after the work has returned normally: see `detach`.
+  void run(std::size_t worker) noexcept {
+    current_ = this;
     try {
-      work_(stop_.get_token(), worker);
+      std::invoke(work_, stop_.get_token(), worker);
     } catch (...) {
       {
         const std::lock_guard lock{mutex_};
-        if (!exception_) exception_ = std::current_exception();
+        if (exception_ == nullptr) exception_ = std::current_exception();
       }
       request_stop();
     }
-    // Invariant: under one lock, either the work has ended before this thread is let go, or the
-    // thread finds what it has to keep.
-    const std::lock_guard lock{mutex_};
-    ends_[worker].has_ended = true;
-    changed_.notify_all();
-    return std::move(ends_[worker].kept);
   }
 
+  static inline constinit thread_local const worker_pool* current_ = nullptr;  // of this thread
+
+  std::size_t size_;
   Work work_;
   Wake wake_;
-  std::stop_source stop_;
-  mutable std::mutex mutex_;  // guards the next three
+  std::stop_source stop_ = make_stop_source();
+  mutable std::mutex mutex_;  // guards the members below, except while the constructor runs
   std::exception_ptr exception_;
-  mutable bool is_told_ = false;  // somebody has asked for it
-  std::vector<end> ends_;         // by worker
-  std::condition_variable changed_;
-  std::vector<std::thread> threads_;
+  mutable bool is_retrieved_ = false;
+  std::vector<std::thread> threads_;  // by worker; empty after `stop`
 };
 
 }  // namespace PENSTOCK_ABI

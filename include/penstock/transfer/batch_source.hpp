@@ -6,24 +6,31 @@
 #include <cstdint>
 
 #include <penstock/core/batch_info.hpp>
+#include <penstock/core/error.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/device/device.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A batch in host memory that `transfer` can copy from: move-only, empty by default, true when it
-/// holds a batch.
+/// The batches of a source do not fit its transfer. Either a loader with another layout was
+/// assigned to the source, or a batch has more samples than its layout has room for.
+class [[gnu::visibility("default")]] source_mismatch : public error {
+ public:
+  using error::error;
+};
+
+/// A batch in host memory that `transfer` can copy from. Move-only, empty by default, and true when
+/// it holds a batch. `host_batch` is the model.
 ///
-/// `release_after(stream)` gives the memory back to the source for refilling as soon as `stream`
-/// has done what it was given so far, and empties the batch. A batch that may lie in memory which
-/// is not page-locked has `pinned()`, which is false then. `host_batch` is the model. It also has
-/// `mark_copies(stream)`, which records where the stream is and gives the record away, and
-/// `release_behind(mark)`, which gives the memory back after one that this or another batch has
-/// made: a `transfer` then makes none of its own, and one for several batches.
+/// `release_after(stream)` empties the batch. It returns the memory to the source for refilling as
+/// soon as `stream` has finished the work that is queued on it by now. A batch whose memory may not
+/// be page-locked has `pinned()`, which returns false for such memory. A `host_batch` can also be
+/// released at a point of the transfer's copies, so that a `transfer` makes one record for several
+/// batches.
 ///
-/// What a source says of a batch comes along to the device batch: the word `tag` of its `info()`,
-/// and a word for each sample if it has `tags()`, a `std::span<const std::uint64_t>`.
+/// A source can attach words, which the device batch keeps: the word `tag` of `info()`,
+/// and one word for each sample if the batch has `tags()`, a `std::span<const std::uint64_t>`.
 template <class B>
 concept source_batch =
     std::movable<B> && std::default_initializable<B> && !std::copyable<B> &&
@@ -35,30 +42,32 @@ concept source_batch =
       batch.release_after(stream);
     };
 
-/// Where `transfer` gets batches from; `loader` models it, and so can a producer that exists
-/// already:
+/// A producer of batches for `transfer`. `loader` is a model, and an existing producer can be one
+/// too:
 ///
-///     using record_type = ...;  using device_type = ...;  using batch_type = ...;  // a source_batch
+///     using record_type = ...; using device_type = ...; using batch_type = ...;  // a source_batch
 ///     device_type device() const;                       // the device that is fed
 ///     const batch_layout<record_type>& layout() const; // of every batch's memory
 ///     void start(const batch_position& from, std::uint64_t last_epoch);
-///     batch_type next();                               // waits; empty at the end of what was started
+///     batch_type next();                               // waits; empty at the end of the range
 ///     batch_type try_next();                           // does not wait; empty if none is ready
-///     void stop() noexcept;                            // end early; the source can be started again
+///     void stop() noexcept;                            // ends early; the source can start again
 ///
-/// and, where it can say so:
+/// Optional members:
 ///
 ///     bool at_end() const noexcept;         // next() would give an empty batch at once
-///     std::stop_token stop_token() const;   // a request ends a feed's wait for a lease: `cancelled`
+///     std::stop_token stop_token() const;   // a request ends a wait for a lease: `cancelled`
 ///     void take_back(const batch_info&, std::span<const std::uint64_t> tags) noexcept;
 ///
-/// The last is for what must not be lost, as requests of a server: a batch that the feed was given
-/// and has handed to no consumer, because its range ended or its copy failed.
+/// `take_back` is for batches that must not be lost, such as the requests of a server. The feed
+/// calls it for a batch that the source gave and no consumer got, because its range ended or its
+/// copy failed. `detail::source_stage` lists all optional members and the default for each.
 ///
-/// `device` and `layout` are called at construction; all others on the consumer's thread, one at a
-/// time. A batch is asked for only when there is a device slot for it. What they throw reaches the
-/// consumer at that batch's turn, and the source counts as stopped then. Batches lie in memory that
-/// the device can copy from asynchronously (pinned) for copies to overlap.
+/// `device` and `layout` are called at construction and at the start of each range. The results
+/// must not change (`source_mismatch`). All other members are called on the consumer's thread, one
+/// at a time. The feed takes a batch only if it has a device slot for the batch. An exception
+/// reaches the consumer when the batch would, and counts as a stop of the source. Copies overlap
+/// only if the batches lie in memory that the device can copy from asynchronously (pinned).
 ///
 /// @see examples/05_existing_producer.cpp
 template <class S>
@@ -73,10 +82,10 @@ concept batch_source =
       { source.stop() } noexcept;
     };
 
-/// A source that can say where a loop stands. `state_at(next)` is a value to keep in a checkpoint,
-/// with the members `epoch` and `batch` of the batch that is next; `require_same_order(state, own)`
-/// beside its type throws unless the batches from there on are the same. `loader_state` is the
-/// model.
+/// A source whose position can be stored in a checkpoint. `state_at(next)` returns a value with the
+/// members `epoch` and `batch`, the position of the next batch. A function
+/// `require_same_order(state, own)` in the namespace of its type throws unless all batches from
+/// that position are the same. `loader_state` is the model.
 template <class S>
 concept resumable_source =
     batch_source<S> && requires(const S& source, const batch_position& next) {

@@ -11,6 +11,9 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
+/// The transform of a `transfer` that has none: the consumer gets batches as they were copied.
+struct no_transform {};
+
 namespace detail {
 
 template <class T, class In>
@@ -31,33 +34,40 @@ struct output_record<T, In> {
   using type = typename T::template record_for<In>;
 };
 
+template <class In>
+struct output_record<no_transform, In> {
+  using type = In;
+};
+
 /// The record that a transform makes of batches of record `In`.
 template <class T, record_type In>
 using transformed_record_t = typename output_record<T, In>::type;
 
 }  // namespace detail
 
-/// Work on a batch that a `transfer` does on the device, after its copy: from the record that
-/// travels into the one that the consumer gets, such as bytes to floats, so that a quarter of the
-/// bytes goes over the bus. `on_stream` and `on_device` (CUDA) make such things.
+/// Work that a `transfer` does on the device after the copy of a batch. The transform converts the
+/// record that is copied into the record that the consumer gets. From bytes to floats, for example,
+/// only a quarter of the data crosses the bus. `on_stream` and `on_device` (CUDA) make such
+/// transforms.
 ///
-/// Transforms run on a stream of their own, and batches are copied to two places by turns: while
-/// one is transformed the next one is copied. So a batch costs the longer of copy and transform and
-/// not their sum, unless the transform loads the bus itself.
+/// Transforms run on their own stream, and batches are copied to two staging buffers alternately:
+/// while one batch is transformed, the next batch is copied. So a batch takes as long as the longer
+/// of copy and transform, and not as their sum, unless the transform loads the bus itself.
 ///
-///     using record_type = ...;      // of the batches it makes; or, when that depends on the input,
+///     using record_type = ...;    // of the batches it makes; or, if that depends on the input,
 ///     template <class In> using record_for = ...;
-///     record_extents<Out> extents(const record_extents<In>&) const;  // not needed if all are fixed
+///     record_extents<Out> extents(const record_extents<In>&) const;  // optional if all are fixed
 ///     void prepare(const Device&, const batch_layout<In>&);  // optional: once, at construction
 ///     void enqueue(const_batch_view<In> in, batch_view<Out> out, Device::stream_ref stream);
 ///
-/// `enqueue` puts work on `stream` that reads `in` and writes all elements of `out`, both in device
-/// memory and of one size (the last batch of an epoch may be shorter; samples that only fill a
-/// batch up are transformed too), and returns without waiting. It is called on the consumer's
-/// thread, one call at a time, with the feed's device as the thread's current one. What it throws
-/// is told as a failure of that batch's transfer. The transform, the views and their memory live
-/// until the work is done. Work on other streams has to be forked from `stream` and joined to it.
-/// Into a kernel go the views of fields, `get<"image">(in)`; those of batches refer to host memory.
+/// `enqueue` queues work on `stream` that reads `in` and writes all elements of `out`, and returns
+/// without waiting. Both batches are in device memory and have the same size. The last batch of an
+/// epoch may be shorter, and padding samples are transformed too. `enqueue` is called on the
+/// consumer's thread, one call at a time, with the feed's device current on the thread. An
+/// exception counts as a failure of that batch's transfer. The transform, the views and their
+/// memory live until the work has ended. Work on other streams must be forked from `stream` and
+/// joined to it. Pass the views of fields, `get<"image">(in)`, to a kernel: the views of batches
+/// refer to host memory.
 template <class T, class In, class Device>
 concept device_transform =
     std::move_constructible<T> && record_type<In> &&
@@ -66,12 +76,9 @@ concept device_transform =
              batch_view<detail::transformed_record_t<T, In>> out,
              typename Device::stream_ref stream) { transform.enqueue(in, out, stream); };
 
-/// Batches reach the consumer as they have travelled: what a `transfer` has without a transform.
-struct no_transform {};
-
 namespace detail {
 
-/// The extents of the batches that `transform` makes of batches with the extents `lengths`.
+/// Returns the extents of the batches that `transform` makes of batches with the extents `lengths`.
 template <record_type In, class T>
 [[nodiscard]] constexpr record_extents<transformed_record_t<T, In>> transformed_extents(
     const T& transform, const record_extents<In>& lengths) {
@@ -91,23 +98,24 @@ template <record_type In, class T>
   }
 }
 
-/// What `on_stream` returns.
+/// The transform that `on_stream` returns.
 template <record_type Out, class F>
 class stream_transform {
  public:
   using record_type = Out;
 
-  /// `function` queues the work that makes a batch; `lengths` are the extents of one sample.
+  /// Makes a transform whose `function` queues the work for a batch. `lengths` are the extents of
+  /// one sample.
   stream_transform(F function, const record_extents<Out>& lengths)
       : function_(std::move(function)), lengths_(lengths) {}
 
-  /// The extents of what comes out.
+  /// The extents of the batches that the function makes.
   template <class In>
   [[nodiscard]] const record_extents<Out>& extents(const record_extents<In>&) const noexcept {
     return lengths_;
   }
 
-  /// Has the function queue its work on `stream`.
+  /// Calls the function, which queues its work on `stream`.
   template <class In, class StreamRef>
     requires std::invocable<F&, const_batch_view<In>, batch_view<Out>, StreamRef>
   void enqueue(const_batch_view<In> in, batch_view<Out> out, StreamRef stream) {
@@ -121,15 +129,15 @@ class stream_transform {
 
 }  // namespace detail
 
-/// A transform out of a function that puts the work on the stream: `on_stream<Out>(f)` with
-/// `f(const_batch_view<In> in, batch_view<Out> out, stream_ref stream)`; see `device_transform` for
-/// what it may do. `lengths` are the extents of one sample that comes out.
+/// Makes a transform from a function that queues work on a stream: `on_stream<Out>(f)` with
+/// `f(const_batch_view<In> in, batch_view<Out> out, stream_ref stream)`. `f` must do what
+/// `device_transform` requires of `enqueue`. `lengths` are the extents of one sample of the result.
 template <record_type Out, class F>
 [[nodiscard]] auto on_stream(F&& function, const record_extents<Out>& lengths) {
   return detail::stream_transform<Out, std::decay_t<F>>{std::forward<F>(function), lengths};
 }
 
-/// `on_stream` for a record without dynamic extents.
+/// The same for a record without dynamic extents.
 template <record_type Out, class F>
 [[nodiscard]] auto on_stream(F&& function) {
   static_assert(

@@ -6,109 +6,119 @@
 
 #include <penstock/core/error.hpp>
 #include <penstock/load/options.hpp>
-#include <penstock/observe/trace_recorder.hpp>
+#include <penstock/observe/trace_target.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
+namespace detail {
 
-/// Whether the device works on a batch in its host slot.
+struct depth_tuning;
+
+}  // namespace detail
+
+/// Specifies if the device works on a batch in its host slot.
 enum class zero_copy_use {
-  by_device,  ///< where the host's memory is as near as the device's own (`host_access::as_own`)
+  by_device,  ///< if the device reads host memory as fast as its own (`host_access::as_own`)
   never,      ///< each batch is copied
-  always,     ///< wherever the device can; `option_error` where it can't
+  always,     ///< always, if the device can; else `option_error`
 };
 
-/// `transfer_options::observe`: what is measured and recorded about the batches.
+/// `transfer_options::observe`: measurements and records of the batches.
 struct transfer_observe_options {
-  /// Whether the device times the copy, the transform and the step of a batch now and then, of one
-  /// in 32 at most, see `device_stats`: seven events more on its streams. What fails in it ends it,
-  /// and not the loop. For devices that can tell (`times_work`): the CPU device and CUDA.
+  /// Enables the timing of copy, transform and step by the device, for at most one batch in 32, see
+  /// `device_stats`. Takes seven events on the device's streams. An error of the measurement ends
+  /// the measurement, but not the loop. Requires a device that can time its work (`times_work`):
+  /// the CPU device and CUDA.
   bool time_device = false;
 
-  /// Records what each batch goes through, see `trace_recorder`; that of the source's options makes
-  /// one picture of both. Null: nothing is recorded. It is the program's, and should outlive the
-  /// loop.
-  trace_recorder* trace = nullptr;
+  /// Records the way of each batch, see `trace_recorder`. The same recorder in the source's options
+  /// shows both in one trace. Null: nothing is recorded. The program owns the recorder, which
+  /// should outlive the loop.
+  trace_target trace = nullptr;
 };
 
-/// `transfer_options::tuning`: how the copies are queued. No batch depends on it.
+/// `transfer_options::tuning`: how the copies are queued. Has no effect on the contents or order of
+/// batches.
 struct transfer_tuning_options {
-  /// The most slots that `depth = automatic` takes, at least 2. `automatic`: 8.
-  std::size_t most_depth = automatic;
+  /// The maximum number of slots with `depth = automatic`, at least 2. `automatic`: 8.
+  count_or_automatic most_depth = automatic;
 
-  /// How many batches at most share the calls that order them, at least 1: the copies of so many
-  /// are queued at once, where they are ready. No more than (`depth` + 1) / 2. `automatic`: small
-  /// batches, as many as the device says, 16 at most. It is 1 where the loop's body is the step,
-  /// and for sources that share no mark (`batch_source`). See docs/gpu.md.
-  std::size_t group = automatic;
+  /// The maximum number of batches that share the calls that order them, at least 1. The copies of
+  /// up to `group` ready batches are queued at once. The number is limited to (`depth` + 1) / 2.
+  /// `automatic`: as many small batches as the device prefers, at most 16. The number is 1 if the
+  /// loop's body is the step, and for sources that share no mark (`batch_source`). See docs/gpu.md.
+  count_or_automatic group = automatic;
 
-  /// Whether a device slot is the host slot of its batch, which is not copied then, for a source
-  /// that is a loader. The host slot is refilled after the work on the batch, so the `prefetch` + 1
-  /// host slots bound what is read and in use together, and `depth`; no device memory is taken, and
-  /// a batch costs its stream one record. A transform reads the host slot, and fills a device slot.
-  /// Kernels, and what else is given a batch's addresses, have to accept memory of the host.
+  /// Specifies if a device slot is the host slot of its batch, so that the batch is not copied.
+  /// Requires a loader as the source. The host slot is refilled after the work on the batch. So the
+  /// `prefetch` + 1 host slots bound the batches that are read or in use, and they bound `depth`.
+  /// The feed takes no device memory, and a batch costs its stream one record. A transform reads
+  /// the host slot and fills a device slot. Kernels and all other users of a batch's addresses must
+  /// accept host memory.
   zero_copy_use zero_copy = zero_copy_use::by_device;
 };
 
-/// The options of a `transfer`. Bad values throw `option_error` at construction, which names the
-/// option by its path: `depth`, `tuning.group`.
+/// The options of a `transfer`. Invalid values throw `option_error` at construction. The error
+/// names the option by its path: `depth`, `tuning.group`.
 struct transfer_options {
-  /// Device slots: the batch that the consumer works on, and those whose copies run ahead under it.
-  /// At least 1, which overlaps nothing. `automatic`: 2 at first; one more whenever leases hold all
-  /// of them, and as many as bring the batches sooner, at most `tuning.most_depth`. A new slot
-  /// takes device memory while the loop runs, or is done without where there is none.
-  std::size_t depth = 3;
+  /// Number of device slots: the batch that the consumer works on, and the batches that are copied
+  /// ahead. At least 1, which overlaps nothing. `automatic` starts with 2 slots and adds one
+  /// whenever leases hold all slots. It also adds slots while they make batches arrive sooner, up
+  /// to `tuning.most_depth`. A new slot takes device memory while the loop runs. If there is no
+  /// memory, the feed continues without it.
+  tunable_count<detail::depth_tuning> depth = 3;
 
-  /// What happens when the consumer asks for a batch while it, or threads that it has moved leases
-  /// to, hold every device slot. Nothing is taken from the source before there is a slot for it.
-  /// `wait` is for leases that end on other threads; a stop request of the source's ends the wait.
+  /// Behavior if the consumer requests a batch while leases hold every device slot. The leases
+  /// belong to the consumer or to threads that it has moved them to. The feed takes nothing from
+  /// the source before there is a slot for it. `wait` is for leases that end on other threads. A
+  /// stop request of the source ends the wait.
   held_action when_held = held_action::fail;
 
-  /// What is measured and recorded about the batches.
+  /// Measurements and records of the batches.
   transfer_observe_options observe = {};
-  /// How the copies are queued.
+  /// Parameters of the copies.
   transfer_tuning_options tuning = {};
 };
 
 namespace detail {
 
-/// With how many device slots a feed begins, and how many it may take.
+/// The number of device slots at the start of a feed, and the maximum number.
 struct depth_range {
   std::size_t first = 0;
   std::size_t most = 0;
 };
 
-/// Those that the options ask for. Throws `option_error`.
+/// Returns the range that the options specify. Throws `option_error`.
 inline depth_range checked_depth(const transfer_options& options) {
   constexpr std::size_t most = 1024;
-  const auto refuse = [](const char* name, std::size_t value, int least) {
-    refuse_option(name, {value, " is not in ", least, "..", most});
+  const auto refuse = [](const char* name, const auto& count, int least) {
+    refuse_option(name, {count.written(), " is not in ", least, "..", most});
   };
-  if (options.depth == automatic) {
+  const std::size_t depth = options.depth.value();
+  if (options.depth.is_automatic()) {
     if (options.tuning.most_depth == automatic) return {2, 8};
-    if (options.tuning.most_depth < 2 || options.tuning.most_depth > most) {
-      refuse("tuning.most_depth", options.tuning.most_depth, 2);
-    }
-    return {2, options.tuning.most_depth};
+    const std::size_t cap = options.tuning.most_depth.value();
+    if (cap < 2 || cap > most) refuse("tuning.most_depth", options.tuning.most_depth, 2);
+    return {2, cap};
   }
-  if (options.depth == 0 || options.depth > most) refuse("depth", options.depth, 1);
+  if (depth == 0 || depth > most) refuse("depth", options.depth, 1);
   if (options.tuning.most_depth != automatic) {
-    refuse_option("tuning.most_depth",
-                  {"is the cap of depth = automatic, but depth is ", options.depth});
+    refuse_option("tuning.most_depth", {"is the cap of depth = automatic, but depth is ", depth});
   }
-  return {options.depth, options.depth};
+  return {depth, depth};
 }
 
-/// How many batches of `batch_bytes` share calls at most, as the options say it and, where they
-/// don't, the device. Throws `option_error`.
+/// Returns the maximum number of batches of `batch_bytes` that share calls, from the options, or
+/// from the device if the option is `automatic`. Throws `option_error`.
 template <class Device>
 [[nodiscard]] std::size_t checked_group(const transfer_options& options, std::size_t batch_bytes) {
   constexpr std::size_t most = 16;
   if (options.tuning.group != automatic) {
-    if (options.tuning.group == 0 || options.tuning.group > most) {
-      refuse_option("tuning.group", {options.tuning.group, " is not in 1..", most});
+    const std::size_t group = options.tuning.group.value();
+    if (group == 0 || group > most) {
+      refuse_option("tuning.group", {options.tuning.group.written(), " is not in 1..", most});
     }
-    return options.tuning.group;
+    return group;
   }
   if constexpr (requires { Device::grouped_bytes; }) {
     return (std::max)(std::size_t{1}, (std::min)(most, Device::grouped_bytes / batch_bytes));

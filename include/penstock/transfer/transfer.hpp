@@ -19,8 +19,10 @@
 #include <penstock/core/layout.hpp>
 #include <penstock/load/batch_range.hpp>
 #include <penstock/load/footprint.hpp>
+#include <penstock/load/support/pull_loop.hpp>
 #include <penstock/observe/stats.hpp>
 #include <penstock/transfer/batch_source.hpp>
+#include <penstock/transfer/detail/depth_tuner.hpp>
 #include <penstock/transfer/detail/feed.hpp>
 #include <penstock/transfer/device_batch.hpp>
 #include <penstock/transfer/device_transform.hpp>
@@ -30,90 +32,80 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-// What `transfer{...}` says when its arguments are not those of a transfer, as `loader.hpp` does
-// for a loader.
-
-/// Whether a type is a `transfer`, which is moved by `transfer{std::move(feed)}`.
+/// Is true for a `transfer`. `transfer{std::move(feed)}` moves one.
 template <class T>
 inline constexpr bool is_transfer = false;
 
-/// Stands for the stream of a transfer that names none.
+/// Stands for the stream of a transfer without a stream.
 struct no_stream {};
 
-/// The arguments of a transfer, each of which must be what its place asks for.
-template <class Source, class Stream = no_stream, class Transform = no_transform>
-struct carried {
+/// Checks the arguments of `transfer{...}`, as `loader_args_check` does for a loader.
+/// `HasEarlyOptions`: the options come before the stream.
+template <class Source, class Stream = no_stream, class Transform = no_transform,
+          bool HasEarlyOptions = false>
+struct transfer_args_check {
   using unqualified = std::remove_reference_t<Source>;
-  // A transfer: clang 14 looks in here before it looks at what a guide requires.
-  static_assert(batch_source<unqualified> || is_transfer<std::remove_const_t<unqualified>>,
+  static constexpr bool is_source = batch_source<unqualified>;
+  // A transfer: clang 14 instantiates this before it checks the constraints of a guide.
+  static_assert(is_source || is_transfer<std::remove_const_t<unqualified>>,
                 "penstock::transfer: the first argument must be a source of batches that is not "
                 "const: a ps::loader, or a type that models ps::batch_source");
-  static constexpr bool is_fed_to_a_stream = [] {
-    if constexpr (batch_source<unqualified> && !std::same_as<Stream, no_stream>) {
-      using device = typename unqualified::device_type;
-      return std::convertible_to<Stream, typename device::stream_ref> ||
-             std::convertible_to<Stream, const device&> ||
-             std::convertible_to<Stream, transfer_options>;
-    }
-    return true;
-  }();
   static_assert(
-      is_fed_to_a_stream,
+      !is_source || std::same_as<Stream, no_stream> ||
+          std::convertible_to<Stream, transfer_options> ||
+          requires {
+            requires std::convertible_to<Stream, typename unqualified::device_type::stream_ref> ||
+                         std::convertible_to<Stream, const typename unqualified::device_type&>;
+          },
       "penstock::transfer: the second argument must be the stream that your step runs on, "
-      "one of the loader's device; or that device, where the loop's body is the step");
-  static constexpr bool is_transformed = [] {
-    if constexpr (batch_source<unqualified> && !std::same_as<Transform, no_transform> &&
-                  !std::same_as<Transform, transfer_options>) {  // clang 14, as above
-      return device_transform<Transform, typename unqualified::record_type,
-                              typename unqualified::device_type>;
-    }
-    return true;
-  }();
-  static_assert(is_transformed,
-                "penstock::transfer: the third argument must be a transform of the loader's record "
-                "on its device, as ps::on_stream or ps::on_device makes one; or options");
+      "one of the loader's device; or that device, where the loop's body is the step. 0 and "
+      "nullptr name no stream: for CUDA's default stream write cudaStreamLegacy");
+  static_assert(
+      !is_source || std::same_as<Transform, no_transform> ||
+          std::same_as<Transform, transfer_options> ||  // clang 14, see above
+          requires {
+            requires device_transform<Transform, typename unqualified::record_type,
+                                      typename unqualified::device_type>;
+          },
+      "penstock::transfer: the third argument must be a transform of the loader's record "
+      "on its device, as ps::on_stream or ps::on_device makes one; or options");
+  static_assert(
+      !is_source || !HasEarlyOptions,
+      "penstock::transfer: options come last: transfer feed{loader, stream, {.depth = 3}}");
   using source_type = Source;
 };
 
-/// Arguments whose options do not come last.
-template <class Source>
-struct carried_with_early_options : carried<Source> {
-  static_assert(
-      !batch_source<std::remove_reference_t<Source>>,
-      "penstock::transfer: options come last: transfer feed{loader, stream, {.depth = 3}}");
-};
-
-/// What the ranges of `transfer::replay` run on: keeps the leases of a range's first batches, and
-/// gives them out in turn. For the consumer's thread.
+/// The implementation of the ranges of `transfer::replay`. Keeps the leases of a range's first
+/// batches, and returns them again and again. Only the consumer's thread may use it.
 template <class Feed>
 class replay {
  public:
   using batch_type = typename Feed::batch_type;
 
   explicit replay(std::shared_ptr<Feed> flow) : flow_(std::move(flow)) {
-    kept_.reserve(flow_->depth());
+    kept_.reserve(flow_->engine().depth());
   }
   replay(replay&&) = delete;
   ~replay() { end(); }
 
-  /// Brings batches to the device, as many as there are slots, ends the reading, and waits for the
-  /// copies. Returns the serial number of the range over the transfer that is live meanwhile.
+  /// Fills all device slots with batches, stops reading, and waits for the copies. Returns the
+  /// serial number of the range over the transfer, which is live during the replay.
   std::uint64_t start(const batch_position& from, std::uint64_t batches) {
-    // Each epoch has a batch; a loader knows of 2^32 epochs, and says so of one that lies beyond.
+    // Each epoch has a batch. A loader has 2^32 epochs, and refuses an epoch beyond them.
     constexpr std::uint64_t end = std::uint64_t{1} << 32;
     serial_ = flow_->start(
-        from, (std::max)(from.epoch + 1, (std::min)(from.epoch + flow_->depth() + 1, end)),
-        flow_->next_position());  // what is replayed is no part of a training
+        from, (std::max)(from.epoch + 1, (std::min)(from.epoch + flow_->engine().depth() + 1, end)),
+        flow_->engine().next_position());  // a replay is not part of a training
     left_ = batches;
     given_ = 0;
     try {
-      while (kept_.empty() || flow_->has_room()) {
+      while (kept_.empty() || flow_->engine().has_room()) {
         auto batch = flow_->next();
         if (!batch) break;
         kept_.push_back(std::move(batch));
       }
-      flow_->rest();
-      flow_->synchronize();
+      flow_->engine().rest();
+      flow_->engine().synchronize();
     } catch (...) {
       abandon();
       throw;
@@ -122,19 +114,21 @@ class replay {
     return serial_;
   }
 
-  /// Goes on to the next batch; false after the last, once the stream's work is done.
+  /// Advances to the next batch. Returns false after the last batch, once the stream's work has
+  /// ended.
   bool advance() {
-    if (!flow_->is_live(serial_)) {
+    if (!flow_->engine().is_live(serial_)) {
       kept_.clear();
+      flow_->engine().require_whole();
       return false;
     }
-    if (flow_->is_stopped()) {
+    if (flow_->engine().is_stopped()) {
       abandon();
       throw cancelled("cancelled: a stop of the source was requested during a replay");
     }
     if (left_ == 0 || kept_.empty()) {
       try {
-        flow_->synchronize();
+        flow_->engine().synchronize();
       } catch (...) {
         abandon();
         throw;
@@ -145,7 +139,7 @@ class replay {
     --left_;
     place_ = static_cast<std::size_t>(given_++ % kept_.size());
     if (batch_type& again = kept_[place_]) {
-      if constexpr (checked) again = batch_type{std::move(again)};  // for whichever thread uses it
+      if constexpr (checked) again = batch_type{std::move(again)};  // any thread may use it
       return true;
     }
     abandon();
@@ -154,10 +148,10 @@ class replay {
         "to keep batches");
   }
 
-  /// The lease that the consumer looks at.
+  /// The current lease of the consumer.
   [[nodiscard]] batch_type& current() noexcept { return kept_.empty() ? none_ : kept_[place_]; }
 
-  /// Ends the range `range`, unless another one was started since.
+  /// Ends the range `range`, unless another range was started since.
   void finish(std::uint64_t range) noexcept {
     if (range != 0 && range == serial_) end();
   }
@@ -165,13 +159,13 @@ class replay {
  private:
   using clock = std::chrono::steady_clock;
 
-  /// Ends the range, and counts what it gave.
+  /// Ends the range, and counts its batches.
   void end() noexcept {
-    if (!flow_->is_live(serial_)) return kept_.clear();
+    if (!flow_->engine().is_live(serial_)) return kept_.clear();
     try {
-      flow_->synchronize();  // for the time; a loop that was left has work under way
-      if (given_ != 0) flow_->note_replay(given_, clock::now() - begin_);
-    } catch (...) {  // NOLINT: the device tells it again, where an exception may leave
+      flow_->engine().synchronize();  // the time includes the work of a loop that was left
+      if (given_ != 0) flow_->engine().note_replay(given_, clock::now() - begin_);
+    } catch (...) {  // NOLINT: the device reports it again, where it may leave
     }
     abandon();
   }
@@ -191,13 +185,13 @@ class replay {
   clock::time_point begin_;
 };
 
-/// A source whose epochs have a number of batches that is known.
+/// A source with a known number of batches in each epoch.
 template <class Source>
 concept counted_source = requires(const Source& source) {
   { source.batches_per_epoch() } -> std::convertible_to<std::uint64_t>;
 };
 
-/// The stream of a consumer that names none: its loop's body is the step.
+/// Returns the stream of a consumer that passes none: its loop's body is the step.
 template <class Device>
 [[nodiscard]] typename Device::stream_ref body_stream(const Device& device) {
   constexpr bool is_host = requires {
@@ -211,77 +205,86 @@ template <class Device>
 
 }  // namespace detail
 
-/// Carries batches from a source to a device: a range of leases whose copies run on a stream of
-/// their own, under the work that the consumer gives to its stream.
+/// A range of leases that carries batches from a source to a device. The copies run on their own
+/// stream, and overlap the work that the consumer queues on its stream.
 ///
 ///     ps::transfer feed{loader, stream};
 ///     for (auto& batch : feed.epochs(0, 5)) train_step(ps::get<"image">(batch), ..., stream);
 ///
-/// On the CPU device the step may be the loop's body, as plain C++ and libtorch on the CPU are:
-/// then no stream is named, a batch is handed out when its copy is complete, and released by the
-/// body's end.
+/// On the CPU device the step may be the loop's body, for example plain C++ or libtorch on the CPU.
+/// The program then passes no stream. A batch is handed out when its copy is complete, and released
+/// at the end of the body.
 ///
 ///     ps::transfer feed{loader};
 ///
-/// A program that names a stream there and reads a batch in the body has to synchronise with the
+/// A program that passes a CPU stream and reads a batch in the body must synchronize with the
 /// stream first.
 ///
 /// `++` releases the current batch, queues the copies of all batches that are ready and have a free
-/// slot, and makes the consumer's stream wait for the next batch's copy. It synchronises nothing
-/// and allocates nothing; it waits only while the source has no batch ready (a loader without
-/// workers reads it then), and without a stream for the copy. The next copy into a slot waits for
-/// the work that the consumer's stream had been given when the lease was released.
+/// slot, and makes the consumer's stream wait for the next batch's copy. `++` does not synchronize
+/// and does not allocate. It waits only while the source has no batch ready. (A loader without
+/// workers reads the batch then.) Without a stream it also waits for the copy. The next copy into a
+/// slot waits for the work that is queued on the consumer's stream when the lease is released.
 ///
-/// With a transform, what arrives is made into what the consumer gets on the device, after its copy
-/// and under the copy of the next batch and the consumer's work; see `device_transform`:
+/// Work on a CPU stream may hold `batch.view()`, and run after feed and loader are gone. Their
+/// destructors wait for that work, or its memory is kept until the work has ended.
+///
+/// A transform converts each batch on the device after its copy. The transform overlaps the copy of
+/// the next batch and the consumer's work; see `device_transform`:
 ///
 ///     ps::transfer feed{loader, stream, ps::on_device<"image">(to_float{}), {.depth = 3}};
 ///
-/// An lvalue source is referred to, must outlive the feed and must not be moved meanwhile, nor
-/// assigned to while a range is live; an rvalue is moved in. The consumer's stream must outlive
-/// every lease. All memory is taken at construction: on the device `depth` times the bytes of a
-/// batch, and twice those of a batch as it travels where there is a transform; only
-/// `depth = automatic` takes slots later. Movable; one thread consumes.
+/// The transfer refers to an lvalue source, and moves an rvalue source in. An lvalue source must
+/// outlive the feed. The program must not move it, and must not assign to it while a range is live.
+/// Between two ranges another loader may be assigned to it. If the batches of that loader have
+/// another layout, the next range throws `source_mismatch`. The consumer's stream must outlive
+/// every lease.
+///
+/// All memory is allocated at construction: `depth` times the bytes of a batch on the device, and
+/// with a transform two staging buffers, each for a batch before the transform. Only `depth =
+/// automatic` allocates slots later. Movable. One thread consumes.
 ///
 /// Construction throws `option_error`, `out_of_memory`, and what the device throws.
 template <class Source, class Transform = no_transform>
   requires detail::transferable<std::remove_reference_t<Source>, Transform>
 class transfer {
   using source_type = std::remove_reference_t<Source>;
-  using flow = detail::feed<typename detail::fed<Source>::type, Transform>;
+  using flow =
+      detail::feed<typename detail::erased_source<Source>::type,
+                   detail::transformed_record_t<Transform, typename source_type::record_type>>;
 
  public:
-  /// What the consumer's batches consist of.
+  /// The record type of the batches for the consumer.
   using record_type = typename flow::record_type;
   using device_type = typename flow::device_type;
   using stream_ref = typename flow::stream_ref;
   using batch_type = typename flow::batch_type;
   using range_type = batch_range<flow>;
-  /// What `replay` gives.
+  /// The range that `replay` returns.
   using replay_range_type = batch_range<detail::replay<flow>>;
 
-  /// `stream` is the stream that the consumer's work runs on.
+  /// Makes a transfer for a consumer whose work runs on `stream`.
   transfer(Source&& source, stream_ref stream, const transfer_options& options = {})
     requires std::same_as<Transform, no_transform>
       : flow_(std::make_shared<flow>(std::forward<Source>(source), stream, Transform{}, options)) {}
 
-  /// A transfer with a transform, which is moved in.
+  /// Makes a transfer with a transform, which is moved in.
   transfer(Source&& source, stream_ref stream, Transform transform,
            const transfer_options& options = {})
     requires(!std::same_as<Transform, no_transform>)
       : flow_(std::make_shared<flow>(std::forward<Source>(source), stream, std::move(transform),
                                      options)) {}
 
-  /// The loop's body is the step: for the CPU device.
+  /// Makes a transfer for a loop whose body is the step: for the CPU device.
   explicit transfer(Source&& source, const transfer_options& options = {})
     requires std::same_as<Transform, no_transform>
       : transfer(std::forward<Source>(source), detail::body_stream<device_type>(source.device()),
                  options) {}
-  /// A transfer whose device is named; it must be the source's.
+  /// Makes a transfer with an explicit device, which must be the source's.
   transfer(Source&& source, const device_type& device, const transfer_options& options = {})
     requires std::same_as<Transform, no_transform>
       : transfer(std::forward<Source>(source), detail::body_stream(device), options) {}
-  /// A transfer with a transform, which still runs on a stream of its own.
+  /// Makes a transfer with a transform, which still runs on its own stream.
   transfer(Source&& source, const device_type& device, Transform transform,
            const transfer_options& options = {})
     requires(!std::same_as<Transform, no_transform>)
@@ -291,58 +294,104 @@ class transfer {
   transfer(transfer&&) noexcept = default;
   transfer& operator=(transfer&&) = delete;
 
-  /// Ends the range that is live and what its source reads. Leases stay valid, ranges end.
+  /// Stops the source if a range is live, and ends the lease that a loop on this thread holds.
+  /// Leases that were moved out stay valid. A loop that is not at its end throws `cancelled` at its
+  /// next step.
   ~transfer() {
-    if (flow_) flow_->shut_down();
+    if (flow_) flow_->engine().shut_down();
   }
 
-  /// The batches of the epochs `first` to `last`, the latter not included, without a pause at the
-  /// borders; nothing after `last` is read.
+  /// Returns the batches of the epochs `first` to `last`, excluding `last`. Does not pause between
+  /// epochs, and reads nothing after `last`.
   [[nodiscard]] range_type epochs(std::uint64_t first, std::uint64_t last) & {
     return range_type{flow_, {first, 0}, last};
   }
-  /// The batches of one epoch.
+  /// Returns the batches of one epoch.
   [[nodiscard]] range_type epoch(std::uint64_t which) & { return epochs(which, which + 1); }
-  /// From any batch on, in constant time.
-  [[nodiscard]] range_type batches(const batch_position& from, std::uint64_t last_epoch) & {
-    return range_type{flow_, from, last_epoch};
+  /// Returns the batches from `from` up to the start of epoch `end`, like `loader::batches`.
+  [[nodiscard]] range_type batches(const batch_position& from, until_epoch end) & {
+    return range_type{flow_, from, end.value};
   }
 
-  /// The floor beneath this loop: `batches` batches, of which only the first `depth()` from `from`
-  /// on are copied; then nothing is read any more, and these are handed out again and again.
-  /// A loop over them, with the body as it is, takes what its steps alone take; `stats().replay`
-  /// has the time, up to the end of the stream's work, and `diagnose` compares with it. What such a
-  /// loop learns means nothing: train on a copy, or go back to a checkpoint afterwards.
+  /// Releases the current batch, unless it was moved out, and returns the next batch, for a program
+  /// that pulls. The first call returns batch 0 of epoch 0, or the batch that `reset` or `resume`
+  /// has set. The next epoch follows without a pause. Returns an empty batch if the source has no
+  /// further batch; a loader always has a batch.
   ///
-  ///     for (auto& batch : feed.replay({0, 0}, 200)) train_step(...);
+  ///     for (int step = 0; step != steps; ++step) {
+  ///       for (int micro = 0; micro != accumulate; ++micro) train(feed.next());
+  ///       if (feed.at_epoch_end()) validate();
+  ///     }
   ///
-  /// It is a range over this transfer, in everything else as `batches`; `state()` stays what it
-  /// was. Take the first snapshot after it: that its batches are read and copied is counted. A body
-  /// that writes to a batch gets that back; one that moves a lease out gets `leases_exhausted`.
-  [[nodiscard]] replay_range_type replay(const batch_position& from, std::uint64_t batches) & {
-    return {std::make_shared<detail::replay<flow>>(flow_), from, batches};
+  /// Throws what `++` of a range throws. After an exception, `resume(state())` tries the same batch
+  /// again, and `next` without it throws `std::logic_error`. The loop is a range of this transfer:
+  /// no other range over the transfer may be live. `reset` ends the loop.
+  [[nodiscard]] batch_type& next() & { return pulled_.next(flow_); }
+  /// Ends the loop of `next` and releases its batch. The next call of `next` returns the batch at
+  /// `from`.
+  void reset(const batch_position& from = {}) & { pulled_.reset(from); }
+  /// Ends the loop of `next` and releases its batch. The next call of `next` returns the batch
+  /// after the batch at which `state` was taken. Throws `state_mismatch`, like `resume` with two
+  /// arguments.
+  template <class State>
+  void resume(const State& state) &
+    requires resumable_source<source_type>
+  {
+    reset(position_of(state));
+  }
+  /// Returns true if the current batch is the last batch of its epoch: from the time the loop gets
+  /// that batch until it gets the next batch.
+  [[nodiscard]] bool at_epoch_end() const
+    requires detail::counted_source<source_type>
+  {
+    const batch_position next = flow_->engine().next_position();
+    return next.batch != 0 && next.batch == batches_per_epoch();
+  }
+
+  /// Measures the minimum time of this loop. Copies only the first `depth()` batches from `from`,
+  /// then stops reading, and returns these batches again and again, `count` in all. With the same
+  /// body, the loop takes only the time of its steps. `stats().replay` contains the time up to the
+  /// end of the stream's work, and `diagnose` compares with it. The results of such a loop are
+  /// meaningless: train a copy, or return to a checkpoint afterwards.
+  ///
+  ///     for (auto& batch : feed.replay({0, 0}, ps::batch_count{200})) train_step(...);
+  ///
+  /// The range behaves like `batches`, except that `state()` does not change. Take the first
+  /// snapshot of the statistics after the replay, because reading and copying its batches is
+  /// counted. If the body writes to a batch, the batch contains those values when it returns. If
+  /// the body moves a lease out, the loop throws `leases_exhausted`.
+  [[nodiscard]] replay_range_type replay(const batch_position& from, batch_count count) & {
+    return {std::make_shared<detail::replay<flow>>(flow_), from, count.value};
   }
 
   /// @cond misuse
-  // A feed is no range, its epochs are: calling these does not compile, and says so.
+  // Calls of these functions do not compile, and the error names the right call.
+  __attribute__((unavailable(
+      "penstock: name the end of the range: feed.batches(from, ps::until_epoch{e}) ends "
+      "before epoch e; feed.replay(from, ps::batch_count{n}) gives n batches"))) void
+  batches(const batch_position& from, std::uint64_t) const;
+  __attribute__((unavailable(
+      "penstock: name the length: feed.replay(from, ps::batch_count{n}) gives n batches; "
+      "feed.batches(from, ps::until_epoch{e}) ends before epoch e"))) void
+  replay(const batch_position& from, std::uint64_t) const;
   __attribute__((unavailable("penstock: loop over feed.epoch(e) or feed.epochs(first, last)"))) void
   begin() const;
   __attribute__((unavailable("penstock: loop over feed.epoch(e) or feed.epochs(first, last)"))) void
   end() const;
   /// @endcond
 
-  /// The position of the next batch, for a checkpoint: the one after the batch that the consumer
-  /// got last, whatever was read or copied ahead; after an epoch's last one its end, see
-  /// `loader_state`. For sources that have states, as the loader has. From any thread, where the
-  /// source's `state_at` is.
+  /// The position of the next batch, for a checkpoint: the batch after the last batch that the
+  /// consumer got, no matter what was read or copied ahead. After the last batch of an epoch this
+  /// is the end of the epoch, see `loader_state`. Requires a source with states, such as a loader.
+  /// Any thread may call this if any thread may call the source's `state_at`.
   [[nodiscard]] auto state() const
     requires resumable_source<source_type>
   {
-    return flow_->source().state_at(flow_->next_position());
+    return flow_->source().state_at(flow_->engine().next_position());
   }
 
-  /// The state of a loop whose next batch is `next`, as `loader::state_at`:
-  /// `feed.state_at(batch.position())` before a step goes on with that batch if the step fails.
+  /// The state of a loop whose next batch is `next`, like `loader::state_at`. To repeat a batch
+  /// whose step fails, take `feed.state_at(batch.position())` before the step.
   [[nodiscard]] auto state_at(const batch_position& next) const
     requires resumable_source<source_type>
   {
@@ -354,50 +403,56 @@ class transfer {
   [[nodiscard]] range_type resume(const State& state, std::uint64_t last_epoch) &
     requires resumable_source<source_type>
   {
-    if constexpr (requires { flow_->source().position_of(state); }) {
-      return batches(flow_->source().position_of(state), last_epoch);
-    } else {
-      require_same_order(state, flow_->source().state_at({}));
-      return batches({state.epoch, state.batch}, last_epoch);
-    }
+    return batches(position_of(state), until_epoch{last_epoch});
   }
 
-  /// Where the batches come from, to be asked: of a source that was moved in `failures()`,
-  /// `footprint()` and the like. A loader is an `any_loader` here.
+  /// The source of the batches. If the source was moved in, use this for `failures()`,
+  /// `footprint()` and similar queries. A loader is an `any_loader` here.
   [[nodiscard]] const typename flow::source_type& source() const noexcept {
     return flow_->source();
   }
-  /// How many batches an epoch has. For sources that say so, as the loader does.
+  /// Number of batches in an epoch. Requires a source with this number, such as a loader.
   [[nodiscard]] std::uint64_t batches_per_epoch() const
     requires detail::counted_source<source_type>
   {
     return flow_->source().batches_per_epoch();
   }
 
-  /// Where the exception came from that ended the last range; nothing if none did, or if it belongs
-  /// to no batch: a device that fails between two. From any thread.
+  /// The place of the error that ended the last range. Empty if there was no error, or if the error
+  /// belongs to no batch, for example a device error between two batches. Any thread may call this.
   [[nodiscard]] std::optional<penstock::failure> last_failure() const noexcept {
-    return flow_->last_failure();
+    return flow_->engine().last_failure();
   }
 
-  /// What has been copied and waited for so far, see `transfer_stats`; with the source's statistics
-  /// where it is a loader. From any thread, also while a loop runs.
-  [[nodiscard]] transfer_stats stats() const { return flow_->stats(); }
+  /// Counts and waits so far, see `transfer_stats`. Includes the source's statistics if the source
+  /// is a loader. Any thread may call this, also while a loop runs.
+  [[nodiscard]] transfer_stats stats() const { return flow_->engine().stats(); }
 
-  /// What `depth` has come to where it is `automatic`, and by which moves. From any thread.
-  [[nodiscard]] tuning_history tuning() const { return flow_->tuning(); }
-  /// How many batches are on the device or on their way at most; with `depth = automatic` at the
-  /// moment. From any thread, as `device_bytes`.
-  [[nodiscard]] std::size_t depth() const noexcept { return flow_->depth(); }
-  /// Whether batches are not copied: the device works on them in their host slots, see
+  /// The current `depth` and its changes, if it is `automatic`. Any thread may call this.
+  [[nodiscard]] tuning_history tuning() const { return flow_->engine().tuning(); }
+  /// The maximum number of batches on the device or on their way. With `depth = automatic`, the
+  /// current value. Any thread may call this and `device_bytes`.
+  [[nodiscard]] std::size_t depth() const noexcept { return flow_->engine().depth(); }
+  /// Returns true if batches are not copied, and the device works on them in their host slots; see
   /// `transfer_options::zero_copy`.
-  [[nodiscard]] bool zero_copy() const noexcept { return flow_->zero_copy(); }
-  /// The device memory in bytes that the slots take, and the two places of arrival before a
-  /// transform.
-  [[nodiscard]] std::size_t device_bytes() const noexcept { return flow_->device_bytes(); }
+  [[nodiscard]] bool zero_copy() const noexcept { return flow_->engine().zero_copy(); }
+  /// The device memory in bytes of all slots, and of the two staging buffers before a transform.
+  [[nodiscard]] std::size_t device_bytes() const noexcept { return flow_->engine().device_bytes(); }
 
  private:
+  /// Returns the position of the next batch of a loop that continues from `state`.
+  template <class State>
+  [[nodiscard]] batch_position position_of(const State& state) const {
+    if constexpr (requires { flow_->source().position_of(state); }) {
+      return flow_->source().position_of(state);
+    } else {
+      require_same_order(state, flow_->source().state_at({}));
+      return {state.epoch, state.batch};
+    }
+  }
+
   std::shared_ptr<flow> flow_;  // on the heap: ranges and iterators refer to it
+  detail::pull_loop<flow> pulled_;
 };
 
 namespace detail {
@@ -407,42 +462,43 @@ inline constexpr bool is_transfer<transfer<Source, Transform>> = true;
 
 }  // namespace detail
 
-/// An lvalue source is referred to, an rvalue is moved in.
+/// Refers to an lvalue source, and moves an rvalue source in.
 template <class Source, class Stream>
-transfer(Source&&, Stream&&,
-         transfer_options = {}) -> transfer<typename detail::carried<Source, Stream>::source_type>;
-/// Without a stream: the loop's body is the step.
+transfer(Source&&, Stream&&, transfer_options = {})
+    -> transfer<typename detail::transfer_args_check<Source, Stream>::source_type>;
+/// Makes a transfer without a stream: the loop's body is the step.
 template <class Source>
   requires(!detail::is_transfer<std::remove_cvref_t<Source>>)
-transfer(Source&&,
-         transfer_options = {}) -> transfer<typename detail::carried<Source>::source_type>;
-/// With a transform on the device.
+transfer(Source&&, transfer_options = {})
+    -> transfer<typename detail::transfer_args_check<Source>::source_type>;
+/// Makes a transfer with a transform on the device.
 template <class Source, class Stream, class Transform>
   requires(!std::same_as<std::remove_cvref_t<Transform>, transfer_options>)
 transfer(Source&&, Stream&&, Transform&&, transfer_options = {})
-    -> transfer<
-        typename detail::carried<Source, Stream, std::remove_cvref_t<Transform>>::source_type,
-        std::remove_cvref_t<Transform>>;
+    -> transfer<typename detail::transfer_args_check<Source, Stream,
+                                                     std::remove_cvref_t<Transform>>::source_type,
+                std::remove_cvref_t<Transform>>;
 
-/// For options that do not come last: says so in a sentence.
+/// Reports options that do not come last, in one sentence.
 template <class Source, class Stream>
-transfer(Source&&, transfer_options,
-         Stream&&) -> transfer<typename detail::carried_with_early_options<Source>::source_type>;
+transfer(Source&&, transfer_options, Stream&&)
+    -> transfer<typename detail::transfer_args_check<Source, detail::no_stream, no_transform,
+                                                     true>::source_type>;
 
-/// The memory of a loader and of a transfer over it. With `zero_copy_use::always` there is none on
-/// the device, but what a transform fills; `by_device` counts as if batches were copied, the most
-/// that is taken: `transfer::zero_copy` and `device_bytes` say what it has come to.
+/// The memory of a loader and of a transfer over it. With `zero_copy_use::always`, only a transform
+/// uses device memory. `by_device` counts as if batches were copied, which is the maximum. The
+/// actual values are `transfer::zero_copy` and `transfer::device_bytes`.
 struct feed_footprint {
-  loader_footprint host;              ///< of the loader
-  std::size_t device_slots = 0;       ///< what `transfer::depth` says then; of `automatic` the most
-  std::size_t device_slot_bytes = 0;  ///< bytes of each: a batch as the consumer gets it
-  std::size_t staging_bytes = 0;      ///< two batches as they travel, where there is a transform
-  std::size_t device_bytes = 0;  ///< device memory in all: what `transfer::device_bytes` says then
+  loader_footprint host;              ///< memory of the loader
+  std::size_t device_slots = 0;       ///< `transfer::depth`; the maximum if `automatic`
+  std::size_t device_slot_bytes = 0;  ///< bytes of each slot: a batch as the consumer gets it
+  std::size_t staging_bytes = 0;      ///< two batches before the transform, if there is one
+  std::size_t device_bytes = 0;       ///< all device memory: `transfer::device_bytes`
 
-  /// An upper bound in bytes for what the feed allocates in host memory: 4 KiB and 1 KiB a device
-  /// slot, 16 KiB more where `depth` is `automatic`, 16 bytes a sample of each slot where the
-  /// loader has `observe.indices`. Without the device's own streams and events, and what a
-  /// transform allocates itself.
+  /// An upper bound in bytes of what the feed allocates in host memory: 4 KiB, and 1 KiB for each
+  /// device slot. 16 KiB more if `depth` is `automatic`. 16 bytes for each sample of each slot if
+  /// the loader has `observe.indices`. Excludes the device's own streams and events, and what a
+  /// transform allocates.
   std::size_t bookkeeping = 0;
 
   friend bool operator==(const feed_footprint&, const feed_footprint&) = default;
@@ -450,12 +506,13 @@ struct feed_footprint {
 
 namespace detail {
 
-/// A feed of `depth` batches of `out_bytes` bytes, with `staging` bytes on their way.
+/// Returns the footprint of a feed of `depth` batches of `out_bytes` bytes, with `staging` bytes in
+/// staging buffers.
 inline feed_footprint feed_of(const loader_footprint& host, std::size_t depth,
                               std::size_t out_bytes, std::size_t staging,
                               const loader_options& load, const transfer_options& feed) {
   constexpr std::size_t kib = 1024;
-  const std::size_t fixed = (feed.depth == automatic ? 20 : 4) * kib;
+  const std::size_t fixed = (feed.depth.is_automatic() ? 20 : 4) * kib;
   return {.host = host,
           .device_slots = depth,
           .device_slot_bytes = out_bytes,
@@ -467,8 +524,8 @@ inline feed_footprint feed_of(const loader_footprint& host, std::size_t depth,
 
 }  // namespace detail
 
-/// The memory that a loader with these options takes, and a transfer over it, in bytes, before
-/// anything is taken; see `footprint` of a loader alone. Throws `option_error`, and `layout_error`.
+/// Returns the memory in bytes of a loader with these options and of a transfer over it. Allocates
+/// nothing. See `footprint` of a loader alone. Throws `option_error`, and `layout_error`.
 template <record_type Record>
 [[nodiscard]] feed_footprint footprint(const record_extents<Record>& extents,
                                        const loader_options& load, const transfer_options& feed) {
@@ -480,7 +537,8 @@ template <record_type Record>
   return detail::feed_of(host, (std::min)(depth, host.slot_count), 0, 0, load, feed);
 }
 
-/// The memory of a loader and a transfer with a transform on the device.
+/// Returns the memory of a loader and of a transfer with a transform on the device. Throws
+/// `option_error`, and `layout_error`.
 template <record_type Record, class Transform>
 [[nodiscard]] feed_footprint footprint(const record_extents<Record>& extents,
                                        const loader_options& load, const Transform& transform,
@@ -496,16 +554,17 @@ template <record_type Record, class Transform>
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock
 
-/// What all transfers to a device share, whatever their batches are: the ring of slots, the engine.
-/// See `PENSTOCK_LOADERS_ON`. A transfer with a transform has an engine of its own.
+/// The instantiations that all transfers to a device share: the ring of slots and the engine. See
+/// `PENSTOCK_LOADERS_ON`.
 #define PENSTOCK_TRANSFERS_ON(kind, ...)                                                \
+  kind class penstock::slot_lease<penstock::detail::device_slots<__VA_ARGS__>>;         \
   kind class penstock::device_lease<__VA_ARGS__>;                                       \
+  kind class penstock::detail::transform_stage<__VA_ARGS__>;                            \
   kind class penstock::detail::device_slots<__VA_ARGS__>;                               \
   kind class penstock::detail::feed_watch<__VA_ARGS__>;                                 \
-  kind class penstock::detail::feed_engine<penstock::detail::loader_core<__VA_ARGS__>,  \
-                                           penstock::detail::plain_slots<__VA_ARGS__>>; \
-  kind penstock::detail::slot_plan penstock::detail::planned_slots(                     \
-      const penstock::detail::loader_core<__VA_ARGS__>&, const penstock::transfer_options&, bool);
+  kind class penstock::detail::feed_engine<penstock::detail::loader_core<__VA_ARGS__>>; \
+  kind penstock::transfer_options penstock::detail::resolved_options(                   \
+      const penstock::detail::loader_core<__VA_ARGS__>&, penstock::transfer_options, bool);
 
 #if PENSTOCK_COMPILED
 PENSTOCK_TRANSFERS_ON(extern template, penstock::cpu_device)

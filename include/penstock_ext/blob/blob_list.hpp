@@ -17,31 +17,32 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A file, and the label that it has.
+/// A file and its label.
 struct blob_entry {
-  std::string path;        ///< not empty
-  std::int64_t label = 0;  ///< any number
+  std::string path;        ///< Not empty.
+  std::int64_t label = 0;  ///< Any number.
 };
 
-/// How a `blob_list` reads its files.
+/// Options of a `blob_list`.
 struct blob_list_options {
-  /// The folder from which paths start that do not start at the root; "" is the working directory
-  /// at the construction.
+  /// The folder for relative paths. If empty, the working directory at construction.
   std::string folder = {};
-  /// The largest file that is read, in bytes: `bytes` throws `file_format_error` for a larger one,
-  /// before it takes memory.
+  /// Maximum size of a file in bytes. `bytes` throws `file_format_error` for a larger file, before
+  /// it allocates memory.
   std::uint64_t max_bytes = std::uint64_t{1} << 30;
 };
 
-/// Files anywhere, each with a label: a `blob_source`.
+/// A `blob_source` of individual files, each with a label:
 ///
 ///     blob_list some{{{"a.jpg", 3}, {"/data/b.jpg", 5}}};
 ///
-/// Takes 17 bytes and the path for a file, and one file descriptor. Opens no file before it is
+/// A file may be listed more than once, and hidden files are allowed: each entry is a sample. Takes
+/// 17 bytes plus the path for each file, and one file descriptor. A file is opened only when it is
 /// read. Movable, not copyable. Reading is thread-safe.
 class blob_list {
  public:
-  /// Throws `option_error` for a path that is empty or has a NUL in it, and `folder_unreadable`.
+  /// Creates a list of `entries`. Throws `option_error` if a path is empty or contains a NUL, and
+  /// `folder_unreadable` if the folder cannot be opened.
   explicit blob_list(const std::vector<blob_entry>& entries, const blob_list_options& options = {})
       : folder_(options.folder),
         max_bytes_(options.max_bytes),
@@ -56,27 +57,28 @@ class blob_list {
     }
   }
 
-  /// How many files there are.
+  /// Returns the number of files.
   [[nodiscard]] std::uint64_t size() const noexcept { return entries_.size(); }
 
-  /// The content of file `index`, read into `buffer`. Throws `index_error`, `file_unreadable`,
-  /// `file_format_error` above `max_bytes`, and `file_changed` where it was written to meanwhile.
+  /// Returns the content of file `index`, read into `buffer`. Throws `index_error`,
+  /// `file_unreadable`, `file_format_error` above `max_bytes`, and `file_changed` if the file was
+  /// written to during the read.
   [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index, blob_buffer& buffer) const {
     return detail::read_blob(place(at(index)), max_bytes_, buffer);
   }
 
-  /// The label of file `index`. Throws `index_error`.
+  /// Returns the label of file `index`. Throws `index_error`.
   [[nodiscard]] std::int64_t label(std::uint64_t index) const { return at(index).label; }
-  /// The path of file `index` as it was given. Throws `index_error`.
+  /// Returns the path of file `index` as listed. Throws `index_error`.
   [[nodiscard]] std::string key(std::uint64_t index) const { return place(at(index)).name; }
-  /// Has the system read the file ahead, as `image_folder::prefetch`.
+  /// Starts a background read of the file: see `image_folder::prefetch`.
   void prefetch(std::uint64_t index) const noexcept {
     if (index < size()) detail::prefetch_blob(place(entries_[static_cast<std::size_t>(index)]));
   }
 
  private:
   struct entry {
-    std::size_t begin;  // of the path, which a NUL ends, in `paths_`
+    std::size_t begin;  // start of the NUL-terminated path in `paths_`
     std::int64_t label;
   };
 

@@ -14,17 +14,19 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Memory that one thread reads blobs into, one after another. Grows and is not cleared, so that
-/// reading allocates nothing once the largest blob has been there. A source that has a blob in
-/// memory hands out that instead, see `hold`. Movable; one that was moved from is empty.
+/// Memory into which a single thread reads blobs, one after the other. The buffer grows and is not
+/// cleared, so reading does not allocate once the buffer has held the largest blob. A source that
+/// has a blob in memory returns that memory instead, see `hold`. Movable. A moved-from buffer is
+/// empty.
 class blob_buffer {
  public:
-  /// `bytes` of memory with unspecified content; what an earlier call returned is gone, and so is
-  /// what was held. Throws std::bad_alloc and leaves an empty buffer then.
+  /// Returns `bytes` bytes of memory with unspecified content. Invalidates the results of earlier
+  /// calls, and releases the held owner. If allocation fails, throws std::bad_alloc and leaves the
+  /// buffer empty.
   [[nodiscard]] std::span<std::byte> room_for(std::size_t bytes) {
     held_.reset();
     if (bytes > capacity()) {
-      // Grows by half at least; the old content is of no use, so it is freed first.
+      // Grows by at least half. The old content is not needed, so it is freed first.
       const std::size_t grown = capacity() + capacity() / 2;
       const std::size_t wanted = bytes > grown ? bytes : grown;
       memory_.reset();
@@ -34,21 +36,21 @@ class blob_buffer {
     return {memory_.get(), bytes};
   }
 
-  /// Shares in `owner`, of a blob that is handed out from memory of its own, until the next blob is
-  /// read. What was held is let go.
+  /// Shares ownership of a blob outside this buffer until the next blob is read. Releases the
+  /// previous owner.
   void hold(std::shared_ptr<const void> owner) noexcept { held_ = std::move(owner); }
 
-  /// How many bytes it holds without growing.
+  /// Returns the number of bytes that fit without growing.
   [[nodiscard]] std::size_t capacity() const noexcept { return memory_ == nullptr ? 0 : capacity_; }
 
  private:
   std::unique_ptr<std::byte[]> memory_;
-  std::size_t capacity_ = 0;  // of `memory_`, where there is some
+  std::size_t capacity_ = 0;  // of `memory_`, if allocated
   std::shared_ptr<const void> held_;
 };
 
-/// Random access to byte strings of different lengths, each with a label and a key: what encoded
-/// images, documents and shards' members are before they are decoded. The contract:
+/// Random access to byte strings of different lengths, each with a label and a key. Examples are
+/// encoded images, documents and members of shards. A source has these members:
 ///
 ///     struct source {
 ///       std::uint64_t size() const;                  // how many blobs; constant while in use
@@ -57,16 +59,21 @@ class blob_buffer {
 ///       std::string key(std::uint64_t index) const;  // names the blob for people: a path
 ///     };
 ///
-/// `bytes` returns blob `index` in [0, size()) where it lies, or reads it into `buffer` and returns
-/// that; valid until the next use of `buffer`, and while the source is neither moved nor changed.
-/// All members are called from several threads at once, with a buffer for each thread. What they
-/// throw reaches the consumer at that batch's turn. A source may offer `prefetch(index) noexcept`
-/// besides: a hint that the blob will be read soon; and `prefetch(std::span<const std::uint64_t>)
-/// noexcept` for several at once. `decode_images` passes them the hints of a loader's `ahead`,
-/// far ahead, up to `std::uint64_t prefetch_capacity() const` bytes where a source has that,
-/// counted by `std::uint64_t storage_size(std::uint64_t index) const`, which is 0 where it is not
-/// known. It passes on `access_plan(indices)` and `plan_capacity()` too, which mean what they mean
-/// of a `dataset`.
+/// `bytes` returns blob `index`, in [0, size()), from the source's own memory, or reads it into
+/// `buffer`. The result is valid until the next use of `buffer`, and while the source is not moved
+/// or changed. Several threads may call all members concurrently, each with its own buffer. The
+/// consumer gets an exception at the turn of the affected batch.
+///
+/// Optional members:
+///
+/// - `prefetch(index) noexcept` is a hint that the blob will be read soon.
+/// - `prefetch(std::span<const std::uint64_t>) noexcept` is the same hint for several blobs.
+/// - `std::uint64_t prefetch_capacity() const` limits the bytes of blobs in outstanding hints.
+/// - `std::uint64_t storage_size(std::uint64_t index) const` returns the bytes of a blob, or 0 if
+///   unknown.
+/// - `access_plan(indices)` and `plan_capacity()` have the same meaning as in a `dataset`.
+///
+/// `decode_images` forwards the hints of a loader's `ahead` to these members.
 template <class S>
 concept blob_source = requires(const S& source, std::uint64_t index, blob_buffer& buffer) {
   { source.size() } -> std::convertible_to<std::uint64_t>;
@@ -75,9 +82,16 @@ concept blob_source = requires(const S& source, std::uint64_t index, blob_buffer
   { source.key(index) } -> std::convertible_to<std::string>;
 };
 
+/// The action on a sample or a file that appears twice in the shards of a source.
+enum class duplicate_action {
+  refuse,     ///< Throws `duplicate_entry`, which contains both places.
+  take_last,  ///< Uses the last occurrence, as tar does when it extracts an archive.
+  keep        ///< Keeps each occurrence as a separate sample.
+};
+
 namespace detail {
 
-/// Throws that a blob at byte `at` has more bytes than the option allows.
+/// Throws `file_format_error` for a blob at byte `at` that exceeds `max_bytes`.
 [[noreturn]] inline void refuse_large(const std::string& path, std::uint64_t at,
                                       std::uint64_t max_bytes, std::uint64_t size) {
   throw file_format_error(path, at, "at most " + std::to_string(max_bytes) + " bytes (max_bytes)",

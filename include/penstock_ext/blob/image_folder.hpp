@@ -24,12 +24,14 @@
 #include <penstock_ext/blob/blob_source.hpp>
 #include <penstock_ext/blob/support/blob_file.hpp>
 #include <penstock_ext/files/file_error.hpp>
+#include <penstock_ext/files/hidden_path.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Whether `name` ends in one of the `endings`, which are in small letters.
+/// Returns true if `name` ends in one of `endings`, without regard to case. `endings` must be in
+/// lower case.
 [[nodiscard]] inline bool ends_in_one_of(std::string_view name,
                                          std::span<const std::string> endings) noexcept {
   return std::any_of(endings.begin(), endings.end(), [&](const std::string& ending) {
@@ -39,28 +41,29 @@ namespace detail {
   });
 }
 
-/// A folder of a listing: what lies directly in it starts here and ends where the next one's
-/// starts.
+/// A folder of a listing. The files directly in the folder end where the files of the next folder
+/// start.
 struct listed_folder {
   std::uint64_t first_file = 0;
-  std::uint64_t names_begin = 0;  ///< of its files' names, among all names
-  std::uint64_t path_begin = 0;   ///< of its path, among all paths
-  std::uint64_t label = 0;        ///< the class; of the root: `no_label`
+  std::uint64_t names_begin = 0;  ///< Start of the names of its files in all names.
+  std::uint64_t path_begin = 0;   ///< Start of its path in all paths.
+  std::uint64_t label = 0;        ///< Index of the class, or `no_label` for the root.
 };
 
 inline constexpr std::uint64_t no_label = ~std::uint64_t{0};
 
-/// The files below a folder, by class: 5 bytes and the name for a file, 33 and the path for a
-/// folder. The folders of a class follow its own one, in the order of the bytes of their paths; the
-/// files of a folder are in the order of the bytes of their names.
+/// The files below a folder, grouped by class. Each file takes 5 bytes plus its name, and each
+/// folder 33 bytes plus its path. The subfolders of a class follow the folder of the class, sorted
+/// by the bytes of their paths. The files of a folder are sorted by the bytes of their names.
 class folder_listing {
  public:
-  /// Adds a folder; its files follow by `add_file` and `sort_files`, before the next folder.
+  /// Adds a folder. The calls of `add_file` and `sort_files` for its files must follow before the
+  /// next folder.
   void add_folder(std::string_view path, std::uint64_t label) {
     folders_.push_back({name_offsets_.size(), names_.size(), paths_.size(), label});
     paths_.append(path).push_back('\0');
   }
-  /// Adds a file to the last folder; false where its names would take 4 GiB.
+  /// Adds a file to the last folder. Returns false if the names of the folder would exceed 4 GiB.
   [[nodiscard]] bool add_file(std::string_view name) {
     const std::uint64_t offset = names_.size() - folders_.back().names_begin;
     if (offset > most_characters) return false;
@@ -68,7 +71,7 @@ class folder_listing {
     names_.append(name).push_back('\0');
     return true;
   }
-  /// Puts the files of the last folder into their order.
+  /// Sorts the files of the last folder.
   void sort_files() {
     const char* const names = names_.c_str() + folders_.back().names_begin;
     std::sort(name_offsets_.begin() + static_cast<std::ptrdiff_t>(folders_.back().first_file),
@@ -77,25 +80,25 @@ class folder_listing {
               });
   }
 
-  /// How many files there are.
+  /// Returns the number of files.
   [[nodiscard]] std::uint64_t files() const noexcept { return name_offsets_.size(); }
-  /// The path of a folder, relative to the root and ended by a NUL; "" is the root.
+  /// Returns the path of a folder relative to the root, followed by a NUL. The root is "".
   [[nodiscard]] std::string_view path(const listed_folder& folder) const noexcept {
     return paths_.data() + folder.path_begin;
   }
-  /// The name of file `index`, ended by a NUL.
+  /// Returns the name of file `index`, followed by a NUL.
   [[nodiscard]] const char* name(std::uint64_t index) const noexcept {
     return names_.data() + folder_of(index).names_begin +
            name_offsets_[static_cast<std::size_t>(index)];
   }
-  /// The folder in which file `index` lies.
+  /// Returns the folder that contains file `index`.
   [[nodiscard]] const listed_folder& folder_of(std::uint64_t index) const noexcept {
     const auto after = std::upper_bound(
         folders_.begin(), folders_.end(), index,
         [](std::uint64_t file, const listed_folder& folder) { return file < folder.first_file; });
     return *(after - 1);
   }
-  /// The names of the classes, by label.
+  /// Returns the names of the classes by label.
   [[nodiscard]] std::vector<std::string> classes() const {
     std::vector<std::string> found;
     for (const listed_folder& folder : folders_) {
@@ -105,23 +108,24 @@ class folder_listing {
   }
 
  private:
-  static constexpr std::uint64_t most_characters = 0xffff'0000U;  // a name has 255 at most
+  static constexpr std::uint64_t most_characters = 0xffff'0000U;  // a name has at most 255
 
   std::vector<listed_folder> folders_;       // the root first
-  std::vector<std::uint32_t> name_offsets_;  // from the folder's first name on
+  std::vector<std::uint32_t> name_offsets_;  // relative to the first name of the folder
   std::string paths_;
   std::string names_;
 };
 
-/// Lists the files below a folder by class, in the order of `image_folder`. Single-use.
+/// Lists the files below a folder by class, in the order of `image_folder`. Can be used only once.
 class folder_walk {
  public:
-  /// Of the open folder `root`, whose path is `path`. `endings` are in small letters.
+  /// Prepares a walk of the open folder `root`, whose path is `path`. `endings` must be in lower
+  /// case.
   folder_walk(int root, const std::string& path, std::span<const std::string> endings,
               bool allow_empty)
       : root_(root), root_path_(path), endings_(endings), allow_empty_(allow_empty) {}
 
-  /// The listing. Throws `folder_unreadable`, `empty_folder`, `folder_cycle`.
+  /// Returns the listing. Throws `folder_unreadable`, `empty_folder`, `folder_cycle`.
   [[nodiscard]] folder_listing list() {
     std::vector<std::string> classes;
     listing_.add_folder("", no_label);
@@ -129,19 +133,24 @@ class folder_walk {
       if (is_folder) classes.emplace_back(name);
     });
     if (classes.empty()) {
-      throw empty_folder(root_path_, "a sub-directory for each class", "none",
-                         "one class is a sub-directory too");
+      throw empty_folder(
+          root_path_, "a sub-directory for each class",
+          hidden_.count == 0 ? "none" : "only hidden entries, such as " + hidden_.example,
+          "one class is a sub-directory too");
     }
     std::sort(classes.begin(), classes.end());
     for (std::size_t label = 0; label < classes.size(); ++label) list_class(classes[label], label);
     return std::move(listing_);
   }
 
+  /// Returns the hidden entries that `list` left out.
+  [[nodiscard]] hidden_entries& hidden() noexcept { return hidden_; }
+
  private:
-  /// A folder that has been opened.
+  /// An opened folder.
   struct opened_folder {
     std::string path;    // relative to the root
-    std::size_t parent;  // in `opened_`; of the root: itself
+    std::size_t parent;  // index in `opened_`; the root is its own parent
     ::dev_t device;
     ::ino_t inode;
   };
@@ -150,7 +159,8 @@ class folder_walk {
     return joined_path(root_path_, folder);
   }
 
-  // Calls use(name, is_folder) for each entry of the folder, which is the last one opened then.
+  // Calls use(name, is_folder) for each entry of the folder. During these calls the folder is the
+  // last element of `opened_`.
   template <class Use>
   void read_folder(const std::string& folder, std::size_t parent, const Use& use) {
     descriptor opened = open_folder(root_, folder.empty() ? "." : folder.c_str(), full(folder));
@@ -170,6 +180,10 @@ class folder_walk {
       }
       const std::string_view found{entry->d_name};
       if (found == "." || found == "..") continue;
+      if (is_hidden_path(found)) {
+        hidden_.add(joined_path(folder, found));
+        continue;
+      }
       use(found, is_folder(::dirfd(entries.get()), *entry));
     }
   }
@@ -177,7 +191,7 @@ class folder_walk {
   [[nodiscard]] static bool is_folder(int base, const ::dirent& entry) noexcept {
     if (entry.d_type != DT_LNK && entry.d_type != DT_UNKNOWN) return entry.d_type == DT_DIR;
     struct ::stat status {};
-    // A link to nothing counts as a file; reading it throws the reason.
+    // A dangling link counts as a file; reading it throws the reason.
     return ::fstatat(base, entry.d_name, &status, 0) == 0 && S_ISDIR(status.st_mode);
   }
 
@@ -194,9 +208,10 @@ class folder_walk {
   }
 
   void list_class(const std::string& name, std::uint64_t label) {
-    // The class's folders by their whole paths, as Python sorts what os.walk gives: '-' is before
-    // '/', so a/b-c comes before a/b/d. What is below a folder comes after it, so the first that is
-    // known is the next. With each, its parent in `opened_`.
+    // The folders of the class, sorted by complete paths, as Python sorts the results of os.walk:
+    // '-' sorts before '/', so a/b-c comes before a/b/d. The content of a folder comes after the
+    // folder, so the first pending folder is the next. Each folder is stored with its parent in
+    // `opened_`.
     std::map<std::string, std::size_t> pending{{name, 0}};
     const std::uint64_t files_before = listing_.files();
     std::size_t entries = 0;
@@ -239,55 +254,60 @@ class folder_walk {
   std::span<const std::string> endings_;
   bool allow_empty_;
   folder_listing listing_;
-  std::vector<opened_folder> opened_;  // the root, and folders of the class that is listed
+  hidden_entries hidden_;
+  std::vector<opened_folder> opened_;  // the root, and the folders of the current class
 };
 
 }  // namespace detail
 
-/// What an `image_folder` lists, and how.
+/// Options of an `image_folder`.
 struct image_folder_options {
-  /// What a file's name ends in, in letters of any case; others are not listed. At least one.
+  /// The file name extensions to list, in any case. Other files are ignored. At least one is
+  /// required.
   std::vector<std::string> extensions = {".jpg", ".jpeg", ".png",  ".ppm", ".bmp",
                                          ".pgm", ".tif",  ".tiff", ".webp"};
-  /// Whether a class may have no file. If not, `empty_folder` names the first such.
+  /// Allows classes without files. Otherwise `empty_folder` is thrown for the first empty class.
   bool allow_empty = false;
-  /// The largest file that is read, in bytes: `bytes` throws `file_format_error` for a larger one,
-  /// before it takes memory.
+  /// Maximum size of a file in bytes. `bytes` throws `file_format_error` for a larger file, before
+  /// it allocates memory.
   std::uint64_t max_bytes = std::uint64_t{1} << 30;
 };
 
-/// The files below a folder, labelled by the sub-directory that they lie in, as torchvision's
-/// `ImageFolder` has them: a `blob_source`.
+/// A `blob_source` of the files below a folder, labeled by their subdirectory, like torchvision's
+/// `ImageFolder`. Unlike torchvision, it ignores hidden files and folders (`is_hidden_path`), so
+/// that `.ipynb_checkpoints` does not become a class. `warnings()` reports them.
 ///
 ///     image_folder photos{"imagenet/train"};             // imagenet/train/<class>/.../<file>
 ///
-/// The classes are the sub-directories in the order of the bytes of their names: that of code
-/// points, as Python sorts, where names are UTF-8. A class's files are those at any depth below it:
-/// folders in the order of the bytes of their paths, in each the files by name. Links are followed;
-/// one that leads back to a folder above it is a `folder_cycle`. A link to nothing, and what is no
-/// regular file, is listed by its name, and throws when it is read.
+/// The classes are the subdirectories, sorted by the bytes of their names. For UTF-8 names this is
+/// the order of code points, as in Python. A class contains the files at any depth below its
+/// directory. Folders are sorted by the bytes of their paths, and the files in a folder by name.
+/// Links are followed; a link to a folder above itself throws `folder_cycle`. Dangling links and
+/// files that are not regular are listed by name, and throw when they are read.
 ///
-/// Takes 5 bytes and the name for a file, 33 and the path for a folder, and one file descriptor for
-/// the folder. Movable, not copyable. Reading is thread-safe.
+/// Each file takes 5 bytes plus its name, and each folder 33 bytes plus its path. The source also
+/// takes one file descriptor. Movable, not copyable. Reading is thread-safe.
 class image_folder {
  public:
   /// Lists `folder`. Throws `folder_unreadable`, `empty_folder`, `folder_cycle`, and `option_error`
-  /// for options that mean nothing.
+  /// if an option is invalid.
   explicit image_folder(std::string folder, image_folder_options options = {})
       : path_(std::move(folder)),
         max_bytes_(options.max_bytes),
         root_(detail::open_folder(AT_FDCWD, path_.c_str(), path_)) {
     lower(options.extensions);
-    listing_ =
-        detail::folder_walk{root_.get(), path_, options.extensions, options.allow_empty}.list();
+    detail::folder_walk walk{root_.get(), path_, options.extensions, options.allow_empty};
+    listing_ = walk.list();
+    hidden_ = std::move(walk.hidden());
     classes_ = listing_.classes();
   }
 
-  /// How many files there are.
+  /// Returns the number of files.
   [[nodiscard]] std::uint64_t size() const noexcept { return listing_.files(); }
 
-  /// The content of file `index`, read into `buffer`. Throws `index_error`, `file_unreadable`,
-  /// `file_format_error` above `max_bytes`, and `file_changed` where it was written to meanwhile.
+  /// Returns the content of file `index`, read into `buffer`. Throws `index_error`,
+  /// `file_unreadable`, `file_format_error` above `max_bytes`, and `file_changed` if the file was
+  /// written to during the read.
   [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index, blob_buffer& buffer) const {
     require(index);
     file_path name;
@@ -299,21 +319,21 @@ class image_folder {
     return detail::read_blob({root_.get(), name.characters, path_}, max_bytes_, buffer);
   }
 
-  /// The class of file `index`: its place in `classes()`. Throws `index_error`.
+  /// Returns the class of file `index`, an index into `classes()`. Throws `index_error`.
   [[nodiscard]] std::int64_t label(std::uint64_t index) const {
     require(index);
     return static_cast<std::int64_t>(listing_.folder_of(index).label);
   }
 
-  /// The path of file `index`, relative to the folder. Throws `index_error`.
+  /// Returns the path of file `index` relative to the folder. Throws `index_error`.
   [[nodiscard]] std::string key(std::uint64_t index) const {
     require(index);
     return detail::joined_path(listing_.path(listing_.folder_of(index)), listing_.name(index));
   }
 
-  /// Has the system read the file ahead, by posix_fadvise: several reads are under way then where
-  /// the files are on a disk, for one more open and close where they are in memory already. Does
-  /// nothing for an index out of range, and for what can't be opened.
+  /// Starts a background read of the file by posix_fadvise. If the files are on a disk, several
+  /// reads are in flight then. If they are already in memory, the cost is an additional open and
+  /// close. Does nothing if the index is out of range or the file cannot be opened.
   void prefetch(std::uint64_t index) const noexcept {
     file_path name;
     if (index < size() && name.set(listing_, index)) {
@@ -321,13 +341,19 @@ class image_folder {
     }
   }
 
-  /// The names of the classes, by label.
+  /// Returns the names of the classes by label.
   [[nodiscard]] const std::vector<std::string>& classes() const noexcept { return classes_; }
+  /// Returns the number of hidden files and folders that were left out. A folder counts once.
+  [[nodiscard]] std::uint64_t hidden() const noexcept { return hidden_.count; }
+  /// Returns a message for the user if entries were left out. `loader::footprint` contains it too.
+  [[nodiscard]] std::vector<std::string> warnings() const {
+    return hidden_.warnings(path_, "hidden files and folders");
+  }
 
  private:
-  // A path relative to the root, ended by a NUL.
+  // A path relative to the root, followed by a NUL.
   struct file_path {
-    char characters[PATH_MAX];  // what is longer the system does not take
+    char characters[PATH_MAX];  // the system refuses longer paths
 
     [[nodiscard]] bool set(const detail::folder_listing& listing, std::uint64_t index) noexcept {
       const std::string_view folder = listing.path(listing.folder_of(index));
@@ -344,7 +370,7 @@ class image_folder {
     if (index >= size()) throw index_error("image_folder " + path_, index, size());
   }
 
-  // Makes the extensions those to compare with.
+  // Converts the extensions to lower case for the comparison.
   static void lower(std::vector<std::string>& endings) {
     if (endings.empty()) throw option_error("extensions", "must not be empty");
     for (std::string& ending : endings) {
@@ -359,6 +385,7 @@ class image_folder {
   std::uint64_t max_bytes_;
   detail::descriptor root_;
   detail::folder_listing listing_;
+  detail::hidden_entries hidden_;
   std::vector<std::string> classes_;
 };
 

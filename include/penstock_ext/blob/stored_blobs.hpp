@@ -28,6 +28,7 @@
 
 #include <penstock/core/error.hpp>
 #include <penstock/core/version.hpp>
+#include <penstock/threads/support/exit_handler.hpp>
 #include <penstock_ext/blob/blob_source.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/store/byte_store.hpp>
@@ -35,52 +36,53 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A blob that lies in an object of a store.
+/// A blob within an object of a store.
 struct stored_blob {
-  /// Of `length`: to the end of the object.
+  /// Value of `length` for a blob that extends to the end of the object.
   static constexpr std::uint64_t to_end = (std::numeric_limits<std::uint64_t>::max)();
 
-  std::string object;             ///< the object's name in its store
-  std::uint64_t offset = 0;       ///< of the blob's first byte
-  std::uint64_t length = to_end;  ///< in bytes
-  std::int64_t label = 0;         ///< any number
-  std::string key = {};           ///< names it for people; "": as the object
+  std::string object;             ///< Name of the object in its store.
+  std::uint64_t offset = 0;       ///< Position of the first byte of the blob.
+  std::uint64_t length = to_end;  ///< Length in bytes.
+  std::int64_t label = 0;         ///< Any number.
+  std::string key = {};           ///< Name for messages. If empty, the name of the object.
 };
 
-/// How `stored_blobs` reads.
+/// Options of `stored_blobs`.
 struct stored_blobs_options {
-  /// How many bytes of blobs are read before they are asked for, by `prefetch`; 0: none. Their
-  /// memory is used again for blobs of about their size: up to 1.75 times as many bytes are taken.
+  /// Maximum number of bytes of blobs that `prefetch` reads in advance; 0 disables it. The memory
+  /// is reused for blobs of similar size, which takes up to 1.75 times this number of bytes.
   std::uint64_t read_ahead = std::uint64_t{32} << 20;
-  /// How many threads do so at most, from 1 to 256. Each has up to 16 blobs under way. Two do for
-  /// storage that is near; more of them start while reads take milliseconds and blobs wait.
+  /// Maximum number of threads that read in advance, from 1 to 256. Each thread has up to 16 blobs
+  /// in flight. Two threads suffice for nearby storage. More threads start while reads take
+  /// milliseconds and blobs are waiting.
   std::size_t threads = 16;
-  /// The largest blob that is read, in bytes: `bytes` throws `file_format_error` for a larger one,
-  /// before it takes memory.
+  /// Maximum size of a blob in bytes. `bytes` throws `file_format_error` for a larger blob, before
+  /// it allocates memory.
   std::uint64_t max_bytes = std::uint64_t{1} << 30;
 };
 
-/// What `prefetch` came to.
+/// Counters of prefetched blobs.
 struct stored_blobs_stats {
-  std::uint64_t ahead = 0;    ///< blobs that were read ahead, and asked for
-  std::uint64_t ready = 0;    ///< those of them that were there: nobody had to wait
-  std::uint64_t in_vain = 0;  ///< blobs that were read ahead, and dropped for others
+  std::uint64_t ahead = 0;    ///< Prefetched blobs that were requested.
+  std::uint64_t ready = 0;    ///< Requested blobs that were available without waiting.
+  std::uint64_t in_vain = 0;  ///< Prefetched blobs that were dropped for others.
 };
 
 namespace detail {
 
-/// Buffers of blobs that were used, for those that are read next: the system need not map and clear
-/// new pages for each. Bounded in bytes and in number, and allocates nothing. One thread at a time.
+/// Used buffers that are kept for the next blobs, so that the system need not map and clear new
+/// pages for each blob. Bounded in bytes and in number, without allocation. Not thread-safe.
 class spare_buffers {
  public:
-  /// As many as are kept at most.
+  /// Maximum number of buffers.
   static constexpr std::size_t most_buffers = 64;
 
-  /// Keeps buffers of at most `most_bytes` together.
+  /// Keeps buffers of up to `most_bytes` in total.
   explicit spare_buffers(std::uint64_t most_bytes) noexcept : most_bytes_(most_bytes) {}
 
-  /// The smallest buffer that has room for `bytes`, if that is not more than half as much again;
-  /// else an empty one.
+  /// Returns the smallest buffer that has room for `bytes` bytes and at most 1.5 times as much. If
+  /// no buffer matches, returns an empty buffer.
   [[nodiscard]] blob_buffer take(std::size_t bytes) noexcept {
     blob_buffer* best = nullptr;
     for (blob_buffer& one : buffers_) {
@@ -93,8 +95,8 @@ class spare_buffers {
     return std::move(*best);
   }
 
-  /// Keeps `buffer`, and gives up others where there is no room; leaves it where it is larger than
-  /// all that may be kept.
+  /// Keeps `buffer`, and drops others to make room. If `buffer` exceeds the limit, leaves it
+  /// unchanged.
   void keep(blob_buffer& buffer) noexcept {
     const std::size_t room = buffer.capacity();
     if (room == 0 || room > most_bytes_) return;
@@ -106,13 +108,13 @@ class spare_buffers {
     bytes_ += room;
   }
 
-  /// Of all that are kept.
+  /// Returns the total size of the kept buffers.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
 
  private:
   using places = std::array<blob_buffer, most_buffers>;
 
-  // Each in turn, so that sizes that are not asked for any more do not stay.
+  // Drops the buffers round-robin, so that sizes that are no longer used disappear.
   places::iterator drop_next() noexcept {
     const auto place = buffers_.begin() + static_cast<std::ptrdiff_t>(next_);
     next_ = (next_ + 1) % most_buffers;
@@ -122,21 +124,23 @@ class spare_buffers {
   }
 
   std::uint64_t most_bytes_;
-  std::uint64_t bytes_ = 0;  // of `buffers_`, which are empty where none is kept
-  std::size_t next_ = 0;     // the place that is emptied next
+  std::uint64_t bytes_ = 0;  // of `buffers_`; unused buffers are empty
+  std::size_t next_ = 0;     // the buffer that is dropped next
   places buffers_;
 };
 
-/// Blobs that threads read before they are asked for, bounded in bytes. `Read` is called as
-/// `read(std::span<const std::uint64_t> indices, std::span<const std::span<std::byte>> out)`, on
-/// those threads, and must outlive this. From any thread. In a child made by fork() the threads are
-/// missing, and any lock may be held: nothing is read ahead there, and `delete_unless_forked`
-/// leaves this where it lies. `Clock` says how long a call has taken, which tests play.
+/// Blobs that threads read before they are requested, bounded in bytes. Thread-safe.
+///
+/// The threads call `read(std::span<const std::uint64_t> indices, std::span<const
+/// std::span<std::byte>> out)`. `read` must outlive this object. In a child made by fork() the
+/// threads do not exist, and any lock may be held. Therefore nothing is read in advance there, and
+/// `delete_unless_forked` does not destroy the object. `Clock` measures the duration of a call;
+/// tests substitute it.
 template <class Read, class Clock = std::chrono::steady_clock>
 class blob_read_ahead {
  public:
-  /// Up to `most_bytes` of blobs that are wanted, under way or there. Two threads start with the
-  /// first, and more of them, `threads` at most, where reads take long and blobs wait meanwhile.
+  /// Holds up to `most_bytes` of blobs that are queued, in flight or ready. Two threads start with
+  /// the first blob. If reads take long and blobs are waiting, more threads start, up to `threads`.
   blob_read_ahead(const Read& read, std::uint64_t most_bytes, std::size_t threads)
       : read_(read), most_bytes_(most_bytes), most_threads_(threads), spares_(most_bytes / 4) {}
   blob_read_ahead(const blob_read_ahead&) = delete;
@@ -147,12 +151,12 @@ class blob_read_ahead {
       ends_ = true;
     }
     wanted_.notify_all();
-    for (std::thread& one : threads_) one.join();
+    for (std::thread& one : threads_) join_unless_caller(one);
   }
 
-  /// Has blob `index`, of so many bytes, read soon. Where there is no room, the oldest one that was
-  /// read and not asked for makes some; where that is not enough, nothing happens. One that is
-  /// wanted already counts as wanted now.
+  /// Queues blob `index`, of `bytes` bytes, for reading. To make room, drops the oldest ready blobs
+  /// that were not requested. If that is not enough, does nothing. If the blob is already queued or
+  /// read, makes it the youngest.
   void want(std::uint64_t index, std::uint64_t bytes) {
     if (!is_in_own_process()) return;
     const std::lock_guard lock{mutex_};
@@ -165,7 +169,7 @@ class blob_read_ahead {
       ++stats_.in_vain;
       erase(oldest);
     }
-    // All that may throw, before anything is changed.
+    // Everything that may throw comes before the first change.
     if (queue_.size() == queue_.capacity()) queue_.reserve(2 * queue_.size() + most_together);
     blobs_by_age made;
     made.push_back({index, bytes});
@@ -176,8 +180,9 @@ class blob_read_ahead {
     wanted_.notify_one();
   }
 
-  /// Puts blob `index` into `buffer`, whose own memory it takes, if it was read ahead, or waits for
-  /// it while it is. Nothing where it is to be read by the caller: nobody does, or that failed.
+  /// If blob `index` was prefetched, moves it into `buffer`, and keeps the buffer's old memory for
+  /// other blobs. Waits if the blob is being read. Returns nothing if the caller must read the
+  /// blob, because no thread reads it or the read failed.
   [[nodiscard]] std::optional<std::span<const std::byte>> take(std::uint64_t index,
                                                                blob_buffer& buffer) {
     if (is_in_child()) return std::nullopt;
@@ -199,26 +204,27 @@ class blob_read_ahead {
         stats_.ready += waited ? 0U : 1U;
         erase(one);
         spares_.keep(spare);
-        lock.unlock();  // what is left of `spare` is freed after it
+        lock.unlock();  // the rest of `spare` is freed after it
         return buffer.room_for(size);
       }
       ended_.wait(lock);
     }
   }
 
-  /// Whether the calling process is the one that reads ahead, as the first that asks.
+  /// Returns true if the calling process is the process that reads in advance. The first call
+  /// determines that process.
   [[nodiscard]] bool is_in_own_process() noexcept {
     ::pid_t none = 0;
     process_.compare_exchange_strong(none, ::getpid(), std::memory_order_relaxed);
     return !is_in_child();
   }
-  /// Whether the calling process is a child of that which has read ahead.
+  /// Returns true in a child process of the process that reads in advance.
   [[nodiscard]] bool is_in_child() const noexcept {
     const ::pid_t process = process_.load(std::memory_order_relaxed);
     return process != 0 && process != ::getpid();
   }
 
-  /// What it came to so far; nothing in a child.
+  /// Returns the counters so far, or zeros in a child.
   [[nodiscard]] stored_blobs_stats stats() const {
     if (is_in_child()) return {};
     const std::lock_guard lock{mutex_};
@@ -236,11 +242,12 @@ class blob_read_ahead {
   using blobs_by_age = std::list<blob>;
   using place = typename blobs_by_age::iterator;
 
-  static constexpr std::size_t most_together = 16;  // blobs of a call, ready when all of it is
-  static constexpr std::size_t first_threads = 2;   // which do for storage that is near
+  static constexpr std::size_t most_together = 16;  // blobs of a call, ready together
+  static constexpr std::size_t first_threads = 2;   // enough for nearby storage
   static constexpr std::chrono::milliseconds long_call{2};
 
-  // Whether blob `index` is wanted; it is the youngest then. Under the mutex, as all that follows.
+  // Returns true if blob `index` is known, and makes it the youngest. Requires the mutex, as do the
+  // functions below.
   bool is_renewed(std::uint64_t index) {
     const auto found = places_.find(index);
     if (found == places_.end()) return false;
@@ -248,7 +255,7 @@ class blob_read_ahead {
     return true;
   }
 
-  bool start() {  // whether there is a thread
+  bool start() {  // returns true if there is a thread
     while (threads_.size() < (std::min)(first_threads, most_threads_) && add_thread()) {
     }
     return !threads_.empty();
@@ -280,7 +287,7 @@ class blob_read_ahead {
       std::copy(queue_.begin(), end, claimed.begin());
       queue_.erase(queue_.begin(), end);
       for (const place one : claimed) {
-        one->state = blob_state::reading;  // its memory is this thread's until it is ready
+        one->state = blob_state::reading;  // this thread owns the memory until ready
         one->memory = spares_.take(static_cast<std::size_t>(one->bytes));
       }
       lock.unlock();
@@ -288,20 +295,30 @@ class blob_read_ahead {
       const bool is_read = try_read(claimed);
       const bool is_long = Clock::now() - called >= long_call;
       lock.lock();
-      for (const place one : claimed) {
-        if (is_read) {
-          one->state = blob_state::ready;
-        } else {
-          erase(one);
-        }
-      }
-      ended_.notify_all();
-      // Not once the destructor has the lock, which joins all there are.
+      finish(claimed, is_read);
+      // Not after the destructor has taken the lock, because it joins only the existing threads.
       if (is_long && !ends_ && !queue_.empty() && threads_.size() < most_threads_) add_thread();
     }
   }
 
-  bool try_read(std::span<const place> blobs) const noexcept {
+  // Marks the blobs of a call as ready, or erases them if they were not read. Wakes all waiting
+  // threads.
+  void finish(std::span<const place> blobs, bool are_read) noexcept {
+    for (const place one : blobs) {
+      if (are_read) {
+        one->state = blob_state::ready;
+      } else {
+        erase(one);
+      }
+    }
+    ended_.notify_all();
+  }
+
+  bool try_read(std::span<const place> blobs) noexcept {
+    const exit_handler handler{[&] {
+      const std::lock_guard lock{mutex_};
+      finish(blobs, false);
+    }};
     try {
       std::vector<std::uint64_t> indices;
       std::vector<std::span<std::byte>> out;
@@ -312,34 +329,34 @@ class blob_read_ahead {
       read_(std::span<const std::uint64_t>{indices}, std::span<const std::span<std::byte>>{out});
       return true;
     } catch (...) {
-      return false;  // a caller that asks for one of them reads it, and gets the error
+      return false;  // a caller that requests the blob reads it and gets the error
     }
   }
 
   const Read& read_;
   const std::uint64_t most_bytes_;
   const std::size_t most_threads_;
-  // The first that asked, or 0. Relaxed: a child has what was stored before the fork.
+  // The first process that called, or 0. Relaxed: a child sees what was stored before the fork.
   std::atomic<::pid_t> process_{0};
-  mutable std::mutex mutex_;  // guards what follows; held for no read
+  mutable std::mutex mutex_;  // guards the members below; not held during reads
   std::condition_variable wanted_;
   std::condition_variable ended_;
   std::vector<std::thread> threads_;
   bool ends_ = false;
   blobs_by_age blobs_;                               // the oldest first
-  std::unordered_map<std::uint64_t, place> places_;  // of all of them
+  std::unordered_map<std::uint64_t, place> places_;  // of all blobs
   std::vector<place> queue_;
   std::uint64_t bytes_ = 0;  // of `blobs_`
   spare_buffers spares_;
   stored_blobs_stats stats_;
 };
 
-/// Tells a store which blobs are read far ahead, and takes it back in the end. From any
-/// thread.
+/// Announces future reads of blobs to a store, and withdraws the announcements in the destructor.
+/// Thread-safe.
 template <byte_store Store>
 class planned_reads {
  public:
-  /// Both must outlive it.
+  /// Refers to `store` and `blobs`, which must outlive this object.
   planned_reads(const Store& store, const std::vector<stored_blob>& blobs) noexcept
       : store_(store), blobs_(blobs) {}
   planned_reads(const planned_reads&) = delete;
@@ -348,11 +365,11 @@ class planned_reads {
     try {
       retract();
     } catch (...) {
-      // What the store knows in excess costs speed at most.
+      // A remaining announcement costs only speed.
     }
   }
 
-  /// As `stored_blobs::access_plan`.
+  /// Implements `stored_blobs::access_plan`.
   void access_plan(std::span<const std::uint64_t> indices)
     requires planned_store<Store>
   {
@@ -366,7 +383,7 @@ class planned_reads {
     process_.store(::getpid(), std::memory_order_relaxed);
     store_.announce_reads(this, ranges);
   }
-  /// As `stored_blobs::plan_capacity`.
+  /// Implements `stored_blobs::plan_capacity`.
   [[nodiscard]] std::uint64_t most() const
     requires planned_store<Store>
   {
@@ -395,38 +412,40 @@ class planned_reads {
 
   const Store& store_;
   const std::vector<stored_blob>& blobs_;
-  // Of the last `access_plan`, or 0. Relaxed: a child has what was stored before the fork.
+  // Process of the last `access_plan`, or 0. Relaxed: a child sees what was stored before the fork.
   std::atomic<::pid_t> process_{0};
 };
 
 }  // namespace detail
 
-/// Blobs in a store, from a list: a `blob_source`.
+/// A `blob_source` of blobs in a store, from a list:
 ///
 ///     local_store disk{"/data"};
 ///     stored_blobs photos{disk, {{"a.jpg"}, {"shard.bin", 4096, 1000, 3, "cow 7"}}};
 ///
-/// An lvalue store is referred to and must outlive it, an rvalue is moved in. Takes 100 bytes and
-/// the names for a blob. What `prefetch` names is read by threads of its own, many at a time where
-/// the store can, but for what a `warmable_store` has near; blobs are the same with and without.
-/// Movable, not copyable. Reading is thread-safe. In a child made by fork() after a `prefetch`
-/// nothing is read ahead.
+/// An lvalue store is referenced and must outlive this object; an rvalue is moved in. Each blob
+/// takes 100 bytes plus its names. Threads of the source read the blobs that `prefetch` requests,
+/// many at a time if the store supports it. Blobs that a `warmable_store` has nearby are skipped.
+/// The blobs are the same with and without prefetching.
+///
+/// Movable, not copyable. Reading is thread-safe. In a child made by fork() after a `prefetch`, no
+/// blob is read in advance.
 template <byte_store Store>
 class stored_blobs {
  public:
-  /// Over `store`. Throws `option_error` for options that mean nothing.
+  /// Creates a source of `blobs` in `store`. Throws `option_error` if an option is out of range.
   template <class From>
     requires std::is_constructible_v<Store, From>
   stored_blobs(From&& store, std::vector<stored_blob> blobs,
                const stored_blobs_options& options = {})
       : state_(std::make_unique<state>(std::forward<From>(store), std::move(blobs), options)) {}
 
-  /// How many blobs there are.
+  /// Returns the number of blobs.
   [[nodiscard]] std::uint64_t size() const noexcept { return state_->blobs.size(); }
 
-  /// Blob `index`: in `buffer`, or where a `borrowable_store` has it, which `buffer` then holds.
-  /// Throws `index_error`, `file_format_error` above `max_bytes`, `file_truncated` where the
-  /// object ends before `offset`, and what the store throws.
+  /// Returns blob `index`, read into `buffer`. A `borrowable_store` may return its own memory,
+  /// which `buffer` then holds. Throws `index_error`, `file_format_error` above `max_bytes`,
+  /// `file_truncated` if the object ends before `offset`, and the errors of the store.
   [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index, blob_buffer& buffer) const {
     const stored_blob& one = at(index);
     if (state_->reads_ahead()) {
@@ -447,21 +466,21 @@ class stored_blobs {
     return out;
   }
 
-  /// The label of blob `index`. Throws `index_error`.
+  /// Returns the label of blob `index`. Throws `index_error`.
   [[nodiscard]] std::int64_t label(std::uint64_t index) const { return at(index).label; }
-  /// The key of blob `index`. Throws `index_error`.
+  /// Returns the key of blob `index`. Throws `index_error`.
   [[nodiscard]] std::string key(std::uint64_t index) const {
     const stored_blob& one = at(index);
     return one.key.empty() ? one.object : one.key;
   }
 
-  /// Has the blobs `indices` read soon, as far as `read_ahead` allows. Those whose `length` was
-  /// not given, those that are near, and those out of range are left alone. What fails fails
-  /// where it is asked for.
+  /// Requests that the blobs `indices` be read soon, within the limit `read_ahead`. Ignores blobs
+  /// without a given `length`, blobs that are nearby, and indices out of range. An error of a read
+  /// appears in the later call of `bytes`.
   void prefetch(std::span<const std::uint64_t> indices) const noexcept {
     for (const std::uint64_t index : indices) prefetch(index);
   }
-  /// Has one blob read soon.
+  /// Requests that a blob be read soon.
   void prefetch(std::uint64_t index) const noexcept {
     if (!state_->reads_ahead() || index >= size() || !state_->ahead->is_in_own_process()) return;
     const stored_blob& one = state_->blobs[static_cast<std::size_t>(index)];
@@ -472,39 +491,39 @@ class stored_blobs {
       }
       state_->ahead->want(index, one.length);
     } catch (...) {
-      // Without memory it is read when it is asked for.
+      // Without memory, the blob is read on request.
     }
   }
 
-  /// The bytes of blob `index`; 0 where its `length` was not given, and out of range.
+  /// Returns the bytes of blob `index`, or 0 if its `length` was not given or the index is out of
+  /// range.
   [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const noexcept {
     if (index >= size()) return 0;
     const std::uint64_t bytes = state_->blobs[static_cast<std::size_t>(index)].length;
     return bytes == stored_blob::to_end ? 0 : bytes;
   }
-  /// How many bytes of blobs are kept ahead: `read_ahead`.
+  /// Returns the maximum number of bytes that are prefetched: `read_ahead`.
   [[nodiscard]] std::uint64_t prefetch_capacity() const noexcept {
     return state_->options.read_ahead;
   }
 
-  /// Tells a store that wants to know it, as a `cached_store` does, that the blobs `indices` are
-  /// read after those of earlier calls, each once; an empty list takes back what earlier calls
-  /// said, as the source's end does. Those out of range are left alone. Throws what the store
-  /// throws.
+  /// Announces to a `planned_store`, such as a `cached_store`, that the blobs `indices` will be
+  /// read after those of earlier calls, each once. An empty list withdraws all announcements, as
+  /// does the destructor. Ignores indices out of range. Throws the errors of the store.
   void access_plan(std::span<const std::uint64_t> indices) const
     requires planned_store<Store>
   {
     state_->foreseen.access_plan(indices);
   }
-  /// How many bytes of blobs it is of use to announce: as the store says, and no more than 2^19
-  /// blobs of the mean length.
+  /// Returns the number of bytes of blobs that is useful to announce: the store's `plan_capacity`,
+  /// but at most 2^19 blobs of the mean length.
   [[nodiscard]] std::uint64_t plan_capacity() const
     requires planned_store<Store>
   {
     return state_->foreseen.most();
   }
 
-  /// What `prefetch` came to so far. From any thread.
+  /// Returns the prefetch counters so far. Any thread may call this.
   [[nodiscard]] stored_blobs_stats stats() const { return state_->ahead->stats(); }
 
  private:
@@ -517,7 +536,7 @@ class stored_blobs {
       }
     }
     [[nodiscard]] bool reads_ahead() const noexcept { return options.read_ahead > 0; }
-    // How blobs are read ahead.
+    // Reads blobs in advance.
     void operator()(std::span<const std::uint64_t> indices,
                     std::span<const std::span<std::byte>> out) const {
       std::vector<byte_range> ranges;
@@ -552,7 +571,7 @@ class stored_blobs {
   std::unique_ptr<state> state_;
 };
 
-/// Of a store that is referred to where it is an lvalue, and else moved in.
+/// References an lvalue store, and moves an rvalue store in.
 template <class Store>
 stored_blobs(Store&&, std::vector<stored_blob>,
              const stored_blobs_options& = {}) -> stored_blobs<detail::kept_store<Store>>;

@@ -20,19 +20,21 @@
 #include <penstock/core/support/fork_guard.hpp>
 #include <penstock/device/cpu_device.hpp>
 #include <penstock/device/device.hpp>
+#include <penstock/device/stream_timeline.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/memory/budget.hpp>
 #include <penstock/memory/support/slab.hpp>
+#include <penstock/threads/support/exit_handler.hpp>
 #include <penstock/threads/support/waitable_counter.hpp>
 #include <penstock/threads/worker_pool.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The bytes that an upload brings to the device. `size()` is their number. `read(offset, out)`
-/// fills `out`, which lies within that size, or throws; several threads call it at once. A source
-/// may have `finish()`, called once after the last `read`, which throws if what was read is
-/// damaged.
+/// A source of the bytes of an upload. `size()` returns the number of bytes. `read(offset, out)`
+/// fills `out`, which is a part of these bytes, or throws. Several threads call `read`
+/// concurrently. A source may have `finish()`, which is called once after the last `read` and
+/// throws if the bytes that were read are damaged.
 template <class S>
 concept bulk_source = std::move_constructible<S> &&
                       requires(const S& source, std::uint64_t offset, std::span<std::byte> out) {
@@ -40,10 +42,11 @@ concept bulk_source = std::move_constructible<S> &&
                         source.read(offset, out);
                       };
 
-/// Where the bytes of a download go. `write(offset, bytes)` takes a piece or throws; several
-/// threads call it at once, with pieces that do not overlap, in any order. `finish()` is called
-/// once, after all of them: only what is finished may be seen by others. A sink that is destroyed
-/// before has to leave no trace. A sink may have `size()`, the only number of bytes that it takes.
+/// A destination of the bytes of a download. `write(offset, bytes)` accepts a piece or throws.
+/// Several threads call it concurrently, with pieces that do not overlap, in any order. `finish()`
+/// is called once, after all pieces. Others may see the bytes only after `finish()`. A sink that is
+/// destroyed before that must leave no trace. A sink may have `size()`, the only number of bytes
+/// that it accepts.
 template <class S>
 concept bulk_sink = std::move_constructible<S> &&
                     requires(S& sink, std::uint64_t offset, std::span<const std::byte> bytes) {
@@ -51,14 +54,14 @@ concept bulk_sink = std::move_constructible<S> &&
                       sink.finish();
                     };
 
-/// A `bulk_source` of host memory, pinned or not, which must stay as it is until the upload ends.
+/// A `bulk_source` of host memory, pinned or not. The memory must not change until the upload ends.
 class memory_source {
  public:
-  /// Of these bytes.
+  /// Reads these bytes.
   explicit memory_source(std::span<const std::byte> bytes) noexcept : bytes_(bytes) {}
-  /// How many there are.
+  /// The number of bytes.
   [[nodiscard]] std::uint64_t size() const noexcept { return bytes_.size(); }
-  /// Copies those from `offset` on to `out`.
+  /// Copies the bytes starting at `offset` to `out`.
   void read(std::uint64_t offset, std::span<std::byte> out) const noexcept {
     std::memcpy(out.data(), bytes_.data() + offset, out.size());
   }
@@ -67,14 +70,14 @@ class memory_source {
   std::span<const std::byte> bytes_;
 };
 
-/// A `bulk_sink` of host memory, which must stay until the download ends.
+/// A `bulk_sink` of host memory, which must stay valid until the download ends.
 class memory_sink {
  public:
   /// Fills these bytes.
   explicit memory_sink(std::span<std::byte> bytes) noexcept : bytes_(bytes) {}
-  /// How many there are.
+  /// The number of bytes.
   [[nodiscard]] std::uint64_t size() const noexcept { return bytes_.size(); }
-  /// Copies `bytes` to those from `offset` on.
+  /// Copies `bytes` to the memory starting at `offset`.
   void write(std::uint64_t offset, std::span<const std::byte> bytes) noexcept {
     std::memcpy(bytes_.data() + offset, bytes.data(), bytes.size());
   }
@@ -87,16 +90,16 @@ class memory_sink {
 
 static_assert(bulk_source<memory_source> && bulk_sink<memory_sink>);
 
-/// Device memory of an upload (`Byte` is `std::byte`) or a download (`const std::byte`): one range,
-/// or several that follow each other in the source or sink without a gap, such as the tensors of a
-/// model. The memory is the program's, and must stay until the transfer ends.
+/// The device memory of an upload (`Byte` is `std::byte`) or a download (`const std::byte`): one
+/// range, or several ranges that follow each other in the source or sink without a gap, such as the
+/// tensors of a model. The program owns the memory, which must stay valid until the transfer ends.
 template <class Byte>
 class device_ranges {
  public:
-  /// One range.
+  /// Holds one range.
   template <std::convertible_to<std::span<Byte>> Range>
   device_ranges(const Range& range) : device_ranges(std::vector<std::span<Byte>>{range}) {}
-  /// Several ranges, some of which may be empty.
+  /// Holds several ranges, some of which may be empty.
   device_ranges(std::vector<std::span<Byte>> ranges) : ranges_(std::move(ranges)) {
     begins_.reserve(ranges_.size());
     for (const auto& range : ranges_) {
@@ -107,8 +110,8 @@ class device_ranges {
 
   /// The number of bytes of all ranges.
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
-  /// Calls `visit(range, position)` for each part of a range among the `count` bytes from `offset`
-  /// on; `position` is where among those it begins.
+  /// Calls `visit(range, position)` for each part of a range among the `count` bytes starting at
+  /// `offset`. `position` is the offset of the part within these bytes.
   template <class Visit>
   void visit(std::uint64_t offset, std::size_t count, const Visit& visit) const {
     auto next = std::ranges::upper_bound(begins_, offset) - begins_.begin();
@@ -129,30 +132,31 @@ class device_ranges {
 
 /// The options of bulk transfers. Bad values throw `option_error`.
 struct bulk_options {
-  /// Threads that read the source or write the sink. More are needed where one of them is slower
-  /// than the bus. At least 1.
+  /// Threads that read the source or write the sink. Use more if one thread is slower than the bus.
+  /// At least 1.
   std::size_t workers = 4;
-  /// The bytes that are read, copied and written at once: a multiple of 4096.
+  /// The number of bytes that are read, copied and written at once: a multiple of 4096.
   std::size_t piece_bytes = std::size_t{4} << 20;
-  /// Page-locked pieces. `automatic`: two for each worker, which fills one while the other is
-  /// copied. Fewer pieces than workers leave workers out.
-  std::size_t pieces = automatic;
-  /// The most memory that the pieces may take: fewer are taken where they do not fit, at least one.
+  /// The number of page-locked pieces. `automatic`: two for each worker, which fills one piece
+  /// while the other is copied. If there are fewer pieces than workers, some workers are not used.
+  count_or_automatic pieces = automatic;
+  /// The maximum memory for the pieces. If the pieces do not fit, fewer are allocated, at least
+  /// one.
   std::optional<memory_budget> budget = {};
-  /// Whether a download first copies what it downloads on the device: the program may change it
-  /// right after the call. Takes device memory of that size at the first such download.
+  /// If true, a download first copies the memory on the device, so that the program may change it
+  /// right after the call. The first such download allocates device memory of that size.
   bool snapshot = false;
-  /// A request ends the transfer with `cancelled`, between two pieces.
+  /// A stop request ends the transfer with `cancelled`, between two pieces.
   std::stop_token stop{};
 };
 
-/// How far a bulk transfer is. Bytes.
+/// The progress of a bulk transfer, in bytes.
 struct bulk_progress {
-  std::uint64_t done = 0;   ///< an upload: whose copy is queued; a download: that are written
-  std::uint64_t total = 0;  ///< of the whole transfer
+  std::uint64_t done = 0;   ///< an upload: bytes whose copy is queued; a download: bytes written
+  std::uint64_t total = 0;  ///< bytes of the whole transfer
 };
 
-/// A bulk transfer whose two sides differ in size.
+/// Thrown if the two sides of a bulk transfer differ in size.
 class [[gnu::visibility("default")]] bulk_error : public error {
  public:
   using error::error;
@@ -165,21 +169,27 @@ template <device Device>
 class bulk_ring {
  public:
   using stream_ref = typename Device::stream_ref;
+  /// Points in the work of the copy stream.
+  using timeline = stream_timeline<Device>;
+  using point = typename timeline::point;
 
-  /// Throws `option_error`, `pinned_budget_exceeded`, `out_of_memory`, and what the device throws.
+  /// Throws `option_error`, `pinned_budget_exceeded`, `out_of_memory`, and the errors of the
+  /// device.
   bulk_ring(const Device& of, const bulk_options& options)
       : device(of),
         piece_bytes(checked(options).piece_bytes),
         reserved_(reserved(options)),
         pinned_(of, reserved_.bytes(), memory_kind::pinned, piece_bytes),
-        copies(of.make_stream()) {
-    for (std::uint64_t i = 0; i < reserved_.slot_count(); ++i) {
-      copied.push_back(of.make_event(event_wait::by_host));
-    }
-  }
+        copied(static_cast<std::size_t>(reserved_.slot_count())),
+        copies(of.make_stream()),
+        // A transfer marks its pieces and its end. With this many events, an event is recorded
+        // again only after a later point is known to be reached.
+        ends(of, copies, 2 * (copied.size() + 1), event_wait::by_host) {}
   bulk_ring(bulk_ring&&) = delete;
+  /// Frees the memory after the copies that use it.
+  ~bulk_ring() { settle_all(copies); }
 
-  /// The memory of a page-locked piece.
+  /// Returns the memory of a page-locked piece.
   [[nodiscard]] std::byte* piece(std::size_t i) const noexcept {
     return pinned_.slot(i, piece_bytes);
   }
@@ -190,9 +200,9 @@ class bulk_ring {
   }
   [[nodiscard]] bool pinned() const noexcept { return pinned_.pinned(); }
 
-  /// Copies all of `from` on the device, in the order of `stream`. No copy may still use the
-  /// memory, which is replaced by a larger one where it has no room. Throws `out_of_memory`, and
-  /// what the device throws.
+  /// Copies all of `from` on the device, in the order of `stream`. No copy may still use the memory
+  /// of the snapshot. If that memory is too small, it is replaced. Throws `out_of_memory`, and the
+  /// errors of the device.
   [[nodiscard]] std::span<const std::byte> snapshot_of(const device_ranges<const std::byte>& from,
                                                        stream_ref stream) {
     const auto bytes = static_cast<std::size_t>(from.size());
@@ -206,7 +216,20 @@ class bulk_ring {
     return {snapshot_ ? snapshot_->data() : nullptr, bytes};
   }
 
-  /// `options`, or throws `option_error`.
+  /// Waits for all work of `stream`, which may use the memory. If the device refuses, the memory
+  /// leaks, and the next snapshot allocates new memory.
+  void settle_all(stream_ref stream) noexcept {
+    if (settle_before_free(device, stream)) return;
+    pinned_.leak();
+    if (snapshot_) snapshot_->leak();
+    snapshot_.reset();
+  }
+
+  /// Returns the number of pieces that `options` specify.
+  static std::size_t pieces_of(const bulk_options& options) noexcept {
+    return options.pieces == automatic ? 2 * options.workers : options.pieces.value();
+  }
+  /// Returns `options` if they are valid. Throws `option_error` otherwise.
   static const bulk_options& checked(const bulk_options& options) {
     constexpr std::size_t most = 1024;
     constexpr std::size_t page = 4096;
@@ -216,7 +239,7 @@ class bulk_ring {
       refuse_option(name, {value, " is not in 1..", most});
     };
     require("workers", options.workers);
-    if (options.pieces != automatic) require("pieces", options.pieces);
+    if (options.pieces != automatic) require("pieces", options.pieces.value());
     const std::size_t bytes = options.piece_bytes;
     if (bytes == 0 || bytes % page != 0 || bytes > largest) {
       refuse_option("piece_bytes",
@@ -237,12 +260,11 @@ class bulk_ring {
  private:
   static memory_reservation reserved(const bulk_options& options) {
     const memory_budget budget = options.budget.value_or(memory_budget::bytes(~std::uint64_t{0}));
-    return budget.reserve(
-        {.slot_count = options.pieces == automatic ? 2 * options.workers : options.pieces,
-         .least = 1,
-         .slot_bytes = options.piece_bytes,
-         .lower = "piece_bytes",
-         .raise = "budget"});
+    return budget.reserve({.slot_count = pieces_of(options),
+                           .least = 1,
+                           .slot_bytes = options.piece_bytes,
+                           .lower = "piece_bytes",
+                           .raise = "budget"});
   }
 
   fork_guard process_{true};
@@ -251,24 +273,33 @@ class bulk_ring {
   std::optional<slab<Device>> snapshot_;
 
  public:
-  std::vector<typename Device::event_type> copied;  // by piece: after its latest copy
-  typename Device::stream_type copies;              // last: its end waits for the copies
+  /// Returns the point after all copies queued so far. Throws the errors of the device.
+  [[nodiscard]] point mark() {
+    const auto end = ends.mark(capture_check::done);  // the stream belongs to the library
+    end.rethrow_refusal();
+    return end.at;
+  }
+
+  std::vector<point> copied;            // by piece: the end of its latest copy
+  typename Device::stream_type copies;  // its destructor waits for the copies
+  timeline ends;
 };
 
-/// One bulk transfer: what its threads share. Each thread has pieces of the ring for itself, so a
-/// thread waits for nothing but the device, the source and the sink. It is never destroyed in a
-/// child made by fork(), which has none of the threads.
+/// The shared state of the threads of a bulk transfer. Each thread has its own pieces of the ring,
+/// so a thread waits only for the device, the source and the sink. The object is never destroyed in
+/// a child made by fork(), which has none of the threads.
 ///
-/// Invariant: a thread that leaves has noted all that it did before, in `running_`; the last one
-/// ends the transfer, and then advances `ended_`. Only that thread and those that have seen
-/// `ended_` read `error_`.
+/// Invariant: a thread that leaves publishes its earlier actions through `running_`. The last
+/// thread ends the transfer, and then advances `ended_`. Only that thread and the threads that have
+/// seen `ended_` read `error_`.
 template <device Device>
 class bulk_work {
  public:
   using ring_type = bulk_ring<Device>;
   using stream_ref = typename Device::stream_ref;
+  using point = typename ring_type::point;
 
-  /// A transfer of so many bytes that has not begun.
+  /// Makes a transfer of `total` bytes that has not begun.
   bulk_work(std::shared_ptr<ring_type> ring, std::uint64_t total, const bulk_options& options)
       : ring_(std::move(ring)),
         stop_(options.stop),
@@ -280,13 +311,13 @@ class bulk_work {
   bulk_work(bulk_work&&) = delete;
   ~bulk_work() { join(); }
 
-  /// Copies begin after all work that `stream` has been given. Throws what the device throws.
+  /// Orders the copies after all work queued on `stream` so far. Throws the errors of the device.
   void begin_after(stream_ref stream) {
     ring_->device.record(begins_, stream);
     ring_->device.wait(ring_->copies, begins_);
   }
-  /// Starts the threads: `move(worker)` on each, and `finish()` on the last one if all went well;
-  /// both are destroyed at the end. Throws `std::system_error`.
+  /// Starts the threads. Each thread calls `move(worker)`. If all succeed, the last thread calls
+  /// `finish()`. Both functions are destroyed at the end. Throws `std::system_error`.
   void start(std::function<void(std::size_t)> move, std::function<void()> finish) {
     move_ = std::move(move);
     finish_ = std::move(finish);
@@ -296,57 +327,55 @@ class bulk_work {
           [this]() noexcept {
             if (ended_.load() == 0) cancel();
           });
-    } catch (...) {  // those that had started have ended, and so has what they queued, below
-      settle(ring_->device, ring_->copies);
+    } catch (...) {  // the started threads have ended; the next line ends their copies
+      ring_->settle_all(ring_->copies);
       throw;
     }
   }
-  /// Waits until no thread does anything any more. Not in a child made by fork().
+  /// Waits until all threads have ended their work. Not allowed in a child made by fork().
   void join() const noexcept {
     if (!pool_) return;
     ended_.wait([](std::uint32_t ended) { return ended != 0; }, false);
   }
-  /// Ends the transfer before the next piece. From any thread.
+  /// Ends the transfer before the next piece. Any thread may call this.
   void cancel() noexcept { is_cancelled_.store(true, std::memory_order_relaxed); }
 
-  /// What ended the transfer early, if something did. After `join`.
+  /// The exception that ended the transfer early, or null. Call it after `join`.
   [[nodiscard]] const std::exception_ptr& failure() const noexcept { return error_; }
-  /// After all copies of an upload; null for a download, whose copies are complete. After `join`.
-  [[nodiscard]] const typename Device::event_type* all_copied() const noexcept {
-    return all_ ? &*all_ : nullptr;
-  }
-  [[nodiscard]] const Device& device() const noexcept { return ring_->device; }
+  /// The end of all copies of an upload; 0 for a download, whose copies are complete. Call it after
+  /// `join`.
+  [[nodiscard]] point all_copied() const noexcept { return all_; }
   [[nodiscard]] const ring_type& ring() const noexcept { return *ring_; }
   [[nodiscard]] bool was_ended() const noexcept { return ended_.load() != 0; }
+  /// Marks the failure as reported. Returns true if it was already marked.
+  bool mark_reported() noexcept { return is_reported_.exchange(true, std::memory_order_relaxed); }
   [[nodiscard]] bulk_progress progress() const noexcept {
     return {done_.load(std::memory_order_relaxed), total_};
   }
 
-  /// One thread's part of an upload.
+  /// Runs one thread's part of an upload.
   template <class Source>
   void upload(const Source& source, const device_ranges<std::byte>& to, std::size_t worker) {
     ring_type& ring = *ring_;
     for (std::size_t i = worker;; i = i + threads_ < ring.pieces() ? i + threads_ : worker) {
       const auto at = claim();
       if (!at) return;
-      ring.device.synchronize(ring.copied[i]);
+      ring.ends.wait(ring.copied[i]);
       std::byte* const from = ring.piece(i);
       source.read(at->offset, {from, at->bytes});
       to.visit(at->offset, at->bytes, [&](std::span<std::byte> range, std::size_t position) {
         copy(range.data(), from + position, range.size());
       });
-      ring.device.record(ring.copied[i], ring.copies);
+      ring.copied[i] = ring.mark();
       done_.fetch_add(at->bytes, std::memory_order_relaxed);
     }
   }
-  /// The end of an upload: what waits for `all_copied` waits for all of it. Throws what the device
-  /// throws.
-  void mark_all_copied() {
-    ring_->device.record(all_.emplace(ring_->device.make_event(event_wait::by_host)),
-                         ring_->copies);
-  }
+  /// Marks the end of an upload: a wait for `all_copied` waits for all copies. Throws the errors of
+  /// the device.
+  void mark_all_copied() { all_ = ring_->mark(); }
 
-  /// One thread's part of a download: while it writes a piece, those after it are copied.
+  /// Runs one thread's part of a download. While the thread writes a piece, its next pieces are
+  /// copied.
   template <class Sink>
   void download(Sink& sink, const device_ranges<const std::byte>& from, std::size_t worker) {
     ring_type& ring = *ring_;
@@ -359,12 +388,12 @@ class bulk_work {
                  [&](std::span<const std::byte> range, std::size_t position) {
                    ring.device.copy_async(to + position, range.data(), range.size(), ring.copies);
                  });
-      ring.device.record(ring.copied[worker + i * threads_], ring.copies);
+      ring.copied[worker + i * threads_] = ring.mark();
     };
     for (std::size_t i = 0; i < own.size(); ++i) fill(i);
     for (std::size_t i = 0; own[i].bytes != 0; i = (i + 1) % own.size()) {
       const std::size_t piece = worker + i * threads_;
-      ring.device.synchronize(ring.copied[piece]);
+      ring.ends.wait(ring.copied[piece]);
       sink.write(own[i].offset, {ring.piece(piece), own[i].bytes});
       done_.fetch_add(own[i].bytes, std::memory_order_relaxed);
       fill(i);
@@ -387,7 +416,8 @@ class bulk_work {
     }
   }
 
-  /// The next piece, unless there is none or the transfer has failed. Throws `cancelled`.
+  /// Claims the next piece. Returns `std::nullopt` if all are claimed or the transfer has failed.
+  /// Throws `cancelled`.
   std::optional<claimed> claim() {
     if (has_failed_.load(std::memory_order_relaxed)) return {};
     const std::uint64_t number = next_.fetch_add(1, std::memory_order_relaxed);
@@ -402,16 +432,29 @@ class bulk_work {
   }
 
   void work(std::size_t worker) noexcept {
+    const exit_handler handler{[this] { exit(); }};
     guard([&] {
       ring_->device.make_current();
       move_(worker);
     });
-    // Release and acquire: the last thread sees what all have done.
+    leave();
+  }
+  /// Leaves the transfer as cancelled: a source or sink has called `exit()` on this thread.
+  void exit() noexcept {
+    guard([] { throw cancelled("cancelled: exit() was called in a bulk transfer"); });
+    if (running_.load(std::memory_order_relaxed) == 0) return end();  // called by `finish`
+    leave();
+  }
+  void leave() noexcept {
+    // Release and acquire: the last thread sees the effects of all threads.
     if (running_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
     if (!has_failed_.load(std::memory_order_relaxed)) guard(finish_);
-    // Nothing that was queued uses the program's memory after a failure.
-    if (has_failed_.load(std::memory_order_relaxed)) settle(ring_->device, ring_->copies);
-    move_ = nullptr;  // with source or sink, which leaves no trace where it is not finished
+    end();
+  }
+  void end() noexcept {
+    // After a failure, queued copies must not use the program's memory any longer.
+    if (has_failed_.load(std::memory_order_relaxed)) ring_->settle_all(ring_->copies);
+    move_ = nullptr;  // also destroys source or sink; an unfinished sink leaves no trace
     finish_ = nullptr;
     ended_.store(1);
   }
@@ -432,29 +475,32 @@ class bulk_work {
   std::uint64_t pieces_;
   std::size_t threads_;
   typename Device::event_type begins_;
-  std::optional<typename Device::event_type> all_;  // of an upload, when all is queued
+  point all_ = 0;  // the end of an upload, after all is queued
   std::function<void(std::size_t)> move_;
   std::function<void()> finish_;
   std::atomic<std::uint64_t> next_{0};     // relaxed: each piece goes to one thread
-  std::atomic<std::uint64_t> done_{0};     // relaxed: a number to show
-  std::atomic<bool> is_cancelled_{false};  // relaxed: seen before the next piece, or the one after
-  std::atomic<bool> has_failed_{false};    // relaxed: that thread writes `error_`
+  std::atomic<std::uint64_t> done_{0};     // relaxed: for display only
+  std::atomic<bool> is_cancelled_{false};  // relaxed: seen within two pieces
+  std::atomic<bool> has_failed_{false};    // relaxed: the thread that sets it writes `error_`
   std::exception_ptr error_;
-  std::atomic<std::size_t> running_;  // threads
+  std::atomic<bool> is_reported_{false};  // relaxed: orders nothing
+  std::atomic<std::size_t> running_;      // the number of threads that have not left
   waitable_counter ended_;
   std::optional<worker_pool<std::function<void(std::stop_token, std::size_t)>,
                             std::function<void()>>>
-      pool_;  // last: its threads use the rest
+      pool_;  // last: its threads use the other members
 };
 
 }  // namespace detail
 
-/// A transfer that is on its way, see `upload` and `download`. Move-only. One thread uses it, but
-/// for `progress`, `done` and `cancel`, which any thread may call.
+/// The handle of a running transfer, see `upload` and `download`. A handle can be moved, but not
+/// copied. Only a single thread may use it, except that any thread may call `progress`, `done` and
+/// `cancel`.
 ///
-/// The destructor waits for the end: a checkpoint that was begun is written. `cancel` makes that
-/// short. It never throws, and says on stderr what nobody has asked for. In a child made by fork()
-/// it waits for nothing, and `wait` throws `std::logic_error`.
+/// The destructor waits for the end, so that a checkpoint that was begun is written. `cancel`
+/// shortens the wait. The destructor never throws. If an exception was not retrieved, it is printed
+/// to stderr. In a child made by fork() the destructor does not wait, and `wait` throws
+/// `std::logic_error`.
 template <device Device>
 class bulk_transfer {
   using work_type = detail::bulk_work<Device>;
@@ -463,87 +509,88 @@ class bulk_transfer {
   using device_type = Device;
   using stream_ref = typename Device::stream_ref;
 
-  /// No transfer: it has ended, and waits for nothing.
+  /// Makes a handle without a transfer, which counts as ended: its functions do not wait.
   bulk_transfer() = default;
-  /// For `bulk_copier`.
+  /// Used by `bulk_copier`.
   explicit bulk_transfer(std::shared_ptr<work_type> work) noexcept : work_(std::move(work)) {}
   bulk_transfer(bulk_transfer&&) noexcept = default;
   bulk_transfer& operator=(bulk_transfer&& other) noexcept {
     if (this != &other) {
       end();
       work_ = std::move(other.work_);
-      is_reported_ = other.is_reported_;
     }
     return *this;
   }
   ~bulk_transfer() { end(); }
 
-  /// Blocks until the transfer is complete: an upload is in device memory, a download is finished
-  /// by its sink. Throws what the source, the sink or the device has thrown, or `cancelled`: an
-  /// upload has then left any bytes in its device memory, which nothing writes to any more.
+  /// Blocks until the transfer is complete: an upload is in device memory, or a sink has finished a
+  /// download. Throws the exception of the source, the sink or the device, or `cancelled`. The
+  /// contents of the device memory of a failed upload are then unspecified, but nothing writes to
+  /// it any more.
   void wait() {
-    const auto* const all = joined();
-    if (all == nullptr) return;
-    is_reported_ = true;  // what the device throws now
-    work_->device().synchronize(*all);
+    const auto work = work_;  // during `exit()` another thread may destroy this object
+    const auto all = joined(work.get());
+    if (all == 0) return;
+    work->mark_reported();  // the device's exception reaches the caller now
+    work->ring().ends.wait(all);
   }
   /// Makes all later work of `stream` wait for the copies of an upload. Blocks only until the
-  /// source is read, and not until the copies are complete. Throws as `wait`, and what
-  /// `require_usable` of the device throws.
+  /// source is read, and not until the copies are complete. Throws as `wait()` does, and the errors
+  /// of the device's `require_usable`.
   void wait(stream_ref stream) {
-    const auto* const all = joined();
-    if (all == nullptr) return;
-    work_->device().require_usable(stream);
-    work_->device().wait(stream, *all);
+    const auto work = work_;
+    const auto all = joined(work.get());
+    if (all == 0) return;
+    work->ring().device.require_usable(stream);
+    work->ring().ends.wait(all, stream);
   }
 
-  /// Whether `wait` would not block. Throws what the device throws.
+  /// Returns true if `wait` would not block. Throws the errors of the device.
   [[nodiscard]] bool done() const {
     if (work_ == nullptr || work_->ring().is_in_child()) return true;
     if (!work_->was_ended()) return false;
-    const auto* const all = work_->all_copied();
-    return all == nullptr || work_->failure() != nullptr || work_->device().is_complete(*all);
+    return work_->failure() != nullptr || work_->ring().ends.reached(work_->all_copied());
   }
-  /// How far it is.
+  /// The bytes moved so far, and in total.
   [[nodiscard]] bulk_progress progress() const noexcept {
     return work_ == nullptr ? bulk_progress{} : work_->progress();
   }
-  /// Ends the transfer before its next pieces, with `cancelled`, unless all of them have begun.
-  /// Does not wait.
+  /// Ends the transfer before its next piece, with `cancelled`, unless all pieces have begun. Does
+  /// not wait.
   void cancel() noexcept {
     if (work_ != nullptr) work_->cancel();
   }
 
  private:
-  /// Waits for the threads; throws what has ended them early. The event after all copies, if there
-  /// are any to wait for.
-  [[nodiscard]] const typename Device::event_type* joined() {
-    if (work_ == nullptr) return nullptr;
-    work_->ring().require_own();
-    work_->join();
-    if (work_->failure() == nullptr) return work_->all_copied();
-    is_reported_ = true;
-    std::rethrow_exception(work_->failure());
+  /// Waits for the threads, and throws the exception that ended them early. Returns the end of all
+  /// copies, or 0 if no copy is left to wait for.
+  [[nodiscard]] static typename work_type::point joined(work_type* work) {
+    if (work == nullptr) return 0;
+    work->ring().require_own();
+    work->join();
+    if (work->failure() == nullptr) return work->all_copied();
+    work->mark_reported();
+    std::rethrow_exception(work->failure());
   }
   void end() noexcept {
-    const bool was_reported = is_reported_;
+    if (work_ == nullptr) return;
+    const bool was_reported = work_->mark_reported();
     try {
-      if (work_ != nullptr && !work_->ring().is_in_child()) wait();
-    } catch (const cancelled&) {  // somebody wanted that
+      if (!work_->ring().is_in_child()) wait();
     } catch (...) {
-      if (!was_reported) detail::print_unasked("bulk transfer: an", std::current_exception());
+      if (!was_reported) detail::print_unhandled("bulk transfer: an", std::current_exception());
     }
     work_.reset();
   }
 
   std::shared_ptr<work_type> work_;
-  bool is_reported_ = false;
 };
 
-/// Memory for bulk transfers, one after the other: page-locked pieces, taken at construction, and
-/// device memory for snapshots, taken at the first. For checkpoints, so that none of them takes or
-/// frees memory while the step runs. Used by one thread. The transfers may outlive it. In a child
-/// made by fork() its calls throw `std::logic_error`.
+/// Memory for bulk transfers, one after the other. Page-locked pieces are allocated at
+/// construction. Device memory for snapshots is allocated at the first snapshot. Use it for
+/// checkpoints, so that they allocate and free no memory while the step runs. Only a single thread
+/// may use it. The transfers may outlive it. In a child made by fork() its calls throw
+/// `std::logic_error`.
 template <device Device = cpu_device>
 class bulk_copier {
  public:
@@ -554,16 +601,17 @@ class bulk_copier {
   /// The handle of a transfer.
   using transfer_type = bulk_transfer<Device>;
 
-  /// Throws `option_error`, `pinned_budget_exceeded`, `out_of_memory`, and what the device throws.
+  /// Throws `option_error`, `pinned_budget_exceeded`, `out_of_memory`, and the errors of the
+  /// device.
   explicit bulk_copier(const Device& device, bulk_options options = {})
       : options_(std::move(options)),
         ring_(std::make_shared<detail::bulk_ring<Device>>(device, options_)) {}
 
-  /// Copies all of `source` to the device memory `to`, after the work that `stream` has been given
-  /// by now. Threads read the source; the call itself blocks only while the transfer before is on
-  /// its way. The program's work on `to` comes after `wait`, or on a stream after `wait(stream)`.
-  /// Throws `bulk_error` unless both have one size, `std::system_error` for a thread, and what the
-  /// device throws.
+  /// Copies all of `source` to the device memory `to`, after the work queued on `stream` so far.
+  /// Threads read the source. The call blocks only while the previous transfer is running. The
+  /// program's work on `to` must come after `wait`, or on a stream after `wait(stream)`. Throws
+  /// `bulk_error` unless both have the same size, `std::system_error` for a thread, and the errors
+  /// of the device.
   template <bulk_source Source>
   [[nodiscard]] transfer_type upload(stream_ref stream, device_ranges<std::byte> to,
                                      Source source) {
@@ -580,10 +628,10 @@ class bulk_copier {
     return transfer_type{last_ = work};
   }
 
-  /// Copies the device memory `from` to `sink`, as it is after the work that `stream` has been
-  /// given by now. With `snapshot` the work that `stream` is given afterwards may change it, and
-  /// the call queues one copy on the device; else nothing may change it until `wait`. Threads write
-  /// the sink. Blocks and throws as `upload`, and `out_of_memory`.
+  /// Copies the device memory `from` to `sink`, as it is after the work queued on `stream` so far.
+  /// With `snapshot`, the call queues one copy on the device, and later work on `stream` may change
+  /// `from`. Without it, nothing may change `from` until `wait`. Threads write the sink. Blocks and
+  /// throws as `upload`, and throws `out_of_memory`.
   template <bulk_sink Sink>
   [[nodiscard]] transfer_type download(stream_ref stream, Sink sink,
                                        device_ranges<const std::byte> from) {
@@ -592,28 +640,24 @@ class bulk_copier {
     }
     const auto work = prepared(stream, from.size());
     const auto to = std::make_shared<Sink>(std::move(sink));  // before anything is queued
-    if (options_.snapshot) {
-      try {
-        from = ring_->snapshot_of(from, stream);
-        work->begin_after(stream);
-      } catch (...) {  // copies to the snapshot that are queued and have no event
-        detail::settle(ring_->device, stream);
-        throw;
-      }
-    } else {
+    try {
+      if (options_.snapshot) from = ring_->snapshot_of(from, stream);
       work->begin_after(stream);
+      work->start([at = work.get(), to,
+                   from = std::move(from)](std::size_t worker) { at->download(*to, from, worker); },
+                  [to] { to->finish(); });
+    } catch (...) {  // copies to the snapshot may be queued, and no later call waits for them
+      if (options_.snapshot) ring_->settle_all(stream);
+      throw;
     }
-    work->start([at = work.get(), to,
-                 from = std::move(from)](std::size_t worker) { at->download(*to, from, worker); },
-                [to] { to->finish(); });
     return transfer_type{last_ = work};
   }
 
-  /// The bytes of page-locked memory that it has.
+  /// The number of bytes of page-locked memory.
   [[nodiscard]] std::size_t host_bytes() const noexcept { return ring_->host_bytes(); }
-  /// The bytes of device memory that it has, for snapshots.
+  /// The number of bytes of device memory for snapshots.
   [[nodiscard]] std::size_t device_bytes() const noexcept { return ring_->device_bytes(); }
-  /// Whether the host memory is page-locked.
+  /// Returns true if the host memory is page-locked.
   [[nodiscard]] bool pinned() const noexcept { return ring_->pinned(); }
 
  private:
@@ -622,7 +666,7 @@ class bulk_copier {
     throw bulk_error(detail::joined({what, " has ", found, " bytes, and the device memory ",
                                      expected, ": give both the same size"}));
   }
-  /// A transfer whose memory the one before has left.
+  /// Makes a transfer, after the previous transfer has released the memory.
   [[nodiscard]] std::shared_ptr<detail::bulk_work<Device>> prepared(stream_ref stream,
                                                                     std::uint64_t bytes) {
     ring_->require_own();
@@ -642,7 +686,7 @@ class bulk_copier {
 
 namespace detail {
 
-/// The memory for one transfer of so many bytes: no more than that takes.
+/// Makes a copier for one transfer of `bytes` bytes, with no more memory than that transfer needs.
 template <device Device>
 [[nodiscard]] bulk_copier<Device> copier_of(const Device& device, bulk_options options,
                                             std::uint64_t bytes) {
@@ -652,14 +696,13 @@ template <device Device>
       (std::max)(bytes / page + (bytes % page != 0 ? 1 : 0), std::uint64_t{1}) * page;
   if (options.piece_bytes > rounded) options.piece_bytes = static_cast<std::size_t>(rounded);
   const std::uint64_t most = (rounded - 1) / options.piece_bytes + 1;
-  const std::size_t wished = options.pieces == automatic ? 2 * options.workers : options.pieces;
-  if (wished > most) options.pieces = static_cast<std::size_t>(most);
+  if (bulk_ring<Device>::pieces_of(options) > most) options.pieces = static_cast<std::size_t>(most);
   return bulk_copier<Device>{device, std::move(options)};
 }
 
 }  // namespace detail
 
-/// `bulk_copier::upload` with memory of its own, which is freed with the transfer:
+/// Runs `bulk_copier::upload` with its own memory, which is freed with the transfer:
 ///
 ///     auto loading = ps::upload(device, stream, weights, ps::memory_source{bytes});
 ///     loading.wait(stream);  // later work of the stream sees the weights
@@ -672,7 +715,7 @@ template <device Device, bulk_source Source>
       .upload(stream, std::move(to), std::move(source));
 }
 
-/// `bulk_copier::download` with memory of its own, which is freed with the transfer.
+/// Runs `bulk_copier::download` with its own memory, which is freed with the transfer.
 template <device Device, bulk_sink Sink>
 [[nodiscard]] bulk_transfer<Device> download(const Device& device,
                                              typename Device::stream_ref stream, Sink sink,

@@ -32,10 +32,10 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The CRC-64/NVME of bytes that come in pieces, in any order. Thread-safe.
+/// The CRC-64/NVME of bytes that arrive in pieces, in any order. Thread-safe.
 class pieces_sum {
  public:
-  /// Takes the sum of `bytes`, which lie at `offset`.
+  /// Adds the sum of `bytes`, which belong at `offset`.
   void add(std::uint64_t offset, std::span<const std::byte> bytes) {
     crc64nvme_sum one;
     one.add(bytes);
@@ -43,7 +43,7 @@ class pieces_sum {
     const std::lock_guard lock{mutex_};
     pieces_.push_back(added);
   }
-  /// The sum of all pieces, which have to follow each other.
+  /// Returns the sum of all pieces, which must be contiguous.
   [[nodiscard]] std::uint64_t sum() {
     const std::lock_guard lock{mutex_};
     std::ranges::sort(pieces_, {}, &piece::offset);
@@ -59,7 +59,7 @@ class pieces_sum {
     std::uint64_t sum;
   };
 
-  // Polynomials over GF(2) modulo that of the sum; the highest bit is the lowest power.
+  // Polynomials over GF(2), modulo the polynomial of the sum. The highest bit is the lowest power.
   static constexpr std::uint64_t one_ = std::uint64_t{1} << 63U;
   static std::uint64_t product(std::uint64_t a, std::uint64_t b) noexcept {
     constexpr std::uint64_t polynomial = 0x9a6c9329ac4bc9b5U;
@@ -80,19 +80,19 @@ class pieces_sum {
   }
 
   std::mutex mutex_;
-  std::vector<piece> pieces_;  // guarded
+  std::vector<piece> pieces_;  // guarded by mutex_
 };
 
-/// A file that is written at any offset beside the one that it becomes, and removed unless it does;
-/// not by a child made by fork(). Where a link leads to a file, that one is replaced. `write` is
-/// thread-safe.
+/// A file that can be written at any offset under a temporary name. `finish` renames it. If it is
+/// not finished, the destructor removes it, except in a child made by fork(). If the path is a link
+/// to a file, the linked file is replaced. `write` is thread-safe.
 class new_file {
  public:
-  /// Becomes `path`, as it leads from the present folder; `is_summed`: what is written is. Throws
-  /// `file_unwritable`.
+  /// Creates the temporary file, whose final name is `path`, resolved in the current folder. If
+  /// `is_summed`, the written bytes are summed. Throws `file_unwritable`.
   new_file(std::string path, bool is_summed)
       : path_(std::move(path)), target_(linked_file(path_)), is_summed_(is_summed) {
-    std::error_code problem;  // a folder that is gone, or no path: opening says so
+    std::error_code problem;  // a missing folder or an empty path: opening reports it
     const auto whole = std::filesystem::absolute(target_, problem);
     if (!problem) target_ = whole.string();
     struct ::stat before {};
@@ -102,8 +102,9 @@ class new_file {
       }
       mode_ = before.st_mode & 07777U;
     }
-    // Others may read it no sooner than the file that it replaces.
+    // The new file must not be readable by more users than the file that it replaces.
     const ::mode_t mode = mode_ ? (*mode_ & 0666U) | 0200U : 0666U;
+    remove_dead_parts(target_);
     file_ = open_part(target_, part_, mode);
     if (file_.get() >= 0) return;
     part_.clear();
@@ -114,31 +115,23 @@ class new_file {
     if (!part_.empty() && !process_.is_in_child()) ::unlink(part_.c_str());
   }
 
-  /// Writes `bytes` at `offset`. Throws `file_unwritable`, also where the disk is full.
+  /// Writes `bytes` at `offset`. Throws `file_unwritable`, for example if the disk is full.
   void write(std::uint64_t offset, std::span<const std::byte> bytes) {
     if (is_summed_) sum_.add(offset, bytes);
     overwrite(offset, bytes);
   }
-  /// As `write`, for bytes that the sum has as they were before.
+  /// Writes as `write` does, but does not change the sum, which contains the earlier bytes.
   void overwrite(std::uint64_t offset, std::span<const std::byte> bytes) const {
-    while (!bytes.empty()) {
-      const ssize_t count =
-          ::pwrite(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
-      if (count < 0 && errno == EINTR) continue;
-      if (count <= 0) {
-        if (count == 0) errno = EIO;
-        fail(offset, "room for " + std::to_string(bytes.size()) + " bytes");
-      }
-      bytes = bytes.subspan(static_cast<std::size_t>(count));
-      offset += static_cast<std::uint64_t>(count);
-    }
+    write_at(file_.get(), offset, bytes, [&](std::uint64_t at, std::size_t left) {
+      fail(at, "room for " + std::to_string(left) + " bytes");
+    });
   }
 
-  /// The sum of all that was written so far, without gaps.
+  /// Returns the sum of all bytes written so far, which must have no gaps.
   [[nodiscard]] std::uint64_t sum() { return sum_.sum(); }
 
-  /// Gives the file its name, and the mode of the one that it replaces, when the disk has all of
-  /// it. Throws `file_unwritable`: the old file is as it was.
+  /// Waits until the disk has the whole file. Then gives the file its name and the mode of the file
+  /// that it replaces. Throws `file_unwritable`; the old file is then unchanged.
   void finish() {
     if (mode_) static_cast<void>(::fchmod(file_.get(), *mode_));
     if (const int problem = sync_descriptor(file_.get()); problem != 0) {
@@ -147,11 +140,7 @@ class new_file {
     }
     if (std::rename(part_.c_str(), target_.c_str()) != 0) fail(0, "a name for the file");
     part_.clear();
-    // The name is on the disk with the folder; a file system without such a call has it at once.
-    const std::size_t slash = target_.rfind('/');
-    const std::string folder = slash == std::string::npos ? "." : target_.substr(0, slash + 1);
-    const descriptor in = open_at(AT_FDCWD, folder.c_str(), O_DIRECTORY);
-    if (in.get() >= 0) static_cast<void>(sync_descriptor(in.get()));
+    sync_name(target_);
   }
 
  private:
@@ -162,7 +151,7 @@ class new_file {
 
   std::string path_;
   std::string target_;
-  std::string part_;  // "" once it has its name
+  std::string part_;  // "" after the renaming
   bool is_summed_;
   pieces_sum sum_;
   std::optional<::mode_t> mode_;
@@ -172,48 +161,46 @@ class new_file {
 
 }  // namespace detail
 
-/// Which part of a file a `bulk_file_source` reads.
+/// The part of a file that a `bulk_file_source` reads.
 struct bulk_file_options {
-  /// Where it begins, in bytes.
+  /// The first byte of the part.
   std::uint64_t offset = 0;
-  /// Its bytes; none: up to the end of the file.
+  /// The number of bytes. If empty, the part ends at the end of the file.
   std::optional<std::uint64_t> size = {};
-  /// The CRC-64/NVME that it has to have, compared at the end of an upload. Computing it takes a
-  /// thread about as long as reading from memory does.
+  /// The expected CRC-64/NVME, compared at the end of an upload. Computing it takes a thread about
+  /// as long as reading from memory does.
   std::optional<std::uint64_t> sum = {};
 };
 
 /// A `bulk_source` of a file, read by `pread`. Movable.
 class bulk_file_source {
  public:
-  /// Opens the regular file `path`. Throws `file_unreadable`, and `file_truncated` where it is
-  /// shorter than the options say.
+  /// Opens the regular file `path`. Throws `file_unreadable`, and `file_truncated` if it is shorter
+  /// than the options specify.
   explicit bulk_file_source(std::string path, const bulk_file_options& options = {})
-      : path_(std::move(path)),
-        // O_NONBLOCK: a pipe without a writer does not block.
-        file_(std::make_shared<const detail::descriptor>(
-            detail::open_at(AT_FDCWD, path_.c_str(), O_NONBLOCK | O_NOCTTY))) {
-    if (file_->get() < 0) fail(0);
-    struct ::stat status {};
-    if (::fstat(file_->get(), &status) != 0) fail(0);
-    if (!S_ISREG(status.st_mode)) {
-      throw file_unreadable(path_, 0, "a readable file", "what is no regular file");
-    }
-    stamp_ = detail::file_stamp_of(status);
-    take(options);
-  }
-  /// Another part of the file that `open` has open, which may have lost its name meanwhile.
-  /// `before` has the sum of the bytes before `offset`. Throws `file_truncated`, as above.
+      // O_NONBLOCK: opening a pipe without a writer must not block.
+      : bulk_file_source(std::string{path},
+                         detail::open_at(AT_FDCWD, path.c_str(), O_NONBLOCK | O_NOCTTY), options) {}
+  /// Reads the `bytes` bytes starting at `offset` of the regular file that the program has open as
+  /// `file`. Duplicates the descriptor, so the program may close its own. Never moves the file
+  /// position. Errors name the descriptor. Throws `file_unreadable`, and `file_truncated` if the
+  /// file is shorter.
+  bulk_file_source(int file, std::uint64_t offset, std::uint64_t bytes)
+      : bulk_file_source(detail::name_of_descriptor(file), detail::duplicate_of(file),
+                         {.offset = offset, .size = bytes}) {}
+  /// Reads another part of the file that `open` has open, even if the file has lost its name since
+  /// then. `before` has the sum of the bytes before `offset`. Throws `file_truncated` if the file
+  /// is shorter than the options specify.
   bulk_file_source(const bulk_file_source& open, const bulk_file_options& options,
                    std::unique_ptr<detail::pieces_sum> before = nullptr)
       : path_(open.path_), sum_(std::move(before)), file_(open.file_), stamp_(open.stamp_) {
     take(options);
   }
 
-  /// How many bytes it reads.
+  /// The number of bytes of the part.
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
-  /// Fills `out` with those from `offset` on. Thread-safe. Throws `file_truncated` and
-  /// `file_unreadable`.
+  /// Fills `out` with the bytes starting at `offset` of the part. Thread-safe. Throws
+  /// `file_truncated` and `file_unreadable`.
   void read(std::uint64_t offset, std::span<std::byte> out) const {
     offset += offset_;
     const std::size_t filled =
@@ -225,8 +212,8 @@ class bulk_file_source {
     }
     if (sum_ != nullptr) sum_->add(offset, out);
   }
-  /// Throws `file_changed` where the file was written to since it was opened, and `file_corrupt`
-  /// where it has another sum.
+  /// Throws `file_changed` if the file was written to since it was opened, and `file_corrupt` if
+  /// the sum differs from the expected sum.
   void finish() {
     struct ::stat status {};
     if (::fstat(file_->get(), &status) != 0) fail(0);
@@ -240,7 +227,7 @@ class bulk_file_source {
     throw file_corrupt(path_, offset_, "the CRC-64/NVME " + text_of(*expected_), text_of(found));
   }
 
-  /// A sum as 16 hexadecimal digits.
+  /// Formats a sum as 16 hexadecimal digits.
   [[nodiscard]] static std::string text_of(std::uint64_t sum) {
     char text[17];
     std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(sum));
@@ -248,6 +235,17 @@ class bulk_file_source {
   }
 
  private:
+  bulk_file_source(std::string path, detail::descriptor file, const bulk_file_options& options)
+      : path_(std::move(path)), file_(std::make_shared<const detail::descriptor>(std::move(file))) {
+    struct ::stat status {};
+    if (file_->get() < 0 || ::fstat(file_->get(), &status) != 0) fail(0);
+    if (!S_ISREG(status.st_mode)) {
+      throw file_unreadable(path_, 0, "a readable file", "what is no regular file");
+    }
+    stamp_ = detail::file_stamp_of(status);
+    take(options);
+  }
+
   void take(const bulk_file_options& options) {
     offset_ = options.offset;
     expected_ = options.sum;
@@ -270,21 +268,23 @@ class bulk_file_source {
   std::uint64_t offset_ = 0;
   std::uint64_t size_ = 0;
   std::optional<std::uint64_t> expected_;
-  std::unique_ptr<detail::pieces_sum> sum_;  // none: nobody asks for it
+  std::unique_ptr<detail::pieces_sum> sum_;  // null: no sum is needed
   std::shared_ptr<const detail::descriptor> file_;
   detail::file_stamp stamp_;
 };
 
-/// A `bulk_sink` that makes a file of the bytes as they are, whole or not at all: it is written
-/// beside the one that it replaces and named NAME.part-PROCESS-NUMBER until the disk has all of it.
-/// A failed download leaves the old file as it was and removes the new one; a process that is
-/// killed leaves the new one under that name.
+/// A `bulk_sink` that writes the bytes unchanged to a file, which appears complete or not at all.
+/// The new file is written in the same folder as NAME.part-PROCESS-NUMBER and renamed when the disk
+/// has all of it. A failed download leaves the old file unchanged and removes the new file. A
+/// process that is killed leaves the new file under its temporary name. The next sink for the same
+/// file removes it.
 class bulk_file_sink {
  public:
-  /// Called on a thread of the download when the file has its name, with its CRC-64/NVME.
+  /// Called on a thread of the download after the file got its name. The argument is the
+  /// CRC-64/NVME of the file.
   using finished_function = std::function<void(std::uint64_t)>;
 
-  /// Makes the file `path`. Without `finished` no sum is computed. Throws `file_unwritable`.
+  /// Creates the file `path`. Without `finished` no sum is computed. Throws `file_unwritable`.
   explicit bulk_file_sink(std::string path, finished_function finished = {})
       : file_(std::make_unique<detail::new_file>(std::move(path), finished != nullptr)),
         finished_(std::move(finished)) {}
@@ -293,8 +293,8 @@ class bulk_file_sink {
   void write(std::uint64_t offset, std::span<const std::byte> bytes) {
     file_->write(offset, bytes);
   }
-  /// Gives the file its name. Throws `file_unwritable`, and what `finished` throws: the file has
-  /// its name then.
+  /// Gives the file its name. Throws `file_unwritable`, and the exceptions of `finished`: the file
+  /// already has its name then.
   void finish() {
     file_->finish();
     if (finished_) finished_(file_->sum());

@@ -11,9 +11,10 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A file is not what it should be. Says which file, at which byte (of the content that is read:
-/// the compressed bytes where the compression is damaged), what was expected and what was found.
-/// The types derived from it say what kind of problem it is.
+/// A file has an unexpected state or content. Contains the path, the position in bytes, what was
+/// expected, and what was found. The position counts bytes of the content that is read; if the
+/// compression is damaged, it counts compressed bytes. The derived types distinguish the kinds of
+/// problems.
 class [[gnu::visibility("default")]] file_error : public error {
  public:
   file_error(std::string path, std::uint64_t offset, std::string expected, std::string found)
@@ -24,13 +25,13 @@ class [[gnu::visibility("default")]] file_error : public error {
         expected_(std::move(expected)),
         found_(std::move(found)) {}
 
-  /// The file.
+  /// Returns the path of the file.
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
-  /// Where in the file, in bytes.
+  /// Returns the position in the file, in bytes.
   [[nodiscard]] std::uint64_t offset() const noexcept { return offset_; }
-  /// What should have stood there.
+  /// Returns what was expected at this position.
   [[nodiscard]] const std::string& expected() const noexcept { return expected_; }
-  /// What stands there.
+  /// Returns what was found at this position.
   [[nodiscard]] const std::string& found() const noexcept { return found_; }
 
  private:
@@ -40,13 +41,13 @@ class [[gnu::visibility("default")]] file_error : public error {
   std::string found_;
 };
 
-/// The file is missing or can't be read; `found()` is the system's reason.
+/// The file is missing or cannot be read. `found()` is the system's reason.
 class [[gnu::visibility("default")]] file_unreadable : public file_error {
  public:
   using file_error::file_error;
 };
 
-/// The file can't be written; `found()` is the system's reason, such as a full disk.
+/// The file cannot be written. `found()` is the system's reason, such as a full disk.
 class [[gnu::visibility("default")]] file_unwritable : public file_error {
  public:
   using file_error::file_error;
@@ -58,29 +59,52 @@ class [[gnu::visibility("default")]] file_truncated : public file_error {
   using file_error::file_error;
 };
 
-/// The file is of another format, or of another kind of this format.
+/// The file has another format, or another variant of this format.
 class [[gnu::visibility("default")]] file_format_error : public file_error {
  public:
   using file_error::file_error;
 };
 
-/// The elements in the file are not of the type that was asked for.
+/// The elements in the file have another type than requested.
 class [[gnu::visibility("default")]] element_type_mismatch : public file_format_error {
  public:
   using file_format_error::file_format_error;
 };
 
-/// The dimensions in the file do not fit: their number or lengths differ from the record's, or
-/// their product has no room in 64 bits.
+/// The dimensions in the file do not match: the number or the lengths differ from the record's, or
+/// their product exceeds 64 bits.
 class [[gnu::visibility("default")]] dimension_mismatch : public file_format_error {
  public:
   using file_format_error::file_format_error;
 };
 
-/// Two files that belong together hold different numbers of samples.
+/// Two files that belong together have different numbers of samples.
 class [[gnu::visibility("default")]] length_mismatch : public file_format_error {
  public:
   using file_format_error::file_format_error;
+};
+
+/// An entry that must be unique appears twice: two samples with the same key, or a file under two
+/// names. `path()` and `offset()` are the second place.
+class [[gnu::visibility("default")]] duplicate_entry : public file_format_error {
+ public:
+  /// `what` is the entry that must be unique. `remedy` is advice to the user.
+  duplicate_entry(std::string path, std::uint64_t offset, const std::string& what,
+                  std::string first_path, std::uint64_t first_offset, const std::string& remedy)
+      : file_format_error(std::move(path), offset, what + " once",
+                          "it a second time: the first is at byte " + std::to_string(first_offset) +
+                              " of " + first_path + ": " + remedy),
+        first_path_(std::move(first_path)),
+        first_offset_(first_offset) {}
+
+  /// Returns the file of the first place.
+  [[nodiscard]] const std::string& first_path() const noexcept { return first_path_; }
+  /// Returns the position of the first place in that file, in bytes.
+  [[nodiscard]] std::uint64_t first_offset() const noexcept { return first_offset_; }
+
+ private:
+  std::string first_path_;
+  std::uint64_t first_offset_;
 };
 
 /// The content is damaged: a checksum or the compressed stream does not match.
@@ -89,25 +113,25 @@ class [[gnu::visibility("default")]] file_corrupt : public file_error {
   using file_error::file_error;
 };
 
-/// The file was written to while it was read: its bytes belong to no one version of it. A retry
-/// (`error_policy::retries`) reads it anew.
+/// The file was written to while it was read, so its bytes mix several versions. A retry
+/// (`error_policy::retries`) reads the file again.
 class [[gnu::visibility("default")]] file_changed : public file_error {
  public:
   using file_error::file_error;
 };
 
-/// An object's name leads, or may lead, to a file outside of its store's folder: it starts at the
-/// root, has ".." in it, or a link on its way points elsewhere. Nothing was opened.
+/// An object's name leads, or may lead, to a file outside the folder of its store. The name starts
+/// at the root, contains "..", or passes through a link that points elsewhere. No file was opened.
 class [[gnu::visibility("default")]] object_name_error : public file_error {
  public:
   using file_error::file_error;
 };
 
-/// A folder is not what it should be. Says which folder, what was expected and what was found; the
-/// types derived from it say what kind of problem it is.
+/// A folder has an unexpected state or content. Contains the path, what was expected, and what was
+/// found. The derived types distinguish the kinds of problems.
 class [[gnu::visibility("default")]] folder_error : public error {
  public:
-  /// `remedy` says what to do about it.
+  /// `remedy` is advice to the user.
   folder_error(std::string path, std::string expected, std::string found,
                const std::string& remedy = {})
       : error(path + ": expected " + expected + ", found " + found +
@@ -116,11 +140,11 @@ class [[gnu::visibility("default")]] folder_error : public error {
         expected_(std::move(expected)),
         found_(std::move(found)) {}
 
-  /// The folder.
+  /// Returns the path of the folder.
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
-  /// What should have been there.
+  /// Returns what was expected in the folder.
   [[nodiscard]] const std::string& expected() const noexcept { return expected_; }
-  /// What is there.
+  /// Returns what was found in the folder.
   [[nodiscard]] const std::string& found() const noexcept { return found_; }
 
  private:
@@ -129,19 +153,20 @@ class [[gnu::visibility("default")]] folder_error : public error {
   std::string found_;
 };
 
-/// The folder is missing or can't be read; `found()` is the system's reason.
+/// The folder is missing or cannot be read. `found()` is the system's reason.
 class [[gnu::visibility("default")]] folder_unreadable : public folder_error {
  public:
   using folder_error::folder_error;
 };
 
-/// The folder holds no class, or a class's folder holds no file of the extensions asked for.
+/// The folder contains no class, or the folder of a class contains no file with a requested
+/// extension.
 class [[gnu::visibility("default")]] empty_folder : public folder_error {
  public:
   using folder_error::folder_error;
 };
 
-/// The folder is a link to one that it lies in: what is below it has no end.
+/// The folder is a link to a folder that contains it, so its content is endless.
 class [[gnu::visibility("default")]] folder_cycle : public folder_error {
  public:
   using folder_error::folder_error;

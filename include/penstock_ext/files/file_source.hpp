@@ -22,10 +22,10 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The content of a file, from start to end: the seam between a file's format and how it is
-/// stored. `read(out)` fills `out`, less only at the end of the content; `available()` is the
-/// number of bytes that are surely still to come, 0 if unknown; both throw `file_error`s. One
-/// thread uses it.
+/// The content of a file, read sequentially. Separates the format of a file from its storage, such
+/// as compression. `read(out)` fills `out`, and returns less only at the end of the content.
+/// `available()` returns a lower bound of the remaining bytes, or 0 if unknown. Both throw errors
+/// derived from `file_error`. Not thread-safe.
 template <class S>
 concept byte_source = requires(S& source, const S& constant, std::span<std::byte> out) {
   { source.read(out) } -> std::same_as<std::size_t>;
@@ -35,10 +35,11 @@ concept byte_source = requires(S& source, const S& constant, std::span<std::byte
 
 namespace detail {
 
-/// A file descriptor, closed by the destructor. Movable.
+/// Owns a file descriptor, which the destructor closes. Movable.
 class descriptor {
  public:
-  /// Owns `number`; below 0: none, or a place such as AT_FDCWD, which is not closed.
+  /// Takes ownership of `number`. A negative number means no descriptor, or a place such as
+  /// AT_FDCWD, which is not closed.
   explicit descriptor(int number) noexcept : number_(number) {}
   descriptor(descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
   descriptor& operator=(descriptor&& other) noexcept {
@@ -49,26 +50,27 @@ class descriptor {
     if (number_ >= 0) ::close(number_);
   }
 
-  /// The system's number of it.
+  /// Returns the descriptor's number.
   [[nodiscard]] int get() const noexcept { return number_; }
-  /// Gives it away; this object has none then.
+  /// Releases the descriptor to the caller, and leaves this object empty.
   [[nodiscard]] int release() noexcept { return std::exchange(number_, -1); }
 
  private:
   int number_;
 };
 
-/// The system's words for `errno`.
+/// Returns the system's message for `errno`.
 [[nodiscard]] inline std::string system_reason() { return std::system_category().message(errno); }
 
-/// Those, and `advice` where too many files are open.
+/// Returns the system's message for `errno`, with `advice` if too many files are open.
 [[nodiscard]] inline std::string system_reason(std::string_view advice) {
   const bool are_too_many = errno == EMFILE || errno == ENFILE;
   return system_reason() + (are_too_many ? ": " + std::string{advice} : "");
 }
 
-/// Opens `name`, which is looked up from the directory `base`, with `flags`, for reading where they
-/// say nothing else; what it makes has `mode`. A descriptor below 0 and `errno` where that fails.
+/// Opens `name`, resolved relative to the directory `base`, with `flags`. The default access is
+/// reading. A created file gets the mode `mode`. On failure returns a negative descriptor and sets
+/// `errno`.
 [[nodiscard]] inline descriptor open_at(int base, const char* name, int flags,
                                         ::mode_t mode = 0) noexcept {
   while (true) {
@@ -79,10 +81,11 @@ class descriptor {
 
 }  // namespace detail
 
-/// A file as it is. Opened by the constructor, closed by the destructor.
+/// The content of an uncompressed file. The constructor opens the file, and the destructor closes
+/// it.
 class file_source {
  public:
-  /// Throws `file_unreadable`.
+  /// Opens the file `path`. Throws `file_unreadable`.
   explicit file_source(std::string path)
       : path_(std::move(path)), file_(detail::open_at(AT_FDCWD, path_.c_str(), O_RDONLY)) {
     if (file_.get() < 0) fail();
@@ -90,11 +93,11 @@ class file_source {
   file_source(const file_source&) = delete;
   file_source& operator=(const file_source&) = delete;
 
-  /// Fills `out`, less only at the end of the file. Throws `file_unreadable`.
+  /// Fills `out`, and returns less only at the end of the file. Throws `file_unreadable`.
   std::size_t read(std::span<std::byte> out) {
     std::size_t filled = 0;
     while (filled < out.size()) {
-      // One call moves at most 2 GiB on Linux, and may move less.
+      // On Linux a call transfers at most 2 GiB, and may transfer less.
       const ssize_t count = ::read(file_.get(), out.data() + filled, out.size() - filled);
       if (count < 0 && errno == EINTR) continue;
       if (count < 0) fail();
@@ -105,7 +108,7 @@ class file_source {
     return filled;
   }
 
-  /// How many bytes are left to read; 0 for what is no regular file.
+  /// Returns the number of remaining bytes, or 0 if the file is not a regular file.
   [[nodiscard]] std::uint64_t available() const noexcept {
     struct ::stat status {};
     if (::fstat(file_.get(), &status) != 0 || !S_ISREG(status.st_mode)) return 0;
@@ -113,7 +116,7 @@ class file_source {
     return bytes - (std::min)(bytes, offset_);
   }
 
-  /// The file's name.
+  /// Returns the path of the file.
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
 
  private:
@@ -128,8 +131,8 @@ class file_source {
 
 static_assert(byte_source<file_source>);
 
-/// Opens a file of the given path as a `byte_source`: `open_file`, and `gzip` of
-/// penstock_ext/files/gzip/gzip.hpp.
+/// A callable that opens the file with the given path as a `byte_source`. Examples are `open_file`,
+/// and `gzip` of penstock_ext/files/gzip/gzip.hpp.
 template <class O>
 concept file_opener = requires(const O& open, std::string path) {
   { open(path) } -> byte_source;
@@ -137,9 +140,9 @@ concept file_opener = requires(const O& open, std::string path) {
 
 namespace detail {
 
-/// Opens a file as it is.
+/// Opens an uncompressed file.
 struct plain_opener {
-  /// Opens the file.
+  /// Opens the file `path`.
   [[nodiscard]] file_source operator()(std::string path) const {
     return file_source{std::move(path)};
   }
@@ -147,7 +150,7 @@ struct plain_opener {
 
 }  // namespace detail
 
-/// Opens a file as it is.
+/// Opens an uncompressed file.
 inline constexpr detail::plain_opener open_file{};
 
 }  // namespace PENSTOCK_ABI

@@ -20,13 +20,14 @@
 #include <penstock/data/memory_dataset.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/file_source.hpp>
+#include <penstock_ext/files/support/foreign_format.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The element types of the IDX format, by their codes in its header.
+/// The element types of the IDX format, by their codes in the header.
 enum class idx_type : std::uint8_t {
   u8 = 0x08,
   i8 = 0x09,
@@ -49,7 +50,7 @@ consteval idx_type idx_type_of() {
   return found;
 }
 
-/// What an element type is called, and how many bytes an element has.
+/// Name of an element type, and size of an element in bytes.
 struct idx_kind {
   idx_type type;
   const char* name;
@@ -62,7 +63,7 @@ inline constexpr std::array<idx_kind, 6> idx_kinds{{{idx_type::u8, "uint8", 1},
                                                     {idx_type::f32, "float", 4},
                                                     {idx_type::f64, "double", 8}}};
 
-/// The kind of `type`; null where there is none.
+/// Returns the kind of `type`, or null if `type` is unknown.
 constexpr const idx_kind* kind_of(idx_type type) noexcept {
   for (const idx_kind& one : idx_kinds) {
     if (one.type == type) return &one;
@@ -70,42 +71,42 @@ constexpr const idx_kind* kind_of(idx_type type) noexcept {
   return nullptr;
 }
 
-/// A type's name and code.
+/// Returns the name and the code of a type.
 inline std::string describe(idx_type type) {
   return kind_of(type)->name + (" (" + hex(static_cast<std::uint8_t>(type)) + ")");
 }
 
-/// One file in IDX, the format of MNIST: 0, 0, element type, rank; a big-endian 32-bit length for
-/// each dimension, outermost first; the elements, big-endian, row-major. Read into memory by the
-/// constructor, in the machine's byte order.
+/// A file in IDX, the format of MNIST. The file has two zero bytes, the element type, the rank, and
+/// a big-endian 32-bit length for each dimension, outermost first. The elements follow, big-endian
+/// and row-major. The constructor reads the file into memory, in the machine's byte order.
 class idx_file {
  public:
-  /// What stands before the elements.
+  /// The data before the elements.
   struct header {
-    /// What an element is.
+    /// Type of the elements.
     idx_type type = idx_type::u8;
-    /// The length of each dimension, outermost first.
+    /// Length of each dimension, outermost first.
     std::vector<std::uint32_t> lengths;
-    std::uint64_t bytes = 0;  ///< of all elements
+    std::uint64_t bytes = 0;  ///< Size of all elements in bytes.
 
-    /// How many bytes the header takes.
+    /// Returns the size of the header in bytes.
     [[nodiscard]] std::uint64_t size() const noexcept { return 4 + 4 * lengths.size(); }
   };
 
-  /// Reads the file `path`. Throws `file_unreadable`, `file_truncated`, `file_format_error` for a
-  /// wrong first bytes or for bytes after the elements, `dimension_mismatch` for rank 0 and for
-  /// dimensions whose product has no room in 64 bits. Takes no more memory than twice what the file
-  /// holds, whatever its header announces.
+  /// Reads the file `path`. Throws `file_unreadable`, `file_truncated`. Throws `file_format_error`
+  /// for wrong first bytes, or for bytes after the elements. Throws `dimension_mismatch` for rank
+  /// 0, and for dimensions whose product exceeds 64 bits. Takes at most twice the size of the file
+  /// in memory, even if the header claims more.
   explicit idx_file(std::string path) : idx_file(open_file, std::move(path)) {}
 
-  /// Reads the file by an opener: `idx_file{gzip, "train-images-idx3-ubyte.gz"}` throws besides
-  /// what `gzip_source` throws.
+  /// Reads the file with an opener, as in `idx_file{gzip, "train-images-idx3-ubyte.gz"}`. Also
+  /// throws the errors of the source that the opener returns.
   template <file_opener Open>
   idx_file(const Open& open, std::string path)
       : idx_file(open, std::move(path), [](const std::string&, const header&) {}) {}
 
-  /// Reads the file, and calls `check(path, header)` before it reads the elements: `check` throws
-  /// if the file is not what it should be.
+  /// Reads the file, and calls `check(path, header)` before the elements are read. `check` throws
+  /// if the file does not meet the caller's requirements.
   template <file_opener Open, std::invocable<const std::string&, const header&> Check>
   idx_file(const Open& open, std::string path, Check check) : path_(std::move(path)) {
     auto source = open(path_);
@@ -114,22 +115,22 @@ class idx_file {
     read_elements(source);
   }
 
-  /// The file's name.
+  /// Returns the path of the file.
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
-  /// What an element is.
+  /// Returns the type of the elements.
   [[nodiscard]] idx_type type() const noexcept { return header_.type; }
-  /// The lengths of the dimensions, outermost first; at least one.
+  /// Returns the lengths of the dimensions, outermost first. There is at least one dimension.
   [[nodiscard]] std::span<const std::uint32_t> lengths() const noexcept { return header_.lengths; }
 
-  /// The elements. Throws `element_type_mismatch` if they are of another type than T. Valid as long
-  /// as the object, also when that is moved.
+  /// Returns the elements. Throws `element_type_mismatch` if their type is not T. Valid while the
+  /// object exists, even after a move.
   template <class T>
   [[nodiscard]] std::span<const T> values() const {
     require_type<T>(path_, header_);
     return {reinterpret_cast<const T*>(bytes_.data()), bytes_.size() / sizeof(T)};
   }
 
-  /// Throws `element_type_mismatch` if `found` does not announce elements of type T.
+  /// Throws `element_type_mismatch` if the header `found` has another element type than T.
   template <class T>
   static void require_type(const std::string& path, const header& found) {
     constexpr idx_type expected = idx_type_of<T>();
@@ -138,7 +139,7 @@ class idx_file {
                                 describe(found.type));
   }
 
-  /// Where in the file the length of dimension `d` stands.
+  /// Returns the position of the length of dimension `d` in the file.
   [[nodiscard]] static std::uint64_t offset_of_length(std::size_t d) noexcept { return 4 + 4 * d; }
 
  private:
@@ -159,10 +160,11 @@ class idx_file {
     for (std::size_t i = 0; i < 2; ++i) {
       const auto found = std::to_integer<std::uint8_t>(begin[i]);
       if (found == 0) continue;
-      const bool packed = i == 0 && found == 0x1f && begin[1] == std::byte{0x8b};
-      throw file_format_error(
-          path_, i, "0x00, the first byte of an IDX file",
-          hex(found) + (packed ? ", a gzip file: open it by penstock::gzip" : ""));
+      std::vector<std::byte> start{begin.begin(), begin.end()};
+      append_bytes(source, start, 512);
+      const std::string foreign = foreign_text(start);
+      throw file_format_error(path_, i, "0x00, the first byte of an IDX file",
+                              hex(found) + (foreign.empty() ? "" : ", " + foreign));
     }
     header_.type = static_cast<idx_type>(begin[2]);
     const idx_kind* const kind = kind_of(header_.type);
@@ -227,19 +229,19 @@ class idx_file {
 
 }  // namespace detail
 
-/// A sample of MNIST and of the data sets in its form.
+/// A sample of MNIST, and of data sets in the same format.
 using digit_record = record<field<"image", std::uint8_t, 28, 28>, field<"label", std::uint8_t>>;
 
-/// A dataset out of IDX files, one a field in the record's order, read into memory by the
-/// constructor:
+/// A dataset of IDX files, one for each field in the record's order. The constructor reads the
+/// files into memory:
 ///
 ///     idx_dataset digits{"train-images-idx3-ubyte", "train-labels-idx1-ubyte"};
 ///     idx_dataset packed{gzip, "train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"};
 ///     idx_dataset<record<field<"x", float, dyn>>> vectors{"x.idx"};
 ///
-/// A file's first dimension counts the samples, the others are the field's extents; dynamic ones
-/// are taken from the file. A dataset of no samples is allowed here; a loader refuses it.
-/// Movable, not copyable. Reading is thread-safe.
+/// The first dimension of a file counts the samples, and the others are the extents of the field.
+/// Dynamic extents are taken from the file. A dataset without samples is allowed here, but a loader
+/// refuses it. Movable, not copyable. Reading is thread-safe.
 template <penstock::record_type Record = digit_record>
 class idx_dataset {
   using idx_file = detail::idx_file;
@@ -247,15 +249,18 @@ class idx_dataset {
  public:
   using record_type = Record;
 
-  /// Throws, for each file in turn, `file_unreadable`, `file_truncated`, `file_format_error` for
-  /// wrong first bytes and for bytes after the elements; `element_type_mismatch`,
-  /// `dimension_mismatch` if rank or extents are not the field's, `length_mismatch` if a file holds
-  /// another number of samples than the first one.
+  /// Reads the files `paths`. Throws, in the order of the files:
+  /// - `file_unreadable`, `file_truncated`
+  /// - `file_format_error` for wrong first bytes, and for bytes after the elements
+  /// - `element_type_mismatch` if the element type differs from the type of the field
+  /// - `dimension_mismatch` if the rank or the extents differ from those of the field
+  /// - `length_mismatch` if the number of samples differs from the first file
   template <std::convertible_to<std::string>... Paths>
     requires(sizeof...(Paths) == Record::size)
   explicit idx_dataset(Paths&&... paths) : idx_dataset(open_file, std::forward<Paths>(paths)...) {}
 
-  /// Reads the files by `opener`, for instance `gzip`.
+  /// Reads the files with `opener`, for example `gzip`. Throws the errors of the constructor above,
+  /// and the errors of the sources that the opener returns.
   template <file_opener Open, std::convertible_to<std::string>... Paths>
     requires(sizeof...(Paths) == Record::size)
   explicit idx_dataset(const Open& open, Paths&&... paths)
@@ -276,7 +281,7 @@ class idx_dataset {
     samples_.read_chunk(indices, out, context);
   }
 
-  /// The sample where it lies. Throws `index_error`.
+  /// Returns a view of the sample in the dataset's memory. Throws `index_error`.
   [[nodiscard]] const_sample<Record> view(std::uint64_t index) const {
     return samples_.view(index);
   }
@@ -339,7 +344,7 @@ class idx_dataset {
                           std::to_string(found.lengths[0]));
   }
 
-  // Moving the files moves no element, so the dataset over them stays good.
+  // A move of the files does not move the elements, so the dataset over them stays valid.
   std::vector<idx_file> files_;
   memory_dataset<Record> samples_;
 };

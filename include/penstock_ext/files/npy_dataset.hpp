@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,7 +25,10 @@
 #include <penstock/core/version.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock_ext/files/file_error.hpp>
+#include <penstock_ext/files/mapped_file.hpp>
 #include <penstock_ext/files/raw_records.hpp>
+#include <penstock_ext/files/support/foreign_format.hpp>
+#include <penstock_ext/files/support/half_float.hpp>
 #include <penstock_ext/files/support/sums.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
 
@@ -32,53 +36,68 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// How numpy calls an element of type T, without the byte order: "f4", "u1", "b1".
+/// Returns NumPy's name of an element of type T, without the byte order: "f4", "u1", "b1".
 template <class T>
 [[nodiscard]] std::string npy_type_of() {
-  static_assert(std::is_arithmetic_v<T> && sizeof(T) <= 8,
-                "penstock: an npy file holds bool, integers, float or double");
+  static_assert(std::is_arithmetic_v<T> ? sizeof(T) <= 8 : sizeof(T) == 2,
+                "penstock: an npy file holds bool, integers, float or double, and types of two "
+                "bytes such as ps::half");
   const char kind = std::same_as<T, bool>    ? 'b'
                     : std::floating_point<T> ? 'f'
-                    : std::is_signed_v<T>    ? 'i'
-                                             : 'u';
+                    : std::integral<T>       ? (std::is_signed_v<T> ? 'i' : 'u')
+                    : is_half_float<T>()     ? 'f'
+                                             : 'V';  // as numpy stores a bfloat16
   return kind + std::to_string(sizeof(T));
 }
 
-/// What stands before the elements of an npy file: the magic, a version, and a text that is a
-/// dictionary of Python's. The text is read by this parser, and nothing in it is ever evaluated.
-struct npy_header {
-  std::string descr;                   ///< numpy's name of the elements' type, with its byte order
-  std::vector<std::uint64_t> lengths;  ///< of the dimensions, outermost first
-  std::uint64_t bytes = 0;             ///< of all elements
-  std::uint64_t data = 0;              ///< where the elements start
-  std::uint64_t descr_at = 0;          ///< where the text has the type, and
-  std::uint64_t shape_at = 0;          ///< the dimensions
+/// Returns true if elements of NumPy's `type`, without the byte order, can be used as elements of
+/// T, bit by bit. That holds for the type with T's name. In addition, a half or a bfloat16 can be
+/// used as `uint16_t`, and a date or duration as `int64_t`.
+template <class T>
+[[nodiscard]] bool takes_npy_type(std::string_view type) {
+  if (std::same_as<T, std::uint16_t> && (type == "f2" || type == "V2")) return true;
+  const bool is_time = type.starts_with("M8") || type.starts_with("m8");
+  return type == npy_type_of<T>() || (is_time && npy_type_of<T>() == "i8");
+}
 
-  /// Whether the elements are of another byte order than this machine's.
+/// The data before the elements of an npy file: the magic, a version, and a text that is a Python
+/// dictionary. The text is parsed here, and never evaluated.
+struct npy_header {
+  std::string descr;                   ///< NumPy's name of the element type, with its byte order.
+  std::vector<std::uint64_t> lengths;  ///< Lengths of the dimensions, outermost first.
+  std::uint64_t bytes = 0;             ///< Size of all elements in bytes.
+  std::uint64_t data = 0;              ///< Position of the elements.
+  std::uint64_t descr_at = 0;          ///< Position of the type in the text.
+  std::uint64_t shape_at = 0;          ///< Position of the dimensions in the text.
+
+  /// Returns true if the byte order of the elements differs from that of this machine.
   [[nodiscard]] bool is_swapped() const noexcept {
     const char other = std::endian::native == std::endian::little ? '>' : '<';
     return descr.front() == other;
   }
 };
 
-/// Reads the header that a file's bytes start with. `path` and `base`, where in the file the bytes
-/// start, are for messages.
+/// Reads the header at the start of `bytes`. `path` and `base`, the position of the bytes in the
+/// file, are used for messages.
 class npy_header_parser {
  public:
   npy_header_parser(std::span<const std::byte> bytes, std::string path, std::uint64_t base)
       : bytes_(bytes), path_(std::move(path)), base_(base) {}
 
-  /// Throws `file_truncated`; `file_format_error` for what is no npy file, is of an unknown
-  /// version, has columns first, or elements that are no plain numbers; `dimension_mismatch` for a
-  /// scalar, and for dimensions whose bytes 64 bits can't count.
+  /// Returns the header. Throws:
+  /// - `file_truncated`
+  /// - `file_format_error` if the file is not an npy file, has an unknown version, stores columns
+  ///   first, or has elements that are not plain numbers
+  /// - `element_type_mismatch` if an element has more than 8 bytes
+  /// - `dimension_mismatch` for a scalar, and for dimensions whose size in bytes exceeds 64 bits
   [[nodiscard]] npy_header read() {
     constexpr std::string_view magic = "\x93NUMPY";
     constexpr std::size_t fixed = 8;  // with the version
     const std::string_view start = text(0, (std::min)(bytes_.size(), fixed));
     if (start.substr(0, magic.size()) != magic.substr(0, start.size())) {
-      const bool is_zip = start.starts_with("PK");
+      const std::string foreign = foreign_text(bytes_);
       refuse(0, "an npy file, which starts with 0x93 and NUMPY",
-             is_zip ? "a zip file: an npz is opened by penstock::npz" : "other bytes");
+             foreign.empty() ? "other bytes" : foreign);
     }
     require(fixed);
     const auto version = std::to_integer<unsigned>(bytes_[6]);
@@ -128,7 +147,7 @@ class npy_header_parser {
   void skip_blanks() noexcept {
     while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n')) ++at_;
   }
-  // Takes `c`, with blanks before it, if it is there.
+  // Consumes `c`, with blanks before it, if it is there.
   [[nodiscard]] bool take(char c) noexcept {
     skip_blanks();
     if (at_ == text_.size() || text_[at_] != c) return false;
@@ -190,6 +209,7 @@ class npy_header_parser {
     header_.descr = quoted("the elements' type");
     const std::string& type = header_.descr;
     constexpr std::string_view orders = "<>|=";
+    if (type.size() > 1 && type[1] >= '0' && type[1] <= '9') header_.descr.insert(0, 1, '=');
     if (type.size() < 2 || orders.find(type[0]) == std::string_view::npos) {
       refuse(at, "a type such as '<f4'", '\'' + type + '\'');
     }
@@ -201,12 +221,9 @@ class npy_header_parser {
 
   void read_order() {
     const std::string_view rest = text_.substr(at_);
-    if (rest.starts_with("True")) {
-      refuse(at_, "rows first",
-             "columns first (Fortran's order): save numpy.ascontiguousarray of it");
-    }
-    if (!rest.starts_with("False")) refuse_here("True or False");
-    at_ += 5;
+    if (rest.starts_with("True")) columns_first_at_ = at_;
+    if (!columns_first_at_ && !rest.starts_with("False")) refuse_here("True or False");
+    at_ += columns_first_at_ ? 4U : 5U;
   }
 
   void read_shape() {
@@ -219,7 +236,7 @@ class npy_header_parser {
       const auto read_to = std::from_chars(begin, text_.data() + text_.size(), length);
       if (read_to.ec != std::errc{}) refuse_here("a length of 64 bits");
       at_ += static_cast<std::size_t>(read_to.ptr - begin);
-      if (at_ < text_.size() && text_[at_] == 'L') ++at_;  // as Python 2 wrote them
+      if (at_ < text_.size() && text_[at_] == 'L') ++at_;  // as written by Python 2
       header_.lengths.push_back(length);
       if (!take(',')) {
         expect(')');
@@ -229,7 +246,16 @@ class npy_header_parser {
   }
 
   void count_bytes() {
-    const auto size = whole_number(std::string_view{header_.descr}.substr(2));
+    // The order does not matter for a vector, with any number of dimensions of length 1.
+    const auto is_long = [](std::uint64_t length) { return length > 1; };
+    if (columns_first_at_ && std::ranges::count_if(header_.lengths, is_long) > 1) {
+      refuse(*columns_first_at_, "rows first",
+             "columns first (Fortran's order): save numpy.ascontiguousarray of it");
+    }
+    // A unit of time may follow the size: "<M8[ns]".
+    const std::string_view type =
+        std::string_view{header_.descr}.substr(0, header_.descr.find('['));
+    const auto size = whole_number(type.substr(2));
     if (!size || *size > 8) {
       throw element_type_mismatch(path_, header_.descr_at, "numbers of at most 8 bytes",
                                   '\'' + header_.descr + '\'');
@@ -242,7 +268,7 @@ class npy_header_parser {
     header_.bytes = *size;
     for (const std::uint64_t length : header_.lengths) {
       is_empty = is_empty || length == 0;
-      const std::uint64_t rows = length == 0 ? 1 : length;  // a row has its bytes anyway
+      const std::uint64_t rows = length == 0 ? 1 : length;  // a row has bytes even without rows
       is_too_large = __builtin_mul_overflow(header_.bytes, rows, &header_.bytes) || is_too_large;
     }
     if (is_too_large) {
@@ -255,17 +281,19 @@ class npy_header_parser {
   std::span<const std::byte> bytes_;
   std::string path_;
   std::uint64_t base_;
-  std::string_view text_;  // from the file's start to the header's end
+  std::string_view text_;  // from the start of the file to the end of the header
   std::size_t at_ = 0;
+  std::optional<std::size_t> columns_first_at_;  // position in the text
   npy_header header_;
 };
 
-/// The entries of a zip file that are stored as they are, which is what `numpy.savez` writes; with
-/// zip64's lengths. Refers to the file's bytes.
+/// The uncompressed entries of a zip file, which is the format of `numpy.savez`. Supports zip64
+/// lengths. Refers to the bytes of the file.
 class zip_directory {
  public:
-  /// Finds the directory at the file's end. `path` is for messages. Throws `file_format_error` for
-  /// what is no zip file, or a part of several, and `file_truncated` where the end is missing.
+  /// Finds the directory at the end of the file. `path` is used for messages. Throws
+  /// `file_format_error` if the file is not a zip file or is a part of several, `file_truncated` if
+  /// the end is missing, and `file_corrupt` if the directory is not inside the file.
   zip_directory(std::span<const std::byte> bytes, std::string path)
       : bytes_(bytes), path_(std::move(path)) {
     const std::uint64_t end = find_end();
@@ -285,15 +313,15 @@ class zip_directory {
     if (!has(begin_, length_)) corrupt(end, "a directory inside the file", "one beyond its end");
   }
 
-  /// Where the bytes of an entry start, and how many there are.
+  /// Location of the bytes of an entry.
   struct place {
-    std::uint64_t begin = 0;  ///< in the file
-    std::uint64_t size = 0;   ///< bytes
-    std::uint32_t sum = 0;    ///< their CRC-32, as the directory has it
+    std::uint64_t begin = 0;  ///< Position in the file.
+    std::uint64_t size = 0;   ///< Size in bytes.
+    std::uint32_t sum = 0;    ///< CRC-32 according to the directory.
   };
 
-  /// Finds the entry `name`. Throws `file_format_error` where there is none, or several, or where
-  /// it is compressed or encrypted; `file_corrupt` where the directory can't be.
+  /// Returns the location of the entry `name`. Throws `file_format_error` if the entry is missing,
+  /// duplicate, compressed or encrypted, and `file_corrupt` if the directory is invalid.
   [[nodiscard]] place find(std::string_view name) const {
     place found;
     bool is_found = false;
@@ -320,8 +348,8 @@ class zip_directory {
     return found;
   }
 
-  /// Reads the bytes of the entry `name` at `entry`. Throws `file_corrupt` where their CRC-32 is
-  /// not that of the directory.
+  /// Reads the bytes of the entry `name` at `entry`. Throws `file_corrupt` if their CRC-32 differs
+  /// from the directory.
   void require_sum(const place& entry, std::string_view name) const {
     crc32_sum summer;
     summer.add(bytes_.subspan(static_cast<std::size_t>(entry.begin),
@@ -357,7 +385,8 @@ class zip_directory {
     return {reinterpret_cast<const char*>(bytes_.data()) + at, static_cast<std::size_t>(count)};
   }
 
-  // Where the record at the end starts: a comment may follow, of the length in it.
+  // Returns the position of the record at the end. A comment may follow, whose length is in the
+  // record.
   [[nodiscard]] std::uint64_t find_end() const {
     constexpr std::uint64_t fixed = 22;
     constexpr std::uint64_t longest_comment = 0xffff;
@@ -391,7 +420,7 @@ class zip_directory {
     std::uint64_t stored = number(at + 20, 4);
     place found{0, number(at + 24, 4), static_cast<std::uint32_t>(number(at + 16, 4))};
     std::uint64_t header = number(at + 42, 4);
-    // Of zip64's numbers those are there that have no room in the entry, in this order.
+    // The zip64 field contains, in this order, only the numbers that do not fit into the entry.
     const std::uint64_t end = extra + extra_length;
     while (end - extra >= 4) {
       const std::uint64_t id = number(extra, 2);
@@ -426,52 +455,58 @@ class zip_directory {
   std::span<const std::byte> bytes_;
   std::string path_;
   std::uint64_t entries_ = 0;
-  std::uint64_t begin_ = 0;   // of the directory
-  std::uint64_t length_ = 0;  // of it, in bytes
+  std::uint64_t begin_ = 0;   // position of the directory
+  std::uint64_t length_ = 0;  // length of the directory in bytes
 };
 
 }  // namespace detail
 
-/// A file that `numpy.savez` wrote: several arrays, stored as they are.
+/// A file that `numpy.savez` wrote: several uncompressed arrays.
 struct npz {
-  std::string path;  ///< the file's
-  /// Whether the construction reads the arrays that are used and compares each with its CRC-32 in
-  /// the archive. Without it a flipped bit of an element is another element.
+  std::string path;  ///< Path of the file.
+  /// Reads the arrays in use at construction, and compares each with its CRC-32 in the archive.
+  /// Without this, a flipped bit silently changes an element.
   bool verify = false;
 };
 
-/// A dataset out of npy files of numpy's, one a field in the record's order, or out of the arrays
-/// of one npz file:
+/// A dataset of NumPy npy files, with a file for each field in the record's order, or of the arrays
+/// of an npz file:
 ///
 ///     using sample = record<field<"x", float, 28, 28>, field<"y", std::int64_t>>;
 ///     npy_dataset<sample> train{"x.npy", "y.npy"};
 ///     npy_dataset<sample> test{npz{"test.npz"}};                  // its arrays x and y
 ///     npy_dataset<sample> other{npz{"test.npz"}, "data", "target"};
 ///
-/// An array's first dimension counts the samples, the others are the field's extents; dynamic ones
-/// are taken from the file. Elements are bool, integers, float or double, of the field's type, in
-/// either byte order. Rows first: an array in Fortran's order is refused.
+/// The first dimension of an array counts the samples, and the others are the extents of the field.
+/// Dynamic extents are taken from the file. Elements are bool, integers, float or double, of the
+/// field's type and in either byte order. A float16 or a bfloat16 can be read as a type of two
+/// bytes such as `half`, or as its bits in a `std::uint16_t`. A date or duration is a
+/// `std::int64_t`. An array in Fortran order is refused; rows must come first.
 ///
-/// The files are mapped and not read, unless `npz::verify` has it, so opening takes no time and no
-/// memory, whatever their size. They must stay as they are meanwhile: a file that is made shorter
-/// ends the process, one that is replaced is not seen. Movable, not copyable. Reading is
-/// thread-safe.
+/// The files are mapped instead of read, unless `npz::verify` is set. Opening therefore takes no
+/// time and no memory, independent of the size. The files must not change during use. If a file
+/// becomes shorter, the process ends. A file that replaces a mapped file is not noticed. Movable,
+/// not copyable. Reading is thread-safe.
 template <penstock::record_type Record>
 class npy_dataset : public detail::mapped_rows<Record> {
  public:
   using record_type = Record;
 
-  /// Opens the files `paths`. Throws, for each in turn, `file_unreadable`, `file_truncated`,
-  /// `file_format_error` for what is no npy file, has columns first, or bytes after its elements;
-  /// `element_type_mismatch`, `dimension_mismatch` if rank or extents are not the field's, and
-  /// `length_mismatch` if it holds another number of samples than the first one.
+  /// Opens the files `paths`. Throws, in the order of the files:
+  /// - `file_unreadable`, `file_truncated`
+  /// - `file_format_error` if a file is not an npy file, stores columns first, or has bytes after
+  ///   its elements
+  /// - `element_type_mismatch` if the element type does not match the field
+  /// - `dimension_mismatch` if the rank or the extents differ from those of the field
+  /// - `length_mismatch` if the number of samples differs from the first file
   template <std::convertible_to<std::string>... Paths>
     requires(sizeof...(Paths) == Record::size)
   explicit npy_dataset(const Paths&... paths) : npy_dataset(open_files({std::string(paths)...})) {}
 
-  /// Opens the arrays `names` of an npz file; without names, those called as the fields. Throws
-  /// besides `file_format_error` for an array that is not there or is compressed, and
-  /// `file_corrupt` where the archive's directory is damaged, or with `verify` one of the arrays.
+  /// Opens the arrays `names` of an npz file. Without names, opens the arrays with the names of the
+  /// fields. Throws the errors of the constructor above. Also throws `file_format_error` if an
+  /// array is missing or compressed, and `file_corrupt` if the archive's directory or, with
+  /// `verify`, an array is damaged.
   template <std::convertible_to<std::string>... Names>
     requires(sizeof...(Names) == Record::size || sizeof...(Names) == 0)
   explicit npy_dataset(const npz& archive, const Names&... names)
@@ -483,10 +518,10 @@ class npy_dataset : public detail::mapped_rows<Record> {
  private:
   using rows = detail::mapped_rows<Record>;
 
-  // An array in a file: the bytes from `begin` on.
+  // An array in a file: the bytes that start at `begin`.
   struct array {
-    std::shared_ptr<const detail::mapped_file> file;
-    std::string path;  // for messages: that of the file, and the array's name in an archive
+    std::shared_ptr<const mapped_file> file;
+    std::string path;  // for messages: the file, and the array's name in an archive
     std::uint64_t begin = 0;
     std::span<const std::byte> bytes = {};
     detail::npy_header header = {};
@@ -510,7 +545,8 @@ class npy_dataset : public detail::mapped_rows<Record> {
     }
   }
 
-  // The arrays that `open(number, name)` gives for the fields, each checked before the next one.
+  // Returns the arrays that `open(number, name)` opens for the fields. Each array is checked before
+  // the next is opened.
   template <class Open>
   [[nodiscard]] static arrays open_all(const Open& open) {
     arrays all;
@@ -522,15 +558,15 @@ class npy_dataset : public detail::mapped_rows<Record> {
 
   [[nodiscard]] static arrays open_files(const std::array<std::string, Record::size>& paths) {
     return open_all([&](std::size_t number, const std::string&) {
-      const auto file = std::make_shared<const detail::mapped_file>(paths[number]);
+      const auto file = std::make_shared<const mapped_file>(paths[number]);
       return array{.file = file, .path = file->path(), .bytes = file->bytes()};
     });
   }
 
-  // Where there is no name, the array is the one that is called as the field.
+  // Without a name, the array has the name of the field.
   [[nodiscard]] static arrays open_archive(const npz& archive,
                                            const std::array<std::string, Record::size>& names) {
-    const auto file = std::make_shared<const detail::mapped_file>(archive.path);
+    const auto file = std::make_shared<const mapped_file>(archive.path);
     const detail::zip_directory entries{file->bytes(), archive.path};
     return open_all([&](std::size_t number, const std::string& field) {
       const std::string name = (names[number].empty() ? field : names[number]) + ".npy";
@@ -542,18 +578,19 @@ class npy_dataset : public detail::mapped_rows<Record> {
     });
   }
 
-  // Throws where an array is not that of its field, or not as long as the first one.
+  // Throws if an array does not match its field, or if its length differs from the first array.
   template <std::size_t Index>
   static void require(const arrays& all) {
     using field = field_at<Index>;
     using lengths = typename field::extents_type;
     const auto& [file, path, begin, bytes, found] = all[Index];
     const std::string of_field = " for field \"" + field::key.str() + "\"";
-    const std::string type = detail::npy_type_of<typename field::value_type>();
-    if (found.descr.substr(1) != type) {
-      throw element_type_mismatch(path, found.descr_at,
-                                  "elements of type '" + type + "'" + of_field,
-                                  '\'' + found.descr + '\'');
+    using value_type = typename field::value_type;
+    if (!detail::takes_npy_type<value_type>(std::string_view{found.descr}.substr(1))) {
+      throw element_type_mismatch(
+          path, found.descr_at,
+          "elements of type '" + detail::npy_type_of<value_type>() + "'" + of_field,
+          '\'' + found.descr + '\'');
     }
     if (found.lengths.size() != lengths::rank + 1) {
       throw dimension_mismatch(path, found.shape_at,
@@ -593,7 +630,7 @@ class npy_dataset : public detail::mapped_rows<Record> {
     }(std::make_index_sequence<Record::size>{});
   }
 
-  std::vector<std::shared_ptr<const detail::mapped_file>> files_;
+  std::vector<std::shared_ptr<const mapped_file>> files_;
 };
 
 static_assert(dataset<npy_dataset<record<field<"x", float, dyn>>>>);

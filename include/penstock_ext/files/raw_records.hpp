@@ -18,20 +18,23 @@
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/memory_dataset.hpp>
 #include <penstock_ext/files/file_error.hpp>
+#include <penstock_ext/files/mapped_file.hpp>
+#include <penstock_ext/files/support/foreign_format.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A field's values of all samples: one row a sample, at any address, aligned or not.
+/// The values of a field for all samples, in a row for each sample. Rows may be unaligned.
 struct mapped_field {
-  const std::byte* first = nullptr;  ///< the row of sample 0
-  std::uint64_t stride = 0;          ///< bytes from a row to the next; rows may overlap
-  bool is_swapped = false;           ///< whether the elements are in the other byte order
+  const std::byte* first = nullptr;  ///< The row of sample 0.
+  std::uint64_t stride = 0;          ///< Bytes from a row to the next row. Rows may overlap.
+  bool is_swapped = false;           ///< True if the elements have the other byte order.
 };
 
-/// The bytes of a file after its header. Throws `file_truncated` where it is shorter than that.
+/// Returns the bytes of a file after its header. Throws `file_truncated` if the file is shorter
+/// than the header.
 [[nodiscard]] inline std::span<const std::byte> bytes_after(std::uint64_t header,
                                                             const mapped_file& file) {
   const std::span<const std::byte> all = file.bytes();
@@ -40,8 +43,8 @@ struct mapped_field {
                        "the end of the file");
 }
 
-/// The samples of mapped files, copied row by row: the base of datasets that own the files. Reading
-/// is thread-safe.
+/// The samples of mapped files, copied row by row. Base class of datasets that own the files.
+/// Reading is thread-safe.
 template <record_type Record>
 class mapped_rows {
   static_assert(Record::ragged_fields == 0,
@@ -49,14 +52,15 @@ class mapped_rows {
                 "dataset of your own for a ragged field, see docs/ragged.md");
 
  public:
-  /// `size` samples, whose rows are all mapped, of the dataset `name`, for messages.
+  /// Creates a view of `size` samples, whose rows are all mapped. `name` is the name of the
+  /// dataset, for messages.
   mapped_rows(const char* name, const batch_layout<Record>& layout, std::uint64_t size,
               const std::array<mapped_field, Record::size>& fields)
       : name_(name), layout_(layout), size_(size), fields_(fields) {}
 
-  /// How many samples there are.
+  /// Returns the number of samples.
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
-  /// The extents of a sample's fields.
+  /// Returns the extents of a sample's fields.
   [[nodiscard]] const record_extents<Record>& extents() const noexcept { return layout_.extents(); }
 
   /// Copies the samples `indices` into `out`. Throws `index_error`.
@@ -75,7 +79,7 @@ class mapped_rows {
     }
   }
 
-  /// Brings the sample nearer; does nothing for an index out of range.
+  /// Prefetches the sample into the processor's cache. Does nothing if the index is out of range.
   void prefetch(std::uint64_t index) const noexcept {
     if (index >= size_) return;
     [&]<std::size_t... Is>(std::index_sequence<Is...>) {
@@ -83,14 +87,14 @@ class mapped_rows {
     }(std::make_index_sequence<Record::size>{});
   }
 
-  /// Has the system read the samples that it does not have in memory; those out of range are left
-  /// alone.
+  /// Starts a background read of the samples that are not in the page cache. Ignores indices out of
+  /// range.
   void prefetch_hint(std::span<const std::uint64_t> indices) const noexcept {
     [&]<std::size_t... Is>(std::index_sequence<Is...>) {
       (read_rows_soon<Is>(indices), ...);
     }(std::make_index_sequence<Record::size>{});
   }
-  /// The bytes of a sample in the files.
+  /// Returns the bytes of a sample in the files.
   [[nodiscard]] std::uint64_t storage_size(std::uint64_t = 0) const noexcept {
     return [&]<std::size_t... Is>(std::index_sequence<Is...>) {
       return (std::uint64_t{layout_.template sample_bytes<Is>()} + ...);
@@ -115,7 +119,7 @@ class mapped_rows {
     using value_type = typename Record::template field_at<Index>::value_type;
     const std::size_t bytes = layout_.template sample_bytes<Index>();
     std::memcpy(place, row(Index, index), bytes);
-    if constexpr (std::is_same_v<value_type, bool>) {  // which has two values, and a file any
+    if constexpr (std::is_same_v<value_type, bool>) {  // a byte may have any value
       for (std::size_t i = 0; i < bytes; ++i) place[i] = std::byte{place[i] != std::byte{0}};
     }
     if (fields_[Index].is_swapped) swap_bytes<sizeof(value_type)>({place, bytes});
@@ -129,35 +133,37 @@ class mapped_rows {
 
 }  // namespace detail
 
-/// How a file of `raw_records` is laid out.
+/// Layout of a file of `raw_records`.
 struct raw_records_options {
-  /// Bytes before the first record, which are left out.
+  /// Bytes before the first record, which are skipped.
   std::uint64_t header = 0;
-  /// Bytes after each record, which are left out: filling up to a round length, for instance.
+  /// Bytes after each record, which are skipped, such as padding to a round length.
   std::uint64_t gap = 0;
+  /// Refuses a file that starts like a file of a known format: npy, gzip, Parquet and others.
+  bool check_format = true;
 };
 
-/// A dataset out of a file of records of one length: the fields of a sample one after the other, in
-/// the record's order, in this machine's byte order, without anything between them.
+/// A dataset of a file with records of fixed length. A record has the fields of a sample one after
+/// the other, in the record's order, in this machine's byte order, and without padding:
 ///
 ///     using point = record<field<"position", float, 3>, field<"class", std::uint8_t>>;
 ///     raw_records<point> points{"points.bin", {.header = 512}};             // 13 bytes a record
 ///
-/// The file is mapped and not read, and must stay as it is meanwhile, see `npy_dataset`. Movable,
+/// The file is mapped instead of read, and must not change during use, see `npy_dataset`. Movable,
 /// not copyable. Reading is thread-safe.
 template <penstock::record_type Record>
 class raw_records : public detail::mapped_rows<Record> {
  public:
   using record_type = Record;
 
-  /// Opens the file `path` of records with these extents. Throws `file_unreadable`,
-  /// `file_truncated` where the file is shorter than its header or ends within a record, and
-  /// `layout_error` on an extent of 0.
+  /// Opens the file `path` of records with these extents. Throws `file_unreadable`. Throws
+  /// `file_format_error` if the file has a known format (`check_format`), `file_truncated` if it
+  /// has no record or ends within a record, and `layout_error` if an extent is 0.
   raw_records(const std::string& path, const record_extents<Record>& lengths,
               const raw_records_options& options = {})
-      : raw_records(detail::mapped_file{path}, batch_layout<Record>{lengths, 1}, options) {}
+      : raw_records(mapped_file{path}, batch_layout<Record>{lengths, 1}, options) {}
 
-  /// For a record without dynamic extents.
+  /// Opens a file of records without dynamic extents. Throws the errors of the constructor above.
   explicit raw_records(const std::string& path, const raw_records_options& options = {})
     requires(!Record::has_dynamic_extents)
       : raw_records(path, record_extents<Record>{}, options) {}
@@ -166,37 +172,39 @@ class raw_records : public detail::mapped_rows<Record> {
   raw_records& operator=(raw_records&&) = delete;
 
  private:
-  raw_records(detail::mapped_file file, const batch_layout<Record>& layout,
+  raw_records(mapped_file file, const batch_layout<Record>& layout,
               const raw_records_options& options)
       : detail::mapped_rows<Record>(rows_of(file, layout, options)), file_(std::move(file)) {}
 
-  [[nodiscard]] static detail::mapped_rows<Record> rows_of(const detail::mapped_file& file,
+  [[nodiscard]] static detail::mapped_rows<Record> rows_of(const mapped_file& file,
                                                            const batch_layout<Record>& layout,
                                                            const raw_records_options& options) {
+    if (options.check_format)
+      detail::refuse_foreign(file.bytes(), file.path(), "raw records", options.header);
     const auto records = detail::bytes_after(options.header, file);
     const std::uint64_t left = records.size();
     std::uint64_t stride = 0;
     const bool wraps = __builtin_add_overflow(layout.sample_bytes(), options.gap, &stride);
-    if (wraps || left % stride != 0) {
+    if (wraps || left % stride != 0 || left == 0) {
       const std::uint64_t rest = wraps ? left : left % stride;
       throw file_truncated(
           file.path(), file.bytes().size(),
           "records of " + std::to_string(layout.sample_bytes()) + " bytes" +
               (options.gap == 0 ? "" : " with a gap of " + std::to_string(options.gap)) +
               " after a header of " + std::to_string(options.header),
-          "the end of the file, " + std::to_string(rest) + " bytes after the last whole record");
+          left == 0 ? "the end of the file, which has none"
+                    : "the end of the file, " + std::to_string(rest) +
+                          " bytes after the last whole record");
     }
     std::array<detail::mapped_field, Record::size> fields{};
-    if (left != 0) {  // else there is no address to count from
-      const std::byte* at = records.data();
-      [&]<std::size_t... Is>(std::index_sequence<Is...>) {
-        ((fields[Is] = {at, stride, false}, at += layout.template sample_bytes<Is>()), ...);
-      }(std::make_index_sequence<Record::size>{});
-    }
+    const std::byte* at = records.data();
+    [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+      ((fields[Is] = {at, stride, false}, at += layout.template sample_bytes<Is>()), ...);
+    }(std::make_index_sequence<Record::size>{});
     return {"raw_records", layout, left / stride, fields};
   }
 
-  detail::mapped_file file_;
+  mapped_file file_;
 };
 
 static_assert(dataset<raw_records<record<field<"x", float, dyn>>>>);

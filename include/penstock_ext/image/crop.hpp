@@ -18,36 +18,37 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// From `low` to `high`.
+/// A range from `low` to `high`.
 struct crop_range {
-  double low = 0;   ///< the least
-  double high = 0;  ///< the most
+  double low = 0;   ///< the smallest value
+  double high = 0;  ///< the largest value
 };
 
-/// From what `random_resized_crop` draws; by default as torchvision does.
+/// The ranges that `random_resized_crop` draws from. The defaults are torchvision's.
 struct random_resized_crop_options {
-  /// The crop's share of the picture's area.
+  /// The area of the crop, as a share of the image's area.
   crop_range scale = {.low = 0.08, .high = 1};
-  /// Its width over its height.
+  /// The width of the crop over its height.
   crop_range ratio = {.low = 3.0 / 4, .high = 4.0 / 3};
 };
 
-/// A crop of random area, shape and place, resized to one size: torchvision's `RandomResizedCrop`,
-/// with its ten tries, its order of draws and its rounding.
+/// A crop of random area, shape and position, resized to a fixed size: torchvision's
+/// `RandomResizedCrop`, with its ten tries, its order of draws and its rounding.
 ///
 ///     penstock::random_resized_crop{224}                     // 8 % to 100 % of the area
 ///     penstock::random_resized_crop{{.width = 320, .height = 240},
 ///                                   {.scale = {.low = 0.25, .high = 1}}}
 ///
-/// A try draws the crop's share of the area uniformly from `scale`, then its width over its height
-/// from `ratio`, uniformly in the logarithm; a crop that fits is placed by two draws, top and left.
-/// When ten tries have not fitted, the largest crop in the middle is taken whose shape is as near
-/// to that of the picture as `ratio` allows. The draws are doubles, while torchvision's are floats,
-/// and e to their power and logarithms are computed here: the plans are the same on every machine.
+/// A try draws the crop's share of the area uniformly from `scale`. Then it draws the ratio of
+/// width to height from `ratio`, uniformly in the logarithm. Two more draws position a crop that
+/// fits, first its top and then its left side. If ten tries do not fit, the geometry takes the
+/// largest crop in the center whose shape is as close to the image's shape as `ratio` allows. The
+/// draws are doubles, while torchvision's are floats. This library computes the exponentials and
+/// logarithms itself, so the plans are the same on every machine.
 class random_resized_crop {
  public:
-  /// To `size`. Throws std::invalid_argument unless its sides are of 1 to 2^24 pixels,
-  /// 0 < low <= high < infinity in `scale` and 1e-4 <= low <= high <= 1e4 in `ratio`.
+  /// Resizes crops to `size`. Throws std::invalid_argument unless its sides are 1 to 2^24 pixels
+  /// long, 0 < low <= high < infinity in `scale` and 1e-4 <= low <= high <= 1e4 in `ratio`.
   explicit random_resized_crop(const image_size& size,
                                const random_resized_crop_options& options = {})
       : size_(detail::checked_size("random_resized_crop", size)),
@@ -61,17 +62,17 @@ class random_resized_crop {
     }
     log_ratio_ = {detail::exact_log(ratio_.low), detail::exact_log(ratio_.high)};
   }
-  /// To `side` x `side` pixels.
+  /// Resizes crops to `side` x `side` pixels.
   explicit random_resized_crop(std::size_t side, const random_resized_crop_options& options = {})
       : random_resized_crop(image_size{side, side}, options) {}
 
-  /// The plan for a picture of `size`. Throws std::invalid_argument unless its sides are of 1 to
-  /// 2^24 pixels.
+  /// Returns the plan for an image of `size`. Throws std::invalid_argument unless its sides are 1
+  /// to 2^24 pixels long.
   [[nodiscard]] image_plan plan(const image_size& size, sample_generator& random) const {
     detail::checked_size("random_resized_crop", size);
     return {draw(size, random), size_, {0, 0, size_}};
   }
-  /// What every crop is resized to.
+  /// Returns the size of every resized crop.
   [[nodiscard]] image_size size() const noexcept { return size_; }
 
  private:
@@ -125,37 +126,38 @@ class random_resized_crop {
 
 static_assert(image_geometry<random_resized_crop>);
 
-/// All of the picture, resized to one size whatever its shape is.
+/// The whole image, resized to a fixed size without keeping its shape.
 class whole {
  public:
-  /// To `size`. Throws std::invalid_argument unless its sides are of 1 to 2^24 pixels.
+  /// Resizes images to `size`. Throws std::invalid_argument unless its sides are 1 to 2^24 pixels
+  /// long.
   explicit whole(const image_size& size) : size_(detail::checked_size("whole", size)) {}
-  /// To `side` x `side` pixels.
+  /// Resizes images to `side` x `side` pixels.
   explicit whole(std::size_t side) : whole(image_size{side, side}) {}
 
-  /// The plan for a picture of `size`. Draws nothing. Throws std::invalid_argument unless its sides
-  /// are of 1 to 2^24 pixels.
+  /// Returns the plan for an image of `size`. Draws nothing. Throws std::invalid_argument unless
+  /// its sides are 1 to 2^24 pixels long.
   [[nodiscard]] image_plan plan(const image_size& size, sample_generator&) const {
     return {{0, 0, detail::checked_size("whole", size)}, size_, {0, 0, size_}};
   }
-  /// What every picture is resized to.
+  /// Returns the size of every resized image.
   [[nodiscard]] image_size size() const noexcept { return size_; }
 
  private:
   image_size size_;
 };
 
-/// The middle of the picture, not resized; zeros around a picture that is smaller. torchvision:
-/// `CenterCrop`, whose rounding it has.
+/// The center of the image, not resized, with zeros around an image that is smaller. Equal to
+/// torchvision's `CenterCrop`, with its rounding.
 class center_crop {
  public:
-  /// Of `size`. Throws std::invalid_argument unless its sides are of 1 to 2^24 pixels.
+  /// Crops to `size`. Throws std::invalid_argument unless its sides are 1 to 2^24 pixels long.
   explicit center_crop(const image_size& size) : size_(detail::checked_size("center_crop", size)) {}
-  /// Of `side` x `side` pixels.
+  /// Crops to `side` x `side` pixels.
   explicit center_crop(std::size_t side) : center_crop(image_size{side, side}) {}
 
-  /// The plan for a picture of `size`. Draws nothing. Throws std::invalid_argument unless its sides
-  /// are of 1 to 2^24 pixels.
+  /// Returns the plan for an image of `size`. Draws nothing. Throws std::invalid_argument unless
+  /// its sides are 1 to 2^24 pixels long.
   [[nodiscard]] image_plan plan(const image_size& size, sample_generator&) const {
     detail::checked_size("center_crop", size);
     const image_size crop{(std::min)(size.width, size_.width),
@@ -165,11 +167,11 @@ class center_crop {
         {half_even(size.width - crop.width), half_even(size.height - crop.height), crop},
         {missing.width / 2, missing.height / 2, (missing.width + 1) / 2, (missing.height + 1) / 2});
   }
-  /// The size of the crop.
+  /// Returns the size of the crop.
   [[nodiscard]] image_size size() const noexcept { return size_; }
 
  private:
-  // Half of `value`, a half rounded to the even side.
+  // Returns half of `value`, with ties rounded to even.
   static std::size_t half_even(std::size_t value) noexcept {
     return value / 2 + (value % 4 == 3 ? 1 : 0);
   }
@@ -177,42 +179,42 @@ class center_crop {
   image_size size_;
 };
 
-/// A picture is smaller than what is cropped from it, its padding included.
+/// An image and its padding together are smaller than the crop.
 class [[gnu::visibility("default")]] picture_too_small : public error {
  public:
-  /// Of a crop with its padding, and of the picture that was found.
+  /// Takes the size of the crop, its padding, and the size of the image that was found.
   picture_too_small(const image_size& crop, std::size_t padding, const image_size& found)
       : error("random_crop: expected a picture of at least " + detail::to_text(crop) +
               " with a padding of " + std::to_string(padding) + " on each side, found " +
               detail::to_text(found) + ": pad more, or resize before"),
         found_(found) {}
 
-  /// `of`, for the blob `key`.
+  /// Copies `of`, with the key of the blob in the message.
   picture_too_small(const std::string& key, const picture_too_small& of)
       : error(key + ": " + of.what()), found_(of.found_) {}
 
-  /// The picture's size.
+  /// Returns the size of the image.
   [[nodiscard]] const image_size& found() const noexcept { return found_; }
 
  private:
   image_size found_;
 };
 
-/// What of a picture `random_crop` takes.
+/// Options of `random_crop`.
 struct random_crop_options {
-  /// Rows and columns of zeros on each side of the picture.
+  /// Rows and columns of zeros on each side of the image.
   std::size_t padding = 0;
 };
 
-/// A crop at a random place, not resized, of a picture with zeros around it. torchvision:
-/// `RandomCrop`.
+/// A crop at a random position, not resized, of an image with zeros around it. Equal to
+/// torchvision's `RandomCrop`.
 ///
-///     // What CIFAR is trained with
+///     // The usual augmentation for CIFAR
 ///     penstock::random_crop{32, {.padding = 4}} | penstock::random_flip{}
 class random_crop {
  public:
-  /// Of `size`. Throws std::invalid_argument unless its sides are of 1 to 2^24 pixels and longer
-  /// than `padding`, so that each crop has a pixel of the picture.
+  /// Crops to `size`. Throws std::invalid_argument unless its sides are 1 to 2^24 pixels long and
+  /// longer than `padding`, so that each crop contains a pixel of the image.
   explicit random_crop(const image_size& size, const random_crop_options& options = {})
       : size_(detail::checked_size("random_crop", size)), padding_(options.padding) {
     if (padding_ >= size.width || padding_ >= size.height) {
@@ -220,12 +222,13 @@ class random_crop {
                                   detail::to_text(size) + ", found " + std::to_string(padding_));
     }
   }
-  /// Of `side` x `side` pixels.
+  /// Crops to `side` x `side` pixels.
   explicit random_crop(std::size_t side, const random_crop_options& options = {})
       : random_crop(image_size{side, side}, options) {}
 
-  /// The plan for a picture of `size`: two draws, top and left. Throws `picture_too_small` where
-  /// the crop has no place, std::invalid_argument unless the sides are of 1 to 2^24 pixels.
+  /// Returns the plan for an image of `size`. Draws twice, for the top and the left side. Throws
+  /// `picture_too_small` if the crop does not fit, and std::invalid_argument unless the sides are 1
+  /// to 2^24 pixels long.
   [[nodiscard]] image_plan plan(const image_size& size, sample_generator& random) const {
     detail::checked_size("random_crop", size);
     const image_size padded{size.width + 2 * padding_, size.height + 2 * padding_};
@@ -239,18 +242,19 @@ class random_crop {
     return detail::unresized({columns.first, rows.first, {columns.count, rows.count}},
                              {columns.before, rows.before, columns.after, rows.after});
   }
-  /// The size of the crop.
+  /// Returns the size of the crop.
   [[nodiscard]] image_size size() const noexcept { return size_; }
 
  private:
   struct span {
     std::size_t before;  // zeros
-    std::size_t first;   // of the picture's pixels
+    std::size_t first;   // first pixel of the image
     std::size_t count;
     std::size_t after;  // zeros again
   };
 
-  // What of `length` pixels lies in a crop of `cropped` that begins at `at` of the padded ones.
+  // Returns the part of `length` pixels that lies in a crop of `cropped` pixels. `at` is the first
+  // pixel of the crop, counted with the padding.
   [[nodiscard]] span inside(std::size_t at, std::size_t cropped, std::size_t length) const {
     const std::size_t begin = (std::max)(at, padding_);
     const std::size_t end = (std::min)(at + cropped, padding_ + length);
@@ -263,7 +267,7 @@ class random_crop {
 
 namespace detail {
 
-/// The picture resized so that its shorter side has `shorter` pixels, and of that a crop.
+/// A crop of the resized image, whose shorter side has `shorter` pixels.
 template <class Crop>
 class resized_crop {
  public:
@@ -275,8 +279,8 @@ class resized_crop {
     }
   }
 
-  /// The plan for a picture of `size`: only what the crop keeps of the resized picture is computed.
-  /// Throws std::invalid_argument unless all sides are of 1 to 2^24 pixels.
+  /// Returns the plan for an image of `size`, which computes only the part of the resized image
+  /// that the crop keeps. Throws std::invalid_argument unless all sides are 1 to 2^24 pixels long.
   [[nodiscard]] image_plan plan(const image_size& size, sample_generator& random) const {
     checked_size("resize_shorter", size);
     const std::size_t shorter = (std::min)(size.width, size.height);
@@ -287,7 +291,7 @@ class resized_crop {
     made.scaled = scaled;
     return made;
   }
-  /// The crop's own.
+  /// Returns the size of the crop.
   [[nodiscard]] image_size size() const { return crop_.size(); }
 
  private:
@@ -297,17 +301,17 @@ class resized_crop {
 
 }  // namespace detail
 
-/// What comes before a crop: `resize_shorter{256} | center_crop{224}`, which validation usually
-/// does, resizes a picture so that its shorter side has 256 pixels, the longer one in proportion
-/// and cut to an integer, as torchvision's `Resize(256)` does. What the crop leaves out is not
-/// computed.
+/// Resizes an image before it is cropped. `resize_shorter{256} | center_crop{224}`, the usual
+/// geometry for validation, resizes the shorter side to 256 pixels. The longer side is scaled in
+/// proportion and truncated to an integer, as in torchvision's `Resize(256)`. Pixels outside the
+/// crop are not computed.
 class resize_shorter {
  public:
-  /// To `shorter` pixels of the shorter side. Throws std::invalid_argument, once there is a crop,
-  /// unless they are 1 to 2^24.
+  /// Resizes the shorter side to `shorter` pixels. The combination with a crop throws
+  /// std::invalid_argument unless `shorter` is 1 to 2^24.
   explicit resize_shorter(std::size_t shorter) noexcept : shorter_(shorter) {}
 
-  /// The geometry of both. `Crop` is `center_crop` or `random_crop`.
+  /// Returns the geometry that resizes and then crops. `Crop` is `center_crop` or `random_crop`.
   template <image_geometry Crop>
   [[nodiscard]] friend detail::resized_crop<Crop> operator|(const resize_shorter& resize,
                                                             Crop crop) {

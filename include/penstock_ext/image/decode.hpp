@@ -32,18 +32,18 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A blob source that takes hints for all that a worker reads next at once: `prefetch(indices)`.
+/// A blob source that takes hints for a whole chunk at once: `prefetch(indices)`.
 template <class Source>
 concept prefetches_chunks = requires(const Source& source, std::span<const std::uint64_t> indices) {
   { source.prefetch(indices) } noexcept;
 };
 
-/// `box`, given in pixels of `outer`, in those of the picture that `outer` lies in.
+/// Converts `box` from coordinates in `outer` to coordinates of the image that contains `outer`.
 [[nodiscard]] constexpr image_box moved(const image_box& box, const image_box& outer) noexcept {
   return {outer.left + box.left, outer.top + box.top, box.size};
 }
 
-/// A plan whose crop keeps its size, with what is not kept cut off the crop.
+/// Reduces the crop of a plan that does not resize to the part that the plan keeps.
 [[nodiscard]] constexpr image_plan without_rest(image_plan plan) noexcept {
   plan.crop = moved(plan.kept, plan.crop);
   plan.scaled = plan.kept.size;
@@ -51,15 +51,15 @@ concept prefetches_chunks = requires(const Source& source, std::span<const std::
   return plan;
 }
 
-/// The part of the crop, in its pixels, that no filter of the resizer looks beyond for what is
-/// kept; of a plan that `check_resize` lets pass.
+/// Returns the part of the crop, in its pixels, that any filter of the resizer needs for the kept
+/// part. The plan must satisfy `check_resize`.
 [[nodiscard]] constexpr image_box needed_for(const image_plan& plan) noexcept {
   struct range {
     std::size_t first;
     std::size_t count;
   };
-  // The widest filter reaches over three pixels on each side, of the scaled side where it shrinks;
-  // one more for rounding.
+  // The widest filter reaches three pixels to each side, in pixels of the result if the image
+  // shrinks. One more pixel is for rounding.
   const auto needed = [](std::size_t length, std::size_t scaled, const range& kept) -> range {
     const std::size_t reach = length > scaled ? 3 * length / scaled + 2 : 4;
     const std::size_t first = kept.first * length / scaled;
@@ -74,8 +74,8 @@ concept prefetches_chunks = requires(const Source& source, std::span<const std::
   return {columns.first, rows.first, {columns.count, rows.count}};
 }
 
-/// The largest of 8, 4, 2 by which the crop may be decoded smaller and still be at least as large
-/// as what it is resized to; 1 where there is none.
+/// Returns the largest denominator of 8, 4 and 2 for which the decoded crop is at least as large as
+/// its resized size. Returns 1 if all are too large.
 [[nodiscard]] constexpr unsigned denominator_for(const image_plan& plan) noexcept {
   for (const unsigned denominator : {8u, 4u, 2u}) {
     if (plan.crop.size.width / denominator >= plan.scaled.width &&
@@ -86,8 +86,7 @@ concept prefetches_chunks = requires(const Source& source, std::span<const std::
   return 1;
 }
 
-/// What `crop` of a picture becomes in the picture decoded to 1 / `denominator`: every pixel that it
-/// touches.
+/// Returns the part of the image decoded to 1 / `denominator` that contains all pixels of `crop`.
 [[nodiscard]] constexpr image_box scaled_down(const image_box& crop,
                                               unsigned denominator) noexcept {
   const std::size_t left = crop.left / denominator;
@@ -97,18 +96,18 @@ concept prefetches_chunks = requires(const Source& source, std::span<const std::
   return {left, top, {end.width - left, end.height - top}};
 }
 
-/// Objects that one thread uses at a time and that are worth keeping: taken for a run of samples,
-/// and given back. There are as many as readers have ever been at work at once. From any thread; a
-/// lease must end before the pool does.
+/// A pool of objects that are expensive to create. A thread takes an object for a chunk of samples
+/// and returns it. The pool has as many objects as readers have been active at the same time.
+/// Thread-safe. A lease must end before the pool.
 template <class State>
 class decode_states {
  public:
-  /// Makes no state yet; each will be a copy of `first`.
+  /// Starts without objects. Each object will be a copy of `first`.
   explicit decode_states(State first) : first_(std::move(first)) {}
   decode_states(const decode_states&) = delete;
   decode_states& operator=(const decode_states&) = delete;
 
-  /// Gives a state back.
+  /// Returns a state to the pool.
   struct give_back {
     void operator()(State* state) const noexcept {
       const std::lock_guard lock{states->mutex_};
@@ -116,10 +115,10 @@ class decode_states {
     }
     decode_states* states;
   };
-  /// A state for one thread, given back at the end of the scope.
+  /// A state for a thread. The destructor returns it to the pool.
   using lease = std::unique_ptr<State, give_back>;
 
-  /// Takes one, or makes one.
+  /// Takes an idle state, or makes a new state.
   [[nodiscard]] lease take() {
     {
       const std::lock_guard lock{mutex_};
@@ -131,7 +130,7 @@ class decode_states {
     }
     auto state = std::make_unique<State>(first_);
     const std::lock_guard lock{mutex_};
-    // Room for all that exist, so that giving back never allocates.
+    // Reserves space for all states, so that returning a state never allocates.
     free_.reserve(made_ + 1);
     ++made_;
     return {state.release(), {this}};
@@ -139,13 +138,13 @@ class decode_states {
 
  private:
   const State first_;
-  std::mutex mutex_;  // guards the next two
+  std::mutex mutex_;  // guards the next two members
   std::vector<std::unique_ptr<State>> free_;
   std::size_t made_ = 0;
 };
 
-/// A dataset of decoded pictures over encoded ones, see `decode_images`. `Held` is a blob source,
-/// or a pointer to one that is not owned and outlives the dataset.
+/// A dataset of decoded images over encoded images, see `decode_images`. `Held` is a blob source,
+/// or a pointer to a blob source that is not owned and must outlive the dataset.
 template <penstock::record_type Record, class Held, image_geometry Geometry,
           image_decoder... Decoders>
 class decode_dataset {
@@ -156,7 +155,7 @@ class decode_dataset {
   static constexpr std::uint32_t stages = 1;
   static constexpr bool borrows = std::is_pointer_v<Held> || detail::borrows<Source>;
 
-  /// Decodes what `held` has; `decoders` are the models of those of each thread.
+  /// Decodes the images of `held`. Each thread uses copies of `decoders`.
   decode_dataset(Held held, Geometry geometry, const resize_options& resize, bool scaled,
                  std::tuple<Decoders...> decoders)
       : held_(std::move(held)),
@@ -171,11 +170,12 @@ class decode_dataset {
     return {{size.height, size.width}, {}};
   }
 
-  /// Reads, decodes and resizes the pictures one by one, each straight into its place.
+  /// Reads, decodes and resizes the images one by one, each directly into its place in the batch.
   void read_chunk(std::span<const std::uint64_t> indices, batch_view<record_type> out,
                   const chunk_context& context) const {
     const auto taken = states_->take();
-    // Not the first, which is needed now: a thread that waits for one waits for all.
+    // Skips the first image, which is needed now. A thread that waits for a chunk hint waits for
+    // all of it.
     [[maybe_unused]] std::size_t hinted = 1;
     if constexpr (prefetches_chunks<Source>) {
       source().prefetch(indices.subspan((std::min)(indices.size(), hinted)));
@@ -196,7 +196,7 @@ class decode_dataset {
   {
     source().prefetch(index);
   }
-  /// Hints for all that come, also far ahead.
+  /// Passes hints for all these images to the source, also far ahead.
   void prefetch_hint(std::span<const std::uint64_t> indices) const
     requires prefetches<Source>
   {
@@ -206,30 +206,25 @@ class decode_dataset {
       for (const std::uint64_t index : indices) source().prefetch(index);
     }
   }
-  [[nodiscard]] std::vector<std::string> warnings() const { return warnings_of(source()); }
-  /// Of a picture whose bytes the source does not know: the mean of those that were read so far.
+  /// Returns the stored bytes of image `index`. If the source does not know them, returns the mean
+  /// of the images that were read so far.
   [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const {
     const std::uint64_t known = storage_size_of(source(), index);
     return known != 0 ? known : read_->value();
   }
   [[nodiscard]] std::uint64_t prefetch_capacity() const
-    requires bounds_prefetch<Source>
+    requires has_prefetch_capacity<Source>
   {
     return source().prefetch_capacity();
   }
-  void access_plan(std::span<const std::uint64_t> indices) const
-    requires accepts_access_plans<Source>
-  {
-    source().access_plan(indices);
-  }
-  [[nodiscard]] std::uint64_t plan_capacity() const
-    requires accepts_access_plans<Source>
-  {
-    return plan_capacity_of(source());
+  /// Calls `f` with the source, so that access plans and warnings reach it.
+  template <class F>
+  void each_base(std::span<const std::uint64_t> indices, const F& f) const {
+    f(source(), indices);
   }
 
  private:
-  // What a thread decodes with. Copied before it was used only.
+  // The decoding state of a thread. Only unused states are copied.
   struct state {
     state(std::tuple<Decoders...> models, const resize_options& options)
         : decoders(std::move(models)), resize(options) {}
@@ -275,7 +270,8 @@ class decode_dataset {
     std::memcpy(out.address(1), &label, sizeof label);
   }
 
-  // The geometry's plan for a picture of `size` that goes to `slot`; exceptions name the picture.
+  // Returns the geometry's plan for an image of `size` that is written to `slot`. Exceptions name
+  // the image.
   image_plan plan_of(const image_size& size, sample_generator& random, const std::string& key,
                      const pixels& slot) const {
     try {
@@ -309,7 +305,7 @@ class decode_dataset {
     });
   }
 
-  // Decodes what is needed of the crop by `decode(box, out)`, and resizes it into the slot.
+  // Decodes the needed part of the crop by `decode(box, out)`, and resizes it into the slot.
   template <class Decode>
   void decode_crop(state& with, image_plan plan, const pixels& slot, Decode decode) const {
     if (plan.crop.size == plan.scaled) {
@@ -337,40 +333,39 @@ class decode_dataset {
 
 }  // namespace detail
 
-/// What a decoded picture is in a batch: rows of pixels of three values (height, width, RGB), and
-/// the label that the blob source gives.
+/// A decoded image in a batch: height x width x RGB, and the label of the blob source.
 using image_record =
     record<field<"image", std::uint8_t, dyn, dyn, 3>, field<"label", std::int64_t>>;
 
-/// How pictures are decoded and resized.
+/// Options for decoding and resizing images.
 struct decode_options {
   /// The filter and the order of passes.
   resize_options resize = {};
-  /// Where the crop is at least twice as large as the target, decode it at 1/2, 1/4 or 1/8 of its
-  /// size if the decoder can. Faster for large pictures, and not exact: pixels are averaged in
-  /// blocks first, and the crop grows to whole blocks.
+  /// Decodes a crop at 1/2, 1/4 or 1/8 of its size if the result is at least as large as the target
+  /// and the decoder supports it. Faster for large images, but not exact: pixels are first averaged
+  /// in blocks, and the crop grows to whole blocks.
   bool scaled = false;
 };
 
 namespace detail {
 
-/// What `decode_images(...)` returns: `photos | decode_images<jpeg_decoder>(geometry)`.
+/// The result of `decode_images(...)`: `photos | decode_images<jpeg_decoder>(geometry)`.
 template <image_geometry Geometry, image_decoder... Decoders>
 class decode_adaptor {
  public:
-  /// Holds what a dataset is made with until a blob source comes.
+  /// Stores the parts of a dataset until a blob source is given.
   decode_adaptor(Geometry geometry, const decode_options& options, Decoders... decoders)
       : geometry_(std::move(geometry)), options_(options), decoders_(std::move(decoders)...) {}
 
-  /// The dataset of the decoded pictures of `source`: an lvalue is referred to and must outlive it,
-  /// an rvalue is moved in.
+  /// Returns the dataset of the decoded images of `source`. Stores a pointer to an lvalue, which
+  /// must outlive the dataset, and moves an rvalue in.
   template <class Source>
   friend auto operator|(Source&& source, decode_adaptor self) {
     using blobs = std::remove_cvref_t<Source>;
     static_assert(blob_source<blobs>,
                   "penstock::decode_images: it takes a blob source: size(), bytes(index, buffer), "
                   "label(index) and key(index), all const");
-    // One sentence, and no page of unmet constraints after it.
+    // Reports one sentence, without a page of unmet constraints after it.
     if constexpr (blob_source<blobs>) {
       const auto over = [&self](auto held) {
         return decode_dataset<image_record, decltype(held), Geometry, Decoders...>{
@@ -393,26 +388,26 @@ class decode_adaptor {
 
 }  // namespace detail
 
-/// Decodes the pictures of a blob source into a dataset of `image_record`:
+/// Decodes the images of a blob source into a dataset of `image_record`:
 ///
 ///     auto train = photos | decode_images<jpeg_decoder, png_decoder>(random_resized_crop{224});
 ///
-/// For each sample the geometry draws its plan by the sample's own random bits, knowing the
-/// picture's size; then only the crop is decoded, by the first of the decoders whose `matches` says
-/// so, and resized straight into its place in the batch. By the content: names don't count.
+/// For each sample, the geometry draws a plan from the sample's own random bits and the image's
+/// size. The first decoder whose `matches` returns true then decodes only the crop. The crop is
+/// resized directly into its place in the batch. Decoders are chosen by content, not by file name.
 ///
-/// Errors of the blob source, of the decoder and of the geometry reach the consumer at that batch's
-/// turn, or go to `faults.on_error`; a picture that no decoder knows is an `image_unsupported` with
-/// its format's name. Reading is thread-safe; the dataset keeps one set of decoders, of memory for
-/// an encoded picture and for a crop for each thread that has read at the same time as others.
+/// Errors of the blob source, the decoder and the geometry reach the consumer together with that
+/// batch, or go to `faults.on_error`. An image that no decoder matches throws `image_unsupported`
+/// with the name of its format. Reading is thread-safe. The dataset keeps a set of decoders and
+/// memory for an encoded image and a crop, for each thread that reads at the same time.
 template <image_decoder... Decoders, image_geometry Geometry>
   requires(sizeof...(Decoders) > 0)
 [[nodiscard]] auto decode_images(Geometry geometry, const decode_options& options = {}) {
   return detail::decode_adaptor<Geometry, Decoders...>{std::move(geometry), options, Decoders{}...};
 }
 
-/// With decoders that have options: `decode_images(center_crop{224}, {}, jpeg_decoder{{.strict =
-/// false}}, png_decoder{})`. Each thread has a copy of each.
+/// Decodes with decoders that have options: `decode_images(center_crop{224}, {},
+/// jpeg_decoder{{.strict = false}}, png_decoder{})`. Each thread has a copy of each decoder.
 template <image_geometry Geometry, image_decoder... Decoders>
   requires(sizeof...(Decoders) > 0)
 [[nodiscard]] auto decode_images(Geometry geometry, const decode_options& options,

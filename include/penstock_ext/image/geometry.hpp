@@ -15,16 +15,17 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The longest side of a picture: what a float counts without a gap, as Pillow's sizes are floats.
+/// The longest side of an image. Up to this number a float represents every integer; Pillow's sizes
+/// are floats.
 inline constexpr std::size_t longest_side = std::size_t{1} << 24;
 
-/// Whether both sides are of 1 to `longest_side` pixels.
+/// Returns true if both sides are 1 to `longest_side` pixels long.
 inline bool has_pixels(const image_size& size) noexcept {
   return size.width - 1 < longest_side && size.height - 1 < longest_side;
 }
 
-/// Returns `size`, of the picture or of the result of the geometry `name`. Throws
-/// std::invalid_argument unless both sides are of 1 to 2^24 pixels.
+/// Returns `size`, which is the size of the image or of the result of the geometry `name`. Throws
+/// std::invalid_argument unless both sides are 1 to 2^24 pixels long.
 inline const image_size& checked_size(const char* name, const image_size& size) {
   if (!has_pixels(size)) {
     throw std::invalid_argument(std::string{name} + ": expected sides of 1 to 2^24 pixels, found " +
@@ -35,27 +36,28 @@ inline const image_size& checked_size(const char* name, const image_size& size) 
 
 }  // namespace detail
 
-/// Rows and columns of zeros around what a plan keeps: a padded crop has them.
+/// Rows and columns of zeros around the kept part of a plan. A padded crop has them.
 struct image_border {
-  std::size_t left = 0;    ///< columns before the first one
-  std::size_t top = 0;     ///< rows above the first one
-  std::size_t right = 0;   ///< columns after the last one
-  std::size_t bottom = 0;  ///< rows below the last one
+  std::size_t left = 0;    ///< columns before the first column
+  std::size_t top = 0;     ///< rows above the first row
+  std::size_t right = 0;   ///< columns after the last column
+  std::size_t bottom = 0;  ///< rows below the last row
 
   friend constexpr bool operator==(const image_border&, const image_border&) = default;
 };
 
-/// Which part of a picture a sample takes, and what becomes of it: crop, then resize to `scaled`,
-/// then the part `kept` of that, with `border` around it, then mirror. Drawn before the picture is
-/// decoded, so that only the crop is decoded. The sample is as large as `kept` and `border` are.
+/// The part of an image that a sample takes, and its changes in this order: crop; resize to
+/// `scaled`; take the part `kept`; add `border` around it; mirror. The plan is drawn before the
+/// image is decoded, so that only the crop is decoded. The sample has the size of `kept` and
+/// `border` together.
 struct image_plan {
-  image_box crop;         ///< of the picture, in its pixels
-  image_size scaled;      ///< what the crop is resized to
-  image_box kept;         ///< of the scaled crop; all other rows and columns are not computed
-  bool mirrored = false;  ///< left and right change places, last: the border's too
-  image_border border{};  ///< zeros around `kept`; most plans have none
+  image_box crop;         ///< part of the image, in its pixels
+  image_size scaled;      ///< size of the resized crop
+  image_box kept;         ///< part of the resized crop; no other pixels are computed
+  bool mirrored = false;  ///< swaps left and right at the end, also the border
+  image_border border{};  ///< zeros around `kept`; most plans have no border
 
-  /// Width and height of the sample.
+  /// Returns the width and height of the sample.
   [[nodiscard]] constexpr image_size size() const noexcept {
     return {border.left + kept.size.width + border.right,
             border.top + kept.size.height + border.bottom};
@@ -66,7 +68,7 @@ struct image_plan {
 
 namespace detail {
 
-/// The plan that takes `crop`, with `border` around it, and does not resize.
+/// Returns the plan that takes `crop`, with `border` around it, and does not resize.
 [[nodiscard]] constexpr image_plan unresized(const image_box& crop,
                                              const image_border& border = {}) noexcept {
   return {crop, crop.size, {0, 0, crop.size}, false, border};
@@ -74,9 +76,10 @@ namespace detail {
 
 }  // namespace detail
 
-/// Draws how a picture is cropped and resized. `plan(size, random)` is for a picture of `size` with
-/// the sample's own random bits; `size()` is what every sample comes to. Called as const from many
-/// threads at once; what it throws reaches the consumer at that batch's turn.
+/// Draws the crop and the size of an image. `plan(size, random)` returns the plan for an image of
+/// `size`, drawn from the random bits of the sample. `size()` returns the size of every sample.
+/// Both are called as const from many threads at once. Their exceptions reach the consumer together
+/// with that batch.
 template <class G>
 concept image_geometry =
     requires(const G& geometry, const image_size& size, sample_generator& random) {
@@ -86,20 +89,20 @@ concept image_geometry =
 
 namespace detail {
 
-/// A geometry whose pictures are mirrored with probability `p`.
+/// A geometry that mirrors its images with probability `p`.
 template <class G>
 class flipped_geometry {
  public:
-  /// Mirrors what `geometry` plans.
+  /// Mirrors the plans of `geometry`.
   flipped_geometry(G geometry, double p) : geometry_(std::move(geometry)), p_(p) {}
 
-  /// The geometry's plan; then one draw more.
+  /// Returns the geometry's plan. Draws once more to decide about mirroring.
   [[nodiscard]] image_plan plan(const image_size& size, sample_generator& random) const {
     image_plan drawn = geometry_.plan(size, random);
     if (bernoulli(random, p_)) drawn.mirrored = !drawn.mirrored;
     return drawn;
   }
-  /// The geometry's own.
+  /// Returns the size of the geometry.
   [[nodiscard]] image_size size() const { return geometry_.size(); }
 
  private:
@@ -109,9 +112,9 @@ class flipped_geometry {
 
 }  // namespace detail
 
-/// Mirrors a picture with probability `p`, 1/2 by default, as the end of a geometry:
-/// `random_resized_crop{224} | random_flip{}` is a geometry that draws the crop and then, from two
-/// words of the random bits, whether to mirror it. torchvision: `RandomHorizontalFlip`.
+/// Mirrors an image with probability `p`, 1/2 by default, as the last step of a geometry.
+/// `random_resized_crop{224} | random_flip{}` is a geometry that draws the crop, and then draws
+/// from two words of the random bits if it mirrors. torchvision: `RandomHorizontalFlip`.
 class random_flip {
  public:
   /// Throws std::invalid_argument unless 0 <= p <= 1.
@@ -122,7 +125,7 @@ class random_flip {
     }
   }
 
-  /// `geometry`, and mirrored at random.
+  /// Returns `geometry`, mirrored at random.
   template <image_geometry G>
   [[nodiscard]] friend detail::flipped_geometry<G> operator|(G geometry, const random_flip& flip) {
     return {std::move(geometry), flip.p_};

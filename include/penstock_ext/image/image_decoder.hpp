@@ -17,46 +17,46 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-// What may be wrong with an encoded picture. Each is a `file_error`: `path()` is the blob's key,
-// `offset()` the byte of the blob near which a decoder stood, 0 where it can't tell.
+// Errors of encoded images. Each is a `file_error`: `path()` is the key of the blob, and `offset()`
+// is the approximate byte position of the decoder in the blob, or 0 if it is unknown.
 
-/// A picture's bytes end before the pixels that were asked for.
+/// The bytes of an image end before the requested pixels.
 class [[gnu::visibility("default")]] image_truncated : public file_truncated {
  public:
   using file_truncated::file_truncated;
 };
 
-/// A picture's bytes are damaged: its header contradicts itself, or its pixels can't be right.
+/// The bytes of an image are damaged: the header contradicts itself, or the pixels are invalid.
 class [[gnu::visibility("default")]] image_corrupt : public file_corrupt {
  public:
   using file_corrupt::file_corrupt;
 };
 
-/// A picture is sound, as far as is known, but of a format or of a kind that no decoder here reads;
-/// `found()` names it.
+/// An image has a format or a kind that no decoder reads, but is otherwise valid as far as is
+/// known; `found()` names it.
 class [[gnu::visibility("default")]] image_unsupported : public file_format_error {
  public:
   using file_format_error::file_format_error;
 };
 
-/// A picture is larger than a limit of its decoder: in pixels, in memory or in the work that it
-/// asks for. Found out before memory is taken.
+/// An image exceeds a limit of its decoder: pixels, memory or work. Detected before memory is
+/// allocated.
 class [[gnu::visibility("default")]] image_too_large : public file_error {
  public:
   using file_error::file_error;
 };
 
-/// The header of a picture.
+/// The header of an image.
 struct image_info {
-  image_size size;  ///< columns and rows of the decoded picture
+  image_size size;  ///< columns and rows of the decoded image
   std::size_t channels =
-      0;                ///< values a pixel as they are stored: 1 grey, 3 colour, 4 CMYK or RGBA
-  int orientation = 1;  ///< 1 to 8 as EXIF has it; 1 (upright) where it is ignored
+      0;                ///< stored values per pixel: 1 for gray, 3 for color, 4 for CMYK or RGBA
+  int orientation = 1;  ///< EXIF orientation, 1 to 8; 1 (upright) if ignored
 
   friend constexpr bool operator==(const image_info&, const image_info&) = default;
 };
 
-/// Decodes pictures of one format to 8-bit RGB. The contract:
+/// Decodes images of a format to 8-bit RGB. The contract:
 ///
 ///     struct decoder {
 ///       bool matches(std::span<const std::byte> bytes) const noexcept;  // is this my format?
@@ -65,15 +65,14 @@ struct image_info {
 ///                   const pixels& out);
 ///     };
 ///
-/// `matches` looks at the content, at the first few bytes of it. `info` reads the header only.
-/// `decode` writes every pixel of `box`, which lies inside `info().size`, to `out`, which has the
-/// box's size and three channels: the values that decoding the whole picture gives there.
+/// `matches` checks the first few bytes of the content. `info` reads the header only. `decode`
+/// writes every pixel of `box` to `out`. `box` must be inside `info().size`, and `out` must have
+/// the box's size and three channels. The values equal the same part of the whole decoded image.
 ///
-/// What is wrong with the bytes is thrown as an `image_truncated`, `image_corrupt`,
-/// `image_unsupported` or `image_too_large` that names `key`; a limit holds before memory is taken.
-/// A decoder keeps its memory for the next picture, and no picture depends on an earlier one, also
-/// not after a failure. One object is for one thread at a time; a copy has the same options and
-/// memory of its own.
+/// Errors in the bytes are thrown as an `image_truncated`, `image_corrupt`, `image_unsupported` or
+/// `image_too_large` that names `key`. Limits are checked before memory is allocated. A decoder
+/// keeps its memory for the next image, but no image depends on an earlier image, even after a
+/// failure. An object is for one thread at a time. A copy has the same options and separate memory.
 template <class D>
 concept image_decoder = std::copy_constructible<D> &&
                         requires(D& decoder, const D& constant, std::span<const std::byte> bytes,
@@ -83,8 +82,8 @@ concept image_decoder = std::copy_constructible<D> &&
                           decoder.decode(bytes, key, box, out);
                         };
 
-/// An `image_decoder` that can decode to 1/2, 1/4 or 1/8 of the width and height, rounded up: `box`
-/// is then in pixels of the smaller picture.
+/// An `image_decoder` that can decode to 1/2, 1/4 or 1/8 of the width and height, rounded up. `box`
+/// is then in pixels of the smaller image.
 template <class D>
 concept scaled_image_decoder =
     image_decoder<D> && requires(D& decoder, std::span<const std::byte> bytes, std::string_view key,
@@ -94,14 +93,14 @@ concept scaled_image_decoder =
 
 namespace detail {
 
-/// `size` decoded to 1 / `denominator`.
+/// Returns the size of an image of `size`, decoded to 1 / `denominator`.
 [[nodiscard]] constexpr image_size scaled_down(const image_size& size,
                                                unsigned denominator) noexcept {
   return {(size.width + denominator - 1) / denominator,
           (size.height + denominator - 1) / denominator};
 }
 
-/// Throws std::invalid_argument unless a decoder can write `box` of a picture of `size` to `out`.
+/// Throws std::invalid_argument unless a decoder can write `box` of an image of `size` to `out`.
 inline void require_box(std::string_view decoder, const image_box& box, const image_size& size,
                         const pixels& out) {
   if (!is_part_of(box, size)) {
@@ -115,15 +114,15 @@ inline void require_box(std::string_view decoder, const image_box& box, const im
   }
 }
 
-/// Whether `bytes` have `text` at byte `at`.
+/// Returns true if `bytes` contain `text` at position `at`.
 [[nodiscard]] inline bool has_text(std::span<const std::byte> bytes, std::size_t at,
                                    std::string_view text) noexcept {
   const std::string_view all{reinterpret_cast<const char*>(bytes.data()), bytes.size()};
   return at <= all.size() && all.substr(at).starts_with(text);
 }
 
-/// A picture's format by its first bytes, in words; empty where they are those of none that is
-/// known.
+/// Returns the name of an image's format, detected by its first bytes. Returns an empty string for
+/// an unknown format.
 [[nodiscard]] inline std::string_view image_format_of(std::span<const std::byte> bytes) noexcept {
   using namespace std::string_view_literals;
   const auto starts = [bytes](std::string_view text) { return has_text(bytes, 0, text); };
@@ -141,7 +140,7 @@ inline void require_box(std::string_view decoder, const image_box& box, const im
       if (has_text(bytes, 8, brand)) return "HEIC";
     }
   }
-  // The sixth to ninth byte are reserved and 0, which letters of a text are not.
+  // The sixth to ninth bytes are reserved and 0, unlike the letters of a text.
   if (starts("BM"sv) && has_text(bytes, 6, "\0\0\0\0"sv)) return "BMP";
   if (bytes.size() > 2 && starts("P"sv)) {
     const auto kind = std::to_integer<char>(bytes[1]);
@@ -152,7 +151,8 @@ inline void require_box(std::string_view decoder, const image_box& box, const im
   return {};
 }
 
-/// What `bytes` start with, for messages: "a WebP picture", or the first bytes in hexadecimal.
+/// Returns a description of `bytes` for messages: "a WebP picture", or the first bytes in
+/// hexadecimal.
 [[nodiscard]] inline std::string found_image(std::span<const std::byte> bytes) {
   if (bytes.empty()) return "no bytes at all";
   const std::string_view format = image_format_of(bytes);
@@ -168,7 +168,8 @@ inline void require_box(std::string_view decoder, const image_box& box, const im
   return text;
 }
 
-/// A number of `count` bytes at byte `at`, which must be there; the highest byte first, or last.
+/// Returns the number of `count` bytes at position `at`, which must be inside `bytes`. The highest
+/// byte is first or last.
 [[nodiscard]] inline std::uint64_t number_at(std::span<const std::byte> bytes, std::size_t at,
                                              std::size_t count, bool highest_first) noexcept {
   std::uint64_t value = 0;
@@ -179,23 +180,23 @@ inline void require_box(std::string_view decoder, const image_box& box, const im
   return value;
 }
 
-/// Whether a JPEG picture's bytes end before its end mark.
+/// Returns true if the bytes of a JPEG image end before its end marker.
 [[nodiscard]] inline bool jpeg_ends_early(std::span<const std::byte> bytes) noexcept {
   constexpr std::byte mark{0xff};
   constexpr std::byte end{0xd9};
   constexpr std::byte scan{0xda};
   std::size_t at = 2;
-  // Segments first: an EXIF block may hold a small picture with its own end mark.
+  // Skips segments first: an EXIF block may contain a small image with its own end marker.
   while (true) {
     while (at + 1 < bytes.size() && bytes[at] == mark && bytes[at + 1] == mark) ++at;  // fill bytes
     if (at + 1 >= bytes.size()) return true;
-    if (bytes[at] != mark) return false;  // damaged: another matter than a missing end
+    if (bytes[at] != mark) return false;  // damaged, but the end may be there
     if (bytes[at + 1] == end) return false;
     if (bytes[at + 1] == scan) break;
     if (at + 3 >= bytes.size()) return true;
     at += 2 + number_at(bytes, at + 2, 2, true);
   }
-  // In a scan's data a byte 0xff is followed by 0, unless it begins a mark.
+  // In the data of a scan, a byte 0xff is followed by 0, unless it begins a marker.
   auto from = bytes.begin() + static_cast<std::ptrdiff_t>(at);
   while ((from = std::find(from, bytes.end(), mark)) != bytes.end()) {
     if (++from != bytes.end() && *from == end) return false;
@@ -203,9 +204,9 @@ inline void require_box(std::string_view decoder, const image_box& box, const im
   return true;
 }
 
-/// Whether a PNG picture's bytes end before its last chunk does.
+/// Returns true if the bytes of a PNG image end before its last chunk.
 [[nodiscard]] inline bool png_ends_early(std::span<const std::byte> bytes) noexcept {
-  constexpr std::size_t around = 12;  // length, name and sum of a chunk
+  constexpr std::size_t around = 12;  // length, name and checksum of a chunk
   for (std::size_t at = 8; at + around <= bytes.size();) {
     const std::uint64_t content = number_at(bytes, at, 4, true);
     if (content > bytes.size() - at - around) return true;
@@ -215,8 +216,9 @@ inline void require_box(std::string_view decoder, const image_box& box, const im
   return true;
 }
 
-/// Whether the bytes of a BMP picture end before its last pixel: by its width and height, for its
-/// header's own number of bytes is wrong in many. Known of pixels that are not compressed.
+/// Returns true if the bytes of a BMP image end before its last pixel. Computes the size from width
+/// and height, because the size in the header is wrong in many files. Works only for uncompressed
+/// pixels.
 [[nodiscard]] inline bool bmp_ends_early(std::span<const std::byte> bytes) noexcept {
   const auto number = [bytes](std::size_t at, std::size_t count) {
     return number_at(bytes, at, count, false);
@@ -232,12 +234,13 @@ inline void require_box(std::string_view decoder, const image_box& box, const im
   if ((compression != 0 && compression != 3) || bits == 0 || rows == 0) return false;
   if (number(10, 4) > bytes.size()) return true;
   const std::uint64_t there = bytes.size() - number(10, 4);
-  const std::uint64_t last = (bits + 7) / 8;  // the last row need not be filled up to 4 bytes
+  const std::uint64_t last = (bits + 7) / 8;  // the last row may lack its padding to 4 bytes
   return there < last || (there - last) / ((bits + 31) / 32 * 4) < rows - 1;
 }
 
-/// Whether the bytes of an encoded picture end before the picture does, as far as its marks and
-/// lengths tell: known of JPEG, PNG, WebP and BMP, false for any other format. Decodes nothing.
+/// Returns true if the bytes of an encoded image end too early, according to its markers and
+/// lengths. Works for JPEG, PNG, WebP and BMP, and returns false for other formats. Decodes
+/// nothing.
 [[nodiscard]] inline bool picture_ends_early(std::span<const std::byte> bytes) noexcept {
   const std::string_view format = image_format_of(bytes);
   if (format == "JPEG") return jpeg_ends_early(bytes);

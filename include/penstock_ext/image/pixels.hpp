@@ -12,37 +12,37 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Width and height of a picture, in pixels.
+/// Width and height of an image, in pixels.
 struct image_size {
-  std::size_t width = 0;   ///< columns
-  std::size_t height = 0;  ///< rows
+  std::size_t width = 0;   ///< number of columns
+  std::size_t height = 0;  ///< number of rows
 
   friend constexpr bool operator==(const image_size&, const image_size&) = default;
 };
 
-/// A part of a picture, in its pixels, counted from the top left.
+/// A part of an image, in pixels from its top left corner.
 struct image_box {
   std::size_t left = 0;  ///< the first column
   std::size_t top = 0;   ///< the first row
-  image_size size;       ///< columns and rows from there
+  image_size size;       ///< number of columns and rows
 
   friend constexpr bool operator==(const image_box&, const image_box&) = default;
 };
 
 namespace detail {
 
-/// "640 x 480".
+/// Returns "640 x 480".
 [[nodiscard]] inline std::string to_text(const image_size& size) {
   return std::to_string(size.width) + " x " + std::to_string(size.height);
 }
 
-/// "20 x 10 at (3, 4)".
+/// Returns "20 x 10 at (3, 4)".
 [[nodiscard]] inline std::string to_text(const image_box& box) {
   return to_text(box.size) + " at (" + std::to_string(box.left) + ", " + std::to_string(box.top) +
          ")";
 }
 
-/// Whether `box` has pixels and lies inside a picture of `size`.
+/// Returns true if `box` has pixels and lies inside an image of `size`.
 [[nodiscard]] constexpr bool is_part_of(const image_box& box, const image_size& size) noexcept {
   return box.size.width > 0 && box.size.height > 0 && box.left < size.width &&
          box.top < size.height && box.size.width <= size.width - box.left &&
@@ -51,23 +51,23 @@ namespace detail {
 
 }  // namespace detail
 
-/// A picture in memory that it does not own: rows of pixels, each of `channels` values that lie
-/// side by side (HWC), row after row at a distance of `pitch`. `Value` is std::uint8_t or float,
-/// const where the picture is only read.
+/// An image in memory that this object does not own, in HWC layout: each pixel has `channels`
+/// adjacent values, and `pitch` is the distance between rows. `Value` is std::uint8_t or float. It
+/// is const if the image is only read.
 template <class Value>
 struct basic_pixels {
   Value* data = nullptr;     ///< the first value of the first row
-  image_size size;           ///< columns and rows
-  std::size_t channels = 3;  ///< values a pixel: 3 for RGB, 1 for grey
-  std::size_t pitch = 0;     ///< values from one row's first to the next one's
+  image_size size;           ///< number of columns and rows
+  std::size_t channels = 3;  ///< values per pixel: 3 for RGB, 1 for gray
+  std::size_t pitch = 0;     ///< distance between the starts of two rows, in values
 
-  /// The first value of row `y`.
+  /// Returns the first value of row `y`.
   [[nodiscard]] constexpr Value* row(std::size_t y) const noexcept { return data + y * pitch; }
-  /// The part `box`, which must lie inside.
+  /// Returns the part `box`, which must lie inside the image.
   [[nodiscard]] constexpr basic_pixels part(const image_box& box) const noexcept {
     return {row(box.top) + box.left * channels, box.size, channels, pitch};
   }
-  /// The picture, read-only.
+  /// Converts to a read-only image.
   template <class Reading>
     requires(!std::is_const_v<Value> && std::is_same_v<Reading, const Value>)
   constexpr operator basic_pixels<Reading>() const noexcept {  // NOLINT: implicit by intent
@@ -75,12 +75,12 @@ struct basic_pixels {
   }
 };
 
-/// A picture of 8-bit values to write.
+/// An image of 8-bit values to write.
 using pixels = basic_pixels<std::uint8_t>;
-/// A picture of 8-bit values to read.
+/// An image of 8-bit values to read.
 using const_pixels = basic_pixels<const std::uint8_t>;
 
-/// The picture that a view of height x width x channels, or of height x width, is.
+/// Returns a view of height x width x channels, or of height x width, as an image.
 template <class Value, std::size_t... Extents>
   requires(sizeof...(Extents) == 2 || sizeof...(Extents) == 3)
 [[nodiscard]] constexpr basic_pixels<Value> as_pixels(

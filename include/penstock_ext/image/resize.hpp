@@ -19,7 +19,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Throws std::invalid_argument unless `plan` makes a picture like `out` of one like `in`.
+/// Throws std::invalid_argument unless `plan` makes an image like `out` from an image like `in`.
 inline void check_resize(const const_pixels& in, const image_plan& plan, const pixels& out) {
   const auto refuse = [](const std::string& expected, const std::string& found) {
     throw std::invalid_argument("resizer: expected " + expected + ", found " + found);
@@ -44,14 +44,14 @@ inline void check_resize(const const_pixels& in, const image_plan& plan, const p
   }
 }
 
-/// Copies `from` to `to`, which has its size.
+/// Copies `from` to `to`, which has the same size.
 inline void copy_rows(const const_pixels& from, const pixels& to) {
   for (std::size_t y = 0; y < to.size.height; ++y) {
     std::memcpy(to.row(y), from.row(y), to.size.width * to.channels);
   }
 }
 
-/// Zeros all of `out` but the part `inner`.
+/// Writes zeros to all of `out` except the part `inner`.
 inline void clear_around(const pixels& out, const image_box& inner) {
   for (std::size_t y = 0; y < out.size.height; ++y) {
     const bool beside = y >= inner.top && y - inner.top < inner.size.height;
@@ -62,9 +62,10 @@ inline void clear_around(const pixels& out, const image_box& inner) {
   }
 }
 
-/// The source pixel of each of `count` from `first` on, when `length` become `scaled` and each
-/// takes the one in which its middle lies. The place is a running sum from the first one on, as
-/// Pillow's is, which may round otherwise than a product.
+/// Calls `take` with the source pixel of each of the `count` result pixels that start at `first`,
+/// if `length` pixels become `scaled`. The source is the pixel that contains the center of the
+/// result pixel. The position is a running sum from the first pixel, as in Pillow, because a
+/// product may round differently.
 template <class Take>
 void each_nearest(std::size_t length, std::size_t scaled, std::size_t first, std::size_t count,
                   Take take) {
@@ -75,7 +76,8 @@ void each_nearest(std::size_t length, std::size_t scaled, std::size_t first, std
   }
 }
 
-/// Resizes `in`, the crop of `plan`, without weighing anything; `columns` is kept between calls.
+/// Resizes `in`, the crop of `plan`, by taking the nearest pixels. `columns` is a buffer that is
+/// kept between calls.
 template <std::size_t Channels>
 void resize_nearest(const const_pixels& in, const image_plan& plan, const pixels& out,
                     std::vector<std::uint32_t>& columns) {
@@ -96,13 +98,13 @@ void resize_nearest(const const_pixels& in, const image_plan& plan, const pixels
                });
 }
 
-/// The pixels whose middle is in the box, its right end included.
+/// Weights of the pixels whose center is in the box, including its right end.
 struct box_weight {
   static constexpr double support = 0.5;
   double operator()(double x) const noexcept { return x > -0.5 && x <= 0.5 ? 1.0 : 0.0; }
 };
 
-/// A triangle.
+/// Weights of a triangle.
 struct bilinear_weight {
   static constexpr double support = 1.0;
   double operator()(double x) const noexcept {
@@ -111,7 +113,7 @@ struct bilinear_weight {
   }
 };
 
-/// Half a wave of a sine over its argument, below Hamming's window, whose factors are floats.
+/// Weights of a sinc in Hamming's window, whose factors are floats.
 struct hamming_weight {
   static constexpr double support = 1.0;
   double operator()(double x) const noexcept {
@@ -123,7 +125,7 @@ struct hamming_weight {
   }
 };
 
-/// Keys' cubic with a = -1/2.
+/// Weights of Keys' cubic with a = -1/2.
 struct bicubic_weight {
   static constexpr double support = 2.0;
   double operator()(double x) const noexcept {
@@ -134,14 +136,14 @@ struct bicubic_weight {
   }
 };
 
-/// sinc(x) sinc(x / 3) up to 3.
+/// Weights of sinc(x) sinc(x / 3) up to 3.
 struct lanczos_weight {
   static constexpr double support = 3.0;
   double operator()(double x) const noexcept {
     if (!(x >= -3 && x < 3)) return 0.0;
     if (x == 0) return 1.0;
     x = x < 0 ? -x : x;
-    // One series for both sines: sin 3a = sin a (3 - 4 sin^2 a).
+    // A single series computes both sines: sin 3a = sin a (3 - 4 sin^2 a).
     const double sine = sin_pi(x / 3);
     const double square = rounded(sine * sine);
     const double x_pi = x * pi;
@@ -149,10 +151,10 @@ struct lanczos_weight {
   }
 };
 
-/// How the passes are computed. All give the same bits.
+/// The implementation of the passes. All give the same bits.
 enum class resample_path { plain, avx2, neon };
 
-/// The fastest that this machine has.
+/// Returns the fastest path of this machine.
 inline resample_path fastest_resample_path() noexcept {
 #if defined(__x86_64__)
   return __builtin_cpu_supports("avx2") ? resample_path::avx2 : resample_path::plain;
@@ -163,13 +165,13 @@ inline resample_path fastest_resample_path() noexcept {
 #endif
 }
 
-/// The whole part of a sum, as a byte.
+/// Returns the integer part of a sum, clamped to a byte.
 inline std::uint8_t clipped(std::int32_t sum) noexcept {
   return static_cast<std::uint8_t>(
       (std::min)((std::max)(sum >> coefficient_bits, std::int32_t{0}), std::int32_t{255}));
 }
 
-/// One row by plain loops.
+/// Computes a row by plain loops.
 template <std::size_t Channels>
 void row_plain(const resample_table& table, const std::uint8_t* in, std::uint8_t* out) {
   for (std::size_t i = 0; i < table.size(); ++i, out += Channels) {
@@ -185,7 +187,8 @@ void row_plain(const resample_table& table, const std::uint8_t* in, std::uint8_t
   }
 }
 
-/// `size` bytes of a row from `taps` rows by plain loops; `coefficient(tap)` is the weight of one.
+/// Computes `size` bytes of a row from `taps` rows by plain loops. `coefficient(tap)` is the weight
+/// of a row.
 template <class Coefficient>
 void columns_plain(Coefficient coefficient, std::size_t taps, const std::uint8_t* in,
                    std::size_t pitch, std::uint8_t* out, std::size_t size) {
@@ -203,11 +206,11 @@ void columns_plain(Coefficient coefficient, std::size_t taps, const std::uint8_t
   }
 }
 
-/// Makes each row of `out` from the columns of the same row of `in`, by `table`. `end` is
-/// where the memory that may be read ends; rows that are near it are copied to `spare` before.
+/// Computes each row of `out` from the columns of the same row of `in`, by `table`. `end` is the
+/// end of the readable memory. Rows close to it are first copied to `spare_`.
 class horizontal_pass {
  public:
-  /// The pass from `in` to `out`, which has as many rows and table.size() columns.
+  /// Runs the pass from `in` to `out`, which has the same number of rows and table.size() columns.
   void operator()(resample_path path, const resample_table& table, const const_pixels& in,
                   const std::uint8_t* end, const pixels& out) {
     if (in.channels == 1) return run<1>(path, table, in, end, out);
@@ -216,7 +219,7 @@ class horizontal_pass {
   }
 
  private:
-  // What a path may read after the last pixel of a window.
+  // Number of bytes that a path may read after the last pixel of a window.
   static constexpr std::size_t beyond = 16;
 
   template <std::size_t Channels>
@@ -233,7 +236,7 @@ class horizontal_pass {
       const std::uint8_t* from[4];
       std::uint8_t* to[4];
       for (std::size_t i = 0; i < 4; ++i) {
-        const std::size_t row = (std::min)(y + i, rows - 1);  // the last one more than once
+        const std::size_t row = (std::min)(y + i, rows - 1);  // repeats the last row
         from[i] = in.row(row);
         to[i] = out.row(row);
         if (static_cast<std::size_t>(end - from[i]) < used + beyond) {
@@ -253,8 +256,8 @@ class horizontal_pass {
   std::vector<std::uint8_t> spare_;
 };
 
-/// Makes each row of `out` from the rows of `in` that `table` says, the first of which is row
-/// `above` of what the table counts.
+/// Computes each row of `out` from rows of `in`, by `table`. The first row of `in` is row `above`
+/// in the numbering of the table.
 inline void vertical_pass(resample_path path, const resample_table& table, const const_pixels& in,
                           std::size_t above, const pixels& out) {
   const std::size_t bytes = out.size.width * out.channels;
@@ -285,10 +288,10 @@ inline void vertical_pass(resample_path path, const resample_table& table, const
 
 }  // namespace detail
 
-/// How the pixels around a point weigh. All but `nearest` reach over more source pixels where the
-/// picture shrinks, so that nothing is skipped (antialiasing).
+/// The weights of the pixels around a point. All filters except `nearest` use more source pixels if
+/// the image shrinks, so that no pixel is skipped (antialiasing).
 enum class resize_filter {
-  nearest,   ///< the one pixel in whose area the point is
+  nearest,   ///< the pixel that contains the point
   box,       ///< the mean of the area
   bilinear,  ///< a triangle two pixels wide
   hamming,   ///< two pixels wide, sharper than bilinear
@@ -296,52 +299,53 @@ enum class resize_filter {
   lanczos,   ///< sinc(x) sinc(x / 3), six pixels wide
 };
 
-/// Which of the two passes comes first. Between them values are rounded to bytes, so the order can
-/// change a value, by up to 4 with `bicubic` and 11 with `lanczos`.
+/// The order of the two passes. Values are rounded to bytes between them, so the order can change a
+/// value, by up to 4 with `bicubic` and 11 with `lanczos`.
 enum class pass_order {
-  /// Pillow up to 12, what most trained models have seen: horizontal first, but for a picture that
-  /// becomes lower and is more than a hundred times as high as it is wide.
+  /// The order of Pillow up to 12, which most models were trained with. The horizontal pass is
+  /// first, except for an image whose height shrinks and is more than a hundred times its width.
   horizontal_first,
-  /// Pillow 13: vertical first where rows are lost, and more than twice as many as columns.
+  /// The order of Pillow 13. The vertical pass is first if the height shrinks, by more than twice
+  /// the reduction of the width.
   by_shrink,
 };
 
 /// Options of a `resizer`.
 struct resize_options {
-  resize_filter filter = resize_filter::bilinear;   ///< how pixels weigh
-  pass_order order = pass_order::horizontal_first;  ///< which pass comes first
+  resize_filter filter = resize_filter::bilinear;   ///< the weights of pixels
+  pass_order order = pass_order::horizontal_first;  ///< the pass that comes first
 };
 
-/// Crops, resizes and mirrors 8-bit pictures, to the bit as Pillow's
-/// `image.crop(box).resize(size, filter)` does with one byte a channel: antialiased where a picture
-/// shrinks, with coefficients of 22 bits after the point. Pixels outside the crop do not count.
+/// Crops, resizes and mirrors 8-bit images, with the same bits as Pillow's
+/// `image.crop(box).resize(size, filter)` for one byte per channel. Shrinking images are
+/// antialiased. Coefficients have 22 fractional bits. Pixels outside the crop have no effect.
 ///
 ///     penstock::resizer resize{{.filter = penstock::resize_filter::bicubic}};
-///     resize(picture, thumbnail);   // all of it, to the size of `thumbnail`
-///     resize(picture, plan, slot);  // as a geometry has drawn it
+///     resize(picture, thumbnail);   // the whole image, to the size of `thumbnail`
+///     resize(picture, plan, slot);  // by the plan of a geometry
 ///
-/// Pictures have 1, 3 or 4 channels, none of which is treated as alpha (Pillow's modes L, RGB and
-/// CMYK), and sides of up to 2^24 pixels. One object is for one thread at a time: it keeps its
-/// tables and the rows between the two passes, so that it allocates nothing once it has seen the
-/// largest picture. The bits are the same on every machine, with or without vector instructions.
+/// Images have 1, 3 or 4 channels, and sides of up to 2^24 pixels. No channel is treated as alpha
+/// (Pillow's modes L, RGB and CMYK). An object is for one thread at a time. It keeps its tables and
+/// the rows between the two passes, so that it allocates nothing after the largest image. The bits
+/// are the same on every machine, with or without vector instructions.
 ///
-/// Source: the method is that of Pillow's documentation and of its changes 977, 1933, 2254 and, for
-/// `pass_order::by_shrink`, 9549.
+/// Source: Pillow's documentation, its pull requests 977, 1933 and 2254, and 9549 for
+/// `pass_order::by_shrink`.
 class resizer {
  public:
-  /// By default with bilinear weights and the passes of Pillow up to 12.
+  /// Uses bilinear weights and the passes of Pillow up to 12 by default.
   explicit resizer(const resize_options& options = {})
       : resizer(options, detail::fastest_resample_path()) {}
 
-  /// With the loops `path`, which the machine must have: for tests.
+  /// Uses the loops `path`, which the machine must support. For tests.
   resizer(const resize_options& options, detail::resample_path path)
       : options_(options), path_(path) {}
 
-  /// Writes what `plan` makes of `in` to `out`, all of which is written; `out` has the size
-  /// `plan.size()` and as many channels as `in`, and must not overlap it. Only the rows and columns
-  /// kept are computed. Bytes between two rows of `in` may be read, and count for nothing.
-  /// Throws std::invalid_argument, and writes nothing, where sizes, boxes or channels do not fit;
-  /// std::bad_alloc, when a larger picture than before finds no memory.
+  /// Crops, resizes and mirrors `in` by `plan` and writes all of `out`. `out` must have the size
+  /// `plan.size()` and the channels of `in`, and must not overlap `in`. Computes only the rows and
+  /// columns that the plan keeps. May read the bytes between two rows of `in`, which have no
+  /// effect. Throws std::invalid_argument, and writes nothing, if sizes, boxes or channels do not
+  /// fit. Throws std::bad_alloc if there is no memory for a larger image than before.
   void operator()(const const_pixels& in, const image_plan& plan, const pixels& out) {
     detail::check_resize(in, plan, out);
     const image_border& border = plan.border;
@@ -363,11 +367,11 @@ class resizer {
     (*this)(in, {{0, 0, in.size}, out.size, {0, 0, out.size}}, out);
   }
 
-  /// What the object was made with.
+  /// Returns the options of the constructor.
   [[nodiscard]] const resize_options& options() const noexcept { return options_; }
 
  private:
-  // By as many passes as it takes.
+  // Runs only the passes that are needed.
   void resample(const const_pixels& in, const image_plan& plan, const pixels& out) {
     const image_box& crop = plan.crop;
     const image_box& kept = plan.kept;
@@ -381,7 +385,7 @@ class resizer {
       make(vertical_, {crop.size.height, plan.scaled.height, kept.top, kept.size.height, false});
     }
     const const_pixels source = in.part(crop);
-    // The last row may end where the memory does.
+    // The memory may end with the last row.
     const std::uint8_t* const end = in.row(in.size.height - 1) + in.size.width * in.channels;
     if (!columns && !rows) {
       detail::copy_rows(source.part(kept), out);

@@ -17,8 +17,8 @@
 /// The structures of DLPack 1 (https://dmlc.github.io/dlpack/latest/), with which array libraries
 /// exchange tensors without a copy: numpy, PyTorch, JAX, CuPy, ONNX Runtime, TVM. Declared here so
 /// that DLPack's header is not needed. The layout is that of C: a pointer to a
-/// `dlpack::managed_tensor` can be converted to one to a `DLManagedTensorVersioned` through
-/// `void*`.
+/// `dlpack::managed_tensor` can be converted through `void*` to a pointer to a
+/// `DLManagedTensorVersioned`.
 
 #include <penstock/core/error.hpp>
 
@@ -38,12 +38,12 @@ class [[gnu::visibility("default")]] dlpack_error : public error {
         expected_(std::move(expected)),
         found_(std::move(found)) {}
 
-  /// The part that does not match: "tensor" (there is none), "version", "rank", "type", "device",
-  /// "shape", "strides", "data", "alignment".
+  /// Returns the part that does not match: "tensor" (it is missing), "version", "rank", "type",
+  /// "device", "shape", "strides", "data", "alignment".
   [[nodiscard]] const std::string& part() const noexcept { return part_; }
-  /// The expected value.
+  /// Returns the expected value.
   [[nodiscard]] const std::string& expected() const noexcept { return expected_; }
-  /// The tensor's value.
+  /// Returns the tensor's value.
   [[nodiscard]] const std::string& found() const noexcept { return found_; }
 
  private:
@@ -56,7 +56,7 @@ class [[gnu::visibility("default")]] dlpack_error : public error {
 namespace dlpack {
 
 /// The supported version: the major number changes with the layout, the minor number with the
-/// permitted values. From 1.2 on strides are always present.
+/// permitted values. Since 1.2 strides are always present.
 inline constexpr std::uint32_t layout_version = 1;
 /// The minor number.
 inline constexpr std::uint32_t feature_version = 2;
@@ -64,15 +64,15 @@ inline constexpr std::uint32_t feature_version = 2;
 /// A version of DLPack.
 struct version_numbers {
   std::uint32_t layout;   ///< major; in another layout only the deleter is known
-  std::uint32_t feature;  ///< minor; others have other device kinds and element types
+  std::uint32_t feature;  ///< minor; can add device kinds and element types
 };
 
 /// Kinds of memory. The list is not complete.
 enum class device_kind : std::int32_t {
   cpu = 1,           ///< ordinary memory
-  cuda = 2,          ///< of a GPU, by CUDA
+  cuda = 2,          ///< GPU memory of CUDA
   cuda_host = 3,     ///< page-locked by CUDA
-  rocm = 10,         ///< of a GPU, by ROCm
+  rocm = 10,         ///< GPU memory of ROCm
   rocm_host = 11,    ///< page-locked by ROCm
   cuda_managed = 13  ///< CUDA's managed memory
 };
@@ -88,15 +88,15 @@ struct place {
 enum class type_code : std::uint8_t {
   signed_integer = 0,    ///< int8_t to int64_t
   unsigned_integer = 1,  ///< uint8_t to uint64_t
-  floating = 2,          ///< of IEEE 754: half, float, double
-  bfloat = 4,            ///< a float's upper half
+  floating = 2,          ///< IEEE 754: half, float, double
+  bfloat = 4,            ///< the upper half of a float
   boolean = 6            ///< a byte that is 0 or 1
 };
 
 /// The type of an element.
 struct data_type {
   type_code code;       ///< the kind of number
-  std::uint8_t bits;    ///< of one lane
+  std::uint8_t bits;    ///< bits of a lane
   std::uint16_t lanes;  ///< 1 except for vector types
   friend bool operator==(const data_type&, const data_type&) = default;
 };
@@ -106,7 +106,7 @@ struct tensor {
   void* data;                 ///< null if the tensor has no elements
   place where;                ///< the memory
   std::int32_t rank;          ///< number of dimensions
-  data_type type;             ///< of an element
+  data_type type;             ///< type of an element
   std::int64_t* shape;        ///< lengths
   std::int64_t* strides;      ///< in elements; null for row-major, before version 1.2
   std::uint64_t byte_offset;  ///< from `data` to the first element
@@ -115,20 +115,21 @@ struct tensor {
 /// A tensor with its owner: the holder calls the deleter once, on any thread.
 struct managed_tensor {
   version_numbers version;           ///< must be checked before anything else
-  void* context;                     ///< the producer's
+  void* context;                     ///< data of the producer
   void (*deleter)(managed_tensor*);  ///< frees the structure too; may be null
   std::uint64_t flags;               ///< `flag_read_only` and others
-  tensor array;                      ///< what is owned
+  tensor array;                      ///< the tensor
 };
 /// In `managed_tensor::flags`: the consumer must not write.
 inline constexpr std::uint64_t flag_read_only = 1;
-/// In `managed_tensor::flags`: a copy that no one else uses.
+/// In `managed_tensor::flags`: a copy without other users.
 inline constexpr std::uint64_t flag_copied = 2;
 
-/// The structure before version 1, without version and flags. Many consumers accept only this one.
+/// The structure before version 1, without version and flags. Many consumers accept only this
+/// structure.
 struct unversioned_tensor {
-  tensor array;                          ///< what is owned
-  void* context;                         ///< the producer's
+  tensor array;                          ///< the tensor
+  void* context;                         ///< data of the producer
   void (*deleter)(unversioned_tensor*);  ///< frees the structure too; may be null
 };
 
@@ -140,13 +141,13 @@ struct delete_managed {
     if (managed->deleter != nullptr) managed->deleter(managed);
   }
 };
-/// Owns a managed tensor. `release()` gives the pointer away, for a capsule or a C interface:
-/// `static_cast<DLManagedTensorVersioned*>(static_cast<void*>(tensor.release()))`.
+/// Owns a managed tensor. `release()` gives up ownership of the pointer, for a capsule or a C
+/// interface: `static_cast<DLManagedTensorVersioned*>(static_cast<void*>(tensor.release()))`.
 using managed_ptr = std::unique_ptr<managed_tensor, delete_managed>;
 /// Owns a managed tensor of the older layout.
 using unversioned_ptr = std::unique_ptr<unversioned_tensor, delete_managed>;
 
-// The layout that a C compiler gives dlpack.h.
+// The layout that a C compiler gives to dlpack.h.
 static_assert(sizeof(place) == 8 && sizeof(data_type) == 4 && sizeof(version_numbers) == 8);
 static_assert(std::is_standard_layout_v<managed_tensor> &&
               std::is_trivially_copyable_v<managed_tensor>);
@@ -164,7 +165,7 @@ static_assert(sizeof(void*) != 8 ||
                offsetof(unversioned_tensor, deleter) == 56));
 
 /// The DLPack type of T: defined for bool, integers, float, double and `std::byte`. A program may
-/// specialise it for other types:
+/// specialize it for other types:
 ///
 ///     template <>
 ///     struct ps::dlpack::type_of<__half> {
@@ -209,8 +210,8 @@ concept element = requires {
   *type_of<T>::value.lanes == 8 * sizeof(T);
 };
 
-/// The type in the notation of array libraries: "float32", "uint8", "bool", "bfloat16", "int32 x 4
-/// lanes"; "code 9 of 8 bits" for an unknown code.
+/// Returns the type in the notation of array libraries: "float32", "uint8", "bool", "bfloat16",
+/// "int32 x 4 lanes"; "code 9 of 8 bits" for an unknown code.
 [[nodiscard]] inline std::string to_string(const data_type& type) {
   const std::string bits = std::to_string(type.bits);
   const std::string lanes =
@@ -230,8 +231,8 @@ concept element = requires {
   return "code " + std::to_string(static_cast<int>(type.code)) + " of " + bits + " bits" + lanes;
 }
 
-/// "host memory", "CUDA device 1", "page-locked memory (CUDA)"; "device kind 15, device 0" for an
-/// unknown kind.
+/// Returns the name of a location: "host memory", "CUDA device 1", "page-locked memory (CUDA)";
+/// "device kind 15, device 0" for an unknown kind.
 [[nodiscard]] inline std::string to_string(const place& where) {
   const std::string index = std::to_string(where.index);
   switch (where.kind) {

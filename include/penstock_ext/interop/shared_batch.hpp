@@ -18,7 +18,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Stands for members that a lease lacks.
+/// A placeholder for members that a lease lacks.
 struct nothing {};
 
 template <class Batch>
@@ -38,7 +38,7 @@ struct stream_of_lease<Batch> {
   using type = typename Batch::stream_ref;
 };
 
-/// What `get(batch)` returns, where it compiles.
+/// Returns `get(batch)` if that compiles, and else `nothing`.
 template <class Batch, class Get>
 [[nodiscard]] auto got([[maybe_unused]] Batch& batch, [[maybe_unused]] Get get) noexcept {
   if constexpr (std::invocable<Get, Batch&>) {
@@ -72,8 +72,8 @@ template <class Batch>
 /// thread may read. All other access goes through `with_lease`.
 template <class Batch>
 class shared_lease {
-  // Guards the lease, since `also_used_on` keeps a list of streams. Its end needs no lock: the
-  // count of copies orders it after the last use.
+  // Guards the lease, since `also_used_on` keeps a list of streams. Ending the lease needs no lock:
+  // the count of copies orders it after the last use.
   std::mutex mutex_;
   Batch batch_;
 
@@ -115,19 +115,19 @@ concept batch_lease =
       { constant.info() } -> std::convertible_to<batch_info>;
     };
 
-/// A copyable lease: all copies hold one batch, and the end of the last one ends the lease, on
-/// whichever thread that is. Made by `share`. For tensors of other libraries, callbacks and
-/// containers, which need to copy the owner of their memory.
+/// A copyable lease: all copies hold the same batch, and the last copy ends the lease, on any
+/// thread. Made by `share`. For tensors of other libraries, callbacks and containers, which need to
+/// copy the owner of their memory.
 ///
 ///     auto batch = ps::share(std::move(lease));          // one allocation
 ///     pool.post([batch] { use(ps::get<"x">(batch)); });  // the slot stays as long as the work
 ///
 /// Thread safety is that of `std::shared_ptr`: one thread at a time per handle; copies may be used
-/// and destroyed on any threads at once. Their views share memory, so writes need exclusive access.
-/// Calls of `also_used_on` are serialised.
+/// and destroyed on any threads at once. The views of the copies share memory, so writes need
+/// exclusive access. Calls of `also_used_on` are serialized.
 ///
 /// For device memory, the end of the lease records the release on the lease's stream and on each
-/// stream named by `also_used_on`. These streams must outlive the last copy. Host functions of a
+/// stream passed to `also_used_on`. These streams must outlive the last copy. Host functions of a
 /// CUDA stream must not hold a copy, since they may not call CUDA.
 ///
 /// A handle without a batch behaves like an empty lease.
@@ -139,64 +139,64 @@ class shared_batch {
   /// The lease that is shared.
   using batch_type = Batch;
   using record_type = typename Batch::record_type;
-  /// The type of references to its streams, if it has any.
+  /// The type of references to the lease's streams, if it has any.
   using stream_ref = typename detail::stream_of_lease<Batch>::type;
 
-  /// An empty handle.
+  /// Creates an empty handle.
   shared_batch() = default;
-  /// Takes over a lease; an empty one gives an empty handle. Throws `std::bad_alloc`; then the
-  /// lease stays with the caller.
+  /// Takes ownership of a lease; an empty lease gives an empty handle. Throws `std::bad_alloc`;
+  /// then the lease stays with the caller.
   explicit shared_batch(Batch&& batch) : info_(batch.info()) {
     if (batch) shared_ = std::make_shared<shared_type>(std::move(batch));
   }
 
-  /// Whether there is a batch. An empty handle may be assigned to, destroyed, and asked which batch
-  /// it held last. Any use that needs a batch ends the program with a message.
+  /// Returns true if there is a batch. An empty handle may be assigned to, destroyed, and queried
+  /// for the numbers of its last batch. Any use that needs a batch ends the program with a message.
   [[nodiscard]] explicit operator bool() const noexcept { return shared_ != nullptr; }
 
-  /// The samples of the batch.
+  /// Returns the number of samples of the batch.
   [[nodiscard]] std::size_t size() const noexcept { return info_.size; }
-  /// The samples of the batch without its padding.
+  /// Returns the number of samples without padding.
   [[nodiscard]] std::size_t valid() const noexcept { return info_.valid_size; }
-  /// The batch's epoch.
+  /// Returns the batch's epoch.
   [[nodiscard]] std::uint64_t epoch() const noexcept { return info_.epoch; }
-  /// The batch's number within its epoch.
+  /// Returns the batch's number within its epoch.
   [[nodiscard]] std::uint64_t number() const noexcept { return info_.batch; }
-  /// Identifies the batch.
+  /// Returns the identification of the batch.
   [[nodiscard]] const batch_info& info() const noexcept { return info_; }
-  /// The slot that holds the batch, if the lease provides it.
+  /// Returns the slot that holds the batch, if the lease provides it.
   [[nodiscard]] std::size_t slot() const noexcept
     requires detail::has_slot<Batch>
   {
     return shared().slot;
   }
 
-  /// The memory of the batch; writable if the lease's memory is.
+  /// Returns the memory of the batch; writable if the lease's memory is.
   [[nodiscard]] auto data() noexcept { return shared().data; }
-  /// The memory of the batch, for reading.
+  /// Returns the memory of the batch, for reading.
   [[nodiscard]] const std::byte* data() const noexcept { return shared().data; }
 
-  /// All samples of the batch, if the lease has views.
+  /// Returns all samples of the batch, if the lease has views.
   [[nodiscard]] auto view() noexcept
     requires detail::has_view<Batch>
   {
     return shared().view;
   }
-  /// All samples of the batch, for reading.
+  /// Returns all samples of the batch, for reading.
   [[nodiscard]] auto view() const noexcept
     requires detail::has_view<Batch>
   {
     using const_view = decltype(std::declval<const Batch&>().view());
     return const_view{shared().view};
   }
-  /// A `tensor_view` of one field, with the samples as outermost dimension.
+  /// Returns a `tensor_view` of a field, with the samples as outermost dimension.
   template <name Name>
   [[nodiscard]] auto get() noexcept
     requires detail::has_view<Batch>
   {
     return view().template get<Name>();
   }
-  /// A `tensor_view` of one field, for reading.
+  /// Returns a `tensor_view` of a field, for reading.
   template <name Name>
   [[nodiscard]] auto get() const noexcept
     requires detail::has_view<Batch>
@@ -204,19 +204,37 @@ class shared_batch {
     return view().template get<Name>();
   }
 
-  /// The stream that the batch was handed to, see `device_batch::stream`.
+  /// Returns the stream that the batch was handed to, see `device_batch::stream`.
   [[nodiscard]] stream_ref stream() const noexcept
     requires detail::has_stream<Batch>
   {
     return shared().stream;
   }
-  /// Makes `other` wait for the batch's copy too, and the release wait for `other`, see
-  /// `device_batch::also_used_on`; naming a stream again waits again but counts once. Thread-safe,
-  /// serialised by a lock of the batch. Throws what the lease throws.
+  /// Makes `other` wait for the batch's copy, and the release wait for `other`, see
+  /// `device_batch::also_used_on`. If a stream is passed again, it waits again but counts once.
+  /// Thread-safe, serialized by a lock of the batch. Throws the errors of the lease.
   void also_used_on(stream_ref other) const
     requires detail::has_stream<Batch>
   {
     shared().with_lease([&other](Batch& batch) { batch.also_used_on(other); });
+  }
+  /// Calls `device_batch::is_ordered_on`. Thread-safe.
+  [[nodiscard]] bool is_ordered_on(stream_ref stream) const noexcept
+    requires requires(const Batch& batch) { batch.is_ordered_on(stream); }
+  {
+    return shared().with_lease([&](const Batch& batch) { return batch.is_ordered_on(stream); });
+  }
+  /// Calls `device_batch::note_result`, for `results`.
+  void note_result(const void* owner, const void* data) const
+    requires requires(const Batch& batch) { batch.note_result(owner, data); }
+  {
+    shared().with_lease([&](const Batch& batch) { batch.note_result(owner, data); });
+  }
+  /// Calls `device_batch::results`, for `step_graphs`.
+  [[nodiscard]] auto results() const noexcept
+    requires requires(const Batch& batch) { batch.results(); }
+  {
+    return shared().with_lease([](const Batch& batch) { return batch.results(); });
   }
   /// States that work on `stream` uses the batch, see `device_batch::used_on`: a checked build
   /// reports a stream that is not ordered. Does nothing in other builds. Thread-safe.
@@ -234,13 +252,13 @@ class shared_batch {
     return *this;
   }
 
-  /// The device of the memory, if the lease provides it. Thread-safe.
+  /// Returns the device of the memory, if the lease provides it. Thread-safe.
   [[nodiscard]] auto device() const
     requires requires(const Batch& batch) { batch.device(); }
   {
     return shared().device;
   }
-  /// Whether the memory is page-locked, if the lease knows. Thread-safe.
+  /// Returns true if the memory is page-locked, if the lease provides this. Thread-safe.
   [[nodiscard]] bool pinned() const
     requires requires(const Batch& batch) { batch.pinned(); }
   {
@@ -263,7 +281,7 @@ class shared_batch {
   batch_info info_;
 };
 
-/// Makes a lease copyable: `auto batch = ps::share(std::move(lease))`. One allocation; throws
+/// Makes a lease copyable: `auto batch = ps::share(std::move(lease))`. One allocation. Throws
 /// `std::bad_alloc`, and then the lease stays with the caller.
 template <class Batch>
 [[nodiscard]] auto share(Batch&& batch) {
@@ -276,7 +294,7 @@ template <class Batch>
 
 namespace detail {
 
-/// Whether the calling thread is running work of this stream.
+/// Returns true if the calling thread is running work of this stream.
 template <class StreamRef>
 [[nodiscard]] bool runs_work_of([[maybe_unused]] StreamRef stream) noexcept {
   if constexpr (requires {

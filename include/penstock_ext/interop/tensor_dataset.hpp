@@ -39,12 +39,12 @@ struct expected_tensor {
 /// The location of the samples of a tensor that has passed the check.
 struct tensor_rows {
   const std::byte* first;     // null only if there are no samples
-  std::uint64_t count;        // samples
+  std::uint64_t count;        // number of samples
   std::int64_t stride_bytes;  // between samples; may be 0 or negative
-  std::size_t row_bytes;      // of one sample, without gaps
+  std::size_t row_bytes;      // size of a sample, without gaps
 };
 
-/// "[60000, 28, 28]".
+/// Returns text such as "[60000, 28, 28]".
 [[nodiscard]] inline std::string numbers_of(const std::int64_t* numbers, std::size_t count) {
   std::string text = "[";
   for (std::size_t d = 0; d < count; ++d) {
@@ -59,7 +59,7 @@ class tensor_check {
   tensor_check(const expected_tensor& expected, const dlpack::tensor& found) noexcept
       : expected_(expected), found_(found) {}
 
-  /// Throws `dlpack_error` for the first mismatch.
+  /// Returns the location of the samples. Throws `dlpack_error` for the first mismatch.
   [[nodiscard]] tensor_rows rows() const {
     require_rank();
     require_type();
@@ -106,7 +106,7 @@ class tensor_check {
     }
   }
 
-  /// The bytes of a sample.
+  /// Checks the shape and returns the bytes of a sample.
   [[nodiscard]] std::size_t require_shape() const {
     std::int64_t bytes = static_cast<std::int64_t>(expected_.element_bytes);
     bool fits = found_.shape[0] >= 0;
@@ -132,7 +132,7 @@ class tensor_check {
     return text + "]";
   }
 
-  /// The bytes from one sample to the next.
+  /// Checks the strides and returns the bytes from one sample to the next.
   [[nodiscard]] std::int64_t require_strides(const tensor_rows& rows) const {
     const auto row_bytes = static_cast<std::int64_t>(rows.row_bytes);
     if (found_.strides == nullptr || rows.count == 0) return row_bytes;
@@ -165,7 +165,7 @@ class tensor_check {
     return "[any" + text;
   }
 
-  /// The first sample.
+  /// Checks the addresses and returns the first sample.
   [[nodiscard]] const std::byte* require_data(const tensor_rows& rows) const {
     if (rows.count == 0) return nullptr;
     if (found_.data == nullptr) {
@@ -188,7 +188,7 @@ class tensor_check {
              std::to_string(found_.byte_offset) + " bytes of offset and strides that leave it",
              "the tensor is damaged");
     }
-    // Strides are whole elements, so all samples are aligned like the first one.
+    // Strides are whole elements, so all samples are aligned like the first sample.
     if (first % expected_.alignment != 0) {
       refuse("alignment", "an address that " + std::to_string(expected_.alignment) + " divides",
              std::to_string(first % expected_.alignment) + " bytes past one", "copy the tensor");
@@ -203,56 +203,58 @@ class tensor_check {
 
 }  // namespace detail
 
-/// A tensor of another library in host memory as a sequence of samples: the outermost dimension
-/// counts them, and each is an array of `Extents`, fixed or `dyn`. Nothing is copied. Any stride
-/// between samples is allowed, as in a slice or a reversed array; each sample must be contiguous.
+/// A tensor of another library in host memory as a sequence of samples. The outermost dimension
+/// counts the samples, and each sample is an array of `Extents`, fixed or `dyn`. Nothing is copied.
+/// Any stride between samples is allowed, as in a slice or a reversed array; each sample must be
+/// contiguous.
 ///
-/// Shares ownership of the tensor between copies; the last one calls the deleter, on its thread. So
-/// a Python tensor may be released on a worker: the producer's deleter must take the interpreter
-/// lock itself, as those of numpy and PyTorch do. The memory must not change meanwhile. Reading is
-/// thread-safe.
+/// Copies share ownership of the tensor; the last copy calls the deleter, on its thread. Therefore
+/// a worker may release a Python tensor: the producer's deleter must take the interpreter lock
+/// itself, as those of numpy and PyTorch do. The memory must not change while the tensor exists.
+/// Reading is thread-safe.
 template <dlpack::element T, std::size_t... Extents>
 class imported_tensor {
  public:
   /// The type of an element, for reading.
   using element_type = const T;
   using value_type = T;
-  /// The extents of one sample.
+  /// The extents of a sample.
   using extents_type = penstock::extents<Extents...>;
 
   /// Takes ownership of the tensor. Throws `dlpack_error`, whose message begins with `where`, for
-  /// null, an unsupported version, or a mismatch of rank, type, device, shape or strides; and
-  /// `std::bad_alloc`. In both cases the deleter is called.
-  imported_tensor(  // NOLINT: implicit, so that a dataset takes tensors as they come
+  /// null, an unsupported version, or a mismatch of rank, type, device, shape or strides. Also
+  /// throws `std::bad_alloc`. In both cases the deleter is called.
+  imported_tensor(  // NOLINT: implicit, so that a dataset takes tensors directly
       dlpack::managed_ptr managed, std::string_view where = "from_dlpack")
       : imported_tensor(array_of(managed.get(), where), where) {
     owner_ = std::move(managed);
   }
-  /// Takes ownership of a tensor of the older layout.
-  imported_tensor(  // NOLINT: implicit, as above
+  /// Takes ownership of a tensor of the older layout. Throws the errors of the other constructor.
+  imported_tensor(  // NOLINT: implicit, for the same reason
       dlpack::unversioned_ptr managed, std::string_view where = "from_dlpack")
       : imported_tensor(array_of(managed.get(), where), where) {
     owner_ = std::move(managed);
   }
 
-  /// The number of samples.
+  /// Returns the number of samples.
   [[nodiscard]] std::uint64_t size() const noexcept { return rows_.count; }
-  /// The extents of a sample.
+  /// Returns the extents of a sample.
   [[nodiscard]] const extents_type& extents() const noexcept { return extents_; }
-  /// The bytes between samples: negative if they are in reverse order, 0 if all are the same.
+  /// Returns the bytes between samples: negative if they are in reverse order, 0 if all are the
+  /// same.
   [[nodiscard]] std::ptrdiff_t stride_bytes() const noexcept { return rows_.stride_bytes; }
 
-  /// Sample `index` < `size()`, in the tensor's memory.
+  /// Returns sample `index` < `size()`, in the tensor's memory.
   [[nodiscard]] tensor_view<const T, Extents...> operator[](std::uint64_t index) const noexcept {
     return {address(index), extents_};
   }
 
-  /// Whether the samples are contiguous, as `flat` requires.
+  /// Returns true if the samples are contiguous, as `flat` requires.
   [[nodiscard]] bool is_contiguous() const noexcept {
     return rows_.count < 2 || rows_.stride_bytes == static_cast<std::int64_t>(rows_.row_bytes);
   }
-  /// All samples as one array, for a `memory_dataset` too, which the tensor must outlive. Throws
-  /// `dlpack_error` if they are not contiguous.
+  /// Returns all samples as an array, which must not outlive the tensor. Also for a
+  /// `memory_dataset`. Throws `dlpack_error` if the samples are not contiguous.
   [[nodiscard]] std::span<const T> flat() const {
     if (is_contiguous()) return {address(0), static_cast<std::size_t>(size()) * extents_.size()};
     throw dlpack_error("imported_tensor", "strides",
@@ -298,8 +300,9 @@ class imported_tensor {
   std::shared_ptr<void> owner_;
 };
 
-/// A tensor of another library as samples of `Extents`; for exceptions see `imported_tensor`:
-/// `ps::from_dlpack<float, 3, 224, 224>(std::move(tensor))`.
+/// Returns a tensor of another library as samples of `Extents`:
+/// `ps::from_dlpack<float, 3, 224, 224>(std::move(tensor))`. Throws the errors of
+/// `imported_tensor`.
 template <dlpack::element T, std::size_t... Extents>
 [[nodiscard]] imported_tensor<T, Extents...> from_dlpack(dlpack::managed_ptr managed) {
   return {std::move(managed)};
@@ -332,7 +335,7 @@ class tensor_of_field {
       : tensor_(std::move(managed), where()) {}
 
   [[nodiscard]] const type& get() const noexcept { return tensor_; }
-  /// The prefix of this field's messages.
+  /// Returns the prefix of this field's messages.
   [[nodiscard]] static std::string where() {
     return "tensor_dataset: field \"" + Field::key.str() + "\"";
   }
@@ -343,13 +346,13 @@ class tensor_of_field {
 
 }  // namespace detail
 
-/// A dataset over tensors of other libraries, see the specialisation.
+/// A dataset over tensors of other libraries, see the specialization.
 template <penstock::record_type Record>
 class tensor_dataset;
 
 /// A dataset over tensors of other libraries in host memory, one per field, in the record's order:
 /// `dlpack::managed_ptr`, `dlpack::unversioned_ptr`, or results of `from_dlpack`. Copies nothing
-/// until a sample is read; any stride between samples is allowed.
+/// until a sample is read. Any stride between samples is allowed.
 ///
 ///     using digit = ps::record<ps::field<"image", float, 28, 28>,
 ///                              ps::field<"label", std::int64_t>>;
@@ -368,8 +371,9 @@ class tensor_dataset<record<Fields...>> {
       "your own for a ragged field, see docs/ragged.md");
 
   /// Takes one tensor for each field. Throws `dlpack_error`, which names the field, if a tensor
-  /// does not match its field, see `imported_tensor`, or its number of samples differs from the
-  /// first tensor's. Tensors taken by then are freed, the others stay with the caller.
+  /// does not match its field, see `imported_tensor`, or if its number of samples differs from the
+  /// first tensor's. Then tensors that were already taken are freed, and the others stay with the
+  /// caller.
   explicit tensor_dataset(detail::tensor_of_field<Fields>... tensors)
       : tensors_(std::move(tensors)...),
         layout_(std::apply(
@@ -383,9 +387,9 @@ class tensor_dataset<record<Fields...>> {
             std::apply([this](const auto&... each) { return std::array{this->place_of(each)...}; },
                        tensors_)) {}
 
-  /// The number of samples.
+  /// Returns the number of samples.
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
-  /// The extents of a sample, from the tensors.
+  /// Returns the extents of a sample, from the tensors.
   [[nodiscard]] const record_extents<record_type>& extents() const noexcept {
     return layout_.extents();
   }
@@ -396,13 +400,13 @@ class tensor_dataset<record<Fields...>> {
     detail::copy_rows(*this, layout_, indices, out, context);
   }
 
-  /// Refers to the sample in the tensors. Throws `index_error`.
+  /// Returns a reference to the sample in the tensors. Throws `index_error`.
   [[nodiscard]] const_sample<record_type> view(std::uint64_t index) const {
     if (index >= size_) throw index_error("tensor_dataset", index, size_);
     return {rows(index), layout_.extents()};
   }
 
-  /// Brings the sample nearer; does nothing for an index out of range.
+  /// Prefetches the sample into the cache. Does nothing for an index out of range.
   void prefetch(std::uint64_t index) const noexcept {
     if (index >= size_) return;
     [&]<std::size_t... Is>(std::index_sequence<Is...>) {

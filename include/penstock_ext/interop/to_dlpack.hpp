@@ -28,8 +28,8 @@ struct exported_tensor {
   }
 };
 
-/// The location of a batch's memory: the device's `dlpack_kind`, or for page-locked host memory its
-/// `dlpack_pinned_kind`, if it has one.
+/// Returns the location of a batch's memory: the device's `dlpack_kind`, or for page-locked host
+/// memory its `dlpack_pinned_kind`, if it has such a kind.
 template <class Batch>
 [[nodiscard]] dlpack::place place_of(const shared_batch<Batch>& batch, bool pinned_as_cpu) {
   using device_type = typename Batch::device_type;
@@ -57,7 +57,7 @@ template <class Batch>
   return {dlpack::device_kind::cpu, 0};
 }
 
-/// The field called `Name` with `batch` as its owner; the version and the flags are 0.
+/// Exports the field called `Name` with `batch` as its owner; the version and the flags are 0.
 template <class Managed, name Name, class Batch>
 [[nodiscard]] Managed* export_field(shared_batch<Batch> batch, bool pinned_as_cpu) {
   const auto view = batch.template get<Name>();
@@ -89,7 +89,7 @@ template <class Managed, name Name, class Batch>
   return &made->managed;
 }
 
-/// `export_field` with the newest layout.
+/// Calls `export_field` with the newest layout.
 template <name Name, class Batch>
 [[nodiscard]] dlpack::managed_ptr export_versioned(shared_batch<Batch> batch, bool read_only,
                                                    bool pinned_as_cpu) {
@@ -100,7 +100,7 @@ template <name Name, class Batch>
 }
 
 /// Blocks until the stream that fills a batch in host memory is done, since nothing else waits for
-/// it.
+/// that stream.
 template <class Batch>
 void wait_for_host_memory([[maybe_unused]] const shared_batch<Batch>& batch) {
   using device_type = typename Batch::device_type;
@@ -115,7 +115,7 @@ void wait_for_host_memory([[maybe_unused]] const shared_batch<Batch>& batch) {
 
 /// Options of an exported tensor.
 struct dlpack_options {
-  /// The consumer must not write, see `dlpack::flag_read_only`.
+  /// Forbids the consumer to write, see `dlpack::flag_read_only`.
   bool read_only = false;
   /// Declares page-locked memory as ordinary memory, for consumers that do not support
   /// `dlpack::device_kind::cuda_host`, such as older versions of PyTorch and JAX.
@@ -128,12 +128,12 @@ struct dlpack_options {
 /// allocation; throws `std::bad_alloc`.
 ///
 ///     auto batch = ps::share(std::move(lease));
-///     auto images = ps::to_dlpack<"image">(batch);  // two tensors over one slot, which comes
-///     auto labels = ps::to_dlpack<"label">(batch);  // back when both are deleted
+///     auto images = ps::to_dlpack<"image">(batch);  // two tensors over one slot, which is free
+///     auto labels = ps::to_dlpack<"label">(batch);  // again when both are deleted
 ///
 /// A tensor in GPU memory is for work on the feed's stream; for another stream use the overload
-/// below. A tensor in host memory may be used at once: if a stream of the CPU device fills it, the
-/// call waits for that stream.
+/// with a consumer stream. A tensor in host memory may be used at once: if a stream of the CPU
+/// device fills it, the call waits for that stream.
 template <name Name, class Batch>
 [[nodiscard]] dlpack::managed_ptr to_dlpack(shared_batch<Batch> batch,
                                             const dlpack_options& options = {}) {
@@ -141,13 +141,13 @@ template <name Name, class Batch>
   return detail::export_versioned<Name>(std::move(batch), options.read_only, options.pinned_as_cpu);
 }
 
-/// `to_dlpack` for work on `consumer`, as `__dlpack__(stream)` of Python's array interface has it:
-/// that stream waits for the batch's copy, and the slot is reused only after the stream's work up
-/// to the end of the lease, see `shared_batch::also_used_on`. The stream must outlive the lease.
-/// Throws what the device throws; then nothing is exported.
+/// Exports a field for work on `consumer`, like `__dlpack__(stream)` of Python's array interface.
+/// That stream waits for the batch's copy. The slot is reused only after the stream's work up to
+/// the end of the lease, see `shared_batch::also_used_on`. The stream must outlive the lease.
+/// Throws the errors of the device; then nothing is exported.
 ///
-/// Python's numbers 1 and 2 are `cudaStreamLegacy` and `cudaStreamPerThread`, of which the second
-/// is refused; -1 requests no wait, as the function above.
+/// Python's numbers 1 and 2 are `cudaStreamLegacy` and `cudaStreamPerThread`; the second is
+/// refused. -1 requests no wait, like the overload without a stream.
 template <name Name, class Batch>
   requires detail::has_stream<Batch>
 [[nodiscard]] dlpack::managed_ptr to_dlpack(shared_batch<Batch> batch,
@@ -157,8 +157,8 @@ template <name Name, class Batch>
   return detail::export_versioned<Name>(std::move(batch), options.read_only, options.pinned_as_cpu);
 }
 
-/// `to_dlpack` for consumers of the older layout, which has no read-only flag. The other options
-/// apply.
+/// Exports a field for consumers of the older layout, which has no read-only flag. The other
+/// options apply.
 template <name Name, class Batch>
 [[nodiscard]] dlpack::unversioned_ptr to_dlpack_unversioned(shared_batch<Batch> batch,
                                                             bool pinned_as_cpu = false) {
@@ -167,7 +167,7 @@ template <name Name, class Batch>
       detail::export_field<dlpack::unversioned_tensor, Name>(std::move(batch), pinned_as_cpu)};
 }
 
-/// `to_dlpack_unversioned` for work on `consumer`, see `to_dlpack`.
+/// Exports a field in the older layout for work on `consumer`, see `to_dlpack`.
 template <name Name, class Batch>
   requires detail::has_stream<Batch>
 [[nodiscard]] dlpack::unversioned_ptr to_dlpack_unversioned(

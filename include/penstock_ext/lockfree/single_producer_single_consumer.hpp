@@ -12,6 +12,7 @@
 
 #include <penstock/threads/batch_queue.hpp>
 #include <penstock/threads/support/eventcount.hpp>
+#include <penstock/threads/support/ticket_ring.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -32,23 +33,23 @@ class spsc_ring {
 };
 
 /// Asymmetric fences: only the sleeping side pays, by a full fence on every core that runs a thread
-/// of this process (membarrier(2)). Where the kernel does not support it, as in some sandboxes,
-/// both sides use ordinary fences.
+/// of this process (membarrier(2)). If the kernel does not support it, as in some sandboxes, both
+/// sides use ordinary fences.
 template <class Atomics>
-class one_sided_fences {
+class asymmetric_fences {
  public:
-  /// The first one in a multi-threaded process takes some milliseconds.
-  one_sided_fences() noexcept
+  /// Registers the process. The first call in a multi-threaded process takes some milliseconds.
+  asymmetric_fences() noexcept
       : has_kernels_(in_kernel(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0) {}
 
-  void of_changer() const noexcept {
+  void light() const noexcept {
     if (has_kernels_) {
       std::atomic_signal_fence(std::memory_order_seq_cst);  // the compiler must not reorder either
     } else {
       Atomics::fence();
     }
   }
-  void of_sleeper() const noexcept {
+  void heavy() const noexcept {
     Atomics::fence();
     if (has_kernels_) in_kernel(MEMBARRIER_CMD_PRIVATE_EXPEDITED);  // can't fail once registered
   }
@@ -61,18 +62,18 @@ class one_sided_fences {
 
 }  // namespace detail
 
-/// The policy of a `batch_queue` with one producer and one consumer at a time. `close`,
-/// `was_closed` and `wake_poppers` are for any thread, `was_empty` for these two.
+/// The policy of a `batch_queue` with one producer and one consumer at a time. Any thread may call
+/// `close`, `was_closed` and `wake_poppers`. Only these two may call `was_empty`.
 ///
 ///     ps::batch_queue<ticket, ps::single_producer_single_consumer> queue{16};
 ///
-/// Implemented by `boost::lockfree::spsc_queue`. A push or pop that wakes no thread needs no fence:
-/// the thread that is about to sleep pays for both, some microseconds.
+/// Implemented by `boost::lockfree::spsc_queue`. A push or pop that wakes no thread needs no fence.
+/// Instead, a thread that is about to sleep pays for both sides, some microseconds.
 struct single_producer_single_consumer {
   template <detail::queue_ticket T, class Atomics>
   using ring = detail::spsc_ring<T>;
   template <class Atomics>
-  using eventcount = detail::basic_eventcount<Atomics, detail::one_sided_fences<Atomics>>;
+  using eventcount = detail::basic_eventcount<Atomics, detail::asymmetric_fences<Atomics>>;
   static constexpr bool is_ordered = false;
 };
 

@@ -15,10 +15,10 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A sample that is narrowed to bytes has an infinity or a NaN.
+/// A sample that is narrowed to bytes contains an infinity or a NaN.
 class [[gnu::visibility("default")]] not_finite : public error {
  public:
-  /// For element `element` of the field `field` of sample `sample`, which is `value`.
+  /// Reports `value` in element `element` of the field `field` of sample `sample`.
   not_finite(const name& field, std::uint64_t sample, std::size_t element, float value)
       : error("narrowed: field \"" + field.str() + "\", sample " + std::to_string(sample) +
               ", element " + std::to_string(element) + ": a byte stands for a finite number, is " +
@@ -26,9 +26,9 @@ class [[gnu::visibility("default")]] not_finite : public error {
               ": replace it by a map below, narrow to half or bfloat16, or leave the sample out"),
         sample_(sample),
         element_(element) {}
-  /// The sample's index in the narrowed dataset.
+  /// Returns the sample's index in the narrowed dataset.
   [[nodiscard]] std::uint64_t sample() const noexcept { return sample_; }
-  /// The element's row-major position in the field.
+  /// Returns the element's row-major position in the field.
   [[nodiscard]] std::size_t element() const noexcept { return element_; }
 
  private:
@@ -43,10 +43,11 @@ class [[gnu::visibility("default")]] not_finite : public error {
 
 /// The numbers that bytes represent: byte b is `zero + scale * b`.
 struct affine_scale {
-  float scale = 1.0F;  ///< the step between neighbouring bytes
+  float scale = 1.0F;  ///< the step between adjacent bytes
   float zero = 0.0F;   ///< the value of byte 0
 
-  /// The value of `byte`, rounded once, with the same bits on device and host. Usable in kernels.
+  /// Returns the value of `byte`, rounded once, with the same bits on device and host. Usable in
+  /// kernels.
   [[nodiscard]] PENSTOCK_HOST_DEVICE float operator()(std::int8_t byte) const noexcept {
     return std::fma(static_cast<float>(byte), scale, zero);
   }
@@ -54,12 +55,12 @@ struct affine_scale {
   friend constexpr bool operator==(const affine_scale&, const affine_scale&) = default;
 };
 
-/// The finest scale whose bytes cover [`least`, `most`], both finite, `least` <= `most`.
+/// Returns the finest scale whose bytes cover [`least`, `most`], both finite, `least` <= `most`.
 ///
 /// If the range contains 0, a byte represents it exactly, and every byte is an exact multiple of
 /// the step, so that the error is at most half a step. Otherwise a float rounding may be added. A
-/// range of one number is exact. The outermost byte may exceed the range by half a step; beyond
-/// 3e38 that may be infinity.
+/// range of a single number is exact. The outermost byte may exceed the range by half a step;
+/// beyond 3e38 that may be infinity.
 [[nodiscard]] constexpr affine_scale affine_over(float least, float most) noexcept {
   if (!(least < most)) return {0.0F, least};
   const double low = static_cast<double>(least);

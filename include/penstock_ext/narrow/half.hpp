@@ -12,30 +12,30 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 
 /// The upper 16 bits of a float, for storing and copying; bit-compatible with CUDA's
-/// `__nv_bfloat16`. 8 significant bits over the whole range of floats. No arithmetic, only
+/// `__nv_bfloat16`. It has 8 significant bits over the whole range of floats. No arithmetic, only
 /// conversion from and to float. Usable in kernels.
 class bfloat16 {
  public:
-  /// An indeterminate value.
+  /// Has an indeterminate value.
   bfloat16() = default;
 
-  /// Rounds to nearest, ties to even; beyond the largest value to infinity. A NaN stays one, with
-  /// the upper bits of its payload.
+  /// Rounds to nearest, ties to even; rounds to infinity beyond the largest value. A NaN stays a
+  /// NaN, with the upper bits of its payload.
   PENSTOCK_HOST_DEVICE constexpr explicit bfloat16(float value) noexcept : bits_(nearest(value)) {}
 
-  /// The exact value.
+  /// Returns the exact value.
   PENSTOCK_HOST_DEVICE constexpr operator float() const noexcept {  // NOLINT: nothing is lost
     return __builtin_bit_cast(float, static_cast<std::uint32_t>(bits_) << 16U);
   }
 
-  /// The bfloat16 with these bits.
+  /// Returns the bfloat16 with these bits.
   [[nodiscard]] PENSTOCK_HOST_DEVICE static constexpr bfloat16 from_bits(
       std::uint16_t bits) noexcept {
     bfloat16 made{};
     made.bits_ = bits;
     return made;
   }
-  /// The bits: sign, 8 of exponent, 7 of mantissa.
+  /// Returns the bits: sign, 8 of exponent, 7 of mantissa.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::uint16_t bits() const noexcept { return bits_; }
 
  private:
@@ -52,19 +52,19 @@ class bfloat16 {
 static_assert(sizeof(bfloat16) == 2 && std::is_trivially_copyable_v<bfloat16>,
               "copied to the device as bytes");
 
-/// IEEE 754's binary16, for storing and copying; bit-compatible with CUDA's `__half`. 11
+/// IEEE 754's binary16, for storing and copying; bit-compatible with CUDA's `__half`. It has 11
 /// significant bits, up to 65,504, down to 2^-24. No arithmetic, only conversion from and to float.
 /// Usable in kernels.
 class half {
  public:
-  /// An indeterminate value.
+  /// Has an indeterminate value.
   half() = default;
 
-  /// Rounds to nearest, ties to even; from 65,520 on to infinity. A NaN stays one, with the upper
-  /// bits of its payload. Equal to the processor's instruction (F16C).
+  /// Rounds to nearest, ties to even; rounds to infinity at 65,520 and above. A NaN stays a NaN,
+  /// with the upper bits of its payload. Equal to the processor's instruction (F16C).
   PENSTOCK_HOST_DEVICE constexpr explicit half(float value) noexcept : bits_(nearest(value)) {}
 
-  /// The exact value.
+  /// Returns the exact value.
   PENSTOCK_HOST_DEVICE constexpr operator float() const noexcept {  // NOLINT: nothing is lost
     const std::uint32_t sign = (bits_ & 0x8000U) << 16U;
     const std::uint32_t magnitude = bits_ & 0x7fffU;
@@ -76,13 +76,13 @@ class half {
     return __builtin_bit_cast(float, sign | wide);
   }
 
-  /// The half with these bits.
+  /// Returns the half with these bits.
   [[nodiscard]] PENSTOCK_HOST_DEVICE static constexpr half from_bits(std::uint16_t bits) noexcept {
     half made{};
     made.bits_ = bits;
     return made;
   }
-  /// The bits: sign, 5 of exponent, 10 of mantissa.
+  /// Returns the bits: sign, 5 of exponent, 10 of mantissa.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::uint16_t bits() const noexcept { return bits_; }
 
  private:

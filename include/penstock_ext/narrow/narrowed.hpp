@@ -26,7 +26,8 @@ inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
-/// Whether a record has a float field called `Name`; otherwise one readable message.
+/// Returns true if a record has a float field called `Name`; otherwise reports one readable
+/// message.
 template <record_type Record, name Name>
 [[nodiscard]] consteval bool has_floats() {
   constexpr bool is_there = Record::template has_field<Name>;
@@ -42,7 +43,7 @@ template <record_type Record, name Name>
   }
 }
 
-/// Whether the names of the scale fields of `Name` are free in a record.
+/// Returns true if the names of the scale fields of `Name` are free in a record.
 template <record_type Record, name Name>
 [[nodiscard]] consteval bool has_room_for_scales() {
   constexpr bool is_short = has_room_for_suffix(Name);
@@ -65,10 +66,10 @@ template <record_type Record, name Name>
 template <name Name, class T, class F, bool IsScaled>
 class narrowed_adaptor : public adaptor<narrowed_adaptor<Name, T, F, IsScaled>> {
  public:
-  /// Holds the conversion until it is applied to a dataset.
+  /// Stores the conversion until it is applied to a dataset.
   explicit narrowed_adaptor(F function) : function_(function) {}
 
-  /// The dataset `data`, narrowed.
+  /// Returns the dataset `data`, narrowed.
   template <class Data>
   [[nodiscard]] auto operator()(Data&& data) && {
     using base = stored_dataset_t<Data>;
@@ -101,10 +102,10 @@ class narrowed_adaptor : public adaptor<narrowed_adaptor<Name, T, F, IsScaled>> 
 
 }  // namespace detail
 
-/// Stores the floats of field `Name` in fewer bytes, so that fewer are copied to the device: `data
-/// | narrowed<"x", half>()`. The other fields stay as they are. The field may have any extents; no
-/// field may be ragged. The workers write the narrow values straight into the batch; where the
-/// dataset has no `view`, out of a copy of the sample in the thread's own memory.
+/// Stores the floats of field `Name` in fewer bytes, so that fewer bytes are copied to the device:
+/// `data | narrowed<"x", half>()`. The other fields do not change. The field may have any extents;
+/// no field may be ragged. The workers write the narrow values directly into the batch. If the
+/// dataset has no `view`, they first read the sample into the thread's own memory.
 ///
 /// - `half`, `bfloat16`: half the bytes, rounded to nearest. Values beyond the largest half,
 ///   65,504, become infinity.
@@ -114,7 +115,7 @@ class narrowed_adaptor : public adaptor<narrowed_adaptor<Name, T, F, IsScaled>> 
 ///   which names the sample. The field's name may have at most 26 characters.
 ///
 /// `widen<"x">()` restores the floats on the device after the copy. States of the dataset and of
-/// the narrowed one are interchangeable, since the samples are the same.
+/// the narrowed dataset are interchangeable, since the samples are the same.
 template <name Name, class T>
 [[nodiscard]] auto narrowed() {
   constexpr bool is_narrow = detail::is_narrow<T>;
@@ -129,11 +130,11 @@ template <name Name, class T>
   }
 }
 
-/// Stores the floats of field `Name` as bytes with one fixed scale, if the range of all values is
-/// known: `data | narrowed<"x", std::int8_t>({.scale = 0.02F})`, or with `affine_over(least,
-/// most)`. Values outside the range are clamped; an infinity or NaN throws `not_finite`. The scale
-/// is not part of the batch: pass the same `by` to `widen`. Throws `option_error` if the scale is
-/// not a positive number or the zero not a number.
+/// Stores the floats of field `Name` as bytes with a fixed scale, if the range of all values is
+/// known: `data | narrowed<"x", std::int8_t>({.scale = 0.02F})`, or with
+/// `affine_over(least, most)`. Values outside the range are clamped; an infinity or NaN throws
+/// `not_finite`. The scale is not part of the batch: pass the same `by` to `widen`. Throws
+/// `option_error` if the scale is not a positive number or the zero is not a number.
 template <name Name, class T>
 [[nodiscard]] auto narrowed(const affine_scale& by) {
   constexpr bool is_byte = std::is_same_v<T, std::int8_t>;
@@ -164,10 +165,10 @@ class cpu_widening {
   template <record_type In>
   using record_for = typename batches<In>::type;
 
-  /// `fixed` are the scales that are not in the batch.
+  /// Stores `fixed`, the scales that are not in the batch.
   explicit cpu_widening(const std::array<affine_scale, Fixed>& fixed) : fixed_(fixed) {}
 
-  /// Unchanged extents.
+  /// Returns the extents, which do not change.
   template <record_type In>
   [[nodiscard]] record_extents<record_for<In>> extents(const record_extents<In>& lengths) const {
     return batches<In>::extents(lengths);
@@ -217,13 +218,13 @@ class cpu_widening {
 
 }  // namespace detail
 
-/// A transform of a `transfer` on the CPU device that restores the floats of `narrowed` fields
-/// after the copy: `transfer feed{loader, stream, widen<"x">()}`. Narrow values are copied; the
-/// consumer gets batches of the original record. For CUDA use `widen_on_device`.
+/// Returns a transform of a `transfer` on the CPU device that restores the floats of `narrowed`
+/// fields after the copy: `transfer feed{loader, stream, widen<"x">()}`. Narrow values are copied;
+/// the consumer gets batches of the original record. For CUDA use `widen_on_device`.
 ///
 /// Scales per sample come from the batch's fields "x_scale" and "x_zero", which are removed from
-/// the result. Fixed scales are arguments, in the order of the fields: `widen<"x", "y">(of_x,
-/// of_y)`.
+/// the result. Fixed scales are arguments, in the order of the fields:
+/// `widen<"x", "y">(of_x, of_y)`.
 template <name... Names, std::same_as<affine_scale>... Scales>
   requires(sizeof...(Names) > 0)
 [[nodiscard]] auto widen(const Scales&... fixed) {

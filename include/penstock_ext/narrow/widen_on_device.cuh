@@ -28,7 +28,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The upper half of a product.
+/// Returns the upper half of a product.
 [[nodiscard]] __host__ __device__ inline std::uint64_t upper_product(std::uint64_t a,
                                                                      std::uint64_t b) {
 #ifdef __CUDA_ARCH__
@@ -40,8 +40,9 @@ namespace detail {
 }
 
 /// Division by a number that is known before the launch, after Granlund and Montgomery, 1994: the
-/// product with the reciprocal is the quotient, or one less. In 32 bits with the reciprocal's upper
-/// half if all numbers fit. A 64-bit division would be a call, with spilled registers.
+/// product with the reciprocal is the quotient, or the quotient minus 1. Uses 32 bits and the
+/// reciprocal's upper half if all numbers fit. A 64-bit division would be a call, with spilled
+/// registers.
 struct known_divisor {
   explicit known_divisor(std::size_t by) : divisor(by), reciprocal(~std::uint64_t{0} / by) {}
 
@@ -57,13 +58,13 @@ struct known_divisor {
   std::uint64_t reciprocal;
 };
 
-/// For a task: converts bytes to floats by the scale of their sample.
+/// A function for a task that converts bytes to floats by the scale of their sample.
 struct sample_scale {
   using takes_place = void;
 
   const float* scales;
   const float* zeros;
-  known_divisor elements;  // of a sample
+  known_divisor elements;  // number of elements of a sample
 
   [[nodiscard]] __device__ float operator()(std::int8_t byte, std::size_t at) const {
     const std::size_t sample = elements.quotient(at);
@@ -84,10 +85,10 @@ class cuda_widening {
   template <record_type In>
   using record_for = typename batches<In>::type;
 
-  /// `fixed` are the scales that are not in the batch.
+  /// Stores `fixed`, the scales that are not in the batch.
   explicit cuda_widening(const std::array<affine_scale, Fixed>& fixed) : fixed_(fixed) {}
 
-  /// Unchanged extents.
+  /// Returns the extents, which do not change.
   template <record_type In>
   [[nodiscard]] record_extents<record_for<In>> extents(const record_extents<In>& lengths) const {
     return batches<In>::extents(lengths);
@@ -102,7 +103,7 @@ class cuda_widening {
     load_tasks<list>(device);
   }
 
-  /// One launch on the thread's current device. Throws what `cuda_error` and its children say.
+  /// Queues a single launch on the thread's current device. Throws `cuda_error` or a derived type.
   template <record_type In>
   void enqueue(const_batch_view<In> in, batch_view<record_for<In>> out,
                cuda_stream_ref stream) const {
@@ -157,10 +158,10 @@ class cuda_widening {
 
 }  // namespace detail
 
-/// `widen` for the CUDA device: a transform of a `transfer` that restores the floats of `narrowed`
-/// fields by one launch after the copy, overlapped with the next copy: `transfer feed{loader,
-/// stream, widen_on_device<"x">()}`. The other fields are copied in the same launch. Results equal
-/// those of `widen` bit for bit.
+/// Returns the counterpart of `widen` for the CUDA device: a transform of a `transfer` that
+/// restores the floats of `narrowed` fields by a single launch after the copy, overlapped with the
+/// next copy: `transfer feed{loader, stream, widen_on_device<"x">()}`. The other fields are copied
+/// in the same launch. Results equal those of `widen` bit for bit.
 template <name... Names, std::same_as<affine_scale>... Scales>
   requires(sizeof...(Names) > 0)
 [[nodiscard]] detail::cuda_widening<sizeof...(Scales), Names...> widen_on_device(

@@ -20,8 +20,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 
 /// The ranks of a world would not train together: their data, seeds, orders, batch sizes or
-/// checkpoints differ, or loaders are not sharded. Thrown on all ranks alike; the message names the
-/// differences, and which ranks have which value.
+/// checkpoints differ, or loaders are not sharded. All ranks throw it. The message names the
+/// differences, and the ranks that have each value.
 class [[gnu::visibility("default")]] run_mismatch : public error {
  public:
   using error::error;
@@ -29,8 +29,8 @@ class [[gnu::visibility("default")]] run_mismatch : public error {
 
 namespace detail {
 
-/// A rank's training as exchanged between ranks: everything its batches depend on, and its own rank
-/// and world size. Exchanged as plain bytes.
+/// A rank's training as exchanged between ranks: all values that its batches depend on, and its own
+/// rank and world size. Exchanged as plain bytes.
 struct run_record {
   loader_state state;
   std::uint64_t rank = 0;
@@ -42,7 +42,7 @@ struct run_record {
 static_assert(std::is_trivially_copyable_v<run_record> && sizeof(run_record) == 88,
               "no byte of it is padding, which would differ");
 
-/// Ranks as text, ascending: "rank 3", "ranks 0 and 1, 4-7, 9"; long lists are cut.
+/// Returns ranks as text, ascending: "rank 3", "ranks 0 and 1, 4-7, 9"; long lists are cut.
 [[nodiscard]] inline std::string ranks_text(std::span<const std::size_t> ranks) {
   constexpr std::size_t most = 8;  // groups of consecutive ranks
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
@@ -59,8 +59,8 @@ static_assert(std::is_trivially_copyable_v<run_record> && sizeof(run_record) == 
   return text;
 }
 
-/// Each value with the ranks that have it, by first rank: "64 on ranks 0-6; 32 on rank 7"; empty if
-/// all are equal.
+/// Returns each value with the ranks that have it, by first rank: "64 on ranks 0-6; 32 on rank 7".
+/// Empty if all values are equal.
 [[nodiscard]] inline std::string differences(const std::vector<std::string>& values) {
   constexpr std::size_t most = 4;
   struct kind {
@@ -71,7 +71,7 @@ static_assert(std::is_trivially_copyable_v<run_record> && sizeof(run_record) == 
   for (std::size_t rank = 0; rank < values.size(); ++rank) {
     auto known = std::ranges::find(kinds, values[rank], &kind::value);
     if (known == kinds.end()) {
-      if (kinds.size() > most) continue;  // one more than is shown is enough
+      if (kinds.size() > most) continue;  // one kind beyond the limit is enough
       known = kinds.insert(known, {values[rank], {}});
     }
     known->ranks.push_back(rank);
@@ -123,7 +123,7 @@ inline void require_equal(std::span<const run_record> records) {
                          ": two processes have one rank, or the exchange "
                          "numbers them in another way than the launcher");
     }
-    // Each rank is a world of one, or a shard of another world.
+    // Otherwise each rank is a world of one, or a shard of another world.
     if (r.share != 0 && r.state.batch_size != r.share * records.size()) {
       throw run_mismatch(
           "run_mismatch: rank " + std::to_string(rank) + " reads batches of " +
@@ -140,11 +140,11 @@ inline void require_equal(std::span<const run_record> records) {
 
 /// An all-gather like `MPI_Allgather` and `ncclAllGather`: `exchange(mine, all)` sends the bytes
 /// `mine` to all ranks and stores those of rank i at `all[i * mine.size()]`. `mine` has the same
-/// size on every rank, and `all` that size times the world's. Exceptions propagate.
+/// size on every rank, and `all` has that size times the world size. Exceptions propagate.
 template <class E>
 concept rank_exchange = std::invocable<E&, std::span<const std::byte>, std::span<std::byte>>;
 
-/// A loader, or a transfer from one: provides the state of a loop.
+/// A loader, or a transfer from a loader: provides the state of a loop.
 template <class L>
 concept stateful_loader = requires(const L& loader, const batch_position& next) {
   { loader.state_at(next) } -> std::same_as<loader_state>;
@@ -152,7 +152,7 @@ concept stateful_loader = requires(const L& loader, const batch_position& next) 
 
 namespace detail {
 
-/// The size of a rank's part of a step; 0 if unknown.
+/// Returns the size of a rank's part of a step; 0 if unknown.
 template <class Loader>
 [[nodiscard]] std::uint64_t share_of(const Loader& loader) {
   if constexpr (requires { loader.options().batch_size* loader.batches_per_step(); }) {
@@ -189,17 +189,17 @@ void compare_runs(const world& here, const loader_state& state, std::uint64_t sh
 
 }  // namespace detail
 
-/// Throws `run_mismatch`, on all ranks alike, unless their loops resume at the same position of the
-/// same global batches. Call it after each rank has read its checkpoint, before resuming. Otherwise
-/// as below.
+/// Throws `run_mismatch` on all ranks unless their loops resume at the same position of the same
+/// global batches. Call it after each rank has read its checkpoint, before resuming. Otherwise like
+/// the overload for a loader.
 template <rank_exchange Exchange>
 void require_same_run(const world& here, const loader_state& state, Exchange&& exchange) {
   detail::compare_runs(here, state, 0, exchange);
 }
 
-/// Throws `run_mismatch`, on all ranks alike, unless the loaders of all ranks read parts of the
-/// same global batches: equal dataset size, order, seed, batch size and treatment of the last
-/// batch, and a `sharded` sampler for this world. Call it once, on every rank, before the loop.
+/// Throws `run_mismatch` on all ranks unless the loaders of all ranks read parts of the same global
+/// batches: equal dataset size, order, seed, batch size and treatment of the last batch, and a
+/// `sharded` sampler for this world. Call it once, on every rank, before the loop.
 ///
 ///     const auto exchange = [](std::span<const std::byte> mine, std::span<std::byte> all) {
 ///       const int count = static_cast<int>(mine.size());
@@ -210,7 +210,7 @@ void require_same_run(const world& here, const loader_state& state, Exchange&& e
 /// Exchanges 88 bytes per rank; nothing in a world of one. Orders that agree at the start and in
 /// the middle of two epochs have equal fingerprints, and file contents are not compared. All ranks
 /// need the same byte order and the same version of this library. Throws `option_error` for an
-/// invalid world, and what `loader.state_at` throws.
+/// invalid world, and the errors of `loader.state_at`.
 template <stateful_loader Loader, rank_exchange Exchange>
 void require_same_run(const world& here, const Loader& loader, Exchange&& exchange) {
   detail::compare_runs(here, loader.state_at(batch_position{}), detail::share_of(loader), exchange);

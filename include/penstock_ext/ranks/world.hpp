@@ -18,18 +18,23 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The launcher that started the processes of a world, recognised by its environment variables.
+/// The launcher that started the processes of a world, recognized by its environment variables.
 enum class launcher {
-  none,      ///< none: a single process
-  torchrun,  ///< RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE: torchrun, Ray Train, scripts
+  none,      ///< a single process without a launcher
+  torchrun,  ///< RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE: torchrun, DeepSpeed, Ray, scripts
+  horovod,   ///< HOROVOD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE: horovodrun
   open_mpi,  ///< OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE: Open MPI's mpirun
+  mvapich,   ///< MV2_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE: MVAPICH's mpirun_rsh
+  jsm,       ///< JSM_NAMESPACE_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE: jsrun
+  flux,      ///< FLUX_TASK_RANK, FLUX_JOB_SIZE, FLUX_TASK_LOCAL_ID: flux run
+  pals,      ///< PALS_RANKID, PMI_SIZE, PALS_LOCAL_RANKID, PMI_LOCAL_SIZE: Cray PALS's mpiexec
   pmi,       ///< PMI_RANK, PMI_SIZE, MPI_LOCALRANKID, MPI_LOCALNRANKS: MPICH's and Intel's mpiexec
   slurm,     ///< SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, SLURM_NTASKS_PER_NODE: srun
 };
 
 /// The environment does not define this process's rank and world size: a launcher's variables are
-/// incomplete, two launchers contradict each other, or a value is invalid. The message names the
-/// variables, their values, and a remedy.
+/// incomplete, the launcher provides no size, two launchers contradict each other, or a value is
+/// invalid. The message names the variables, their values, and a remedy.
 class [[gnu::visibility("default")]] world_error : public error {
  public:
   using error::error;
@@ -47,16 +52,57 @@ struct launcher_names {
   std::array<const char*, 4> variables;
 };
 
-inline constexpr std::array<launcher_names, 4> launchers{{
+/// Flux and PALS also set PMI's variables, which have the sizes that their own variables lack.
+inline constexpr std::array<launcher_names, 9> launchers{{
     {launcher::torchrun, "torchrun", {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}},
+    {launcher::horovod,
+     "Horovod",
+     {"HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"}},
     {launcher::open_mpi,
      "Open MPI",
      {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
       "OMPI_COMM_WORLD_LOCAL_SIZE"}},
+    {launcher::mvapich,
+     "MVAPICH",
+     {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK",
+      "MV2_COMM_WORLD_LOCAL_SIZE"}},
+    {launcher::jsm,
+     "JSM",
+     {"JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_LOCAL_RANK",
+      "JSM_NAMESPACE_LOCAL_SIZE"}},
+    {launcher::flux,
+     "Flux",
+     {"FLUX_TASK_RANK", "FLUX_JOB_SIZE", "FLUX_TASK_LOCAL_ID", "PMI_LOCAL_SIZE"}},
+    {launcher::pals,
+     "Cray PALS",
+     {"PALS_RANKID", "PMI_SIZE", "PALS_LOCAL_RANKID", "PMI_LOCAL_SIZE"}},
     {launcher::pmi, "PMI", {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"}},
     {launcher::slurm,
      "Slurm",
      {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"}},
+}};
+
+/// A variable that only processes of a launcher have, and that does not contain the size of the
+/// world.
+struct launcher_hint {
+  const char* variable;
+  std::string_view launcher;
+};
+
+inline constexpr std::array<launcher_hint, 13> launcher_hints{{
+    {"PMIX_RANK", "PMIx"},
+    {"PMIX_NAMESPACE", "PMIx"},
+    {"PALS_NODEID", "Cray PALS"},
+    {"ALPS_APP_PE", "Cray ALPS"},
+    {"PMI_ID", "PMI"},
+    {"PMI_LOCAL_RANK", "PMI"},
+    {"MVP_COMM_WORLD_RANK", "MVAPICH"},
+    {"MVP_COMM_WORLD_LOCAL_RANK", "MVAPICH"},
+    {"MPIRUN_RANK", "mpirun_rsh"},
+    {"MPI_RANKID", "Platform MPI"},
+    {"MP_CHILD", "IBM's Parallel Environment"},
+    {"AWS_BATCH_JOB_NODE_INDEX", "a multi-node job of AWS Batch"},
+    {"JOB_COMPLETION_INDEX", "an indexed job of Kubernetes"},
 }};
 
 /// Reads the variables of the process.
@@ -68,23 +114,30 @@ struct process_environment {
   }
 };
 
-/// The values of one launcher's variables; empty if not set.
+/// The values of a launcher's variables; empty if not set.
 struct launcher_values {
   const launcher_names* names = nullptr;
   std::array<std::optional<int>, 4> numbers{};
 
   [[nodiscard]] bool has(world_number number) const noexcept { return numbers[number].has_value(); }
-  /// Whether they define a world.
+  /// Returns true if the variables define a world.
   [[nodiscard]] bool is_whole() const noexcept { return has(its_rank) && has(its_size); }
-  /// Whether they indicate a world, but not the rank or its size.
+  /// Returns true if the variables indicate a world, but not the rank or its size.
   [[nodiscard]] bool is_half() const noexcept {
-    return !is_whole() && (has(its_rank) || has(its_size) || has(its_local_rank));
+    const bool has_own_size = has(its_size) && names->which != launcher::pals;
+    return !is_whole() && (has(its_rank) || has_own_size || has(its_local_rank));
   }
   [[nodiscard]] bool same_world(const launcher_values& other) const noexcept {
     return numbers[its_rank] == other.numbers[its_rank] &&
            numbers[its_size] == other.numbers[its_size];
   }
-  /// A variable for messages: "RANK=3", or "no RANK".
+  /// Returns true if the numbers that both have are equal.
+  [[nodiscard]] bool agrees_with(const launcher_values& other) const noexcept {
+    return std::ranges::equal(numbers, other.numbers, [](const auto& mine, const auto& its) {
+      return !mine || !its || *mine == *its;
+    });
+  }
+  /// Returns a variable for messages: "RANK=3", or "no RANK".
   [[nodiscard]] std::string text_of(world_number number) const {
     const std::string name = names->variables[number];
     return has(number) ? name + "=" + std::to_string(*numbers[number]) : "no " + name;
@@ -94,7 +147,7 @@ struct launcher_values {
   }
 };
 
-/// The value of a variable. Throws `world_error`.
+/// Returns the value of a variable. Throws `world_error`.
 [[nodiscard]] inline int rank_number(const char* variable, std::string_view text) {
   int value = 0;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -106,7 +159,7 @@ struct launcher_values {
   return value;
 }
 
-/// Reads one launcher's variables. Throws `world_error` if one is not a number.
+/// Reads a launcher's variables. Throws `world_error` if a value is not a number.
 template <class Environment>
 [[nodiscard]] launcher_values read_launcher(const launcher_names& names, const Environment& read) {
   launcher_values found{&names};
@@ -155,12 +208,12 @@ inline void refuse_half(const launcher_values& found) {
 }
 
 /// Adds missing local numbers from another launcher's variables for the same world. Throws
-/// `world_error` if both have one and they differ.
+/// `world_error` if both have a number and the numbers differ.
 inline void complete(launcher_values& of, const launcher_values& other) {
   const bool size_is_right = of.has(its_local_size) || other.names->which != launcher::slurm;
   for (const world_number number : {its_local_rank, its_local_size}) {
     if (!of.has(number)) of.numbers[number] = other.numbers[number];
-    // Slurm gives the maximum per node, not the actual number.
+    // Slurm provides the maximum per node, not the actual number.
     if (number == its_local_size && other.names->which == launcher::slurm) continue;
     if (other.has(number) && of.numbers[number] != other.numbers[number]) {
       throw world_error("world: " + of.text_of(number) + " and " + other.text_of(number) +
@@ -176,8 +229,40 @@ inline void complete(launcher_values& of, const launcher_values& other) {
   }
 }
 
-/// The values of the launcher that started this process, or of `only`, if given; `std::nullopt`
-/// without a launcher. Throws `world_error`.
+[[noreturn]] inline void throw_contradiction(const std::string& one, const std::string& other) {
+  throw world_error("world: " + one + " and " + other +
+                    " contradict each other: unset the variables of the one that did not start "
+                    "this process, or name the one that did: "
+                    "world::from_environment(launcher::...)");
+}
+
+/// Throws `world_error` if a variable belongs to a launcher that does not provide the size of the
+/// world.
+template <class Environment>
+void refuse_unknown_launcher(const Environment& read) {
+  for (const auto& [variable, name] : launcher_hints) {
+    const std::optional<std::string> value = read(variable);
+    if (!value) continue;
+    throw world_error(joined({"world: ", variable, "='", std::string_view{*value}.substr(0, 40),
+                              "' is a variable of ", name,
+                              ", which does not give the size of the world: set RANK and "
+                              "WORLD_SIZE, and LOCAL_RANK for a device; or call "
+                              "world::from_environment(launcher::none) if this process is alone"}));
+  }
+}
+
+/// Throws `world_error` if PMIx has another rank than the launcher that was `chosen`. In a Slurm
+/// job srun sets PMIX_RANK too, and other launchers pass it on.
+template <class Environment>
+void require_rank_of_pmix(const launcher_values& chosen, const Environment& read) {
+  const std::optional<std::string> rank = read("PMIX_RANK");
+  if (!rank || rank == read("SLURM_PROCID")) return;
+  if (rank_number("PMIX_RANK", *rank) == chosen.numbers[its_rank]) return;
+  throw_contradiction(chosen.text(), "PMIx's PMIX_RANK=" + *rank);
+}
+
+/// Returns the values of the launcher that started this process, or of `only`, if given;
+/// `std::nullopt` without a launcher. Throws `world_error`.
 template <class Environment>
 [[nodiscard]] std::optional<launcher_values> choose_launcher(std::optional<launcher> only,
                                                              const Environment& read) {
@@ -188,13 +273,13 @@ template <class Environment>
   for (const launcher_names& names : launchers) {
     if (only && names.which != *only) continue;
     const launcher_values found = read_launcher(names, read);
-    // mpirun or mpiexec inside a Slurm job: Slurm's numbers are those of a batch script, or of one
-    // daemon per node.
+    // mpirun or mpiexec inside a Slurm job: Slurm's numbers are those of a batch script, or of the
+    // daemon on each node.
     const bool is_around = chosen && names.which == launcher::slurm &&
                            chosen->names->which != launcher::torchrun &&
                            !(found.is_whole() && chosen->same_world(found));
     if (is_around) continue;
-    refuse_half(found);
+    if (!chosen || !chosen->agrees_with(found)) refuse_half(found);
     if (!found.is_whole()) continue;
     require_world(found);
     if (!chosen) {
@@ -202,10 +287,7 @@ template <class Environment>
     } else if (chosen->same_world(found)) {
       complete(*chosen, found);
     } else {
-      throw world_error("world: " + chosen->text() + " and " + found.text() +
-                        " contradict each other: unset the variables of the one that did not "
-                        "start this process, or name the one that did: "
-                        "world::from_environment(launcher::...)");
+      throw_contradiction(chosen->text(), found.text());
     }
   }
   if (only && !chosen) {
@@ -215,6 +297,8 @@ template <class Environment>
                       names.variables[its_rank] + " and no " + names.variables[its_size] +
                       ": start the program by it");
   }
+  if (!chosen) refuse_unknown_launcher(read);
+  if (chosen && !only) require_rank_of_pmix(*chosen, read);
   return chosen;
 }
 
@@ -227,39 +311,41 @@ concept environment = requires(const E& read, const char* name) {
   { read(name) } -> std::convertible_to<std::optional<std::string>>;
 };
 
-/// The rank of this process and the size of its world, as given by the launcher.
+/// The rank of this process and the size of its world, as set by the launcher.
 ///
 ///     const ps::world w = ps::world::from_environment();
 ///     ps::sharded order{ps::shuffled{.seed = 1},
 ///                       {.rank = w.rank, .world = w.size, .global_batch = 1024}};
 ///
-/// A plain value: copy it, or fill it in by hand. The library starts no process and opens no port.
+/// A plain value: copy it, or set its members yourself. The library starts no process and opens no
+/// port.
 struct world {
   /// The rank of this process, from 0.
   int rank = 0;
   /// The number of processes.
   int size = 1;
-  /// The rank on this machine, from 0: the number of its GPU if each rank has one. -1 if unknown,
+  /// The rank on this machine, from 0: the number of its GPU if each rank has a GPU. -1 if unknown,
   /// which no device accepts.
   int local_rank = 0;
   /// The number of processes on this machine; 0 if unknown. Slurm's value is the maximum per node,
-  /// too large for a last node with fewer.
+  /// too large for a last node with fewer processes.
   int local_size = 1;
   /// The launcher whose variables were used.
   launcher started_by = launcher::none;
 
   friend bool operator==(const world&, const world&) = default;
 
-  /// The world of this process from the variables of torchrun, Open MPI, PMI or Slurm; a world of
-  /// one without any of them.
+  /// Returns the world of this process from the variables of the launchers in `launcher`. Without
+  /// any of these variables, returns a world of one.
   ///
-  /// Variables of several launchers must agree, except for nested launchers: torchrun (recognised
-  /// by TORCHELASTIC_RUN_ID) takes precedence over all others, and Open MPI and PMI over Slurm,
-  /// whose variables are inherited by everything that a job starts. `only` restricts the search to
-  /// one launcher. Throws `world_error` for an incomplete set (RANK without WORLD_SIZE),
-  /// contradictions, rank >= size, and values that are not numbers.
+  /// Variables of several launchers must agree, except for nested launchers. torchrun (recognized
+  /// by TORCHELASTIC_RUN_ID) takes precedence over all others, and all others over Slurm, whose
+  /// variables are inherited by all processes of a job. `only` restricts the search to a single
+  /// launcher. Throws `world_error` for an incomplete set (RANK without WORLD_SIZE), a launcher
+  /// that provides no size (PMIX_RANK alone, JOB_COMPLETION_INDEX), contradictions, rank >= size,
+  /// and values that are not numbers.
   ///
-  /// Reads a few variables; no other thread may change the environment meanwhile.
+  /// Reads a few variables; no other thread may change the environment during the call.
   template <environment Environment = detail::process_environment>
   [[nodiscard]] static world from_environment(std::optional<launcher> only = std::nullopt,
                                               const Environment& read = {}) {
@@ -275,7 +361,7 @@ struct world {
     return here;
   }
 
-  /// For a log: "rank 3 of 8, 1 of 4 on this machine, by torchrun".
+  /// Returns text for a log: "rank 3 of 8, 1 of 4 on this machine, by torchrun".
   [[nodiscard]] std::string str() const {
     std::string text = "rank " + std::to_string(rank) + " of " + std::to_string(size);
     if (local_rank >= 0) {

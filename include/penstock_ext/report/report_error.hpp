@@ -12,19 +12,19 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Statistics or a trace could not be written: the folder is missing or may not be written to, the
-/// disk is full. What was there under the path before is unchanged.
+/// Statistics or a trace could not be written: the folder is missing or not writable, or the disk
+/// is full. A previous file with this path is unchanged.
 class [[gnu::visibility("default")]] report_error : public error {
  public:
-  /// `what` is "the trace" or the like; `number` is the system's.
+  /// `what` is "the trace" or similar; `number` is the system's error number.
   report_error(std::string path, std::string_view what, int number)
       : error(path + ": " + std::string{what} +
               " can't be written: " + std::system_category().message(number)),
         path_(std::move(path)),
         number_(number) {}
-  /// The file.
+  /// Returns the path of the file.
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
-  /// The system's reason, a value of `errno`: ENOSPC, EACCES.
+  /// Returns the system's reason, a value of `errno`: ENOSPC, EACCES.
   [[nodiscard]] int number() const noexcept { return number_; }
 
  private:

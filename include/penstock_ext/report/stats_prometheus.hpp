@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <initializer_list>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
+#include <penstock/core/error.hpp>
 #include <penstock/observe/stats.hpp>
 #include <penstock_ext/report/report_error.hpp>
 
@@ -19,7 +23,7 @@ inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
-/// Seconds with all nine places, whatever the locale.
+/// Returns seconds with all nine decimal places, independent of the locale.
 [[nodiscard]] inline std::string seconds_text(std::chrono::nanoseconds time) {
   constexpr std::int64_t second = 1'000'000'000;
   const std::int64_t whole = time.count() < 0 ? 0 : time.count();
@@ -29,12 +33,16 @@ namespace detail {
   return text.data();
 }
 
-/// Writes Prometheus' text format: families of samples that share a prefix and labels.
+/// Writes Prometheus' text format: the samples of a family follow its HELP and TYPE, which appear
+/// once, for any number of loaders.
 class prometheus_writer {
  public:
-  /// `labels` as they stand between braces: `loader="1"`.
-  prometheus_writer(std::string prefix, std::string labels)
-      : prefix_(std::move(prefix)), labels_(std::move(labels)) {}
+  /// Sets the prefix of the families and the labels of the following samples. `labels` is the text
+  /// between braces: `loader="1"`.
+  void begin(std::string prefix, std::string labels) {
+    prefix_ = std::move(prefix);
+    labels_ = std::move(labels);
+  }
 
   void counter(std::string_view name, std::string_view help, std::uint64_t value) {
     family(name, "counter", help);
@@ -48,7 +56,7 @@ class prometheus_writer {
     family(name, "gauge", help);
     sample("", "", value);
   }
-  /// A summary without quantiles, which could not be added up: how many, and their sum.
+  /// Writes a summary without quantiles, which could not be added up: the count and the sum.
   void summary(std::string_view name, std::string_view help, const std::string& sum,
                std::uint64_t count) {
     family(name, "summary", help);
@@ -61,7 +69,7 @@ class prometheus_writer {
   void summary(std::string_view name, std::string_view help, const depth_stats& depth) {
     summary(name, help, std::to_string(depth.sum), depth.looks);
   }
-  /// What came out of the end of a stage, and the time between two.
+  /// Writes the batches that the loop got, and the time of its body.
   void step(const step_stats& step) {
     counter("taken_batches_total", "Batches that the loop got.", step.batches);
     counter("taken_samples_total", "Samples of those batches.", step.samples);
@@ -75,124 +83,181 @@ class prometheus_writer {
     family("wait_seconds_total", "counter", "Time waited by all threads, by what is waited for.");
     for (const auto& [name, wait] : stages) sample("", name, seconds_text(wait.time));
   }
-  /// One more number, with the label `kind`.
+  /// Writes several values of a number, with the label `kind`.
   void kinds(std::string_view name, std::string_view help,
              std::initializer_list<std::pair<std::string_view, std::uint64_t>> values) {
     family(name, "counter", help);
     for (const auto& [kind, value] : values) sample("", kind, std::to_string(value), "kind");
   }
 
-  [[nodiscard]] std::string text() && { return std::move(text_); }
+  [[nodiscard]] std::string text() const {
+    std::string all;
+    for (const family_text& each : families_) all += each.text;
+    return all;
+  }
 
  private:
+  struct family_text {
+    std::string name;
+    std::string text;
+  };
+
   void family(std::string_view name, std::string_view type, std::string_view help) {
-    (name_ = prefix_) += name;
-    ((((text_ += "# HELP ") += name_) += ' ') += help) += '\n';
-    ((((text_ += "# TYPE ") += name_) += ' ') += type) += '\n';
+    const std::string full = joined({prefix_, name});
+    const auto known = std::ranges::find(families_, full, &family_text::name);
+    family_ = static_cast<std::size_t>(known - families_.begin());
+    if (known != families_.end()) return;
+    families_.push_back(
+        {full, joined({"# HELP ", full, " ", help, "\n# TYPE ", full, " ", type, "\n"})});
   }
   void sample(std::string_view suffix, std::string_view what, const std::string& value,
               std::string_view label = "stage") {
-    (((text_ += name_) += suffix) += '{') += labels_;
-    if (!what.empty()) ((((text_ += ',') += label) += "=\"") += what) += '"';
-    ((text_ += "} ") += value) += '\n';
+    auto& [name, text] = families_[family_];
+    text += joined({name, suffix, "{", labels_});
+    if (!what.empty()) text += joined({",", label, "=\"", what, "\""});
+    text += joined({"} ", value, "\n"});
   }
 
   std::string prefix_;
   std::string labels_;
-  std::string name_;  // of the family that is being written
-  std::string text_;
+  std::vector<family_text> families_;  // in the order of their first use
+  std::size_t family_ = 0;             // index of the current family
 };
 
 }  // namespace detail
 
-/// The statistics in Prometheus' text format: counters of samples, bytes and seconds from the
-/// loader's construction. The label `loader` is a long number that no other loader of the process
-/// has, made of its address and of the time; the next run has others. For snapshots, not for
-/// differences of two: Prometheus subtracts itself.
-[[nodiscard]] inline std::string to_prometheus(const loader_stats& stats) {
-  detail::prometheus_writer out{"penstock_loader_",
-                                "loader=\"" + std::to_string(stats.loader) + '"'};
-  out.gauge("age_seconds", "Time since the loader was made.", detail::seconds_text(stats.age));
-  out.gauge("workers", "Threads that read samples.", std::to_string(stats.workers));
-  out.gauge("clock_has_stepped", "1 where the clock was found wrong, and so all times may be.",
-            stats.clock_has_stepped ? "1" : "0");
-  out.counter("read_chunks_total", "Chunks of samples that were read.", stats.read.chunks);
-  out.counter("read_samples_total", "Samples that were read.", stats.read.samples);
-  out.counter("read_bytes_total", "Bytes of those samples.", stats.read.bytes);
-  out.counter("read_seconds_total", "Time in which workers did not wait.", stats.read.busy);
-  out.counter("timed_read_seconds_total", "Time of the runs that were timed.",
-              stats.read.timed_chunks);
-  out.counter("timed_transform_seconds_total", "Time of maps and decoders in those.",
-              stats.read.timed_transforms);
-  out.summary("sample_seconds", "Reads of single samples, those that were timed.",
-              stats.read.times);
-  out.summary("batch_seconds", "Batches, from the binding of a slot until they are complete.",
-              stats.batches);
-  out.waits({{"inactive", stats.wait_while_inactive},
-             {"slot", stats.wait_for_slot},
-             {"copy", stats.wait_for_copy},
-             {"demand", stats.wait_for_demand},
-             {"opener", stats.wait_for_opener},
-             {"ready", stats.wait_for_ready},
-             {"lease", stats.wait_for_lease}});
-  out.summary("ready_batches", "Complete batches after the one that was taken, at each look.",
-              stats.ready);
-  out.step(stats.step);
-  out.gauge("ahead_most_bytes", "The bound of what the dataset is told of beforehand.",
-            std::to_string(stats.ahead.most_bytes));
-  out.gauge("ahead_source_bytes", "The most bytes that the dataset keeps ahead.",
-            std::to_string(stats.ahead.source_bytes));
-  out.gauge("ahead_bytes", "Bytes that the dataset was told of, and that are not read yet.",
-            std::to_string(stats.ahead.bytes_now));
-  out.counter("ahead_samples_total", "Samples that the dataset was told of.", stats.ahead.samples);
-  out.counter("ahead_bytes_total", "Bytes of those samples where they are stored.",
-              stats.ahead.bytes);
-  out.counter("ahead_late_total", "Samples that were read before they could be told.",
-              stats.ahead.late);
-  out.counter("ahead_failures_total", "Exceptions of the dataset or sampler while telling.",
-              stats.ahead.failed);
-  out.counter("processor_seconds_total", "Processor time of the workers.", stats.processor);
-  out.counter("run_queue_seconds_total", "Time in which workers were ready and had no core.",
-              stats.run_queue);
-  out.kinds("page_faults_total", "Page faults of the workers, and those that waited for a disk.",
-            {{"memory", stats.minor_faults}, {"disk", stats.major_faults}});
-  out.counter("throttled_periods_total", "Periods in which the container's quota was used up.",
-              stats.throttled.count);
-  out.counter("throttled_seconds_total", "Time lost to the container's quota, of all cores.",
-              stats.throttled.time);
-  return std::move(out).text();
-}
+/// A page of the statistics of several loaders and transfers, in Prometheus' text format:
+///
+///     ps::prometheus_page page;
+///     page.add(train.stats(), "train").add(valid.stats(), "valid");
+///     ps::write_prometheus(page, "/var/lib/node_exporter/training.prom");
+///
+/// Each family has its HELP and TYPE once. Use it for snapshots, not for differences of snapshots:
+/// Prometheus itself subtracts.
+class prometheus_page {
+ public:
+  /// Adds counters of samples, bytes and seconds since the loader's construction. The label
+  /// `loader` is a long number that is unique in the process, made of the loader's address and the
+  /// time; it differs in the next run. A `name` becomes the label `name`. Does nothing if the
+  /// loader is on the page already.
+  prometheus_page& add(const loader_stats& stats, std::string_view name = {}) {
+    const std::string label = "loader=\"" + std::to_string(stats.loader) + '"';
+    if (!begin("penstock_loader_", label, name)) return *this;
+    out_.gauge("age_seconds", "Time since the loader was made.", detail::seconds_text(stats.age));
+    out_.gauge("workers", "Threads that read samples.", std::to_string(stats.workers));
+    out_.gauge("clock_has_stepped", "1 where the clock was found wrong, and so all times may be.",
+               stats.clock_has_stepped ? "1" : "0");
+    out_.counter("read_chunks_total", "Chunks of samples that were read.", stats.read.chunks);
+    out_.counter("read_samples_total", "Samples that were read.", stats.read.samples);
+    out_.counter("read_bytes_total", "Bytes of those samples.", stats.read.bytes);
+    out_.counter("read_seconds_total", "Time in which workers did not wait.", stats.read.busy);
+    out_.counter("timed_read_seconds_total", "Time of the runs that were timed.",
+                 stats.read.timed_chunks);
+    out_.counter("timed_transform_seconds_total", "Time of maps and decoders in those.",
+                 stats.read.timed_transforms);
+    out_.summary("sample_seconds", "Reads of single samples, those that were timed.",
+                 stats.read.times);
+    out_.summary("batch_seconds", "Batches, from the binding of a slot until they are complete.",
+                 stats.batches);
+    out_.waits({{"inactive", stats.wait_while_inactive},
+                {"slot", stats.wait_for_slot},
+                {"copy", stats.wait_for_copy},
+                {"demand", stats.wait_for_demand},
+                {"opener", stats.wait_for_opener},
+                {"ready", stats.wait_for_ready},
+                {"lease", stats.wait_for_lease}});
+    out_.summary("ready_batches", "Complete batches after the one that was taken, at each look.",
+                 stats.ready);
+    out_.step(stats.step);
+    out_.gauge("ahead_most_bytes", "The bound of what the dataset is told of beforehand.",
+               std::to_string(stats.ahead.most_bytes));
+    out_.gauge("ahead_source_bytes", "The most bytes that the dataset keeps ahead.",
+               std::to_string(stats.ahead.source_bytes));
+    out_.gauge("ahead_bytes", "Bytes that the dataset was told of, and that are not read yet.",
+               std::to_string(stats.ahead.bytes_now));
+    out_.counter("ahead_samples_total", "Samples that the dataset was told of.",
+                 stats.ahead.samples);
+    out_.counter("ahead_bytes_total", "Bytes of those samples where they are stored.",
+                 stats.ahead.bytes);
+    out_.counter("ahead_late_total", "Samples that were read before they could be told.",
+                 stats.ahead.late);
+    out_.counter("ahead_failures_total", "Exceptions of the dataset or sampler while telling.",
+                 stats.ahead.failed);
+    out_.counter("processor_seconds_total", "Processor time of the workers.", stats.processor);
+    out_.counter("run_queue_seconds_total", "Time in which workers were ready and had no core.",
+                 stats.run_queue);
+    out_.kinds("page_faults_total", "Page faults of the workers, and those that waited for a disk.",
+               {{"memory", stats.minor_faults}, {"disk", stats.major_faults}});
+    out_.counter("throttled_periods_total", "Periods in which the container's quota was used up.",
+                 stats.throttled.count);
+    out_.counter("throttled_seconds_total", "Time lost to the container's quota, of all cores.",
+                 stats.throttled.time);
+    return *this;
+  }
 
-/// A transfer's statistics in the same format, with the label `transfer`, such a number too, and
-/// `loader` where its source is one; then follow the series of that loader.
+  /// Adds a transfer's statistics and then those of its loader, if its source is a loader. The
+  /// label `transfer` is a number like `loader`; the label `loader` is set if there is a loader.
+  prometheus_page& add(const transfer_stats& stats, std::string_view name = {}) {
+    std::string labels = "transfer=\"" + std::to_string(stats.transfer) + '"';
+    if (stats.loader) labels += ",loader=\"" + std::to_string(stats.loader->loader) + '"';
+    if (!begin("penstock_transfer_", labels, name)) return *this;
+    out_.gauge("age_seconds", "Time since the transfer was made.", detail::seconds_text(stats.age));
+    out_.gauge("clock_has_stepped", "1 where the clock was found wrong, and so all times may be.",
+               stats.clock_has_stepped ? "1" : "0");
+    out_.counter("copies_total", "Batches whose copy was queued.", stats.copies);
+    out_.counter("copied_samples_total", "Samples of those batches.", stats.samples);
+    out_.counter("copied_bytes_total", "Bytes of those batches, as they travel.", stats.bytes);
+    out_.counter("transforms_total", "Batches whose transform was queued.", stats.transforms);
+    out_.waits({{"batch", stats.wait_for_batch},
+                {"slot", stats.wait_for_slot},
+                {"copy", stats.wait_for_copy}});
+    out_.summary("ahead_batches", "Copies queued after the batch that was taken, at each look.",
+                 stats.ahead);
+    out_.step(stats.step);
+    out_.counter("replayed_batches_total", "Batches of replays.", stats.replay.batches);
+    out_.counter("replay_seconds_total", "Time of replays.", stats.replay.time);
+    out_.counter("device_batches_total", "Batches that the device has timed.",
+                 stats.device.batches);
+    out_.counter("device_copy_seconds_total", "Time of their copies.", stats.device.copy);
+    out_.counter("device_transform_seconds_total", "Time of their transforms.",
+                 stats.device.transform);
+    out_.counter("device_idle_seconds_total", "Time that their stream had no work before them.",
+                 stats.device.idle);
+    out_.counter("device_step_seconds_total", "Time of their steps.", stats.device.step);
+    return stats.loader ? add(*stats.loader, name) : *this;
+  }
+
+  /// Returns the page.
+  [[nodiscard]] std::string text() const { return out_.text(); }
+
+ private:
+  /// Begins the samples of a loader or transfer. Returns false if the page has them already.
+  bool begin(const char* prefix, std::string labels, std::string_view name) {
+    if (!added_.insert(labels).second) return false;
+    if (!name.empty()) labels += ",name=\"" + escaped_label(name) + '"';
+    out_.begin(prefix, std::move(labels));
+    return true;
+  }
+  [[nodiscard]] static std::string escaped_label(std::string_view value) {
+    std::string text;
+    for (const char c : value) {
+      if (c == '\\' || c == '"' || c == '\n') text += '\\';
+      text += c == '\n' ? 'n' : c;
+    }
+    return text;
+  }
+
+  detail::prometheus_writer out_;
+  std::set<std::string> added_;
+};
+
+/// Returns a page of a loader, see `prometheus_page::add`.
+[[nodiscard]] inline std::string to_prometheus(const loader_stats& stats) {
+  return prometheus_page{}.add(stats).text();
+}
+/// Returns a page of a transfer and its loader.
 [[nodiscard]] inline std::string to_prometheus(const transfer_stats& stats) {
-  std::string labels = "transfer=\"" + std::to_string(stats.transfer) + '"';
-  if (stats.loader) labels += ",loader=\"" + std::to_string(stats.loader->loader) + '"';
-  detail::prometheus_writer out{"penstock_transfer_", labels};
-  out.gauge("age_seconds", "Time since the transfer was made.", detail::seconds_text(stats.age));
-  out.gauge("clock_has_stepped", "1 where the clock was found wrong, and so all times may be.",
-            stats.clock_has_stepped ? "1" : "0");
-  out.counter("copies_total", "Batches whose copy was queued.", stats.copies);
-  out.counter("copied_samples_total", "Samples of those batches.", stats.samples);
-  out.counter("copied_bytes_total", "Bytes of those batches, as they travel.", stats.bytes);
-  out.counter("transforms_total", "Batches whose transform was queued.", stats.transforms);
-  out.waits({{"batch", stats.wait_for_batch},
-             {"slot", stats.wait_for_slot},
-             {"copy", stats.wait_for_copy}});
-  out.summary("ahead_batches", "Copies queued after the batch that was taken, at each look.",
-              stats.ahead);
-  out.step(stats.step);
-  out.counter("replayed_batches_total", "Batches of replays.", stats.replay.batches);
-  out.counter("replay_seconds_total", "Time of replays.", stats.replay.time);
-  out.counter("device_batches_total", "Batches that the device has timed.", stats.device.batches);
-  out.counter("device_copy_seconds_total", "Time of their copies.", stats.device.copy);
-  out.counter("device_transform_seconds_total", "Time of their transforms.",
-              stats.device.transform);
-  out.counter("device_idle_seconds_total", "Time that their stream had no work before them.",
-              stats.device.idle);
-  out.counter("device_step_seconds_total", "Time of their steps.", stats.device.step);
-  std::string text = std::move(out).text();
-  return stats.loader ? text + to_prometheus(*stats.loader) : text;
+  return prometheus_page{}.add(stats).text();
 }
 
 /// Writes `to_prometheus(stats)` to a file, for a collector that reads files such as that of
@@ -200,17 +265,23 @@ class prometheus_writer {
 ///
 ///     ps::write_prometheus(feed.stats(), "/var/lib/node_exporter/train.prom");
 ///
-/// One file for each transfer, and one for each loader that no transfer takes batches from: the
-/// file of a transfer has its loader's series too, and a series may be in one file only. A reader
-/// sees the file of before or the new one, never a part: it is written to a file in the same folder
-/// and renamed. It is not on the disk yet when this returns. Costs some system calls: for once in a
-/// while, not for each batch. From any thread, also for one path; throws `report_error`.
+/// A series may be in one file only, and the file of a transfer also has its loader's series.
+/// Several loaders and transfers share a file as a `prometheus_page`. A reader sees the previous
+/// file or the new file, never a part: the text is written to a file in the same folder, which is
+/// then renamed. The new file may not be on the disk yet when this returns. Takes some system
+/// calls: call it occasionally, not for each batch. Thread-safe, also for the same path. Throws
+/// `report_error`.
 inline void write_prometheus(const loader_stats& stats, const std::string& path) {
   detail::write_report(path, "the statistics", to_prometheus(stats));
 }
-/// Of a transfer, and of its loader if it has one.
+/// Writes the statistics of a transfer, and of its loader if it has a loader. Throws
+/// `report_error`.
 inline void write_prometheus(const transfer_stats& stats, const std::string& path) {
   detail::write_report(path, "the statistics", to_prometheus(stats));
+}
+/// Writes a page of several loaders and transfers. Throws `report_error`.
+inline void write_prometheus(const prometheus_page& page, const std::string& path) {
+  detail::write_report(path, "the statistics", page.text());
 }
 
 }  // namespace PENSTOCK_ABI

@@ -16,12 +16,12 @@ inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
-/// A time in three digits or so and the unit that suits it: "12.3 us".
+/// Returns a time with about three digits in a suitable unit: "12.3 us".
 [[nodiscard]] inline std::string short_text(std::chrono::nanoseconds time) {
   constexpr std::array<const char*, 4> units{"ns", "us", "ms", "s"};
   auto value = static_cast<double>(time.count());
   std::size_t unit = 0;
-  // From 999.5 on three digits are 1000.
+  // At 999.5 and above, three digits would be 1000.
   for (; value >= 999.5 && unit + 1 < units.size(); ++unit) value /= 1000;
   std::array<char, 48> text{};
   std::snprintf(text.data(), text.size(), value < 999.5 ? "%.3g %s" : "%.0f %s", value,
@@ -29,14 +29,14 @@ namespace detail {
   return text.data();
 }
 
-/// A number in three digits: "0.125".
+/// Returns a number with three digits: "0.125".
 [[nodiscard]] inline std::string short_text(double value) {
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "%.3g", value);
   return text.data();
 }
 
-/// Writes the table: a name, how often, how long, and a remark a line.
+/// Writes the table. Each line has a name, a count, a time and a remark.
 class stats_table {
  public:
   explicit stats_table(std::chrono::nanoseconds age) : age_(age) {}
@@ -76,8 +76,8 @@ class stats_table {
 
 }  // namespace detail
 
-/// The statistics as a table for people: a line a stage with how often, how long, and which share
-/// of the time that they are about; the threads of a stage are added up.
+/// Returns the statistics as a table for people. Each line is a stage with its count, its time, and
+/// its share of the covered time. The threads of a stage are added up.
 [[nodiscard]] inline std::string to_text(const loader_stats& stats) {
   using detail::short_text;
   detail::stats_table table{stats.age};
@@ -126,7 +126,8 @@ class stats_table {
   return table.text();
 }
 
-/// A transfer's statistics as a table, followed by the table of its loader, if it has one.
+/// Returns a transfer's statistics as a table, followed by the table of its loader, if it has a
+/// loader.
 [[nodiscard]] inline std::string to_text(const transfer_stats& stats) {
   using detail::short_text;
   detail::stats_table table{stats.age};
@@ -162,7 +163,7 @@ inline std::ostream& operator<<(std::ostream& out, const transfer_stats& stats) 
 
 namespace detail {
 
-/// Writes a JSON object: numbers, times as whole nanoseconds, objects and lists in it.
+/// Writes a JSON object: numbers, times as whole nanoseconds, nested objects and lists.
 class json_object {
  public:
   json_object& add(std::string_view name, const std::string& value) {
@@ -232,8 +233,8 @@ class json_object {
 
 }  // namespace detail
 
-/// The statistics as a JSON object: counts, and times in nanoseconds ("_ns"). Numbers take 64 bits,
-/// which not every reader of JSON keeps.
+/// Returns the statistics as a JSON object: counts, and times in nanoseconds ("_ns"). Numbers take
+/// 64 bits, which some JSON readers do not preserve.
 [[nodiscard]] inline std::string to_json(const loader_stats& stats) {
   return detail::json_object{}
       .add("penstock_loader_stats", std::uint64_t{1})
@@ -269,8 +270,8 @@ class json_object {
       .text();
 }
 
-/// A transfer's statistics as a JSON object. Those of its loader are the member "loader"; null for
-/// a source that is no loader.
+/// Returns a transfer's statistics as a JSON object. The member "loader" has those of its loader;
+/// it is null for a source that is not a loader.
 [[nodiscard]] inline std::string to_json(const transfer_stats& stats) {
   return detail::json_object{}
       .add("penstock_transfer_stats", std::uint64_t{1})

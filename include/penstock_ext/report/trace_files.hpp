@@ -23,14 +23,14 @@ inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
-/// The number that links the events of a batch; no other batch has it.
+/// Returns a number that links the events of a batch and is unique to the batch.
 [[nodiscard]] inline std::uint64_t flow_of(const trace_track& track,
                                            const batch_position& batch) noexcept {
-  // Epochs and batches of 28 bits, and loaders of 8, are distinguished.
+  // Distinguishes epochs and batches of 28 bits, and loaders of 8.
   return ((track.flow << 56) ^ (batch.epoch << 28) ^ batch.batch) + 1;
 }
 
-/// A trace as JSON that chrome://tracing reads: an object an event, with times in microseconds.
+/// A trace as JSON that chrome://tracing reads: one object per event, with times in microseconds.
 class chrome_text {
  public:
   explicit chrome_text(const trace_snapshot& trace) : process_(std::to_string(::getpid())) {
@@ -53,8 +53,8 @@ class chrome_text {
     ((text += phase) += R"(", "name": ")") += name;
     return text + R"(", "pid": )" + process_ + R"(, "tid": )" + std::to_string(thread_);
   }
-  /// The events as a viewer wants them: in the order of their begin, and each one ends, at the
-  /// latest, with the one that it began in.
+  /// Returns the events in the form that viewers need: sorted by begin, and each event ends no
+  /// later than the event that encloses it.
   [[nodiscard]] static std::vector<trace_event> nested(const trace_track& track) {
     std::vector<trace_event> events{track.events.begin(), track.events.end()};
     std::stable_sort(events.begin(), events.end(), [](const trace_event& a, const trace_event& b) {
@@ -111,17 +111,18 @@ class chrome_text {
 
 }  // namespace detail
 
-/// Writes a trace as JSON, for ui.perfetto.dev and chrome://tracing: a track for each thread and
-/// each slot, a slice for each stage with epoch, batch and samples, and arrows that link the slices
-/// of a batch. About 170 bytes a slice, in memory at first.
+/// Writes a trace as JSON, for ui.perfetto.dev and chrome://tracing. It has a track for each thread
+/// and each slot, a slice for each stage with epoch, batch and samples, and arrows that link the
+/// slices of a batch. Takes about 170 bytes per slice, first in memory.
 ///
 /// The file is written under another name in the folder of `path` and renamed when it is whole, so
-/// nobody sees half of it; what is no ordinary file, as a pipe, is written to as it is. Throws
-/// `report_error`, std::bad_alloc. From any thread; no loop waits for it.
+/// that no reader sees a partial file. If `path` is not an ordinary file, for example a pipe, it is
+/// written to directly. Throws `report_error` and std::bad_alloc. Thread-safe; no loop waits for
+/// it.
 inline void write_chrome_trace(const trace_snapshot& trace, const std::string& path) {
   detail::write_report(path, "the trace", detail::chrome_text{trace}.text());
 }
-/// Writes what a recorder holds now.
+/// Writes the current contents of a recorder. Throws the same errors.
 inline void write_chrome_trace(const trace_recorder& recorder, const std::string& path) {
   write_chrome_trace(recorder.snapshot(), path);
 }

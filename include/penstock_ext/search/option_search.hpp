@@ -25,33 +25,33 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Options that change how fast a loop is and not what it computes, and the batch size: values for
-/// those that were looked for, nothing for the others. See `option_search`.
+/// Options that affect the speed of a loop but not its results, and the batch size. Options that
+/// were searched have a value; the others are empty. See `option_search`.
 struct tuned_options {
-  /// `loader_options::workers`.
+  /// Value for `loader_options::workers`.
   std::optional<std::size_t> workers = {};
-  /// `loader_options::tuning.chunk`.
+  /// Value for `loader_options::tuning.chunk`.
   std::optional<std::size_t> chunk = {};
-  /// `loader_options::prefetch`.
+  /// Value for `loader_options::prefetch`.
   std::optional<std::size_t> prefetch = {};
-  /// `transfer_options::depth`.
+  /// Value for `transfer_options::depth`.
   std::optional<std::size_t> depth = {};
-  /// `loader_options::pinned`, 0 or 1.
+  /// Value for `loader_options::pinned`, 0 or 1.
   std::optional<std::size_t> pinned = {};
-  /// `loader_options::batch_size`.
+  /// Value for `loader_options::batch_size`.
   std::optional<std::size_t> batch_size = {};
 
-  /// Sets those options that have a value here.
+  /// Sets the options that have a value here.
   void apply_to(loader_options& options) const noexcept {
-    options.workers = workers.value_or(options.workers);
+    if (workers) options.workers = *workers;
     options.tuning.chunk = chunk.value_or(options.tuning.chunk);
-    options.prefetch = prefetch.value_or(options.prefetch);
+    if (prefetch) options.prefetch = *prefetch;
     options.pinned = pinned.value_or(options.pinned ? 1U : 0U) != 0;
     options.batch_size = batch_size.value_or(options.batch_size);
   }
-  /// Sets `depth`, if it has a value here.
+  /// Sets `depth` if it has a value here.
   void apply_to(transfer_options& options) const noexcept {
-    options.depth = depth.value_or(options.depth);
+    if (depth) options.depth = *depth;
   }
 
   friend bool operator==(const tuned_options&, const tuned_options&) = default;
@@ -59,7 +59,7 @@ struct tuned_options {
 
 namespace detail {
 
-/// By a name of its own: nvcc writes a declaration of it that g++ warns of.
+/// A separate alias, because nvcc generates a declaration of the type for which g++ warns.
 using tuned_place = std::optional<std::size_t> tuned_options::*;
 
 struct tuned_member {
@@ -78,44 +78,46 @@ inline constexpr std::array<tuned_member, 6> tuned_members{
 
 }  // namespace detail
 
-/// The values that an `option_search` chooses from, for each option of a loop; without values an
-/// option stays as it is. Where 0 has a special meaning (`workers`, `chunk`, `prefetch`) it may be
-/// among them. At most 65,536 combinations.
+/// The values from which an `option_search` chooses, for each option of a loop. An option without
+/// values stays unchanged. If 0 has a special meaning for an option (`workers`, `chunk`,
+/// `prefetch`), 0 is allowed too. At most 65,536 combinations.
 struct search_space {
-  /// `loader_options::workers`.
+  /// Values for `loader_options::workers`.
   std::vector<std::size_t> workers = {};
-  /// `loader_options::tuning.chunk`.
+  /// Values for `loader_options::tuning.chunk`.
   std::vector<std::size_t> chunk = {};
-  /// `loader_options::prefetch`.
+  /// Values for `loader_options::prefetch`.
   std::vector<std::size_t> prefetch = {};
-  /// `transfer_options::depth`, each at least 1.
+  /// Values for `transfer_options::depth`, each at least 1.
   std::vector<std::size_t> depth = {};
-  /// `loader_options::pinned`, 0 and 1.
+  /// Values for `loader_options::pinned`, 0 and 1.
   std::vector<std::size_t> pinned = {};
-  /// `loader_options::batch_size`, each at least 1. It changes what is computed: the cost then has
-  /// to be that of a sample, or of what training needs to get somewhere.
+  /// Values for `loader_options::batch_size`, each at least 1. The batch size affects the results.
+  /// Therefore the cost must be measured for each sample, or for the training that reaches a given
+  /// goal.
   std::vector<std::size_t> batch_size = {};
 };
 
 namespace detail {
 
-/// What a `gaussian_process` expects of a function at a point: mean and standard deviation of the
-/// function itself, without the noise of a measurement.
+/// The prediction of a `gaussian_process` at a point: mean and standard deviation of the function
+/// itself, without the noise of a measurement.
 struct expected_value {
   double mean = 0;
   double deviation = 0;
 };
 
-/// Gaussian process regression of a function that is measured with noise, at points of the unit
-/// cube. The kernel is Matérn 5/2, with one length for each dimension: how fast a process
-/// takes its batches has kinks, where another stage becomes the slowest. Lengths and noise are
-/// those of the highest posterior density among a few values each.
+/// Gaussian process regression of a noisy function at points of the unit cube. The kernel is Matérn
+/// 5/2, with a length for each dimension. The kernel allows for kinks, which the throughput of a
+/// process has where another stage becomes the slowest. Lengths and noise are chosen from a few
+/// values each, by the highest posterior density.
 ///
 /// Source: C. E. Rasmussen and C. K. I. Williams, "Gaussian Processes for Machine Learning", 2006,
-/// algorithm 2.1 and section 5.4.1. Costs O(n^3) for n points: for tens of them.
+/// algorithm 2.1 and section 5.4.1. Costs O(n^3) for n points, so it is intended for tens of
+/// points.
 class gaussian_process {
  public:
-  /// Of `values.size()` points, at least one, by their coordinates.
+  /// Fits the process to `values` at the coordinates `points`. At least one point is required.
   gaussian_process(std::vector<std::vector<double>> points, std::vector<double> values)
       : points_(std::move(points)),
         values_(std::move(values)),
@@ -124,7 +126,7 @@ class gaussian_process {
     choose();
   }
 
-  /// What is expected at a point.
+  /// Returns the prediction at a point.
   [[nodiscard]] expected_value at(std::span<const double> point) const {
     const std::size_t count = values_.size();
     std::vector<double> near(count);
@@ -162,8 +164,9 @@ class gaussian_process {
     return (1 + distance + distance * distance / 3) * std::exp(-distance);
   }
 
-  /// Factors the correlations of all points and solves for the weights. The logarithm of the
-  /// density of what was measured, given lengths and noise; the variance is the likeliest one.
+  /// Factors the correlations of all points, and solves for the weights. Returns the log posterior
+  /// density of the measurements, given lengths and noise. Uses the variance of the highest
+  /// likelihood.
   double fit() {
     const std::size_t count = values_.size();
     factor_.assign(count * count, 0.0);
@@ -175,7 +178,7 @@ class gaussian_process {
         if (i != j) {
           factor_[i * count + j] = sum / factor_[j * count + j];
         } else {
-          // The nugget keeps the pivot above zero, but for rounding.
+          // The nugget keeps the pivot above zero, except for rounding.
           const double pivot = std::sqrt((std::max)(sum, 1e-12));
           factor_[i * count + i] = pivot;
           logarithms += std::log(pivot);
@@ -191,8 +194,8 @@ class gaussian_process {
     return -0.5 * static_cast<double>(count) * std::log(variance_) - logarithms + prior();
   }
 
-  /// Few points can't tell a length from noise: without them, a length is about 0.8 and the noise a
-  /// thirtieth of the variation.
+  /// Returns the log prior density. A few points cannot distinguish a length from noise. Without
+  /// points, a length is about 0.8, and the noise is a thirtieth of the variation.
   [[nodiscard]] double prior() const noexcept {
     const auto bell = [](double value, double centre, double width) {
       const double apart = std::log(value / centre) / width;
@@ -203,7 +206,7 @@ class gaussian_process {
     return sum;
   }
 
-  /// One parameter after the other takes the best of its values, twice.
+  /// Sets each parameter in succession to the best of its values, in two sweeps.
   void choose() {
     double best = fit();
     const auto try_all = [&](double& parameter, std::span<const double> candidates) {
@@ -242,18 +245,18 @@ class gaussian_process {
 
   std::vector<std::vector<double>> points_;
   std::vector<double> values_;  // with mean 0 and variance 1
-  double mean_ = 0;             // of the values that were given
-  double scale_ = 1;            // their standard deviation
+  double mean_ = 0;             // mean of the given values
+  double scale_ = 1;            // standard deviation of the given values
   std::vector<double> lengths_;
-  double nugget_ = nuggets.at(2);  // the noise's share of the variance
+  double nugget_ = nuggets.at(2);  // share of the noise in the variance
   double variance_ = 1;
   std::vector<double> factor_;   // lower triangle, by rows
-  std::vector<double> weights_;  // of the points in a prediction's mean
+  std::vector<double> weights_;  // weights of the points in the mean of a prediction
 };
 
-/// How much less than `best` a value is expected to be on average, values above counted as 0. Less
-/// is better. Source: D. R. Jones, M. Schonlau and W. J. Welch, "Efficient Global Optimization of
-/// Expensive Black-Box Functions", 1998.
+/// Returns the expected amount by which a value is below `best`, where values above `best` count as
+/// 0. Lower values are better. Source: D. R. Jones, M. Schonlau and W. J. Welch, "Efficient Global
+/// Optimization of Expensive Black-Box Functions", 1998.
 [[nodiscard]] inline double expected_improvement(const expected_value& at, double best) noexcept {
   const double gain = best - at.mean;
   if (!(at.deviation > 0)) return (std::max)(0.0, gain);
@@ -262,12 +265,14 @@ class gaussian_process {
   return gain * 0.5 * std::erfc(-z * 0.70710678118654752) + at.deviation * density;
 }
 
-/// All combinations of a `search_space`, numbered, and where each lies in the unit cube: the
-/// logarithm of a value between those of the smallest and of the largest one. A 0, which is no
-/// small number but another way to work, lies in the middle, and at 1 in a dimension of its own.
+/// All combinations of a `search_space`, numbered, with their coordinates in the unit cube. The
+/// coordinate of a value is its logarithm, scaled between the smallest and the largest value. The
+/// value 0 is not a small number but selects another mode. The coordinate of 0 is in the middle,
+/// and an additional dimension is 1 for the value 0.
 class search_grid {
  public:
-  /// Throws `option_error` for values that no loop can have, and for too many combinations.
+  /// Numbers the combinations of `space`. Throws `option_error` if a value is out of range, or if
+  /// there are too many combinations.
   explicit search_grid(const search_space& space) {
     add("workers", &tuned_options::workers, space.workers, 0, 4096);
     add("chunk", &tuned_options::chunk, space.chunk, 0, no_limit);
@@ -278,19 +283,20 @@ class search_grid {
     if (axes_.empty()) throw option_error("search_space", "no option has a value");
   }
 
-  /// How many combinations there are.
+  /// Returns the number of combinations.
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
-  /// How many options vary: have more than one value.
+  /// Returns the number of options that have more than one value.
   [[nodiscard]] std::size_t varied() const noexcept {
     return static_cast<std::size_t>(std::count_if(
         axes_.begin(), axes_.end(), [](const axis& one) { return one.values.size() > 1; }));
   }
-  /// How many values an option that is looked at has.
+  /// Returns the number of values of a searched option.
   [[nodiscard]] std::size_t values_of(std::size_t option) const noexcept {
     return axes_[option].values.size();
   }
 
-  /// The combination where each option has the value of the given number.
+  /// Returns the combination in which each option has the value with the number
+  /// `number_of(option)`.
   template <class NumberOf>
   [[nodiscard]] std::size_t where(NumberOf&& number_of) const {
     std::size_t point = 0;
@@ -300,7 +306,7 @@ class search_grid {
     return point;
   }
 
-  /// The options of combination `point`.
+  /// Returns the options of combination `point`.
   [[nodiscard]] tuned_options at(std::size_t point) const {
     tuned_options options;
     for (const axis& one : axes_) {
@@ -310,7 +316,7 @@ class search_grid {
     return options;
   }
 
-  /// The combination with these options; empty where the space has none.
+  /// Returns the combination with these options, or nothing if the space does not contain it.
   [[nodiscard]] std::optional<std::size_t> find(const tuned_options& options) const {
     tuned_options rest = options;
     bool is_there = true;
@@ -325,7 +331,7 @@ class search_grid {
     return point;
   }
 
-  /// The coordinates of combination `point`.
+  /// Returns the coordinates of combination `point`.
   [[nodiscard]] std::vector<double> coordinates(std::size_t point) const {
     std::vector<double> all;
     for (const axis& one : axes_) {
@@ -348,7 +354,7 @@ class search_grid {
 
   struct axis {
     tuned_place place;
-    std::vector<std::size_t> values;  // each once, in order
+    std::vector<std::size_t> values;  // unique and sorted
   };
 
   void add(const char* name, tuned_place place, std::vector<std::size_t> values, std::size_t least,
@@ -373,39 +379,41 @@ class search_grid {
 
 }  // namespace detail
 
-/// The options of an `option_search`. Bad values throw `option_error` at its construction.
+/// Options of an `option_search`. Invalid values throw `option_error` at construction.
 struct search_options {
-  /// What the first trials depend on, and with their costs all others.
+  /// Seed that determines the first trials and, together with the costs, all other trials.
   std::uint64_t seed = 0;
-  /// The most trials, at least 1.
+  /// Maximum number of trials, at least 1.
   std::size_t trials = 40;
-  /// No trial is proposed after this much time since the construction; 0: there is no limit.
+  /// Maximum time for the search in seconds since construction; 0 means no limit. No trial is
+  /// proposed afterwards.
   std::chrono::duration<double> budget{0};
-  /// The search ends when one more trial is expected to lower the cost by less than this share.
+  /// The search ends when another trial is expected to lower the cost by less than this share.
   double least_gain = 0.002;
 };
 
-/// Options that were tried, and what a loop with them cost.
+/// Options that were tried, and the cost of a loop with them.
 struct trial {
-  tuned_options options;  ///< what was tried
-  double cost = 0;        ///< above 0; less is better
+  tuned_options options;  ///< The options that were tried.
+  double cost = 0;        ///< Above 0. Lower is better.
 
   friend bool operator==(const trial&, const trial&) = default;
 };
 
-/// Looks for the fastest options of a loop in few trials: Bayesian optimisation, with a Gaussian
-/// process of the logarithm of the cost and expected improvement. A cost may be noisy; a trial that
-/// is worth it is proposed again.
+/// Finds the fastest options of a loop in few trials, by Bayesian optimization. Uses a Gaussian
+/// process of the logarithm of the cost, and expected improvement. The cost may be noisy: a trial
+/// is proposed again if that is worthwhile.
 ///
 ///     ps::option_search search{{.workers = {1, 2, 4, 8}, .depth = {2, 3, 4}}, {.seed = 1}};
 ///     while (const auto options = search.next()) search.note(*options, seconds_with(*options));
 ///     std::cout << ps::to_text(search.best());  // penstock_ext/search/tuned_text.hpp
 ///
-/// What is proposed is a function of the space, the seed and the trials so far, in their order, so
-/// a search continues where it ended when its trials are noted in a new one. One thread at a time.
+/// The proposals are a function of the space, the seed and the previous trials in their order. A
+/// new search therefore continues an earlier search if `note` records the earlier trials in it. Not
+/// thread-safe.
 class option_search {
  public:
-  /// Throws `option_error` for a space or options that can't work.
+  /// Creates a search over `space`. Throws `option_error` if the space or an option is invalid.
   explicit option_search(const search_space& space, const search_options& options = {})
       : grid_(space), options_(options), excluded_(grid_.size(), false) {
     if (options.trials == 0) throw option_error("trials", "must be at least 1, is 0");
@@ -413,8 +421,9 @@ class option_search {
     if (!(options.least_gain >= 0)) throw option_error("least_gain", "must not be negative");
   }
 
-  /// What to try next; `std::nullopt` when the search is over: by its trials, by its budget, when
-  /// nothing is left, or when no trial is expected to gain enough.
+  /// Returns the options to try next, or `std::nullopt` when the search is over. The search is over
+  /// when the trials or the budget are used up, no combination is left, or no trial is expected to
+  /// gain enough.
   [[nodiscard]] std::optional<tuned_options> next() const {
     if (trials_.size() >= options_.trials || is_late()) return std::nullopt;
     auto point = trials_.size() < first_trials() ? spread() : std::nullopt;
@@ -423,8 +432,9 @@ class option_search {
     return grid_.at(*point);
   }
 
-  /// A loop with `options` has cost `cost`: seconds, or any number above 0 where less is better.
-  /// Throws `option_error` for options that the space does not have, and for no such number.
+  /// Records that a loop with `options` had the cost `cost`, in seconds or any other unit. Lower
+  /// costs are better. Throws `option_error` if the space does not contain the options, or if the
+  /// cost is not a finite number above 0.
   void note(const tuned_options& options, double cost) {
     const std::size_t point = require(options);
     if (!(cost > 0) || !std::isfinite(cost)) {
@@ -434,14 +444,15 @@ class option_search {
     trials_.push_back({options, cost});
   }
 
-  /// `options` can't work, such as slots beyond the memory budget: they are not proposed again.
+  /// Excludes `options` from further proposals, because they cannot work; for example, their slots
+  /// exceed the memory budget.
   void exclude(const tuned_options& options) { excluded_[require(options)] = true; }
 
-  /// All that was noted, in its order.
+  /// Returns all recorded trials, in their order.
   [[nodiscard]] const std::vector<trial>& trials() const noexcept { return trials_; }
 
-  /// Of the options that were tried, those whose cost is expected to be the lowest, the noise taken
-  /// off. Throws `std::logic_error` before the first trial.
+  /// Returns the tried options with the lowest expected cost, which excludes noise. Throws
+  /// `std::logic_error` before the first trial.
   [[nodiscard]] const tuned_options& best() const {
     if (trials_.empty()) throw std::logic_error("option_search: nothing was tried");
     return trials_[best_tried(fitted())].options;
@@ -459,7 +470,7 @@ class option_search {
     return *point;
   }
 
-  /// How many trials are spread over the space before the process is asked.
+  /// Returns the number of trials that are spread over the space before the process is used.
   [[nodiscard]] std::size_t first_trials() const noexcept {
     return (std::min)(options_.trials, grid_.varied() + 2);
   }
@@ -468,8 +479,8 @@ class option_search {
     return !excluded_[point] && std::find(points_.begin(), points_.end(), point) == points_.end();
   }
 
-  /// A combination that was not tried, with values that few trials had: the values of each option
-  /// come in a random order, one a trial, as in a Latin hypercube.
+  /// Returns an untried combination whose values occurred in few trials. The values of each option
+  /// are used in a random order, a value in each trial, as in a Latin hypercube.
   [[nodiscard]] std::optional<std::size_t> spread() const {
     const std::uint64_t number = trials_.size();
     const std::size_t wanted = grid_.where([&](std::size_t option) -> std::size_t {
@@ -500,14 +511,14 @@ class option_search {
     return {std::move(points), std::move(values)};
   }
 
-  /// Of the trials, the one whose cost `process` expects to be the lowest.
+  /// Returns the index of the trial with the lowest cost according to `process`.
   [[nodiscard]] std::size_t best_tried(const detail::gaussian_process& process) const {
     const auto best = std::ranges::min_element(
         points_, {}, [&](std::size_t point) { return process.at(grid_.coordinates(point)).mean; });
     return static_cast<std::size_t>(best - points_.begin());
   }
 
-  /// The combination with the highest expected improvement upon the best one that was tried.
+  /// Returns the combination with the highest expected improvement over the best trial.
   [[nodiscard]] std::optional<std::size_t> best_expected() const {
     const auto process = fitted();
     const double least = process.at(grid_.coordinates(points_[best_tried(process)])).mean;
@@ -528,7 +539,7 @@ class option_search {
   search_options options_;
   std::vector<bool> excluded_;  // by combination
   std::vector<trial> trials_;
-  std::vector<std::size_t> points_;  // of the trials, in the grid
+  std::vector<std::size_t> points_;  // combinations of the trials
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 };
 

@@ -25,7 +25,8 @@ namespace detail {
   throw text_error("tuned options", offset, expected, found);
 }
 
-/// The options, and with `has_cost` the cost, of an object that begins at byte `begin`.
+/// Returns the options of an object that begins at byte `begin` and, if `has_cost` is true, the
+/// cost.
 [[nodiscard]] inline trial trial_of(const nlohmann::json& object, std::size_t begin,
                                     bool has_cost) {
   trial read;
@@ -49,7 +50,7 @@ namespace detail {
   return read;
 }
 
-/// The options that have a value, and the cost where it is above 0.
+/// Returns the options that have a value as JSON, with the cost if it is above 0.
 [[nodiscard]] inline std::string tuned_json(const tuned_options& options, double cost) {
   nlohmann::ordered_json object = nlohmann::ordered_json::object();
   for (const tuned_member& one : tuned_members) {
@@ -61,8 +62,8 @@ namespace detail {
 
 }  // namespace detail
 
-/// The options as they stand in a program: `{.workers = 4, .prefetch = 8}` for `loader_options`, on
-/// a second line `{.depth = 3}` for `transfer_options`; a line only where it has an option.
+/// Returns the options as source text: `{.workers = 4, .prefetch = 8}` for `loader_options`, and on
+/// a second line `{.depth = 3}` for `transfer_options`. A line without options is left out.
 [[nodiscard]] inline std::string to_text(const tuned_options& options) {
   std::string of_loader;
   std::string of_transfer;
@@ -83,12 +84,12 @@ namespace detail {
   return of_loader + of_transfer;
 }
 
-/// The options as a JSON object: {"workers":4,"prefetch":8,"depth":3}.
+/// Returns the options as a JSON object: {"workers":4,"prefetch":8,"depth":3}.
 [[nodiscard]] inline std::string to_json(const tuned_options& options) {
   return detail::tuned_json(options, 0);
 }
 
-/// Trials as a JSON list, one a line: what a search can be continued from.
+/// Returns trials as a JSON list, one on each line. A search can be continued from them.
 [[nodiscard]] inline std::string to_json(std::span<const trial> trials) {
   std::string text = "[";
   std::string_view between = "\n";
@@ -100,7 +101,7 @@ namespace detail {
   return text += "]\n";
 }
 
-/// The options that `to_json` wrote. Throws `text_error`.
+/// Parses options that `to_json` wrote. Throws `text_error`.
 [[nodiscard]] inline tuned_options read_tuned_options(std::string_view json) {
   std::optional<trial> read;
   const auto rest = detail::parsed_json(
@@ -112,7 +113,7 @@ namespace detail {
   return read->options;
 }
 
-/// The trials that `to_json` wrote. Throws `text_error`.
+/// Parses trials that `to_json` wrote. Throws `text_error`.
 [[nodiscard]] inline std::vector<trial> read_trials(std::string_view json) {
   std::vector<trial> read;
   const auto rest = detail::parsed_json(

@@ -18,75 +18,81 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A range of an object and where its bytes go: `out.size()` bytes from byte `offset` on.
+/// A read request: `out.size()` bytes of an object, starting at byte `offset`.
 struct byte_range {
-  std::string_view object;   ///< Names the object within its store: a path, a key of a bucket.
-  std::uint64_t offset = 0;  ///< Where in it the range begins, in bytes.
-  std::span<std::byte> out;  ///< As many bytes as are read.
+  std::string_view object;   ///< Name within the store, such as a path or a bucket key.
+  std::uint64_t offset = 0;  ///< Position of the first byte within the object.
+  std::span<std::byte> out;  ///< Receives the bytes. The size is the length of the range.
 };
 
-/// A range that will be read.
+/// A range that will be read later.
 struct upcoming_range {
-  std::string_view object;   ///< the object's name in its store
-  std::uint64_t offset = 0;  ///< of the first byte
-  std::uint64_t length = 0;  ///< in bytes
+  std::string_view object;   ///< The object's name within its store.
+  std::uint64_t offset = 0;  ///< Position of the first byte within the object.
+  std::uint64_t length = 0;  ///< Length in bytes.
 };
 
-/// Random access to the bytes of named objects: local files, objects over HTTP or S3, or those of
-/// another store that are kept nearer. The contract:
+/// Random access to the bytes of named objects: local files, objects over HTTP or S3, or a cache of
+/// another store. A store has these members:
 ///
 ///     struct store {
 ///       std::uint64_t size_of(std::string_view object) const;  // in bytes
 ///       void read(const byte_range& range) const;              // all of it, or it throws
 ///     };
 ///
-/// Objects do not change while a store is in use. Both members are called from several threads at
-/// once, and return when the bytes are there. They throw types derived from `file_error`, whose
-/// path is the object and whose offset the range's.
+/// Objects must not change while a store is in use. Several threads may call both members
+/// concurrently. Each call blocks until it has its result. Errors derive from `file_error`: their
+/// path is the object, and their offset is the offset of the range.
 template <class S>
 concept byte_store = requires(const S& store, std::string_view object, const byte_range& range) {
   { store.size_of(object) } -> std::convertible_to<std::uint64_t>;
   store.read(range);
 };
 
-/// What a store knows of an object without reading it.
+/// Metadata of an object, available without reading the object.
 struct object_state {
-  std::uint64_t size = 0;    ///< in bytes
-  std::string version = {};  ///< another text when the object has changed; "": nothing tells that
+  std::uint64_t size = 0;    ///< Size in bytes.
+  std::string version = {};  ///< Differs after the object has changed. Empty if unknown.
 };
 
-/// A store that tells versions of an object apart, so that a cache takes no bytes of an older one:
+/// A store that reports the version of an object, so that a cache never serves bytes of an older
+/// version:
 ///
 ///     object_state state_of(std::string_view object) const;
 ///
-/// Called and throws as `size_of`.
+/// `state_of` follows the same rules as `size_of`: several threads may call it concurrently, and it
+/// throws the same errors.
 template <class S>
 concept versioned_store = byte_store<S> && requires(const S& store, std::string_view object) {
   { store.state_of(object) } -> std::convertible_to<object_state>;
 };
 
-/// A store that has many reads under way for one caller, which is where slow disks and networks
-/// are fast:
+/// A store that keeps many reads of a caller in flight. Slow disks and networks need this to reach
+/// their full throughput:
 ///
 ///     void read_many(std::span<const byte_range> ranges) const;  // all of them, or it throws
 ///
-/// After an exception the bytes of all ranges are indeterminate, and none is written to any more.
+/// `read_many` reads all ranges or throws. After an exception the contents of all ranges are
+/// indeterminate, and the store no longer writes to any of them.
 template <class S>
 concept batching_store =
     byte_store<S> &&
     requires(const S& store, std::span<const byte_range> ranges) { store.read_many(ranges); };
 
-/// A store that does better when it knows what will be read, as a cache does:
+/// A store, such as a cache, that performs better if it knows the upcoming reads:
 ///
 ///     void announce_reads(const void* who, std::span<const upcoming_range> ranges) const;
 ///     void retract(const void* who) const;
 ///     std::uint64_t plan_capacity() const;
 ///
-/// `announce_reads`: these ranges are read after all that were foreseen so far, each once; nothing
-/// is to be fetched. `retract` takes back what the same `who`, an address of the caller's, foresaw.
-/// What was foreseen may turn out wrong, and reads that nobody foresaw may come. `plan_capacity`:
-/// how many bytes it is of use to announce; 0: none. Called from several threads at once, beside
-/// reads; they return soon, and nothing but speed depends on them.
+/// `announce_reads` appends `ranges` to the reads announced so far. Each range will be read once.
+/// The call fetches nothing. `retract` withdraws everything that the same `who` has announced;
+/// `who` is an address that identifies the caller. Announcements are hints: an announced read may
+/// never happen, and a read may happen without an announcement. `plan_capacity` returns the number
+/// of bytes that is useful to announce, or 0 if announcements have no effect.
+///
+/// Several threads may call these members concurrently, also during reads. The calls return
+/// quickly, and they affect only performance.
 template <class S>
 concept planned_store = byte_store<S> && requires(const S& store, const void* who,
                                                   std::span<const upcoming_range> ranges) {
@@ -95,66 +101,70 @@ concept planned_store = byte_store<S> && requires(const S& store, const void* wh
   { store.plan_capacity() } -> std::convertible_to<std::uint64_t>;
 };
 
-/// Bytes of an object where a store has them in memory.
+/// Bytes of an object, in memory that the store owns.
 struct borrowed_bytes {
-  std::span<const std::byte> bytes;   ///< never changed
-  std::shared_ptr<const void> owner;  ///< as long as it lives they stay, whatever the store does
+  std::span<const std::byte> bytes;   ///< The bytes, which never change.
+  std::shared_ptr<const void> owner;  ///< Keeps `bytes` valid, even if the store drops them.
 };
 
-/// A store that lends what it has in memory, so that it need not be copied:
+/// A store that lends bytes that it holds in memory, so that the caller need not copy them:
 ///
 ///     std::optional<borrowed_bytes> try_borrow(const upcoming_range& range) const;
 ///
-/// Counts as a read of the whole range where it lends it, and does nothing where it does not: the
-/// range is to be read then. Called from several threads at once, returns soon, and reads nothing.
+/// If the store lends the range, the call counts as a read of the whole range. If it returns
+/// nothing, the call has no effect, and the caller reads the range instead. Several threads may
+/// call `try_borrow` concurrently. The call returns quickly and reads nothing.
 template <class S>
 concept borrowable_store = byte_store<S> && requires(const S& store, const upcoming_range& range) {
   { store.try_borrow(range) } -> std::convertible_to<std::optional<borrowed_bytes>>;
 };
 
-/// A store that may have ranges near, so that no thread need read them before they are asked for:
+/// A store that may hold ranges nearby, so that no thread has to read them in advance:
 ///
 ///     bool warm(const upcoming_range& range) const;
 ///
-/// Whether a read of `range` will not wait for long: it is in memory, where it is kept as if it had
-/// just been used, or on a disk of this machine, from which the system reads it meanwhile. Called
-/// from several threads at once, beside reads; returns soon, and does not throw for want of a file.
+/// `warm` returns true if a read of `range` will not block for long. Either the range is in memory,
+/// and the store then treats it as just used. Or the range is on a local disk, and the operating
+/// system starts to read it in the background. Several threads may call `warm` concurrently, also
+/// during reads. The call returns quickly, and it does not throw if a file is missing.
 template <class S>
 concept warmable_store = byte_store<S> && requires(const S& store, const upcoming_range& range) {
   { store.warm(range) } -> std::convertible_to<bool>;
 };
 
-// What goes wrong with remote objects. `path()` is the object's URL, without what is secret in it;
-// `offset()` is where the request began.
+// Errors of remote objects. `path()` is the object's URL without its secret parts, and `offset()`
+// is the position where the request began.
 
-/// The server has no such object: 404 or 410.
+/// The server has no such object: status 404 or 410.
 class [[gnu::visibility("default")]] object_missing : public file_unreadable {
  public:
   using file_unreadable::file_unreadable;
 };
 
-/// The server refuses the object to these credentials: 401 or 403. Never says which they were.
+/// The server denies access with these credentials: status 401 or 403. The message never contains
+/// the credentials.
 class [[gnu::visibility("default")]] access_denied : public file_unreadable {
  public:
   using file_unreadable::file_unreadable;
 };
 
-/// All attempts failed, or the deadline passed, or no attempt makes sense; `found()` says how many
-/// there were and how the last one ended. A later read may succeed.
+/// All attempts failed, the deadline passed, or a retry cannot help. `found()` contains the number
+/// of attempts and how the last attempt ended. A later read may succeed.
 class [[gnu::visibility("default")]] store_unreachable : public file_unreadable {
  public:
   using file_unreadable::file_unreadable;
 };
 
-/// The server answers something else than what was asked for: another range, a page without
-/// ranges, too many redirects, a listing that is none.
+/// The server's response does not match the request. Examples are a different range, a page without
+/// range support, too many redirects, an invalid listing, or two contradictory responses.
 class [[gnu::visibility("default")]] bad_response : public file_format_error {
  public:
   using file_format_error::file_format_error;
 };
 
-/// The object has another size, ETag or Last-Modified than in an answer before; `expected()` and
-/// `found()` name both. The store keeps to the first one: a new store takes the object as it is.
+/// The size, ETag or Last-Modified of the object differs from an earlier response or listing.
+/// `expected()` and `found()` contain both values. The store keeps the first value; a new store
+/// accepts the current object.
 class [[gnu::visibility("default")]] object_changed : public file_error {
  public:
   using file_error::file_error;
@@ -162,7 +172,7 @@ class [[gnu::visibility("default")]] object_changed : public file_error {
 
 namespace detail {
 
-/// By which tables of objects find a name without a copy of it.
+/// Transparent hash, so that tables of objects find a name without copying it.
 struct name_hash {
   using is_transparent = void;
   std::size_t operator()(std::string_view name) const noexcept {
@@ -170,8 +180,8 @@ struct name_hash {
   }
 };
 
-/// Throws `file_truncated` for a range that reaches beyond the `size` bytes of its object, whose
-/// path is `path()`.
+/// Throws `file_truncated` if `range` extends beyond the `size` bytes of its object. `path()`
+/// returns the object's path for the message.
 template <class Path>
 void require_inside(const byte_range& range, std::uint64_t size, const Path& path) {
   if (range.offset <= size && range.out.size() <= size - range.offset) return;
@@ -180,8 +190,8 @@ void require_inside(const byte_range& range, std::uint64_t size, const Path& pat
                        "an object of " + std::to_string(size) + " bytes");
 }
 
-/// Deletes what has threads of its own, such as a `blob_read_ahead`, but not in a child made by
-/// fork(): there are none to be joined.
+/// Deleter for an object that owns threads, such as a `blob_read_ahead`. In a child made by fork()
+/// it does nothing, because those threads do not exist there and cannot be joined.
 struct delete_unless_forked {
   template <class T>
   void operator()(T* one) const noexcept {
@@ -189,13 +199,15 @@ struct delete_unless_forked {
   }
 };
 
-/// How a store is kept that was given as `Store`: an lvalue is referred to, an rvalue is moved in.
+/// The member type that keeps a store passed as `Store`: an lvalue is referenced, an rvalue is
+/// moved in.
 template <class Store>
 using kept_store =
     std::conditional_t<std::is_lvalue_reference_v<Store>, const std::remove_cvref_t<Store>&,
                        std::remove_cvref_t<Store>>;
 
-/// Reads all of `ranges`: side by side where `store` can, else one after the other.
+/// Reads all of `ranges`: concurrently if `store` is a `batching_store`, otherwise one after the
+/// other.
 template <byte_store Store>
 void read_ranges(const Store& store, std::span<const byte_range> ranges) {
   if constexpr (batching_store<Store>) {

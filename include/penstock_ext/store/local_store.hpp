@@ -36,9 +36,9 @@
 
 #include <penstock/core/error.hpp>
 #include <penstock/core/version.hpp>
-#include <penstock/threads/support/signals_blocked.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
+#include <penstock_ext/signals/support/signals_blocked.hpp>
 #include <penstock_ext/store/byte_store.hpp>
 #include <penstock_ext/store/detail/root_folder.hpp>
 
@@ -46,23 +46,22 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A read of a file that is to be done, is under way or has ended. The descriptor and the memory
-/// are the caller's.
+/// A read of a file, from its request to its end. The caller owns the descriptor and the memory.
 struct file_read {
   int file = -1;
   std::uint64_t offset = 0;
   std::byte* out = nullptr;
   std::size_t size = 0;
-  std::size_t enough = 0;  ///< how many bytes of it are needed: the file may end after them
-  std::size_t done = 0;    ///< how many bytes have been read
-  int error = 0;  ///< the system's number of what went wrong; 0 also at the end of the file
+  std::size_t enough = 0;  ///< Number of bytes that must be read. The file may end after them.
+  std::size_t done = 0;    ///< Number of bytes read so far.
+  int error = 0;           ///< The errno value of a failure. 0 also at the end of the file.
 
-  /// Whether all that is needed has been read.
+  /// Returns true if all required bytes have been read.
   [[nodiscard]] bool is_whole() const noexcept { return done >= enough; }
 };
 
-/// Reads what is left of `read`, and waits for it, unless `flags` of preadv2 say else. At the end
-/// of the file, and after an error, there is something left.
+/// Reads the remaining bytes of `read`. Blocks until they are read, unless `flags` of preadv2
+/// specify otherwise. At the end of the file or after an error, `read` stays incomplete.
 inline void read_rest(file_read& read, int flags = 0) noexcept {
   read.error = 0;
   while (!read.is_whole()) {
@@ -76,37 +75,37 @@ inline void read_rest(file_read& read, int flags = 0) noexcept {
   }
 }
 
-/// Reads what the system has in memory from the start of `read` on, and waits for nothing. One call
-/// tells and reads, on file systems that know RWF_NOWAIT; on others nothing is read.
+/// Reads the bytes at the start of `read` that are in the page cache, without blocking. On a file
+/// system with RWF_NOWAIT, a single call checks and reads. On other file systems nothing is read.
 inline void read_cached(file_read& read) noexcept { read_rest(read, RWF_NOWAIT); }
 
-/// The system's calls for an io_uring, as `read_ring` makes them; a test has others. Results below
-/// 0 are the system's number of what went wrong.
+/// The system calls of an io_uring that `read_ring` makes. Tests substitute their own. A negative
+/// result is a negated errno value.
 struct ring_calls {
-  /// Makes a ring; its descriptor.
+  /// Creates a ring and returns its descriptor.
   [[nodiscard]] int set_up(unsigned entries, ::io_uring_params& params) const noexcept {
     return result(::syscall(SYS_io_uring_setup, entries, &params));
   }
-  /// Hands over up to `queued` reads, then waits until `least` results are there; how many were
-  /// handed over.
+  /// Submits up to `queued` reads, then waits until `least` results are available. Returns the
+  /// number of reads submitted.
   [[nodiscard]] int enter(int ring, unsigned queued, unsigned least) const noexcept {
     const unsigned flags = least > 0 ? IORING_ENTER_GETEVENTS : 0;
     return result(::syscall(SYS_io_uring_enter, ring, queued, least, flags, nullptr, 0));
   }
-  /// The ring's shared memory at `offset`; null where it is refused.
+  /// Maps the shared memory of the ring at `offset`. Returns null on failure.
   [[nodiscard]] void* map(int ring, std::size_t bytes, std::uint64_t offset) const noexcept {
     void* const at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, ring,
                             static_cast<off_t>(offset));
     return at == MAP_FAILED ? nullptr : at;
   }
-  /// Gives it back.
+  /// Unmaps memory that `map` returned.
   void unmap(void* at, std::size_t bytes) const noexcept { ::munmap(at, bytes); }
-  /// Waits for a result where `enter` can't.
+  /// Waits for a result. Used after `enter` has failed.
   void wait(int ring) const noexcept {
     ::pollfd one{ring, POLLIN, 0};
     static_cast<void>(::poll(&one, 1, -1));
   }
-  /// Ends the ring.
+  /// Closes the ring.
   void close(int ring) const noexcept { ::close(ring); }
 
  private:
@@ -115,50 +114,51 @@ struct ring_calls {
   }
 };
 
-/// A file of a `local_store`, open for reading.
+/// An open file of a `local_store`.
 struct open_file_pair {
-  descriptor cached;  ///< reads by way of the page cache
-  descriptor direct;  ///< reads past it; none (below 0) where that was not asked for or is refused
-  file_stamp stamp;   ///< the file as it was when it was first opened
+  descriptor cached;  ///< Reads through the page cache.
+  descriptor direct;  ///< Bypasses the page cache. Below 0 if disabled or refused.
+  file_stamp stamp;   ///< State of the file when the store first opened it.
 
-  /// How many bytes it has.
+  /// Returns the size of the file in bytes.
   [[nodiscard]] std::uint64_t size() const noexcept { return stamp.size; }
 };
 
-/// The files of a `local_store`: those used last stay open, up to a number, and those that a call
-/// still reads. A file is recognised when it is opened again: 150 bytes and the name for each that
-/// has ever been open. Thread-safe.
+/// The files of a `local_store`. Up to a maximum number, the most recently used files stay open,
+/// and so do files that a call is still reading. The object remembers each file that it has ever
+/// opened, and detects a change when it opens the file again. Each remembered file takes 150 bytes
+/// plus its name. Thread-safe.
 class open_files {
  public:
   using file = std::shared_ptr<const open_file_pair>;
 
-  /// Opens files below `root`, and keeps `most` of them open, 1 or more.
+  /// Opens files below `root`, and keeps up to `most` of them open. `most` must be at least 1.
   open_files(root_folder root, std::size_t most, bool direct)
       : root_(std::move(root)), most_(most), direct_(direct) {}
   open_files(open_files&&) = delete;
 
-  /// The folder.
+  /// Returns the root folder.
   [[nodiscard]] const root_folder& root() const noexcept { return root_; }
-  /// How often a file was opened.
+  /// Returns how many times a file was opened.
   [[nodiscard]] std::uint64_t opened() const noexcept {
     return opened_.load(std::memory_order_relaxed);
   }
-  /// How often a file was opened that has no direct reads.
+  /// Returns how many times a file was opened on a file system without direct reads.
   [[nodiscard]] std::uint64_t direct_refused() const noexcept {
     return direct_refused_.load(std::memory_order_relaxed);
   }
 
-  /// The file `name`; it stays open while the result lives. Throws what `root_folder::open` throws,
-  /// and `file_changed` where it is not the file that it was.
+  /// Returns the file `name`, which stays open while the result exists. Throws the errors of
+  /// `root_folder::open`, and `file_changed` if the file differs from the file first opened.
   [[nodiscard]] file open(std::string_view name) {
     {
       const std::lock_guard lock{mutex_};
       const auto known = entries_.find(name);
       if (known != entries_.end() && known->second.opened) return use(known->second);
     }
-    // Not under the lock: a slow file system keeps nobody from the files that are open.
+    // Without the lock, so that a slow file system does not block access to the open files.
     auto opened = std::make_shared<open_file_pair>(open_pair(name));
-    std::list<entry*> place(1);  // allocated where nothing has happened yet
+    std::list<entry*> place(1);  // allocated before anything is changed
     const std::lock_guard lock{mutex_};
     const auto [known, is_new] = entries_.try_emplace(std::string{name});
     entry& one = known->second;
@@ -178,7 +178,7 @@ class open_files {
     return one.opened;
   }
 
-  /// Throws `file_changed` where `one`, the file `name`, is not as it was.
+  /// Throws `file_changed` if `one`, the file `name`, has changed since it was first opened.
   void require_unchanged(std::string_view name, const open_file_pair& one) const {
     const file_stamp now = stamp_of(name, one.cached);
     if (now != one.stamp) refuse(name, one.stamp, now);
@@ -187,8 +187,8 @@ class open_files {
  private:
   struct entry {
     file_stamp stamp = {};
-    file opened = nullptr;                   // null: closed
-    std::list<entry*>::iterator place = {};  // in `last_used_`, while it is open
+    file opened = nullptr;                   // null if closed
+    std::list<entry*>::iterator place = {};  // position in `last_used_` while the file is open
   };
 
   [[noreturn]] void refuse(std::string_view name, const file_stamp& was,
@@ -216,10 +216,10 @@ class open_files {
   [[nodiscard]] open_file_pair open_pair(std::string_view name) {
     open_file_pair pair{root_.open(name), descriptor{-1}, {}};
     pair.stamp = stamp_of(name, pair.cached);
-    // Relaxed, here and below: they only count.
+    // Relaxed, here and below: these are only counters.
     opened_.fetch_add(1, std::memory_order_relaxed);
     if (!direct_) return pair;
-    // EINVAL: the file system has no direct reads.
+    // EINVAL: the file system does not support direct reads.
     pair.direct = root_.open(name, O_DIRECT, EINVAL);
     if (pair.direct.get() < 0) {
       direct_refused_.fetch_add(1, std::memory_order_relaxed);
@@ -235,17 +235,17 @@ class open_files {
   const bool direct_;
   std::atomic<std::uint64_t> opened_{0};
   std::atomic<std::uint64_t> direct_refused_{0};
-  std::mutex mutex_;  // guards what follows; held for no call of the system but closing
+  std::mutex mutex_;  // guards the members below; no system call except close runs under it
   std::unordered_map<std::string, entry, name_hash, std::equal_to<>> entries_;
-  std::list<entry*> last_used_;  // those that are open, the one used last in front
+  std::list<entry*> last_used_;  // the open files, most recently used first
 };
 
-/// Threads that read files for callers, which read along. They start when they are first
-/// needed, without the program's signals. From any thread, in a child made by fork() too: there
-/// are other threads then.
+/// Threads that read files for callers; the callers read too. The threads start on first use, with
+/// the program's signals blocked. Any thread may call this object, also in a child made by fork().
+/// The child starts new threads.
 class read_threads {
  public:
-  /// At most `most` threads.
+  /// Uses up to `most` threads.
   explicit read_threads(std::size_t most) : most_(most) {}
   read_threads(read_threads&&) = delete;
   ~read_threads() {
@@ -253,8 +253,8 @@ class read_threads {
     if (last != nullptr && last->process == ::getpid()) delete last;
   }
 
-  /// Reads all of `reads`, and returns when none is under way any more. Those that could not be
-  /// read are not whole then.
+  /// Reads all of `reads`, and returns after the last read has finished. A read that failed is not
+  /// whole afterwards.
   void read(std::span<file_read> reads) {
     if (!reads.empty()) pool_of_process().read(reads, most_);
   }
@@ -267,12 +267,12 @@ class read_threads {
     std::condition_variable ended = {};
   };
 
-  // Invariant, under the mutex: a job is in `jobs` as long as it has a read that nobody has taken.
-  // So no thread finds a job that its caller has left: it leaves when all are taken and none is
-  // under way.
+  // Invariant, under the mutex: a job is in `jobs` while it has reads that no thread has taken. A
+  // caller leaves only after all its reads are taken and finished, so no thread can find a job
+  // whose caller has left.
   struct pool {
     const ::pid_t process = ::getpid();
-    std::mutex mutex = {};  // guards what follows; held for no read
+    std::mutex mutex = {};  // guards the members below; not held during a read
     std::condition_variable wanted = {};
     std::vector<job*> jobs = {};
     std::vector<std::thread> threads = {};
@@ -317,7 +317,8 @@ class read_threads {
       read_rest(read);
       lock.lock();
       --from.under_way;
-      // Under the lock: its caller may go as soon as it has it.
+      // Under the lock, because the job's caller may return, and destroy the job, as soon as it has
+      // the lock.
       if (from.under_way == 0 && from.next == from.reads.size()) from.ended.notify_all();
     }
 
@@ -331,8 +332,8 @@ class read_threads {
     }
   };
 
-  // The pool of a process that made this one has no threads here, and its mutex may be locked for
-  // good: it is left as it is, and its memory is lost.
+  // After fork(), the parent's pool has no threads in this process, and its mutex may be locked
+  // permanently. The child therefore abandons the pool and leaks its memory.
   pool& pool_of_process() {
     pool* found = pool_.load(std::memory_order_acquire);
     if (found != nullptr && found->process == ::getpid()) return *found;
@@ -344,25 +345,26 @@ class read_threads {
   }
 
   const std::size_t most_;
-  // Invariant: nothing, or a pool of this process, which stays until the end, or one of a process
-  // that this one comes from, in whose place one of this process comes.
+  // Invariant: null, a pool of this process, or a pool of a parent process. A pool of this process
+  // stays until the destructor. A parent's pool is replaced on the next use.
   std::atomic<pool*> pool_{nullptr};
 };
 
-/// An io_uring (Axboe, 2019) that reads files: many reads are under way while its thread waits for
-/// the next one to end. One thread at a time.
+/// An io_uring (Axboe, 2019) that reads files. Many reads are in flight while one thread waits for
+/// the next result. Not thread-safe.
 ///
-/// Two rings of numbers lie in memory that is shared with the kernel. This side moves the tail of
-/// the submissions and the head of the results, and the kernel the other two. A release on the one
-/// side and an acquire on the other order what lies between head and tail: entries are written
-/// before the tail passes them, and read before the head does.
+/// Two rings of indices are in memory shared with the kernel. User space advances the tail of the
+/// submissions and the head of the results. The kernel advances the other two indices. A release
+/// store on one side and an acquire load on the other order the entries between head and tail: an
+/// entry is written before the tail passes it, and read before the head passes it.
 ///
-/// Invariant: never more reads are queued and under way than the submissions have places. The
-/// results have at least as many, so none is ever dropped.
+/// Invariant: the number of reads queued and in flight never exceeds the size of the submission
+/// ring. The result ring is at least as large, so no result is dropped.
 template <class Calls = ring_calls>
 class read_ring {
  public:
-  /// A ring for `depth` reads, up to a power of two. `problem()` says whether the system refuses.
+  /// Creates a ring for `depth` reads, rounded up to a power of two. If the system refuses,
+  /// `problem()` returns the reason.
   read_ring(unsigned depth, Calls calls) : calls_(std::move(calls)) {
     ::io_uring_params params{};
     params.flags = IORING_SETUP_CLAMP;
@@ -371,7 +373,7 @@ class read_ring {
       problem_ = -ring_;
       return;
     }
-    // Before 5.4 the two rings are mapped apart; there is no use in such an old one.
+    // Before Linux 5.4 the two rings are mapped separately. Such old kernels are not supported.
     if ((params.features & IORING_FEAT_SINGLE_MMAP) == 0) {
       problem_ = ENOSYS;
       return;
@@ -403,13 +405,13 @@ class read_ring {
     if (ring_ >= 0) calls_.close(ring_);
   }
 
-  /// Why the system refuses it: its number; 0 where it does not.
+  /// Returns the errno value if the system refused the ring, otherwise 0.
   [[nodiscard]] int problem() const noexcept { return problem_; }
-  /// Whether it was made by this process: a ring that came along by fork() is the parent's.
+  /// Returns true if this process created the ring. After fork(), the ring belongs to the parent.
   [[nodiscard]] bool is_ours() const noexcept { return process_ == ::getpid(); }
 
-  /// Reads all of `reads`, and returns when none is under way any more. Those that could not be
-  /// read, for whatever reason, are not whole then, and may be tried otherwise.
+  /// Reads all of `reads`, and returns after the last read has finished. A read that failed for any
+  /// reason is not whole afterwards, and the caller may retry it in another way.
   void read(std::span<file_read> reads) noexcept {
     std::size_t next = 0;
     while (true) {
@@ -419,7 +421,7 @@ class read_ring {
       }
       const unsigned all = queued_ + under_way_;
       if (all == 0) return;
-      // Woken for a quarter of them at a time, and once for the last ones.
+      // Wakes up for a quarter of the reads at a time, and once for the last reads.
       submit(next < reads.size() ? (std::max)(all / 4, 1U) : all);
       reap();
     }
@@ -428,7 +430,7 @@ class read_ring {
  private:
   using shared = std::atomic_ref<unsigned>;
 
-  // Where one of the two rings begins and ends, in memory that is shared.
+  // Head and tail of a ring, in shared memory.
   struct ring_words {
     unsigned* head = nullptr;
     unsigned* tail = nullptr;
@@ -440,7 +442,7 @@ class read_ring {
   }
 
   void queue(file_read& read) noexcept {
-    // A result is an int; a read of more than that comes in parts.
+    // A result is an int, so a longer read is split.
     constexpr std::size_t most = std::size_t{1} << 30;
     // Only this side writes the tail.
     const unsigned tail = *submitted_.tail;
@@ -458,7 +460,7 @@ class read_ring {
     ++queued_;
   }
 
-  // Hands over what is queued, and waits for so many results.
+  // Submits the queued reads, and waits for `least` results.
   void submit(unsigned least) noexcept {
     const int entered = calls_.enter(ring_, queued_, least);
     if (entered >= 0) {
@@ -468,14 +470,16 @@ class read_ring {
       return;
     }
     if (entered == -EINTR) return;
-    // EAGAIN and EBUSY: no memory for more at the moment. Else the ring is of no more use. What
-    // has been handed over writes into the callers' memory, so its end has to be waited for.
+    // EAGAIN and EBUSY: the kernel has no memory for more reads at the moment. After any other
+    // error the ring is unusable. Submitted reads still write into the callers' memory, so the ring
+    // must wait for them.
     if (entered != -EAGAIN && entered != -EBUSY) problem_ = -entered;
     take_back();
     if (under_way_ > 0) calls_.wait(ring_);
   }
 
-  // What the kernel has not taken is not queued any more: it looks at the tail in `enter` only.
+  // Removes the reads that the kernel has not taken from the queue. The kernel reads the tail only
+  // in `enter`.
   void take_back() noexcept {
     const unsigned head = shared{*submitted_.head}.load(std::memory_order_acquire);
     const unsigned taken = queued_ - (*submitted_.tail - head);
@@ -495,7 +499,7 @@ class read_ring {
       ++head;
       shared{*ended_.head}.store(head, std::memory_order_release);
       --under_way_;
-      // 0 is the end of the file; what an error means, the next engine finds out.
+      // 0 is the end of the file. An error is left to the next engine, which reports it.
       if (count <= 0) continue;
       read.done += static_cast<std::size_t>(count);
       if (!read.is_whole() && problem_ == 0) queue(read);
@@ -507,86 +511,92 @@ class read_ring {
   int problem_ = 0;
   ::pid_t process_ = ::getpid();
   unsigned entries_ = 0;
-  unsigned queued_ = 0;     // written to the submissions, and not handed over
-  unsigned under_way_ = 0;  // handed over, and without a result
+  unsigned queued_ = 0;     // written to the submission ring, not yet submitted
+  unsigned under_way_ = 0;  // submitted, without a result
   void* rings_ = nullptr;
   std::size_t rings_bytes_ = 0;
   ::io_uring_sqe* submissions_ = nullptr;
   ring_words submitted_;
-  unsigned* submitted_places_ = nullptr;  // of the entries, by their place in the ring
+  unsigned* submitted_places_ = nullptr;  // indices of the entries, by position in the ring
   ring_words ended_;
   const ::io_uring_cqe* results_ = nullptr;
 };
 
 }  // namespace detail
 
-/// How a `local_store` reads what the system does not hold in memory.
+/// The engine with which a `local_store` reads data that is not in the page cache.
 enum class read_engine {
-  best,     ///< `uring`, and `threads` where the system refuses it
-  uring,    ///< io_uring: many reads under way for the calling thread, which no thread waits for
-  threads,  ///< by threads of the store, each of which waits for its read
-  pread,    ///< one after the other on the calling thread
+  best,     ///< `uring`, or `threads` if the system refuses io_uring.
+  uring,    ///< io_uring: the calling thread alone has many reads in flight.
+  threads,  ///< The store's threads, each of which blocks on one read.
+  pread,    ///< The calling thread, one read after the other.
 };
 
-/// How a `local_store` reads its files.
+/// Options of a `local_store`.
 struct local_store_options {
-  /// How `read_many` reads what is not in memory. `read` always reads on the calling thread.
+  /// The engine of `read_many` for data that is not in the page cache. `read` always reads on the
+  /// calling thread.
   read_engine engine = read_engine::best;
-  /// Reads past the page cache (O_DIRECT), by way of aligned memory of the store, 2 to 8 MiB for
-  /// each call that is under way, where the caller's is not aligned to 4,096 bytes. For files that
-  /// are larger than the memory and read once an epoch. A file system that has no such reads is
-  /// read as ever: `stats().direct_refused`.
+  /// Bypasses the page cache (O_DIRECT). A read whose memory, offset or size is not a multiple of
+  /// 4,096 bytes goes through an aligned staging buffer of the store, which takes 2 to 8 MiB for
+  /// each call in flight. Intended for files that exceed the memory and are read once an epoch. If
+  /// a file system has no direct reads, its files are read through the page cache;
+  /// `stats().direct_refused` counts them.
   bool direct = false;
-  /// How many files stay open; with `direct` each takes two descriptors. From 1 on. Each call that
-  /// is under way has up to so many open besides, if others have used more files since: n threads
-  /// take (n + 1) times as many at most.
+  /// Number of files that stay open, at least 1. With `direct` each file takes two descriptors. A
+  /// call in flight keeps the files that it reads open too, even if others have been used more
+  /// recently. Therefore n threads hold up to (n + 1) times `most_open` files open.
   std::size_t most_open = 256;
-  /// With io_uring: how many reads one call has under way at a time. From 1 to 4,096.
+  /// Number of reads that a call keeps in flight with io_uring, from 1 to 4,096.
   std::size_t depth = 64;
-  /// With threads: how many there are, besides the calling one. From 1 to 1,024. They start with
-  /// the first read that needs them; where the system refuses some, there are fewer.
+  /// Number of threads of the thread engine, in addition to the calling thread, from 1 to 1,024.
+  /// The threads start with the first read that needs them. If the system refuses some of them, the
+  /// store uses fewer.
   std::size_t threads = 15;
 };
 
-/// What a `local_store` has read so far. Reads count in pieces of at most 1 MiB, which do not pass
-/// a multiple of 1 MiB in their file.
+/// Counters of a `local_store`. A read counts in pieces of at most 1 MiB, split at the multiples of
+/// 1 MiB in its file.
 struct local_store_stats {
-  std::uint64_t bytes = 0;            ///< bytes delivered
-  std::uint64_t from_page_cache = 0;  ///< pieces that the system held in memory
-  std::uint64_t by_uring = 0;         ///< pieces by io_uring
-  std::uint64_t by_threads = 0;       ///< pieces by threads of the store
-  std::uint64_t by_pread = 0;  ///< pieces by the calling thread, with all that the others left
-  std::uint64_t opened = 0;    ///< how often a file was opened
-  std::uint64_t direct_refused = 0;  ///< how often a file was opened that has no direct reads
+  std::uint64_t bytes = 0;            ///< Bytes delivered.
+  std::uint64_t from_page_cache = 0;  ///< Pieces that were in the page cache.
+  std::uint64_t by_uring = 0;         ///< Pieces read by io_uring.
+  std::uint64_t by_threads = 0;       ///< Pieces read by threads of the store.
+  std::uint64_t by_pread = 0;        ///< Pieces that the calling thread read or completed by pread.
+  std::uint64_t opened = 0;          ///< Number of times a file was opened.
+  std::uint64_t direct_refused = 0;  ///< Number of opened files without direct reads.
 };
 
 namespace detail {
 
-/// A part of a range that is read by itself, of 1 MiB at most.
+/// A part of a range, at most 1 MiB, that is read on its own.
 struct local_piece {
   const open_file_pair* from;
-  std::size_t range;  ///< by its number
-  file_read read;     ///< by way of the page cache
+  std::size_t range;  ///< Index of the range.
+  file_read read;     ///< The read through the page cache.
 };
 
-/// Reads pieces of files: what is in memory at once, and the rest by an engine. What that leaves,
-/// for whatever reason, the calling thread reads by pread, which has the last word on what is
-/// wrong. One thread at a time.
+/// Reads pieces of files. Data in the page cache is copied immediately, and an engine reads the
+/// rest. If the engine leaves a piece incomplete for any reason, the calling thread reads it by
+/// pread, and the result of pread is final. Not thread-safe.
 template <class Calls>
 class piece_reader {
  public:
-  /// `engine` is none but `pread` where `threads` is null and the ring is refused.
+  /// Creates a reader with `engine`. If `threads` is null and the system refuses the ring, the
+  /// reader uses pread.
   piece_reader(read_engine engine, unsigned depth, Calls calls, read_threads* threads)
       : depth_(depth), calls_(std::move(calls)), threads_(threads) {
     if (engine == read_engine::uring) ring_.emplace(depth_, calls_);
   }
 
-  /// Why the system refuses a ring: its number; 0 where it does not, or was not asked.
+  /// Returns the errno value if the system refused a ring. Returns 0 if it did not, or if the
+  /// engine needs no ring.
   [[nodiscard]] int ring_problem() const noexcept { return ring_ ? ring_->problem() : 0; }
 
-  /// Reads `pieces`, and returns when none is under way any more. Those that are not whole then
-  /// have ended too early, or have an error. `is_alone`: on the calling thread and nothing else.
-  /// Returns where they came from, and nothing else of the statistics.
+  /// Reads `pieces`, and returns after the last read has finished. A piece that is not whole
+  /// afterwards has an error or reached an early end of its file. If `is_alone` is true, only the
+  /// calling thread reads. Returns the counts of pieces by their origin, and leaves the other
+  /// counters at 0.
   [[nodiscard]] local_store_stats read(std::span<local_piece> pieces, bool is_alone) {
     local_store_stats counts;
     while (!pieces.empty()) pieces = pieces.subspan(read_some(pieces, is_alone, counts));
@@ -595,10 +605,10 @@ class piece_reader {
 
  private:
   static constexpr std::size_t alignment = direct_memory::alignment;
-  // How much is read past the page cache at a time by way of memory of our own.
+  // Maximum number of bytes in flight that bypass the page cache through the reader's own memory.
   static constexpr std::size_t most_room = std::size_t{8} << 20;
 
-  // How many pieces it has read.
+  // Returns the number of pieces read.
   std::size_t read_some(std::span<local_piece> pieces, bool is_alone, local_store_stats& counts) {
     cold_.clear();
     reads_.clear();
@@ -626,14 +636,14 @@ class piece_reader {
     return at;
   }
 
-  // The read that begins and ends at multiples of the alignment.
+  // Extends the read to multiples of the alignment.
   static file_read wide(const file_read& read) noexcept {
     const std::size_t skipped = read.offset % alignment;
     const std::size_t size = (skipped + read.size + alignment - 1) / alignment * alignment;
     return {read.file, read.offset - skipped, nullptr, size, skipped + read.size};
   }
 
-  // How many bytes of our memory it takes: none where the piece is read straight to its place.
+  // Returns the bytes of staging memory that the piece needs: 0 if it is read directly into place.
   std::size_t add_direct(const local_piece& piece) {
     file_read read = wide(piece.read);
     read.file = piece.from->direct.get();
@@ -668,16 +678,16 @@ class piece_reader {
     }
   }
 
-  // How many of the pieces have been read.
+  // Returns the number of pieces read completely.
   [[nodiscard]] std::uint64_t whole() const noexcept {
     return static_cast<std::uint64_t>(std::ranges::count_if(reads_, &file_read::is_whole));
   }
 
-  // Takes what was read of a piece to its place, and reads what is left.
+  // Copies the bytes read for a piece into place, and reads the remaining bytes.
   void finish(local_piece& piece, file_read& read, local_store_stats& counts) {
     const bool had_all = read.is_whole();
     if (!had_all && piece.from->direct.get() >= 0) read_rest(read);
-    // Bytes of the wider, aligned read that come before the piece.
+    // Bytes that the wider, aligned read has before the piece.
     const auto skipped = static_cast<std::size_t>(piece.read.offset - read.offset);
     const std::size_t got = read.done - (std::min)(read.done, skipped);
     piece.read.done = (std::min)(got, piece.read.size);
@@ -686,7 +696,7 @@ class piece_reader {
     }
     if (had_all) return;
     ++counts.by_pread;
-    // By way of the page cache, which reads what direct reads have no alignment for.
+    // Through the page cache, because a direct read cannot read an unaligned rest.
     read_rest(piece.read);
   }
 
@@ -694,71 +704,76 @@ class piece_reader {
   Calls calls_;
   read_threads* threads_;
   std::optional<read_ring<Calls>> ring_;
-  std::vector<std::size_t> cold_;  // which pieces
-  std::vector<file_read> reads_;   // one for each of `cold_`; without `out` before `take_room`
+  std::vector<std::size_t> cold_;  // indices of the pieces
+  std::vector<file_read> reads_;   // one for each of `cold_`; `out` is null before `take_room`
   direct_memory room_;
 };
 
 }  // namespace detail
 
-/// The files below a folder as a `batching_store`: objects are named by their paths from there.
+/// A `batching_store` of the files below a folder. An object's name is its path relative to the
+/// folder.
 ///
 ///     local_store disk{"/data/train", {.engine = read_engine::best}};
 ///     disk.read_many(ranges);          // all under way at once
 ///
-/// No name leads to a file outside of the folder, by `..` or by a link: `object_name_error`. What
-/// the system holds in memory is copied from there; the rest is read by io_uring, where the system
-/// has it, else by threads. `engine()` says which, and `stats()` what each has read.
+/// A name that leads outside the folder, by `..` or by a link, throws `object_name_error`. Data in
+/// the page cache is copied from there. The rest is read by io_uring if the system supports it,
+/// otherwise by threads. `engine()` returns the engine in use, and `stats()` counts the pieces read
+/// by each engine.
 ///
-/// A file is as it was when the store first opened it: one that was written to since, or replaced
-/// and opened again, gives `file_changed`. Takes 150 bytes and the name for each file that was ever
-/// read. Movable, not copyable. Reading is thread-safe; in a child made by `fork()` too, if no
-/// other thread was reading then.
+/// Files must not change after the store first opened them. If a file was written to since, or was
+/// replaced and is opened again, the store throws `file_changed`. Each file ever read takes 150
+/// bytes plus its name. Movable, not copyable. Reading is thread-safe, and works in a child made by
+/// `fork()`, if no other thread was reading at that time.
 ///
-/// `Calls`: how the system is asked for io_uring, for tests.
+/// `Calls` makes the io_uring system calls. Tests substitute their own.
 template <class Calls = detail::ring_calls>
 class basic_local_store {
  public:
-  /// Over the folder `root`. Throws `file_unreadable`, and `option_error` for options that mean
-  /// nothing, and where `engine` is `uring` and the system refuses it.
+  /// Opens the folder `root`. Throws `file_unreadable` if that fails. Throws `option_error` if an
+  /// option is out of range, or if `engine` is `uring` and the system refuses it.
   explicit basic_local_store(std::string root, const local_store_options& options = {},
                              Calls calls = {})
       : state_(std::make_unique<state>(std::move(root), checked(options), std::move(calls))) {}
 
-  /// How many bytes the file `object` has. Throws `object_name_error`, `file_unreadable`,
+  /// Returns the size of the file `object` in bytes. Throws `object_name_error`, `file_unreadable`,
   /// `file_changed`.
   [[nodiscard]] std::uint64_t size_of(std::string_view object) const {
     return state_->files.open(object)->size();
   }
 
-  /// That, when it was last written to, in nanoseconds, and its inode: see `versioned_store`.
+  /// Returns the size and the version of `object`: see `versioned_store`. The version contains the
+  /// time of the last write, in nanoseconds, and the inode. Throws the errors of `size_of`.
   [[nodiscard]] object_state state_of(std::string_view object) const {
     const detail::file_stamp stamp = state_->files.open(object)->stamp;
     return {stamp.size, std::to_string(stamp.seconds) + '.' + std::to_string(stamp.nanoseconds) +
                             ' ' + std::to_string(stamp.inode)};
   }
 
-  /// Reads a range on the calling thread. Throws as `read_many`.
+  /// Reads a range on the calling thread. Throws the errors of `read_many`.
   void read(const byte_range& range) const { state_->read({&range, 1}, true); }
 
-  /// Reads all of `ranges`, side by side. Throws `object_name_error`, `file_unreadable`,
-  /// `file_truncated` for a range that reaches beyond the end of its file, and `file_changed`: for
-  /// the first range of which that is so. Nothing is written to any more then.
+  /// Reads all of `ranges` concurrently. Throws the error of the first range that fails:
+  /// `object_name_error`, `file_unreadable`, `file_changed`, or `file_truncated` if the range
+  /// extends beyond the end of its file. After an exception the store no longer writes to any
+  /// range.
   void read_many(std::span<const byte_range> ranges) const {
-    // Of so many at a time, so that this call has no more files open.
+    // In groups of `most_open`, so that a call never has more files open.
     const std::size_t most = state_->options.most_open;
     for (; !ranges.empty(); ranges = ranges.subspan((std::min)(most, ranges.size()))) {
       state_->read(ranges.first((std::min)(most, ranges.size())), false);
     }
   }
 
-  /// The folder, as it was given.
+  /// Returns the path of the folder, as passed to the constructor.
   [[nodiscard]] const std::string& root() const noexcept { return state_->files.root().path(); }
-  /// How `read_many` reads what is not in memory: never `best`.
+  /// Returns the engine with which `read_many` reads data that is not in the page cache. Never
+  /// `best`.
   [[nodiscard]] read_engine engine() const noexcept { return state_->engine; }
-  /// Why `best` became `threads`, in the system's words; "" where it did not.
+  /// Returns the system's reason why `best` became `threads`, or "" if it did not.
   [[nodiscard]] const std::string& engine_problem() const noexcept { return state_->problem; }
-  /// What was read so far. From any thread.
+  /// Returns the counters so far. Any thread may call this.
   [[nodiscard]] local_store_stats stats() const noexcept { return state_->stats(); }
 
  private:
@@ -819,7 +834,7 @@ class basic_local_store {
       std::vector<detail::local_piece> pieces;
       std::uint64_t bytes = 0;
       std::size_t sound = 0;     // ranges that can be read
-      std::exception_ptr wrong;  // of the first one that can't: those before may have others
+      std::exception_ptr wrong;  // of the first unreadable range
       try {
         for (; sound < ranges.size(); ++sound) {
           const byte_range& range = ranges[sound];
@@ -846,7 +861,7 @@ class basic_local_store {
       if (wrong) std::rethrow_exception(wrong);
     }
 
-    // At multiples of a size in the file, so that direct reads don't overlap.
+    // Cuts at multiples of `most` in the file, so that direct reads don't overlap.
     static void cut(const byte_range& range, std::size_t number, const detail::open_file_pair& file,
                     std::vector<detail::local_piece>& pieces) {
       constexpr std::uint64_t most = std::uint64_t{1} << 20;
@@ -895,15 +910,15 @@ class basic_local_store {
     detail::read_threads threads;
     read_engine engine = read_engine::pread;
     std::string problem;
-    std::mutex mutex;  // guards what follows; held for no call of the system
-    std::vector<std::unique_ptr<reader>> readers;  // that nobody uses
+    std::mutex mutex;  // guards the members below; held during no system call
+    std::vector<std::unique_ptr<reader>> readers;  // idle
     local_store_stats sum;
   };
 
   std::unique_ptr<state> state_;
 };
 
-/// The store of files below a folder, see `basic_local_store`.
+/// The store of files below a folder. See `basic_local_store`.
 using local_store = basic_local_store<>;
 
 static_assert(batching_store<local_store>);

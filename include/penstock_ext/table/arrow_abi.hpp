@@ -7,13 +7,14 @@
 
 /// @file
 /// The structures of Arrow's C data interface and C stream interface
-/// (https://arrow.apache.org/docs/format/CDataInterface.html), by which table libraries hand each
-/// other columns without a copy: pyarrow, DuckDB, polars, nanoarrow, arrow-rs. Written down here so
-/// that no library is needed, outside of any namespace and under the guards that the specification
-/// names, so that copies of other libraries' in one source are one and the same.
+/// (https://arrow.apache.org/docs/format/CDataInterface.html). Table libraries such as pyarrow,
+/// DuckDB, polars, nanoarrow and arrow-rs use them to exchange columns without a copy. This header
+/// declares them itself, so that penstock needs no Arrow library. They are outside of any namespace
+/// and under the include guards that the specification names, so that another library's
+/// declarations in the same source file do not conflict.
 
 /// @cond specification
-// NOLINTBEGIN: every name here is the specification's
+// NOLINTBEGIN: the specification defines every name here
 #ifndef ARROW_C_DATA_INTERFACE
 #define ARROW_C_DATA_INTERFACE
 
@@ -23,31 +24,31 @@
 
 extern "C" {
 
-/// A type: of a column, or, with children, of a table.
+/// The type of a column, or, with children, of a table.
 struct ArrowSchema {
-  const char* format;                    ///< which type, in a short code
-  const char* name;                      ///< the column's; may be null
+  const char* format;                    ///< the type, as a short code
+  const char* name;                      ///< the column's name; may be null
   const char* metadata;                  ///< keys and values; may be null
   std::int64_t flags;                    ///< bits, such as ARROW_FLAG_NULLABLE
-  std::int64_t n_children;               ///< how many types this one is made of
-  struct ArrowSchema** children;         ///< those
-  struct ArrowSchema* dictionary;        ///< the values' type where indices are stored; else null
-  void (*release)(struct ArrowSchema*);  ///< frees; null once it was called
-  void* private_data;                    ///< the producer's
+  std::int64_t n_children;               ///< number of child types
+  struct ArrowSchema** children;         ///< the child types
+  struct ArrowSchema* dictionary;        ///< type of the values behind indices, or null
+  void (*release)(struct ArrowSchema*);  ///< frees the type; null after the call
+  void* private_data;                    ///< data of the producer
 };
 
-/// Values: of a column, or, with children, of a table's rows.
+/// The values of a column, or, with children, the rows of a table.
 struct ArrowArray {
-  std::int64_t length;                  ///< how many values
-  std::int64_t null_count;              ///< how many of them are null; -1 where nobody counted
-  std::int64_t offset;                  ///< how many values lie before the first in each buffer
-  std::int64_t n_buffers;               ///< how many buffers; the type defines which
-  std::int64_t n_children;              ///< how many arrays this one is made of
+  std::int64_t length;                  ///< number of values
+  std::int64_t null_count;              ///< number of nulls; -1 if unknown
+  std::int64_t offset;                  ///< number of values to skip at the start of each buffer
+  std::int64_t n_buffers;               ///< number of buffers; the type defines them
+  std::int64_t n_children;              ///< number of child arrays
   const void** buffers;                 ///< memory; the ABI has no sizes
-  struct ArrowArray** children;         ///< those arrays
-  struct ArrowArray* dictionary;        ///< the values where indices are stored; else null
-  void (*release)(struct ArrowArray*);  ///< frees; null once it was called
-  void* private_data;                   ///< the producer's
+  struct ArrowArray** children;         ///< the child arrays
+  struct ArrowArray* dictionary;        ///< the values if the array stores indices; else null
+  void (*release)(struct ArrowArray*);  ///< frees the array; null after the call
+  void* private_data;                   ///< data of the producer
 };
 
 }  // extern "C"
@@ -59,16 +60,16 @@ struct ArrowArray {
 
 extern "C" {
 
-/// A table that comes in batches of rows, one after the other. Its functions return 0 or an errno.
+/// A table as a sequence of batches of rows. The functions return 0 or an errno.
 struct ArrowArrayStream {
   /// Writes the type of all batches.
   int (*get_schema)(struct ArrowArrayStream*, struct ArrowSchema* out);
-  /// Writes the next batch; one whose `release` is null after the last one.
+  /// Writes the next batch. After the last batch it writes an array whose `release` is null.
   int (*get_next)(struct ArrowArrayStream*, struct ArrowArray* out);
-  /// Why the last call failed; may be null. Valid until the next call.
+  /// Returns the reason why the last call failed, or null. The text is valid until the next call.
   const char* (*get_last_error)(struct ArrowArrayStream*);
-  void (*release)(struct ArrowArrayStream*);  ///< frees; null once it was called
-  void* private_data;                         ///< the producer's
+  void (*release)(struct ArrowArrayStream*);  ///< frees the stream; null after the call
+  void* private_data;                         ///< data of the producer
 };
 
 }  // extern "C"
@@ -77,7 +78,7 @@ struct ArrowArrayStream {
 // NOLINTEND
 /// @endcond
 
-// What the C compiler makes of the specification's text.
+// The layout that a C compiler gives to the structures of the specification.
 static_assert(std::is_standard_layout_v<ArrowSchema> && std::is_trivially_copyable_v<ArrowSchema>);
 static_assert(std::is_standard_layout_v<ArrowArray> && std::is_trivially_copyable_v<ArrowArray>);
 static_assert(sizeof(void*) != 8 ||

@@ -18,52 +18,54 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Which columns of a table are what of its blobs.
+/// The columns of a table that `arrow_blobs` reads.
 struct arrow_blobs_options {
-  /// The byte strings: binary, utf8, their large kinds or fixed_size_binary; "image.bytes" is the
-  /// member `bytes` of the structs in column `image`, as Hugging Face's datasets have it.
+  /// The column of byte strings: binary, utf8, large_binary, large_utf8 or fixed_size_binary.
+  /// "image.bytes" is the member `bytes` of the structs in column `image`, the layout of Hugging
+  /// Face datasets.
   std::string blob = {};
-  /// The labels, integers of any size or bool; "" for labels that are all 0.
+  /// The column of labels, integers of any size or bool. With "", all labels are 0.
   std::string label = {};
-  /// What names a blob for people, utf8 or large_utf8; "" for "row 17".
+  /// The column of keys for people, utf8 or large_utf8. With "", a key is "row 17".
   std::string key = {};
-  /// What becomes of a value that is null: an empty blob, the label 0, the key "".
+  /// The action on a null. With `value_initialised`, it is an empty blob, the label 0 or the key
+  /// "".
   null_values null = null_values::refuse;
 };
 
-/// The byte strings in a column of a table, where they lie: a `blob_source`, for encoded pictures
-/// and for texts.
+/// A `blob_source` over a column of byte strings, for encoded images and for texts. Returns the
+/// bytes in the table's memory, without a copy.
 ///
 ///     ps::arrow_blobs photos{ps::arrow_stream{&stream}, {.blob = "image.bytes", .label = "label"}};
 ///     auto data = photos | ps::decode_images<ps::jpeg_decoder>(ps::random_resized_crop{224});
 ///
-/// Offsets and nulls of all rows are looked at when it is made. Keeps the table, as its copies do,
-/// see `arrow_table`. Reading is thread-safe, and takes O(log batches) to find a row.
+/// The constructor checks the offsets and nulls of all rows. Shares the table with its copies, see
+/// `arrow_table`. Reading is thread-safe, and takes O(log batches) to find a row.
 class arrow_blobs {
  public:
   /// Takes a table, or an `arrow_stream`. Throws `option_error` without a `.blob`;
-  /// `missing_column`, `column_type_mismatch`, `null_in_column`, and `arrow_invalid` for what can't
-  /// be.
+  /// `missing_column`, `column_type_mismatch` and `null_in_column`; and `arrow_invalid` if the
+  /// Arrow structures are invalid.
   arrow_blobs(arrow_table table, const arrow_blobs_options& options)
       : arrow_blobs(std::move(table), options, "arrow_blobs", 0) {}
 
-  /// How many blobs there are: the rows.
+  /// Returns the number of blobs, which is the number of rows.
   [[nodiscard]] std::uint64_t size() const noexcept { return table_.size(); }
 
-  /// The bytes of row `index` where they lie. Throws `index_error`.
+  /// Returns the bytes of row `index` in the table's memory. Throws `index_error`.
   [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index,
                                                  [[maybe_unused]] blob_buffer& buffer) const {
     const auto [batch, row] = find(index);
     return blobs_[batch].at(row);
   }
 
-  /// The label of row `index`. Throws `index_error`.
+  /// Returns the label of row `index`. Throws `index_error`.
   [[nodiscard]] std::int64_t label(std::uint64_t index) const {
     const auto [batch, row] = find(index);
     return labels_.empty() ? 0 : labels_[batch].at(row);
   }
 
-  /// What names row `index`. Throws `index_error`.
+  /// Returns the key of row `index`. Throws `index_error`.
   [[nodiscard]] std::string key(std::uint64_t index) const {
     const auto [batch, row] = find(index);
     if (keys_.empty()) return "row " + std::to_string(index);
@@ -71,7 +73,8 @@ class arrow_blobs {
     return {reinterpret_cast<const char*>(text.data()), text.size()};
   }
 
-  /// Brings the first bytes nearer; does nothing for an index out of range.
+  /// Prefetches the first bytes of row `index` into the cache. Does nothing for an index out of
+  /// range.
   void prefetch(std::uint64_t index) const noexcept {
     if (index >= size()) return;
     const std::size_t batch = table_.batch_of(index);
@@ -82,7 +85,7 @@ class arrow_blobs {
  private:
   friend class parquet_blobs;
 
-  // A part of the table `where`, whose row `first_row` is the first one, in messages.
+  // Takes a part of the table `where`. Messages count its rows from `first_row`.
   arrow_blobs(arrow_table table, const arrow_blobs_options& options, std::string_view where,
               std::uint64_t first_row)
       : table_(std::move(table)) {
@@ -111,9 +114,9 @@ class arrow_blobs {
   }
 
   arrow_table table_;
-  std::vector<detail::blob_rows> blobs_;    // one a batch
-  std::vector<detail::blob_rows> keys_;     // so, or none
-  std::vector<detail::label_rows> labels_;  // so, or none
+  std::vector<detail::blob_rows> blobs_;    // per batch
+  std::vector<detail::blob_rows> keys_;     // per batch; empty without keys
+  std::vector<detail::label_rows> labels_;  // per batch; empty without labels
 };
 
 static_assert(blob_source<arrow_blobs>);

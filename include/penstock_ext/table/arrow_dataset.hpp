@@ -21,38 +21,40 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A dataset over a table of another library's: the rows of all batches are its samples, and the
-/// columns that are called as the fields are the fields. Copies nothing until a sample is read.
+/// A dataset over an Arrow table of another library. Each row is a sample, and each field reads the
+/// column of the same name. Copies nothing until a sample is read.
 ///
 ///     using digit = ps::record<ps::field<"image", std::uint8_t, 28, 28>,
 ///                              ps::field<"label", std::int64_t>>;
 ///     ps::arrow_dataset<digit> digits{ps::arrow_stream{&stream}};
 ///
-/// The element types have to be the same: int8 to uint64, float32, float64; dates, times and
-/// durations are their integers, float16 is `std::uint16_t` or another type of two bytes, bool is
-/// `bool` or `std::uint8_t`. Extents are lists inside each other, one list of all elements, or a
-/// fixed_size_binary of the field's bytes; variable lists have to have one length in all rows.
+/// The element types must match, from int8 to uint64, float32 and float64. Dates, times and
+/// durations are read as their integers, and float16 as `std::uint16_t` or another type of two
+/// bytes. A bool is read as `bool` or `std::uint8_t`. The extents of a field are nested lists, one
+/// list of all elements, or a fixed_size_binary of the field's bytes. Lists of variable length must
+/// have the same length in all rows.
 ///
-/// Every column is looked at when the dataset is made: types, counts, lengths, offsets, nulls.
-/// Keeps the table, as its copies do, see `arrow_table`. Reading is thread-safe, and takes O(log
-/// batches) to find a sample.
+/// The constructor checks every column: types, counts, lengths, offsets, nulls. Shares the table
+/// with its copies, see `arrow_table`. Reading is thread-safe, and takes O(log batches) to find a
+/// sample.
 template <penstock::record_type Record>
 class arrow_dataset {
  public:
   using record_type = Record;
 
   /// Takes a table, or an `arrow_stream`. Throws `missing_column`, `column_type_mismatch`,
-  /// `column_shape_mismatch`, `null_in_column`, `extra_column`, each with the columns or types that
-  /// there are; `arrow_invalid` for what can't be; and `option_error`.
+  /// `column_shape_mismatch`, `null_in_column` or `extra_column`, each with the columns or types
+  /// that were found. Throws `arrow_invalid` if the Arrow structures are invalid, and
+  /// `option_error`.
   explicit arrow_dataset(arrow_table table, const table_options& options = {})
       : arrow_dataset(
             std::move(table),
             detail::table_columns{table.schema(), detail::wishes_of(std::type_identity<Record>{}),
                                   options, "arrow_dataset"}) {}
 
-  /// How many samples there are: the rows.
+  /// Returns the number of samples, which is the number of rows.
   [[nodiscard]] std::uint64_t size() const noexcept { return rows_.size(); }
-  /// The extents of each; dynamic ones are those of the first row.
+  /// Returns the extents of each sample. The first row determines dynamic extents.
   [[nodiscard]] const record_extents<Record>& extents() const noexcept { return layout_.extents(); }
 
   /// Copies the samples `indices` into `out`. Throws `index_error`.
@@ -65,17 +67,17 @@ class arrow_dataset {
     }
   }
 
-  /// Brings the sample nearer; does nothing for an index out of range.
+  /// Prefetches sample `index` into the cache. Does nothing for an index out of range.
   void prefetch(std::uint64_t index) const noexcept {
     if (index < size()) rows_.prefetch(index);
   }
 
-  /// Sentences about columns that are slow to decode, which name them; for a log.
+  /// Returns messages for a log that name the columns that are slow to decode.
   [[nodiscard]] const std::vector<std::string>& warnings() const noexcept { return warnings_; }
 
  private:
-  // By reference: the order in which arguments are evaluated is unspecified, and the schema must
-  // be read before the value is moved from.
+  // By reference: the order in which arguments are evaluated is unspecified, and the schema must be
+  // read before the value is moved from.
   arrow_dataset(arrow_table&& table, detail::table_columns columns)
       : rows_(std::move(table), columns, 0),
         layout_(detail::extents_of_columns<Record>(columns), 1),

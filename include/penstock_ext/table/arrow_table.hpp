@@ -23,22 +23,22 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 
 /// Owns one of Arrow's structures and calls its `release` once: `arrow_schema`, `arrow_array` and
-/// `arrow_stream`. Move-only. Holds the structure itself: the specification lets it be copied to
-/// another place, as long as one copy is left.
+/// `arrow_stream`. Move-only. Stores the structure itself: the specification allows a copy to
+/// another address if only one copy stays in use.
 template <class Struct>
 class arrow_owner {
  public:
-  /// Owns nothing. `address()` is then what a producer writes to.
+  /// Owns nothing. A producer can then write to `address()`.
   arrow_owner() noexcept = default;
-  /// Takes what `*given` owns, and marks it as released: its place, which the caller keeps, may go
-  /// then. Owns nothing where `given` is null or was released.
+  /// Takes what `*given` owns, and marks `*given` as released, so that the caller can free its
+  /// memory. Owns nothing if `given` is null or was released.
   explicit arrow_owner(Struct* given) noexcept {
     if (given == nullptr) return;
     value_ = *given;
     given->release = nullptr;
   }
   arrow_owner(arrow_owner&& other) noexcept : arrow_owner(&other.value_) {}
-  /// Releases what it owned.
+  /// Releases the structure that it owned.
   arrow_owner& operator=(arrow_owner&& other) noexcept {
     arrow_owner taken{std::move(other)};
     std::swap(value_, taken.value_);
@@ -48,16 +48,16 @@ class arrow_owner {
     if (value_.release != nullptr) value_.release(&value_);
   }
 
-  /// Whether it owns something.
+  /// Returns true if it owns a structure.
   [[nodiscard]] explicit operator bool() const noexcept { return value_.release != nullptr; }
-  /// The structure, to read.
+  /// Returns the structure, to read.
   [[nodiscard]] const Struct& operator*() const noexcept { return value_; }
-  /// Its members, to read.
+  /// Gives access to the members of the structure, to read.
   [[nodiscard]] const Struct* operator->() const noexcept { return &value_; }
-  /// The structure's address, for calls of the C interface. What is written there is owned; so
-  /// nothing may be owned before.
+  /// Returns the structure's address, for calls of the C interface. Takes ownership of the
+  /// structure that is written there, so it must own nothing before.
   [[nodiscard]] Struct* address() noexcept { return &value_; }
-  /// Gives the structure away: the caller releases it.
+  /// Gives up ownership and returns the structure. The caller must release it.
   [[nodiscard]] Struct release() noexcept {
     const Struct given = value_;
     value_.release = nullptr;
@@ -80,24 +80,24 @@ static_assert(std::is_nothrow_move_assignable_v<arrow_array>);
 
 namespace detail {
 
-/// What is done with values of a type. Dates, times and durations are signed integers here.
+/// The kind of values that a type has. Dates, times and durations are signed integers here.
 enum class arrow_kind : std::uint8_t {
   boolean,
   signed_integer,
   unsigned_integer,
   floating,
   fixed_binary,
-  binary,        // and texts, with offsets of 32 bits
+  binary,        // also texts, with offsets of 32 bits
   large_binary,  // with offsets of 64 bits
   list,
   large_list,
   fixed_list,
   structure,
-  view,  // of binary, texts and lists: in a layout of their own
+  view,  // views of binary, texts and lists, which have their own layout
   other
 };
 
-/// Whether a type is made of values of another one, with a length of its own or none.
+/// Returns true for types whose values are lists of another type, of fixed or variable length.
 [[nodiscard]] constexpr bool is_list(arrow_kind kind) noexcept {
   return kind == arrow_kind::list || kind == arrow_kind::large_list ||
          kind == arrow_kind::fixed_list;
@@ -106,11 +106,12 @@ enum class arrow_kind : std::uint8_t {
 /// A type, parsed from a format string.
 struct arrow_type {
   arrow_kind kind = arrow_kind::other;
-  std::uint64_t size = 0;  // bytes of a number or a fixed binary; elements of a fixed list
-  std::string words = {};  // its name for people: "float32"
+  std::uint64_t size = 0;  // bytes of a number or fixed binary; elements of a fixed list
+  std::string words = {};  // name for people: "float32"
 };
 
-/// The number after the colon of "w:784"; 0 for what is none, or has no room in 31 bits.
+/// Returns the number after the colon of "w:784". Returns 0 if `digits` is not a positive number or
+/// does not fit in 31 bits.
 [[nodiscard]] inline std::uint64_t arrow_length(std::string_view digits) noexcept {
   std::int32_t number = 0;
   const auto read_to = std::from_chars(digits.data(), digits.data() + digits.size(), number);
@@ -118,7 +119,7 @@ struct arrow_type {
   return is_all && number > 0 ? static_cast<std::uint64_t>(number) : 0;
 }
 
-/// The type of a format string. An unknown one is `other`, with the format as its name.
+/// Returns the type of a format string. An unknown format is `other`, with the format as its name.
 [[nodiscard]] inline arrow_type arrow_type_of(std::string_view format) {
   using kind = arrow_kind;
   struct row {
@@ -183,13 +184,13 @@ struct arrow_type {
   return {kind::other, 0, "type '" + std::string{format.substr(0, 40)} + "'"};
 }
 
-/// The name of a column; "" where it has none.
+/// Returns the name of a column, or "" if it has no name.
 [[nodiscard]] inline std::string arrow_name(const ArrowSchema& node) {
   return node.name == nullptr ? "" : node.name;
 }
 
-/// The type of `node` for people: "fixed_size_list<uint8>[784]". The schema was looked at by
-/// `require_schema`.
+/// Returns the type of `node` for people: "fixed_size_list<uint8>[784]". `require_schema` must have
+/// checked the schema.
 [[nodiscard]] inline std::string arrow_words(const ArrowSchema& node) {
   const arrow_type type = arrow_type_of(node.format);
   if (node.dictionary != nullptr) return "dictionary<" + type.words + ">";
@@ -207,7 +208,7 @@ struct arrow_type {
   return all + ">";
 }
 
-/// The columns of a table for people: "label: int64, image: fixed_size_list<uint8>[784]".
+/// Returns the columns of a table for people: "label: int64, image: fixed_size_list<uint8>[784]".
 [[nodiscard]] inline std::string arrow_columns(const ArrowSchema& table) {
   std::string all = arrow_words(table).substr(std::string_view{"struct<"}.size());
   all.pop_back();
@@ -216,12 +217,12 @@ struct arrow_type {
 
 }  // namespace detail
 
-/// A table is not what it should be. Says which one, which of its columns, what was expected and
-/// what was found; the types derived from it say what kind of problem it is.
+/// A table does not match its expected form. Holds the table, the column, what was expected and
+/// what was found. The derived types name the kind of problem.
 class [[gnu::visibility("default")]] table_error : public error {
  public:
-  /// `where` is a file or what was to be made of the table. `column` is "" where it is none's
-  /// fault. `advice` is the remedy.
+  /// `where` is a file or the object that was to be made of the table. `column` is "" if the
+  /// problem is not in one column. `advice` is the remedy.
   table_error(std::string where, std::string column, std::string expected, std::string found,
               const std::string& advice = {})
       : error(where + ": " + (column.empty() ? "" : "column \"" + column + "\": ") + "expected " +
@@ -231,13 +232,13 @@ class [[gnu::visibility("default")]] table_error : public error {
         expected_(std::move(expected)),
         found_(std::move(found)) {}
 
-  /// The file, or what was to be made of the table.
+  /// Returns the file, or the object that was to be made of the table.
   [[nodiscard]] const std::string& where() const noexcept { return where_; }
-  /// The column's name, or "".
+  /// Returns the column's name, or "".
   [[nodiscard]] const std::string& column() const noexcept { return column_; }
-  /// What should have been there.
+  /// Returns a description of what was expected.
   [[nodiscard]] const std::string& expected() const noexcept { return expected_; }
-  /// What is there.
+  /// Returns a description of what was found.
   [[nodiscard]] const std::string& found() const noexcept { return found_; }
 
  private:
@@ -247,26 +248,25 @@ class [[gnu::visibility("default")]] table_error : public error {
   std::string found_;
 };
 
-/// There is no column of this name, or there are several; `found()` lists all that there are.
+/// There is no column of this name, or there are several; `found()` lists all columns.
 class [[gnu::visibility("default")]] missing_column : public table_error {
  public:
   using table_error::table_error;
 };
 
-/// There are columns that no field takes, and `extra_columns::refuse` was asked for; `found()`
-/// lists them.
+/// There are columns that no field reads, and `extra_columns::refuse` is set; `found()` lists them.
 class [[gnu::visibility("default")]] extra_column : public table_error {
  public:
   using table_error::table_error;
 };
 
-/// A column is of another type than its field, or of one that is not read.
+/// A column has another type than its field, or a type that is not supported.
 class [[gnu::visibility("default")]] column_type_mismatch : public table_error {
  public:
   using table_error::table_error;
 };
 
-/// The lists of a column have other lengths than the field's extents, or are of several lengths.
+/// The lists of a column do not match the field's extents, or differ in length between rows.
 class [[gnu::visibility("default")]] column_shape_mismatch : public table_error {
  public:
   using table_error::table_error;
@@ -282,15 +282,15 @@ class [[gnu::visibility("default")]] null_in_column : public table_error {
                     "null", advice),
         row_(row) {}
 
-  /// The row, from 0, over all batches.
+  /// Returns the row, counted from 0 over all batches.
   [[nodiscard]] std::uint64_t row() const noexcept { return row_; }
 
  private:
   std::uint64_t row_;
 };
 
-/// What a producer handed over by Arrow's C data interface can't be: a count, a length, an offset
-/// or a pointer is wrong. Nothing of it was read.
+/// The structures that a producer passed by Arrow's C data interface are invalid: a count, a
+/// length, an offset or a pointer is wrong. No values were read.
 class [[gnu::visibility("default")]] arrow_invalid : public table_error {
  public:
   using table_error::table_error;
@@ -299,11 +299,11 @@ class [[gnu::visibility("default")]] arrow_invalid : public table_error {
 /// The producer of an Arrow stream reported a failure; `found()` has its message.
 class [[gnu::visibility("default")]] arrow_stream_failed : public table_error {
  public:
-  /// `code` is what the producer returned, an errno.
+  /// `code` is the errno that the producer returned.
   arrow_stream_failed(std::string where, std::string expected, std::string found, int code)
       : table_error(std::move(where), {}, std::move(expected), std::move(found)), code_(code) {}
 
-  /// The errno that the producer returned.
+  /// Returns the errno that the producer returned.
   [[nodiscard]] int code() const noexcept { return code_; }
 
  private:
@@ -315,9 +315,9 @@ namespace detail {
 /// Offsets of 32 or of 64 bits, at any address.
 class arrow_offsets {
  public:
-  /// None.
+  /// Has no offsets.
   arrow_offsets() noexcept = default;
-  /// Those in a buffer from number `begin` on.
+  /// Reads the offsets in `buffer`, starting at number `begin`.
   arrow_offsets(const std::byte* buffer, bool is_large, std::uint64_t begin) noexcept
       : first_(buffer + begin * (is_large ? sizeof(std::int64_t) : sizeof(std::int32_t))),
         is_large_(is_large) {}
@@ -338,11 +338,11 @@ class arrow_offsets {
   bool is_large_ = false;
 };
 
-/// Looks at what a producer says before anyone relies on it. What memory holds is looked at by its
-/// reader; how large it is can't be known: the interface does not say.
+/// Checks the structures of a producer before they are used. The readers of a buffer check its
+/// contents. The size of a buffer cannot be checked, because the interface does not contain it.
 class arrow_check {
  public:
-  /// `where` and `column` stand in messages, and must outlive this.
+  /// Messages name `where` and `column`, which must outlive this object.
   constexpr arrow_check(std::string_view where, std::string_view column) noexcept
       : where_(where), column_(column) {}
 
@@ -352,7 +352,7 @@ class arrow_check {
                         "the producer of the Arrow data is wrong, or the structures were freed");
   }
 
-  /// A type, and those that it is made of.
+  /// Checks a type and its children.
   void require_schema(const ArrowSchema& node, int depth = 0) const {
     constexpr int deepest = 64;
     if (depth > deepest) refuse("at most 64 types inside each other", "more");
@@ -371,9 +371,8 @@ class arrow_check {
     }
   }
 
-  /// The values [`begin`, `begin + count`) of an array with these numbers of buffers and children:
-  /// that it has them, and a place for what it says. Nulls may have no bitmap only where there are
-  /// none.
+  /// Checks that an array has these numbers of buffers and children, and the values [`begin`,
+  /// `begin + count`). The bitmap of nulls may be missing only if there are no nulls.
   void require_array(const ArrowArray& array, std::int64_t buffers, std::int64_t children,
                      std::uint64_t begin, std::uint64_t count) const {
     if (array.release == nullptr) refuse("an array", "one that was released");
@@ -410,14 +409,14 @@ class arrow_check {
     }
   }
 
-  /// Buffer `index` of an array, of which something is to be read.
+  /// Returns buffer `index` of an array. Throws `arrow_invalid` if it is null.
   [[nodiscard]] const std::byte* require_buffer(const ArrowArray& array, std::int64_t index) const {
     if (array.buffers[index] == nullptr) refuse("a buffer of values", "a null pointer");
     return static_cast<const std::byte*>(array.buffers[index]);
   }
 
-  /// The offsets of an array from number `begin` on, one more than `count`: 0 or more, and none
-  /// below the one before it.
+  /// Returns the `count + 1` offsets of an array that start at number `begin`. Throws
+  /// `arrow_invalid` if the first is negative or if an offset is below its predecessor.
   [[nodiscard]] arrow_offsets require_offsets(const ArrowArray& array, bool is_large,
                                               std::uint64_t begin, std::uint64_t count) const {
     const arrow_offsets all{require_buffer(array, 1), is_large, begin};
@@ -432,20 +431,21 @@ class arrow_check {
   }
 
  private:
-  // Sums of a few such numbers do not wrap; products with sizes are looked at where they are made.
+  // The limit keeps sums of a few such numbers from wrapping. Products with sizes are checked at
+  // their own places.
   static constexpr std::int64_t most = std::int64_t{1} << 40;
 
   std::string_view where_;
   std::string_view column_;
 };
 
-/// Bit `index`, as Arrow counts: from the lowest of the first byte.
+/// Returns bit `index` in Arrow's order: from the lowest bit of the first byte.
 [[nodiscard]] inline bool bit_at(const std::byte* bits, std::uint64_t index) noexcept {
   return (std::to_integer<unsigned>(bits[index / 8]) >> (index % 8) & 1U) != 0;
 }
 
-/// The place of the first 0 among `count` bits from `begin` on, counted from there; `count` where
-/// all are 1.
+/// Returns the position of the first 0 among the `count` bits that start at `begin`, relative to
+/// `begin`. Returns `count` if all bits are 1.
 [[nodiscard]] inline std::uint64_t first_zero_bit(const std::byte* bits, std::uint64_t begin,
                                                   std::uint64_t count) noexcept {
   std::uint64_t i = 0;
@@ -466,75 +466,77 @@ class arrow_check {
 
 }  // namespace detail
 
-/// What becomes of a value that is null.
+/// The action on a value that is null.
 enum class null_values : std::uint8_t {
-  refuse,            ///< `null_in_column` names column and row, when the table is opened
-  value_initialised  ///< it is 0; an empty byte string; a list of zeros
+  refuse,            ///< throws `null_in_column` with column and row when the table is opened
+  value_initialised  ///< reads 0, an empty byte string or a list of zeros
 };
 
-/// What becomes of columns that no field takes.
+/// The action on columns that no field reads.
 enum class extra_columns : std::uint8_t {
-  ignore,  ///< they are not looked at
-  refuse   ///< `extra_column` lists them
+  ignore,  ///< does not check them
+  refuse   ///< throws `extra_column`, which lists them
 };
 
-/// How the columns of a table become the fields of a record.
+/// Options that map the columns of a table to the fields of a record.
 struct table_options {
-  /// A column's name for each field, in the record's order; without any, those of the fields.
-  /// "image.bytes" is the member `bytes` of the structs in column `image`, unless a column is
-  /// called so.
+  /// The column of each field, in the record's order. If empty, each field reads the column of its
+  /// own name. "image.bytes" is the member `bytes` of the structs in column `image`, unless a
+  /// column has that name.
   std::vector<std::string> columns = {};
-  /// What becomes of a value that is null.
+  /// The action on a value that is null.
   null_values null = null_values::refuse;
-  /// What becomes of columns that no field takes.
+  /// The action on columns that no field reads.
   extra_columns extra = extra_columns::ignore;
 };
 
-/// A table of another library's: a type, and batches of rows, numbered through. Nothing is copied.
+/// A table of another library: a type and batches of rows, which are numbered consecutively.
+/// Nothing is copied.
 ///
 ///     ps::arrow_table table{ps::arrow_stream{&stream}};   // an ArrowArrayStream of pyarrow's
 ///     ps::arrow_dataset<digit> digits{table};
 ///
-/// Copies have the batches in common, and the last one releases them, on its thread: a producer's
-/// `release` takes Python's interpreter lock itself where it needs it. The memory must not change
-/// meanwhile. Reading is thread-safe.
+/// Copies share the batches. The last copy releases them on the thread that destroys it: a
+/// producer's `release` acquires Python's interpreter lock itself if it needs it. The memory must
+/// not change while the table exists. Reading is thread-safe.
 class arrow_table {
  public:
-  /// Reads all batches of `stream`, and keeps them. Throws `arrow_stream_failed` where the producer
-  /// does, and `arrow_invalid` for what is no table. The stream is released in any case.
+  /// Reads all batches of `stream`, and keeps them. Throws `arrow_stream_failed` if the producer
+  /// reports a failure, and `arrow_invalid` if the batches are not a valid table. The stream is
+  /// released in any case.
   arrow_table(arrow_stream stream)  // NOLINT: implicit, so that a dataset takes a stream
       : content_(read(std::move(stream))) {}
-  /// The batches, which are structs of the type `schema`. Throws `arrow_invalid`; all are
-  /// released then.
+  /// Takes batches that are structs of the type `schema`. Throws `arrow_invalid`, and releases all
+  /// batches then.
   arrow_table(arrow_schema schema, std::vector<arrow_array> batches)
       : content_(std::make_shared<content>()) {
     content_->schema = std::move(schema);
     require_table(*content_);
     for (arrow_array& batch : batches) add(*content_, std::move(batch));
   }
-  /// One batch.
+  /// Takes a table of one batch. Throws as the constructor for several batches does.
   arrow_table(arrow_schema schema, arrow_array batch)
       : arrow_table(std::move(schema), std::vector<arrow_array>{}) {
     add(*content_, std::move(batch));
   }
 
-  /// How many rows there are.
+  /// Returns the number of rows.
   [[nodiscard]] std::uint64_t size() const noexcept {
     return content_->ends.empty() ? 0 : content_->ends.back();
   }
-  /// How many batches have rows.
+  /// Returns the number of batches that have rows.
   [[nodiscard]] std::size_t batches() const noexcept { return content_->batches.size(); }
-  /// The type of the batches.
+  /// Returns the type of the batches.
   [[nodiscard]] const ArrowSchema& schema() const noexcept { return *content_->schema; }
-  /// Batch `number`, below `batches()`.
+  /// Returns batch `number`, which must be below `batches()`.
   [[nodiscard]] const ArrowArray& batch(std::size_t number) const noexcept {
     return *content_->batches[number];
   }
-  /// The number of the first row of batch `number`, below `batches()`.
+  /// Returns the number of the first row of batch `number`, which must be below `batches()`.
   [[nodiscard]] std::uint64_t first_row(std::size_t number) const noexcept {
     return number == 0 ? 0 : content_->ends[number - 1];
   }
-  /// The batch of row `index`, below `size()`. O(log batches).
+  /// Returns the batch of row `index`, which must be below `size()`. O(log batches).
   [[nodiscard]] std::size_t batch_of(std::uint64_t index) const noexcept {
     const auto after = std::upper_bound(content_->ends.begin(), content_->ends.end(), index);
     return static_cast<std::size_t>(after - content_->ends.begin());
@@ -543,11 +545,11 @@ class arrow_table {
  private:
   struct content {
     arrow_schema schema;
-    std::vector<arrow_array> batches;  // none without rows
-    std::vector<std::uint64_t> ends;   // of the batches, in rows from the first one's start
+    std::vector<arrow_array> batches;  // only batches with rows
+    std::vector<std::uint64_t> ends;   // the row after the last row of each batch
   };
 
-  static constexpr std::string_view name{"arrow_table"};  // of messages
+  static constexpr std::string_view name{"arrow_table"};  // name in messages
   static constexpr detail::arrow_check check{name, {}};
 
   static void require_table(const content& table) {

@@ -19,6 +19,7 @@
 #include <penstock/core/version.hpp>
 #include <penstock_ext/blob/support/side_by_side.hpp>
 #include <penstock_ext/files/file_error.hpp>
+#include <penstock_ext/files/mapped_file.hpp>
 #include <penstock_ext/files/support/sums.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
 
@@ -26,24 +27,25 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The start of a file of lengths; after it come `count` lengths of 4 bytes. Numbers have the byte
-/// order of the machine that wrote it: on one of another order it counts too many.
+/// The start of a file of lengths, followed by `count` lengths of 4 bytes. Numbers have the byte
+/// order of the machine that wrote the file; a machine with another byte order reads a count that
+/// is too large.
 struct lengths_header {
   char magic[8] = {'p', 's', 'L', 'E', 'N', 'G', 'T', '1'};
-  std::uint64_t sum = 0;          ///< over all bytes after it
-  std::uint64_t count = 0;        ///< samples
-  std::uint64_t fingerprint = 0;  ///< of the dataset
+  std::uint64_t sum = 0;          ///< checksum of all bytes after it
+  std::uint64_t count = 0;        ///< number of samples
+  std::uint64_t fingerprint = 0;  ///< fingerprint of the dataset
 };
 static_assert(sizeof(lengths_header) == 32);
 
-/// The sum of a file of lengths.
+/// Returns the checksum of a file of lengths.
 [[nodiscard]] inline std::uint64_t sum_of_lengths(std::span<const std::byte> file) noexcept {
   crc64nvme_sum sum;
   sum.add(file.subspan(offsetof(lengths_header, count)));
   return sum.value();
 }
 
-/// The header of a file of these bytes, whose path is for messages. Throws `file_truncated`,
+/// Returns the header of a file with these bytes; messages name `path`. Throws `file_truncated`,
 /// `file_format_error` and `file_corrupt`.
 [[nodiscard]] inline lengths_header lengths_header_of(std::span<const std::byte> bytes,
                                                       const std::string& path) {
@@ -68,9 +70,9 @@ static_assert(sizeof(lengths_header) == 32);
 
 }  // namespace detail
 
-/// The lengths of a dataset's samples, in a file that `keep_lengths` has made: 32 bytes and 4 a
-/// sample. For data that have to be read for their lengths, of which the orders `by_tokens` and
-/// `bucketed` and the `length` of a dataset then only look at memory.
+/// The lengths of a dataset's samples, in a file that `keep_lengths` has made: 32 bytes and 4 per
+/// sample. For data that must be read to find their lengths. With the file, the orders `by_tokens`
+/// and `bucketed` and the `length` of a dataset only read memory.
 ///
 ///     const ps::kept_lengths lengths = ps::keep_lengths(
 ///         "texts.lengths", texts.size(),
@@ -78,18 +80,19 @@ static_assert(sizeof(lengths_header) == 32);
 ///         {.fingerprint = version_of_texts, .workers = 8});
 ///     ps::by_tokens order{lengths, {.seed = 1, .most = 16'384}};
 ///
-/// The file is mapped, so the processes of a machine share its memory. It must not change
-/// meanwhile: truncating it ends the process. Movable, not copyable. Any number of threads may
-/// read.
+/// The file is mapped, so the processes of a machine share its memory. The file must not change
+/// while it is open: truncating it ends the process. Movable, not copyable. Any number of threads
+/// may read.
 class kept_lengths {
  public:
-  /// Opens a file, and reads it once for its sum. Throws `file_unreadable`, `file_truncated`,
-  /// `file_format_error`, and `file_corrupt` if the sum is another.
+  /// Opens a file, and reads it once to check its checksum. Throws `file_unreadable`,
+  /// `file_truncated`, `file_format_error`, and `file_corrupt` if the checksum differs.
   explicit kept_lengths(std::string path)
       : file_(std::move(path)), head_(detail::lengths_header_of(file_.bytes(), file_.path())) {}
 
-  /// Opens a file of the lengths of `count` samples of the dataset with this fingerprint. Throws as
-  /// above, `length_mismatch`, and `file_format_error` for another fingerprint.
+  /// Opens a file of the lengths of `count` samples of the dataset with this fingerprint. Throws
+  /// the errors of the other constructor, `length_mismatch`, and `file_format_error` for another
+  /// fingerprint.
   kept_lengths(std::string path, std::uint64_t count, std::uint64_t fingerprint)
       : kept_lengths(std::move(path)) {
     if (count != size()) {
@@ -108,24 +111,24 @@ class kept_lengths {
   kept_lengths(kept_lengths&&) = default;
   kept_lengths& operator=(kept_lengths&&) = delete;
 
-  /// The number of samples.
+  /// Returns the number of samples.
   [[nodiscard]] std::size_t size() const noexcept { return static_cast<std::size_t>(head_.count); }
-  /// The lengths, by sample. They belong to the mapped file: valid as long as this object or what
-  /// it is moved to.
+  /// Returns the lengths, by sample. They belong to the mapped file: valid as long as this object,
+  /// or the object that it is moved to.
   [[nodiscard]] const std::uint32_t* begin() const noexcept {
     return reinterpret_cast<const std::uint32_t*>(file_.bytes().data() + sizeof head_);
   }
-  /// The end of the lengths.
+  /// Returns the end of the lengths.
   [[nodiscard]] const std::uint32_t* end() const noexcept { return begin() + size(); }
-  /// The length of sample `index` < size().
+  /// Returns the length of sample `index` < size().
   [[nodiscard]] std::uint32_t operator[](std::uint64_t index) const noexcept {
     return begin()[index];
   }
-  /// The number that stands for the dataset.
+  /// Returns the number that identifies the dataset.
   [[nodiscard]] std::uint64_t fingerprint() const noexcept { return head_.fingerprint; }
 
  private:
-  detail::mapped_file file_;
+  mapped_file file_;
   detail::lengths_header head_;
 };
 
@@ -133,20 +136,20 @@ class kept_lengths {
 struct keep_lengths_options {
   /// A number that changes with the dataset, such as a hash of its files' names, sizes and times.
   std::uint64_t fingerprint = 0;
-  /// Threads that ask for lengths, at least 1; the caller's is one.
+  /// Threads that query lengths, at least 1, including the caller's thread.
   std::size_t workers = 1;
 };
 
-/// Opens the lengths in the file `path`, or makes it: asks for `length(index)` of all `count`
-/// samples, from `workers` threads at once, from fewer where the system refuses them, and writes
-/// them. The file appears whole or not at all, even if the process is killed: it is written beside
-/// its path and renamed. After a power cut it may be damaged, which its sum tells. Where several
-/// processes make it at once, each writes the same.
+/// Opens the lengths in the file `path`, or makes the file: calls `length(index)` for all `count`
+/// samples, from `workers` threads at once, or from fewer if the system refuses threads, and writes
+/// the results. The file appears whole or not at all, even if the process is killed: it is written
+/// next to its path and renamed. After a power cut it may be damaged, which its checksum detects.
+/// If several processes make it at once, each writes the same.
 ///
-/// Memory while it is made: 4 bytes a sample. Throws what opening does, for a file of another
-/// dataset too; what `length` throws, the first of it; `option_error` for 0 workers, more than 2^60
-/// samples, or a length above 2^32 - 1; and `file_unwritable` if the file can't be written, before
-/// any length is asked for where its folder tells that.
+/// Memory during construction: 4 bytes per sample. Throws the errors of opening, also for a file of
+/// another dataset; the first exception of `length`; and `option_error` for 0 workers, more than
+/// 2^60 samples, or a length above 2^32 - 1. Throws `file_unwritable` if the file cannot be
+/// written; if its folder already shows this, no length is queried.
 template <class Length>
   requires std::convertible_to<std::invoke_result_t<const Length&, std::uint64_t>, std::uint64_t>
 [[nodiscard]] kept_lengths keep_lengths(const std::string& path, std::uint64_t count,
@@ -159,7 +162,7 @@ template <class Length>
   if (options.workers == 0) detail::refuse_option("workers", {"must be at least 1, is 0"});
   constexpr std::uint64_t most = std::uint64_t{1} << 60;
   if (count > most) detail::refuse_option("count", {"expected at most 2^60, found ", count});
-  const std::string folder = path.substr(0, path.rfind('/') + 1);  // "": the current one
+  const std::string folder = path.substr(0, path.rfind('/') + 1);  // "": the current folder
   if (::access(path.c_str(), F_OK) == 0) return {path, count, options.fingerprint};
   if (errno != ENOENT || ::access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) != 0) {
     fail_to_write(errno);

@@ -16,6 +16,8 @@
 #include <penstock/core/error.hpp>
 #include <penstock_ext/blob/blob_source.hpp>
 #include <penstock_ext/files/file_error.hpp>
+#include <penstock_ext/files/mapped_file.hpp>
+#include <penstock_ext/files/support/foreign_format.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
 #include <penstock_ext/text/token_documents.hpp>
 
@@ -27,17 +29,18 @@ namespace detail {
 ///
 ///     "MMIDIDX", two NULs; u64 version; u8 code of the tokens' type; u64 sequences; u64 documents
 ///     i32[sequences]    tokens of a sequence
-///     i64[sequences]    where it starts in the .bin file, in bytes
-///     i64[documents]    the first sequence of a document; one more than there are, so that each
-///                       ends where the next one starts
+///     i64[sequences]    start of a sequence in the .bin file, in bytes
+///     i64[documents]    the first sequence of a document, with an additional entry at the end, so
+///                       that each document ends at the start of the next document
 ///     i8[sequences]     modes, in some files
 ///
 /// The arrays start at byte 34, so numbers are unaligned. Refers to the file's bytes and reads only
-/// what is requested.
+/// the requested entries.
 class megatron_index {
  public:
-  /// `path` is for messages. Throws `file_truncated`, and `file_format_error` if the file is not
-  /// such an index or has the wrong length.
+  /// Checks the index in `bytes`; messages name `path`. Throws `file_truncated`,
+  /// `file_format_error` if the file is not such an index or has the wrong length, and
+  /// `file_corrupt` if its documents have other sequences.
   megatron_index(std::span<const std::byte> bytes, std::string path)
       : bytes_(bytes), path_(std::move(path)) {
     constexpr std::string_view magic{"MMIDIDX\0\0", 9};
@@ -76,22 +79,39 @@ class megatron_index {
       throw file_format_error(path_, 18, "as many sequences and documents as the file has room for",
                               std::to_string(sequences_) + " and " + std::to_string(starts));
     }
+    if (const std::uint64_t last = number<8>(start_at(documents_)); last != sequences_) {
+      throw file_corrupt(path_, start_at(documents_),
+                         std::to_string(sequences_) + " sequences, as the header says",
+                         std::to_string(last) + ": the index is damaged, write it again");
+    }
   }
 
-  /// The number of documents.
+  /// Returns the number of documents.
   [[nodiscard]] std::uint64_t documents() const noexcept { return documents_; }
-  /// The bytes of a token.
+  /// Returns the bytes of a token.
   [[nodiscard]] std::size_t token_bytes() const noexcept { return token_bytes_; }
+
+  /// Returns the end of the last sequence in the .bin file, which is the length of a whole file.
+  /// Damaged numbers give a length that no file has.
+  [[nodiscard]] std::uint64_t end() const noexcept {
+    if (sequences_ == 0) return 0;
+    std::uint64_t end = 0;
+    const std::uint64_t tokens = number<4>(arrays + 4 * (sequences_ - 1));
+    const bool wraps =
+        __builtin_add_overflow(number<8>(begin_at(sequences_ - 1)), tokens * token_bytes_, &end);
+    return wraps ? nowhere : end;
+  }
 
   /// The location of a document in the .bin file.
   struct place {
     std::uint64_t begin = 0;  ///< its first byte
-    std::uint64_t size = 0;   ///< bytes
+    std::uint64_t size = 0;   ///< size in bytes
   };
 
-  /// The location of document `index` in [0, documents()) in a .bin file of `total` bytes, the same
-  /// in each call: all its sequences, which must be contiguous. Those of a document of many are
-  /// looked at once. Throws `file_corrupt` if they are not contiguous, or exceed the file.
+  /// Returns the location of document `index` in [0, documents()) in a .bin file of `total` bytes,
+  /// which must be the same in each call. The location covers all its sequences, which must be
+  /// contiguous. The sequences of a document with many sequences are checked only once. Throws
+  /// `file_corrupt` if they are not contiguous, or exceed the file.
   [[nodiscard]] place document(std::uint64_t index, std::uint64_t total) const {
     const std::uint64_t first = number<8>(start_at(index));
     const std::uint64_t last = number<8>(start_at(index + 1));
@@ -130,7 +150,8 @@ class megatron_index {
     return found;
   }
 
-  /// The start of document `index` in the .bin file, unchecked; all bits set if it has none.
+  /// Returns the start of document `index` in the .bin file, unchecked. All bits are set if it has
+  /// no sequence.
   [[nodiscard]] std::uint64_t begin_of(std::uint64_t index) const noexcept {
     const std::uint64_t first = first_of(index);
     return first < sequences_ ? number<8>(begin_at(first)) : nowhere;
@@ -157,9 +178,9 @@ class megatron_index {
  private:
   static constexpr std::uint64_t arrays = 34;
   static constexpr std::uint64_t nowhere = ~std::uint64_t{0};
-  static constexpr std::uint64_t many = 256;  // sequences, which take longer than to look it up
+  static constexpr std::uint64_t many = 256;  // sequences; a map lookup is faster
 
-  // Documents of `many` sequences or more, of which an index can have only few.
+  // Locations of documents of `many` sequences or more. An index can have only few such documents.
   struct long_documents_found {
     std::mutex mutex;
     std::unordered_map<std::uint64_t, place> places;
@@ -171,12 +192,12 @@ class megatron_index {
   [[nodiscard]] std::uint64_t begin_at(std::uint64_t sequence) const noexcept {
     return arrays + 4 * sequences_ + 8 * sequence;
   }
-  // The first sequence of a document.
+  // Returns the first sequence of a document.
   [[nodiscard]] std::uint64_t first_of(std::uint64_t index) const noexcept {
     return index < documents_ ? number<8>(start_at(index)) : nowhere;
   }
 
-  // The number at byte `at`.
+  // Returns the number at byte `at`.
   template <std::size_t Width>
   [[nodiscard]] std::uint64_t number(std::uint64_t at) const noexcept {
     return little_endian<Width>(bytes_.data() + at);
@@ -197,50 +218,62 @@ class megatron_index {
 
 }  // namespace detail
 
+/// The options of `megatron_documents`.
+struct megatron_options {
+  /// Refuses a .bin file whose length differs from the end of the last sequence in the index.
+  /// Without it, an index of only some of a file's sequences, or in another order, is accepted.
+  bool check_size = true;
+};
+
 /// The documents of a Megatron indexed dataset, PREFIX.idx and PREFIX.bin. A `blob_source` of their
 /// tokens, and `token_documents`.
 ///
 ///     megatron_documents pile{"pile_text_document"};
-///     std::span<const std::byte> first = pile.bytes(0, buffer);  // pile.token_bytes() a token
+///     std::span<const std::byte> first = pile.bytes(0, buffer);  // pile.token_bytes() per token
 ///
 /// Both files are memory-mapped, so opening takes the same time for any size, and index entries are
-/// checked when they are used. The files must not change meanwhile: truncating one ends the
-/// process. Tokens need not be aligned. For windows over all documents take
+/// checked when they are used. The files must not change while they are open: truncating a file
+/// ends the process. Tokens need not be aligned. For windows over all documents use
 /// `token_windows{"PREFIX.bin"}`, for rows of whole documents `pack_documents`. Movable, not
 /// copyable. Reading is thread-safe.
 class megatron_documents {
  public:
-  /// Opens `prefix`.idx and `prefix`.bin. Throws `file_unreadable`, `file_truncated`, and
-  /// `file_format_error` if the index is not of version 1, is of floats, or has the wrong length.
-  explicit megatron_documents(std::string prefix)
+  /// Opens `prefix`.idx and `prefix`.bin. Throws `file_unreadable`, `file_truncated` if a file is
+  /// too short, `file_format_error` if the index is not of version 1, is of floats, or has the
+  /// wrong length, `file_corrupt` if its numbers contradict each other, and `length_mismatch` if
+  /// the .bin file is longer than in the index.
+  explicit megatron_documents(std::string prefix, const megatron_options& options = {})
       : prefix_(std::move(prefix)),
         index_file_(prefix_ + ".idx"),
         tokens_(prefix_ + ".bin"),
-        index_(index_file_.bytes(), index_file_.path()) {}
+        index_(index_file_.bytes(), index_file_.path()) {
+    if (options.check_size) require_size();
+  }
 
   megatron_documents(megatron_documents&&) = default;
   megatron_documents& operator=(megatron_documents&&) = delete;
 
-  /// The number of documents.
+  /// Returns the number of documents.
   [[nodiscard]] std::uint64_t size() const noexcept { return index_.documents(); }
-  /// The bytes of a token: 1, 2, 4 or 8.
+  /// Returns the bytes of a token: 1, 2, 4 or 8.
   [[nodiscard]] std::size_t token_bytes() const noexcept { return index_.token_bytes(); }
 
-  /// The number of tokens of document `index`, from the index file alone. Throws as `bytes`.
+  /// Returns the number of tokens of document `index`, from the index file alone. Throws the errors
+  /// of `bytes`.
   [[nodiscard]] std::uint64_t length(std::uint64_t index) const {
     return place_of(index).size / index_.token_bytes();
   }
 
-  /// The tokens of document `index` in the mapping; the buffer is not used. Throws `index_error`,
-  /// and `file_corrupt` if the document exceeds the .bin file or is not contiguous.
+  /// Returns the tokens of document `index` in the mapping; the buffer is not used. Throws
+  /// `index_error`, and `file_corrupt` if the document exceeds the .bin file or is not contiguous.
   [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index, blob_buffer&) const {
     const auto place = place_of(index);
     return tokens_.bytes().subspan(static_cast<std::size_t>(place.begin),
                                    static_cast<std::size_t>(place.size));
   }
 
-  /// Sets `lengths[i]` to `length(indices[i])`: faster than one by one, since cache misses in the
-  /// index overlap. Throws as `bytes`.
+  /// Sets `lengths[i]` to `length(indices[i])`. Faster than single calls, since cache misses in the
+  /// index overlap. Throws the errors of `bytes`.
   void lengths(std::span<const std::uint64_t> indices, std::span<std::uint64_t> lengths) const {
     constexpr std::size_t most = 64;
     for (std::size_t i = 0; i < indices.size(); i += most) {
@@ -250,7 +283,7 @@ class megatron_documents {
     }
   }
 
-  /// Prefetches parts of documents that are read next into the cache; ignores parts that are out of
+  /// Prefetches parts of documents that are read next into the cache. Ignores parts that are out of
   /// range.
   void prefetch(std::span<const document_part> parts) const noexcept {
     const auto document_of = [](const document_part& part) { return part.document; };
@@ -268,18 +301,31 @@ class megatron_documents {
     asm volatile("");
   }
 
-  /// Always 0, as documents have no labels. Throws `index_error`.
+  /// Returns 0, as documents have no labels. Throws `index_error`.
   [[nodiscard]] std::int64_t label(std::uint64_t index) const {
     require(index);
     return 0;
   }
-  /// The prefix and the document's number. Throws `index_error`.
+  /// Returns the prefix and the document's number. Throws `index_error`.
   [[nodiscard]] std::string key(std::uint64_t index) const {
     require(index);
     return prefix_ + ":" + std::to_string(index);
   }
 
  private:
+  void require_size() const {
+    const std::uint64_t found = tokens_.bytes().size();
+    if (found == index_.end()) return;
+    detail::refuse_foreign(tokens_.bytes(), tokens_.path(), "tokens", 0, "");
+    const std::string expected = "the end of the file at byte " + std::to_string(index_.end()) +
+                                 ", as " + index_file_.path() + " says";
+    if (found < index_.end()) {
+      throw file_truncated(tokens_.path(), found, expected, "it here: get both files again");
+    }
+    throw length_mismatch(
+        tokens_.path(), index_.end(), expected,
+        std::to_string(found) + " bytes: get both files again, or set .check_size = false");
+  }
   void require(std::uint64_t index) const {
     if (index >= size()) throw index_error("megatron_documents " + prefix_, index, size());
   }
@@ -289,8 +335,8 @@ class megatron_documents {
   }
 
   std::string prefix_;
-  detail::mapped_file index_file_;
-  detail::mapped_file tokens_;
+  mapped_file index_file_;
+  mapped_file tokens_;
   detail::megatron_index index_;
 };
 

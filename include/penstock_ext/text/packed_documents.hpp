@@ -27,8 +27,8 @@
 #include <penstock/data/dataset.hpp>
 #include <penstock/order/support/permutation.hpp>
 #include <penstock/order/support/word_hash.hpp>
-#include <penstock/threads/support/group_cache.hpp>
 #include <penstock_ext/blob/blob_source.hpp>
+#include <penstock_ext/blob/support/group_cache.hpp>
 #include <penstock_ext/text/token_documents.hpp>
 
 namespace penstock {
@@ -44,14 +44,14 @@ enum class long_documents {
 struct packing_options {
   /// Tokens per row; 1 to 2^31 - 2.
   std::size_t length = 2048;
-  /// Together with the lengths, determines the packing. Another seed gives another packing and
+  /// Determines the packing, together with the lengths. Another seed gives another packing and
   /// order of rows; change it to repack for an epoch.
   std::uint64_t seed = 0;
-  /// Documents per window, 1 to 2^24; an incomplete last window is merged with the one before.
-  /// Larger windows fill rows better and take more memory and time at once.
+  /// Documents per window, 1 to 2^24. An incomplete last window is merged with the previous window.
+  /// Larger windows fill rows better, but take more memory and more time per window.
   std::size_t window = 4096;
-  /// The maximum number of documents or parts in a row; 0: length / 8, at least 1. Determines the
-  /// extent of "cu_seqlens".
+  /// The maximum number of documents or parts in a row; 0 means length / 8, at least 1. Determines
+  /// the extent of "cu_seqlens".
   std::size_t most_documents = 0;
   /// The treatment of documents that are longer than a row.
   long_documents longer = long_documents::split;
@@ -60,14 +60,14 @@ struct packing_options {
   /// The label of tokens without a successor: the default `ignore_index` of PyTorch's
   /// cross_entropy.
   std::int32_t no_label = -100;
-  /// Packed windows in memory, at least 1, at about 20 bytes per document; with fewer than workers
-  /// that read different ones, these wait for each other.
+  /// Packed windows in memory, at least 1, at about 20 bytes per document. If there are fewer
+  /// windows than workers that read different windows, the workers wait for each other.
   std::size_t kept_windows = 16;
 };
 
 namespace detail {
 
-/// The options with defaults filled in. Throws `option_error` for invalid values.
+/// Returns the options with defaults filled in. Throws `option_error` for invalid values.
 [[nodiscard]] inline packing_options resolved_packing(packing_options options) {
   const auto require = [](const char* option, std::size_t value, std::size_t most) {
     if (value >= 1 && value <= most) return;
@@ -87,7 +87,7 @@ namespace detail {
 /// A set of numbers in [0, bound) with fast successor queries.
 class number_set {
  public:
-  /// The empty set of numbers below `bound`.
+  /// Creates the empty set of numbers below `bound`.
   explicit number_set(std::size_t bound)
       : words_(bound / 64 + 1), summary_(words_.size() / 64 + 1), bound_(bound) {}
 
@@ -102,12 +102,12 @@ class number_set {
     if (words_[number / 64] != 0) return;
     summary_[number / 64 / 64] &= ~(std::uint64_t{1} << number / 64 % 64);
   }
-  /// The smallest member >= `number` < bound; bound if there is none.
+  /// Returns the smallest member >= `number` < bound, or bound if there is no such member.
   [[nodiscard]] std::size_t at_least(std::size_t number) const noexcept {
     const std::size_t first = number / 64;
     const std::uint64_t in_word = words_[first] >> number % 64;
     if (in_word != 0) return number + lowest(in_word);
-    // The following words, by the bits of the summary.
+    // Checks the following words, by the bits of the summary.
     std::size_t at = (first + 1) / 64;
     if (at == summary_.size()) return bound_;
     std::uint64_t bits = summary_[at] >> (first + 1) % 64 << (first + 1) % 64;
@@ -125,13 +125,13 @@ class number_set {
   }
 
   std::vector<std::uint64_t> words_;
-  std::vector<std::uint64_t> summary_;  // which words are not 0
+  std::vector<std::uint64_t> summary_;  // words that are not 0
   std::size_t bound_;
 };
 
-/// Packs lengths into rows of equal capacity by best-fit decreasing: longest first, equal ones in
-/// order, each into the row with the least sufficient room; ties go to the most recently changed
-/// row. In integers only, so that every machine packs alike.
+/// Packs lengths into rows of equal capacity by best-fit decreasing: the longest first, equal
+/// lengths in order. Each goes into the row with the least sufficient room; ties go to the most
+/// recently changed row. Uses integers only, so that every machine packs alike.
 ///
 /// O(n log n) time for n lengths. Source: Johnson, Demers, Ullman, Garey, Graham, "Worst-case
 /// performance bounds for simple one-dimensional packing algorithms", 1974. Not thread-safe.
@@ -153,7 +153,7 @@ class best_fit {
       row_of[item] = room > capacity_ ? open() : take(room);
       put(row_of[item], (room > capacity_ ? capacity_ : room) - length);
     }
-    // Empty for the next call.
+    // Empties the set for the next call.
     for (std::size_t room = rooms_.at_least(0); room <= capacity_; room = rooms_.at_least(room)) {
       rooms_.erase(room);
       last_[room] = none;
@@ -164,13 +164,13 @@ class best_fit {
  private:
   static constexpr std::uint32_t none = ~std::uint32_t{0};
 
-  // A row that may take more is in a list of rows with equal room.
+  // A row that may take more lengths is in a list of rows with equal room.
   struct row {
-    std::uint32_t before = none;  // the next one of its list
+    std::uint32_t before = none;  // the next row of its list
     std::uint32_t lengths = 0;
   };
 
-  // Lists the lengths in `sorted_`: the longest first, equal ones in their order.
+  // Writes the lengths to `sorted_`: the longest first, equal lengths in their order.
   void sort(std::span<const std::uint32_t> lengths) {
     sorted_.resize(lengths.size());
     if (capacity_ / 4 > lengths.size()) {  // counting sort would take longer
@@ -219,31 +219,31 @@ class best_fit {
 
   std::size_t capacity_;
   std::size_t most_;
-  number_set rooms_;                 // for which there are rows
-  std::vector<std::uint32_t> last_;  // by room: the row that came last
+  number_set rooms_;                 // rooms that some rows have
+  std::vector<std::uint32_t> last_;  // by room: the last row of the list
   std::vector<row> rows_;
-  std::vector<std::uint32_t> sorted_;  // which lengths, the longest first
-  std::vector<std::uint64_t> keys_;    // that they are sorted by
-  std::vector<std::uint32_t> places_;  // by room left in a row of one: next position in `sorted_`
+  std::vector<std::uint32_t> sorted_;  // indices of lengths, the longest first
+  std::vector<std::uint64_t> keys_;    // sort keys
+  std::vector<std::uint32_t> places_;  // by capacity - length: next position in `sorted_`
 };
 
 /// A part of a document in a row.
 struct packed_piece {
-  std::uint64_t document = 0;  ///< its index
-  std::uint64_t length = 0;    ///< tokens of the document
+  std::uint64_t document = 0;  ///< index of the document
+  std::uint64_t length = 0;    ///< number of tokens of the document
   std::uint64_t begin = 0;     ///< the piece's first token
-  std::size_t tokens = 0;      ///< tokens of the piece
+  std::size_t tokens = 0;      ///< number of tokens of the piece
 };
 
-/// The rows of one window of documents, in random order. Takes memory per document of the window,
-/// but none for rows that one document fills. Reading is thread-safe.
+/// The rows of a window of documents, in random order. Takes memory per document of the window, but
+/// none for rows that a single document fills. Reading is thread-safe.
 class packed_window {
  public:
-  /// The number of rows.
+  /// Returns the number of rows.
   [[nodiscard]] std::uint64_t rows() const noexcept { return full_rows() + shared_rows_; }
-  /// The number of tokens.
+  /// Returns the number of tokens.
   [[nodiscard]] std::uint64_t tokens() const noexcept { return tokens_; }
-  /// A hash of the documents that are packed, in their order: their indices and lengths.
+  /// Returns a hash of the packed documents, in their order: their indices and lengths.
   [[nodiscard]] std::uint64_t documents_hash() const noexcept { return documents_hash_.value(); }
 
   /// Calls `use(piece)` for the pieces of row `row` < rows(), in their order.
@@ -286,19 +286,19 @@ class packed_window {
   std::uint32_t shared_rows_ = 0;
   std::vector<document> documents_;
   std::vector<std::uint32_t> full_;       // documents that fill whole rows
-  std::vector<std::uint64_t> full_ends_;  // the number of rows filled up to each of them
-  std::vector<std::uint32_t> begins_;     // of each shared row in `rests_`, and the end
+  std::vector<std::uint64_t> full_ends_;  // number of rows filled up to each document
+  std::vector<std::uint32_t> begins_;     // start of each shared row in `rests_`, and the end
   std::vector<std::uint32_t> rests_;      // documents with remainders, by shared row
-  std::optional<permutation> order_;      // none without rows
+  std::optional<permutation> order_;      // empty without rows
 };
 
 /// Packs windows of documents: a pure function of their lengths, the options and the window's
-/// number. Window w has the documents at positions w * window and following of a shuffle by the
-/// seed. Refers to the documents. Not thread-safe; make one for each thread.
+/// number. Window w has the documents at w * window and the following positions of a shuffle by the
+/// seed. Refers to the documents. Not thread-safe: make a separate packer for each thread.
 template <token_documents Documents>
 class window_packer {
  public:
-  /// Packs `documents`, which must outlive it; `options` are checked.
+  /// Packs `documents`, which must outlive it; `options` must have been checked.
   window_packer(const Documents& documents, const packing_options& options)
       : documents_(&documents),
         options_(options),
@@ -307,14 +307,14 @@ class window_packer {
     if (size_ > 0) order_.emplace(size_, seed_of(documents_order), 0);
   }
 
-  /// The number of windows for `size` documents: no window is smaller than requested, unless there
-  /// are too few documents.
+  /// Returns the number of windows for `size` documents. No window is smaller than requested,
+  /// unless there are too few documents.
   [[nodiscard]] static std::uint64_t windows(std::uint64_t size, std::size_t window) noexcept {
     return size == 0 ? 0 : (std::max)(size / window, std::uint64_t{1});
   }
 
-  /// Packs window `number`. Throws `document_error` if a document is too long, and what the
-  /// documents throw.
+  /// Packs window `number`. Throws `document_error` if a document is too long, and the errors of
+  /// the documents.
   [[nodiscard]] packed_window pack(std::uint64_t number) {
     packed_window made;
     made.row_length_ = options_.length;
@@ -328,7 +328,7 @@ class window_packer {
  private:
   static constexpr std::uint64_t documents_order = 1;
   static constexpr std::uint64_t rows_order = 2;
-  // Beyond any file, and small enough for sums over a window.
+  // More than any file, and small enough for sums over a window.
   static constexpr std::uint64_t most_tokens = std::uint64_t{1} << 38U;
 
   // The orders use other keys than a sampler with the same seed.
@@ -398,24 +398,24 @@ class window_packer {
   const Documents* documents_;
   packing_options options_;
   std::uint64_t size_;
-  std::optional<permutation> order_;  // of all documents; none without any
+  std::optional<permutation> order_;  // order of all documents; empty without documents
   best_fit fit_;
-  std::vector<std::uint64_t> indices_;  // of the window's documents
-  std::vector<std::uint64_t> told_;     // their lengths
-  std::vector<std::uint32_t> lengths_;  // of the remainders
-  std::vector<std::uint32_t> rests_;    // their documents
-  std::vector<std::uint32_t> row_of_;   // their rows
+  std::vector<std::uint64_t> indices_;  // indices of the window's documents
+  std::vector<std::uint64_t> told_;     // lengths of those documents
+  std::vector<std::uint32_t> lengths_;  // lengths of the remainders
+  std::vector<std::uint32_t> rests_;    // documents of the remainders
+  std::vector<std::uint32_t> row_of_;   // rows of the remainders
 };
 
 }  // namespace detail
 
 /// A row of packed documents. `S` is `packing_options::length`, M `most_documents`:
-/// - "tokens", S: the documents' tokens, one after the other, then padding;
-/// - "labels", S: for each token the next one of its document, even if that is in another row, and
-///   `no_label` at the end of a document and in the padding;
-/// - "position_ids", S: positions from 0 on within each document or part of one; 0 in the padding;
-/// - "cu_seqlens", M + 1: the start of each document, and the end of the last one, repeated to fill
-///   the field, so that kernels see empty sequences after the last one;
+/// - "tokens", S: the documents' tokens, one document after the other, then padding;
+/// - "labels", S: for each token the next token of its document, even if that is in another row,
+///   and `no_label` at the end of a document and in the padding;
+/// - "position_ids", S: positions within each document or part, from 0; 0 in the padding;
+/// - "cu_seqlens", M + 1: the start of each document, and the end of the last document, repeated to
+///   fill the field, so that kernels see empty sequences after the last document;
 /// - "sequences": the number of documents or parts.
 template <class Token>
 using packed_record =
@@ -425,7 +425,7 @@ using packed_record =
 
 namespace detail {
 
-/// Writes one row, piece by piece.
+/// Writes a row, piece by piece.
 template <class Token>
 class packed_row {
  public:
@@ -440,7 +440,7 @@ class packed_row {
     ends_[0] = 0;
   }
 
-  /// Appends a piece. Throws what the documents throw, and `document_error`.
+  /// Appends a piece. Throws the errors of the documents, and `document_error`.
   template <token_documents Documents>
   void add(const Documents& documents, const packed_piece& piece, blob_buffer& buffer) {
     const std::span<const std::byte> bytes = documents.bytes(piece.document, buffer);
@@ -475,8 +475,8 @@ class packed_row {
   }
 
  private:
-  // Writes the labels and positions of `count` tokens; the label of the last is `next`. False if a
-  // token does not fit into a label.
+  // Writes the labels and positions of `count` tokens; the label of the last token is `next`.
+  // Returns false if a token does not fit into a label.
   [[nodiscard]] bool fill_labels(const Token* tokens, std::size_t count, Token next) noexcept {
     std::int32_t* const labels = labels_ + used_;
     std::int32_t* const positions = positions_ + used_;
@@ -501,10 +501,10 @@ class packed_row {
 
   static constexpr std::size_t block = 16;
 
-  // Writes the labels, and the positions from `first` on, of the whole blocks among the `count`
-  // tokens; returns the union of the labels' bits. Without a remainder and aliasing, compilers
-  // vectorise this single loop even at -O2. A nested loop over the tokens of a block would be
-  // unrolled first, and then vectorised badly.
+  // Writes the labels and positions of the whole blocks among the `count` tokens; positions start
+  // at `first`. Returns the union of the labels' bits. Without a remainder and aliasing, compilers
+  // vectorize this single loop even at -O2. A nested loop over the tokens of a block would be
+  // unrolled first, and then vectorized badly.
   [[nodiscard]] static std::int32_t fill_blocks(const Token* __restrict tokens,
                                                 std::int32_t* __restrict labels,
                                                 std::int32_t* __restrict positions,
@@ -527,23 +527,23 @@ class packed_row {
   std::int32_t* positions_;
   std::int32_t* ends_;
   std::int32_t* sequences_;
-  std::size_t used_ = 0;    // tokens
-  std::size_t pieces_ = 0;  // documents, or parts
+  std::size_t used_ = 0;    // number of tokens
+  std::size_t pieces_ = 0;  // number of documents or parts
 };
 
 /// Gives prefetch hints for the pieces of the next rows to documents that accept them.
 ///
-/// First one token of many pieces, so that their lookups overlap. Then each whole piece while the
-/// one before is written: a processor can have only a few cache lines in flight, so hinting all
-/// pieces at once would stall. Refers to the documents. Not thread-safe.
+/// First hints a token of many pieces, so that their lookups overlap. Then hints each whole piece
+/// while the previous piece is written: a processor can have only a few cache lines in flight, so
+/// hinting all pieces at once would stall. Refers to the documents. Not thread-safe.
 template <class Documents>
 class piece_hints {
  public:
-  /// For `documents`, which must outlive it.
+  /// Hints pieces of `documents`, which must outlive it.
   explicit piece_hints(const Documents& documents) noexcept : documents_(&documents) {}
 
-  /// Takes the pieces of the rows `indices` that are in `window`, whose first row has the index
-  /// `first`, while there is room. Returns the number of rows taken.
+  /// Takes the pieces of the rows `indices` that are in `window`, while there is room. `first` is
+  /// the index of the window's first row. Returns the number of rows taken.
   std::size_t take(const packed_window& window, std::uint64_t first,
                    std::span<const std::uint64_t> indices) {
     if constexpr (is_used) {
@@ -568,7 +568,7 @@ class piece_hints {
     }
   }
 
-  /// Called before each piece is read: hints the next one.
+  /// Hints the next piece. Call it before each piece is read.
   void advance() noexcept {
     if constexpr (is_used) {
       ++at_;
@@ -594,33 +594,33 @@ class piece_hints {
 
 }  // namespace detail
 
-/// A dataset of rows of S tokens, filled with whole documents, made by `pack_documents`: for models
+/// A dataset of rows of S tokens, filled with whole documents, made by `pack_documents`. For models
 /// that limit attention to documents by "cu_seqlens".
 ///
 /// Documents are shuffled by the seed and packed window by window, by best-fit decreasing; the rows
 /// of a window come in random order. The contents of row k depend only on the lengths, the seed and
-/// the options, so workers, ranks and resumed trainings agree, and each token of each document is
-/// in exactly one row. A document longer than a row is split into whole rows and a remainder that
-/// is packed like the others.
+/// the options. Therefore workers, ranks and resumed trainings agree, and each token of each
+/// document is in exactly one row. A document longer than a row is split into whole rows and a
+/// remainder that is packed like other documents.
 ///
 /// Construction queries the length of each document and packs each window once, keeping 16 bytes
 /// per window. Reading packs a window again, with allocations, unless it is among the last
-/// `kept_windows`; a thread that needs one more waits until one of those is not read any more. So
-/// use `sequential`, or `block_shuffled` with blocks of `window_rows()`; documents are already
-/// shuffled. `shuffled` is correct, but packs a window for nearly every row.
-/// `fingerprint()` identifies the packing, so that a state of another packing is refused.
+/// `kept_windows`. A thread that needs another window waits until the last reader of a kept window
+/// has finished. Therefore use `sequential`, or `block_shuffled` with blocks of `window_rows()`;
+/// documents are already shuffled. `shuffled` is correct, but packs a window for nearly every row.
+/// `fingerprint()` identifies the packing, so that a loader refuses a state of another packing.
 ///
 /// Movable. Reading is thread-safe. @see examples/14_packed_tokens.cpp
 template <token_documents Documents, std::integral Token>
 class packed_documents {
  public:
   using record_type = packed_record<Token>;
-  /// Whether reading refers to documents of another owner.
+  /// True if reading refers to documents of another owner.
   static constexpr bool borrows = std::is_reference_v<Documents> || detail::borrows<Documents>;
 
   /// Packs `documents`. Throws `option_error` for invalid options and if the token size differs
-  /// from that of `Token`; `document_error` for a refused document; and what `length` of the
-  /// documents throws.
+  /// from that of `Token`; `document_error` for a refused document; and the errors of the
+  /// documents' `length`.
   explicit packed_documents(Documents documents, const packing_options& options = {})
       : options_(detail::resolved_packing(options)),
         lengths_(extents_for(options_)),
@@ -651,26 +651,26 @@ class packed_documents {
     }
   }
 
-  /// The number of rows.
+  /// Returns the number of rows.
   [[nodiscard]] std::uint64_t size() const noexcept { return ends_.empty() ? 0 : ends_.back(); }
-  /// The extents of a row's fields: the length three times, then `most_documents` + 1.
+  /// Returns the extents of a row's fields: the length three times, then `most_documents` + 1.
   [[nodiscard]] const record_extents<record_type>& extents() const noexcept { return lengths_; }
-  /// The number of tokens of all documents.
+  /// Returns the number of tokens of all documents.
   [[nodiscard]] std::uint64_t tokens() const noexcept { return tokens_; }
-  /// The mean number of rows of a window, at least 1. With `block_shuffled` and blocks of this
-  /// size, or a small multiple of it, most windows are found in the cache.
+  /// Returns the mean number of rows of a window, at least 1. With `block_shuffled` and blocks of
+  /// this size, or a small multiple of it, most windows are found in the cache.
   [[nodiscard]] std::uint64_t window_rows() const noexcept {
     return ends_.empty() ? 1 : (std::max)(size() / ends_.size(), std::uint64_t{1});
   }
-  /// The share of the rows that is not padding, 0 to 1; 1 without rows.
+  /// Returns the share of the rows that is not padding, 0 to 1; 1 without rows.
   [[nodiscard]] double fill() const noexcept {
     if (size() == 0) return 1;
     return static_cast<double>(tokens_) / static_cast<double>(options_.length) /
            static_cast<double>(size());
   }
 
-  /// A hash of the packing: of its options, and of the rows and the documents of each window, with
-  /// their indices and lengths.
+  /// Returns a hash of the packing: its options, and the rows and the documents of each window,
+  /// with their indices and lengths.
   [[nodiscard]] std::uint64_t fingerprint() const noexcept {
     detail::word_hash hash;
     hash.add_all({options_.length, options_.seed, options_.window, options_.most_documents,
@@ -678,8 +678,8 @@ class packed_documents {
     return hash.add_all(ends_).add_all(hashes_).value();
   }
 
-  /// Writes the rows `indices` to `out`. Throws `index_error`, what the documents throw,
-  /// `documents_changed`, and `document_error` for a document whose length has changed or which has
+  /// Writes the rows `indices` to `out`. Throws `index_error`, the errors of the documents, and
+  /// `documents_changed`. Throws `document_error` for a document whose length has changed, or with
   /// a token that is not a valid label: negative, or 2^31 or more.
   void read_chunk(std::span<const std::uint64_t> indices, batch_view<record_type> out,
                   const chunk_context& context) const {
@@ -695,7 +695,7 @@ class packed_documents {
       if (index >= size()) throw index_error("packed_documents", index, size());
       if (window == nullptr || index < first || index - first >= window->rows()) {
         const auto end = std::upper_bound(ends_.begin(), ends_.end(), index);
-        held.reset();  // one at most, see `group_cache`
+        held.reset();  // at most one lease, see `group_cache`
         held.emplace(window_at(static_cast<std::size_t>(end - ends_.begin())));
         window = &**held;
         first = *end - window->rows();
@@ -752,7 +752,7 @@ class packed_documents {
   record_extents<record_type> lengths_;
   std::unique_ptr<parts> parts_;
   std::vector<std::uint64_t> ends_;    // end of each window, in rows
-  std::vector<std::uint64_t> hashes_;  // of each window's documents
+  std::vector<std::uint64_t> hashes_;  // hash of each window's documents
   std::uint64_t tokens_ = 0;
 };
 
@@ -762,8 +762,8 @@ class packed_documents {
 ///     block_shuffled order{.seed = 1, .block = rows.window_rows()};
 ///     loader feed{rows, order, {.batch_size = 8}};
 ///
-/// An lvalue is referred to and must outlive the rows. `Token` is the type of the documents'
-/// tokens: an integer of 1, 2 or 4 bytes. Throws what the constructor throws.
+/// Refers to an lvalue, which must outlive the rows. `Token` is the type of the documents' tokens:
+/// an integer of 1, 2 or 4 bytes. Throws the errors of the constructor.
 template <std::integral Token = std::uint16_t, class Documents>
   requires token_documents<std::remove_cvref_t<Documents>>
 [[nodiscard]] auto pack_documents(Documents&& documents, const packing_options& options = {}) {

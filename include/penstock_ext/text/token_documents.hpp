@@ -15,13 +15,13 @@ inline namespace PENSTOCK_ABI {
 
 /// Some tokens of a document.
 struct document_part {
-  std::uint64_t document = 0;  ///< its index
+  std::uint64_t document = 0;  ///< index of the document
   std::uint64_t begin = 0;     ///< the first token
-  std::uint64_t tokens = 0;    ///< the number of tokens
+  std::uint64_t tokens = 0;    ///< number of tokens
 };
 
-/// A `blob_source` of tokenised documents with tokens of one size, whose lengths are known without
-/// reading them. In addition to the members of a `blob_source`:
+/// A `blob_source` of tokenized documents with tokens of a fixed size, whose lengths are known
+/// without reading them. In addition to the members of a `blob_source`:
 ///
 ///     struct source {
 ///       std::size_t token_bytes() const;                  // bytes of a token, of all documents
@@ -30,9 +30,9 @@ struct document_part {
 ///
 /// and optionally, for faster packing,
 ///
-///     // lengths[i] = length(indices[i]), for many at once
+///     // lengths[i] = length(indices[i]), for many documents at once
 ///     void lengths(std::span<const std::uint64_t> indices, std::span<std::uint64_t> lengths) const;
-///     // a hint that these are asked for next: first a token of each of some, all of one later
+///     // a hint for the next reads: first a token of each of several documents, later all of one
 ///     void prefetch(std::span<const document_part> parts) const noexcept;
 ///
 /// `bytes(index, buffer)` returns `length(index) * token_bytes()` bytes, in this machine's byte
@@ -44,17 +44,17 @@ concept token_documents = blob_source<S> && requires(const S& source, std::uint6
   { source.length(index) } -> std::convertible_to<std::uint64_t>;
 };
 
-/// A document is unusable. The message says which, what was expected and what was found.
+/// A document is unusable. The message names the document, what was expected and what was found.
 class [[gnu::visibility("default")]] document_error : public error {
  public:
-  /// `key` names the document in messages.
+  /// Messages name the document by `key`.
   document_error(const std::string& key, std::uint64_t document, const std::string& expected,
                  const std::string& found)
       : error("document " + std::to_string(document) + " (" + key + "): expected " + expected +
               ", found " + found),
         document_(document) {}
 
-  /// The document's index in its source.
+  /// Returns the document's index in its source.
   [[nodiscard]] std::uint64_t document() const noexcept { return document_; }
 
  private:

@@ -14,13 +14,15 @@
 #include <penstock/core/record.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock_ext/files/file_error.hpp>
+#include <penstock_ext/files/mapped_file.hpp>
 #include <penstock_ext/files/raw_records.hpp>
+#include <penstock_ext/files/support/foreign_format.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A window of a text: `x` has all tokens but the last, `y` all but the first.
+/// A window of a text: `x` has all tokens except the last, `y` all except the first.
 template <class Token>
 using window_record = record<field<"x", Token, dyn>, field<"y", Token, dyn>>;
 
@@ -28,22 +30,24 @@ using window_record = record<field<"x", Token, dyn>, field<"y", Token, dyn>>;
 struct token_windows_options {
   /// Tokens of `x`, and of `y`; at least 1.
   std::size_t length = 1024;
-  /// Tokens between the starts of consecutive windows; 0: `length`, so that each token is in one
-  /// `x`; 1: a window starts at each token.
+  /// Tokens between the starts of consecutive windows. With 0, the stride is `length`, so that each
+  /// token is in one `x`. With 1, a window starts at each token.
   std::uint64_t stride = 0;
-  /// Bytes to skip before the first token.
+  /// Bytes to skip before the first token; 1024 for the files of llm.c and modded-nanogpt.
   std::uint64_t header = 0;
+  /// Refuses a file that starts like a known format: npy, gzip, Parquet and others.
+  bool check_format = true;
 };
 
 /// A dataset of windows over a flat file of tokens in this machine's byte order, such as those of
 /// nanoGPT and Megatron's .bin files:
 ///
-///     token_windows text{"train.bin", {.length = 1024}};               // 16 bits a token
+///     token_windows text{"train.bin", {.length = 1024}};               // 16 bits per token
 ///     token_windows<std::uint32_t> large{"train.bin", {.length = 4096}};
 ///
 /// Tokens after the last whole window are ignored. The file is memory-mapped, so opening takes the
-/// same time for any size. It must not change meanwhile: truncating it ends the process. Movable,
-/// not copyable. Reading is thread-safe.
+/// same time for any size. It must not change while it is open: truncating it ends the process.
+/// Movable, not copyable. Reading is thread-safe.
 template <std::unsigned_integral Token = std::uint16_t>
 class token_windows : public detail::mapped_rows<window_record<Token>> {
   using rows = detail::mapped_rows<window_record<Token>>;
@@ -51,26 +55,29 @@ class token_windows : public detail::mapped_rows<window_record<Token>> {
  public:
   using record_type = window_record<Token>;
 
-  /// Opens the file `path`. Throws `file_unreadable`, `file_truncated` if it is shorter than the
-  /// header or ends within a token, and `option_error` for a length of 0.
+  /// Opens the file `path`. Throws `file_unreadable`; `file_format_error` for a file of a known
+  /// format (`check_format`); `file_truncated` if it ends within a token or within the first
+  /// window; `length_mismatch` if a header of llm.c has another number of tokens; and
+  /// `option_error` for a length of 0.
   explicit token_windows(const std::string& path, const token_windows_options& options = {})
-      : token_windows(detail::mapped_file{path}, options) {}
+      : token_windows(mapped_file{path}, options) {}
 
   token_windows(token_windows&&) = default;
   token_windows& operator=(token_windows&&) = delete;
 
-  /// The bytes of a window in the file.
+  /// Returns the bytes of a window in the file.
   [[nodiscard]] std::uint64_t storage_size(std::uint64_t) const noexcept {
     return rows::storage_size() / 2;  // both fields have the same tokens
   }
 
  private:
-  token_windows(detail::mapped_file file, const token_windows_options& options)
+  token_windows(mapped_file file, const token_windows_options& options)
       : rows(rows_of(file, options)), file_(std::move(file)) {}
 
-  [[nodiscard]] static rows rows_of(const detail::mapped_file& file,
-                                    const token_windows_options& options) {
+  [[nodiscard]] static rows rows_of(const mapped_file& file, const token_windows_options& options) {
     if (options.length == 0) detail::refuse_option("length", {"must be at least 1, is 0"});
+    if (options.check_format)
+      detail::refuse_foreign(file.bytes(), file.path(), "raw tokens", options.header);
     const auto text = detail::bytes_after(options.header, file);
     const std::uint64_t left = text.size();
     if (left % sizeof(Token) != 0) {
@@ -79,21 +86,40 @@ class token_windows : public detail::mapped_rows<window_record<Token>> {
                            "the end of the file within one: are they of another size?");
     }
     const std::uint64_t tokens = left / sizeof(Token);
+    if (options.check_format) require_count(file, options.header, tokens);
+    if (tokens <= options.length) {
+      throw file_truncated(file.path(), file.bytes().size(),
+                           std::to_string(options.length) + " tokens of a window and the next one",
+                           "the end of the file after " + std::to_string(tokens) +
+                               ": set a shorter .length or leave the file out");
+    }
     const std::uint64_t stride = options.stride == 0 ? options.length : options.stride;
     // A window has one token more than its length.
-    const std::uint64_t windows =
-        tokens <= options.length ? 0 : (tokens - options.length - 1) / stride + 1;
+    const std::uint64_t windows = (tokens - options.length - 1) / stride + 1;
     const batch_layout<record_type> layout{{{options.length}, {options.length}}, 1};
     const std::byte* const first = text.data();
     // With at most one window the stride does not matter.
     const std::uint64_t bytes = windows < 2 ? 0 : stride * sizeof(Token);
-    const std::byte* const second = windows == 0 ? first : first + sizeof(Token);
     return {"token_windows", layout, windows,
             std::array{detail::mapped_field{first, bytes, false},
-                       detail::mapped_field{second, bytes, false}}};
+                       detail::mapped_field{first + sizeof(Token), bytes, false}}};
   }
 
-  detail::mapped_file file_;
+  // Compares the number of tokens in a header of llm.c with that of the file.
+  static void require_count(const mapped_file& file, std::uint64_t header, std::uint64_t tokens) {
+    const bool is_of_llm_c =
+        header == 1024 && detail::foreign_format_of(file.bytes()).name == detail::llm_c_format.name;
+    const std::uint64_t counted =
+        is_of_llm_c ? detail::little_endian<4>(file.bytes().data() + 8) : tokens;
+    if (counted == tokens) return;
+    throw length_mismatch(
+        file.path(), 8,
+        std::to_string(tokens) + " tokens of " + std::to_string(sizeof(Token)) +
+            " bytes, as the file's length says",
+        std::to_string(counted) + ": the file was cut, or its tokens are of another size");
+  }
+
+  mapped_file file_;
 };
 
 static_assert(dataset<token_windows<>>);

@@ -49,7 +49,7 @@ void copies_of_one_stream_run_in_order(const S& s) {
   const pinned_memory to{device, bytes * rounds};
   fill_pattern(from.data(), bytes * rounds, 3);
   auto stream = device.make_stream();
-  for (std::size_t i = 0; i < rounds; ++i) {  // all through one piece of device memory
+  for (std::size_t i = 0; i < rounds; ++i) {  // all rounds use the same device memory
     device.copy_async(there.data(), from.data() + i * bytes, bytes, stream);
     device.copy_async(to.data() + i * bytes, there.data(), bytes, stream);
   }
@@ -96,7 +96,7 @@ void a_copy_waits_for_held_work_and_the_caller_does_not(const S& s) {
   device.copy_async(to.data(), there.data(), 256, stream);
   s.launch(stream, [&copied] { copied.store(true); });
   CHECK_FALSE(happens(copied));
-  // The copy has not run, so what it copies is what the source holds now.
+  // The copy has not run, so it copies the current contents of the source.
   std::fill(from.begin(), from.end(), std::byte{7});
   held.let_go();
   device.synchronize(typename S::device_type::stream_ref{stream});

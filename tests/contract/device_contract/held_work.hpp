@@ -12,8 +12,8 @@
 
 namespace contract {
 
-/// Something that holds a stream until it is let go. Made after the streams, so that a check that
-/// is left by an exception lets go of them before they are destroyed.
+/// Holds a stream until `let_go`. Made after the streams, so that an exception in a check releases
+/// the streams before they are destroyed.
 class hold {
  public:
   hold() = default;
@@ -31,12 +31,12 @@ class hold {
       std::make_shared<penstock::detail::waitable_counter>();
 };
 
-/// How many turns the other threads get to do what they must not. A turn is long where the machine
-/// is busy: a caller that runs the checks many times gives few.
+/// The number of turns that other threads get to do something forbidden. On a busy machine a turn
+/// takes long, so a caller that runs the checks many times sets a small number.
 inline int turns = 1000;
 
-/// Whether `happened` comes true although it must not: gives the other threads turns enough for
-/// what nothing holds back. A right device can't fail by it, however slow.
+/// Returns true if `happened` becomes true although it must not. Yields often enough for work that
+/// nothing holds back. A correct device never fails here, however slow it is.
 inline bool happens(const std::atomic<bool>& happened) {
   for (int turn = 0; turn < turns; ++turn) {
     if (happened.load()) return true;
@@ -45,7 +45,7 @@ inline bool happens(const std::atomic<bool>& happened) {
   return happened.load();
 }
 
-/// Runs a call that must block on a thread of its own.
+/// Runs a call that must block, on its own thread.
 class blocked_call {
  public:
   template <class Device, class Call>

@@ -49,7 +49,7 @@ void events_outlive_their_streams(const S& s) {
   device.synchronize(typename S::device_type::stream_ref{stream});
   const hold held;
   held.on(s, stream);
-  device.record(event, stream);  // and can be used again
+  device.record(event, stream);  // the event can be used again
   CHECK_FALSE(device.is_complete(event));
   held.let_go();
 }

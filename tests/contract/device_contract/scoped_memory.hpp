@@ -8,7 +8,7 @@
 
 namespace contract {
 
-/// Memory of a device for the time of a check.
+/// Memory of a device for the duration of a check.
 template <penstock::device Device>
 class device_memory {
  public:
@@ -43,7 +43,7 @@ class pinned_memory {
   std::byte* data_;
 };
 
-/// Bytes that no shift by one and no swap of two halves leaves as they are.
+/// Bytes that change under every shift by one and every swap of two halves.
 inline void fill_pattern(std::byte* data, std::size_t bytes, std::uint32_t seed) {
   std::uint32_t state = seed * 2654435761U + 1;
   for (std::size_t i = 0; i < bytes; ++i) {

@@ -8,7 +8,8 @@
 
 namespace contract {
 
-/// A device under test, and what puts work of the host on its streams: see device_contract.hpp.
+/// A device under test, and the function that queues host work on its streams: see
+/// device_contract.hpp.
 template <class S>
 concept subject =
     penstock::device<typename S::device_type> &&

@@ -37,7 +37,7 @@ void a_stream_takes_work_from_several_threads(const S& s) {
   device.synchronize(typename S::device_type::stream_ref{stream});
   REQUIRE(seen.size() == std::size_t{threads * each});
   int next[threads] = {};
-  for (const auto& [thread, i] : seen) CHECK(next[thread]++ == i);  // each one's own order is kept
+  for (const auto& [thread, i] : seen) CHECK(next[thread]++ == i);  // each thread's order is kept
 }
 
 template <subject S>
@@ -72,6 +72,46 @@ void threads_work_on_streams_of_their_own(const S& s) {
 }
 
 template <subject S>
+void an_event_may_be_recorded_again_while_threads_wait_for_it(const S& s) {
+  const auto device = s.device();
+  constexpr int rounds = 50;
+  auto stream = device.make_stream();
+  auto event = device.make_event(penstock::event_wait::by_host);
+  std::atomic<int> done{0};
+  std::atomic<int> recorded{0};
+  std::atomic<int> early{0};
+  device.record(event, stream);  // recorded before other threads use the event
+  const auto wait_and_look = [&](auto wait) {
+    return [&, wait, mine = device] {
+      mine.make_current();
+      auto other = mine.make_stream();
+      for (int seen = 0; seen != rounds;) {
+        seen = recorded.load();
+        wait(mine, typename S::device_type::stream_ref{other});
+        if (done.load() < seen) ++early;
+      }
+    };
+  };
+  std::vector<std::thread> users;
+  users.emplace_back(
+      wait_and_look([&](const auto& device_of, auto) { device_of.synchronize(event); }));
+  users.emplace_back(wait_and_look([&](const auto& device_of, auto other) {
+    device_of.wait(other, event);
+    device_of.synchronize(other);
+  }));
+  users.emplace_back(wait_and_look([&](const auto& device_of, auto) {
+    while (!device_of.is_complete(event)) std::this_thread::yield();
+  }));
+  for (int round = 1; round <= rounds; ++round) {
+    s.launch(stream, [&done] { ++done; });
+    device.record(event, stream);
+    recorded.store(round);
+  }
+  for (auto& user : users) user.join();
+  CHECK(early == 0);
+}
+
+template <subject S>
 void a_thread_may_enter_more_than_once(const S& s) {
   const auto device = s.device();
   const auto enter_and_work = [&s, device] {
@@ -82,7 +122,7 @@ void a_thread_may_enter_more_than_once(const S& s) {
     device.synchronize(typename S::device_type::stream_ref{stream});
     return ran;
   };
-  // Not on the test's own thread: entering may change its floating-point mode.
+  // Not on the test's own thread, because `make_current` may change its floating-point mode.
   bool ran = false;
   std::thread{[&] { ran = enter_and_work(); }}.join();
   CHECK(ran);

@@ -11,7 +11,7 @@
 
 namespace test {
 
-/// A header of a tar archive, in POSIX's form. What is changed in it needs `sealed` again.
+/// Returns a header of a tar archive in POSIX format. After a change it needs `sealed` again.
 inline std::string tar_header_of(std::string_view name, std::uint64_t size, char type = '0',
                                  std::string_view prefix = {}) {
   std::string block(512, '\0');
@@ -30,7 +30,7 @@ inline std::string tar_header_of(std::string_view name, std::uint64_t size, char
   return block;
 }
 
-/// A header with its checksum.
+/// Returns a header with its checksum.
 inline std::string sealed(std::string block) {
   std::memset(block.data() + 148, ' ', 8);
   unsigned sum = 0;
@@ -43,32 +43,33 @@ inline std::string sealed(std::string block) {
 struct archive {
   std::string bytes;
 
-  /// Adds bytes, filled up to a whole number of blocks.
+  /// Appends bytes, padded to a whole number of blocks.
   archive& raw(std::string_view content) {
     bytes += content;
     bytes.resize((bytes.size() + 511) / 512 * 512, '\0');
     return *this;
   }
-  /// Adds a member of any kind.
+  /// Adds a member of any type.
   archive& add(std::string_view name, std::string_view content, char type = '0') {
     return raw(sealed(tar_header_of(name, content.size(), type))).raw(content);
   }
-  /// Adds an extended header of pax out of one record, for the next member or, by 'g', for all.
+  /// Adds an extended pax header with a single record, for the next member or, with type 'g', for
+  /// all members.
   archive& pax(std::string_view key, std::string_view value, char type = 'x') {
     const std::string rest = ' ' + std::string{key} + '=' + std::string{value} + '\n';
     std::size_t length = rest.size() + 1;
     while (std::to_string(length).size() + rest.size() != length) ++length;
     return add("PaxHeaders/x", std::to_string(length) + rest, type);
   }
-  /// Adds GNU's header of a long name.
+  /// Adds GNU's header for a long name.
   archive& long_name(std::string_view name) {
     return add("././@LongLink", std::string{name} + '\0', 'L');
   }
-  /// The archive with its end.
+  /// Returns the archive with its end marker.
   [[nodiscard]] std::string ended() const { return bytes + std::string(1024, '\0'); }
 };
 
-/// An archive in memory, as a walk reads it.
+/// An archive in memory, with the interface that a walk needs.
 class archive_in_memory {
  public:
   explicit archive_in_memory(std::string_view bytes) : bytes_(bytes) {}

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Batches out of a blob source: the same for any workers; what can't be read is skipped and named.
+// Tests batches from a blob source: they are equal for any number of workers, and unreadable blobs
+// are skipped and reported.
 #include <penstock_ext/blob/image_folder.hpp>
 #include <penstock_ext/blob/tar/tar_shards.hpp>
 
@@ -15,9 +16,9 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/faults/quarantine.hpp>
-#include <penstock/order/block_shuffled.hpp>
 #include <penstock/penstock.hpp>
+#include <penstock_ext/quarantine/quarantine.hpp>
+#include <penstock_ext/samplers/block_shuffled.hpp>
 
 #include "ext/blob/archives.hpp"
 #include "ext/blob/folders.hpp"
@@ -53,7 +54,7 @@ class beginnings {
   Source source_;
 };
 
-// A source that outlives it.
+// A reference to a source that outlives it.
 template <ps::blob_source Source>
 class by_reference {
  public:
@@ -79,7 +80,7 @@ struct forty_files : test::folder {
   }
 };
 
-// What two epochs deliver, sample after sample.
+// Returns the samples of two epochs in order.
 template <class Loader>
 std::vector<std::pair<std::string, std::int64_t>> two_epochs(Loader& loader) {
   std::vector<std::pair<std::string, std::int64_t>> all;
@@ -161,14 +162,15 @@ TEST_CASE("a shuffle goes over all tar shards, the same for one worker and four"
     numbers.push_back(std::stoi(text.substr(5)));
     CHECK(numbers.back() % 3 == label);
   }
-  // The first ten come from all shards, and an epoch has each sample once.
+  // The first ten samples come from all shards, and an epoch has each sample once.
   for (int shard = 0; shard < 4; ++shard) {
     CHECK(std::count_if(numbers.begin(), numbers.begin() + 10,
                         [&](int number) { return number / 10 == shard; }) > 0);
   }
   std::sort(numbers.begin(), numbers.begin() + 40);
   for (int i = 0; i < 40; ++i) CHECK(numbers[static_cast<std::size_t>(i)] == i);
-  // Blocks of ten are shards here, each read from its start to its end but for the order in it.
+  // Blocks of ten are shards here. Each is read completely before the next, in shuffled order
+  // within the block.
   const auto blocks = deliver(ps::block_shuffled{.seed = 3, .block = 10}, 4);
   REQUIRE(blocks.size() == 80);
   for (std::size_t i = 0; i < 80; ++i) {

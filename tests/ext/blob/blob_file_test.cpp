@@ -27,7 +27,7 @@ std::string read(const std::string& path, std::uint64_t max_bytes = no_limit) {
   return test::text_of(ps::detail::read_blob(place_of(path), max_bytes, buffer));
 }
 
-// What is thrown where `change` is done to the file between its opening and its reading.
+// Returns the exception if `change` modifies the file between its opening and its reading.
 template <class Change>
 ps::file_changed changed_by(const std::string& path, const Change& change) {
   ps::blob_buffer buffer;
@@ -117,7 +117,7 @@ TEST_CASE("a file that is written to while it is read is refused", "[blob]") {
 }
 
 TEST_CASE("a file that has less than it says is refused", "[blob]") {
-  const std::string path = "/sys/devices/system/cpu/online";  // says 4096 bytes
+  const std::string path = "/sys/devices/system/cpu/online";  // reports a size of 4096 bytes
   if (!std::filesystem::exists(path)) {
     WARN("no " + path + ": not tried");
     return;

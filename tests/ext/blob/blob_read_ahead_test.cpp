@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: BSL-1.0
-// When threads are added, and what it costs to want a blob. What is read ahead, and within which
-// bytes: stored_blobs_test.cpp.
+// Tests when threads are added, and the cost of requesting a blob. stored_blobs_test.cpp tests
+// which blobs are prefetched, and the limit in bytes.
 #include <penstock_ext/blob/stored_blobs.hpp>
+
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <thread>
 #include <vector>
@@ -17,13 +21,15 @@
 #include "support/asleep.hpp"
 #include "support/catch.hpp"
 #include "support/counting_new.hpp"
+#include "support/exit_while.hpp"
+#include "support/in_child.hpp"
 #include "support/threads.hpp"
 
 namespace ps = penstock;
 
 namespace {
 
-/// Moves only when a test says so.
+/// A clock that only the test advances.
 struct played_clock {
   using duration = std::chrono::milliseconds;
   using rep = duration::rep;
@@ -35,8 +41,8 @@ struct played_clock {
   static inline std::atomic<rep> at{0};
 };
 
-/// Reads nothing, in calls that each take so many milliseconds. Calls begin, and end only when they
-/// are let go, in the order in which they have begun.
+/// Reads nothing, in calls that each take a given number of milliseconds. A call ends only when the
+/// test releases it, in the order in which the calls began.
 struct played_reads {
   void operator()(std::span<const std::uint64_t>, std::span<const std::span<std::byte>>) const {
     std::unique_lock lock{mutex};
@@ -45,7 +51,7 @@ struct played_reads {
     changed.wait(lock, [&] { return number <= let_go; });
     played_clock::at += milliseconds;
   }
-  /// Whether so many calls begin; only what fails waits for a minute.
+  /// Returns true if `calls` calls begin. Only a failure waits for a minute.
   [[nodiscard]] bool begins(std::size_t calls) const {
     std::unique_lock lock{mutex};
     return changed.wait_for(lock, std::chrono::minutes{1}, [&] { return begun >= calls; });
@@ -63,7 +69,7 @@ struct played_reads {
   mutable std::size_t begun = 0;
 };
 
-/// Two threads have begun to read, and many more blobs are wanted.
+/// Two threads have begun to read, and many more blobs are requested.
 struct two_that_read {
   two_that_read(std::size_t most_threads, played_clock::rep milliseconds) {
     reads.milliseconds = milliseconds;
@@ -90,7 +96,7 @@ TEST_CASE("calls that take long have one thread more, and no more than may be",
           "[blob][promise:bounded-10]") {
   two_that_read of{3, 2};
   of.reads.let(2);
-  CHECK(of.reads.begins(5));  // those two call again, and one more
+  CHECK(of.reads.begins(5));  // the two threads call again, and a third calls too
   CHECK(of.has_threads(3));
   of.reads.let(5);
   CHECK(of.reads.begins(8));
@@ -100,14 +106,14 @@ TEST_CASE("calls that take long have one thread more, and no more than may be",
 TEST_CASE("calls that take no long time have no thread more", "[blob][promise:bounded-10]") {
   two_that_read of{16, 0};
   of.reads.let(2);
-  CHECK(of.reads.begins(4));  // a thread would have been added before
+  CHECK(of.reads.begins(4));  // otherwise a thread would have been added earlier
   CHECK(of.has_threads(2));
 }
 
 TEST_CASE("a source that ends meanwhile adds no thread", "[blob][promise:bounded-10]") {
   two_that_read of{3, 2};
   sleeper end{[&] { of.ahead.reset(); }};
-  end.wait_until_it_sleeps();  // for the two
+  end.wait_until_it_sleeps();  // waits for the two threads
   of.reads.let(2);
   end.join();
   CHECK(of.reads.begun == 2);
@@ -117,8 +123,27 @@ TEST_CASE("blobs that wait to be read are moved to new memory seldom", "[blob]")
   two_that_read of{2, 0};
   const std::size_t before = test::allocations.load();
   for (std::uint64_t i = 1000; i < 2000; ++i) of.ahead->want(i, 10);
-  // Each is in two tables of nodes, which grow now and then, as the list of those that wait.
+  // Each blob is in two node-based tables, which grow occasionally, as does the list of waiting
+  // blobs.
   const std::size_t allocations = test::allocations.load() - before;
   CHECK(allocations >= 2 * 1000);
   CHECK(allocations < 2 * 1000 + 20);
+}
+
+TEST_CASE("exit() on a thread that reads ahead releases a thread that waits for the blob",
+          "[blob][fault:hangs-8]") {
+  using read_function =
+      std::function<void(std::span<const std::uint64_t>, std::span<const std::span<std::byte>>)>;
+  static std::optional<ps::detail::blob_read_ahead<read_function>> ahead;
+  static const read_function read = [](auto, auto) {
+    test::exit_while([] {
+      ps::blob_buffer buffer;
+      if (ahead->take(3, buffer)) ::_exit(2);  // which nobody has read
+    });
+  };
+  CHECK(test::in_child([]() -> int {
+          ahead.emplace(read, 100, 1);
+          ahead->want(3, 10);
+          for (;;) ::pause();
+        }) == 7);
 }

@@ -17,7 +17,7 @@ namespace test {
 
 namespace ps = penstock;
 
-/// The keys of all blobs.
+/// Returns the keys of all blobs.
 template <ps::blob_source Source>
 std::vector<std::string> keys_of(const Source& source) {
   std::vector<std::string> keys;
@@ -25,7 +25,7 @@ std::vector<std::string> keys_of(const Source& source) {
   return keys;
 }
 
-/// The labels of all blobs.
+/// Returns the labels of all blobs.
 template <ps::blob_source Source>
 std::vector<std::int64_t> labels_of(const Source& source) {
   std::vector<std::int64_t> labels;
@@ -37,7 +37,7 @@ inline std::string text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-/// The content of a blob.
+/// Returns the content of a blob.
 template <ps::blob_source Source>
 std::string content_of(const Source& source, std::uint64_t index) {
   ps::blob_buffer buffer;

@@ -30,7 +30,7 @@ struct cats_and_dogs : test::folder {
   }
 };
 
-// Takes the rights of root away, who may read everything, while it lives.
+// Drops the privileges of root, who may read everything, within a scope.
 struct no_root {
   no_root() {
     if (user == 0) REQUIRE(::seteuid(65'534) == 0);
@@ -52,12 +52,12 @@ TEST_CASE("the classes of a folder are its sub-directories", "[blob]") {
   CHECK(test::content_of(photos, 1) == "two cats");
   CHECK(test::content_of(photos, 2) == "a dog");
   photos.prefetch(0);
-  photos.prefetch(3);  // nothing
+  photos.prefetch(3);  // does nothing
 }
 
 TEST_CASE("the order is that of torchvision's ImageFolder", "[blob]") {
   const test::folder dir;
-  // Folders by their whole paths: '-' and '.' come before '/', '0' after it.
+  // Folders are ordered by their whole paths: '-' and '.' come before '/', '0' after it.
   for (const char* const name : {"b/z.jpg", "b/a/2.jpg", "b/a/1.jpg", "b/a-x/1.jpg", "b/a/c/1.jpg",
                                  "b/a0/1.jpg", "b/a.b/1.jpg", "B/1.jpg", "a/10.jpg", "a/9.jpg",
                                  "a/\xc3\xa9.jpg", "a/Z.jpg", "\xc3\xa4/1.jpg"}) {
@@ -78,10 +78,10 @@ TEST_CASE("files are listed by the end of their names, in letters of any case", 
         "a/9.webp", "a/jpg", "a/x.jpg.txt", "a/y.gif", "a/.jpg"}) {
     dir.add(name);
   }
-  CHECK(ps::image_folder{dir.path()}.size() == 10);  // ".jpg" too, as torchvision has it
+  CHECK(ps::image_folder{dir.path()}.size() == 9);
   CHECK(test::keys_of(ps::image_folder{dir.path(), {.extensions = {".TXT", "gif"}}}) ==
         names{"a/x.jpg.txt", "a/y.gif"});
-  CHECK(ps::image_folder{dir.path(), {.extensions = {""}}}.size() == 13);
+  CHECK(ps::image_folder{dir.path(), {.extensions = {""}}}.size() == 12);
   CHECK(error_of<ps::option_error>([&] {
           const ps::image_folder none{dir.path(), {.extensions = {}}};
         }).option() == "extensions");
@@ -104,6 +104,28 @@ TEST_CASE("a class without files is an error that names it, or allowed", "[blob]
   const ps::image_folder photos{dir.path(), {.allow_empty = true}};
   CHECK(photos.classes() == names{"cat", "cow", "dog"});
   CHECK(test::labels_of(photos) == labels{0, 0, 2});
+}
+
+TEST_CASE("hidden files and folders are no data, and are counted", "[blob][fault:files-25]") {
+  const cats_and_dogs dir;
+  CHECK(ps::image_folder{dir.path()}.warnings().empty());
+  for (const char* const name : {".ipynb_checkpoints/1.jpg", "__MACOSX/cat/._1.jpg", "cat/._1.jpg",
+                                 "cat/.cache/1.jpg", "dog/thumbs.db", "dog/Desktop.ini"}) {
+    dir.add(name);
+  }
+  const ps::image_folder photos{dir.path(), {.extensions = {""}}};
+  CHECK(photos.classes() == names{"cat", "dog"});
+  CHECK(test::keys_of(photos) == names{"cat/1.jpg", "cat/2.png", "dog/1.jpg"});
+  CHECK(test::labels_of(photos) == labels{0, 0, 1});
+  CHECK(photos.hidden() == 6);
+  REQUIRE(photos.warnings().size() == 1);
+  CHECK_THAT(
+      photos.warnings()[0],
+      Catch::Matchers::StartsWith(dir.path() + ": left out 6 hidden files and folders, such as "));
+  const test::folder only;
+  only.add(".cat/1.jpg");
+  CHECK(error_of<ps::empty_folder>([&] { const ps::image_folder f{only.path()}; }).found() ==
+        "only hidden entries, such as .cat");
 }
 
 TEST_CASE("a folder without classes is an error", "[blob]") {
@@ -146,7 +168,7 @@ TEST_CASE("a path that is too long for the system is named", "[blob]") {
     std::filesystem::current_path(part);
   };
   for (int depth = 0; depth < 16; ++depth) descend(250);
-  descend(69);  // 4089 bytes, and the longest path has 4095
+  descend(69);  // 4089 bytes; the longest path has 4095
   test::folder::write("a.jpg", "near");
   test::folder::write("1234.jpg", "far");
   const ps::image_folder photos{dir.path()};
@@ -157,7 +179,7 @@ TEST_CASE("a path that is too long for the system is named", "[blob]") {
   const auto far = error_of<ps::file_unreadable>([&] { (void)photos.bytes(3, buffer); });
   CHECK(far.found() == "File name too long");
   CHECK(far.path() == dir.path(photos.key(3)));
-  photos.prefetch(3);  // nothing
+  photos.prefetch(3);  // does nothing
   CHECK(test::content_of(photos, 4) == "near");
   const auto problem =
       error_of<ps::folder_unreadable>([&] { const ps::image_folder f{dir.path()}; });
@@ -199,7 +221,7 @@ TEST_CASE("a file that can't be read is listed, and named when it is read", "[bl
   const auto problem = error_of<ps::file_unreadable>([&] { (void)photos.bytes(0, buffer); });
   CHECK(problem.path() == dir.path("cat/0.jpg"));
   CHECK(problem.found() == "No such file or directory");
-  photos.prefetch(0);  // says nothing
+  photos.prefetch(0);  // reports no error
   std::filesystem::remove(dir.path("dog/1.jpg"));
   CHECK(error_of<ps::file_unreadable>([&] { (void)photos.bytes(3, buffer); }).path() ==
         dir.path("dog/1.jpg"));

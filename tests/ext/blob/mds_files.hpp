@@ -20,14 +20,14 @@
 
 namespace test {
 
-/// So many bytes of a number, the lowest first.
+/// Returns `width` bytes of a number, the lowest first.
 inline std::string mds_little(std::uint64_t value, std::size_t width = 4) {
   std::string bytes;
   for (std::size_t i = 0; i < width; ++i, value >>= 8U) bytes += static_cast<char>(value & 0xffU);
   return bytes;
 }
 
-/// A shard of these samples.
+/// Returns a shard with these samples.
 inline std::string mds_shard(const std::vector<std::string>& samples,
                              std::string_view config = "{}") {
   std::string bytes = mds_little(samples.size());
@@ -39,7 +39,7 @@ inline std::string mds_shard(const std::vector<std::string>& samples,
   return bytes;
 }
 
-/// A shard as index.json has it.
+/// The entry of a shard in index.json.
 struct mds_entry {
   std::string name = "shard.00000.mds";
   std::uint64_t bytes = 0;
@@ -49,7 +49,7 @@ struct mds_entry {
   std::string sizes = "null, 8";
   std::string format = "mds";
   std::string zipped = "null";
-  std::string compression = "\"zstd:7\"";  // where it is zipped
+  std::string compression = "\"zstd:7\"";  // used if it is zipped
   std::string sums = "{}";
 
   [[nodiscard]] std::string text() const {
@@ -63,20 +63,20 @@ struct mds_entry {
   }
 };
 
-/// An index.json of these shards.
+/// Returns an index.json with these shards.
 inline std::string mds_index(const std::vector<mds_entry>& shards) {
   std::string text;
   for (const mds_entry& one : shards) text += (text.empty() ? "" : ", ") + one.text();
   return "{\"shards\": [" + text + "], \"version\": 2}";
 }
 
-/// A sample of a blob and a label, as `mds_entry` has its columns.
+/// Returns a sample with a blob and a label, with the columns of `mds_entry`.
 inline std::string mds_sample(std::string_view blob, std::int64_t label) {
   return mds_little(blob.size()) + std::string{blob} +
          mds_little(static_cast<std::uint64_t>(label), 8);
 }
 
-/// The sums of `bytes` as index.json has them.
+/// Returns the checksums of `bytes` in the format of index.json.
 inline std::string mds_sums(std::string_view bytes, const std::vector<std::string>& hashes) {
   std::string text;
   for (const std::string& name : hashes) {
@@ -87,8 +87,7 @@ inline std::string mds_sums(std::string_view bytes, const std::vector<std::strin
   return '{' + text + '}';
 }
 
-/// How `write_mds` writes: so many samples a shard, with these sums, compressed unless `packed` is
-/// empty.
+/// Options of `write_mds`: samples per shard, checksums, and compression unless `packed` is empty.
 struct mds_writing {
   std::size_t per_shard = 100;
   std::vector<std::string> hashes = {};
@@ -96,8 +95,7 @@ struct mds_writing {
   std::function<std::string(const std::string&)> packed = {};
 };
 
-/// Writes samples, which are as `entry` has its columns, into a folder of shards with an
-/// index.json.
+/// Writes samples, which have the columns of `entry`, to a folder of shards with an index.json.
 inline void write_mds(const folder& dir, const std::vector<std::string>& samples,
                       const mds_writing& how, const mds_entry& entry = {}) {
   std::vector<mds_entry> shards;
@@ -123,8 +121,8 @@ inline void write_mds(const folder& dir, const std::vector<std::string>& samples
   dir.add("index.json", mds_index(shards));
 }
 
-/// Writes what the shards of the folder $PENSTOCK_MDS have into a file beside it, a line a sample:
-/// its number, the bytes of its blob, its label, and each column in hexadecimal digits.
+/// Lists the shards in the folder $PENSTOCK_MDS in a file next to it, one line per sample: its
+/// number, the bytes of its blob, its label, and each column in hexadecimal digits.
 inline void list_mds(const penstock::mds_compression& compression) {
   const char* const variable = std::getenv("PENSTOCK_MDS");
   REQUIRE(variable != nullptr);

@@ -24,7 +24,7 @@ namespace {
 
 const ps::mds_shards_options with_label{.label = "label"};
 
-// A folder of shards, each of these samples.
+// A folder of shards with the given samples.
 struct mds_folder : test::folder {
   explicit mds_folder(const std::vector<std::vector<std::string>>& samples,
                       const mds_entry& like = {}) {
@@ -45,7 +45,7 @@ struct mds_folder : test::folder {
   }
 };
 
-// What is thrown for a folder of one shard of these bytes.
+// Returns the exception for a folder with a single shard of these bytes.
 template <class E>
 E refused(const std::string& bytes, std::uint64_t samples, const mds_entry& like = {}) {
   const test::folder dir;
@@ -198,6 +198,53 @@ TEST_CASE("MDS shards without sums say so", "[blob][fault:files-7]") {
   CHECK(ps::mds_shards{other.path()}.warnings().empty());
 }
 
+TEST_CASE("an MDS shard that is named twice is refused, or read as the option says",
+          "[blob][fault:files-6]") {
+  const mds_folder dir{{{mds_sample("one", 1)}, {mds_sample("two", 2)}}};
+  mds_entry first;
+  first.name = "shard.0.mds";
+  first.samples = 1;
+  first.bytes = test::mds_shard({mds_sample("one", 1)}).size();
+  mds_entry second = first;
+  second.name = "shard.1.mds";
+  mds_entry other = first;
+  other.bytes = 7;  // of a shard with this name in another folder
+  const auto read = [&](ps::duplicate_action action) {
+    const ps::mds_shards shards{dir.path(), {.label = "label", .duplicates = action}};
+    CHECK(shards.warnings().size() == (shards.shards() == 3 ? 1 : 2));
+    return test::labels_of(shards);
+  };
+  const auto refused = [&] {
+    return error_of<ps::duplicate_entry>([&] { read(ps::duplicate_action::refuse); });
+  };
+  const std::string index = test::mds_index({other, second, first});
+  dir.add("index.json", index);
+  const auto twice = refused();
+  CHECK(twice.path() == dir.path() + "/index.json");
+  CHECK(twice.expected() == "the shard shard.0.mds once");
+  CHECK(index.substr(twice.offset()) == first.text() + "], \"version\": 2}");
+  CHECK(index.substr(twice.first_offset()).starts_with(other.text()));
+  CHECK(read(ps::duplicate_action::take_last) == std::vector<std::int64_t>{2, 1});
+  dir.add("index.json", test::mds_index({first, second, first}));
+  CHECK(read(ps::duplicate_action::keep) == std::vector<std::int64_t>{1, 2, 1});
+  // A compressed file with two names, and a link.
+  const std::string zipped = R"({"basename": "shard.zstd", "bytes": 1, "hashes": {}})";
+  first.zipped = zipped;
+  second.zipped = zipped;
+  dir.add("index.json", test::mds_index({first, second}));
+  CHECK(refused().expected() == "the shard shard.zstd once");
+  first.zipped = "null";
+  second.zipped = "null";
+  mds_entry linked = first;
+  linked.name = "linked.mds";
+  dir.link("shard.0.mds", linked.name);
+  dir.add("index.json", test::mds_index({first, second, linked}));
+  const auto link = refused();
+  CHECK(link.path() == dir.path() + "/linked.mds");
+  CHECK(link.first_path() == dir.path() + "/shard.0.mds");
+  CHECK(read(ps::duplicate_action::take_last) == std::vector<std::int64_t>{2, 1});
+}
+
 TEST_CASE("an MDS shard that is cut or damaged says where", "[blob][fault:files-6]") {
   const std::string right = test::mds_shard({mds_sample("one", 1), mds_sample("two", 2)});
   for (std::size_t bytes = 0; bytes < 16; ++bytes) {
@@ -229,8 +276,8 @@ TEST_CASE("a sample of an MDS shard that its columns do not fill is refused",
   const std::vector<std::string> wrong{
       right + "x",                                 // longer than its columns
       right.substr(0, right.size() - 1),           // shorter
-      mds_little(4) + right.substr(4),             // a size of one more
-      mds_little(0xffff'ffffU) + right.substr(4),  // one beyond everything
+      mds_little(4) + right.substr(4),             // a size that is too large by one
+      mds_little(0xffff'ffffU) + right.substr(4),  // a size beyond the file
       "",
       "x",
       mds_little(0),
@@ -246,7 +293,7 @@ TEST_CASE("a sample of an MDS shard that its columns do not fill is refused",
     CHECK(error_of<ps::file_corrupt>([&] { (void)test::content_of(shards, 1); }).offset() == begin);
     CHECK(error_of<ps::file_corrupt>([&] { (void)shards.label(1); }).offset() == begin);
   }
-  // A size with which the sum of all wraps round to the sample's.
+  // A size that makes the sum of all sizes wrap around to the size of the sample.
   const mds_entry wrapping{.encodings = "\"new\", \"bytes\"",
                            .names = "\"a\", \"b\"",
                            .sizes = "18446744073709551608, null"};

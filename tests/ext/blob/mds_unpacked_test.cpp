@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Compressed MDS shards, unpacked into a folder that the caller names; by a codec of the test's
-// own, which has each byte twice.
+// Tests compressed MDS shards that are unpacked into a folder of the caller's choice. Uses a codec
+// for the test that stores each byte twice.
 #include <penstock_ext/blob/mds/mds_shards.hpp>
 
 #include <sys/stat.h>
@@ -34,7 +34,7 @@ using test::mds_sample;
 
 namespace {
 
-// A file in which each byte is there twice.
+// A file in which each byte occurs twice.
 class twice_source {
  public:
   explicit twice_source(const std::string& path)
@@ -66,7 +66,7 @@ struct twice_codec {
   std::string family() const { return "zstd"; }
 };
 
-// Those of another `first` have other values of equal length.
+// Another `first` gives other values with equal lengths.
 std::vector<std::string> thirty_samples(std::size_t first = 0) {
   std::vector<std::string> samples;
   for (std::size_t i = 0; i < 30; ++i) {
@@ -76,7 +76,7 @@ std::vector<std::string> thirty_samples(std::size_t first = 0) {
   return samples;
 }
 
-// Compressed shards of 30 samples, and a place for the unpacked ones.
+// Compressed shards of 30 samples, and a folder for the unpacked shards.
 struct zipped_folder : test::folder {
   explicit zipped_folder(std::vector<std::string> hashes = {}, std::size_t first = 0) {
     const auto packed = [](const std::string& bytes) {
@@ -127,12 +127,12 @@ TEST_CASE("compressed MDS shards are unpacked once, into the folder that was nam
   check_samples(shards);
   CHECK(*dir.codec.opened == count);
   CHECK(dir.unpacked().size() == shards.shards());
-  // Nothing is written to the data set's own folder, and keys are those of its shards.
+  // Nothing is written to the folder of the data set, and keys name its shards.
   CHECK(test::files_in(dir.path()) == files);
   CHECK(shards.key(0) == dir.path("shard.00000.mds") + ":0");
   check_samples(dir.open());
   CHECK(*dir.codec.opened == count);
-  // One that is gone, or of another length, is unpacked anew.
+  // A shard that is missing, or has another length, is unpacked again.
   std::filesystem::remove(dir.unpacked().at(0));
   std::filesystem::resize_file(dir.unpacked().at(1), 3);
   check_samples(dir.open());
@@ -149,7 +149,7 @@ TEST_CASE("a compressed MDS shard that was replaced is not taken for the old one
           "[blob][promise:exact-14]") {
   const zipped_folder dir;
   check_samples(dir.open());
-  // Another data set in the same folder, whose index is the same.
+  // Another data set in the same folder, with an equal index.
   const zipped_folder other{{}, 60};
   REQUIRE(test::folder::read(other.path("index.json")) ==
           test::folder::read(dir.path("index.json")));
@@ -181,7 +181,7 @@ TEST_CASE("several that unpack the same MDS shards at one time all read them",
     threads.emplace_back([&] {
       try {
         auto options = dir.options();
-        options.most_open = 0;  // a file that another one replaced would be refused
+        options.most_open = 0;  // otherwise a file that was replaced would be refused
         const ps::mds_shards shards{dir.path(), options};
         std::uint64_t sum = 0;
         for (std::uint64_t k = 0; k < shards.size(); ++k) {
@@ -189,13 +189,13 @@ TEST_CASE("several that unpack the same MDS shards at one time all read them",
         }
         if (sum == 29 * 30 / 2) ++right;
       } catch (const ps::error&) {
-        // Not counted as right.
+        // Does not count as right.
       }
     });
   }
   for (std::thread& one : threads) one.join();
   CHECK(right == 4);
-  CHECK(dir.unpacked().size() == dir.open().shards());  // and no part of one
+  CHECK(dir.unpacked().size() == dir.open().shards());  // and no partial files
 }
 
 TEST_CASE("a file that another process unpacked meanwhile stays, and one that is no such does not",
@@ -341,8 +341,8 @@ TEST_CASE("sums of MDS shards are compared where that is asked for", "[blob][fau
     auto options = dir.options();
     options.verify = true;
     check_samples(ps::mds_shards{dir.path(), options});
-    check_samples(ps::mds_shards{dir.path(), options});  // those that are there
-    // An unpacked one, with a bit that only its sum knows.
+    check_samples(ps::mds_shards{dir.path(), options});  // the existing files
+    // An unpacked shard with a changed bit that only its checksum detects.
     std::string bytes = test::folder::read(dir.unpacked().at(2));
     bytes.back() ^= 4;
     test::folder::write(dir.unpacked().at(2), bytes);
@@ -351,7 +351,7 @@ TEST_CASE("sums of MDS shards are compared where that is asked for", "[blob][fau
     CHECK(raw.path() == dir.unpacked().at(2));
     CHECK(test::has(raw.expected(), hash + ' '));
     CHECK(test::has(raw.found(), "remove it"));
-    // A compressed one.
+    // A compressed shard.
     std::string zipped = test::folder::read(dir.path("shard.00000.mds.zstd"));
     zipped[zipped.size() - 1] ^= 4;
     zipped[zipped.size() - 2] ^= 4;
@@ -379,7 +379,7 @@ TEST_CASE("sums of MDS shards that are not compressed are compared too", "[blob]
   (void)ps::mds_shards(dir.path(), {.label = "label"});
   const auto problem = error_of<ps::file_corrupt>([&] { ps::mds_shards(dir.path(), verifying); });
   CHECK(test::has(problem.expected(), "xxh64 "));
-  // Sums of unknown names alone.
+  // Only checksums with unknown names.
   std::string index = test::folder::read(dir.path("index.json"));
   for (const std::string name : {"sha1\": \"", "xxh64\": \""}) {
     index.replace(index.find(name), 1, "z");

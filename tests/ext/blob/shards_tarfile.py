@@ -26,14 +26,14 @@ def files_of(draw, count, stem):
         if draw.random() < 0.2:
             yield key + ".seg.png", b"other"
         if draw.random() < 0.1:
-            yield draw.choice(["README", stem + ".hidden.jpg"]), b"none"
+            yield draw.choice(["README", stem[:stem.rfind("/") + 1] + ".hidden.jpg"]), b"none"
 
 
 def write_archives(draw, folder):
     """The archives by name."""
     formats = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}
     for name, form in formats.items():
-        stems = ["", "d/", "./", "d" * 99 + "/" + "e" * 20]
+        stems = ["", "d/", "./e/", "d" * 99 + "/" + "e" * 20]
         if name != "ustar":
             stems += ["d" * 150 + "/" + "f" * 90, "\u00e4\u20ac/"]
         with tarfile.open(folder / f"python-{name}.tar", "w", format=form) as archive:
@@ -100,7 +100,7 @@ def main():
     compared = differing = 0
     for path in sorted(folder.glob("*.tar")):
         lines, index = by_tarfile(path)
-        for how in ["headers", "index"]:  # the first one keeps the index
+        for how in ["headers", "index"]:  # the first run keeps the index
             subprocess.run([program, "[tarfile]"], check=True, stdout=subprocess.DEVNULL,
                            env={**os.environ, "PENSTOCK_SHARD": str(path)})
             found = path.with_suffix(".list").read_text(encoding="utf-8").splitlines()

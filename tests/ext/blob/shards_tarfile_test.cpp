@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// What shards_tarfile.py compares: hidden, because it needs the archive that the script writes.
+// Writes the data that shards_tarfile.py compares. Hidden, because it needs the archive that the
+// script writes.
 #include <penstock_ext/blob/tar/tar_shards.hpp>
 
 #include <cstdint>

@@ -34,7 +34,7 @@ static_assert(ps::blob_source<ps::stored_blobs<ps::cached_store<ps::local_store>
 
 namespace {
 
-// Blobs of ten bytes, one after the other in one object.
+// Contiguous blobs of ten bytes in a single object.
 struct ten_each {
   explicit ten_each(std::size_t count) {
     std::string all;
@@ -53,7 +53,7 @@ struct ten_each {
   std::vector<ps::stored_blob> list;
 };
 
-// A store that has all near, or nothing, and counts how often it is asked.
+// A store that has all objects nearby or none, and counts the queries.
 struct asked_store {
   explicit asked_store(bool has_all) : is_near(has_all) {}
   [[nodiscard]] static std::uint64_t size_of(std::string_view /*object*/) { return 10; }
@@ -92,7 +92,7 @@ TEST_CASE("blobs in a store have the bytes, labels and keys of their list",
   CHECK_THROWS_AS(blobs.label(4), ps::index_error);
   CHECK_THROWS_AS(blobs.key(4), ps::index_error);
   CHECK_THROWS_AS(test::content_of(blobs, 4), ps::index_error);
-  // Through a cache that it owns.
+  // Through a cache that the blobs own.
   ps::stored_blobs owning{ps::cached_store{disk, {.block_bytes = 3}}, {{"b/shard.bin", 4, 4}}};
   const auto moved = std::move(owning);
   CHECK(test::content_of(moved, 0) == "twoo");
@@ -105,21 +105,21 @@ TEST_CASE("blobs that are prefetched are read together, and once", "[blob][promi
   for (std::uint64_t i = 1; i <= 16; ++i) indices.push_back(i);
   of.store.shut();
   blobs.prefetch(0);
-  REQUIRE(of.store.await(1));  // the only thread is at work
+  REQUIRE(of.store.await(1));  // the only thread is busy
   blobs.prefetch(indices);
-  blobs.prefetch(indices);  // wanted already
+  blobs.prefetch(indices);  // already requested
   blobs.prefetch(0);
-  blobs.prefetch(40);  // nothing
+  blobs.prefetch(40);  // does nothing
   CHECK(of.store.calls == 1);
   of.store.let_one();
-  REQUIRE(of.store.await_call(2));  // of all that were wanted meanwhile
+  REQUIRE(of.store.await_call(2));  // reads all blobs that were requested in the meantime
   of.store.open();
   for (std::uint64_t i = 0; i <= 16; ++i) CHECK(test::content_of(blobs, i) == ten_each::content(i));
   CHECK(of.store.calls == 2);
   CHECK(of.store.reads == 17);
   CHECK(blobs.stats().ahead == 17);
   CHECK(blobs.stats().in_vain == 0);
-  CHECK(test::content_of(blobs, 5) == ten_each::content(5));  // once more, by itself
+  CHECK(test::content_of(blobs, 5) == ten_each::content(5));  // reads it again, separately
   CHECK(of.store.reads == 18);
 }
 
@@ -144,7 +144,8 @@ TEST_CASE("what was read ahead is handed over where it lies, and memory is used 
       noting_store{&all}, {{"x", 0, 1000}, {"x", 1000, 1000}}, {.read_ahead = 4000, .threads = 1}};
   ps::blob_buffer buffer;
   const std::byte* const first = buffer.room_for(1000).data();
-  // Where blob `index`, which is read once, is read to, and where it is then.
+  // Returns the address that blob `index`, which is read once, is read to, and its address
+  // afterwards.
   const auto places_of = [&](std::uint64_t index) {
     blobs.prefetch(index);
     std::unique_lock lock{all.mutex};
@@ -155,7 +156,7 @@ TEST_CASE("what was read ahead is handed over where it lies, and memory is used 
   };
   const auto one = places_of(0);
   CHECK(one.first == one.second);
-  // Takes the place of what would have been freed.
+  // Occupies the address that would have been freed.
   const auto other = std::make_unique_for_overwrite<std::byte[]>(1000);
   CHECK(places_of(1) == std::pair{first, first});
   CHECK(blobs.stats().ahead == 2);
@@ -183,11 +184,11 @@ TEST_CASE("a blob that nobody has begun to read ahead is read by who asks for it
   const ps::stored_blobs blobs{of.store, of.list, {.threads = 1}};
   of.store.shut();
   blobs.prefetch(0);
-  of.store.await(1);  // the only thread is at work
+  of.store.await(1);  // the only thread is busy
   blobs.prefetch(1);
   std::atomic<bool> has_it{false};
   std::thread asking{[&] { has_it = test::content_of(blobs, 1) == ten_each::content(1); }};
-  of.store.await(2);  // the asking one reads itself
+  of.store.await(2);  // the requesting thread reads the blob itself
   of.store.open();
   asking.join();
   CHECK(has_it);
@@ -203,17 +204,17 @@ TEST_CASE("reading ahead stays within its bytes, and the oldest in vain makes ro
   for (std::uint64_t i = 0; i < 20; ++i) blobs.prefetch(i);
   of.store.open();
   for (std::uint64_t i = 0; i < 5; ++i) CHECK(test::content_of(blobs, i) == ten_each::content(i));
-  CHECK(of.store.reads == 5);  // no more than five were ever wanted
+  CHECK(of.store.reads == 5);  // at most five were ever requested
   for (std::uint64_t i = 20; i < 25; ++i) blobs.prefetch(i);
   while (of.store.reads < 10) std::this_thread::yield();
-  // They are there, or about to be: in any case others come in the end.
+  // The blobs are present, or will be soon. In both cases other blobs replace them in the end.
   while (blobs.stats().in_vain < 2) {
     blobs.prefetch(25);
     blobs.prefetch(26);
     std::this_thread::yield();
   }
   for (std::uint64_t i = 20; i < 27; ++i) CHECK(test::content_of(blobs, i) == ten_each::content(i));
-  // Switched off, nothing is read ahead.
+  // With read-ahead disabled nothing is prefetched.
   const ps::stored_blobs none{of.store, of.list, {.read_ahead = 0}};
   none.prefetch(3);
   CHECK(test::content_of(none, 3) == ten_each::content(3));
@@ -226,11 +227,11 @@ TEST_CASE("a blob that is wanted again is not the next to be dropped", "[blob]")
   of.store.shut();
   blobs.prefetch(9);
   of.store.await(1);
-  for (std::uint64_t i = 0; i < 3; ++i) blobs.prefetch(i);  // one call reads them, after that
+  for (std::uint64_t i = 0; i < 3; ++i) blobs.prefetch(i);  // a later call reads all three
   of.store.open();
   CHECK(test::content_of(blobs, 9) == ten_each::content(9));
   blobs.prefetch(3);
-  blobs.prefetch(0);  // so it is the youngest
+  blobs.prefetch(0);  // makes it the youngest
   while (blobs.stats().in_vain < 2) {
     blobs.prefetch(4 + blobs.stats().in_vain);
     std::this_thread::yield();
@@ -246,7 +247,7 @@ TEST_CASE("a source of stored blobs says what it keeps, and what each takes", "[
   const ps::stored_blobs blobs{of.store, of.list, {.read_ahead = 70}};
   CHECK(blobs.prefetch_capacity() == 70);
   CHECK(blobs.storage_size(2) == 10);
-  CHECK(blobs.storage_size(3) == 0);  // to the end of the object
+  CHECK(blobs.storage_size(3) == 0);  // extends to the end of the object
   CHECK(blobs.storage_size(4) == 0);
 }
 
@@ -276,7 +277,7 @@ TEST_CASE("what is foreseen of blobs reaches the store until the source ends",
     CHECK(cache.stats().planned_uses == 4);
   }
   CHECK(cache.stats().planned_uses == 0);
-  // Blobs that are larger than blocks, and blobs whose length is not known.
+  // Blobs that are larger than blocks, and blobs of unknown length.
   const ps::stored_blobs large{cache, {{"x", 0, 80}}};
   CHECK(large.plan_capacity() == cache.plan_capacity());
   const ps::stored_blobs unknown{cache, {{"x"}}};
@@ -287,29 +288,29 @@ TEST_CASE("what is foreseen of blobs reaches the store until the source ends",
 
 TEST_CASE("blobs that a cache has in memory are handed out where they lie", "[blob]") {
   ten_each of{10};
-  of.list.push_back({"x", 95});  // to the end
+  of.list.push_back({"x", 95});  // to the end of the object
   const ps::cached_store cache{of.store, {.block_bytes = 50, .memory_bytes = 50}};
   const ps::stored_blobs blobs{cache, of.list, {.read_ahead = 100, .threads = 1}};
   CHECK(test::content_of(blobs, 9) == ten_each::content(9));
   ps::blob_buffer one;
   ps::blob_buffer other;
-  const auto* const own = one.room_for(10).data();  // which goes to the spare ones below
+  const auto* const own = one.room_for(10).data();  // becomes a spare buffer below
   const auto first = blobs.bytes(8, one);
   CHECK(first.data() == blobs.bytes(8, other).data());
   CHECK(first.data() != own);
   CHECK(blobs.bytes(10, other).data() == first.data() + 15);
   CHECK(of.store.reads == 1);
 
-  // Their block stays with those who have them, and goes after the last.
+  // The buffers that borrow a block keep it alive until the last buffer drops it.
   const auto owners = [lent = cache.try_borrow({"x", 80, 10})] { return lent->owner.use_count(); };
-  CHECK(owners() == 4);  // the cache, both buffers, and this
+  CHECK(owners() == 4);  // the cache, both buffers, and this test
   CHECK(blobs.bytes(0, other).size() == 10);
   CHECK(owners() == 2);
   CHECK(test::text_of(first) == ten_each::content(8));
   of.store.shut();
   const int calls = of.store.calls;
   blobs.prefetch(8);
-  while (of.store.calls == calls) std::this_thread::yield();  // it is being read ahead
+  while (of.store.calls == calls) std::this_thread::yield();  // the blob is being prefetched
   of.store.open();
   CHECK(test::text_of(blobs.bytes(8, one)) == ten_each::content(8));
   CHECK(blobs.stats().ahead == 1);
@@ -325,7 +326,7 @@ TEST_CASE("blobs that are near are not read ahead", "[blob]") {
   of.store.shut();
   const int calls = of.store.calls;
   blobs.prefetch(5);
-  while (of.store.calls == calls) std::this_thread::yield();  // by the thread: after those before
+  while (of.store.calls == calls) std::this_thread::yield();  // prefetched after the others
   of.store.open();
   CHECK(test::content_of(blobs, 5) == ten_each::content(5));
   for (const std::uint64_t near_by : {1U, 2U, 3U}) {
@@ -400,7 +401,7 @@ TEST_CASE("in a forked child blobs are read when they are asked for, and are des
   auto blobs = std::make_unique<source>(of.store, of.list, ps::stored_blobs_options{.threads = 1});
   of.store.shut();
   blobs->prefetch(2);
-  of.store.await(1);  // so the thread holds no lock in the fork
+  of.store.await(1);  // so that the thread holds no lock during the fork
   ps::blob_buffer buffer;
   CHECK(test::in_child([&] {
           of.store.open();

@@ -23,7 +23,7 @@ using test::error_of;
 
 namespace {
 
-// Shards of three samples each, numbered through all of them.
+// Shards of three samples each, with consecutive numbers.
 struct shard_folder : test::folder {
   explicit shard_folder(int shards = 2) {
     make("");
@@ -76,11 +76,19 @@ TEST_CASE("samples of tar shards are numbered through all of them", "[blob]") {
 
 TEST_CASE("a shard without samples does not end the numbers", "[blob]") {
   const shard_folder dir;
-  dir.add("empty.tar", std::string(10240, '\0'));
-  const std::string none = dir.path("empty.tar");
-  const ps::tar_shards shards{{none, dir.paths[0], none, none, dir.paths[1], none}};
+  std::vector<std::string> none;
+  for (const char* const name : {"a.tar", "b.tar", "c.tar", "d.tar"}) {
+    dir.add(name, std::string(10240, '\0'));
+    none.push_back(dir.path(name));
+  }
+  const ps::tar_shards shards{{none[0], dir.paths[0], none[1], none[2], dir.paths[1], none[3]}};
   CHECK(test::labels_of(shards) == std::vector<std::int64_t>{100, 101, 102, 103, 104, 105});
-  CHECK(ps::tar_shards{none}.size() == 0);
+  const ps::tar_shards empty{none};
+  CHECK(empty.size() == 0);
+  REQUIRE(empty.warnings().size() == 1);
+  CHECK(empty.warnings()[0] == none[0] +
+                                   " and the shards after it: no sample, and 0 that "
+                                   "skip_incomplete has left out");
 }
 
 TEST_CASE("extensions count in letters of any case, and long names as all others", "[blob]") {
@@ -153,6 +161,136 @@ TEST_CASE("a file without a dot parts no sample", "[blob]") {
     CHECK(shards.listed_from_index() == static_cast<std::size_t>(pass));
     CHECK(test::labels_of(shards) == std::vector<std::int64_t>{1, 2});
   }
+}
+
+TEST_CASE("two samples with one key are refused with both places", "[blob][fault:files-4]") {
+  const test::folder dir;
+  dir.make("");
+  const auto refused = [&](const std::vector<std::string>& names,
+                           const ps::tar_shards_options& options = {.label = ""}) {
+    std::vector<std::string> paths;
+    for (const std::string& name : names) paths.push_back(dir.path(name));
+    return error_of<ps::duplicate_entry>([&] { ps::tar_shards{paths, options}; });
+  };
+  dir.add(
+      "parted.tar",
+      archive{}.add("0.jpg", "a").add("1.jpg", "b").add("0.png", "c").add("1.png", "d").ended());
+  const auto parted = refused({"parted.tar"});
+  CHECK(parted.path() == dir.path("parted.tar"));
+  CHECK(parted.offset() == 2048);
+  CHECK(parted.first_path() == dir.path("parted.tar"));
+  CHECK(parted.first_offset() == 0);
+  CHECK(parted.expected() == "the sample '0' once");
+  CHECK(test::has(parted.found(), ".duplicates = duplicate_action::take_last"));
+  dir.add("a.tar", archive{}.add("n/1.jpg", "a").add("n/2.jpg", "b").ended());
+  dir.add("b.tar", archive{}.add("n/3.jpg", "a").add("./n//1.jpg", "b").ended());
+  const auto across = refused({"a.tar", "b.tar"});
+  CHECK(across.path() == dir.path("b.tar"));
+  CHECK(across.offset() == 1024);
+  CHECK(across.first_path() == dir.path("a.tar"));
+  CHECK(across.first_offset() == 0);
+  // tar extracts absolute paths as relative ones.
+  dir.add("absolute.tar", archive{}.add("/1.jpg", "a").add("2.jpg", "b").add("1.jpg", "c").ended());
+  CHECK(refused({"absolute.tar"}).offset() == 2048);
+  // Separated parts of a sample are also found if each of them would be left out.
+  dir.add(
+      "halves.tar",
+      archive{}.add("0.jpg", "a").add("1.jpg", "b").add("1.cls", "1").add("0.cls", "0").ended());
+  const auto halves = refused({"halves.tar"}, {.skip_incomplete = true});
+  CHECK(halves.expected() == "the sample '0' once");
+  CHECK(halves.offset() == 3072);
+}
+
+TEST_CASE("a shard that is named twice is refused under any name", "[blob][fault:files-4]") {
+  const shard_folder dir;
+  dir.link("0.tar", "linked.tar");
+  dir.add("none.tar", std::string(1024, '\0'));
+  dir.make("there");
+  for (const auto& names :
+       std::vector<std::pair<std::string, std::string>>{{"0.tar", "0.tar"},
+                                                        {"0.tar", "there/../0.tar"},
+                                                        {"0.tar", "linked.tar"},
+                                                        {"none.tar", "./none.tar"}}) {
+    const std::string first = dir.path(names.first);
+    const std::string again = dir.path(names.second);
+    const auto problem =
+        error_of<ps::duplicate_entry>([&] { ps::tar_shards{{first, dir.paths[1], again}}; });
+    CHECK(problem.path() == again);
+    CHECK(problem.first_path() == first);
+    CHECK(problem.expected() == "each file once");
+  }
+}
+
+TEST_CASE("of samples with one key the last counts, or each, if the option says so", "[blob]") {
+  using texts = std::vector<std::string>;
+  const test::folder dir;
+  dir.make("");
+  const auto read = [&](const texts& names, ps::duplicate_action action, bool indexed = false) {
+    texts paths;
+    for (const std::string& name : names) paths.push_back(dir.path(name));
+    const ps::tar_shards shards{
+        paths,
+        {.duplicates = action, .index = indexed ? ps::shard_index::keep : ps::shard_index::ignore}};
+    texts found{std::to_string(shards.replaced())};
+    for (std::uint64_t i = 0; i < shards.size(); ++i) {
+      found.push_back(test::content_of(shards, i) + std::to_string(shards.label(i)));
+    }
+    CHECK(shards.warnings().size() == (shards.replaced() == 0 ? 0 : 1));
+    return found;
+  };
+  // Sample 1 was packed again, the picture of sample 2 too, and the files of sample 3 are
+  // separated.
+  dir.add("a.tar", archive{}
+                       .add("1.jpg", "a")
+                       .add("1.cls", "1")
+                       .add("2.jpg", "b")
+                       .add("2.cls", "2")
+                       .add("3.cls", "3")
+                       .add("1.JPG", "A")
+                       .add("1.cls", "4")
+                       .add("3.jpg", "c")
+                       .add("./2.jpg", "B")
+                       .ended());
+  dir.add("b.tar", archive{}.add("3.jpg", "d").add("3.cls", "5").ended());
+  for (const bool indexed : {false, true, true}) {
+    CHECK(read({"a.tar"}, ps::duplicate_action::take_last, indexed) ==
+          texts{"3", "A4", "c3", "B2"});
+  }
+  CHECK(read({"a.tar", "b.tar"}, ps::duplicate_action::take_last) == texts{"4", "A4", "B2", "d5"});
+  CHECK(read({"a.tar", "b.tar", "a.tar"}, ps::duplicate_action::take_last) ==
+        texts{"10", "A4", "c3", "B2"});
+  dir.add("c.tar", archive{}.add("3.jpg", "e").add("3.cls", "6").ended());
+  CHECK(read({"b.tar", "c.tar", "b.tar"}, ps::duplicate_action::keep) ==
+        texts{"0", "d5", "e6", "d5"});
+}
+
+TEST_CASE("hidden files and files of the shard are no samples, and are counted",
+          "[blob][fault:files-25]") {
+  const test::folder dir;
+  dir.make("");
+  dir.add("a.tar", archive{}
+                       .add("__meta__/info.json", "{}")
+                       .add("./__meta__", "")
+                       .add("0.jpg", "a")
+                       .add("._0.jpg", "Mac OS X")
+                       .add("0.cls", "1")
+                       .add("__MACOSX/0.jpg", "x")
+                       .add(".ipynb_checkpoints/0-checkpoint.jpg", "x")
+                       .add("d/Thumbs.db", "x")
+                       .add("./d/__x__.jpg", "b")
+                       .add("./d/__x__.cls", "2")
+                       .ended());
+  for (int pass = 0; pass < 2; ++pass) {
+    const ps::tar_shards shards{dir.path("a.tar"), {.index = ps::shard_index::keep}};
+    CHECK(shards.listed_from_index() == static_cast<std::size_t>(pass));
+    CHECK(test::labels_of(shards) == std::vector<std::int64_t>{1, 2});
+    CHECK(shards.left_out() == 0);
+    CHECK(shards.hidden() == (pass == 0 ? 6 : 5));  // an index does not list ._0.jpg
+    REQUIRE(shards.warnings().size() == 1);
+    CHECK(test::has(shards.warnings()[0], "such as __meta__/info.json"));
+  }
+  const shard_folder plain;
+  CHECK(ps::tar_shards{plain.paths}.warnings().empty());
 }
 
 TEST_CASE("a file that is no index is never written over", "[blob]") {
@@ -232,7 +370,7 @@ TEST_CASE("an index is kept beside the shard, and used again", "[blob]") {
     CHECK(test::labels_of(again) == std::vector<std::int64_t>{100, 101, 102, 103, 104, 105});
     if (index == ps::shard_index::keep) std::filesystem::remove(dir.path("1.idx"));
   }
-  CHECK_FALSE(std::filesystem::exists(dir.path("1.idx")));  // `use` writes none
+  CHECK_FALSE(std::filesystem::exists(dir.path("1.idx")));  // `use` does not write an index
   CHECK(ps::tar_shards{dir.paths[0], {.index = ps::shard_index::ignore}}.listed_from_index() == 0);
   dir.make("there");
   const ps::tar_shards there{dir.paths[1],
@@ -326,7 +464,7 @@ TEST_CASE("a wrong index gives an error, and never other bytes", "[blob][fault:f
 
 TEST_CASE("an index with offsets that no header stands before gives an error at the read",
           "[blob][fault:files-5]") {
-  // As wds2idx computes them where extended headers stand between files.
+  // The offsets that wds2idx computes if extended headers are between files.
   const shard_folder dir;
   dir.add("pax.tar", archive{}.pax("mtime", "1.5").add("1.jpg", "x").add("1.cls", "3").ended());
   dir.add("pax.idx", "v1.2 1\njpg 1024 1 1.jpg cls 2560 1 1.cls\n");
@@ -439,7 +577,8 @@ TEST_CASE("shards whose names agree up to the first dot have no index", "[blob][
   const std::vector<std::string> paths{dir.path("d.0.tar"), dir.path("d.1.tar"), dir.path("e.tar"),
                                        dir.path("e.tar")};
   for (const auto index : {ps::shard_index::keep, ps::shard_index::keep, ps::shard_index::use}) {
-    const ps::tar_shards shards{paths, {.index = index, .threads = 1}};
+    const ps::tar_shards shards{
+        paths, {.duplicates = ps::duplicate_action::keep, .index = index, .threads = 1}};
     std::vector<std::string> texts;
     ps::blob_buffer buffer;
     for (std::uint64_t i = 0; i < shards.size(); ++i) {
@@ -455,6 +594,7 @@ TEST_CASE("shards whose names agree up to the first dot have no index", "[blob][
     CHECK(std::filesystem::exists(dir.path("e.idx")));
     if (index == ps::shard_index::use) CHECK(shards.listed_from_index() == 2);
   }
-  const ps::tar_shards ignored{paths, {.index = ps::shard_index::ignore}};
+  const ps::tar_shards ignored{
+      paths, {.duplicates = ps::duplicate_action::keep, .index = ps::shard_index::ignore}};
   CHECK(ignored.index_problems().empty());
 }

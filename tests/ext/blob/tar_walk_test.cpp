@@ -151,7 +151,7 @@ TEST_CASE("what an extended header says of all members holds until it is taken b
   CHECK(all[0].is_usual);
   CHECK(all[1].name == "b");
   CHECK(all[1].size == 2);
-  CHECK_FALSE(all[1].is_usual);  // its own header could have said so
+  CHECK_FALSE(all[1].is_usual);  // its own header could have contained the size
   CHECK(all[2].size == 2);
   CHECK(all[2].is_usual);
   CHECK(all[3].size == 3);
@@ -204,8 +204,20 @@ TEST_CASE("sizes come in binary and by pax's headers", "[blob]") {
   CHECK(all[2].name == "last");
 }
 
+TEST_CASE("two sizes of one member are refused", "[blob][fault:files-4]") {
+  for (const char* const size : {"5", "0", "600"}) {
+    CAPTURE(size);
+    archive made;
+    made.pax("size", size).raw(test::sealed(test::tar_header_of("1.jpg", 10)));
+    const auto problem = walk_error<ps::file_corrupt>(made.raw(std::string(600, 'x')).ended());
+    CHECK(problem.offset() == 1024 + 124);
+    CHECK(problem.expected() == "one size of '1.jpg'");
+    CHECK(test::has(problem.found(), "10 bytes in its header and " + std::string{size}));
+  }
+}
+
 TEST_CASE("a member above 8 GiB is walked over", "[blob]") {
-  // Nine GiB of nothing, between two headers.
+  // Nine GiB of zeros between two headers.
   struct with_a_gap {
     std::string first = test::sealed([] {
       std::string header = test::tar_header_of("large", 0);
@@ -243,7 +255,8 @@ TEST_CASE("an archive that was cut off says where", "[blob][fault:files-4]") {
   const auto inside = walk_error<ps::file_truncated>(whole.substr(0, 1511));
   CHECK(inside.offset() == 1511);
   CHECK(inside.expected() == "1000 bytes of '1.jpg' from byte 512 on");
-  CHECK(walk_error<ps::file_truncated>(whole.substr(0, 1512)).offset() == 1512);  // no padding
+  CHECK(walk_error<ps::file_truncated>(whole.substr(0, 1512)).offset() == 1512);  // the padding is
+                                                                                  // missing
   const auto between = walk_error<ps::file_truncated>(made.bytes);
   CHECK(between.offset() == made.bytes.size());
   CHECK(between.expected() == "a header, or the two blocks of zeros that end an archive");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// MDS shards compressed by libzstd; the hidden test is for mds_streaming.py.
+// Tests MDS shards compressed by libzstd. The hidden test is for mds_streaming.py.
 #include <penstock_ext/files/zstd/zstd.hpp>
 
 #include <cstddef>

@@ -3,6 +3,7 @@
 
 #include <sys/stat.h>
 
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -120,6 +121,23 @@ TEST_CASE("a file is written whole or not at all",
   struct ::stat status {};
   REQUIRE(::stat(path.c_str(), &status) == 0);
   CHECK((status.st_mode & 0777U) == 0640U);
+}
+
+TEST_CASE("a sink removes what a killed process left of its file",
+          "[files][bulk][fault:files-18]") {
+  const test::temp_dir dir;
+  const std::string path = dir.path("weights");
+  const ps::bulk_file_sink other{dir.path("other")};
+  CHECK(test::in_child([&] {
+          const ps::bulk_file_sink sink{path};
+          std::raise(SIGKILL);
+          return 0;
+        }) != 0);
+  CHECK(files_in(dir) == 2);
+  const ps::bulk_file_sink sink{path};
+  CHECK(files_in(dir) == 2);
+  const ps::bulk_file_sink second{path};  // the file of the first sink is locked
+  CHECK(files_in(dir) == 3);
 }
 
 TEST_CASE("a file is for no more readers while it is written than before and after",

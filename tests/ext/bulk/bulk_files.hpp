@@ -11,16 +11,16 @@
 
 namespace test {
 
-/// The bytes of a piece.
+/// The size of a piece in bytes.
 inline constexpr std::size_t page = 4096;
 inline const penstock::cpu_device device;
 
-/// A file of these bytes.
+/// Writes a file with these bytes.
 inline void put(const std::string& path, const std::string& text) {
   std::ofstream{path, std::ios::binary} << text;
 }
 
-/// The bytes of an upload.
+/// Returns the bytes of an upload.
 inline std::string load(penstock::bulk_file_source source) {
   std::string text(source.size(), '\0');
   penstock::upload(device, device.inline_stream(), std::as_writable_bytes(std::span{text}),

@@ -27,7 +27,7 @@ using test::put;
 
 namespace {
 
-/// A file of this header, and so many bytes of tensors.
+/// Returns a file with this header and `data` bytes of tensors.
 std::string file_of(const std::string& json, std::size_t data) {
   std::string text;
   for (unsigned i = 0; i < 8; ++i) text += static_cast<char>(json.size() >> (8 * i) & 0xffU);
@@ -58,7 +58,8 @@ TEST_CASE("the tensors of a safetensors file are found and uploaded",
           "[files][bulk][promise:honest-21]") {
   const test::temp_dir dir;
   const std::string path = dir.path("model.safetensors");
-  // Not in the order of their places, padded, with metadata, without a sum: as others write them.
+  // Not in file order, padded, with metadata, without a checksum: as other programs write such
+  // files.
   put(path, file_of(R"({"b":{"dtype":"F16","shape":[2,3],"data_offsets":[8,20]},)"
                     R"("__metadata__":{"format":"pt"},)"
                     R"("none":{"dtype":"F32","shape":[0,7],"data_offsets":[20,20]},)"
@@ -102,7 +103,7 @@ TEST_CASE("a checkpoint is a safetensors file with a sum of all its bytes",
   CHECK(file.tensors()[0].name == tensors[0].name);
   CHECK(load(file.all()) == text);
   const std::string whole = content_of(path);
-  // A sink that could not be finished at first has the same sum.
+  // A sink whose first attempt to finish failed has the same checksum.
   ps::safetensors_sink late{dir.path("late"), tensors, {{"epoch", "7"}}};
   late.write(0, std::as_bytes(std::span{text}));
   std::filesystem::create_directory(dir.path("late"));
@@ -110,7 +111,7 @@ TEST_CASE("a checkpoint is a safetensors file with a sum of all its bytes",
   std::filesystem::remove(dir.path("late"));
   late.finish();
   CHECK(content_of(dir.path("late")) == whole);
-  // Any byte that changes is seen, in the header as well, where the header can still be read.
+  // Every changed byte is detected, also in the header if the header is still readable.
   const std::size_t shape = whole.find("[100,60]");
   std::vector<std::size_t> places{whole.size() - 1, whole.size() - 6000, whole.size() - 12011};
   for (const std::size_t at : places) {
@@ -126,6 +127,25 @@ TEST_CASE("a checkpoint is a safetensors file with a sum of all its bytes",
   turned.replace(shape, 8, "[60,100]");
   put(path, turned);
   CHECK_THROWS_AS(load(ps::safetensors_file{path}.all()), ps::file_corrupt);
+}
+
+TEST_CASE("a safetensors header is read as by the format's own library", "[files][bulk]") {
+  const test::temp_dir dir;
+  const auto reads = [&](const std::string& json) {
+    put(dir.path("x"), file_of(json, 4));
+    const ps::safetensors_file file{dir.path("x")};
+    CAPTURE(json);
+    CHECK(file.metadata().empty());
+    CHECK(file.at("a").bytes == 4);
+    CHECK(file.tensors().size() == 1);
+  };
+  for (const char* const dtype : {"F8_E4M3FNUZ", "F8_E5M2FNUZ", "F8_E8M0", "BOOL"}) {
+    reads(R"({"a":{"dtype":")" + std::string{dtype} + R"(","shape":[4],"data_offsets":[0,4]}})");
+  }
+  const std::string one = R"("a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]})";
+  reads(R"({"__metadata__":null,)" + one + '}');
+  reads(" \n\t\r{" + one + "} \n");
+  reads(R"({"a":{"dtype":"U8","b":{"dtype":[{}]},"b":5,"shape":[4],"data_offsets":[0,4]}})");
 }
 
 TEST_CASE("a safetensors header that can't be is refused where it is wrong",
@@ -150,9 +170,11 @@ TEST_CASE("a safetensors header that can't be is refused where it is wrong",
   };
   says("{\"a\":", 0, "JSON");
   says(R"({"a":5})", 0, "an object for each tensor");
-  CHECK(refused<ps::file_format_error>(file_of(R"({"a":[{}]})", 0)).offset() == 8 + 6);
-  says(R"({"a":{"b":{},"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", 4,
-       "an object for each tensor");
+  CHECK(refused<ps::file_format_error>(file_of(R"({"a":[{}]})", 0)).offset() == 8 + 5);
+  says(R"({"a":null})", 0, "an object for each tensor");
+  says("\xef\xbb\xbf{}", 0, "with which JSON begins");
+  says("  ", 0, "with which JSON begins");
+  says(R"({"a":{"dtype":"U8","shape":[{}],"data_offsets":[0,4]}})", 4, "a list of others");
   says(std::string{R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})"} + '\0' + '}', 4,
        "a zero byte");
   says(R"({"a":[{"dtype":"U8","shape":[4],"data_offsets":[0,4]}]})", 4,
@@ -180,7 +202,10 @@ TEST_CASE("a safetensors header that can't be is refused where it is wrong",
   CHECK(test::has(shape("U8", "[5]").what(), "5 bytes for \"a\""));
   CHECK(test::has(shape("F4", "[9]").what(), "whole bytes"));
   shape("F64", "[4294967296,4294967296,4294967296]");
-  says(R"({"__metadata__":{"x":{}}})", 0, "without others in it");
+  shape("U8", "[4294967296,4294967296,0]");
+  CHECK(test::has(shape("U8", "[0,4294967296,4294967296]").what(), "0 bytes for \"a\""));
+  says(R"({"__metadata__":{"x":{}}})", 0, "metadata of texts");
+  says(R"({"__metadata__":[]})", 0, "an object for each tensor");
   const auto sum = refused<ps::file_corrupt>(
       file_of(std::string{ps::detail::safetensors_sum_begin} + R"(0x34567890123456"}})", 0));
   CHECK(sum.offset() == 8 + ps::detail::safetensors_sum_begin.size());

@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::size_t image_bytes = 3072;
 
-// Rows of these labels; the k-th byte of a file's images is k modulo 251.
+// Returns rows with these labels. The k-th byte of all images in a file is k modulo 251.
 test::file_bytes rows(const std::vector<test::file_bytes>& labels) {
   test::file_bytes bytes;
   std::size_t pixel = 0;
@@ -34,7 +34,7 @@ test::file_bytes rows(const std::vector<test::file_bytes>& labels) {
   return bytes;
 }
 
-// The error of type E that a dataset of the file throws.
+// Returns the error of type E that a dataset of the file throws.
 template <class E, class Record = ps::cifar10_record>
 E cifar_error(const test::temp_dir& dir, const test::file_bytes& bytes) {
   const std::string path = dir.write("bad.bin", bytes);
@@ -100,6 +100,22 @@ TEST_CASE("a CIFAR file that is no whole number of rows is refused", "[data]") {
         "the end of a row of 3074 bytes");
 }
 
+TEST_CASE("a CIFAR file that is named twice is refused, under any name", "[data][fault:files-4]") {
+  const test::temp_dir dir;
+  const std::string first = dir.write("first", rows({{1}, {2}}));
+  const std::string second =
+      dir.write("second", rows({{1}, {2}}));  // equal bytes do not count as a repeated file
+  CHECK(ps::cifar_dataset<>{first, second}.size() == 4);
+  const std::string link = dir.path("link");
+  std::filesystem::create_symlink(first, link);
+  for (const std::string& again : {first, link, dir.path("./first")}) {
+    const auto twice = test::error_of<ps::duplicate_entry>(
+        [&] { static_cast<void>(ps::cifar_dataset<>{first, second, again}); });
+    CHECK(twice.path() == again);
+    CHECK(twice.first_path() == first);
+  }
+}
+
 TEST_CASE("a label that no class has is refused", "[data]") {
   const test::temp_dir dir;
   const auto ten = cifar_error<ps::file_format_error>(dir, rows({{9}, {10}}));
@@ -115,20 +131,25 @@ TEST_CASE("a label that no class has is refused", "[data]") {
   CHECK(fine.expected() == "a label below 100");
 }
 
-TEST_CASE("a CIFAR archive and its version for Python are known", "[data]") {
+TEST_CASE("a file of another format in place of a CIFAR file is named", "[data]") {
   const test::temp_dir dir;
   const auto found = [&](const test::file_bytes& bytes) {
-    return cifar_error<ps::file_truncated>(dir, bytes).found();
+    return cifar_error<ps::file_format_error>(dir, bytes).found();
   };
-  CHECK_THAT(found({0x1f, 0x8b, 8}),
-             Catch::Matchers::EndsWith("a gzip file: unpack it by tar -xzf"));
+  const auto starts = [](const std::string& text) { return Catch::Matchers::StartsWith(text); };
+  CHECK_THAT(found({0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 1, 2}), starts("a gzip file"));
   test::file_bytes tar(512, 0);
   const std::string magic = "ustar";
   std::copy(magic.begin(), magic.end(), tar.begin() + 257);
-  CHECK_THAT(found(tar), Catch::Matchers::EndsWith("a tar file: unpack it"));
+  CHECK_THAT(found(tar), starts("a tar file"));
   tar.resize(261);
-  CHECK_THAT(found(tar), Catch::Matchers::EndsWith("last whole row"));
-  CHECK_THAT(found({0x80, 0x02, '}'}),
-             Catch::Matchers::EndsWith("the binary version of the data set"));
+  CHECK_THAT(cifar_error<ps::file_truncated>(dir, tar).found(),
+             Catch::Matchers::EndsWith("last whole row"));
+  CHECK_THAT(found({0x80, 0x02, '}', 'q', 1, 0, 0, 0, 0, 0, 'u', '.'}), starts("a pickle"));
+  auto row = rows({{3}});
+  std::copy(magic.begin(), magic.end(), row.begin() + 257);
+  CHECK(ps::cifar_dataset<>{dir.write("row.bin", row)}.size() == 1);  // pixels may have any value
+  row.front() = 10;
+  CHECK_THAT(found(row), starts("a tar file"));
   CHECK_THROWS_AS(ps::cifar_dataset<>{dir.path("missing")}, ps::file_unreadable);
 }

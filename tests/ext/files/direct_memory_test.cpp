@@ -14,7 +14,8 @@ namespace ps = penstock;
 
 namespace {
 
-// What the kernel says of the mapping that `address` is in ("rd wr mr ... hg"); "" if it is old.
+// Returns the kernel's flags for the mapping that contains `address` ("rd wr mr ... hg"), or "" on
+// an old kernel.
 std::string flags_at(const void* address) {
   const auto at = reinterpret_cast<std::uintptr_t>(address);
   std::ifstream maps{"/proc/self/smaps"};

@@ -42,7 +42,7 @@ bool same(const std::vector<std::byte>& found, const test::file_bytes& expected)
   return true;
 }
 
-// Content without end, of which nothing is known before.
+// Endless content of unknown size.
 struct endless {
   std::string name = "endless";
   std::uint64_t asked = 0;
@@ -114,11 +114,11 @@ TEST_CASE("opening goes on after a signal", "[files]") {
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
   static std::atomic<int> signals;
   signals = 0;
-  struct ::sigaction counting {};  // without SA_RESTART: calls end with EINTR
+  struct ::sigaction counting {};  // without SA_RESTART, so calls end with EINTR
   counting.sa_handler = [](int) { ++signals; };
   struct ::sigaction before {};
   REQUIRE(::sigaction(SIGUSR1, &counting, &before) == 0);
-  // Waits for the pipe's other end, while it gets signals.
+  // Waits for the other end of the pipe while signals arrive.
   const auto waits = [&](const auto& open) {
     std::atomic<bool> is_over{false};
     std::string problem;

@@ -98,8 +98,10 @@ TEST_CASE("a wrong magic number is refused at its byte",
           "[data][promise:honest-6][fault:files-2]") {
   CHECK(idx_error_in<ps::file_format_error>({1, 0, 8, 1, 0, 0, 0, 0}).offset() == 0);
   CHECK(idx_error_in<ps::file_format_error>({0, 7, 8, 1, 0, 0, 0, 0}).offset() == 1);
-  const auto packed = idx_error_in<ps::file_format_error>({0x1f, 0x8b, 8, 0, 0, 0, 0, 0});
-  CHECK(packed.found() == "0x1f, a gzip file: open it by penstock::gzip");
+  const auto packed =
+      idx_error_in<ps::file_format_error>({0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 1, 2});
+  CHECK(packed.found() ==
+        "0x1f, a gzip file: unpack it by gunzip, or open an IDX file by penstock::gzip");
 }
 
 TEST_CASE("an unknown element type is refused at its byte", "[data][fault:files-2]") {
@@ -117,9 +119,9 @@ TEST_CASE("missing dimensions, or a product beyond 64 bits, are refused", "[data
   const auto problem = idx_error_in<ps::dimension_mismatch>(idx_bytes(f64, {most, most}, {}));
   CHECK(problem.offset() == 4);
   CHECK(problem.found() == "4294967295 x 4294967295 elements of type double (0x0e)");
-  // The elements alone have room in 64 bits, their bytes have not.
+  // The number of elements fits 64 bits, but their size in bytes does not.
   idx_error_in<ps::dimension_mismatch>(idx_bytes(i16, {most, most, 1}, {}));
-  // A dimension of 0 leaves nothing to count.
+  // With a dimension of 0 there are no elements.
   const test::temp_dir dir;
   const ps::detail::idx_file empty{dir.write("file", idx_bytes(f64, {most, most, 0}, {}))};
   CHECK(empty.values<double>().empty());

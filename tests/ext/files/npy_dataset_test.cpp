@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock_ext/files/npy_dataset.hpp>
+#include <penstock_ext/narrow/half.hpp>
 
 #include <bit>
 #include <cstddef>
@@ -33,7 +34,7 @@ ps::detail::npy_header header_of(const std::string& bytes) {
       .read();
 }
 
-// Little-endian values of 0, 1, 2, ... of type T.
+// Returns the little-endian values 0, 1, 2, ... of type T.
 template <class T>
 std::vector<T> counted(std::size_t count) {
   std::vector<T> values(count);
@@ -70,7 +71,7 @@ TEST_CASE("npy files are the fields of a record", "[data]") {
   CHECK(batch.get<"y">()(2) == 3);
   CHECK(error_of<ps::index_error>([&] { test::read_batch(data, {5}); }).size() == 5);
   data.prefetch(5);
-  // A file that is replaced or removed stays there for those that have it, also when moved.
+  // A dataset keeps a file that was replaced or removed, also after a move.
   std::filesystem::remove(dir.path("x.npy"));
   const ps::npy_dataset<pair_record> moved{std::move(data)};
   CHECK(test::read_batch(moved, {4}).get<"x">()(0, 0, 0) == 24.0F);
@@ -132,6 +133,45 @@ TEST_CASE("an npy header of any version is read by its words", "[data]") {
   }
 }
 
+TEST_CASE("an npy header may leave out the byte order, and that of a vector's columns", "[data]") {
+  CHECK(header_of(npy_of("{'descr': 'f4', 'fortran_order': False, 'shape': (3,), }", "")).descr ==
+        "=f4");
+  for (const std::string_view shape : {"3,", "1, 3, 1", "0,", "1"}) {
+    std::string text{"{'fortran_order': True, 'descr': '<f4', 'shape': ("};
+    CHECK_NOTHROW(header_of(npy_of(text.append(shape).append(")}"), "")));
+  }
+}
+
+TEST_CASE("halves, bfloat16 and dates are read bit by bit", "[data]") {
+  const test::temp_dir dir;
+  const auto values = []<class T>(T, const std::string& path) {
+    const ps::npy_dataset<ps::record<ps::field<"x", T>>> data{path};
+    return test::values<"x">(test::read_batch(data, {0, 1, 2}));
+  };
+  const std::vector<std::uint16_t> bits{0x3c00, 0xc000, 0x3555};
+  for (const bool is_turned : {false, true}) {
+    const std::string path = test::write_file(
+        dir.path("half.npy"),
+        npy(std::string{is_turned ? ">" : "<"} + "f2", "3", test::bytes_of(bits, is_turned)));
+    CHECK(values(std::uint16_t{}, path) == bits);
+    const auto halves = values(ps::half{}, path);
+    CHECK((halves[0] == 1.0F && halves[1] == -2.0F));
+    CHECK_THROWS_AS(values(ps::bfloat16{}, path), ps::element_type_mismatch);
+    CHECK_THROWS_AS(values(std::int16_t{}, path), ps::element_type_mismatch);
+  }
+  const std::string path =
+      test::write_file(dir.path("bfloat16.npy"), npy("|V2", "3", test::bytes_of(bits)));
+  CHECK(values(std::uint16_t{}, path) == bits);
+  CHECK(values(ps::bfloat16{}, path)[1] == -2.0F);
+  CHECK_THROWS_AS(values(ps::half{}, path), ps::element_type_mismatch);
+  const std::vector<std::int64_t> days{1, -2, 3};
+  const std::string dates =
+      test::write_file(dir.path("dates.npy"), npy("<M8[ns]", "3", test::bytes_of(days)));
+  CHECK(values(std::int64_t{}, dates) == days);
+  CHECK_THROWS_AS(values(std::uint64_t{}, dates), ps::element_type_mismatch);
+  CHECK_THROWS_AS(values(double{}, dates), ps::element_type_mismatch);
+}
+
 TEST_CASE("an npy header that is none says where", "[data][fault:files-10]") {
   const auto refused = [](std::string_view text) {
     return error_of<ps::file_format_error>([&] { (void)header_of(npy_of(text, "")); });
@@ -150,12 +190,15 @@ TEST_CASE("an npy header that is none says where", "[data][fault:files-10]") {
   };
   CHECK(with("'descr'", "'desc'").offset() == 111);
   CHECK(with("'shape'", "'descr'").found() == "'descr'");
-  CHECK(with("False", "True").found() ==
+  const auto columns_first =
+      refused("{'descr': '<f4', 'fortran_order': True, 'shape': (3, 2), }\n");
+  CHECK(columns_first.offset() == 110 + 34);
+  CHECK(columns_first.found() ==
         "columns first (Fortran's order): save numpy.ascontiguousarray of it");
   CHECK(with("False", "0").expected() == "True or False");
   CHECK(test::has(with("'<f4'", "[('a', '<f4')]").found(), "a structure"));
   CHECK(test::has(with("'<f4'", "'|O'").found(), "pickled"));
-  CHECK(with("'<f4'", "'f4'").expected() == "a type such as '<f4'");
+  CHECK(with("'<f4'", "'f'").expected() == "a type such as '<f4'");
   CHECK(with("'<f4'", "'<'").expected() == "a type such as '<f4'");
   CHECK(with("3,", "-3").expected() == "a length of 64 bits");
   CHECK(with("3,", "18446744073709551616").expected() == "a length of 64 bits");
@@ -171,7 +214,7 @@ TEST_CASE("an npy file of a kind that is not read is refused", "[data][fault:fil
   CHECK(opened_error<ps::file_truncated>(right.substr(0, 9)).offset() == 9);
   CHECK(opened_error<ps::file_truncated>(right.substr(0, 100)).offset() == 100);
   CHECK(opened_error<ps::file_format_error>("hello").offset() == 0);
-  CHECK(test::has(opened_error<ps::file_format_error>("PK\3\4").found(), "penstock::npz"));
+  CHECK(test::has(opened_error<ps::file_format_error>("PK\3\4....").found(), "penstock::npz"));
   std::string version = right;
   version[6] = 4;
   CHECK(opened_error<ps::file_format_error>(version).found() == "4.0");
@@ -265,7 +308,7 @@ TEST_CASE("the arrays of an npz file are the fields of a record", "[data]") {
 TEST_CASE("the members of an npz file are compared with their CRC-32, where that is asked for",
           "[data][fault:files-10]") {
   const test::temp_dir dir;
-  // The sum is that of Python's zlib.
+  // The checksum comes from Python's zlib.
   const std::string x = npy("<u2", "4,", "penstock");
   const std::string right = test::zip({{"x.npy", x, 0, 0, false, 0x0e7a361dU}, {"y.npy", "odd"}});
   const auto values_in = [&](const std::string& bytes, bool verify) {
@@ -287,10 +330,10 @@ TEST_CASE("the members of an npz file are compared with their CRC-32, where that
     CHECK(test::has(problem.found(), ": the archive is damaged, copy or write it anew"));
     try {
       if (values_in(damaged, false) != whole) ++unseen;
-    } catch (const ps::file_error&) {  // a header that is none
+    } catch (const ps::file_error&) {  // the header is invalid
     }
   }
-  CHECK(unseen == 8);  // all elements: so the sum is what finds them
+  CHECK(unseen == 8);  // all elements: only the checksum detects the damage
 }
 
 TEST_CASE("a damaged npz file is refused", "[data][fault:files-10]") {
@@ -326,7 +369,7 @@ TEST_CASE("a damaged npz file is refused", "[data][fault:files-10]") {
         }).found() == "a second");
   CHECK(error_of<ps::file_format_error>([&] { open(test::zip({})); }).found() ==
         "none of that name");
-  // Each number that says where something is, or how long.
+  // Each number that is a position or a length.
   const std::size_t directory = 30 + 5 + y.size();
   const auto damaged = [&](std::string bytes, std::size_t at, char value) {
     bytes[at] = value;
@@ -334,13 +377,14 @@ TEST_CASE("a damaged npz file is refused", "[data][fault:files-10]") {
   };
   const std::size_t end = directory + 46 + 5;
   CHECK(damaged(right, end + 13, 'x') == end);                   // the directory's length
-  CHECK(damaged(right, end + 17, 'x') == end);                   // its place
+  CHECK(damaged(right, end + 17, 'x') == end);                   // its position
   CHECK(damaged(right, directory, 'x') == directory);            // its first entry
   CHECK(damaged(right, directory + 29, 'x') == directory);       // a name's length
-  CHECK(damaged(right, directory + 20, 'x') == directory + 20);  // bytes that are stored
-  CHECK(damaged(right, directory + 43, 'x') == directory + 42);  // where
+  CHECK(damaged(right, directory + 20, 'x') == directory + 20);  // stored bytes
+  CHECK(damaged(right, directory + 43, 'x') == directory + 42);  // position of the entry
   CHECK(damaged(right, 30, 'y') == 0);                           // the name before the bytes
-  CHECK(damaged(right, 29, 'x') == 0);                           // what stands between it and them
+  CHECK(damaged(right, 29, 'x') == 0);                           // the field between the name and
+                                                                 // the bytes
   const std::size_t end64 = right64.size() - 22;
   CHECK(damaged(right64, end64 - 20 + 15, 'x') == end64 - 20);
   CHECK(damaged(right64, end64 - 20 - 56, 'x') == end64 - 20);

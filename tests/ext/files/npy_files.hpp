@@ -15,14 +15,14 @@
 
 namespace test {
 
-/// So many bytes of a number, the lowest first.
+/// Returns `width` bytes of a number, the lowest first.
 inline std::string little(std::uint64_t value, std::size_t width) {
   std::string bytes;
   for (std::size_t i = 0; i < width; ++i, value >>= 8U) bytes += static_cast<char>(value & 0xffU);
   return bytes;
 }
 
-/// The bytes of values where they lie, or turned round one by one.
+/// Returns the bytes of the values, unchanged or each with reversed byte order.
 template <class T>
 std::string bytes_of(const std::vector<T>& values, bool turned = false) {
   std::string bytes(values.size() * sizeof(T), '\0');
@@ -34,7 +34,7 @@ std::string bytes_of(const std::vector<T>& values, bool turned = false) {
   return bytes;
 }
 
-/// An npy file with this text as its header.
+/// Returns an npy file with this text as its header.
 inline std::string npy_of(std::string_view text, std::string_view elements, unsigned version = 1) {
   std::string bytes = "\x93NUMPY";
   bytes += static_cast<char>(version);
@@ -43,7 +43,7 @@ inline std::string npy_of(std::string_view text, std::string_view elements, unsi
   return bytes.append(text).append(elements);
 }
 
-/// An npy file as numpy writes it.
+/// Returns an npy file as numpy writes it.
 inline std::string npy(std::string_view type, std::string_view shape, std::string_view elements) {
   std::string text = "{'descr': '";
   text.append(type).append("', 'fortran_order': False, 'shape': (").append(shape).append("), }");
@@ -61,7 +61,7 @@ struct zip_entry {
   std::uint32_t sum = 0;
 };
 
-/// A zip file.
+/// Returns a zip file.
 inline std::string zip(const std::vector<zip_entry>& entries, bool zip64 = false) {
   std::string bytes;
   std::string directory;

@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 SKIPPED = 77
-TYPES = ["b1", "u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f4", "f8"]
+TYPES = ["b1", "u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8", "M8[ns]"]
 
 
 def main():
@@ -29,7 +29,7 @@ def main():
             for version in [(1, 0), (2, 0), (3, 0)]:
                 shape = tuple(int(n) for n in draw.integers(1, 30, 2))
                 values = draw.integers(0, 2, shape) if kind == "b1" else draw.normal(0, 50, shape)
-                array = values.astype(order + kind)
+                array = values.astype("i8" if kind[0] == "M" else kind).astype(order + kind)
                 name = f"{kind}-{'big' if order == '>' else 'little'}-{version[0]}"
                 with open(folder / (name + ".npy"), "wb") as file:
                     numpy.lib.format.write_array(file, array, version=version)

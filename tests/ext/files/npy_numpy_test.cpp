@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
-// What npy_numpy.py compares: hidden, because it needs the files that the script writes.
+// Writes the data that npy_numpy.py compares. Hidden, because it needs the files that the script
+// writes.
 #include <penstock_ext/files/npy_dataset.hpp>
+#include <penstock_ext/narrow/half.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -59,6 +61,8 @@ TEST_CASE("arrays are read for a comparison with numpy", "[.][numpy]") {
     if (type == "i4") read_both<std::int32_t>(folder, name);
     if (type == "u8") read_both<std::uint64_t>(folder, name);
     if (type == "i8") read_both<std::int64_t>(folder, name);
+    if (type == "M8") read_both<std::int64_t>(folder, name);
+    if (type == "f2") read_both<ps::half>(folder, name);
     if (type == "f4") read_both<float>(folder, name);
     if (type == "f8") read_both<double>(folder, name);
   }

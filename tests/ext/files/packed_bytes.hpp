@@ -11,10 +11,10 @@
 #include "support/some_bytes.hpp"
 #include "support/temp_dir.hpp"
 
-/// What the tests of compressed files have in common.
+/// Shared by the tests of compressed files.
 namespace test {
 
-/// Bytes that compress badly, so that the packed file has more than one piece of input.
+/// Returns bytes that compress badly, so that the packed file has several pieces of input.
 inline file_bytes noise(std::size_t size) { return some_bytes<file_bytes>(size); }
 
 inline file_bytes joined(file_bytes first, const file_bytes& second) {
@@ -22,35 +22,36 @@ inline file_bytes joined(file_bytes first, const file_bytes& second) {
   return first;
 }
 
-/// Bytes of either kind as a file's.
+/// Converts bytes to the type of a file's bytes.
 inline file_bytes as_file_bytes(const auto& bytes) {
   file_bytes made;
   for (const std::byte byte : bytes) made.push_back(std::to_integer<std::uint8_t>(byte));
   return made;
 }
 
-/// All that the file `path` holds, as `open` opens it. Throws where it is more than `most` bytes.
+/// Returns the content of the file `path`, opened by `open`. Throws if it has more than `most`
+/// bytes.
 inline auto content_by(const auto& open, const std::string& path,
                        std::uint64_t most = ~std::uint64_t{0}) {
   auto source = open(path);
   return penstock::detail::read_bytes(source, most);
 }
 
-/// The content by `open` of a file with these bytes, whose name is `name`.
+/// Returns the content of a file with these bytes and the name `name`, read by `open`.
 inline file_bytes unpacked_by(const auto& open, const std::string& name, const file_bytes& file) {
   const temp_dir dir;
   return as_file_bytes(content_by(open, dir.write(name, file)));
 }
 
-/// Each part of a packed file that ends too early is refused where it ends, by what `error_in`
-/// gives for a file's bytes.
+/// Checks that every truncated packed file is refused at its end. `error_in` returns the error for
+/// a file's bytes.
 inline void check_every_beginning(const file_bytes& whole, const auto& error_in) {
   for (std::size_t size = 0; size < whole.size(); ++size) {
     CAPTURE(size);
     CHECK(error_in({whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size)}).offset() ==
           size);
   }
-  // Between two parts it is whole; one byte further it is not.
+  // A file that ends between two parts is complete; another byte makes it incomplete.
   file_bytes two = joined(whole, whole);
   two.resize(whole.size() + 1);
   CHECK(error_in(two).offset() == whole.size() + 1);

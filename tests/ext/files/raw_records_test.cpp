@@ -24,7 +24,7 @@ namespace {
 
 using point = ps::record<ps::field<"class", std::uint8_t>, ps::field<"position", std::int32_t, 2>>;
 
-// Records of nine bytes: i, and the numbers 10 i and 10 i + 1.
+// Returns records of nine bytes: i, and the numbers 10 i and 10 i + 1.
 std::string points(std::size_t count, const std::string& before, const std::string& gap) {
   std::string bytes = before;
   for (std::size_t i = 0; i < count; ++i) {
@@ -64,7 +64,7 @@ TEST_CASE("the system reads records that are told ahead", "[data]") {
   const std::string path = test::write_file(dir.path("pages.bin"), std::string(64 * page, 'p'));
   const ps::raw_records<row> data{path, {{page}}};
   CHECK(data.storage_size(0) == page);
-  const ps::detail::mapped_file bytes{path};
+  const ps::mapped_file bytes{path};
   const auto is_there = [&](std::size_t number) {
     unsigned char found = 0;
     void* const first = const_cast<std::byte*>(bytes.bytes().data()) + number * page;
@@ -107,19 +107,37 @@ TEST_CASE("a file that is no whole number of records is refused", "[data]") {
   const auto header = error_of<ps::file_truncated>(
       [&] { ps::raw_records<point>(path, ps::raw_records_options{.header = 19}); });
   CHECK(header.expected() == "a header of 19 bytes");
-  CHECK(ps::raw_records<point>(path, ps::raw_records_options{.header = 18}).size() == 0);
+  CHECK(error_of<ps::file_truncated>([&] {
+          ps::raw_records<point>(path, ps::raw_records_options{.header = 18});
+        }).found() == "the end of the file, which has none");
   CHECK(error_of<ps::file_truncated>([&] {
           ps::raw_records<point>(path, ps::raw_records_options{.gap = ~std::uint64_t{0}});
         }).offset() == 18);
   (void)error_of<ps::file_unreadable>([&] { ps::raw_records<point>{dir.path("none")}; });
 }
 
-TEST_CASE("a file without records has none, and bytes become one of bool's two values", "[data]") {
+TEST_CASE("records in a file of another format are refused unless the check is off", "[data]") {
+  const test::temp_dir dir;
+  const std::string path = test::write_file(dir.path("x.bin"), points(2, "\x28\xb5\x2f\xfd", ""));
+  for (const std::uint64_t header : {0U, 4U}) {  // the file has no values after the zstd header
+    const auto refused = error_of<ps::file_format_error>(
+        [&] { ps::raw_records<point>(path, ps::raw_records_options{.header = header}); });
+    CHECK(refused.path() == path);
+    CHECK(refused.expected() == "raw records");
+    CHECK(refused.found() ==
+          "a zstd file: unpack it by unzstd, or open an IDX file by penstock::zstd; if it is no "
+          "such file, set .check_format = false");
+  }
+  CHECK(ps::raw_records<point>{path, {.header = 4, .check_format = false}}.size() == 2);
+}
+
+TEST_CASE("a file without records is refused, and bytes become one of bool's two values",
+          "[data]") {
   const test::temp_dir dir;
   using flag = ps::record<ps::field<"on", bool>>;
-  CHECK(ps::raw_records<point>{test::write_file(dir.path("empty.bin"), "")}.size() == 0);
-  CHECK(ps::raw_records<point>{test::write_file(dir.path("head.bin"), "head"), {.header = 4}}
-            .size() == 0);
+  CHECK(error_of<ps::file_truncated>([&] {
+          ps::raw_records<point>{test::write_file(dir.path("empty.bin"), "")};
+        }).path() == dir.path("empty.bin"));
   const std::string bytes{'\0', '\1', '\2', static_cast<char>(255)};
   const ps::raw_records<flag> flags{test::write_file(dir.path("flags.bin"), bytes)};
   auto batch = test::read_batch(flags, {0, 1, 2, 3});

@@ -10,7 +10,7 @@
 
 namespace test {
 
-/// `bytes` as one frame of libzstd's, with their sum.
+/// Compresses `bytes` with libzstd into a single frame with a checksum.
 inline std::string zstd_packed(std::string_view bytes, int level = 1) {
   ::ZSTD_CCtx* const packer = ::ZSTD_createCCtx();
   if (packer == nullptr) throw std::bad_alloc();

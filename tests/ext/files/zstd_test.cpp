@@ -56,7 +56,8 @@ TEST_CASE("the frames of a zstd file are one content, and those to be skipped ar
   CHECK(zstd_unpacked(test::joined(none, zstd_packed({3}))) == test::file_bytes{3});
   CHECK(zstd_unpacked(test::joined(skipped, zstd_packed({3}))) == test::file_bytes{3});
   CHECK(zstd_unpacked(test::joined(zstd_packed({3}), skipped)) == test::file_bytes{3});
-  // The second frame begins at the last byte of a piece of input, after it, and at the first one.
+  // The second frame begins at the last byte of a piece of input, after it, and at the first byte
+  // of the next piece.
   for (const std::size_t border : {(std::size_t{1} << 18U) - 1, std::size_t{1} << 18U}) {
     test::file_bytes filler(border - 8, 'x');
     const auto size = static_cast<std::uint32_t>(filler.size());
@@ -89,7 +90,7 @@ TEST_CASE("a damaged bit of a zstd file is noticed or does no harm", "[files][fa
     }
   }
   test::file_bytes file = whole;
-  file.back() ^= 1U;  // of the sum
+  file.back() ^= 1U;  // a bit of the checksum
   CHECK(test::has(zstd_error<ps::file_corrupt>(file).found(), "checksum"));
 }
 
@@ -102,7 +103,7 @@ TEST_CASE("what is no zstd file, or has a window that is too large, is refused a
   const test::file_bytes whole = zstd_packed({1, 2, 3});
   CHECK(zstd_error<ps::file_corrupt>(test::joined(whole, {0, 0, 0})).offset() == whole.size());
   CHECK(zstd_error<ps::file_corrupt>(test::joined(whole, {0x20})).found() == "0x20");
-  // No single segment, and a window of 2^31 bytes.
+  // Not a single segment, with a window of 2^31 bytes.
   const auto window = zstd_error<ps::file_format_error>({0x28, 0xb5, 0x2f, 0xfd, 0, 0xa8, 1, 0, 0});
   CHECK(window.expected() == "a window of at most 128 MiB");
   CHECK_THROWS_AS(test::content_by(ps::zstd{}, "/no/such/file.zst"), ps::file_unreadable);

@@ -25,7 +25,7 @@ using test::random_of;
 
 namespace {
 
-// A pixel whose channels are `first` and the next numbers.
+// Returns a pixel whose channels are `first` and the following numbers.
 std::array<std::uint8_t, 4> filled(unsigned first) {
   std::array<std::uint8_t, 4> pixel;
   for (std::uint8_t& value : pixel) value = static_cast<std::uint8_t>(first++);
@@ -51,7 +51,7 @@ TEST_CASE("a turned picture is Pillow's", "[image][promise:exact-15]") {
                                         {affine_filter::bilinear, filled(0)},
                                         {affine_filter::bicubic, filled(200)}};
   const picture some = test::random_picture({61, 43}, 3);
-  // What Pillow 12.3 and 13.0 make of it: color_pillow.py --golden
+  // The output of Pillow 12.3 and 13.0: color_pillow.py --golden
   for (const golden& one :
        {golden{{0, 3, -2, 1.5, 0, 0},
                {0x7b6b5cda037ef43aull, 0xe4ec31a2bd19ce28ull, 0x75bd9297a755d4faull}},
@@ -150,7 +150,7 @@ TEST_CASE("weighed pixels repeat the edge, and what lies outside is filled",
         REQUIRE(found[y * 27 + i] == (inside ? some.bytes[(y + 3) * 27 + i - 6] : red[i % 3]));
       }
     }
-    // All of a picture of one colour is that colour, up to its edge.
+    // A picture of a single color keeps that color, up to its edge.
     picture even{{30, 20}, 1};
     std::fill(even.bytes.begin(), even.bytes.end(), std::uint8_t{201});
     CHECK(changed(even, {.scale = 3.3}, {filter}) == even.bytes);

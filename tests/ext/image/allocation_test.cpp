@@ -53,7 +53,7 @@ TEST_CASE("a resizer that found no memory gives the same bits afterwards", "[ima
     REQUIRE(out.bytes == expected.bytes);
     if (found_memory) break;
   }
-  CHECK(failed >= 7);  // two tables of three arrays, the rows between
+  CHECK(failed >= 7);  // two tables of three arrays, and the rows between the passes
 }
 
 TEST_CASE("one pass allocates nothing", "[image][promise:exact-15]") {

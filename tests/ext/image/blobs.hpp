@@ -28,7 +28,7 @@ struct blobs {
   }
 };
 
-/// A random crop, of which a random part of the size 12 x 10 is kept, and mirrored half the time.
+/// A random crop from which a random part of 12 x 10 is kept, mirrored half the time.
 struct some_crop {
   [[nodiscard]] penstock::image_size size() const { return {12, 10}; }
   [[nodiscard]] penstock::image_plan plan(const penstock::image_size& picture,

@@ -79,7 +79,7 @@ def compare_turns(Image, program, folder, data, count, draw):
                 for line in (folder / "matrices").read_text().splitlines()]
     at = differing = 0
     for (channels, offset, width, height, *turn, name, fill), matrix in zip(cases, matrices):
-        # Two libraries' sines differ in the last bit, which a weighed pixel can show.
+        # The sines of two libraries differ in the last bit, which a weighted pixel can show.
         if not all(math.isclose(found, expected, rel_tol=1e-12, abs_tol=1e-9) for found, expected
                    in zip(matrix, matrix_of((width, height), *turn))):
             sys.exit(f"color_pillow: {turn} of {width} x {height}: the matrix is {matrix}")

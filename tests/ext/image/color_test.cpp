@@ -43,7 +43,7 @@ TEST_CASE("changed colours are Pillow's", "[image][promise:exact-15]") {
     double factor;
     std::uint64_t sum;
   };
-  // What Pillow 12.3 and 13.0 make of it: color_pillow.py --golden
+  // The output of Pillow 12.3 and 13.0: color_pillow.py --golden
   for (const golden& one : {golden{0, 0.6, 0x24c4f0eab056e283ull},
                             {0, 1.7, 0x2dc0584d0da60100ull},
                             {1, 0.3, 0xbe4140b4a79394c0ull},

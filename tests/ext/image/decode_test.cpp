@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// From blobs to samples, with a decoder of the user's own: no library is needed.
+// Tests the way from blobs to samples with a user-defined decoder, which needs no library.
 #include <penstock_ext/image/decode.hpp>
 
 #include <algorithm>
@@ -31,14 +31,14 @@ namespace ps = penstock;
 
 namespace {
 
-/// What the decoders of a test have done, all copies together. One thread.
+/// Counters of a test's decoders, shared by all copies. For use by one thread.
 struct notes {
   int copies = 0;
   std::size_t pixels = 0;
   const std::uint8_t* place = nullptr;
 };
 
-/// A format of our own: "TOY", a letter for the kind, width, height, and a seed for the values.
+/// A format of this test: "TOY", a letter for the kind, width, height, and a seed for the values.
 class toy_decoder {
  public:
   explicit toy_decoder(char kind = 'A', notes* note = nullptr) : kind_(kind), note_(note) {}
@@ -60,7 +60,7 @@ class toy_decoder {
   }
   void decode(std::span<const std::byte> bytes, std::string_view key, const ps::image_box& box,
               const ps::pixels& out) {
-    // On a worker's thread: no assertion of Catch2's.
+    // Runs on a worker's thread, where Catch2's assertions are not allowed.
     if (!ps::detail::is_part_of(box, info(bytes, key).size) || out.size != box.size) {
       throw std::logic_error("a box outside the picture");
     }
@@ -110,7 +110,7 @@ test::blobs toys(std::size_t count) {
   return blobs;
 }
 
-/// Notes the hints that it gets. One thread.
+/// Records the received hints. For use by one thread.
 struct hinted_blobs : test::blobs {
   mutable std::vector<std::uint64_t> hints;
   void prefetch(std::span<const std::uint64_t> indices) const noexcept {
@@ -119,7 +119,7 @@ struct hinted_blobs : test::blobs {
   void prefetch(std::uint64_t) const noexcept { hints.push_back(999); }
 };
 
-/// Notes the hints that it gets, one by one, and what is read: 100 more. One thread.
+/// Records the received hints one by one, and each read as 100 more. For use by one thread.
 struct noted_blobs : test::blobs {
   mutable std::vector<std::uint64_t> notes;
   void prefetch(std::uint64_t index) const noexcept { notes.push_back(index); }
@@ -129,7 +129,7 @@ struct noted_blobs : test::blobs {
   }
 };
 
-/// Always the same plan.
+/// Always returns the same plan.
 struct fixed {
   ps::image_plan plan_;
   [[nodiscard]] ps::image_size size() const { return plan_.size(); }
@@ -138,7 +138,7 @@ struct fixed {
   }
 };
 
-// The sample that decoding the whole picture and then resizing gives.
+// Returns the sample that results from decoding the whole picture and then resizing it.
 std::vector<std::uint8_t> expected(const std::vector<std::byte>& bytes, const ps::image_plan& plan,
                                    const ps::resize_options& options) {
   toy_decoder decoder;
@@ -152,7 +152,7 @@ std::vector<std::uint8_t> expected(const std::vector<std::byte>& bytes, const ps
   return sample;
 }
 
-// The text of every byte of two epochs' batches.
+// Returns every byte in the batches of two epochs.
 template <class Loader>
 std::vector<std::uint8_t> all_bytes(Loader& loader) {
   std::vector<std::uint8_t> all;
@@ -206,7 +206,7 @@ TEST_CASE("only what is needed of a crop is decoded", "[image]") {
     CHECK(std::equal(right.begin(), right.end(), image.begin(), image.end()));
     return note.place == image.data();
   };
-  // Nothing to resize: straight into the batch.
+  // No resizing: the picture is decoded directly into the batch.
   CHECK(read({{10, 20, {40, 30}}, {40, 30}, {0, 0, {40, 30}}}));
   CHECK(note.pixels == 1200);
   CHECK(read({{0, 0, {200, 100}}, {200, 100}, {50, 20, {24, 22}}}));
@@ -215,7 +215,7 @@ TEST_CASE("only what is needed of a crop is decoded", "[image]") {
   CHECK(note.pixels == 24 * 22);
   CHECK_FALSE(read({{0, 0, {40, 30}}, {40, 30}, {0, 0, {40, 30}}, false, {1, 2, 3, 4}}));
   CHECK(note.pixels == 1200);
-  // The middle of a shrunk picture.
+  // The middle of a reduced picture.
   CHECK_FALSE(read({{0, 0, {200, 100}}, {100, 50}, {40, 20, {20, 10}}}));
   CHECK(note.pixels < 60 * 40);
   CHECK_FALSE(read({{0, 0, {200, 100}}, {100, 50}, {0, 0, {100, 50}}}));
@@ -351,7 +351,7 @@ TEST_CASE("a source that takes hints for a run gets those after the first sample
   CHECK(blobs.hints == std::vector<std::uint64_t>{2, 7, 1, 0, 3, 8});
   (void)test::read_batch(data, {5});
   CHECK(blobs.hints.size() == 6);
-  ps::give_prefetch_hint(data, std::vector<std::uint64_t>{6, 4});  // the hints of a loader
+  ps::prefetch_hint(data, std::vector<std::uint64_t>{6, 4});  // the hints of a loader
   CHECK(blobs.hints == std::vector<std::uint64_t>{2, 7, 1, 0, 3, 8, 6, 4});
   CHECK(ps::prefetch_capacity_of(data) == ~std::uint64_t{0});
 }
@@ -388,7 +388,7 @@ TEST_CASE("pictures in a store are the same bits, read ahead or not",
           ps::shuffled{.seed = 4},
           ps::cpu_device{},
           {.batch_size = 16, .workers = workers, .ahead = {.bytes = 20 * read_ahead}}};
-      CHECK(loader.stats().ahead.most_bytes == read_ahead);  // what the source keeps
+      CHECK(loader.stats().ahead.most_bytes == read_ahead);  // the capacity of the source
       CHECK(ps::storage_size_of(data, 7) == pictures.all[7].size());
       const auto all = all_bytes(loader);
       if (first.empty()) first = all;
@@ -411,9 +411,9 @@ TEST_CASE("what is foreseen of pictures reaches the cache below", "[image][promi
   const ps::stored_blobs blobs{cache, {{"a", 0, 10}, {"b", 0, 10}, {"c", 0, 10}}};
   const auto data = blobs | ps::decode_images<toy_decoder>(test::some_crop{});
   CHECK(ps::plan_capacity_of(data) == blobs.plan_capacity());
-  ps::extend_access_plan(data, std::vector<std::uint64_t>{2, 0});
+  ps::access_plan(data, std::vector<std::uint64_t>{2, 0});
   CHECK(cache.stats().planned_uses == 2);
-  ps::extend_access_plan(data, {});
+  ps::access_plan(data, {});
   CHECK(cache.stats().planned_uses == 0);
   const auto plain = toys(1) | ps::decode_images<toy_decoder>(test::some_crop{});
   CHECK(ps::plan_capacity_of(plain) == 0);

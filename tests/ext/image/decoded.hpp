@@ -29,8 +29,8 @@ inline encoded first_of(const encoded& bytes, std::size_t count) {
   return {bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(count)};
 }
 
-/// The part `box` of a picture by any decoder, in rows that lie apart by some more bytes than a row
-/// has; those bytes must stay as they are.
+/// Decodes the part `box` of a picture with any decoder, into rows with a gap of `apart` bytes.
+/// Checks that the gaps stay unchanged.
 template <class Decoder>
 std::vector<std::uint8_t> part_of(Decoder& decoder, std::span<const std::byte> bytes,
                                   const penstock::image_box& box, std::size_t apart = 0) {
@@ -50,13 +50,13 @@ std::vector<std::uint8_t> part_of(Decoder& decoder, std::span<const std::byte> b
   return packed;
 }
 
-/// All of it.
+/// Decodes the whole picture.
 template <class Decoder>
 std::vector<std::uint8_t> all_of(Decoder& decoder, std::span<const std::byte> bytes) {
   return part_of(decoder, bytes, {0, 0, decoder.info(bytes, "a picture").size});
 }
 
-/// The error of exactly type E out of decoding all of a picture.
+/// Returns the error of exactly type E from decoding the whole picture.
 template <class E, class Decoder>
 E decode_error(Decoder decoder, const encoded& bytes) {
   const E problem = error_of<E>([&] { static_cast<void>(all_of(decoder, bytes)); });
@@ -65,7 +65,7 @@ E decode_error(Decoder decoder, const encoded& bytes) {
   return problem;
 }
 
-/// The largest difference between two pictures' values; 256 for pictures of different sizes.
+/// Returns the largest difference between the values of two pictures, or 256 if their sizes differ.
 inline int apart(const std::vector<std::uint8_t>& one, const std::vector<std::uint8_t>& other) {
   if (one.size() != other.size()) return 256;
   int most = 0;

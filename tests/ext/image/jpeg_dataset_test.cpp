@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// From JPEG files in memory to samples, the crop alone decoded.
+// Tests the way from JPEG files in memory to samples, with only the crop decoded.
 #include <penstock_ext/image/decode.hpp>
 #include <penstock_ext/image/jpeg/jpeg.hpp>
 
@@ -65,7 +65,7 @@ TEST_CASE("large crops are decoded smaller where it is asked for", "[image]") {
   auto batch = test::read_batch(data, indices);
   ps::jpeg_decoder decoder;
   for (std::size_t i = 0; i < factors.size(); ++i) {
-    // The crop is 20 x 15 by the factors, from column 3 and row 5 on.
+    // The crop has 20 x 15 pixels times the factors and starts at column 3 and row 5.
     const auto [across, down] = factors[i];
     const auto denominator = static_cast<unsigned>(std::min({across, down, std::size_t{8}}));
     const std::size_t left = 3 / denominator;

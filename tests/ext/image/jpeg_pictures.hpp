@@ -11,23 +11,23 @@
 #include <string>
 #include <vector>
 
-// jpeglib.h leans on <cstdio>.
+// jpeglib.h requires <cstdio>.
 #include <jpeglib.h>
 
 #include <penstock/order/random.hpp>
 
 namespace test {
 
-/// How a JPEG picture is stored.
+/// The encoding of a JPEG picture.
 struct jpeg_kind {
   const char* name = "4:2:0";
-  int across = 2;  // luma samples for one of colour, in a row
+  int across = 2;  // luma samples per color sample in a row
   int down = 2;    // and in a column
   int components = 3;
   bool progressive = false;
   bool finer_colour =
-      false;         // Cb with four samples in a row for one of luma, Cr with two, in a column
-  bool rgb = false;  // not turned into YCbCr
+      false;         // Cb with four samples per luma sample in a row, Cr with two in a column
+  bool rgb = false;  // not converted to YCbCr
   bool adobe_ycck = false;  // four components: YCCK, else CMYK
   bool separate = false;    // a scan for each component, sequential
   bool arithmetic = false;
@@ -36,7 +36,7 @@ struct jpeg_kind {
   int quality = 90;
 };
 
-/// Values that look a little like a photograph's: slopes, edges and noise.
+/// Returns values that resemble a photograph: slopes, edges and noise.
 inline std::vector<std::uint8_t> some_pixels(std::size_t width, std::size_t height, int channels,
                                              std::uint64_t seed) {
   penstock::sample_generator random{{.seed = seed}, width * 65536 + height};
@@ -58,7 +58,7 @@ inline std::vector<std::uint8_t> some_pixels(std::size_t width, std::size_t heig
   return values;
 }
 
-/// Encodes `values` by libjpeg. Ends the program on an error of libjpeg's.
+/// Encodes `values` with libjpeg. Ends the program on an error of libjpeg.
 inline std::vector<std::byte> encode_jpeg(const std::vector<std::uint8_t>& values,
                                           std::size_t width, std::size_t height,
                                           const jpeg_kind& kind) {
@@ -121,13 +121,13 @@ inline std::vector<std::byte> encode_jpeg(const std::vector<std::uint8_t>& value
   return bytes;
 }
 
-/// Made-up pixels of that size and kind, encoded.
+/// Encodes generated pixels of that size and kind.
 inline std::vector<std::byte> some_jpeg(std::size_t width, std::size_t height,
                                         const jpeg_kind& kind = {}, std::uint64_t seed = 1) {
   return encode_jpeg(some_pixels(width, height, kind.components, seed), width, height, kind);
 }
 
-/// All of a sound picture as libjpeg decodes it, to RGB or, of four components, to CMYK, at
+/// Decodes a valid picture with libjpeg to RGB, or to CMYK if it has four components, at the scale
 /// 1 / `denominator`.
 inline std::vector<std::uint8_t> decode_plainly(std::span<const std::byte> bytes,
                                                 unsigned denominator = 1) {
@@ -154,7 +154,7 @@ inline std::vector<std::uint8_t> decode_plainly(std::span<const std::byte> bytes
   return values;
 }
 
-/// The bytes with `inserted` before byte `at`.
+/// Returns the bytes with `inserted` before byte `at`.
 inline std::vector<std::byte> with_bytes(std::vector<std::byte> bytes, std::size_t at,
                                          std::initializer_list<unsigned> inserted) {
   std::vector<std::byte> more;
@@ -163,7 +163,7 @@ inline std::vector<std::byte> with_bytes(std::vector<std::byte> bytes, std::size
   return bytes;
 }
 
-/// The picture with an APP1 block that says an orientation, in either order of bytes.
+/// Returns the picture with an APP1 segment that contains an orientation, in either byte order.
 inline std::vector<std::byte> turned(const std::vector<std::byte>& bytes, unsigned number,
                                      bool little) {
   if (little) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// A part of a picture has the values of the whole, decoded by libjpeg without any of our code.
+// Tests that a part of a picture has the values of the whole picture, which libjpeg decodes without
+// penstock's code.
 #include <penstock_ext/image/jpeg/jpeg.hpp>
 
 #include <algorithm>
@@ -39,7 +40,7 @@ constexpr std::array sizes{
     ps::image_size{1, 1},   ps::image_size{35, 35},
 };
 
-// A box of any size and place, small ones and those at borders often enough.
+// Returns a box of random size and position, often small or at a border.
 ps::image_box some_box(ps::sample_generator& random, const ps::image_size& size) {
   const auto side = [&random](std::size_t whole) {
     const std::size_t most =
@@ -54,7 +55,7 @@ ps::image_box some_box(ps::sample_generator& random, const ps::image_size& size)
   return {left, top, {width, height}};
 }
 
-// Whether the part `box` is that of the `whole` picture of so many columns.
+// Returns true if the part `box` equals that of the `whole` picture with `columns` columns.
 bool equals_part(const std::vector<std::uint8_t>& whole, ps::jpeg_decoder& decoder,
                  const std::vector<std::byte>& bytes, const ps::image_box& box, std::size_t columns,
                  unsigned denominator = 1) {
@@ -68,7 +69,7 @@ bool equals_part(const std::vector<std::uint8_t>& whole, ps::jpeg_decoder& decod
   return true;
 }
 
-// How many of `count` boxes differ from the whole.
+// Returns how many of `count` boxes differ from the whole picture.
 int differing(const test::jpeg_kind& kind, const ps::image_size& size, int count,
               unsigned denominator, ps::jpeg_decoder& decoder, ps::sample_generator& random) {
   const auto bytes = test::some_jpeg(size.width, size.height, kind, random());
@@ -146,13 +147,13 @@ TEST_CASE("narrow and low parts at every place have the values of the whole",
   }
 }
 
-// What a viewer shows while a progressive picture arrives: libjpeg smooths what is left out.
+// A viewer shows such a picture while it loads: libjpeg smooths the missing scans.
 TEST_CASE("a part of a progressive picture that lacks scans has the values of the whole",
           "[image][promise:exact-16]") {
   ps::jpeg_decoder decoder;
   ps::sample_generator random{{.seed = 20}, 0};
   auto bytes = test::some_jpeg(131, 140, {.progressive = true, .quality = 30});
-  // Up to the second scan, and an end mark.
+  // Keeps the data up to the second scan and adds an end mark.
   std::size_t at = 2;
   for (int scans = 0; scans < 2; ++at) {
     if (bytes[at] == std::byte{0xff} && bytes[at + 1] == std::byte{0xda}) ++scans;
@@ -166,7 +167,7 @@ TEST_CASE("a part of a progressive picture that lacks scans has the values of th
   }
 }
 
-// Not among the default tests: minutes. penstock_image_tests "[exhaustive]"
+// Excluded by default, because it takes minutes: penstock_image_tests "[exhaustive]"
 TEST_CASE("ten thousand parts of each kind of picture have the values of the whole",
           "[.][image][exhaustive]") {
   ps::jpeg_decoder decoder;

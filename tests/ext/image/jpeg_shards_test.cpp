@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// JPEG files in tar shards become the samples that the same files in memory become.
+// Tests that JPEG files in tar shards give the same samples as the files in memory.
 #include <penstock_ext/blob/tar/tar_shards.hpp>
 #include <penstock_ext/image/decode.hpp>
 #include <penstock_ext/image/jpeg/jpeg.hpp>
@@ -28,7 +28,7 @@ TEST_CASE("JPEG files in tar shards are decoded as those in memory", "[image]") 
     for (std::size_t i = 0; i < 4; ++i) {
       blobs.all.push_back(test::some_jpeg(60 + 9 * i, 50, {}, 4 * shard + i));
       const auto& bytes = blobs.all.back();
-      const std::string key = "n/" + std::to_string(i);
+      const std::string key = "n/" + std::to_string(4 * shard + i);
       made.add(key + ".jpg", {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
       made.add(key + ".cls", std::to_string(1000 + 4 * shard + i));
     }

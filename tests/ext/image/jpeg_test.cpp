@@ -22,13 +22,13 @@ using test::encoded;
 
 namespace {
 
-// The error of exactly type E out of decoding all of `bytes`.
+// Returns the error of exactly type E from decoding all of `bytes`.
 template <class E>
 E jpeg_error(const encoded& bytes, const ps::jpeg_options& options = {}) {
   return test::decode_error<E>(ps::jpeg_decoder{options}, bytes);
 }
 
-// Where the n-th marker of a kind stands.
+// Returns the position of the n-th marker of a kind.
 std::size_t marker(const encoded& bytes, unsigned kind, int nth = 0) {
   for (std::size_t at = 0; at + 1 < bytes.size(); ++at) {
     if (bytes[at] == std::byte{0xff} && bytes[at + 1] == static_cast<std::byte>(kind) &&
@@ -67,7 +67,7 @@ TEST_CASE("grey becomes three equal channels", "[image]") {
   CHECK(std::adjacent_find(values.begin(), values.end(), std::not_equal_to{}) != values.end());
 }
 
-// Pillow 12.3 gives the same for these pictures, by convert("RGB").
+// Pillow 12.3 gives the same result for these pictures with convert("RGB").
 TEST_CASE("CMYK and YCCK become RGB with inverted ink", "[image]") {
   for (const bool ycck : {false, true}) {
     const auto bytes = test::some_jpeg(
@@ -80,7 +80,7 @@ TEST_CASE("CMYK and YCCK become RGB with inverted ink", "[image]") {
       for (std::size_t x = 0; x < 34; ++x) {
         const std::uint8_t* ink = cmyk.data() + ((y + 5) * 37 + x + 3) * 4;
         for (std::size_t channel = 0; channel < 3; ++channel) {
-          // To the nearest of (1 - ink) * light in halves of 1 / 255.
+          // Rounds (1 - ink) * light to the nearest multiple of 1 / 255.
           const int absorbed = (2 * (255 - ink[channel]) * ink[3] + 255) / 510;
           same = same && rgb[(y * 34 + x) * 3 + channel] == ink[3] - absorbed;
         }
@@ -98,7 +98,7 @@ TEST_CASE("a JPEG picture that ends early is truncated wherever it ends",
     const auto right = test::all_of(decoder, bytes);
     for (std::size_t size = 0; size < bytes.size(); ++size) {
       const encoded part = test::first_of(bytes, size);
-      // With every row there, the end mark of a single scan is not missed.
+      // If all rows are present, the end mark of a single scan is not required.
       if (!progressive && size + 2 >= bytes.size()) {
         CHECK((test::all_of(decoder, part) == right));
         continue;
@@ -111,7 +111,7 @@ TEST_CASE("a JPEG picture that ends early is truncated wherever it ends",
     CHECK((test::all_of(decoder, bytes) == right));
   }
   CHECK(jpeg_error<ps::image_truncated>({}).found() == "no bytes at all");
-  // An arithmetic decoder makes up what is missing without a word.
+  // An arithmetic decoder silently invents missing data.
   for (const int restart : {0, 1}) {
     const encoded bytes = test::some_jpeg(33, 38, {.arithmetic = true, .restart = restart});
     for (std::size_t size = 3; size < bytes.size(); ++size) {
@@ -147,6 +147,25 @@ TEST_CASE("a damaged JPEG picture is an error or a picture, and leaves nothing b
   }
 }
 
+// docs/images.md documents this: a JPEG has no checksum, and `verified_blobs` provides one.
+TEST_CASE("most flipped bits in the data of a JPEG picture give other pixels and no error",
+          "[image][fault:files-13]") {
+  const encoded bytes = test::some_jpeg(96, 96);
+  ps::jpeg_decoder decoder;
+  const auto right = test::all_of(decoder, bytes);
+  const std::size_t data = marker(bytes, 0xda) + 16;
+  std::size_t others = 0;
+  for (std::size_t at = data; at < bytes.size() - 2; ++at) {
+    encoded damaged = bytes;
+    damaged[at] ^= std::byte{4};
+    try {
+      if (test::all_of(decoder, damaged) != right) ++others;
+    } catch (const ps::file_error&) {
+    }
+  }
+  CHECK(others > (bytes.size() - data) / 2);
+}
+
 TEST_CASE("damage among the pixels is an error unless it is asked for", "[image][fault:files-13]") {
   const encoded bytes = test::some_jpeg(64, 64);
   encoded damaged = bytes;
@@ -159,7 +178,7 @@ TEST_CASE("damage among the pixels is an error unless it is asked for", "[image]
   CHECK(problem.offset() > marker(bytes, 0xda));
   ps::jpeg_decoder lenient{{.strict = false}};
   CHECK((test::all_of(lenient, damaged) == test::decode_plainly(damaged)));
-  // Damage after the last row of the box is not reached.
+  // Damage after the last row of the box is not read.
   ps::jpeg_decoder strict;
   const ps::image_box top{0, 0, {64, 16}};
   CHECK((test::part_of(strict, damaged, top) == test::part_of(strict, bytes, top)));
@@ -173,7 +192,7 @@ TEST_CASE("bytes too many before a restart marker are damage", "[image]") {
   CHECK(problem.found().find("extraneous bytes before marker 0xd1") != std::string::npos);
   ps::jpeg_decoder lenient{{.strict = false}};
   CHECK((test::all_of(lenient, damaged) == test::decode_plainly(damaged)));
-  const encoded one = test::some_jpeg(64, 64);  // and before the end of the only scan none are
+  const encoded one = test::some_jpeg(64, 64);  // nor before the end of the only scan
   ps::jpeg_decoder decoder;
   CHECK((test::all_of(decoder, test::with_bytes(one, one.size() - 2, {0x12, 0x34})) ==
          test::all_of(decoder, one)));
@@ -222,7 +241,7 @@ TEST_CASE("kinds of JPEG that libjpeg can't decode to 8 bits are unsupported", "
   lossless[marker(lossless, 0xc0) + 1] = std::byte{0xc3};
   CHECK(jpeg_error<ps::image_unsupported>(lossless).found() ==
         "Unsupported JPEG process: SOF type 0xc3");
-  encoded counted_later = test::some_jpeg(8, 8);  // by a mark after the first scan
+  encoded counted_later = test::some_jpeg(8, 8);  // the height is in a marker after the first scan
   counted_later[marker(counted_later, 0xc0) + 6] = std::byte{0};
   CHECK(jpeg_error<ps::image_unsupported>(counted_later).found() ==
         "Empty JPEG image (DNL not supported)");
@@ -238,7 +257,7 @@ TEST_CASE("a JPEG picture beyond a limit is refused before it is decoded",
   CHECK(pixels.found() == "20 x 30");
   const auto scans = jpeg_error<ps::image_too_large>(bytes, {.most_scans = 9});
   CHECK(scans.expected() == "at most 9 scans (jpeg_options::most_scans)");
-  // Ten scans, coefficients of two bytes: 32 x 32 and twice 16 x 16 of them.
+  // Ten scans with two-byte coefficients: 32 x 32 and twice 16 x 16 coefficients.
   ps::jpeg_decoder enough{{.most_pixels = 600, .most_scans = 10}};
   CHECK((test::all_of(enough, bytes) == test::decode_plainly(bytes)));
   const encoded large = test::some_jpeg(400, 400, {.progressive = true, .quality = 5});
@@ -258,7 +277,7 @@ TEST_CASE("a JPEG picture of a few bytes that claims to be huge takes no memory"
     ps::jpeg_decoder decoder;
     CHECK_THROWS_AS(decoder.info(claims, "a.jpg"), ps::image_truncated);
   }
-  // One bit a block is what Huffman's code takes at least; arithmetic coding takes less.
+  // Huffman coding needs at least a bit per block; arithmetic coding needs less.
   for (const bool arithmetic : {false, true}) {
     const encoded flat = test::encode_jpeg(std::vector<std::uint8_t>(4096 * 4096, 128), 4096, 4096,
                                            {.components = 1, .arithmetic = arithmetic});
@@ -297,8 +316,8 @@ TEST_CASE("the orientation is heeded where it is asked for", "[image]") {
     bool same = true;
     for (std::size_t y = 0; y < 13; ++y) {
       for (std::size_t x = 0; x < 11; ++x) {
-        // EXIF says where the stored row 0 and column 0 are seen: 1 top left, 2 top right,
-        // 3 bottom right, 4 bottom left, 5 left top, 6 right top, 7 right bottom, 8 left bottom.
+        // EXIF specifies where the stored row 0 and column 0 appear: 1 top left, 2 top right, 3
+        // bottom right, 4 bottom left, 5 left top, 6 right top, 7 right bottom, 8 left bottom.
         const std::size_t u = x + 2;
         const std::size_t v = y + 3;
         const std::array<std::array<std::size_t, 2>, 8> seen{{{u, v},
@@ -330,7 +349,7 @@ TEST_CASE("an orientation of four bytes counts too", "[image]") {
     if (!little) std::swap(picture[31], picture[33]);
     CHECK(ps::detail::jpeg_orientation(picture) == 6);
     picture[little ? 32 : 31] = std::byte{1};
-    CHECK(ps::detail::jpeg_orientation(picture) == 1);  // of 65542
+    CHECK(ps::detail::jpeg_orientation(picture) == 1);  // the value is 65542
   }
 }
 
@@ -338,7 +357,8 @@ TEST_CASE("an EXIF block is read inside its bytes only", "[image]") {
   const encoded bytes = test::turned(test::some_jpeg(8, 8), 6, false);
   for (std::size_t size = 0; size < 44; ++size) {
     const encoded part =
-        test::first_of(bytes, size);  // a vector of its own: a sanitizer sees its end
+        test::first_of(bytes, size);  // exact size, so that a sanitizer detects reads beyond the
+                                      // end
     CHECK(ps::detail::jpeg_orientation(part) == (size < 38 ? 1 : 6));
     if (size < 12) continue;
     const encoded block{bytes.begin() + 12, bytes.begin() + static_cast<std::ptrdiff_t>(size)};

@@ -9,12 +9,12 @@
 
 namespace test {
 
-/// The random bits of sample `index`.
+/// Returns the random bits of sample `index`.
 inline penstock::sample_generator random_of(std::uint64_t index) {
   return penstock::sample_generator{{.seed = 17, .epoch = 2, .stage = 1}, index};
 }
 
-/// The message of the std::invalid_argument that `act` throws, or "accepted".
+/// Returns the message of the std::invalid_argument that `act` throws, or "accepted".
 template <class Act>
 std::string refusal(Act act) {
   try {
@@ -25,13 +25,14 @@ std::string refusal(Act act) {
   return "accepted";
 }
 
-/// Whether `box` has a pixel and lies in a picture of `size`.
+/// Returns true if `box` is not empty and lies in a picture of `size`.
 inline bool inside(const penstock::image_box& box, const penstock::image_size& size) {
   return box.size.width > 0 && box.size.height > 0 && box.left + box.size.width <= size.width &&
          box.top + box.size.height <= size.height;
 }
 
-/// Whether a resizer can follow `plan` on a picture of `size`, and the geometry's size comes of it.
+/// Returns true if a resizer can follow `plan` on a picture of `size`, and the result has the size
+/// of the geometry.
 template <class Geometry>
 bool is_sound(const Geometry& geometry, const penstock::image_plan& plan,
               const penstock::image_size& size) {
@@ -39,7 +40,7 @@ bool is_sound(const Geometry& geometry, const penstock::image_plan& plan,
          plan.size() == geometry.size();
 }
 
-/// A size of up to `most`, often small, often 1 on one side.
+/// Returns a size of up to `most`, often small, often 1 on a side.
 inline penstock::image_size random_size(penstock::sample_generator& random, std::size_t most) {
   const auto side = [&] {
     const std::uint32_t kind = random() % 4;
@@ -50,7 +51,7 @@ inline penstock::image_size random_size(penstock::sample_generator& random, std:
   return {width, side()};
 }
 
-/// A hash of plans, one after the other.
+/// A hash of a sequence of plans.
 class plan_sum {
  public:
   void operator()(const penstock::image_plan& plan) {

@@ -13,19 +13,19 @@
 
 namespace test {
 
-/// How a PNG picture is stored, by the numbers of its header.
+/// The encoding of a PNG picture, with the numbers of its header.
 struct png_kind {
-  unsigned color = 2;  // 0 grey, 2 RGB, 3 palette, 4 grey and alpha, 6 RGBA
+  unsigned color = 2;  // 0 gray, 2 RGB, 3 palette, 4 gray and alpha, 6 RGBA
   unsigned depth = 8;
   bool interlaced = false;
-  bool flat = false;  // all values 0
+  bool flat = false;  // all values are 0
   [[nodiscard]] std::size_t channels() const {
     constexpr std::array<std::size_t, 7> of{1, 0, 3, 1, 2, 0, 4};
     return of[color];
   }
 };
 
-/// A picture's values, row by row, and what a decoder has to make of them.
+/// A picture with its values row by row, and the expected output of a decoder.
 struct png_picture {
   std::vector<std::byte> bytes;
   std::vector<std::uint8_t> rgb;
@@ -36,7 +36,7 @@ inline void put_number(std::vector<std::byte>& to, std::size_t value) {
     to.push_back(static_cast<std::byte>(value >> shift));
 }
 
-/// Appends a chunk with its length and sum.
+/// Appends a chunk with its length and checksum.
 inline void put_chunk(std::vector<std::byte>& to, std::string_view name,
                       const std::vector<std::byte>& content) {
   put_number(to, content.size());
@@ -56,7 +56,8 @@ inline std::vector<std::byte> deflated(const std::vector<std::byte>& bytes) {
   return out;
 }
 
-/// Random values of that size and kind; `extra` are chunks before the pixels.
+/// Returns a picture of that size and kind with random values; `extra` are chunks before the
+/// pixels.
 inline png_picture some_png(std::size_t width, std::size_t height, const png_kind& kind = {},
                             std::uint64_t seed = 1, const std::vector<std::byte>& extra = {}) {
   penstock::sample_generator random{{.seed = seed}, width * 65536 + height};
@@ -77,7 +78,7 @@ inline png_picture some_png(std::size_t width, std::size_t height, const png_kin
     }
   }
 
-  // A row: the number of its filter (none), then the values, the first in the highest bits.
+  // A row has the number of its filter (none) and then the values, the first in the highest bits.
   std::vector<std::byte> rows;
   const auto put_row = [&](std::size_t y, std::size_t left, std::size_t step) {
     if (left >= width) return;

@@ -45,7 +45,7 @@ std::vector<test::png_kind> all_png_kinds() {
 
 }  // namespace
 
-// Pillow 12.3 gives the same by convert("RGB"), with clip_grey: 126 pictures of all kinds.
+// Pillow 12.3 gives the same result with convert("RGB"), with clip_grey: 126 pictures of all kinds.
 TEST_CASE("a PNG picture of every kind becomes RGB, whole or in part", "[image]") {
   ps::png_decoder decoder;
   ps::sample_generator random{{.seed = 3}, 0};
@@ -102,7 +102,7 @@ TEST_CASE("a PNG picture that ends early is truncated wherever it ends",
     const encoded& bytes = picture.bytes;
     for (std::size_t size = 0; size < bytes.size(); ++size) {
       const encoded part = test::first_of(bytes, size);
-      // The end mark, of twelve bytes, is not needed.
+      // The end mark of twelve bytes is optional.
       if (size + 12 >= bytes.size()) {
         CHECK((test::all_of(decoder, part) == picture.rgb));
       } else {
@@ -135,6 +135,33 @@ TEST_CASE("a damaged PNG picture is an error or a picture, and leaves nothing be
   }
 }
 
+TEST_CASE("a flipped bit in a PNG picture never changes the pixels of a part",
+          "[image][fault:files-13]") {
+  ps::png_decoder decoder{{.most_pixels = 1 << 16}};
+  for (const bool interlaced : {false, true}) {
+    const auto picture = test::some_png(40, 60, {2, 8, interlaced});
+    for (const ps::image_box& box : {ps::image_box{3, 10, {20, 20}}, ps::image_box{0, 59, {40, 1}},
+                                     ps::image_box{0, 0, {40, 60}}}) {
+      const auto right = test::part_of(decoder, picture.bytes, box);
+      int refused = 0;
+      for (std::size_t bit = 0; bit < picture.bytes.size() * 8; bit += 31) {
+        encoded damaged = picture.bytes;
+        damaged[bit / 8] ^= static_cast<std::byte>(1u << (bit % 8));
+        try {
+          const auto found = test::part_of(decoder, damaged, box);
+          CHECK((found == right));
+        } catch (const std::exception&) {  // also if the box is outside a picture of changed size
+          ++refused;
+        }
+      }
+      CHECK(refused > 1500);
+    }
+    // A box also needs the complete chunk of its last row.
+    const encoded part = test::first_of(picture.bytes, picture.bytes.size() - 20);
+    CHECK_THROWS_AS(test::part_of(decoder, part, {3, 10, {20, 20}}), ps::image_truncated);
+  }
+}
+
 TEST_CASE("what is wrong with a PNG picture is said", "[image]") {
   const auto picture = test::some_png(20, 10);
   const auto changed = [&](std::size_t at, unsigned value) {
@@ -161,7 +188,7 @@ TEST_CASE("a PNG picture beyond a limit is refused before it is decoded",
   CHECK((test::all_of(enough, picture.bytes) == picture.rgb));
   picture.bytes[17] = std::byte{0x0f};  // 983'060 columns
   CHECK_THROWS_AS(enough.info(picture.bytes, "a"), ps::image_too_large);
-  picture.bytes.resize(30'000);  // as many as may be so wide a picture
+  picture.bytes.resize(30'000);  // as many bytes as such a wide picture requires
   ps::png_decoder wide;
   CHECK(wide.info(picture.bytes, "a").size.width == 983'060);
   picture.bytes[17] = std::byte{0x10};
@@ -176,7 +203,7 @@ TEST_CASE("a PNG picture of a few bytes that claims to be huge takes no memory",
   std::copy(sides.begin(), sides.end(), claims.bytes.begin() + 16);
   std::copy(sides.begin(), sides.end(), claims.bytes.begin() + 20);
   REQUIRE(claims.bytes.size() < 80);
-  // Its sum is right: nothing but its length gives it away.
+  // The checksum is right: only the length reveals the damage.
   std::vector<std::byte> header;
   test::put_chunk(header, "IHDR", {claims.bytes.begin() + 16, claims.bytes.begin() + 29});
   std::copy(header.begin(), header.end(), claims.bytes.begin() + 8);
@@ -210,7 +237,7 @@ TEST_CASE("a PNG picture of one colour is as small as deflate has it, and no dam
 }
 
 TEST_CASE("chunks that the pixels do not need are passed over", "[image][fault:files-13]") {
-  // A text and a profile that unpack to four megabytes of nothing, and a chunk that nobody knows.
+  // A text and a profile that unpack to four megabytes of zeros, and an unknown chunk.
   std::vector<std::byte> extra;
   std::vector<std::byte> text{std::byte{'a'}, std::byte{0}, std::byte{0}};
   const auto bomb = test::deflated(std::vector<std::byte>(std::size_t{1} << 22));
@@ -225,7 +252,7 @@ TEST_CASE("chunks that the pixels do not need are passed over", "[image][fault:f
 }
 
 TEST_CASE("a long text in a PNG picture is no damage", "[image]") {
-  // libpng 1.6.32 to 1.6.38 hold a limit of memory against the bytes of all chunks.
+  // libpng 1.6.32 to 1.6.38 apply a memory limit to the bytes of all chunks.
   std::vector<std::byte> extra;
   test::put_chunk(extra, "tEXt", std::vector<std::byte>(65'537, std::byte{'a'}));
   const auto picture = test::some_png(9, 9, {}, 1, extra);
@@ -235,7 +262,7 @@ TEST_CASE("a long text in a PNG picture is no damage", "[image]") {
 
 TEST_CASE("an interlaced picture takes memory for the rows of the box only", "[image]") {
   const auto picture = test::some_png(400, 300, {6, 8, true});
-  ps::png_decoder decoder;  // a new one: a sanitizer sees where its memory ends
+  ps::png_decoder decoder;  // a new decoder, so that a sanitizer knows the end of its memory
   const auto row = test::part_of(decoder, picture.bytes, {0, 7, {400, 1}});
   CHECK(std::equal(row.begin(), row.end(), picture.rgb.begin() + 7 * 1200));
 }

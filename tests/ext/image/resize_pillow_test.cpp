@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// What resize_pillow.py has resized: hidden, because it needs the files that the script writes.
+// Resizes the pictures for resize_pillow.py. Hidden, because it needs the files that the script
+// writes.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -38,7 +38,7 @@ struct golden {
   std::array<std::uint64_t, 5> sums;
 };
 
-// What Pillow 12.3 makes of the same pictures, and 13.0 likewise: resize_pillow.py --golden
+// The output of Pillow 12.3 and 13.0 for the same pictures: resize_pillow.py --golden
 constexpr golden goldens[] = {
     {ps::resize_filter::nearest,
      ps::pass_order::horizontal_first,
@@ -94,7 +94,7 @@ constexpr ps::resize_filter filters[] = {ps::resize_filter::nearest,  ps::resize
                                          ps::resize_filter::bilinear, ps::resize_filter::hamming,
                                          ps::resize_filter::bicubic,  ps::resize_filter::lanczos};
 
-// A plan of sides up to `most`, now and then without a change in one of them.
+// Returns a plan with sides up to `most`, occasionally without a change on a side.
 image_plan random_plan(std::mt19937& bits, const image_size& size, std::size_t most) {
   const auto upto = [&bits](std::size_t high) { return 1 + bits() % high; };
   const auto part = [&](const image_size& of) {
@@ -147,7 +147,7 @@ TEST_CASE("a kept and mirrored part is that of the whole", "[image][promise:exac
         const picture in = test::random_picture({1 + bits() % 60, 1 + bits() % 60}, channels);
         const image_plan plan = random_plan(bits, in.size, 60);
         const picture part = resized(resize, in, plan);
-        // Another object, so that no table is another plan's; plain loops.
+        // Another object with plain loops, so that no table comes from another plan.
         ps::resizer other{{filter, order}, plain};
         picture all = resized(other, in, whole(plan.crop, plan.scaled));
         picture expected{plan.kept.size, channels};

@@ -10,7 +10,7 @@ namespace dl = penstock::dlpack;
 
 namespace {
 
-/// The structures and numbers of DLPack's specification (1.x), in its order and under its names.
+/// The structures and numbers of DLPack's specification (1.x), in its order and with its names.
 struct spec {
   struct DLPackVersion {
     std::uint32_t major_number, minor_number;
@@ -47,7 +47,7 @@ struct spec {
   enum types { kDLInt, kDLUInt, kDLFloat, kDLOpaqueHandle, kDLBfloat, kDLComplex, kDLBool };
 };
 
-/// As large, as aligned.
+/// True if size and alignment are equal.
 template <class Ours, class Theirs>
 constexpr bool is_like = sizeof(Ours) == sizeof(Theirs) && alignof(Ours) == alignof(Theirs);
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// What numpy_dlpack.py calls by ctypes: batches that leave as tensors, and tensors that come in.
+// The functions that numpy_dlpack.py calls with ctypes: they export batches as tensors and import
+// tensors.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -30,8 +31,8 @@ std::string said;
 
 extern "C" {
 
-/// A `DLManagedTensorVersioned` of a batch of four samples: x counted through, or is_odd; null when
-/// both slots are held.
+/// Returns a `DLManagedTensorVersioned` of a batch of four samples: x with consecutive values, or
+/// is_odd. Returns null if both slots are held.
 [[gnu::visibility("default")]] void* batch_as_tensor(int of_x, int read_only) {
   const auto slot = both_slots()->try_acquire();
   if (!slot) return nullptr;
@@ -45,13 +46,13 @@ extern "C" {
       .release();
 }
 
-/// How many batches are held by tensors.
+/// Returns how many batches are held by tensors.
 [[gnu::visibility("default")]] int batches_held() {
   return static_cast<int>(both_slots()->leased());
 }
 
-/// Takes a `DLManagedTensorVersioned` over as samples of three floats. The sum of each number times
-/// the number of its sample from 1 on; -1 for a tensor that is refused.
+/// Takes ownership of a `DLManagedTensorVersioned` as samples of three floats. Returns the sum of
+/// each number times the number of its sample, starting at 1, or -1 if the tensor is refused.
 [[gnu::visibility("default")]] double sum_of_samples(void* tensor) {
   using point = ps::record<ps::field<"x", float, 3>>;
   try {
@@ -68,6 +69,6 @@ extern "C" {
   }
 }
 
-/// Why the last one was refused.
+/// Returns why the last tensor was refused.
 [[gnu::visibility("default")]] const char* why_refused() { return said.c_str(); }
 }

@@ -22,8 +22,8 @@ namespace dl = penstock::dlpack;
 
 namespace {
 
-/// What a producer hands over: 24 numbers, counted through, four samples of 2 x 3. Tells when its
-/// deleter is called.
+/// The tensor of a producer: 24 consecutive numbers, four samples of 2 x 3. Records the call of its
+/// deleter.
 struct produced {
   std::vector<std::int32_t> numbers = std::vector<std::int32_t>(24);
   std::array<std::int64_t, 3> shape{4, 2, 3};

@@ -40,7 +40,7 @@ def main(library):
     if tuple(map(int, numpy.__version__.split(".")[:2])) < (2, 1):
         print("skipped: numpy", numpy.__version__, "knows no versioned tensors")
         return SKIPPED
-    ours = ctypes.CDLL(library)  # lets go of Python's lock for a call: numpy's deleter takes it
+    ours = ctypes.CDLL(library)  # releases the GIL during a call, because numpy's deleter needs it
     ours.batch_as_tensor.restype = ctypes.c_void_p
     ours.sum_of_samples.restype = ctypes.c_double
     ours.sum_of_samples.argtypes = [ctypes.c_void_p]

@@ -55,10 +55,12 @@ host_lease filled(const std::shared_ptr<host_ring>& slots, std::uint32_t value) 
 }
 
 std::shared_ptr<device_ring> device_slots_of(const freeing_device& device, std::size_t depth) {
-  return ps::detail::shared_by_leases<device_ring, ps::cpu_stream_ref>(device, ten, depth, depth);
+  return ps::detail::shared_by_leases<device_ring, ps::cpu_stream_ref>(
+      device, ten, device.inline_stream(), depth, depth);
 }
 
-/// A batch of ordinary memory, all of its numbers `value`: a producer's lease, which has no views.
+/// A batch in ordinary memory in which all numbers are `value`: the lease of a producer, without
+/// views.
 struct plain_lease {
   using record_type = numbers;
 
@@ -74,7 +76,7 @@ struct plain_lease {
   [[nodiscard]] const std::byte* data() const { return bytes.get(); }
   [[nodiscard]] const ps::batch_info& info() const { return shape; }
   void release_after(ps::cpu_stream_ref stream) {
-    stream.launch([kept = std::move(bytes)] {});  // the copy may still read it
+    stream.launch([kept = std::move(bytes)] {});  // the copy may still read the bytes
   }
 
   std::shared_ptr<std::byte[]> bytes;
@@ -94,7 +96,7 @@ bool says_no_batch(const std::function<void()>& what) {
   return last_words(what).find("holds no batch") != std::string::npos;
 }
 
-/// A device whose `wait` lets other threads work first, while the batch is locked that asks for it.
+/// A device whose `wait` lets other threads run first, while the calling batch is locked.
 struct asking_device : freeing_device {
   std::shared_ptr<std::function<void()>> meanwhile = std::make_shared<std::function<void()>>();
 
@@ -112,7 +114,7 @@ TEST_CASE("what a shared lease was asked once is told while another thread has i
   using ring = ps::detail::device_slots<asking_device>;
   const asking_device device;
   const auto slots = ps::detail::shared_by_leases<ring, ps::cpu_stream_ref>(
-      device, ten, std::size_t{1}, std::size_t{1});
+      device, ten, device.inline_stream(), std::size_t{1}, std::size_t{1});
   plain_lease from{7};
   slots->copy_in(0, from);
   slots->wait_for_copy(0, device.inline_stream());
@@ -125,7 +127,7 @@ TEST_CASE("what a shared lease was asked once is told while another thread has i
       is_same = own.device().seen == device.seen && own.data() == slots->data(0) &&
                 own.slot() == 0 && own.stream() == device.inline_stream() &&
                 ps::get<"b">(own)(9) == 7;
-      own = {};  // not the last one: the lock is another copy's
+      own = {};  // not the last copy: another copy holds the lock
     }};
     other.join();
   };
@@ -290,7 +292,7 @@ TEST_CASE("copies of a shared lease are used and dropped by threads while the lo
 TEST_CASE("what a thread wrote before it dropped the last copy is seen by who fills the slot",
           "[interop][promise:race-free-3]") {
   const auto slots = host_slots_of({}, 1);
-  std::uint64_t message = 0;  // plain: the end of the lease orders it
+  std::uint64_t message = 0;  // not atomic: the end of the lease orders it
   for (std::uint32_t round = 1; round <= 200; ++round) {
     auto batch = ps::share(filled(slots, round));
     std::thread one{[own = batch]() mutable {
@@ -301,7 +303,7 @@ TEST_CASE("what a thread wrote before it dropped the last copy is seen by who fi
       message = round;
       own = {};
     }};
-    const auto slot = slots->acquire();  // waits for both
+    const auto slot = slots->acquire();  // waits for both threads
     const auto seen = message;
     one.join();
     other.join();

@@ -26,7 +26,7 @@ namespace dl = penstock::dlpack;
 
 namespace {
 
-/// A number of 16 bits, as CUDA's half is one.
+/// A 16-bit number, like CUDA's half.
 struct half {
   std::uint16_t bits;
 };
@@ -116,7 +116,7 @@ TEST_CASE("the deleter of the last tensor over a batch gives its slot back, on a
     CHECK(lengths_of(labels->array.strides, labels->array) == std::vector<std::int64_t>{1});
     auto made = ps::to_dlpack<"image">(batch);
     dl::unversioned_tensor* const raw = labels.release();
-    raw->deleter(raw);  // as a consumer does it that knows C only
+    raw->deleter(raw);  // as a consumer in C does
     return made;
   }();
   CHECK(ring->leased() == 1);
@@ -130,7 +130,7 @@ TEST_CASE("a tensor for another stream: that one waits for the copy, the release
           "[interop][promise:race-free-3]") {
   const ps::cpu_device device;
   const auto ring = ps::detail::shared_by_leases<kinds_on_device, ps::cpu_stream_ref>(
-      device, four, std::size_t{1}, std::size_t{1});
+      device, four, device.inline_stream(), std::size_t{1}, std::size_t{1});
   const auto host = kinds_ring_of(2);
   ps::detail::waitable_counter gate;
   auto own = device.make_stream();

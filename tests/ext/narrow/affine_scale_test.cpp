@@ -14,7 +14,7 @@ namespace ps = penstock;
 
 namespace {
 
-/// The ends of ranges: of every size, alone, beside each other, around 0.
+/// Returns the ends of ranges: of every magnitude, single, adjacent, around 0.
 std::vector<float> ends() {
   std::vector<float> all{0.0F, -0.0F, 1.0F, 255.0F, 0.1F, 1e6F};
   for (const float size : {1e-38F, 1e-30F, 3e-8F, 0.3081F, 100.0F, 65504.0F, 7e20F}) {
@@ -30,7 +30,7 @@ std::vector<float> ends() {
   return all;
 }
 
-/// How far `value` is off after its way through a byte, in steps beyond half a one.
+/// Returns the error of `value` after the conversion to a byte, in steps, beyond half a step.
 double excess(float value, const ps::affine_scale& by) {
   std::int8_t byte = 99;
   ps::detail::write_bytes({&value, 1}, by, {&byte, 1});
@@ -50,7 +50,7 @@ TEST_CASE("a number is off by half a step at most, and 0 not at all", "[data][pr
       const ps::affine_scale by = ps::affine_over(least, most);
       CAPTURE(least, most, by.scale, by.zero);
       const bool has_zero = least <= 0.0F && most >= 0.0F;
-      // What the sum of a far zero and steps is rounded by, and what double is.
+      // The rounding of the sum of a distant zero and steps, and that of double.
       const double rounding =
           has_zero ? 0.0 : 0x1p-24 * std::max(std::abs(double{least}), std::abs(double{most}));
       const double allowed = rounding * (1 + 1e-6) + 1e-10 * static_cast<double>(by.scale);
@@ -63,7 +63,7 @@ TEST_CASE("a number is off by half a step at most, and 0 not at all", "[data][pr
       }
       CHECK(worst <= allowed);
       if (has_zero && least < most) CHECK(excess(0.0F, by) == -static_cast<double>(by.scale) / 2);
-      // Not coarser than it has to be.
+      // Not coarser than necessary.
       const double range = double{most} - double{least};
       CHECK(static_cast<double>(by.scale) <= range / 255.0 * 1.0001 + 0x1p-117);
     }

@@ -37,7 +37,7 @@ TEST_CASE("every bfloat16 is the upper half of a float, and that float is this b
 TEST_CASE("a float becomes the nearest bfloat16, in the middle the even one",
           "[data][promise:exact-18]") {
   std::size_t wrong = 0;
-  // Up to the largest, and from there to infinity.
+  // Up to the largest value, and beyond it to infinity.
   for (std::uint32_t low = 0; low < 0x7f80; ++low) {
     for (const std::uint32_t sign : {0x0000U, 0x8000U}) {
       const std::uint32_t middle = (sign | low) << 16U | 0x8000U;
@@ -50,6 +50,6 @@ TEST_CASE("a float becomes the nearest bfloat16, in the middle the even one",
   CHECK(wrong == 0);
   CHECK(bfloat16_of((std::numeric_limits<float>::max)()) == 0x7f80);
   CHECK(bfloat16_of(-0.0F) == 0x8000);
-  // A payload in the lower bits alone must not make an infinity of it.
+  // A payload only in the lower bits must not become infinity.
   CHECK(std::isnan(static_cast<float>(ps::bfloat16{float_with_bits(0x7f800001U)})));
 }

@@ -15,7 +15,7 @@ namespace ps = penstock;
 
 namespace {
 
-/// What the bits of a half mean, as the standard says it.
+/// Returns the value of the bits of a half according to the standard.
 double meaning_of_half(std::uint32_t bits) {
   const int exponent = static_cast<int>((bits >> 10U) & 31U);
   const double mantissa = bits & 0x3ffU;
@@ -46,7 +46,7 @@ TEST_CASE("every half is a float, and that float is this half", "[data][promise:
     const auto narrow = ps::half::from_bits(static_cast<std::uint16_t>(bits));
     const float wide = narrow;
     if (is_nan_of_half(bits)) {
-      // It stays none, with its sign and what a quiet one has of a payload.
+      // A NaN stays a NaN, with its sign and the payload of a quiet NaN.
       wrong += !std::isnan(wide) || half_of(wide) != (bits | 0x200U) ? 1U : 0U;
     } else if ((bits & 0x7fffU) == 0x7c00U) {
       wrong += !std::isinf(wide) || (wide < 0.0F) != (bits >= 0x8000U) ? 1U : 0U;
@@ -64,7 +64,7 @@ TEST_CASE("a float becomes the nearest half, in the middle the even one",
           "[data][promise:exact-18]") {
   constexpr float infinity = std::numeric_limits<float>::infinity();
   std::size_t wrong = 0;
-  // From 0 through all subnormal values to the largest, and from there to infinity.
+  // From 0 through all subnormal values to the largest value, and beyond it to infinity.
   for (std::uint32_t low = 0; low < 0x7c00; ++low) {
     const std::uint32_t high = low + 1;
     const double above = high == 0x7c00 ? 65536.0 : meaning_of_half(high);
@@ -86,7 +86,7 @@ TEST_CASE("a float becomes the nearest half, in the middle the even one",
 
 #if defined(__x86_64__)
 TEST_CASE("the processor's own instruction makes the same half of floats of every size", "[data]") {
-  if (!__builtin_cpu_supports("avx2")) return;  // clang 14 has no name for what came before it
+  if (!__builtin_cpu_supports("avx2")) return;  // clang 14 has no name for the feature itself
   std::size_t wrong = 0;
   std::uint32_t state = 1;
   for (std::uint32_t upper = 0; upper < 65536; ++upper) {

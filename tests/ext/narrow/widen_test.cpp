@@ -22,7 +22,7 @@ namespace {
 using signal_record = ps::record<ps::field<"left", float, ps::dyn, 4>,
                                  ps::field<"label", std::uint16_t>, ps::field<"right", float, 8>>;
 
-/// Noise of another size for each sample.
+/// Noise of a different magnitude for each sample.
 struct signals {
   using record_type = signal_record;
   [[nodiscard]] static float at(std::uint64_t sample, std::size_t i) {
@@ -40,16 +40,16 @@ struct signals {
   }
 };
 
-/// What became of `signals`, over an epoch in their order.
+/// The result of `signals` over an epoch in order.
 struct arrived {
   std::vector<float> left;
   std::vector<float> right;
-  std::size_t labels = 0;  // that are right
+  std::size_t labels = 0;  // correct labels
   std::uint64_t bytes = 0;
   friend bool operator==(const arrived&, const arrived&) = default;
 };
 
-/// Feeds them narrowed, widened on a stream that is a thread.
+/// Feeds narrowed data and widens them on a stream that is a thread.
 template <class Data, class Transform>
 arrived fed(const gated_device& device, const Data& data, const Transform& transform,
             std::size_t workers, std::size_t depth) {

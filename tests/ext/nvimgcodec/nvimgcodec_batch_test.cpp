@@ -24,7 +24,7 @@ namespace ps = penstock;
 
 namespace {
 
-// Encoded pictures of different sizes, a box of each, and room for their pixels.
+// Encoded pictures of different sizes, a box of each, and memory for their pixels.
 struct some_batch {
   std::vector<test::encoded> encoded;
   std::vector<std::string> keys;
@@ -141,7 +141,7 @@ TEST_CASE("a failure in a batch names its picture, and the others are decoded",
   }
   CHECK(decoder.backend() == ps::nvimgcodec_backend::cpu);
 
-  some_batch next = twelve_pictures();  // and the next batch is as if it were the first
+  some_batch next = twelve_pictures();  // the next batch behaves like the first
   CHECK(decoder.decode(next.pictures).size() == 12);
   for (std::size_t i = 0; i < 12; ++i) CHECK(next.is_right(i));
 }
@@ -158,7 +158,7 @@ TEST_CASE("a back end that is not available is an error before anything is decod
       test::error_of<ps::nvimgcodec_unavailable>([] { ps::nvimgcodec_batch{{.device = 1000}}; });
   CHECK(test::has(problem.what(), "for GPU 1000"));
   CHECK(test::has(problem.what(), "nvidia-smi"));
-  for (const int number : {-1, -99999}) {  // names of nvImageCodec's for other things
+  for (const int number : {-1, -99999}) {  // nvImageCodec uses these values for other purposes
     CHECK_THROWS_AS((ps::nvimgcodec_batch{{.device = number}}), ps::option_error);
     CHECK_THROWS_AS((ps::nvimgcodec_batch{{.threads = number}}), ps::option_error);
   }

@@ -31,7 +31,8 @@ namespace {
 
 using namespace std::string_view_literals;
 
-// All of a picture and random parts of it: of the values that another decoder makes of the whole.
+// Checks the whole picture and random parts of it against the values that another decoder makes of
+// the whole.
 template <class Other>
 void check_parts(ps::nvimgcodec_decoder& decoder, Other& other, const test::encoded& bytes,
                  int tolerance) {
@@ -51,7 +52,7 @@ void check_parts(ps::nvimgcodec_decoder& decoder, Other& other, const test::enco
   }
 }
 
-// A picture of 2 x 2 pixels in a format that is written by hand.
+// A picture of 2 x 2 pixels in a format that is written manually.
 test::encoded tiny_ppm() { return test::bytes_of("P6\n2 2\n255\nabcdefghijkl"sv); }
 test::encoded tiny_bmp() {
   return test::bytes_of(
@@ -77,7 +78,7 @@ TEST_CASE("nvImageCodec's JPEG pixels are libjpeg's, all of a picture or a part"
     CAPTURE(kind.across, kind.down, kind.components, kind.progressive);
     check_parts(decoder, jpeg, test::some_jpeg(67, 45, kind), 0);
   }
-  // CMYK is turned into RGB by floats there, and by integers here.
+  // nvImageCodec converts CMYK to RGB in floats, this decoder in integers.
   check_parts(decoder, jpeg, test::some_jpeg(34, 21, {.across = 1, .down = 1, .components = 4}), 1);
 }
 
@@ -89,7 +90,8 @@ TEST_CASE("nvImageCodec's pixels lie as they are stored, whatever the orientatio
   const auto stored = test::all_of(decoder, bytes);
   for (const unsigned number : {3u, 6u, 8u}) {
     const test::encoded picture = test::turned(bytes, number, false);
-    CHECK((test::all_of(turning, picture) != stored));  // or nothing would tell it to turn
+    CHECK((test::all_of(turning, picture) != stored));  // otherwise the orientation would not
+                                                        // matter
     CHECK(decoder.info(picture, "a picture").size == ps::image_size{67, 45});
     CHECK((test::all_of(decoder, picture) == stored));
   }
@@ -135,11 +137,11 @@ TEST_CASE("a picture for nvImageCodec that ends early is truncated wherever it e
       CHECK(problem.path() == "a picture");
       CHECK(problem.offset() == size);
     }
-    if (&bytes == &pictures.back()) continue;  // the last bytes of a BMP only fill up a row
+    if (&bytes == &pictures.back()) continue;  // the last bytes of a BMP only pad a row
     const auto problem = test::error_of<ps::image_truncated>(
         [&] { test::all_of(decoder, test::first_of(bytes, bytes.size() - 1)); });
     CHECK(problem.found() == "the end of its bytes");
-    CHECK((test::all_of(decoder, bytes) == right));  // and the next picture is as if it were first
+    CHECK((test::all_of(decoder, bytes) == right));  // the next picture behaves like the first
   }
   const auto nothing =
       test::error_of<ps::image_truncated>([&] { static_cast<void>(decoder.info({}, "none")); });
@@ -222,7 +224,7 @@ TEST_CASE("copies of a decoder by nvImageCodec work at the same time on threads 
       ps::nvimgcodec_decoder decoder{first};
       for (std::size_t i = 0; i < 40; ++i) {
         const std::size_t which = (i + thread) % pictures.size();
-        if (i % 10 == 9) {  // what fails on one thread is no other's matter
+        if (i % 10 == 9) {  // a failure on one thread must not affect others
           try {
             static_cast<void>(test::all_of(decoder, test::first_of(pictures[which], 200)));
             ++wrong;

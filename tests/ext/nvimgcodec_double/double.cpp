@@ -15,7 +15,7 @@ nvimgcodec_double& the_double() {
 
 namespace {
 
-// Counted while it lives.
+// Counted while it is alive.
 struct counted {
   counted() { ++test::the_double().alive; }
   counted(const counted&) = delete;
@@ -51,7 +51,8 @@ struct nvimgcodecDecoder : counted {
   nvimgcodecPinnedAllocator_t* pinned = nullptr;
   std::vector<void*> own;
 
-  // Memory of each kind, for work on `stream`, written to; whether there is enough.
+  // Allocates and writes memory of each kind, for work on `stream`. Returns true if there is
+  // enough.
   bool take(cudaStream_t stream, std::vector<void*>& all) const {
     if (on_device == nullptr) return true;
     const std::size_t bytes = test::the_double().working;

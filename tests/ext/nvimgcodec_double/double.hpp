@@ -10,9 +10,9 @@
 
 namespace test {
 
-/// A call that had nvImageCodec's double decode pictures.
+/// A call in which nvImageCodec's double decoded pictures.
 struct double_call {
-  nvimgcodecBackendKind_t kind;  // the last one that the decoder is held to
+  nvimgcodecBackendKind_t kind;  // the last back end that the decoder is restricted to
   std::size_t pictures;
   int device;
   nvimgcodecImageBufferKind_t memory;
@@ -21,27 +21,28 @@ struct double_call {
   friend bool operator==(const double_call&, const double_call&) = default;
 };
 
-/// What the double of nvImageCodec does and has seen; its decoders have no GPU and write to host
-/// memory. A picture is "P6\n", or "II*" and a zero, and a word, of 2 x 2 pixels; each letter of
-/// the word is a back end that decodes it, g, h or c, into that letter. All others have the status
-/// `undecoded`. A decoder that is given allocators has `working` bytes of each kind for itself, and
-/// as many for each call.
+/// Behavior and observations of nvImageCodec's double. The decoders have no GPU and write to host
+/// memory. A picture is "P6\n", or "II*" and a zero, followed by a word, and has 2 x 2 pixels. Each
+/// letter of the word (g, h or c) is a back end that can decode the picture and then writes that
+/// letter. All other back ends return the status `undecoded`. A decoder with allocators allocates
+/// `working` bytes of each kind for itself and again for each call.
 struct nvimgcodec_double {
-  std::string missing;  // back ends whose decoder can't be made
+  std::string missing;  // back ends whose decoder cannot be created
   nvimgcodecProcessingStatus_t undecoded = NVIMGCODEC_PROCESSING_STATUS_FAIL;
-  nvimgcodecStatus_t header = NVIMGCODEC_STATUS_SUCCESS;  // what reading a header gives
-  std::uint32_t channels = 3;                             // of each picture
+  nvimgcodecStatus_t header = NVIMGCODEC_STATUS_SUCCESS;  // result of reading a header
+  std::uint32_t channels = 3;                             // channels of each picture
   nvimgcodecSampleDataType_t samples = NVIMGCODEC_SAMPLE_DATA_TYPE_UINT8;
-  nvimgcodecStatus_t waiting = NVIMGCODEC_STATUS_SUCCESS;  // what waiting for a batch gives
+  nvimgcodecStatus_t waiting = NVIMGCODEC_STATUS_SUCCESS;  // result of waiting for a batch
   nvimgcodecStatus_t loading = NVIMGCODEC_STATUS_SUCCESS;
   std::vector<double_call> calls;
-  std::string made;  // a letter for each decoder, in the order of their making
-  int alive = 0;     // objects that are not destroyed
+  std::string made;  // a letter for each decoder, in order of creation
+  int alive = 0;     // objects not yet destroyed
   std::size_t working = 10'000;
-  std::vector<void*> given;  // what the allocators gave for calls, and the decoders wrote to
+  std::vector<void*> given;  // memory that the allocators returned for calls and the decoders wrote
 };
 
-/// The one that the functions of nvimgcodec.h use, as it was at the start of the program.
+/// Returns the double that the functions of nvimgcodec.h use. At the start of the program it has
+/// its initial state.
 nvimgcodec_double& the_double();
 
 }  // namespace test

@@ -27,10 +27,10 @@ namespace {
 
 using backend = ps::nvimgcodec_backend;
 
-// A stream that the double only hands on.
+// A stream that the double only passes on.
 const cudaStream_t some_stream = reinterpret_cast<cudaStream_t>(std::uintptr_t{0x1234});
 
-// The double anew for each test; at the end every object of it has to be gone.
+// Resets the double for a test. The destructor checks that all its objects are destroyed.
 struct fresh_double {
   fresh_double() { test::the_double() = {}; }
   fresh_double(const fresh_double&) = delete;
@@ -55,7 +55,7 @@ class words {
   words(const words&) = delete;
   words& operator=(const words&) = delete;
 
-  // The letter that a picture's first value is.
+  // Returns the letter that is the first value of a picture.
   [[nodiscard]] char letter(std::size_t i) const { return static_cast<char>(values_[i * 12]); }
 
   std::vector<ps::nvimgcodec_picture> pictures;
@@ -106,7 +106,7 @@ TEST_CASE("a back end is made when the first picture is left for it, and once", 
     decoder.decode(harder.pictures, some_stream);
     CHECK(test::the_double().made == "gh");
   }
-  test::the_double().missing = "c";  // by then
+  test::the_double().missing = "c";  // from now on
   words hardest{{"c"}};
   CHECK_THROWS_AS(decoder.decode(hardest.pictures, some_stream), ps::image_corrupt);
   CHECK(test::the_double().made == "gh");
@@ -126,7 +126,7 @@ TEST_CASE("a back end that is required decodes, or the picture fails",
   CHECK(test::the_double().calls.size() == 1);
   CHECK(batch.letter(1) == '-');
 
-  CHECK_THROWS_AS(decoder.decode(batch.pictures), std::logic_error);  // which stream?
+  CHECK_THROWS_AS(decoder.decode(batch.pictures), std::logic_error);  // without a stream
   CHECK(test::the_double().calls.size() == 1);
 }
 
@@ -142,7 +142,7 @@ TEST_CASE("kinds of TIFF that nvImageCodec decodes wrongly are refused by their 
         "a.tif");
   test::the_double().channels = 1;
   CHECK(decoder.info(tiff, "a.tif").channels == 1);
-  test::the_double().samples = NVIMGCODEC_SAMPLE_DATA_TYPE_UINT16;  // as a palette has it
+  test::the_double().samples = NVIMGCODEC_SAMPLE_DATA_TYPE_UINT16;  // as in a palette picture
   CHECK(decoder.info(tiff, "a.tif").channels == 1);
   test::the_double().samples = NVIMGCODEC_SAMPLE_DATA_TYPE_FLOAT32;
   CHECK_THROWS_AS(decoder.info(tiff, "a.tif"), ps::image_unsupported);
@@ -206,7 +206,7 @@ TEST_CASE(
   CHECK(test::the_double().alive == idle + 2 * 2 + 1);  // streams, images, a future
   words one{{"g"}, {1, 0, {1, 2}}};
   decoder.decode(one.pictures, some_stream);
-  CHECK(test::the_double().alive == idle + 2 + 1 + 1);  // a part is a stream of its own
+  CHECK(test::the_double().alive == idle + 2 + 1 + 1);  // a part has its own stream
 
   test::the_double().waiting = NVIMGCODEC_STATUS_EXTENSION_CUDA_CALL_ERROR;
   CHECK_THROWS_AS(decoder.decode(two.pictures, some_stream), ps::nvimgcodec_error);
@@ -244,15 +244,15 @@ TEST_CASE("nvImageCodec works with memory of a device that is given, and keeps i
     CHECK((*device.calls == counts{1, 0, 1, 0}));
     words batch{{"g"}};
     for (int i = 0; i < 5; ++i) decoder.decode(batch.pictures, some_stream);
-    CHECK((*device.calls == counts{2, 0, 2, 0}));  // one piece serves all five
+    CHECK((*device.calls == counts{2, 0, 2, 0}));  // the same block serves all five
     CHECK(decoder.device_bytes() == 2 * 16'384);
-    decoder.decode(batch.pictures, other);  // which nothing orders behind `some_stream`
+    decoder.decode(batch.pictures, other);  // not ordered after `some_stream`
     CHECK((*device.calls == counts{3, 0, 3, 0}));
     CHECK(test::the_double().given[8] != test::the_double().given[10]);
     for (const auto stream : {other, some_stream}) decoder.decode(batch.pictures, stream);
     CHECK((*device.calls == counts{3, 0, 3, 0}));
 
-    test::the_double().working = 60'000;  // rounded up, more than is left
+    test::the_double().working = 60'000;  // rounded up, more than is available
     CHECK_THROWS_AS(decoder.decode(batch.pictures, some_stream), std::bad_alloc);
     test::the_double().working = (std::numeric_limits<std::size_t>::max)();
     CHECK_THROWS_AS(decoder.decode(batch.pictures, some_stream), std::bad_alloc);

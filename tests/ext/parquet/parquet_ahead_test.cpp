@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Which bytes of Parquet files the system is asked to read, ahead or now: its posix_fadvise and its
-// pread are replaced in this program by ones that write down what they were asked for.
+// Tests which bytes of Parquet files the system is requested to read, in advance or immediately.
+// The program replaces posix_fadvise and pread by versions that record their arguments.
 #include <penstock_ext/table/parquet/detail/parquet_file.hpp>
 
 #include <fcntl.h>
@@ -17,9 +17,9 @@
 #include <vector>
 
 #include <penstock/load/loader.hpp>
-#include <penstock/order/block_shuffled.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
+#include <penstock_ext/samplers/block_shuffled.hpp>
 #include <penstock_ext/table/parquet/parquet_blobs.hpp>
 #include <penstock_ext/table/parquet/parquet_dataset.hpp>
 
@@ -35,7 +35,7 @@ namespace {
 
 using asked_range = std::pair<std::uint64_t, std::uint64_t>;
 
-// Tests run one after the other, their threads may call.
+// Tests run one after another, but their threads may call concurrently.
 struct asked_log {
   std::mutex mutex;
   std::vector<asked_range> ranges;
@@ -78,7 +78,7 @@ namespace {
 
 using labelled = ps::record<ps::field<"label", std::int64_t>, ps::field<"x", float>>;
 
-// From the first of two chunks to the end of the last.
+// Returns the range from the start of the first chunk to the end of the second.
 asked_range one_range(const std::vector<ps::detail::parquet_chunk>& chunks) {
   return {chunks[0].offset, chunks[1].offset + chunks[1].bytes - chunks[0].offset};
 }
@@ -87,7 +87,7 @@ bool has_direct_reads(const std::string& path) {
   return ps::detail::open_at(AT_FDCWD, path.c_str(), O_DIRECT).get() >= 0;
 }
 
-// A column that nobody reads, between two that are read.
+// An unused column between two used columns.
 test::made_column three_columns(std::size_t rows) {
   return test::structs("", {test::numbers("x", "f", test::counted<float>(rows)),
                             test::strings("text", "u", std::vector<std::string>(rows, "text")),
@@ -156,7 +156,7 @@ TEST_CASE("a loader that reads ahead asks for each row group before it is decode
     }
     CHECK(sum == 79 * 80 / 2);
     CHECK(loader.stats().ahead.failed == 0);
-    if (workers == 0) CHECK(asked().taken().size() >= 7);  // the first may be read by then
+    if (workers == 0) CHECK(asked().taken().size() >= 7);  // the first may be read already
   }
 }
 
@@ -185,7 +185,7 @@ TEST_CASE("columns of a row group that lie near each other are one read", "[parq
   const std::string near = test::written(dir.path("near.parquet"), three_columns(40), 10);
   const auto whole = ps::detail::parquet_file{near}.chunks(2, {0, 2});
   CHECK(reads(near, 23) == std::vector{one_range(whole)});
-  // 16 KiB and more that nobody asked for are left alone.
+  // A gap of 16 KiB or more that is not needed is not read.
   const auto apart = test::structs(
       "", {test::numbers("x", "f", test::counted<float>(4)),
            test::strings("text", "u", std::vector<std::string>(4, std::string(1U << 15U, 'a'))),
@@ -219,14 +219,14 @@ TEST_CASE("row groups are read past the page cache where that is asked for, and 
   CHECK(texts.label(35) == 35);
   if (has_direct_reads(path)) {
     const auto reads = read_now().taken();
-    CHECK(reads.size() == 3);  // two row groups, and one of the blobs
+    CHECK(reads.size() == 3);  // two row groups, and a group of the blobs
     for (const auto& [offset, bytes] : reads) CHECK((offset % 4096 == 0 && bytes % 4096 == 0));
     CHECK(asked().taken().empty());
   } else {
     WARN("no direct reads in the folder for temporary files");
   }
 
-  // By the link there is another file now, and the one that is open is read.
+  // The link now leads to another file, but the open file is read.
   std::filesystem::rename(test::written(dir.path("b.parquet"), three_columns(40), 10), path);
   CHECK(test::values<"label">(test::read_batch(data, {15})) == std::vector<std::int64_t>{15});
   std::filesystem::resize_file(path, 40);

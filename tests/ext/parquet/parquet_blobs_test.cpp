@@ -84,13 +84,13 @@ TEST_CASE("blobs of a row group that made room are read again", "[parquet][promi
   CHECK(problem.option() == "cache_bytes");
   const std::string said = problem.what();
   const std::uint64_t needed = std::stoull(said.substr(said.find_first_of("0123456789")));
-  options.cache_bytes = needed + needed / 2;  // of one, and not of two
+  options.cache_bytes = needed + needed / 2;  // enough for one group but not for two
   const ps::parquet_blobs source{{path}, options};
   ps::blob_buffer buffer;
   const auto first = source.bytes(1, buffer);
   CHECK(blob_of(source, 3) == "aaa!");
   CHECK(first.size() == 2);
-  CHECK(first[0] == std::byte{'a'});  // though its row group is gone
+  CHECK(first[0] == std::byte{'a'});  // although its row group is evicted
   CHECK(blob_of(source, 0) == "!");
   CHECK(source.decoded() == 3);
 }

@@ -12,7 +12,8 @@
 #include <vector>
 
 #include <penstock/load/loader.hpp>
-#include <penstock/order/block_shuffled.hpp>
+#include <penstock_ext/samplers/block_shuffled.hpp>
+#include <penstock_ext/table/parquet/parquet_blobs.hpp>
 
 #include "data/read_batch.hpp"
 #include "ext/parquet/written.hpp"
@@ -34,7 +35,8 @@ namespace {
 using point = ps::record<ps::field<"label", std::int64_t>, ps::field<"x", float, ps::dyn>,
                          ps::field<"hash", std::uint8_t, 4>>;
 
-/// 44 bytes a row; after the label's struct, so that columns are not leaves.
+/// Returns rows of 44 bytes. The hash comes after the label's struct, so that columns and leaves
+/// differ.
 made_column points(std::size_t rows, std::size_t first) {
   made_column hash = test::numbers("hash", "w:4", counted<std::int32_t>(rows, first));
   return test::structs(
@@ -62,6 +64,11 @@ TEST_CASE("the rows of Parquet files are samples, numbered through", "[parquet]"
   CHECK(data.held_bytes() == (1 + 4 + 2 + 4) * 44);
   CHECK(data.warnings().empty());
   CHECK(error_of<ps::index_error>([&] { read_batch(data, {15}); }).size() == 15);
+  const std::string none = written(dir.path("none.parquet"), points(0, 0), 4);
+  const ps::parquet_dataset<point> empty{
+      {none, written(dir.path("none_either.parquet"), points(0, 0), 4)}};
+  REQUIRE(empty.warnings().size() == 1);
+  CHECK(test::has(empty.warnings()[0], none + " and the files after it: no rows in "));
 }
 
 TEST_CASE("batches of Parquet files are the same for any workers, each row group decoded once",
@@ -263,8 +270,8 @@ TEST_CASE("columns of numbers stay in the memory of their pages, unless others a
     return ::arrow::default_memory_pool()->bytes_allocated() - before;
   };
   constexpr std::int64_t bytes = rows * sizeof(float);
-  // What was read is what is held: two columns with the one between them would be half as much
-  // again, so they are copied.
+  // The memory that is held is the memory that was read. Two columns with the column between them
+  // would take half as much again, so they are copied.
   using all = ps::record<ps::field<"x", float>, ps::field<"a", float>, ps::field<"y", float>>;
   const ps::parquet_dataset<all> whole{path};
   const auto total = ::arrow::default_memory_pool()->total_bytes_allocated();
@@ -275,7 +282,7 @@ TEST_CASE("columns of numbers stay in the memory of their pages, unless others a
   const auto two = taken(part);
   CHECK(two >= 2 * bytes);
   CHECK(two < 2 * bytes + bytes / 2);
-  // One column that could stay, and two that are decoded into memory of their own.
+  // A column that could stay in place, and two that are decoded into separate memory.
   parquet::WriterProperties::Builder mixed;
   mixed.disable_dictionary();
   mixed.encoding("x", parquet::Encoding::BYTE_STREAM_SPLIT);
@@ -285,11 +292,11 @@ TEST_CASE("columns of numbers stay in the memory of their pages, unless others a
   const auto copied = taken(one);
   CHECK(copied >= 3 * bytes);
   CHECK(copied < 3 * bytes + bytes / 2);
-  // Of compressed columns a page that does not get shorter by it may stay as it is (since Arrow
-  // 20).
+  // A page of a compressed column may stay uncompressed if compression does not shorten it (since
+  // Arrow 20).
   if (!::arrow::util::Codec::IsAvailable(::arrow::Compression::SNAPPY)) return;
   std::vector<float> any(rows);
-  std::vector<float> few(rows);  // which become a quarter shorter
+  std::vector<float> few(rows);  // shortened by a quarter
   for (std::uint32_t bits = 1, at = 0; at < rows; ++at) {
     bits = bits * 1'664'525U + 1'013'904'223U;
     any[at] = static_cast<float>(bits);
@@ -324,6 +331,23 @@ TEST_CASE("nulls of a Parquet file are refused at their batch with the file's ro
   const ps::parquet_dataset<number> zeros{path,
                                           {.table = {.null = ps::null_values::value_initialised}}};
   CHECK(test::values<"n">(read_batch(zeros, {4, 5, 6})) == std::vector<std::int32_t>{5, 0, 7});
+}
+
+TEST_CASE("a Parquet file that is named twice is refused, read once or read twice",
+          "[parquet][fault:files-4]") {
+  const test::temp_dir dir;
+  const std::string first = written(dir.path("a.parquet"), points(3, 0), 4);
+  const std::string second = written(dir.path("b.parquet"), points(2, 3), 4);
+  const std::vector paths{first, second, dir.path("./a.parquet")};
+  const auto twice = error_of<ps::duplicate_entry>([&] { ps::parquet_dataset<point>{paths}; });
+  CHECK(twice.path() == paths[2]);
+  CHECK(twice.first_path() == first);
+  const ps::parquet_dataset<point> once{paths, {.duplicates = ps::duplicate_action::take_last}};
+  CHECK(test::values<"label">(read_batch(once, {0, 1, 2, 3, 4})) ==
+        std::vector<std::int64_t>{3, 4, 0, 1, 2});
+  CHECK(ps::parquet_dataset<point>{paths, {.duplicates = ps::duplicate_action::keep}}.size() == 8);
+  CHECK_THROWS_AS((ps::parquet_blobs{paths, {.columns = {.blob = "meta.path"}}}),
+                  ps::duplicate_entry);
 }
 
 TEST_CASE("what is no Parquet file, and columns that do not fit, are refused by name",

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock_ext/table/parquet/detail/parquet_file.hpp>
 
+#include <arrow/io/file.h>
 #include <arrow/util/compression.h>
 #include <fcntl.h>
+#include <parquet/arrow/writer.h>
 #include <parquet/file_reader.h>
 #include <parquet/metadata.h>
 #include <parquet/properties.h>
@@ -25,6 +27,7 @@
 #include <penstock_ext/table/parquet/parquet_dataset.hpp>
 
 #include "data/read_batch.hpp"
+#include "ext/files/npy_files.hpp"
 #include "ext/parquet/written.hpp"
 #include "ext/table/arrow_producer.hpp"
 #include "support/catch.hpp"
@@ -50,7 +53,7 @@ ps::detail::parquet_groups groups_of(const std::vector<std::string>& paths) {
   return {paths, false, false, [](const auto&) { return std::vector<int>{}; }};
 }
 
-// Has the descriptors of the file `path` lead to a folder, of which nothing can be read.
+// Makes the descriptors of the file `path` refer to a folder, which cannot be read.
 std::size_t break_descriptors(const std::string& path) {
   std::vector<int> found;
   for (const auto& one : std::filesystem::directory_iterator{"/proc/self/fd"}) {
@@ -79,7 +82,7 @@ TEST_CASE("a Parquet file that can't be read any more is no damaged one",
   CHECK(problem.path() == path);
   CHECK(problem.offset() > 4);
   CHECK(problem.found() == "Is a directory");
-  CHECK(test::values<"n">(read_batch(data, {4})) == std::vector<std::int64_t>{4});  // held
+  CHECK(test::values<"n">(read_batch(data, {4})) == std::vector<std::int64_t>{4});  // already held
   CHECK(error_of<ps::file_unreadable>([&] {
           ps::parquet_dataset<numbered_row>{dir.path("")};
         }).found() == "a folder");
@@ -117,7 +120,51 @@ TEST_CASE("a Parquet file that was cut or written to while it is read is a chang
   CHECK(error_of<ps::file_changed>([&] { (void)blobs.bytes(1, buffer); }).path() ==
         dir.path("b.parquet"));
   CHECK(error_of<ps::file_corrupt>([&] { ps::parquet_dataset<numbered_row>{path}; }).path() ==
-        path);  // cut before it was opened
+        path);  // truncated before it was opened
+}
+
+TEST_CASE("a sound Parquet file that can't be read is not called damaged",
+          "[parquet][fault:files-12]") {
+  const test::temp_dir dir;
+  const auto snappy =
+      parquet::WriterProperties::Builder{}.compression(::arrow::Compression::SNAPPY)->build();
+  if (!::arrow::util::Codec::IsAvailable(::arrow::Compression::SNAPPY)) return;
+  const std::string path = written(dir.path("a.parquet"), numbered_rows(40), 40, snappy);
+  const std::string whole = test::content_of(path);
+  const auto refused = [&](const std::string& bytes) {
+    test::write_file(path, bytes);
+    return error_of<ps::file_format_error>([&] { (void)ps::parquet_dataset<numbered_row>{path}; });
+  };
+  const auto encrypted = refused(whole.substr(0, whole.size() - 4) + "PARE");
+  CHECK(encrypted.offset() == whole.size() - 4);
+  CHECK(test::has(encrypted.found(), "encrypted"));
+  CHECK(test::has(refused("ARROW1" + whole + "ARROW1").found(), "an Arrow file"));
+  std::string lzo = whole;
+  const std::size_t codec = lzo.rfind("\x15\x02" + test::footer_number(40));
+  REQUIRE(codec != std::string::npos);
+  lzo[codec + 1] = '\6';
+  const auto unpacked = refused(lzo);
+  CHECK(unpacked.expected() == "column \"n\" of row group 0");
+  CHECK(test::has(unpacked.found(), "(lzo)"));
+
+  test::write_file(path, whole);
+  const auto footer = parquet::ReadMetaData(::arrow::io::ReadableFile::Open(path).ValueOrDie());
+  footer->set_file_path("part-0.parquet");
+  const auto file = ::arrow::io::FileOutputStream::Open(dir.path("_metadata")).ValueOrDie();
+  REQUIRE(parquet::arrow::WriteMetaDataFile(*footer, file.get()).ok());
+  REQUIRE(file->Close().ok());
+  const auto elsewhere = refused(test::content_of(dir.path("_metadata")));
+  CHECK(elsewhere.found() == "it in the file part-0.parquet: open that one");
+}
+
+TEST_CASE("a footer whose numbers of rows differ is damaged", "[parquet][fault:files-12]") {
+  const test::temp_dir dir;
+  const std::string path = written(dir.path("a.parquet"), numbered_rows(600), 300);
+  REQUIRE(test::with_footer(path, 600, 601) == 1);
+  const auto problem =
+      error_of<ps::file_corrupt>([&] { (void)ps::parquet_dataset<numbered_row>{path}; });
+  CHECK(problem.expected() == "601 rows, as the footer says");
+  CHECK(problem.found() == "600 in its row groups");
 }
 
 TEST_CASE("a footer of numbers that can't be is refused before memory is taken",
@@ -139,7 +186,7 @@ TEST_CASE("a footer of numbers that can't be is refused before memory is taken",
       } catch (const ps::file_corrupt& problem) {
         CHECK(problem.path() == path);
         ++refused;
-      } catch (const ps::option_error& problem) {  // rows beyond what is held
+      } catch (const ps::option_error& problem) {  // rows beyond the held groups
         CHECK(problem.option() == "cache_bytes");
         ++refused;
       }
@@ -226,7 +273,7 @@ TEST_CASE("pages of a Parquet file are compared with their sums, where that is a
     for (const int column : {0, 1}) {
       const auto chunk = last(column);
       for (std::uint64_t place = 0; place < 20; ++place) {
-        // In the second half, after the page's header.
+        // In the second half, after the header of the page.
         const std::uint64_t at = chunk.offset + chunk.bytes - 1 - place * chunk.bytes / 40;
         test::flip_bit(path, at, place % 8);
         INFO("kind " << kind << ", column " << column << ", byte " << at);
@@ -244,12 +291,12 @@ TEST_CASE("pages of a Parquet file are compared with their sums, where that is a
         try {
           auto batch = read_batch(unchecked, {200, 251, 399});
           if (wrong(test::values<"n">(batch)) || wrong(test::values<"m.k">(batch))) ++unseen;
-        } catch (const ps::file_corrupt&) {  // of snappy's
+        } catch (const ps::file_corrupt&) {  // snappy detected it
         }
         test::flip_bit(path, at, place % 8);
       }
     }
-    CHECK(unseen > 0);  // so the sums are what finds them
+    CHECK(unseen > 0);  // only the checksums detect the damage
     const ps::parquet_dataset<pair> whole{path, {.verify = true}};
     CHECK_FALSE(wrong(test::values<"m.k">(read_batch(whole, {200, 251, 399}))));
   }
@@ -318,19 +365,19 @@ TEST_CASE("a Parquet file of which a byte is another gives an error or as many r
     }
   }
   CHECK(refused > bytes.size() / 4);
-  CHECK(read > bytes.size() / 4);  // other values
+  CHECK(read > bytes.size() / 4);  // with other values
 }
 
 namespace {
 
-/// What a footer says of the first column of the first row group.
+/// Returns the footer's metadata of the first column of the first row group.
 std::unique_ptr<parquet::ColumnChunkMetaData> first_column(const std::string& path) {
-  static std::unique_ptr<parquet::ParquetFileReader> open;  // which it refers to
+  static std::unique_ptr<parquet::ParquetFileReader> open;  // the result refers to it
   open = parquet::ParquetFileReader::OpenFile(path);
   return open->metadata()->RowGroup(0)->ColumnChunk(0);
 }
 
-/// Puts bytes at `at` into a file.
+/// Inserts bytes at `at` into a file.
 void insert(const std::string& path, std::size_t at, const std::string& more) {
   std::ifstream in{path, std::ios::binary};
   std::string bytes{std::istreambuf_iterator<char>{in}, std::istreambuf_iterator<char>{}};
@@ -355,14 +402,15 @@ TEST_CASE("a dictionary that comes after the numbers of a Parquet file is not re
   const std::string path =
       test::written(dir.path("a.parquet"), test::structs("", {numbers}), rows, how);
   const std::int64_t bytes = first_column(path)->total_compressed_size();
-  // 160 bytes of which Snappy makes 164, as 40 entries.
+  // 160 bytes that Snappy expands to 164, as 40 entries.
   const std::string page =
       std::string{"\x15\x04\x15\xc0\x02\x15\xc8\x02\x4c\x15\x50\x15\x00\x00\x00", 15} +
       std::string{"\xa0\x01\xf0\x9f", 4} + std::string(160, '7');
   insert(path, 4 + static_cast<std::size_t>(bytes), page);
   const auto more = static_cast<std::int64_t>(page.size());
   REQUIRE(test::with_footer(path, bytes, bytes + more) >= 1);
-  // The file's rows, the column's values and the group's rows: the column has more of them.
+  // The rows of the file, the values of the column and the rows of the group: the column has more
+  // values than rows.
   REQUIRE(test::with_footer(path, rows, 2 * rows, 1) == 2);
   REQUIRE(test::with_footer(path, 2 * rows, rows, 1) == 1);
   REQUIRE(first_column(path)->num_values() == 2 * rows);
@@ -427,8 +475,8 @@ TEST_CASE("a page of a Parquet file that is a byte short, with levels that can't
   const std::string path = test::written(dir.path("a.parquet"), table, rows, plain);
   std::ifstream in{path, std::ios::binary};
   std::string bytes{std::istreambuf_iterator<char>{in}, std::istreambuf_iterator<char>{}};
-  // The second column's page: 2 bytes of levels and 320 of values become 319, of which one is of
-  // repetition levels, which the column does not have.
+  // The page of the second column: 2 bytes of levels and 320 of values become 319, one of which is
+  // for repetition levels. The column has none.
   const std::string sizes{"\x15\x84\x05\x15\x84\x05", 6};
   const std::size_t at = bytes.rfind(sizes);
   REQUIRE(at != std::string::npos);

@@ -22,8 +22,8 @@
 
 namespace test {
 
-/// A Parquet file of a table, in row groups of `group` rows, by Arrow's own writer, which makes no
-/// sums of pages unless `properties` say so.
+/// Writes a Parquet file of a table in row groups of `group` rows with Arrow's own writer. The
+/// writer makes no page checksums unless `properties` request them.
 inline std::string written(const std::string& path, const made_column& table, std::int64_t group,
                            const std::shared_ptr<parquet::WriterProperties>& properties =
                                parquet::default_writer_properties()) {
@@ -40,8 +40,8 @@ inline std::string written(const std::string& path, const made_column& table, st
   return path;
 }
 
-/// A number in a footer, after the byte that says that it is the field next to the one before, of
-/// 64 bits.
+/// Returns a number in a footer, after the byte that marks it as a 64-bit field following the
+/// previous field.
 inline std::string footer_number(std::int64_t number) {
   auto bits = static_cast<std::uint64_t>(number) << 1U;
   if (number < 0) bits = ~bits;
@@ -50,8 +50,8 @@ inline std::string footer_number(std::int64_t number) {
   return bytes + static_cast<char>(bits);
 }
 
-/// Writes a Parquet file anew, with `after` for `before` where it stands so in the footer, but for
-/// the first `skipped` of them. Returns in how many places.
+/// Rewrites a Parquet file and replaces `before` by `after` in the footer, except for the first
+/// `skipped` occurrences. Returns the number of replacements.
 inline std::size_t with_footer(const std::string& path, std::int64_t before, std::int64_t after,
                                std::size_t skipped = 0) {
   std::string bytes;
@@ -83,7 +83,7 @@ inline std::size_t with_footer(const std::string& path, std::int64_t before, std
   return places;
 }
 
-/// Changes one bit of a file, of the byte at `at`.
+/// Flips a bit of the byte at `at` in a file.
 inline void flip_bit(const std::string& path, std::uint64_t at, unsigned bit) {
   std::fstream file{path, std::ios::binary | std::ios::in | std::ios::out};
   file.seekg(static_cast<std::streamoff>(at));

@@ -17,12 +17,12 @@
 #include <penstock/core/batch_info.hpp>
 #include <penstock/load/loader.hpp>
 #include <penstock/load/options.hpp>
-#include <penstock/order/by_tokens.hpp>
 #include <penstock/order/sampler.hpp>
 #include <penstock/order/sharded.hpp>
 #include <penstock/resume/loader_state.hpp>
 #include <penstock/transfer/transfer.hpp>
 #include <penstock_ext/ranks/world.hpp>
+#include <penstock_ext/samplers/by_tokens.hpp>
 
 #include "support/catch.hpp"
 #include "support/has.hpp"
@@ -34,7 +34,8 @@ namespace {
 
 using exchange_function = std::function<void(std::span<const std::byte>, std::span<std::byte>)>;
 
-/// What each of `size` ranks, a thread each, says when `body(world, exchange)` has run.
+/// Runs `body(world, exchange)` on `size` ranks, one thread each, and returns the message of each
+/// rank.
 std::vector<std::string> said_by_ranks(
     int size, const std::function<void(const ps::world&, const exchange_function&)>& body) {
   std::vector<std::byte> gathered(static_cast<std::size_t>(size) * 1024);
@@ -62,17 +63,18 @@ std::vector<std::string> said_by_ranks(
   return said;
 }
 
-/// What a rank of a run may have been given.
+/// The configuration of a rank.
 struct given {
   std::uint64_t samples = 1000;
   std::uint64_t seed = 1;
   std::uint64_t loader_seed = 2;
   std::size_t global_batch = 48;
-  int ranks = 0;  // that its sampler deals out to, 0: those that there are
+  int ranks = 0;  // number of ranks of its sampler; 0: the actual number
   ps::shard_tail tail = ps::shard_tail::wrap;
 };
 
-/// What all ranks of a world of 8 say, of which `odd` are given something else.
+/// Returns the messages of all ranks in a world of 8 in which the ranks `odd` have another
+/// configuration.
 std::vector<std::string> compared(const given& usual, const given& other,
                                   const std::vector<int>& odd) {
   return said_by_ranks(8, [&](const ps::world& w, const exchange_function& exchange) {
@@ -91,7 +93,7 @@ std::vector<std::string> compared(const given& usual, const given& other,
   });
 }
 
-/// Of what all ranks say alike; "not alike" else.
+/// Returns the message if all ranks have the same, else "not alike".
 std::string common(const std::vector<std::string>& said) {
   const bool alike = std::count(said.begin(), said.end(), said.front()) ==
                      static_cast<std::ptrdiff_t>(said.size());
@@ -139,7 +141,7 @@ TEST_CASE("ranks whose samplers are not sharded for this world are told",
 
 TEST_CASE("a transfer's run is compared as its loader's", "[ranks][promise:honest-13]") {
   STATIC_REQUIRE(ps::stateful_loader<ps::transfer<ps::loader<numbered, ps::shuffled>&>>);
-  // What a transfer has of it: its batch size is that of its source.
+  // The members of a transfer that matter: its batch size is that of its source.
   struct transfer_like {
     ps::loader_options chosen{.batch_size = 8};
     struct {
@@ -200,7 +202,7 @@ TEST_CASE("an exchange that fails is the caller's own error", "[ranks]") {
   };
   CHECK_THROWS_MATCHES(ps::require_same_run({.rank = 1, .size = 2}, ps::loader_state{}, broken),
                        std::runtime_error, Catch::Matchers::Message("the network is down"));
-  // Nobody to compare with: nothing is exchanged.
+  // A world with a single rank does not exchange anything.
   CHECK_NOTHROW(ps::require_same_run(ps::world{}, ps::loader_state{}, broken));
   CHECK_THROWS_AS(ps::require_same_run({.rank = 2, .size = 2}, ps::loader_state{}, broken),
                   ps::option_error);

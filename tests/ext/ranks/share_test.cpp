@@ -32,7 +32,7 @@ TEST_CASE("a rank reads the bytes of its own share, and all ranks together each 
         ++batches;
       }
       CHECK(batches == samples / 48);
-      // What its dataset was asked for, and not what the loop was given.
+      // Counts reads of the dataset instead of batches of the loop.
       CHECK(data.state->reads * sample_bytes ==
             samples * sample_bytes / static_cast<std::size_t>(size));
     }

@@ -15,7 +15,7 @@ namespace ps = penstock;
 
 namespace {
 
-/// Variables of a process that there is not.
+/// Environment variables of a fictitious process.
 struct variables {
   std::map<std::string, std::string> set;
   std::optional<std::string> operator()(const char* name) const {
@@ -41,7 +41,7 @@ std::string refused_world(const variables& environment,
 const std::map<std::string, std::string> torchrun_5_of_8{
     {"RANK", "5"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "4"}};
 
-/// One environment out of several; the later ones count.
+/// Combines several environments; later values override earlier values.
 variables together(std::vector<std::map<std::string, std::string>> sets) {
   variables all;
   for (auto& set : sets) {
@@ -55,7 +55,7 @@ variables together(std::vector<std::map<std::string, std::string>> sets) {
 TEST_CASE("without a launcher's variables there is a world of one", "[ranks]") {
   CHECK(world_of({}) == ps::world{});
   CHECK(world_of({{{"PATH", "/bin"}, {"MASTER_ADDR", "here"}}}) == ps::world{});
-  // What a job's script asks for says nothing of this process.
+  // The request of a job's script does not describe this process.
   CHECK(world_of({{{"SLURM_NTASKS_PER_NODE", "4"}}}) == ps::world{});
   CHECK(ps::world{}.str() == "rank 0 of 1, 0 of 1 on this machine");
 }
@@ -78,13 +78,74 @@ TEST_CASE("the world is read from the variables of each launcher", "[ranks][prom
   CHECK(world_of({torchrun_5_of_8}).str() == "rank 5 of 8, 1 of 4 on this machine, by torchrun");
 }
 
+TEST_CASE("the launchers of supercomputers are read", "[ranks][promise:honest-12]") {
+  for (const auto& [prefix, by] :
+       std::map<std::string, ps::launcher>{{"MV2_COMM_WORLD_", ps::launcher::mvapich},
+                                           {"JSM_NAMESPACE_", ps::launcher::jsm},
+                                           {"HOROVOD_", ps::launcher::horovod}}) {
+    CAPTURE(prefix);
+    const variables started{{{prefix + "RANK", "3"},
+                             {prefix + "SIZE", "4"},
+                             {prefix + "LOCAL_RANK", "1"},
+                             {prefix + "LOCAL_SIZE", "2"},
+                             {"PMIX_RANK", "3"}}};
+    CHECK(world_of(started) == ps::world{3, 4, 1, 2, by});
+    CHECK(world_of(started, by) == ps::world{3, 4, 1, 2, by});
+  }
+  const std::map<std::string, std::string> flux{
+      {"FLUX_TASK_RANK", "3"}, {"FLUX_JOB_SIZE", "4"}, {"FLUX_TASK_LOCAL_ID", "1"}};
+  CHECK(world_of({flux}) == ps::world{3, 4, 1, 0, ps::launcher::flux});
+  CHECK(world_of(together({flux, {{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}, {"PALS_RANKID", "3"}}})) ==
+        ps::world{3, 4, 1, 0, ps::launcher::flux});
+  const std::map<std::string, std::string> pals{
+      {"PALS_RANKID", "3"}, {"PALS_LOCAL_RANKID", "1"}, {"PALS_NODEID", "1"}};
+  const std::map<std::string, std::string> pmi_of_pals{
+      {"PMI_SIZE", "4"}, {"PMI_LOCAL_RANK", "1"}, {"PMI_LOCAL_SIZE", "2"}};
+  CHECK(world_of(together({pals, pmi_of_pals})) == ps::world{3, 4, 1, 2, ps::launcher::pals});
+  CHECK(world_of(together({pals, pmi_of_pals, {{"PMI_RANK", "3"}}})) ==
+        ps::world{3, 4, 1, 2, ps::launcher::pals});
+  CHECK(world_of(together({pals, {{"RANK", "3"}, {"WORLD_SIZE", "4"}}})) ==
+        ps::world{3, 4, -1, 0, ps::launcher::torchrun});
+  // DeepSpeed's launcher.
+  CHECK(world_of(together({torchrun_5_of_8, {{"CROSS_RANK", "1"}, {"LOCAL_SIZE", "4"}}})).rank ==
+        5);
+}
+
+TEST_CASE("a launcher that gives no size of the world is refused with its variable",
+          "[ranks][promise:honest-12]") {
+  CHECK(refused_world({{{"JOB_COMPLETION_INDEX", "2"}}}) ==
+        "world: JOB_COMPLETION_INDEX='2' is a variable of an indexed job of Kubernetes, which does "
+        "not give the size of the world: set RANK and WORLD_SIZE, and LOCAL_RANK for a device; or "
+        "call world::from_environment(launcher::none) if this process is alone");
+  for (const char* const variable :
+       {"PMIX_RANK", "PMIX_NAMESPACE", "PALS_NODEID", "ALPS_APP_PE", "PMI_ID", "PMI_LOCAL_RANK",
+        "MVP_COMM_WORLD_RANK", "MVP_COMM_WORLD_LOCAL_RANK", "MPIRUN_RANK", "MPI_RANKID", "MP_CHILD",
+        "AWS_BATCH_JOB_NODE_INDEX", "JOB_COMPLETION_INDEX"}) {
+    CAPTURE(variable);
+    const std::map<std::string, std::string> hint{{variable, "1"}};
+    CHECK(refused_world({hint}).starts_with(std::string{"world: "} + variable + "='1' is a "));
+    CHECK(world_of({hint}, ps::launcher::none) == ps::world{});
+    CHECK(world_of(together({hint, {{"RANK", "1"}, {"WORLD_SIZE", "2"}}})).rank == 1);
+    CHECK(world_of(together({hint, torchrun_5_of_8, {{"TORCHELASTIC_RUN_ID", "x"}}})).rank == 5);
+  }
+  CHECK(refused_world({{{"PALS_RANKID", "1"}, {"PALS_LOCAL_RANKID", "1"}}}) ==
+        "world: Cray PALS's variables are half there: PALS_RANKID=1, no PMI_SIZE, "
+        "PALS_LOCAL_RANKID=1: set both, or unset them for one process");
+  for (const char* const variable :
+       {"MV2_COMM_WORLD_RANK", "JSM_NAMESPACE_SIZE", "HOROVOD_LOCAL_RANK", "FLUX_TASK_RANK"}) {
+    CAPTURE(variable);
+    CHECK(refused_world({{{variable, "1"}}}).find(" variables are half there: ") !=
+          std::string::npos);
+  }
+}
+
 TEST_CASE("local numbers that no launcher says are known to be missing", "[ranks]") {
   const auto started = world_of({{{"RANK", "1"}, {"WORLD_SIZE", "2"}}});
   CHECK(started == ps::world{1, 2, -1, 0, ps::launcher::torchrun});
   CHECK(started.str() == "rank 1 of 2, by torchrun");
   CHECK(world_of({{{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}}}) ==
         ps::world{0, 1, 0, 1, ps::launcher::pmi});
-  // srun --ntasks=2 --ntasks-per-node=4: as many as may be, not as many as are.
+  // srun --ntasks=2 --ntasks-per-node=4: the maximum number, not the actual number.
   CHECK(world_of({{{"SLURM_PROCID", "1"},
                    {"SLURM_NTASKS", "2"},
                    {"SLURM_LOCALID", "1"},
@@ -98,7 +159,7 @@ TEST_CASE("launchers that agree complete each other", "[ranks][promise:honest-12
   // srun --mpi=pmi2
   CHECK(world_of(together({{{"PMI_RANK", "5"}, {"PMI_SIZE", "8"}}, slurm})) ==
         ps::world{5, 8, 1, 0, ps::launcher::pmi});
-  // export RANK=$OMPI_COMM_WORLD_RANK and so on, in a script that mpirun starts.
+  // A script that mpirun starts exports RANK=$OMPI_COMM_WORLD_RANK and so on.
   CHECK(world_of(together({{{"RANK", "5"}, {"WORLD_SIZE", "8"}},
                            {{"OMPI_COMM_WORLD_RANK", "5"},
                             {"OMPI_COMM_WORLD_SIZE", "8"},
@@ -126,7 +187,7 @@ TEST_CASE("a launcher inside of another one outdoes it", "[ranks][promise:honest
   const std::map<std::string, std::string> nodes{{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}};
   CHECK(world_of(together({torchrun_5_of_8, {{"TORCHELASTIC_RUN_ID", "none"}}, nodes})) ==
         ps::world{5, 8, 1, 4, ps::launcher::torchrun});
-  // mpirun in a batch script, whose own numbers are those of one process.
+  // mpirun in a batch script, whose own variables describe a single process.
   const std::map<std::string, std::string> ranks{{"OMPI_COMM_WORLD_RANK", "3"},
                                                  {"OMPI_COMM_WORLD_SIZE", "4"}};
   CHECK(world_of(together({ranks, {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}}})).rank == 3);
@@ -154,6 +215,19 @@ TEST_CASE("launchers that contradict each other are refused with both",
                                  {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}}})) ==
         "world: LOCAL_RANK=0 and OMPI_COMM_WORLD_LOCAL_RANK=1 contradict each other: unset the one "
         "that is wrong");
+}
+
+TEST_CASE("PMIx contradicts a launcher unless its rank is that of Slurm",
+          "[ranks][promise:honest-12]") {
+  const std::map<std::string, std::string> ranks{
+      {"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"PMIX_RANK", "1"}};
+  CHECK(refused_world({ranks}) ==
+        "world: Open MPI's OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 and PMIx's PMIX_RANK=1 "
+        "contradict each other: unset the variables of the one that did not start this process, or "
+        "name the one that did: world::from_environment(launcher::...)");
+  CHECK(world_of({ranks}, ps::launcher::open_mpi).rank == 3);
+  CHECK(world_of(together({ranks, {{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}}})).rank == 3);
+  CHECK_THROWS_AS(world_of(together({ranks, {{"PMIX_RANK", "x"}}})), ps::world_error);
 }
 
 TEST_CASE("half a launcher's variables are refused by name", "[ranks][promise:honest-12]") {
@@ -226,7 +300,7 @@ TEST_CASE("a world shards a sampler in one line, and one that does not divide is
 }
 
 TEST_CASE("the environment of this very process can be read", "[ranks]") {
-  // Whatever started the tests: one world, or an error that says what is wrong.
+  // In any environment of the tests the result is a world or an error that describes the problem.
   try {
     const auto w = ps::world::from_environment();
     CHECK(w.rank < w.size);

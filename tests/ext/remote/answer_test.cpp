@@ -36,6 +36,11 @@ TEST_CASE("the lines of an answer are read, those of a redirect forgotten",
   CHECK(answer.range->total == 100U);
   CHECK(answer.etag == "\"new\"");
   CHECK(answer.retry_after.empty());
+  CHECK(answer.contradiction.empty());
+  answer.add_line("Transfer-Encoding: gzip, Chunked");
+  CHECK(answer.is_chunked);
+  answer.add_line("Repr-Digest: SHA-256=:AAAA:");
+  CHECK(answer.object);
   answer.add_line("HTTP/2 200");
   CHECK(answer.status == 200);
   for (const char* const line : {"HTTP/1.1", "HTTP/1.1 ", "HTTP/1.1 abc", "HTTP/1.1 099 x"}) {
@@ -50,6 +55,7 @@ TEST_CASE("a Content-Range that can't be is none", "[remote][fault:stores-7]") {
   REQUIRE(open);
   CHECK(open->end == 1);
   CHECK_FALSE(open->total);
+  CHECK(content_range::parse("Bytes 0-9/10"));  // tokens are case-insensitive
   const auto none = content_range::parse("bytes */7");
   REQUIRE(none);
   CHECK(none->begin == none->end);
@@ -159,11 +165,11 @@ TEST_CASE("versions of an object agree where they say the same or nothing",
   CHECK(known.name() == "W/\"3\" Monday");
   CHECK(known.words() == "an object of 10 bytes, ETag: W/\"3\", Last-Modified: Monday");
   CHECK(known.agrees({10U, "\"3\"", "Monday"}));
-  CHECK(known.agrees({10U, "\"3\"", "Tuesday"}));  // one strong ETag is enough
+  CHECK(known.agrees({10U, "\"3\"", "Tuesday"}));  // a strong ETag is enough
   CHECK(known.agrees({std::nullopt}));
   CHECK(known.name() == "\"3\"");
   CHECK(known.modified == "Monday");
-  // Of long ones the start is kept, and whether they differ.
+  // Long values are cut to their start, but differences remain detectable.
   const std::string endless(10'000, 'e');
   CHECK(object_version::kept(endless).size() < 130);
   CHECK(object_version::kept(endless) != object_version::kept(endless + 'e'));

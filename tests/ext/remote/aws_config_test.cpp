@@ -1,67 +1,117 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock_ext/store/http/detail/s3/s3_place.hpp>
+#include <penstock_ext/store/http/detail/s3/aws_config.hpp>
 
+#include <cstdlib>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
+#include "support/has.hpp"
 
 namespace ps = penstock;
+using test::error_of;
 
 namespace {
 
-ps::detail::aws_profile profile_in(std::string_view text, std::string_view name) {
-  ps::detail::aws_profile found;
-  ps::detail::read_aws_profile(text, "the file", name, found);
-  return found;
+// Returns the value of a setting in `text`, or "none" if it is missing.
+std::string value_in(std::string_view text, std::string_view section, std::string_view name) {
+  for (const auto& one : ps::detail::parse_aws_file(text, "the file")) {
+    if (one.name != section) continue;
+    const auto at = one.settings.find(name);
+    if (at != one.settings.end()) return at->second.value;
+  }
+  return "none";
 }
 
 }  // namespace
 
-TEST_CASE("a profile is read out of the files of AWS", "[remote][promise:honest-11]") {
-  const std::string_view text =
-      "# comment\r\n"
-      "aws_access_key_id = nobody's\n"
-      "[default]\r\n"
-      "aws_access_key_id=one\r\n"
-      "  aws_secret_access_key = indented = another setting's\n"
-      "aws_secret_access_key = two+/= # why\n"
-      "s3 =\n"
-      "  region = nested\n"
-      "; comment\n"
-      "[profile work]\n"
-      "region = eu-central-1\n"
-      "[ profile  \"home office\" ]\n"
-      "region=a ; b\n"
-      "[sso-session work]\n"
-      "region = of no profile\n"
-      "[empty]\n"
-      "aws_session_token =\n"
-      "[default]\n"
-      "aws_access_key_id = too late\n"
-      "aws_session_token = three#3";
-  const auto usual = profile_in(text, "default");
-  CHECK(usual.is_there);
-  CHECK(usual.key_id == "one");
-  CHECK(usual.secret == "two+/=");
-  CHECK(usual.session_token == "three#3");
-  CHECK(usual.region.empty());
-  CHECK(profile_in(text, "work").region == "eu-central-1");
-  CHECK(profile_in(text, "home office").region == "a");
-  CHECK(profile_in(text, "empty").session_token.empty());
-  CHECK(profile_in(text, "empty").is_there);
-  CHECK_FALSE(profile_in(text, "other").is_there);
-  CHECK_FALSE(profile_in(text, "").is_there);
-  CHECK_FALSE(profile_in("", "default").is_there);
-  CHECK_FALSE(profile_in("[]\nregion=x", "").is_there);
+// Parsed like configparser and botocore; hundreds of random files were compared.
+TEST_CASE("a file of AWS is parsed as botocore does", "[remote][promise:honest-11]") {
+  CHECK(value_in("[a]\nName=one\r\n[b]\nNAME : two = 2\n", "a", "name") == "one");
+  CHECK(value_in("[a]\nName=one\r\n[b]\nNAME : two = 2\n", "b", "name") == "two = 2");
+  CHECK(value_in("[a]\rx=1\r\ry=2", "a", "y") == "2");
+  // Settings with equal indentation, and an indented setting that belongs to the setting above it.
+  CHECK(value_in("[a]\n  x = 1\n  y = 2\n", "a", "y") == "2");
+  CHECK(value_in("  [a]\nx = 1\n\ty = 2\n", "a", "x") == "1\ny = 2");
+  CHECK(value_in("[a]\nx = 1\n  y = 2\n", "a", "y") == "none");
+  CHECK(value_in("[a]\nx =\n\n  # no\n  y = 2\n\nz = 3\n", "a", "x") == "\n\n\ny = 2");
+  CHECK(value_in("[a]\nx =\n  y = 2\nz = 3\n", "a", "z") == "3");
+  CHECK(value_in("[a]\n# x = 0\n ; x = 0\nx = a#b;c # why\n", "a", "x") == "a#b;c");
+  CHECK(value_in("[a]\nx =\n", "a", "x").empty());
+  // Names of sections are case-sensitive and keep blanks; text after the last bracket is ignored.
+  CHECK(value_in("[ a ] b\nx = 1\n", " a ", "x") == "1");
+  CHECK(value_in("[a] [b]\nx = 1\n", "a] [b", "x") == "1");
+  CHECK(value_in("[A]\nx = 1\n", "a", "x") == "none");
+  CHECK(value_in("[DEFAULT]\nx = 1\n[DEFAULT]\ny = 1\n[a]\ny = 2\n", "a", "x") == "1");
+  CHECK(value_in("[DEFAULT]\nx = 1\n[DEFAULT]\ny = 1\n[a]\ny = 2\n", "a", "y") == "2");
+  CHECK(value_in("[DEFAULT]\nx = 1\n", "DEFAULT", "x") == "none");
+  CHECK(ps::detail::parse_aws_file("", "the file").empty());
 }
 
-TEST_CASE("a line of a profile that is no setting is refused without its text",
+TEST_CASE("the settings below another one are read with their lines", "[remote]") {
+  const auto sections = ps::detail::parse_aws_file(
+      "[default]\ns3 =\n  # a comment\n\n  addressing_style = path\n  X=1 # why\n  X = 2\n",
+      "file");
+  REQUIRE(sections.size() == 1);
+  const auto& list = sections[0].settings.at("s3");
+  const auto style = ps::detail::nested(list, "addressing_style");
+  REQUIRE(style);
+  CHECK(style->value == "path");
+  CHECK(style->line == 5);
+  CHECK(style->path == "file");
+  CHECK(ps::detail::nested(list, "X")->value == "2");
+  CHECK_FALSE(ps::detail::nested(list, "x"));
+}
+
+TEST_CASE("a line of a file of AWS that can't be is refused without its text",
           "[remote][fault:stores-6]") {
-  const auto problem = test::error_of<ps::file_format_error>(
-      [] { (void)profile_in("[other]\nbad\n[default]\ns3cr3t\n", "default"); });
-  CHECK(problem.offset() == 22);
-  CHECK(problem.path() == "the file");
-  CHECK(std::string{problem.what()}.find("s3cr3t") == std::string::npos);
+  for (const auto& [text, line] :
+       {std::pair{"s3cr3t = 1\n[a]\n", 1}, std::pair{"[a]\ns3cr3t\n", 2},
+        std::pair{"[a]\n = s3cr3t\n", 2}, std::pair{"[a]\nx = 1\nX = s3cr3t\n", 3},
+        std::pair{"[a]\r\nx = 1\r\n[b]\r\n[a]\r\ny = s3cr3t\r\n", 4}, std::pair{"[]\nx = 1\n", 1},
+        std::pair{"[a\n", 1}, std::pair{"[a]\ns3 =\n\n  x = 1\n  s3cr3t\n", 5}}) {
+    CAPTURE(text);
+    const auto problem = error_of<ps::file_format_error>(
+        [text = text] { (void)ps::detail::parse_aws_file(text, "the file"); });
+    CHECK(problem.path() == "the file");
+    CHECK(test::has(problem.found(), "in line " + std::to_string(line) + " "));
+    CHECK(test::lacks(problem.what(), "s3cr3t"));
+  }
+  const auto twice = error_of<ps::file_format_error>(
+      [] { (void)ps::detail::parse_aws_file("[a]\nx = 1\nx = 2\n", "the file"); });
+  CHECK(twice.offset() == 10);
+  CHECK(test::has(twice.found(), "line 2 again"));
+}
+
+TEST_CASE("the name of a profile is quoted as in a shell", "[remote]") {
+  const auto profile = [](std::string_view section) {
+    return ps::detail::name_in(section, "profile");
+  };
+  CHECK(profile("profile x") == "x");
+  CHECK(profile("profile\t'a b'") == "a b");
+  CHECK(profile("profile \"a \\\"b\\x\"") == "a \"b\\x");
+  CHECK(profile("profile a\\ b") == "a b");
+  CHECK(profile("profile a'b'\"c\"") == "abc");
+  for (const char* const none : {"x", "default", "sso-session x", "profile", "profile x y",
+                                 "profile \"x", "profile x\\", " profile x", "profile ''"}) {
+    CAPTURE(none);
+    CHECK(profile(none).empty());
+  }
+}
+
+TEST_CASE("variables and the user's folder are replaced in a path", "[remote]") {
+  ::setenv("PENSTOCK_SOME_PART", "some", 1);
+  const std::string home = ps::detail::home_folder();
+  CHECK(ps::detail::expanded("~/x") == home + "/x");
+  CHECK(ps::detail::expanded("~") == home);
+  CHECK(ps::detail::expanded("/~/$PENSTOCK_SOME_PART/${PENSTOCK_SOME_PART}y") == "/~/some/somey");
+  for (const char* const same : {"", "/$", "/${", "/$PENSTOCK_NO_PART/", "/${PENSTOCK_SOME_PART",
+                                 "/${}", "a~", "~x/y", "/$-"}) {
+    CHECK(ps::detail::expanded(same) == same);
+  }
+  ::unsetenv("PENSTOCK_SOME_PART");
 }

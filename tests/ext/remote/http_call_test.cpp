@@ -35,7 +35,7 @@ TEST_CASE("a call that is over writes to no memory", "[remote][fault:stores-5]")
   CHECK(given_up.call.was_over());
   CHECK_FALSE(given_up.deliver("cd", 12));
   CHECK(given_up.out == "ab??????");
-  given_up.call.fail(std::make_exception_ptr(std::runtime_error{"late"}));  // nobody sees it
+  given_up.call.fail(std::make_exception_ptr(std::runtime_error{"late"}));  // no caller receives it
   given_up.call.finish_one();
 
   called late;

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
-// Servers that fail, and answers that are not what was asked for.
+// Tests servers that fail, and answers that do not match the request.
 #include <penstock_ext/store/http/http_store.hpp>
 
+#include <dlfcn.h>
+#include <netdb.h>
+
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -16,6 +20,7 @@
 #include <vector>
 
 #include <penstock_ext/store/cache/cached_store.hpp>
+#include <penstock_ext/store/http/s3_store.hpp>
 
 #include "ext/remote/range_server.hpp"
 #include "ext/store/files.hpp"
@@ -33,6 +38,27 @@ using test::lacks;
 
 namespace {
 
+// The number of further lookups of names ending with ".test" that fail. Successful lookups return
+// the loopback address.
+std::atomic<int> failing_lookups{0};
+
+}  // namespace
+
+// libcurl resolves names with this function instead of the system's.
+extern "C" int getaddrinfo(const char* name, const char* service, const ::addrinfo* hints,
+                           ::addrinfo** found) {
+  static const auto of_system =
+      reinterpret_cast<decltype(&getaddrinfo)>(::dlsym(RTLD_NEXT, "getaddrinfo"));
+  const bool is_ours = name != nullptr && std::string_view{name}.ends_with(".test");
+  if (is_ours && failing_lookups > 0) {
+    --failing_lookups;
+    return EAI_AGAIN;
+  }
+  return of_system(is_ours ? "127.0.0.1" : name, service, hints, found);
+}
+
+namespace {
+
 const std::string content_of_faults = test::some_bytes(1000);
 
 ps::http_options hasty(ps::http_options options = {}) {
@@ -45,7 +71,7 @@ std::string range_of(const ps::http_store& store, std::uint64_t offset, std::siz
   return test::part_of(store, "x", offset, size);
 }
 
-// The error of a server that answers each request so.
+// Returns the error for a server that sends this answer to each request.
 template <class E>
 E fault_of(const test::range_server::handler& answers, std::uint64_t offset = 100,
            std::size_t size = 50, const ps::http_options& options = hasty()) {
@@ -74,13 +100,13 @@ TEST_CASE("requests that fail in a way that passes are made again",
       case 1:
         return test::answer(429, {});
       case 2:
-        return test::http_reply{{}, true};  // closed without a word
+        return test::http_reply{{}, true};  // closed without an answer
       case 3:
-        return whole.cut(head);  // before the body
+        return whole.cut(head);  // cut before the body
       case 4:
-        return whole.cut(head + 20);  // within it
+        return whole.cut(head + 20);  // cut within the body
       case 5:
-        return whole.cut(10);  // within the header
+        return whole.cut(10);  // cut within the header
       default:
         return test::answer(206, {"Content-Range: bytes 100-149/1000"}, "a body that is short");
     }
@@ -101,7 +127,7 @@ TEST_CASE("a server that keeps failing is unreachable after all attempts",
   (void)fault_of<ps::store_unreachable>(
       [](const http_request&) { return test::http_reply{{}, true}; });
 
-  // Nobody listens there any more.
+  // No server listens there any more.
   std::string url;
   {
     const test::range_server gone{[](const http_request&) { return test::http_reply{}; }};
@@ -112,11 +138,40 @@ TEST_CASE("a server that keeps failing is unreachable after all attempts",
   CHECK(has(refused.found(), "attempt 2 of 2"));
 }
 
+TEST_CASE("a name that is not found at first is looked up again", "[remote][fault:stores-5]") {
+  const int failures = GENERATE(1, 2, 1000);
+  const bool by_proxy = GENERATE(false, true);
+  CAPTURE(failures, by_proxy);
+  test::range_server server{content_of_faults};
+  const std::string port = server.url().substr(server.url().rfind(':'));
+  if (by_proxy) ::setenv("http_proxy", ("http://proxy.test" + port).c_str(), 1);
+  const std::string url = by_proxy ? "http://behind.example" : "http://store.test" + port;
+  const ps::http_store store{url, hasty({.attempts = 4})};
+  const ps::s3_store bucket{"b",
+                            {.endpoint = url, .anonymous = true, .http = hasty({.attempts = 4})}};
+  if (failures < 4) {
+    failing_lookups = failures;
+    CHECK(range_of(store, 100, 50) == content_of_faults.substr(100, 50));
+    CHECK(store.stats().retries == static_cast<std::uint64_t>(failures));
+    failing_lookups = failures;
+    CHECK(test::part_of(bucket, "x", 7, 9) == content_of_faults.substr(7, 9));
+  } else {
+    failing_lookups = failures;
+    const auto never = error_of<ps::store_unreachable>([&] { (void)range_of(store, 0, 5); });
+    CHECK(has(never.found(), "resolve"));
+    CHECK(has(never.found(), "attempt 4 of 4"));
+    (void)error_of<ps::store_unreachable>([&] { (void)bucket.size_of("x"); });
+    failing_lookups = 0;
+    CHECK(range_of(store, 0, 5) == content_of_faults.substr(0, 5));
+  }
+  ::unsetenv("http_proxy");
+}
+
 TEST_CASE("at the deadline the error says how often and how it was tried",
           "[remote][fault:stores-5]") {
   test::range_server server{
       [](const http_request&) { return test::answer(503, {"Retry-After: 3600"}); }};
-  // A machine may be so slow that the deadline comes before the first answer.
+  // On a slow machine the deadline may pass before the first answer.
   for (auto limit = milliseconds{100};; limit *= 10) {
     const ps::http_store store{server.url(),
                                {.longest_delay = std::chrono::minutes{10}, .deadline = limit}};
@@ -143,7 +198,8 @@ TEST_CASE("of the body of a failed answer no more is read than is looked at",
 }
 
 TEST_CASE("a store that gets no descriptor says so at once", "[remote][fault:stores-5]") {
-  const ps::http_store first{"http://127.0.0.1:1"};  // what libcurl opens once is open
+  const ps::http_store first{"http://127.0.0.1:1"};  // libcurl's permanent descriptors are already
+                                                     // open
   const auto problem = [&] {
     const test::descriptor_limit none{0};
     return error_of<std::system_error>([&] { const ps::http_store store{"http://127.0.0.1:1"}; });
@@ -182,7 +238,13 @@ TEST_CASE("an answer with another range is refused",
     CAPTURE(line);
     (void)fault_of<ps::bad_response>(with(line, 50));
   }
-  // What the object does not have.
+  const auto two = fault_of<ps::bad_response>([](const http_request&) {
+    return test::answer(206,
+                        {"Content-Range: bytes 0-49/1000", "Content-Range: bytes 100-149/1000"},
+                        content_of_faults.substr(0, 50));
+  });
+  CHECK(two.expected() == "one Content-Range");
+  // Ranges that the object does not have.
   const auto shorter = fault_of<ps::file_truncated>(with("Content-Range: bytes 100-119/120", 20));
   CHECK(has(shorter.found(), "120 bytes"));
   const auto beyond = fault_of<ps::file_truncated>(
@@ -230,7 +292,7 @@ TEST_CASE("a body with another sum than its server says is asked for again",
           "[remote][fault:stores-8]") {
   std::string content = "123456789";
   const std::string right = "y/Q5Jg==";
-  // Says the sum of the object, and damages the first `damaged` bodies.
+  // Announces the checksum of the object, and damages the first `damaged` bodies.
   const auto server_of = [&](std::size_t damaged) {
     return [&, damaged](const http_request& request) {
       const std::string sent = request.number < damaged ? "123455789" : content;
@@ -244,9 +306,9 @@ TEST_CASE("a body with another sum than its server says is asked for again",
     const ps::http_store store{server.url(), hasty()};
     CHECK(range_of(store, 0, 9) == content);
     CHECK(store.stats().retries == 2);
-    CHECK(range_of(store, 3, 4) == "4567");  // of a part nothing is said
+    CHECK(range_of(store, 3, 4) == "4567");  // a part has no checksum
   }
-  {  // the second answer says nothing: what the first has said is forgotten
+  {  // the second answer has no checksum: the first answer's is discarded
     test::range_server server{[&](const http_request& request) {
       return request.number == 0 ? server_of(1)(request) : test::ranged(request, "123456788");
     }};
@@ -301,31 +363,37 @@ TEST_CASE("an object that changes between two answers is noticed",
   CHECK(has(longer.found(), "1004 bytes"));
 }
 
-TEST_CASE("an object without a strong ETag that changes between two ranges is noticed",
-          "[remote]") {
+TEST_CASE("an object without one strong ETag that changes between two ranges is noticed",
+          "[remote][fault:stores-8]") {
   const std::string old_date = "Tue, 24 Nov 2026 10:00:00 GMT";
   const std::string new_date = "Tue, 24 Nov 2026 10:00:01 GMT";
   using lines = std::vector<std::string>;
   struct change {
     lines before;
     lines after;
-    std::string named_before;  // "": no change
+    std::string named_before;  // "": no change detected
     std::string named_after = {};
   };
   const std::string dated = "Last-Modified: ";
   const change one = GENERATE_COPY(
       change{{dated + old_date}, {dated + new_date}, old_date, new_date},
-      change{{dated + new_date}, {dated + old_date}, new_date, old_date},  // a copy put back
+      change{{dated + new_date}, {dated + old_date}, new_date, old_date},  // an older copy was
+                                                                           // restored
       change{{"ETag: W/\"a\""}, {"ETag: W/\"b\""}, "W/\"a\"", "W/\"b\""},
       change{{"ETag: W/\"a\"", dated + old_date},
              {"ETag: W/\"a\"", dated + new_date},
              old_date,
              new_date},
-      // A weak one that has become a strong one, as Apache's do after a second.
+      // A weak ETag that becomes strong, as Apache's do after a second.
       change{{"ETag: W/\"a\"", dated + old_date}, {"ETag: \"a\"", dated + old_date}, ""},
-      // Two machines with one object and times of their own.
+      // Two machines with the same object and different times.
       change{{"ETag: \"a\"", dated + old_date}, {"ETag: \"a\"", dated + new_date}, ""},
-      change{{dated + old_date}, {}, ""});
+      // Omitted or added in the meantime.
+      change{{dated + old_date}, {}, old_date, "1000 bytes: "},
+      change{{}, {dated + new_date}, "1000 bytes, as", new_date},
+      change{{"ETag: \"a\""}, {}, "\"a\"", "1000 bytes: "},
+      change{{"ETag: \"a\"", dated + old_date}, {dated + old_date}, "\"a\"", old_date},
+      change{{}, {"ETag: \"a\""}, "1000 bytes, as", "\"a\""});
   CAPTURE(one.before, one.after);
   std::string content = content_of_faults;
   test::range_server server{[&](const http_request& request) {
@@ -342,6 +410,94 @@ TEST_CASE("an object without a strong ETag that changes between two ranges is no
   CHECK(has(problem.found(), one.named_after));
   CHECK(has(problem.found(), "new store"));
   CHECK(problem.offset() == 500);
+}
+
+TEST_CASE("an answer to HEAD may leave out what one with bytes says", "[remote][fault:stores-8]") {
+  const auto omitting = GENERATE(as<std::string>{}, "HEAD", "GET");
+  test::range_server server{[&](const http_request& request) {
+    using lines = std::vector<std::string>;
+    return test::ranged(request, content_of_faults,
+                        request.method == omitting ? lines{} : lines{"ETag: \"a\""});
+  }};
+  const ps::http_store store{server.url()};
+  CHECK(store.size_of("x") == 1000);
+  if (omitting == "GET") {
+    (void)error_of<ps::object_changed>([&] { (void)range_of(store, 0, 10); });
+    return;
+  }
+  CHECK(range_of(store, 0, 10) == content_of_faults.substr(0, 10));
+  CHECK(store.size_of("x") == 1000);
+  CHECK(range_of(store, 90, 10) == content_of_faults.substr(90, 10));
+}
+
+TEST_CASE("a range of which the server sends the first bytes is gone on with",
+          "[remote][fault:stores-7]") {
+  const std::size_t most = GENERATE(1U, 7U, 49U);
+  test::range_server server{[&](const http_request& request) {
+    const auto [begin, end] = request.range(1000);
+    if (request.number == 1) return test::answer(503, {});
+    const std::string part = content_of_faults.substr(begin, (std::min)(most, end - begin));
+    return test::answer(206,
+                        {"ETag: \"a\"", "Content-Range: bytes " + std::to_string(begin) + '-' +
+                                            std::to_string(begin + part.size() - 1) + "/1000"},
+                        part);
+  }};
+  const ps::http_store store{server.url(), hasty({.attempts = 2})};
+  CHECK(range_of(store, 100, 50) == content_of_faults.substr(100, 50));
+  CHECK(server.requests().size() == 1 + (50 + most - 1) / most);
+  CHECK(server.requests().back().lines.at("range").ends_with("-149"));
+  CHECK(store.stats().ranges == 1);
+  CHECK(store.stats().retries == 1);
+}
+
+TEST_CASE("the sizes of an object in two answers are compared", "[remote][fault:stores-7]") {
+  const auto asked = [](const std::string& head, const test::range_server::handler& get) {
+    test::range_server server{[&](const http_request& request) {
+      if (request.method != "HEAD") return get(request);
+      return test::http_reply{"HTTP/1.1 200 Test\r\n" + head + "\r\n"};
+    }};
+    return ps::http_store{server.url()}.size_of("x");
+  };
+  const auto whole = [](const http_request& request) {
+    return test::ranged(request, content_of_faults);
+  };
+  const std::string zero = "Content-Length: 0\r\n";
+  const auto none = error_of<ps::bad_response>([&] { (void)asked(zero, whole); });
+  CHECK(has(none.found(), "0 bytes by HEAD and 1000 bytes by GET"));
+  CHECK(asked("", whole) == 1000);
+  CHECK(asked(zero, [](const auto&) { return test::answer(416, {}); }) == 0);
+  CHECK(asked(zero, [](const auto&) { return test::answer(200, {}); }) == 0);
+  CHECK(asked(zero, [](const auto&) { return test::answer(416, {"Content-Range: bytes */0"}); }) ==
+        0);
+  const auto twice = error_of<ps::bad_response>(
+      [&] { (void)asked("Content-Length: 999\r\nContent-Length: 1000\r\n", whole); });
+  CHECK(has(twice.expected(), "one Content-Length"));
+  CHECK(asked("Content-Length: 1000\r\nContent-Length: 1000\r\n", whole) == 1000);
+}
+
+TEST_CASE("sums of an object that was unpacked on the way are not compared",
+          "[remote][fault:stores-8]") {
+  const auto [lines, is_sound] = GENERATE(table<std::vector<std::string>, bool>(
+      {{{"x-goog-stored-content-encoding: GZIP"}, true},
+       {{"Warning: 214 UploadServer gunzipped"}, true},
+       {{"x-goog-stored-content-encoding: Identity", "Content-Encoding: gzip"}, true},
+       {{"x-goog-stored-content-encoding: gzip", "Content-Encoding: GZip"}, false},
+       {{"x-goog-stored-content-encoding: identity"}, false},
+       {{"x-goog-stored-content-encoding: gzip", "Content-Digest: sha-256=:AAAA:"}, false}}));
+  CAPTURE(lines, is_sound);
+  test::range_server server{[&, all = lines](const http_request&) {
+    auto said = all;
+    said.emplace_back("X-Goog-Hash: CRC32C=AAAAAA==,md5=AAAA");
+    return test::answer(200, said, content_of_faults);
+  }};
+  const ps::http_store store{server.url(), hasty({.attempts = 2})};
+  if (is_sound) {
+    CHECK(range_of(store, 0, 1000) == content_of_faults);
+  } else {
+    (void)error_of<ps::store_unreachable>([&] { (void)range_of(store, 0, 1000); });
+  }
+  const auto part = error_of<ps::bad_response>([&] { (void)range_of(store, 0, 10); });
+  CHECK(has(part.found(), is_sound ? "unpacked on the way" : "whole object"));
 }
 
 TEST_CASE("a server that knows If-Unmodified-Since sends nothing of a changed object", "[remote]") {
@@ -376,7 +532,8 @@ TEST_CASE("of a server that says no version the size is compared, and such reads
   }};
   const ps::http_store store{server.url()};
   CHECK(range_of(store, 0, 1000) == content);
-  CHECK(store.stats().unversioned == 0);  // all of it by one request: of one version
+  CHECK(store.stats().unversioned == 0);  // a single request reads the whole object, so it has a
+                                          // single version
   CHECK(range_of(store, 0, 10) == content.substr(0, 10));
   CHECK(range_of(store, 900, 100) == content.substr(900));
   CHECK(store.stats().unversioned == 2);
@@ -384,7 +541,7 @@ TEST_CASE("of a server that says no version the size is compared, and such reads
   const auto shorter = error_of<ps::object_changed>([&] { (void)range_of(store, 0, 10); });
   CHECK(has(shorter.expected(), "1000 bytes"));
   CHECK(has(shorter.found(), "999 bytes"));
-  // What no longer has the range is another one too.
+  // An object that no longer has the range has changed too.
   (void)error_of<ps::object_changed>([&] { (void)range_of(store, 900, 100); });
   (void)error_of<ps::object_changed>([&] { (void)range_of(store, 999, 1); });
 }
@@ -411,7 +568,7 @@ TEST_CASE("a cache keeps no block of a replaced object, however many were asked 
     return test::part_of(kept, object, offset, 10);
   };
   CHECK(first_of("x", 0) == content_of_faults.substr(0, 10));
-  // Of so many objects, those that share the last bits of a hash with it.
+  // Finds objects whose hash shares its last bits with this object.
   const auto last_bits = [](std::string_view name) {
     return std::hash<std::string_view>{}(name) % (1U << 14U);
   };
@@ -527,7 +684,8 @@ TEST_CASE("the first range that fails ends the call, and not the store",
                                              {"other", 0, room.last(100)}};
     (void)error_of<ps::object_missing>([&] { store.read_many(ranges); });
     CHECK(out.substr(0, 100) == std::string(100, '?'));
-    // The held one does not keep its place: two that wait for each other are both under way.
+    // A held request does not keep its place: two requests that wait for each other are both in
+    // flight.
     const std::vector<ps::byte_range> two{{"x", 0, room.first(100)}, {"x", 500, room.last(100)}};
     store.read_many(two);
     CHECK(out.substr(200) == content_of_faults.substr(500, 100));

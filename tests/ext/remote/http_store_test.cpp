@@ -23,7 +23,7 @@ using test::http_request;
 
 namespace {
 
-// Reads ranges of one object into one memory, each directly after the one before.
+// Reads ranges of an object into contiguous memory.
 std::string bytes_at(const ps::http_store& store, const std::string& object,
                      const std::vector<std::pair<std::uint64_t, std::size_t>>& places) {
   std::size_t size = 0;
@@ -39,7 +39,7 @@ std::string bytes_at(const ps::http_store& store, const std::string& object,
   return out;
 }
 
-// Quick to give up, for what is no matter of time.
+// Returns options that give up quickly, for tests in which time does not matter.
 ps::http_options quick(ps::http_options options = {}) {
   options.first_delay = std::chrono::milliseconds{1};
   options.longest_delay = std::chrono::milliseconds{2};
@@ -67,7 +67,7 @@ TEST_CASE("a range of an object is read over HTTP", "[remote][promise:honest-10]
   CHECK(stats.retries == 0);
   CHECK(stats.ranges == 3);
   CHECK(stats.bytes == 100'020);
-  CHECK(stats.connections == 1);  // kept
+  CHECK(stats.connections == 1);  // kept open
   CHECK(stats.in_flight == 0);
   CHECK(stats.most_in_flight == 1);
   CHECK(stats.first_byte.count() == 4);
@@ -78,7 +78,7 @@ TEST_CASE("neighbouring ranges are one request, far ones and long ones are sever
   const std::string content = test::some_bytes(5000);
   test::range_server server{content};
   const ps::http_store store{server.url(), {.merge_gap = 100, .largest_request = 1000}};
-  // Out of order, with a gap, one inside another.
+  // Out of order, with a gap, and with overlapping ranges.
   const std::string near = bytes_at(store, "x", {{350, 50}, {0, 100}, {150, 100}, {20, 10}});
   CHECK(near == content.substr(350, 50) + content.substr(0, 100) + content.substr(150, 100) +
                     content.substr(20, 10));
@@ -113,13 +113,13 @@ TEST_CASE("a batch's requests are all under way at once, with none before them",
     ranges.push_back({names[i], i, std::as_writable_bytes(std::span{out}.subspan(16 * i, 16))});
   }
   std::thread caller{[&] { store.read_many(ranges); }};
-  server.wait_for(24);  // none of which was answered
+  server.wait_for(24);  // none of them was answered
   all_here.open();
   caller.join();
   for (std::size_t i = 0; i < names.size(); ++i) {
     CHECK(out.substr(16 * i, 16) == content.substr(i, 16));
   }
-  CHECK(server.requests().size() == 24);  // one round trip after that of the connection
+  CHECK(server.requests().size() == 24);  // one round trip in addition to the connection
   CHECK(store.stats().most_in_flight == 24);
 }
 
@@ -183,6 +183,9 @@ TEST_CASE("names are percent-encoded, and lead nowhere else", "[remote][fault:st
     CHECK(test::lacks(problem.what(), "s3cr3t"));
   }
   CHECK(server.requests().size() == 1);
+  const ps::http_store loud{"HTTP" + server.url().substr(4)};
+  CHECK(loud.size_of("x") == 10);
+  CHECK(loud.root() == server.url());
 }
 
 TEST_CASE("a URL or an option that can't work is refused by name", "[remote][fault:stores-6]") {

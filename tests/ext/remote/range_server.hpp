@@ -27,10 +27,10 @@
 
 namespace test {
 
-/// A proxy that the environment names does not know this machine's loopback. Set before any thread.
-inline const bool has_no_proxy = ::setenv("no_proxy", "127.0.0.1,localhost", 1) == 0;
+/// A proxy from the environment cannot reach this machine's loopback. Set before any thread starts.
+inline const bool has_no_proxy = ::setenv("no_proxy", "127.0.0.1,localhost,store.test", 1) == 0;
 
-/// What waits until a test lets it go; for a minute at most, so that no test hangs.
+/// Waits until a test opens it, at most for a minute, so that no test hangs.
 class gate {
  public:
   void open() {
@@ -49,14 +49,15 @@ class gate {
   bool is_open_ = false;
 };
 
-/// A request as a server sees it.
+/// A request as a server receives it.
 struct http_request {
-  std::size_t number = 0;  ///< in the order in which they arrived, from 0
+  std::size_t number = 0;  ///< in order of arrival, starting at 0
   std::string method;
-  std::string path;                          ///< as it was sent, with the query
-  std::map<std::string, std::string> lines;  ///< their names in lower case
+  std::string path;                          ///< unmodified, with the query
+  std::map<std::string, std::string> lines;  ///< the header lines, with names in lower case
 
-  /// The range that is asked for: first byte, one past the last one; {0, `size`} without one.
+  /// Returns the requested range: first byte, and the byte after the last; {0, `size`} without a
+  /// range.
   [[nodiscard]] std::pair<std::size_t, std::size_t> range(std::size_t size) const {
     const auto found = lines.find("range");
     if (found == lines.end()) return {0, size};
@@ -66,16 +67,16 @@ struct http_request {
   }
 };
 
-/// What a server sends: the bytes of an answer, and whether it closes the connection then.
+/// The reply of a server: the bytes of an answer, and whether it closes the connection afterwards.
 struct http_reply {
   std::string bytes;
   bool closes = false;
 
-  /// Ends after `count` bytes of the answer.
+  /// Returns a reply that ends after `count` bytes of the answer.
   [[nodiscard]] http_reply cut(std::size_t count) const { return {bytes.substr(0, count), true}; }
 };
 
-/// An answer of a status, lines of a header and a body; `method` HEAD has no body.
+/// Makes an answer from a status, header lines and a body. An answer to HEAD has no body.
 inline http_reply answer(int status, const std::vector<std::string>& lines,
                          const std::string& body = {}, std::string_view method = "GET") {
   std::string bytes = "HTTP/1.1 " + std::to_string(status) + " Test\r\n";
@@ -85,7 +86,8 @@ inline http_reply answer(int status, const std::vector<std::string>& lines,
   return {bytes};
 }
 
-/// What a good server answers for an object with these bytes, whose version `lines` say.
+/// Returns the answer of a correct server for an object with these bytes; `lines` specify the
+/// version.
 inline http_reply ranged(const http_request& request, const std::string& content,
                          std::vector<std::string> lines) {
   if (request.method == "HEAD" || request.lines.find("range") == request.lines.end()) {
@@ -100,13 +102,13 @@ inline http_reply ranged(const http_request& request, const std::string& content
   return answer(206, lines, content.substr(begin, end - begin));
 }
 
-/// As above, with an ETag alone.
+/// Returns the answer of a correct server for an object with these bytes and only an ETag.
 inline http_reply ranged(const http_request& request, const std::string& content,
                          const std::string& etag = "\"v1\"") {
   return ranged(request, content, std::vector<std::string>{"ETag: " + etag});
 }
 
-/// An HTTP server on a free port of this machine's loopback, a thread for each connection.
+/// An HTTP server on a free port of this machine's loopback, with a thread for each connection.
 class range_server {
  public:
   using handler = std::function<http_reply(const http_request&)>;
@@ -125,7 +127,7 @@ class range_server {
     port_ = ntohs(place.sin_port);
     accepting_ = std::thread{[this] { accept_all(); }};
   }
-  /// A good server, for which every name is that of an object with these bytes.
+  /// A correct server that returns these bytes for every name.
   explicit range_server(std::string content)
       : range_server([all = std::move(content)](const http_request& request) {
           return ranged(request, all);
@@ -145,14 +147,14 @@ class range_server {
     ::close(socket_);
   }
 
-  /// Its URL, without a slash at the end.
+  /// Returns its URL without a trailing slash.
   [[nodiscard]] std::string url() const { return "http://127.0.0.1:" + std::to_string(port_); }
-  /// All requests so far.
+  /// Returns all requests so far.
   [[nodiscard]] std::vector<http_request> requests() const {
     const std::lock_guard lock{mutex_};
     return requests_;
   }
-  /// Waits until `count` requests have come; throws after a minute.
+  /// Waits until `count` requests have arrived. Throws after a minute.
   void wait_for(std::size_t count) {
     std::unique_lock lock{mutex_};
     const bool have_come =

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -20,6 +21,7 @@
 #include <penstock_ext/store/http/detail/s3/s3_place.hpp>
 
 #include "ext/remote/range_server.hpp"
+#include "ext/store/files.hpp"
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
 #include "support/has.hpp"
@@ -35,18 +37,22 @@ namespace {
 
 const ps::s3_credentials somebody{"AKIDEXAMPLE", "s3cr3t-key", "s3cr3t-token"};
 
-// Variables of the environment for as long as it is there; all of AWS's others are not set.
+// Sets environment variables within a scope; all other AWS variables are unset.
 class aws_variables {
  public:
   explicit aws_variables(const std::vector<std::pair<std::string, std::string>>& set) {
     for (const char* const name :
-         {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE",
-          "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3",
-          "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "HOME"}) {
+         {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_SECURITY_TOKEN",
+          "AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION",
+          "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS",
+          "AWS_USE_FIPS_ENDPOINT", "AWS_USE_DUALSTACK_ENDPOINT", "AWS_CA_BUNDLE",
+          "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE",
+          "HOME"}) {
       const char* const before = std::getenv(name);
       before_.emplace_back(name, before == nullptr ? "" : before);
       ::unsetenv(name);
     }
+    ::setenv("HOME", "/nowhere", 1);
     for (const auto& [name, value] : set) ::setenv(name.c_str(), value.c_str(), 1);
   }
   aws_variables(const aws_variables&) = delete;
@@ -139,7 +145,7 @@ TEST_CASE("credentials come from options, environment or files, in this order",
     const auto by_profile = ps::detail::place_of("b", {.profile = "work"});
     CHECK(by_profile.credentials->key_id == "work");
     CHECK(by_profile.credentials->secret == "b");
-    CHECK(by_profile.credentials->session_token.empty());  // of another file than the key
+    CHECK(by_profile.credentials->session_token.empty());  // from another file than the key
     CHECK(by_profile.region == "eu-north-1");
     CHECK_FALSE(ps::detail::place_of("b", {.anonymous = true}).credentials);
   }
@@ -155,16 +161,15 @@ TEST_CASE("credentials come from options, environment or files, in this order",
     CHECK(other.credentials->key_id == "other");
     CHECK(other.credentials->session_token == "g");
   }
-  const aws_variables none{{{"HOME", "/nowhere"}}};
+  const aws_variables none{{}};
   const auto problem = error_of<ps::access_denied>([] { const ps::s3_store store("b"); });
-  CHECK(has(problem.found(), "profile default"));
+  CHECK(has(problem.found(), "profile default of /nowhere/.aws/credentials and /nowhere"));
   CHECK(has(problem.found(), "which is not there"));
   (void)error_of<ps::access_denied>(
       [] { const ps::s3_store store("b", {.credentials = ps::s3_credentials{"a\r\nX: y", "b"}}); });
 }
 
-TEST_CASE("files of AWS are read where something is wanted of them, or refused",
-          "[remote][fault:stores-6]") {
+TEST_CASE("files of AWS that can't be read are refused", "[remote][fault:stores-6]") {
   const test::temp_dir dir;
   const std::string bad = dir.write("bad", text_bytes("[default]\nno setting\n"));
   const std::string folder = dir.path(".");
@@ -172,20 +177,147 @@ TEST_CASE("files of AWS are read where something is wanted of them, or refused",
   const auto place = [](const ps::s3_options& options) {
     return ps::detail::place_of("b", options);
   };
-  CHECK_FALSE(place({.region = "eu-west-1", .anonymous = true}).credentials);
-  CHECK(place({.endpoint = "http://h", .anonymous = true}).bucket.shown() == "http://h/b");
-  CHECK(place({.region = "eu-west-1", .credentials = somebody}).region == "eu-west-1");
   const auto problem = error_of<ps::file_unreadable>([&] { (void)place({}); });
   CHECK(problem.path() == folder);
   (void)error_of<ps::file_unreadable>([&] { (void)place({.credentials = somebody}); });
   (void)error_of<ps::file_unreadable>([&] { (void)place({.anonymous = true}); });
-  // A file that is there, and that this process may not look at, is not taken for a missing one.
+  // A file that exists but is unreadable does not count as missing.
   const std::string circle = dir.path("circle");
   std::filesystem::create_symlink(circle, circle);
   ::setenv("AWS_SHARED_CREDENTIALS_FILE", circle.c_str(), 1);
   CHECK(error_of<ps::file_unreadable>([&] { (void)place({}); }).path() == circle);
   ::setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere", 1);
   CHECK(error_of<ps::file_format_error>([&] { (void)place({}); }).path() == bad);
+  // A variable with an empty value does not select the user's file.
+  ::setenv("AWS_CONFIG_FILE", "", 1);
+  CHECK(place({.anonymous = true}).region == "us-east-1");
+  ::setenv("AWS_CONFIG_FILE", "/dev/null", 1);
+  CHECK(place({.anonymous = true}).region == "us-east-1");
+  // A home folder that leads nowhere has no files.
+  ::unsetenv("AWS_CONFIG_FILE");
+  ::setenv("HOME", circle.c_str(), 1);
+  CHECK(place({.anonymous = true}).region == "us-east-1");
+}
+
+TEST_CASE("a profile says which server is asked, and how", "[remote][promise:honest-11]") {
+  const test::temp_dir dir;
+  using variables = std::vector<std::pair<std::string, std::string>>;
+  const auto place = [&](const std::string& config, const ps::s3_options& options = {},
+                         variables set = {}, const std::string& bucket = "b") {
+    set.emplace_back("AWS_CONFIG_FILE", dir.write("config", text_bytes(config)));
+    const aws_variables all_set{set};
+    auto all = options;
+    all.anonymous = true;
+    return ps::detail::place_of(bucket, all);
+  };
+  const auto shown = [&](const std::string& config, const ps::s3_options& options = {},
+                         const variables& set = {}, const std::string& bucket = "b") {
+    return place(config, options, set, bucket).bucket.shown();
+  };
+  const std::string own = "[default]\nendpoint_url = http://own:1\n";
+  const std::string services =
+      own + "services = 'my x'\n[services \"'my x'\"]\nS3 =\n  endpoint_url = http://service:1\n";
+  CHECK(shown(own) == "http://own:1/b");
+  CHECK(shown(services) == "http://service:1/b");
+  CHECK(shown(services, {}, {{"AWS_ENDPOINT_URL", "http://all:1"}}) == "http://all:1/b");
+  CHECK(shown(services, {.endpoint = "http://option"}) == "http://option/b");
+  const std::string aws = "https://b.s3.us-east-1.amazonaws.com";
+  CHECK(shown(services + "[profile p]\n", {.profile = "p"}) == aws);
+  CHECK(shown(own + "ignore_configured_endpoint_urls = True\n") == aws);
+  CHECK(shown(own, {},
+              {{"AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "true"},
+               {"AWS_ENDPOINT_URL", "http://a"}}) == aws);
+  CHECK(shown(own + "ignore_configured_endpoint_urls = true\n", {},
+              {{"AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "false"}}) == "http://own:1/b");
+  CHECK(shown("[default]\n[profile default]\nendpoint_url = http://last") == "http://last/b");
+  CHECK(shown("[profile a]\n[profile b]\nendpoint_url = http://b", {},
+              {{"AWS_DEFAULT_PROFILE", "b"}, {"AWS_PROFILE", "a"}}) == "http://b/b");
+
+  const auto s3 = [](const std::string& line) { return "[default]\ns3 =\n  " + line + '\n'; };
+  CHECK(shown(s3("addressing_style = path")) == "https://s3.us-east-1.amazonaws.com/b");
+  CHECK(shown(s3("addressing_style = path"), {.addressing = ps::s3_addressing::virtual_host}) ==
+        aws);
+  CHECK(shown(s3("addressing_style = virtual\nendpoint_url = http://h")) == "http://b.h");
+  CHECK(shown(s3("addressing_style = virtual\nendpoint_url = http://1.2.3.4:5")) ==
+        "http://1.2.3.4:5/b");
+  CHECK(shown(s3("addressing_style = virtual\nendpoint_url = https://h"), {}, {}, "b.c") ==
+        "https://h/b.c");
+  CHECK(shown(s3("use_dualstack_endpoint = true")) ==
+        "https://b.s3.dualstack.us-east-1.amazonaws.com");
+  CHECK(shown("[default]\nuse_fips_endpoint = true\nregion = us-west-2", {},
+              {{"AWS_USE_DUALSTACK_ENDPOINT", "true"}}) ==
+        "https://b.s3-fips.dualstack.us-west-2.amazonaws.com");
+  CHECK(place("[default]\nca_bundle = /ca\n").ca_file == "/ca");
+  CHECK(place("[default]\nca_bundle = /ca\n", {}, {{"AWS_CA_BUNDLE", "/other"}}).ca_file ==
+        "/other");
+}
+
+TEST_CASE("a setting of AWS that a store does not support is an error with its place",
+          "[remote][promise:honest-11][fault:stores-6]") {
+  const test::temp_dir dir;
+  test::range_server server{"0123456789"};
+  const std::string keys = "aws_access_key_id = AK\naws_secret_access_key = s3cr3t\n";
+  struct refused {
+    std::string config;
+    std::string credentials;
+    std::string word;
+    int line;
+  };
+  const std::string url = "endpoint_url = " + server.url() + '\n';
+  for (const refused& one : std::vector<refused>{
+           {"[default]\n" + url + "role_arn = r\n", "[default]\n" + keys, "role_arn", 3},
+           {"[default]\n" + url + "web_identity_token_file = x\n", "[default]\n" + keys,
+            "web_identity_token_file", 3},
+           {"[default]\n" + url + "sso_account_id = 1\n", "[default]\n" + keys, "sso_account_id",
+            3},
+           {"[default]\ncredential_process = x\n" + url + keys, "", "credential_process", 2},
+           {"[default]\nlogin_session = x\n" + url + keys, "", "login_session", 2},
+           {"[default]\n" + url + "s3 =\n  use_accelerate_endpoint = true\n", "[default]\n" + keys,
+            "use_accelerate_endpoint", 4},
+           {"[default]\n" + url + "use_fips_endpoint = true\n", "[default]\n" + keys,
+            "use_fips_endpoint", 3},
+           {"[default]\n" + url + "s3 =\n  addressing_style = Path\n", "[default]\n" + keys,
+            "addressing_style", 4},
+           {"[default]\n" + url + "s3 = path\n", "[default]\n" + keys, "s3", 3},
+           {"[default]\n" + url + "services = none\n", "[default]\n" + keys, "services", 3},
+           {"[default]\nendpoint_url = h:1\n", "[default]\n" + keys, "endpoint", 2},
+           {"[default]\n" + url + "region = a b\n", "[default]\n" + keys, "region", 3},
+           {"[default]\n" + url + "aws_access_key_id = AK\n", "", "aws_secret_access_key", 3},
+           {"[default]\n" + url + keys + "  x = 1\n", "", "aws_secret_access_key", 4}}) {
+    CAPTURE(one.config, one.credentials);
+    const std::string config = dir.write("config", text_bytes(one.config));
+    const aws_variables set{
+        {{"AWS_CONFIG_FILE", config},
+         {"AWS_SHARED_CREDENTIALS_FILE", dir.write("credentials", text_bytes(one.credentials))}}};
+    const auto problem =
+        error_of<ps::file_format_error>([] { (void)ps::s3_store{"b"}.size_of("x"); });
+    CHECK(problem.path() == config);
+    CHECK(has(problem.what(), one.word));
+    CHECK(has(problem.found(), "in line " + std::to_string(one.line) + " "));
+    CHECK(lacks(problem.what(), "s3cr3t"));
+    if (one.word != "role_arn") continue;
+    // Keys in the environment take precedence over the role of a profile.
+    ::setenv("AWS_ACCESS_KEY_ID", "environment", 1);
+    (void)error_of<ps::access_denied>([] { const ps::s3_store store{"b"}; });  // only half of the
+                                                                               // keys
+    ::setenv("AWS_SECRET_ACCESS_KEY", "x", 1);
+    ::setenv("AWS_SECURITY_TOKEN", "older", 1);
+    CHECK(ps::detail::place_of("b", {}).credentials->session_token == "older");
+    (void)error_of<ps::file_format_error>(
+        [] { (void)ps::s3_store{"b", {.profile = "default"}}.size_of("x"); });
+  }
+  {
+    const aws_variables set{
+        {{"AWS_CONFIG_FILE", dir.write("config", text_bytes("[default]\n" + url + keys))},
+         {"AWS_WEB_IDENTITY_TOKEN_FILE", "x"}}};
+    CHECK(has(error_of<ps::access_denied>([] { const ps::s3_store store{"b"}; }).found(),
+              "AWS_WEB_IDENTITY_TOKEN_FILE"));
+    CHECK(ps::detail::place_of("b", {.profile = "default"}).credentials->key_id == "AK");
+    ::setenv("AWS_PROFILE", "other", 1);
+    CHECK(has(error_of<ps::file_unreadable>([] { const ps::s3_store store{"b"}; }).expected(),
+              "the profile other"));
+  }
+  CHECK(server.requests().empty());
 }
 
 TEST_CASE("a bucket is read with signatures that leave the range out",
@@ -206,7 +338,7 @@ TEST_CASE("a bucket is read with signatures that leave the range out",
   CHECK(request.lines.at("x-amz-security-token") == "s3cr3t-token");
   CHECK(request.lines.at("x-amz-content-sha256") == ps::detail::sum_of_nothing);
   CHECK(request.lines.at("x-amz-checksum-mode") == "ENABLED");
-  // Signed again, at the moment that the request names.
+  // Signed again for the time in the request.
   const std::vector<ps::detail::signed_line> lines{
       {"host", request.lines.at("host")},
       {"x-amz-checksum-mode", request.lines.at("x-amz-checksum-mode")},
@@ -220,7 +352,8 @@ TEST_CASE("a bucket is read with signatures that leave the range out",
   CHECK(open.size_of("x") == 1000);
   CHECK(server.requests().back().lines.count("authorization") == 0);
   CHECK(server.requests().back().lines.at("x-amz-checksum-mode") == "ENABLED");
-  (void)error_of<ps::bad_response>([&] { (void)open.list(""); });  // the server has no lists
+  (void)error_of<ps::bad_response>([&] { (void)open.list(""); });  // the server does not support
+                                                                   // lists
   CHECK(server.requests().back().lines.count("x-amz-checksum-mode") == 0);
 }
 
@@ -230,7 +363,7 @@ TEST_CASE("what S3 refuses says what to do, and nothing that is secret",
   std::string body;
   int status = 403;
   std::vector<std::string> lines;
-  std::mutex guard;  // of these three
+  std::mutex guard;  // protects the three variables above
   test::range_server server{[&](const http_request& request) {
     const std::lock_guard lock{guard};
     return test::answer(status, lines, body, request.method);
@@ -310,6 +443,72 @@ TEST_CASE("a bucket's objects are listed page by page", "[remote][promise:honest
   CHECK(requests[0].path == "/b?encoding-type=url&list-type=2&prefix=tr%20ain%2F");
   CHECK(requests[1].path ==
         "/b?continuation-token=1%2F%2B%3D&encoding-type=url&list-type=2&prefix=tr%20ain%2F");
+}
+
+TEST_CASE("each key that a listing may name is read, and compared with the size that it states",
+          "[remote][promise:honest-11][fault:stores-8]") {
+  const aws_variables none{{}};
+  const std::vector<std::string> keys{"!-_.*'()",
+                                      "%2F%00",
+                                      ".",
+                                      "..",
+                                      "../b/k",
+                                      "./x",
+                                      "/",
+                                      "//",
+                                      "/lead",
+                                      "a b+c",
+                                      "a/",
+                                      "a/..",
+                                      "a/../b",
+                                      "a/./b",
+                                      "a//b",
+                                      "a:b;c@d&e=f$g,h?i",
+                                      "b#c",
+                                      "d\\e",
+                                      "{^}|~`",
+                                      "\x01\n",
+                                      "\xc3\xa4\xf0\x9f\x98\x80"};
+  std::uint64_t stated = 10;
+  test::range_server server{[&](const http_request& request) {
+    if (request.path.find("list-type") == std::string::npos) {
+      return test::ranged(request, "0123456789");
+    }
+    std::string page = "<ListBucketResult><EncodingType>url</EncodingType>";
+    for (const std::string& key : keys) {
+      page += "<Contents><Key>" + ps::detail::percent_encoded(key, "/") + "</Key><Size>" +
+              std::to_string(stated) + "</Size></Contents>";
+    }
+    return test::answer(200, {}, page + "<IsTruncated>false</IsTruncated></ListBucketResult>");
+  }};
+  const ps::s3_options options{.endpoint = server.url(), .credentials = somebody};
+  const ps::s3_store store{"bkt", options};
+  const auto objects = store.list();
+  REQUIRE(objects.size() == keys.size());
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    CAPTURE(keys[i]);
+    CHECK(objects[i].key == keys[i]);
+    CHECK(test::part_of(store, objects[i].key, 2, 3) == "234");
+    const http_request request = server.requests().back();
+    CHECK(request.path == "/bkt/" + ps::detail::percent_encoded(keys[i], "/"));
+    const std::vector<ps::detail::signed_line> lines{
+        {"host", request.lines.at("host")},
+        {"x-amz-checksum-mode", "ENABLED"},
+        {"x-amz-content-sha256", std::string{ps::detail::sum_of_nothing}},
+        {"x-amz-date", request.lines.at("x-amz-date")},
+        {"x-amz-security-token", "s3cr3t-token"}};
+    CHECK(request.lines.at("authorization") ==
+          ps::detail::authorization(somebody, "us-east-1", "s3", request.lines.at("x-amz-date"),
+                                    {"GET", request.path, "", lines, ps::detail::sum_of_nothing}));
+  }
+  stated = 11;
+  const ps::s3_store other{"bkt", options};
+  CHECK(other.list().size() == keys.size());
+  const auto wrong = error_of<ps::object_changed>([&] { (void)other.size_of("/lead"); });
+  CHECK(has(wrong.expected(), "of 11 bytes"));
+  CHECK(has(wrong.found(), "of 10 bytes"));
+  (void)error_of<ps::object_changed>([&] { (void)test::part_of(other, "a//b", 0, 3); });
+  CHECK(test::part_of(other, "not listed", 0, 3) == "012");
 }
 
 TEST_CASE("a page of a listing that was cut is read anew, from its start",
@@ -424,13 +623,17 @@ TEST_CASE("a listing that is none is refused", "[remote][fault:stores-7]") {
     return error_of<ps::bad_response>([&] { (void)ps::detail::list_answer::parse(text, "url"); });
   };
   CHECK(fault(with("</Key>", "</key>")).offset() == good.find("</Key>") + 2);
-  CHECK(fault("<a b").offset() == 4);  // pugixml says 5
+  CHECK(fault("<a b").offset() == 4);  // pugixml reports 5
   CHECK(fault(with("&#x41;", "&lol;")).offset() == good.find("&#x41;"));
   CHECK(fault(with("<Contents>", "<![CDATA[x]]><Contents>")).found() == "a CDATA section");
   CHECK(fault("<!DOCTYPE x>" + good).found() == "a document type");
   CHECK(fault(with("&#x41;", "<b/>")).expected() == "the key of an object");
   CHECK(fault(with("&#x41;", "a<!-- -->")).expected() == "the key of an object");
-  // What would take memory is refused before it does.
+  const std::string one = "<Contents><Key>A</Key><Size>1</Size></Contents>";
+  CHECK(fault(with("<Contents>", one + one + "<Contents>")).found() == "the one before again");
+  CHECK(fault(with("<Contents>", "<KeyCount>2</KeyCount><Contents>")).found() == "1 in place of 2");
+  (void)ps::detail::list_answer::parse(with("<Contents>", "<KeyCount>1</KeyCount><Contents>"), "");
+  // Excessive memory use is refused in advance.
   std::string deep = "<Owner></Owner>";
   for (int i = 0; i < 20; ++i) deep = "<a>" + deep + "</a>";
   CHECK(fault(with("<Contents>", deep + "<Contents>")).found() == "elements deeper than 16");
@@ -467,7 +670,7 @@ TEST_CASE("a bucket is read for a comparison with moto", "[.][moto]") {
     REQUIRE(store.size_of(object.key) == object.size);
     std::string content(object.size, '\0');
     const auto room = std::as_writable_bytes(std::span{content});
-    // In pieces, the last one first.
+    // In pieces, starting with the last.
     std::vector<ps::byte_range> ranges;
     for (std::size_t end = room.size(); end > 0;) {
       const std::size_t begin = end > 70'000 ? end - 70'000 : 0;

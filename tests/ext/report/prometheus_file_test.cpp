@@ -31,7 +31,7 @@ ps::loader_stats some_stats(std::uint64_t loader) {
   return stats;
 }
 
-/// What writing says.
+/// Returns the error of writing.
 ps::report_error error_of_writing(const std::string& path) {
   return test::error_of<ps::report_error>([&] { ps::write_prometheus(some_stats(2), path); });
 }
@@ -50,7 +50,8 @@ TEST_CASE("a file for Prometheus is written whole, and replaced", "[report]") {
   CHECK(test::files_in(folder) == 1);
   struct ::stat as {};
   REQUIRE(::stat(path.c_str(), &as) == 0);
-  // As a program makes one here, so that a collector, which is another user, may read it.
+  // The permissions are those of a file that a program creates here, so that a collector, which is
+  // another user, may read it.
   struct ::stat usual {};
   std::ofstream{folder.path("usual")} << "usual";
   REQUIRE(::stat(folder.path("usual").c_str(), &usual) == 0);
@@ -58,7 +59,7 @@ TEST_CASE("a file for Prometheus is written whole, and replaced", "[report]") {
   REQUIRE(::chmod(path.c_str(), 0640) == 0);
   ps::write_prometheus(feed, path);
   REQUIRE(::stat(path.c_str(), &as) == 0);
-  CHECK((as.st_mode & 0777U) == 0640U);  // what was chosen stays
+  CHECK((as.st_mode & 0777U) == 0640U);  // the chosen permissions stay
 }
 
 TEST_CASE("a file for Prometheus that can't be written says path and reason, and the old stays",
@@ -74,7 +75,7 @@ TEST_CASE("a file for Prometheus that can't be written says path and reason, and
   const std::string a_folder = folder.path("folder");
   fs::create_directories(a_folder + "/in_it");
   CHECK(error_of_writing(a_folder).number() == EISDIR);
-  CHECK(test::files_in(folder) == 1);  // nothing is left beside it
+  CHECK(test::files_in(folder) == 1);  // no other file is left
 
   const std::string path = folder.path("train.prom");
   ps::write_prometheus(some_stats(1), path);
@@ -85,13 +86,13 @@ TEST_CASE("a file for Prometheus that can't be written says path and reason, and
   CHECK(full.number() == EFBIG);
   CHECK(test::has(full.what(), "written: File too large"));
   CHECK(test::content_of(path) == to_prometheus(some_stats(1)));
-  CHECK(test::files_in(folder) == 2);  // the folder, the old file
+  CHECK(test::files_in(folder) == 2);  // the folder and the old file
 }
 
 TEST_CASE("what a process of the same number has left behind is in nobody's way", "[report]") {
   const test::temp_dir folder;
   const std::string path = folder.path("train.prom");
-  // The next ones that are made, and some that other tests of this program have been given.
+  // The next names that would be used, and some that other tests of this program have used.
   constexpr int left = 900;
   for (int number = 0; number < left; ++number) {
     std::ofstream{path + ".part-" + std::to_string(::getpid()) + '-' + std::to_string(number)}
@@ -109,7 +110,8 @@ TEST_CASE("a reader sees one file for Prometheus or the next, whoever writes",
   const std::string odd = to_prometheus(some_stats(1));
   const std::string even = to_prometheus(some_stats(2));
   ps::write_prometheus(some_stats(1), path);
-  std::atomic<int> writing{2};  // relaxed would do: only its end matters
+  std::atomic<int> writing{2};  // relaxed ordering would suffice, because only its final value
+                                // matters
   std::atomic<int> failed{0};
   const auto write = [&](std::uint64_t which) {
     for (int turn = 0; turn < 100; ++turn) {

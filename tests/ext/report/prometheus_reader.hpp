@@ -13,8 +13,8 @@
 
 namespace test {
 
-/// Reads Prometheus' text format, strictly: every family says HELP and TYPE once, and has samples
-/// before the next; names, labels and values are legal, values finite, and no series comes twice.
+/// Reads Prometheus' text format strictly. Every family has HELP and TYPE once, and samples before
+/// the next family. Names, labels and values must be legal, values finite, and every series unique.
 class prometheus_reader {
  public:
   explicit prometheus_reader(const std::string& text) {
@@ -33,7 +33,7 @@ class prometheus_reader {
     end();
   }
 
-  /// The value of a series, as it stands in the text; "(nothing)" without one.
+  /// Returns the value of a series as text, or "(nothing)" if it is missing.
   [[nodiscard]] std::string operator[](const std::string& series) const {
     const auto found = values_.find(series);
     return found == values_.end() ? "(nothing)" : found->second;
@@ -44,7 +44,7 @@ class prometheus_reader {
  private:
   void begin(const std::string& line) {
     end();
-    static const std::regex form{"# HELP ([a-z_]+) ([ -~]+)"};  // no backslash to be escaped
+    static const std::regex form{"# HELP ([a-z_]+) ([ -~]+)"};  // without escaped backslashes
     std::smatch parts;
     REQUIRE(std::regex_match(line, parts, form));
     REQUIRE(line.find('\\') == std::string::npos);
@@ -64,8 +64,8 @@ class prometheus_reader {
   }
   void sample(const std::string& line) {
     static const std::regex form{
-        "([a-zA-Z_][a-zA-Z0-9_]*)\\{([a-z]+=\"[a-z0-9]+\"(?:,[a-z]+=\"[a-z0-9]+\")*)\\} "
-        "([0-9]+(?:\\.[0-9]+)?)"};
+        R"re(([a-zA-Z_]\w*)\{([a-z]+="(?:[^"\\]|\\[\\"n])+"(?:,[a-z]+="(?:[^"\\]|\\[\\"n])+")*)\} )re"
+        R"re(([0-9]+(?:\.[0-9]+)?))re"};
     std::smatch parts;
     REQUIRE(std::regex_match(line, parts, form));
     REQUIRE_FALSE(type_.empty());
@@ -75,10 +75,11 @@ class prometheus_reader {
     } else {
       REQUIRE(name == family_);
     }
+    static const std::regex label{R"re(([a-z]+)="(?:[^"\\]|\\[\\"n])+")re"};
     std::set<std::string> labels;
-    std::istringstream all{parts[2]};
-    for (std::string label; std::getline(all, label, ',');)
-      REQUIRE(labels.insert(label.substr(0, label.find('='))).second);
+    const std::string all = parts[2];
+    for (std::sregex_iterator it{all.begin(), all.end(), label}; it != std::sregex_iterator{}; ++it)
+      REQUIRE(labels.insert((*it)[1]).second);
     REQUIRE(values_.emplace(name + "{" + parts[2].str() + "}", parts[3]).second);
     ++samples_;
   }

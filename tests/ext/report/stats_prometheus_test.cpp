@@ -96,7 +96,7 @@ TEST_CASE("Prometheus gets every figure, in seconds and bytes", "[report][promis
   CHECK(of("ahead_late_total") == "55");
   CHECK(of("ahead_failures_total") == "56");
   CHECK(of("ahead_source_bytes") == "57");
-  CHECK(read.size() == 46);  // no others
+  CHECK(read.size() == 46);  // no other series
 }
 
 TEST_CASE("a transfer's figures name its loader, whose own follow", "[report]") {
@@ -148,6 +148,29 @@ TEST_CASE("a transfer's figures name its loader, whose own follow", "[report]") 
   CHECK(read.size() == 25 + 46);
 }
 
+TEST_CASE("several loaders share a page, each family of which begins once", "[report]") {
+  ps::loader_stats train;
+  train.loader = 1;
+  train.workers = 3;
+  ps::transfer_stats valid;
+  valid.transfer = 7;
+  valid.loader = ps::loader_stats{};
+  valid.loader->loader = 2;
+  ps::transfer_stats again = valid;  // another transfer of the same loader
+  again.transfer = 8;
+  ps::prometheus_page page;
+  page.add(train, "train").add(valid, "a \"b\", c\\d\ne").add(again).add(train);
+  const prometheus_reader read{page.text()};
+  const std::string name = R"(,name="a \"b\", c\\d\ne")";
+  CHECK(read["penstock_loader_workers{loader=\"1\",name=\"train\"}"] == "3");
+  CHECK(read["penstock_loader_workers{loader=\"2\"" + name + "}"] == "0");
+  CHECK(read["penstock_loader_waits_total{loader=\"2\"" + name + ",stage=\"slot\"}"] == "0");
+  CHECK(read["penstock_transfer_copies_total{transfer=\"7\",loader=\"2\"" + name + "}"] == "0");
+  CHECK(read["penstock_transfer_copies_total{transfer=\"8\",loader=\"2\"}"] == "0");
+  CHECK(read.size() == 2 * 46 + 2 * 25);
+  CHECK(prometheus_reader{ps::prometheus_page{}.text()}.size() == 0);
+}
+
 TEST_CASE("a running loop's figures are legal, and so are the largest", "[report]") {
   ps::loader loader{numbered{30}, ps::sequential{}, {.batch_size = 10, .workers = 2}};
   ps::transfer feed{loader};
@@ -166,7 +189,7 @@ TEST_CASE("a running loop's figures are legal, and so are the largest", "[report
   most.loader = std::numeric_limits<std::uint64_t>::max();
   most.read.samples = most.loader;
   most.age = std::chrono::nanoseconds::max();
-  most.processor = -1ns;  // what no clock gives
+  most.processor = -1ns;  // impossible for a clock
   const std::string label = "{loader=\"18446744073709551615\"}";
   const prometheus_reader large{to_prometheus(most)};
   CHECK(large["penstock_loader_read_samples_total" + label] == "18446744073709551615");

@@ -18,7 +18,7 @@ namespace ps = penstock;
 
 namespace {
 
-/// Reads JSON, strictly, into its numbers and words by their paths, such as "read.slowest.0.index".
+/// Reads JSON strictly into its numbers and strings by their paths, such as "read.slowest.0.index".
 class json_reader {
  public:
   explicit json_reader(std::string_view text) : text_(text) {
@@ -88,7 +88,8 @@ TEST_CASE("statistics as JSON have every figure by its name", "[report]") {
   ps::loader loader{numbered{30}, ps::sequential{}, {.batch_size = 10, .workers = 2}};
   ps::transfer feed{loader};
   for (auto& batch : feed.epoch(0)) static_cast<void>(batch);
-  for (auto& batch : feed.replay({(std::uint64_t{1} << 32) - 1, 0}, 7)) static_cast<void>(batch);
+  for (auto& batch : feed.replay({(std::uint64_t{1} << 32) - 1, 0}, ps::batch_count{7}))
+    static_cast<void>(batch);
   const auto stats = feed.stats();
   const json_reader json{to_json(stats)};
   CHECK(json["penstock_transfer_stats"] == "1");

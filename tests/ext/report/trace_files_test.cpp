@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Traces as files: what was recorded is read back, by a reader of an object a line that shares no
-// code with the library, and nothing is left behind where a disk is full.
+// Tests traces as files. A reader that shares no code with the library parses one object per line
+// and must find what was recorded. A full disk leaves no file.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -37,7 +37,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// A slice as it stands in a file: times in nanoseconds.
+/// A slice in a file, with times in nanoseconds.
 struct slice {
   std::string track;
   std::string stage;
@@ -51,7 +51,8 @@ struct slice {
   friend bool operator==(const slice& a, const slice& b) { return a.all() == b.all(); }
 };
 
-/// Reads a trace of one process, an object a line. The whole is JSON: trace_schema.py says so.
+/// Reads a trace of a process with one object per line. trace_schema.py checks that the whole file
+/// is JSON.
 class trace_reader {
  public:
   explicit trace_reader(const std::string& text) {
@@ -90,7 +91,7 @@ class trace_reader {
   static std::uint64_t number(const std::string& line, const std::string& key) {
     return std::stoull(line.substr(line.find('"' + key + "\": ") + key.size() + 4));
   }
-  /// Of microseconds with three digits after the point: nanoseconds.
+  /// Converts microseconds with three decimal places to nanoseconds.
   static std::uint64_t time(const std::string& line, const std::string& key) {
     const std::string text = line.substr(line.find('"' + key + "\": ") + key.size() + 4);
     const auto point = text.find('.');
@@ -123,7 +124,7 @@ std::vector<slice> slices_of(const ps::trace_snapshot& trace) {
   return all;
 }
 
-/// What two epochs with every kind of stage but waits for leases leave.
+/// Returns the trace of two epochs with all kinds of stages except waits for leases.
 ps::trace_snapshot recorded() {
   ps::trace_recorder recorder;
   ps::loader loader{numbered{103},
@@ -137,7 +138,7 @@ ps::trace_snapshot recorded() {
   return recorder.snapshot();
 }
 
-/// Two stages within each other, one that belongs to no batch, and a name that JSON has to escape.
+/// Returns a trace with nested stages, a stage without a batch, and a name that JSON must escape.
 ps::trace_snapshot played() {
   ps::trace_snapshot trace;
   trace.taken = 2ms;
@@ -150,7 +151,7 @@ ps::trace_snapshot played() {
   return trace;
 }
 
-/// The path and the number of the error that writing throws.
+/// Returns the path and the number of the error that writing throws.
 template <class Write>
 std::pair<std::string, int> failure_of(Write write) {
   const auto error = test::error_of<ps::report_error>(write);
@@ -193,7 +194,7 @@ TEST_CASE("the slices of a batch have one flow, which no other batch has", "[rep
 TEST_CASE("slices within each other are written as they nest", "[report]") {
   const test::temp_dir folder;
   auto trace = played();
-  // One that ends after what it began in, as by a clock that has stepped, ends with it.
+  // A stage that ends after its enclosing stage, as after a clock step, is cut to that stage's end.
   trace.tracks[0].events.push_back({ps::trace_stage::step, 1400ns, 1600ns, {{1, 2}}, 10});
   write_chrome_trace(trace, folder.path("trace.json"));
   const trace_reader read{test::content_of(folder.path("trace.json"))};
@@ -303,7 +304,7 @@ TEST_CASE("a disk that becomes full leaves the file as it was, and nothing besid
   CHECK(test::content_of(path) == before);
   CHECK(test::files_in(folder) == 1);
 
-  write_chrome_trace(trace, path);  // now there is room: the old file is replaced
+  write_chrome_trace(trace, path);  // now there is space, so the old file is replaced
   CHECK(test::content_of(path).size() > before.size());
   CHECK(test::files_in(folder) == 1);
 }
@@ -332,10 +333,10 @@ TEST_CASE("a link is written through, and stays one", "[report]") {
   CHECK(test::content_of(folder.path("target")).size() > 100);
 }
 
-// For trace_schema.py, which reads the files with others' parsers.
+// For trace_schema.py, which reads the files with other parsers.
 TEST_CASE("traces are written to PENSTOCK_TRACES", "[.][traces]") {
   const char* const folder = std::getenv("PENSTOCK_TRACES");
-  if (folder == nullptr) {  // a build that leaves tests out by a tag lists the hidden ones as well
+  if (folder == nullptr) {  // a build that excludes tests by a tag also lists the hidden tests
     WARN("not run: PENSTOCK_TRACES names no folder");
     return;
   }

@@ -18,7 +18,8 @@ namespace {
 
 double valley(double x, double y) { return 3 + (x - 0.3) * (x - 0.3) + 2 * (y - 0.6) * (y - 0.6); }
 
-/// A grid of measurements of the valley, each off by `noise` times a normal number.
+/// Returns measurements of the valley on a grid, each with an error of `noise` times a normal
+/// number.
 gaussian_process measured(std::size_t side, double noise) {
   std::mt19937 generator{7};
   std::normal_distribution<double> normal;
@@ -57,7 +58,7 @@ TEST_CASE("a process tells noise from the function", "[tune]") {
   for (const double x : {0.0, 0.2, 0.4, 0.6, 0.8, 1.0}) {
     apart += std::abs(process.at(std::array{x, 0.6}).mean - valley(x, 0.6)) / 6;
   }
-  CHECK(apart < 0.07);  // the mean of many is nearer than one of them
+  CHECK(apart < 0.07);  // the mean of many measurements is closer than a single one
 }
 
 TEST_CASE("what was never measured is uncertain", "[tune]") {
@@ -77,11 +78,11 @@ TEST_CASE("one measurement, and equal ones, make a process", "[tune]") {
 }
 
 TEST_CASE("the expected improvement is that of the formula", "[tune]") {
-  // At the best value itself: deviation times the density at 0.
+  // At the best value itself: the deviation times the density at 0.
   CHECK(std::abs(expected_improvement({1.0, 2.0}, 1.0) - 2.0 * 0.3989422804) < 1e-9);
-  // A certain value gains what it is lower by, or nothing.
+  // A certain value gains the difference if it is lower, else nothing.
   CHECK(expected_improvement({0.5, 0.0}, 2.0) == 1.5);
   CHECK(expected_improvement({3.0, 0.0}, 2.0) == 0.0);
-  // One deviation above the best one: phi(1) - (1 - Phi(1)).
+  // A deviation above the best value: phi(1) - (1 - Phi(1)).
   CHECK(std::abs(expected_improvement({1.0, 1.0}, 0.0) - 0.0833154706) < 1e-9);
 }

@@ -27,8 +27,8 @@ const ps::search_space space{.workers = {0, 1, 2, 3, 4, 6, 8, 12, 16},
                              .depth = {1, 2, 3, 4},
                              .pinned = {0, 1}};
 
-/// A loop as a model: reads that several workers share, a copy, a step, and what each option costs
-/// and gains.
+/// A model of a loop: reads that several workers share, a copy, a step, and the cost and gain of
+/// each option.
 double modelled(const ps::tuned_options& options) {
   const auto workers = static_cast<double>(*options.workers);
   const double run = *options.chunk == 0 ? 16 : static_cast<double>(*options.chunk);
@@ -78,7 +78,7 @@ TEST_CASE("a search comes within 2 % of the best of 1,800 combinations in few tr
   }
   std::sort(needed.begin(), needed.end());
   CAPTURE(needed);
-  CHECK(needed[seeds / 2] <= 45);  // random trials: 100 to 200 as median
+  CHECK(needed[seeds / 2] <= 45);  // random trials need 100 to 200 in the median
   CHECK(needed.back() < 120);
 }
 
@@ -90,7 +90,7 @@ TEST_CASE("what a search proposes is a function of its seed and its trials", "[t
     CHECK(first.next() == options);
     first.note(*options, modelled(*options));
   }
-  ps::option_search second{space, {.seed = 3}};  // as one that continues
+  ps::option_search second{space, {.seed = 3}};  // a search that continues
   for (const ps::trial& one : first.trials()) {
     CHECK(second.next() == one.options);
     second.note(one.options, one.cost);

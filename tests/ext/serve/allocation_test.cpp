@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// What requests allocate once a loop runs, counted by operator new for the whole program: nothing.
+// Tests that requests in a running loop allocate nothing, counted by operator new for the whole
+// program.
 #include <cstddef>
 #include <cstdint>
 #include <stdexcept>
@@ -14,7 +15,7 @@
 namespace ps = penstock;
 
 TEST_CASE("the path of a request allocates nothing", "[serve]") {
-  if (ps::detail::checked) return;  // such a build keeps a record of each lease
+  if (ps::detail::checked) return;  // a checked build keeps a record of each lease
   ps::batcher<request> requests{ps::cpu_device{}, {.most = 4, .depth = 3}};
   const auto submit_batch = [&] {
     for (std::uint64_t tag = 0; tag < 3; ++tag) requests.submit(tag, written(tag));

@@ -22,6 +22,7 @@
 #include "support/asleep.hpp"
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
+#include "support/in_child.hpp"
 
 namespace ps = penstock;
 using namespace std::chrono_literals;
@@ -41,7 +42,7 @@ void submit_all(Batcher& requests, const tag_list& tags) {
 TEST_CASE("a batch goes out when it is full, with its requests and their tags", "[serve]") {
   ps::batcher<request> requests{ps::cpu_device{}, {.most = 3, .fill = never}};
   submit_all(requests, {7, 9});
-  CHECK_FALSE(requests.try_next());  // nor is a part of one given before its time
+  CHECK_FALSE(requests.try_next());  // a partial batch is not returned before its time
   submit_all(requests, {8, 1, 2});
   const auto batch = requests.try_next();
   REQUIRE(batch);
@@ -88,7 +89,7 @@ TEST_CASE("every consumer knows the time of the batch that fills up", "[serve]")
   sleeper second{serve_one};
   first.wait_until_it_sleeps();
   second.wait_until_it_sleeps();
-  submit_all(requests, {1, 2, 3});  // a full one, and one that is none
+  submit_all(requests, {1, 2, 3});  // a full batch and a rest
   first.join();
   second.join();
   CHECK(served == 3);
@@ -106,7 +107,7 @@ TEST_CASE("consumers that spin at the end of the time get full batches and late 
   std::thread second{serve};
   for (std::uint64_t tag = 0; tag < count; ++tag) {
     requests.submit(tag, written(tag));
-    while (tag % 101 == 100 && served <= tag) std::this_thread::yield();  // one is left alone
+    while (tag % 101 == 100 && served <= tag) std::this_thread::yield();  // leaves a single request
   }
   requests.close();
   first.join();
@@ -126,7 +127,7 @@ TEST_CASE("a consumer is awake where it is asked to spin, and asleep otherwise",
     size = requests.next().size();
   }};
   while (number == 0) std::this_thread::yield();
-  // A thread that waits asleep uses no time of a processor, however long one looks.
+  // A sleeping thread uses no processor time, for any duration.
   ::clockid_t clock{};
   REQUIRE(::pthread_getcpuclockid(consumer.native_handle(), &clock) == 0);
   const auto used = [&] {
@@ -136,7 +137,7 @@ TEST_CASE("a consumer is awake where it is asked to spin, and asleep otherwise",
   };
   if (spins) {
     const auto before = used();
-    while (used() < before + 2ms) std::this_thread::yield();  // hangs where the thread sleeps
+    while (used() < before + 2ms) std::this_thread::yield();  // hangs if the thread sleeps
   } else {
     wait_until_asleep(number);
   }
@@ -164,7 +165,8 @@ TEST_CASE("a submitter waits for a place while all batches are full", "[serve]")
   submitter.wait_until_it_sleeps();
   {
     const auto batch = requests.next();
-    CHECK_FALSE(requests.try_submit(5, written(5)));  // its slot is not free before the lease's end
+    CHECK_FALSE(requests.try_submit(5, written(5)));  // its slot becomes free only when the lease
+                                                      // ends
   }
   submitter.join();
   CHECK(requests.try_submit(5, written(5)));
@@ -186,9 +188,9 @@ TEST_CASE("a submitter takes whichever slot is free first, and learns of the end
   fast.launch([&] { short_gate.wait([](std::uint32_t open) { return open != 0; }); });
   first.release_after(slow);
   second.release_after(fast);
-  std::thread submitter{[&] { requests.submit(3, written(3)); }};  // both slots are behind copies
+  std::thread submitter{[&] { requests.submit(3, written(3)); }};  // both slots wait for copies
   short_gate.advance();
-  submitter.join();  // the slow one still is
+  submitter.join();  // the slow slot still waits
   std::atomic<bool> is_refused{false};
   std::thread late{[&] {
     try {
@@ -220,7 +222,7 @@ TEST_CASE("a write that throws leaves no request, and its place to another one",
     }
     const auto problem = test::error_of<std::domain_error>([&] {
       requests.submit(99, [](ps::sample<request> out) {
-        ps::get<"number">(out) = 99;  // half of it
+        ps::get<"number">(out) = 99;  // half of the request
         throw std::domain_error{"no such picture"};
       });
     });
@@ -263,7 +265,7 @@ TEST_CASE("others get on while one request is still being written", "[serve][pro
     });
   }};
   begun.wait([](std::uint32_t times) { return times == 1; });
-  submit_all(requests, {1, 2, 3});  // 1 beside the slow one
+  submit_all(requests, {1, 2, 3});  // 1 waits for the slow request
   CHECK(tags_of(requests.next()) == tag_list{2, 3});
   requests.submit(4, written(4));
   requests.close();
@@ -391,4 +393,71 @@ TEST_CASE("a batcher's options are checked by name", "[serve]") {
   CHECK_THROWS_AS(take(), ps::out_of_memory);
   ps::batcher<wide> requests{ps::cpu_device{}, {{5}}, {.most = 1}};
   requests.submit(0, [](ps::sample<wide> out) { CHECK(ps::get<"x">(out).size() == 5); });
+}
+
+TEST_CASE("in a forked child a batcher with waiters throws on use and is destroyed without a hang",
+          "[serve][fault:memory-7]") {
+  tag_list back;
+  auto requests = std::make_unique<ps::batcher<request>>(
+      ps::cpu_device{},
+      ps::batcher_options{.most = 1, .depth = 2, .on_unserved = [&](const auto& tags, auto) {
+                            back.insert(back.end(), tags.begin(), tags.end());
+                          }});
+  requests->submit(0, written(0));
+  auto lease = requests->next();
+  requests->submit(1, written(1));
+  sleeper waits{[&] { requests->submit(2, written(2)); }};
+  waits.wait_until_it_sleeps();  // the child cannot wait for that
+  CHECK(test::in_child([&] {
+          int told = 0;
+          const auto count = [&told](auto call) {
+            try {
+              call();
+            } catch (const std::logic_error&) {
+              ++told;
+            }
+          };
+          count([&] { requests->submit(3, written(3)); });
+          count([&] { (void)requests->try_submit(3, written(3)); });
+          count([&] { (void)requests->next(); });
+          count([&] { (void)requests->try_next(); });
+          requests->close();
+          requests->abandon();
+          requests.reset();
+          lease = {};
+          return told == 4 && back.empty() ? 7 : 1;
+        }) == 7);
+  CHECK(tags_of(requests->next()) == tag_list{1});
+  waits.join();
+  CHECK(tags_of(requests->next()) == tag_list{2});
+  CHECK(tags_of(lease) == tag_list{0});
+  CHECK(back.empty());
+}
+
+TEST_CASE("calls that are in progress when a batcher is destroyed, as in exit(), end",
+          "[serve][fault:hangs-8]") {
+  tag_list back;
+  auto requests = std::make_unique<ps::batcher<request>>(
+      ps::cpu_device{},
+      ps::batcher_options{.most = 2, .fill = never, .on_unserved = [&](const auto& tags, auto) {
+                            back.insert(back.end(), tags.begin(), tags.end());
+                          }});
+  ps::batcher<request>& here = *requests;
+  ps::detail::waitable_counter is_gone;
+  sleeper submits{[&] {
+    here.submit(5, [&](ps::sample<request> out) {
+      is_gone.wait([](std::uint32_t gone) { return gone != 0; });
+      written(5)(out);
+    });
+  }};
+  submits.wait_until_it_sleeps();
+  bool has_batch = true;
+  sleeper takes{[&] { has_batch = static_cast<bool>(here.next()); }};
+  takes.wait_until_it_sleeps();
+  requests.reset();
+  is_gone.store(1);
+  submits.join();
+  takes.join();
+  CHECK_FALSE(has_batch);
+  CHECK(back == tag_list{5});
 }

@@ -10,8 +10,8 @@
 
 namespace {
 
-/// Goes on by a nanosecond with each look, and so tells how often it was looked at. Far in the past
-/// of the real clock: a sleep until one of its moments ends at once.
+/// A clock that advances by a nanosecond with each query and so counts the queries. The times are
+/// far in the past of the real clock, so a sleep until one of them ends at once.
 struct looked_at_clock {
   using duration = std::chrono::nanoseconds;
   using time_point = std::chrono::steady_clock::time_point;
@@ -30,13 +30,13 @@ TEST_CASE("a thread looks at the clock for the end of its wait alone",
   std::unique_lock lock{mutex};
   for (const int spin : {0, 100}) {
     looked_at_signal changed{std::chrono::nanoseconds{spin}};
-    for (const int turn : {1, 2}) {  // one after another: the next one spins too
+    for (const int turn : {1, 2}) {  // one after another: the next waiter spins too
       INFO("spin " << spin << ", turn " << turn);
       looked_at_clock::looks = 500;
       changed.wait_until(lock, looked_at_clock::at(1'000));
       CHECK(lock.owns_lock());
       CHECK(looked_at_clock::looks <=
-            501);  // it sleeps for all of it, or for what is before `spin`
+            501);  // it sleeps for all of it, or for the time before `spin`
       looked_at_clock::looks = 950;
       changed.wait_until(lock, looked_at_clock::at(1'000));
       CHECK(lock.owns_lock());
@@ -52,7 +52,7 @@ TEST_CASE("a thread sleeps up to the time for which it spins, and no longer", "[
   penstock::detail::consumer_signal<> changed{spin};
   const auto awake = std::chrono::steady_clock::now() + std::chrono::milliseconds{1};
   while (std::chrono::steady_clock::now() < awake) {
-    changed.wait_until(lock, awake + spin);  // hangs where it sleeps up to the end
+    changed.wait_until(lock, awake + spin);  // hangs if it sleeps until the end
   }
   CHECK(lock.owns_lock());
 }
@@ -69,7 +69,7 @@ TEST_CASE("a thread that spins gives up the mutex, and learns of what is notifie
     std::unique_lock lock{mutex};
     while (!is_ready) changed.wait_until(lock, never);
   }};
-  while (looked_at_clock::looks < 1'000) std::this_thread::yield();  // it spins
+  while (looked_at_clock::looks < 1'000) std::this_thread::yield();  // waits until it spins
   {
     const std::lock_guard lock{mutex};
     is_ready = true;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// A batcher, a transfer, and what can go wrong between them: each request is served or comes back.
+// Tests a batcher with a transfer and the failures between them: each request is served or
+// returned.
 #include <penstock_ext/serve/batcher.hpp>
 
 #include <atomic>
@@ -27,7 +28,8 @@ namespace {
 
 using gated_batcher = ps::batcher<request, gated_device>;
 
-/// Submits `count` requests with tags from `first` on; some writes throw, and are submitted again.
+/// Submits `count` requests with tags starting at `first`. Some writes throw and are submitted
+/// again.
 template <class Batcher>
 void submit_share(Batcher& requests, std::uint64_t first, std::uint64_t count) {
   for (std::uint64_t tag = first; tag != first + count; ++tag) {
@@ -101,7 +103,7 @@ TEST_CASE("the trace of a feed over a batcher has each batch, its copy and its l
       }
     }
   }
-  CHECK(copies == 8);  // requests
+  CHECK(copies == 8);  // one per request
   CHECK(leases == 4);
   CHECK(flow != 0);
   CHECK(has_one_flow);
@@ -122,12 +124,12 @@ TEST_CASE("a feed that runs out of leases loses no request", "[serve][promise:ho
       CHECK_THROWS_AS(hoard(), ps::leases_exhausted);
       CHECK(held.size() == 2);
       for (const auto& batch : held) known.note_served(batch);
-      CHECK(fates::sum(known.returned) == 0);  // the others are where they were
+      CHECK(fates::sum(known.returned) == 0);  // the other requests are unaffected
     }
     ps::transfer again{requests, {.depth = 2}};
     for (auto& batch : again.epoch(0)) {
       known.note_served(batch);
-      break;  // the one that was copied ahead comes back
+      break;  // the batch that was copied ahead is returned
     }
     CHECK(fates::sum(known.served) == 6);
     CHECK(fates::sum(known.returned) == 2);
@@ -149,14 +151,14 @@ TEST_CASE("a batch that could not be copied comes back", "[serve][promise:honest
     ps::transfer feed{requests, device.inline_stream(), {.depth = 2}};
     SECTION("the copy") { device.fail_copy(1); }
     SECTION("the record of its arrival") { device.fail_record(0); }
-    SECTION("the record of the slot's release") { device.fail_record(1); }
+    SECTION("the record of the end of its lease") { device.fail_record(1); }
     const auto serve = [&] {
       for (auto& batch : feed.epoch(0)) known.note_served(batch);
     };
     CHECK_THROWS_AS(serve(), device_fault);
     CHECK(fates::sum(known.returned) >= 2);
     requests.close();
-    serve();  // what is left; nothing is wrong any more
+    serve();  // serves the rest; no further failures
   }
   CHECK(known.ended_once() == 8);
   CHECK(known.abandoned == 0);
@@ -170,7 +172,6 @@ TEST_CASE("a slot whose copy failed takes requests again", "[serve]") {
   requests.submit(1, written(1));
   SECTION("the copy") { device.fail_copy(0); }
   SECTION("the record of its arrival") { device.fail_record(0); }
-  SECTION("the record of the slot's release") { device.fail_record(1); }
   auto range = feed.epoch(0);
   CHECK_THROWS_AS(range.begin(), device_fault);
   CHECK(requests.stats().returned == 1);
@@ -268,7 +269,7 @@ TEST_CASE("a device that fails is told to the submitter that waits for it", "[se
   device.fail_query(0);
   CHECK_THROWS_AS(requests.submit(2, written(2)), device_fault);
   device.open_copies();
-  requests.submit(2, written(2));  // as if nothing had been
+  requests.submit(2, written(2));  // works as if nothing had failed
   requests.close();
   CHECK(it->tags().front() == 1);
   ++it;
@@ -302,7 +303,7 @@ TEST_CASE("whatever goes wrong among many threads, what was submitted is served 
         }
       });
     }
-    // A feed on each of two threads, whose copies fail and which are left now and then, and a
+    // Two threads with a feed each, whose copies fail and which are sometimes abandoned, and a
     // thread that works on leases.
     hand_over<ps::device_batch<request, gated_device>> ready{2};
     std::thread worker{[&] {

@@ -10,11 +10,11 @@
 
 #include <penstock_ext/serve/batcher.hpp>
 
-/// A request of two fields, which both tell its tag.
+/// A request with two fields that both identify its tag.
 using request =
     penstock::record<penstock::field<"number", std::uint64_t>, penstock::field<"values", float, 3>>;
 
-/// Fills a request in.
+/// Returns a function that fills a request.
 inline auto written(std::uint64_t tag) {
   return [tag](penstock::sample<request> out) {
     penstock::get<"number">(out) = tag;
@@ -22,7 +22,7 @@ inline auto written(std::uint64_t tag) {
   };
 }
 
-/// Whether each request of a batch is what was written under its tag.
+/// Returns true if each request of a batch has the content written under its tag.
 template <class Batch>
 bool is_as_tagged(const Batch& batch) {
   bool all = batch.tags().size() == batch.size();
@@ -41,28 +41,28 @@ std::vector<std::uint64_t> tags_of(const Batch& batch) {
   return {batch.tags().begin(), batch.tags().end()};
 }
 
-/// Counts for each tag how often it was served, and how often it came back.
+/// Counts for each tag how often it was served and how often it was returned.
 struct fates {
   explicit fates(std::size_t requests) : served(requests), returned(requests) {}
 
   std::vector<std::atomic<std::uint8_t>> served;
   std::vector<std::atomic<std::uint8_t>> returned;
   std::atomic<std::uint64_t> abandoned{0};
-  std::atomic<std::uint64_t> wrong{0};  // requests that are not as they were written
+  std::atomic<std::uint64_t> wrong{0};  // requests with wrong content
 
   template <class Batch>
   void note_served(const Batch& batch) {
     if (!is_as_tagged(batch)) ++wrong;
     for (const auto tag : batch.tags()) ++served[tag];
   }
-  /// For `batcher_options::on_unserved`.
+  /// Returns a function for `batcher_options::on_unserved`.
   std::function<void(std::span<const std::uint64_t>, penstock::unserved)> noting() {
     return [this](std::span<const std::uint64_t> tags, penstock::unserved why) {
       for (const auto tag : tags) ++returned[tag];
       if (why == penstock::unserved::abandoned) abandoned += tags.size();
     };
   }
-  /// How many tags have had one end.
+  /// Returns how many tags have ended exactly once.
   [[nodiscard]] std::uint64_t ended_once() const {
     std::uint64_t count = 0;
     for (std::size_t i = 0; i < served.size(); ++i) count += served[i] + returned[i] == 1;

@@ -19,7 +19,7 @@ using blocks_in_order = std::vector<std::uint64_t>;
 const int reader = 0;
 const int other_reader = 0;
 
-// Uses the block; those that were given up.
+// Uses the block and returns the blocks that were dropped.
 blocks_in_order used(announced_uses& uses, std::uint64_t block) {
   blocks_in_order gone;
   uses.use(block, [&](std::uint64_t one) { gone.push_back(one); });
@@ -111,7 +111,7 @@ TEST_CASE("an order that is told and not gone on with keeps no announcement out 
   const auto use = [&](std::uint64_t block, std::size_t times) {
     for (std::size_t i = 0; i < times; ++i) uses.use(block);
   };
-  // Its first use does not come.
+  // The first announced use does not occur.
   blocks_in_order long_one(most + 2, 3);
   long_one.front() = 1;
   tell(long_one);
@@ -119,7 +119,7 @@ TEST_CASE("an order that is told and not gone on with keeps no announcement out 
   CHECK(uses.of(1) != never);
   use(3, 1);
   CHECK(uses.size() == 0);
-  // It is too short for that.
+  // Too short for that.
   tell({1, 2});
   use(9, most);
   uses.append(&reader, blocks_in_order{3});

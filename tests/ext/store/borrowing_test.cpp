@@ -29,7 +29,7 @@ static_assert(!ps::warmable_store<const test::counting_store&>);
 
 namespace {
 
-// A store of an object of 250 bytes: two blocks of 100 and one of 50.
+// A store with an object of 250 bytes: two blocks of 100 and one of 50.
 struct three_blocks {
   three_blocks() { store.add("x", test::some_bytes(250)); }
   test::counting_store store;
@@ -68,7 +68,7 @@ TEST_CASE("a cache lends what one block in memory has, where it lies", "[store]"
   };
   CHECK(is_lent("x", 0, 100));
   CHECK_FALSE(is_lent("x", 0, 0));
-  CHECK_FALSE(is_lent("x", 99, 2));  // of two blocks
+  CHECK_FALSE(is_lent("x", 99, 2));  // spans two blocks
   CHECK_FALSE(is_lent("x", 200, 50));
   CHECK_FALSE(is_lent("y", 0, 1));
   read(cache, 200, 50);
@@ -118,7 +118,7 @@ TEST_CASE("a block that is lent, or brought near, is not the next to go", "[stor
   const ps::upcoming_range first{"x", 0, 100};
   read(cache, 0, 200);
   CHECK((is_lent ? cache.try_borrow(first).has_value() : cache.warm(first)));
-  read(cache, 200, 50);  // for block 1, which was used longest ago
+  read(cache, 200, 50);  // replaces block 1, which was used least recently
   CHECK(cache.try_borrow(first));
   CHECK_FALSE(cache.try_borrow({"x", 100, 100}));
 }
@@ -138,7 +138,7 @@ TEST_CASE("what is on the disk is near, and stays there", "[store]") {
     CHECK_FALSE(cache.warm(first));
     read(cache, 0, 200);
     CHECK((how == "lent" ? cache.try_borrow(first).has_value() : cache.warm(first)));
-    read(cache, 200, 50);  // on the disk in place of block 1
+    read(cache, 200, 50);  // replaces block 1 on the disk
     CHECK(cache.warm(first));
     CHECK(of.store.reads == 3);
   }

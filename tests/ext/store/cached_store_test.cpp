@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <optional>
 #include <random>
 #include <span>
@@ -29,6 +30,7 @@
 #include "support/asleep.hpp"
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
+#include "support/exit_while.hpp"
 #include "support/has.hpp"
 #include "support/in_child.hpp"
 #include "support/limits.hpp"
@@ -44,7 +46,7 @@ static_assert(!ps::planned_store<test::counting_store>);
 
 namespace {
 
-// A store of one object of so many blocks of 100 bytes.
+// A store with an object of `blocks` blocks of 100 bytes.
 struct blocks_below {
   explicit blocks_below(std::size_t blocks) { store.add("x", test::some_bytes(100 * blocks)); }
   test::counting_store store;
@@ -66,7 +68,7 @@ bool can_read(const Store& cache) {
   }
 }
 
-// Uses the blocks in order; how often the store below had to read.
+// Uses the blocks in order. Returns how often the store below had to read.
 template <class Store>
 int misses_of(const Store& cache, const test::counting_store& below,
               const std::vector<std::uint64_t>& order) {
@@ -77,7 +79,7 @@ int misses_of(const Store& cache, const test::counting_store& below,
   return below.reads - before;
 }
 
-// A cache reads object "x" of so many bytes, and ends: what it leaves lies in its folder.
+// A cache reads `bytes` bytes of object "x" and is destroyed; the blocks stay in the folder.
 void leave_on_disk(const test::counting_store& below, std::size_t bytes,
                    const ps::cached_store_options& options) {
   CHECK(reads_right(ps::cached_store{below, options}, below, "x", 0, bytes));
@@ -185,7 +187,7 @@ TEST_CASE("with the order told, a cache in memory misses as rarely as any can",
     cache.will_use(told(order));
     CAPTURE(order, room);
     CHECK(misses_of(cache, of.store, order) == fewest_misses(order, room));
-    // And again, told in the middle of it.
+    // The same with a new order, announced in the middle.
     const auto next = random_order(random, blocks, 10);
     cache.will_use(told(next));
     CHECK(misses_of(cache, of.store, next) <= fewest_misses(next, room));
@@ -202,7 +204,7 @@ TEST_CASE("with the order told, a cache on disk misses as rarely as any can",
     const auto order = random_order(random, blocks, 14);
     blocks_below of{blocks};
     const std::string folder = dir.path(std::to_string(round));
-    // It looks into the folder after each block that it has written.
+    // The cache examines the folder after each block that it has written.
     const ps::cached_store cache{of.store,
                                  {.block_bytes = 100,
                                   .memory_bytes = 0,
@@ -221,11 +223,11 @@ TEST_CASE("without an order, what was used longest ago goes first", "[store][pro
   const ps::cached_store cache{of.store, {.block_bytes = 100, .memory_bytes = 300}};
   CHECK(misses_of(cache, of.store, {0, 1, 2}) == 3);
   CHECK(misses_of(cache, of.store, {0}) == 0);
-  CHECK(misses_of(cache, of.store, {3}) == 1);  // for 1
+  CHECK(misses_of(cache, of.store, {3}) == 1);  // replaces 1
   CHECK(misses_of(cache, of.store, {0, 2, 3}) == 0);
   CHECK(misses_of(cache, of.store, {1}) == 1);
   CHECK(misses_of(cache, of.store, {2, 3}) == 0);
-  // An order that names none of them lets them go, the oldest first.
+  // An order that names none of them evicts them, the oldest first.
   cache.will_use(told({4}));
   CHECK(misses_of(cache, of.store, {4}) == 1);
   CHECK(misses_of(cache, of.store, {2, 3}) == 0);
@@ -268,7 +270,7 @@ TEST_CASE("where the thread that reads a block fails, those that wait try themse
   second.join();
   CHECK(failed == 2);
   of.store.fails = false;
-  CHECK(reads_right(cache, of.store, "x", 120, 60));  // and nobody waits for them
+  CHECK(reads_right(cache, of.store, "x", 120, 60));  // no thread waits for them
 }
 
 TEST_CASE("those that have waited for a block in vain read it side by side",
@@ -285,16 +287,16 @@ TEST_CASE("those that have waited for a block in vain read it side by side",
   for (int i = 0; i < 3; ++i) all.emplace_back(read);
   while (cache.stats().from_others < 3) std::this_thread::yield();
   of.store.let_one();
-  CHECK(of.store.await(3));  // one after the other they would wait as long as three reads take
+  CHECK(of.store.await(3));  // in sequence they would wait for three times as long as a read takes
   of.store.fails = false;
   of.store.let_one();
   while (cache.stats().from_store == 0) std::this_thread::yield();
-  CHECK(reads_right(cache, of.store, "x", 120, 60));  // there, while others still read it
+  CHECK(reads_right(cache, of.store, "x", 120, 60));  // available while others still read it
   of.store.open();
   for (std::thread& one : all) one.join();
   CHECK(failed == 1);
   CHECK(of.store.reads == 4);
-  CHECK(reads_right(cache, of.store, "x", 120, 60));  // and nobody waits for them
+  CHECK(reads_right(cache, of.store, "x", 120, 60));  // no thread waits for them
 }
 
 TEST_CASE("a child made by fork reads what a thread of its parent was reading then",
@@ -307,7 +309,7 @@ TEST_CASE("a child made by fork reads what a thread of its parent was reading th
   CHECK(test::in_child([&] {
           of.store.open();
           const bool is_right = reads_right(cache, of.store, "x", 150, 60) &&
-                                reads_right(cache, of.store, "x", 120, 60);  // which is kept
+                                reads_right(cache, of.store, "x", 120, 60);  // already cached
           return is_right && of.store.reads == 2 ? 0 : 1;
         }) == 0);
   of.store.open();
@@ -334,6 +336,26 @@ TEST_CASE("a child made by fork ends a cache that a thread of its parent waits i
   waiter.join();
 }
 
+TEST_CASE("exit() in the store below releases a thread that waits for the same block",
+          "[store][fault:hangs-8]") {
+  struct exiting_store {
+    [[nodiscard]] std::uint64_t size_of(std::string_view) const { return 100; }
+    void read(const ps::byte_range&) const {
+      if (!is_exiting->exchange(true)) test::exit_while([this] { (*wait)(); });
+    }
+    std::atomic<bool>* is_exiting;
+    const std::function<void()>* wait;
+  };
+  CHECK(test::in_child([]() -> int {
+          std::atomic<bool> is_exiting{false};
+          std::function<void()> read;
+          const ps::cached_store cache{exiting_store{&is_exiting, &read}, {.block_bytes = 100}};
+          read = [&] { (void)test::part_of(cache, "x", 0, 100); };
+          read();
+          return 1;
+        }) == 7);
+}
+
 TEST_CASE("what is announced is bounded, however long an object says that it is", "[store]") {
   struct endless {
     [[nodiscard]] std::uint64_t size_of(std::string_view) const { return std::uint64_t{1} << 62; }
@@ -344,7 +366,7 @@ TEST_CASE("what is announced is bounded, however long an object says that it is"
   CHECK(cache.size_of("x") == std::uint64_t{1} << 62);
   const ps::upcoming_range all{"x", 0, ~std::uint64_t{0}};
   cache.announce_reads(&all, std::span{&all, 1});
-  // So it is for an order, whose bound takes a minute to reach.
+  // The same bound applies to an order, where reaching it would take a minute.
   ps::detail::known_objects none{"s"};
   const auto size_of = [](std::string_view) { return std::optional{std::uint64_t{1} << 62}; };
   CHECK(ps::detail::block_numbers(std::span{&all, 1}, options, none, 1000, size_of).size() == 1000);
@@ -404,7 +426,7 @@ TEST_CASE("what is on the disk serves the next run, another process, and no othe
   CHECK(reads_right(other, of.store, "x", 0, 100));
   CHECK(of.store.reads == before + 1);
 
-  // Written by another process while this one runs.
+  // Another process writes blocks while this cache runs.
   REQUIRE(test::in_child([&] {
             const ps::cached_store theirs{of.store, others};
             return reads_right(theirs, of.store, "x", 500, 200) ? 0 : 1;
@@ -421,7 +443,7 @@ TEST_CASE("what is on the disk serves the next run, another process, and no othe
 }
 
 TEST_CASE("blocks of an older version with the same size are read anew", "[store]") {
-  // As a server says an ETag or Last-Modified.
+  // Like the ETag or Last-Modified of a server.
   struct versioned : test::counting_store {
     std::string version = "1";
     [[nodiscard]] ps::object_state state_of(std::string_view object) const {
@@ -449,7 +471,7 @@ TEST_CASE("blocks of an older version with the same size are read anew", "[store
   below.version = "2";
   const ps::cached_store newer{below, options};
   CHECK(reads_right(newer, below, "x", 0, 1000));
-  CHECK(newer.stats().damaged == 5);  // in whose places the new ones are now
+  CHECK(newer.stats().damaged == 5);  // the new blocks have replaced them
   CHECK(newer.stats().from_disk == 0);
   CHECK(newer.stats().disk_bytes == same.stats().disk_bytes / 5 * 10);
 }
@@ -488,11 +510,11 @@ TEST_CASE("stores that share a folder of a cache have blocks of their own", "[st
     write(root + "/x", content);
     CHECK(cached(ps::local_store{root}) == std::string(300, content));
   }
-  // A file that has taken the place of another one, with its size and its time.
+  // A file that has replaced another file, with the same size and time.
   write(dir.path("a/new"), 'c');
   std::filesystem::rename(dir.path("a/new"), dir.path("a/x"));
   CHECK(cached(ps::local_store{dir.path("a")}) == std::string(300, 'c'));
-  // Stores without versions are told apart by their roots alone.
+  // Stores without versions are distinguished only by their roots.
   struct rooted : test::counting_store {
     std::string where;
     [[nodiscard]] const std::string& root() const { return where; }
@@ -548,7 +570,7 @@ TEST_CASE("a part of a block on the disk is read by itself, and all of it is che
   below.add("x", test::some_bytes(50'000));
   leave_on_disk(below, 50'000, options);
   const std::string path = options.folder + '/' + names_in(options.folder)[0];
-  constexpr std::size_t chunk = 16'384;  // what has a sum of its own
+  constexpr std::size_t chunk = 16'384;  // a chunk has its own checksum
   constexpr std::size_t start = 64 + 1 + 4 * 8;
   const std::string whole = test::content_of(path);
   REQUIRE(whole.size() == start + 50'000);
@@ -567,7 +589,7 @@ TEST_CASE("a part of a block on the disk is read by itself, and all of it is che
         CHECK(cache.stats().memory_bytes == 0);
       }
       CHECK(below.reads == before);
-      // Damage is noticed in the chunks that were read, and in no other.
+      // Damage is detected only in the chunks that were read.
       for (const std::size_t at : {from, to - 1, from / chunk * chunk}) {
         std::string damaged = whole;
         damaged[start + at] = static_cast<char>(damaged[start + at] ^ 1);
@@ -603,8 +625,9 @@ TEST_CASE("a block on the disk comes into memory if it is worth more than what i
     return cache.stats().from_memory - before;
   };
   cache.will_use(told({0, 1, 2, 0, 1}));
-  CHECK(from_memory({0, 1, 2, 0, 1}) == 1);  // block 0: the others are not worth its place
-  CHECK(from_memory({2, 2}) == 1);           // no order is known: what was used last stays
+  CHECK(from_memory({0, 1, 2, 0, 1}) == 1);  // block 0: the others are not worth replacing it
+  CHECK(from_memory({2, 2}) == 1);           // without a known order the most recently used blocks
+                                             // stay
   CHECK(cache.stats().from_store == 0);
 }
 
@@ -620,7 +643,7 @@ TEST_CASE("of a block on the disk that is not worth its place in memory only the
   const std::vector<ps::upcoming_range> first_block{{"x", 0, 1}, {"x", 0, 1}};
   cache.will_use(first_block);
   CHECK(reads_right(cache, below, "x", 0, 1));
-  for (const auto& name : names_in(options.folder)) {  // both end in a chunk that is damaged
+  for (const auto& name : names_in(options.folder)) {  // both end with a damaged chunk
     const std::string path = options.folder + '/' + name;
     std::fstream file{path, std::ios::binary | std::ios::in | std::ios::out};
     file.seekp(-1, std::ios::end);
@@ -649,7 +672,7 @@ TEST_CASE("what a process leaves that is killed is removed by the next one",
   { const ps::cached_store second{of.store, options}; }
   CHECK(names_in(options.folder) ==
         std::vector<std::string>{"0123456789abcdef.block.part-3-4", "notes.txt"});
-  ::close(file);  // its process is gone
+  ::close(file);  // its process has ended
   { const ps::cached_store third{of.store, options}; }
   CHECK(names_in(options.folder) == std::vector<std::string>{"notes.txt"});
 }
@@ -664,17 +687,17 @@ TEST_CASE("a disk that is full or goes away makes a cache slower, and says so",
   CHECK(reads_right(cache, of.store, "x", 0, 300));
   CHECK(cache.stats().written == 3);
   SECTION("it is full") {
-    // A limit on the size of files stands for it: as a full disk, it fails in the middle.
+    // A limit on the file size replaces a full disk: writing fails in the middle.
     std::optional<test::file_limit> less{100};
     const bool is_right = reads_right(cache, of.store, "x", 300, 900);
     less.reset();
     CHECK(is_right);
     CHECK(cache.stats().written == 3);
     CHECK(cache.stats().disk_failures > 0);
-    CHECK(cache.stats().disk_failures < 9);  // it does not try each one
+    CHECK(cache.stats().disk_failures < 9);  // the cache does not try every block
     CHECK(test::has(cache.stats().disk_problem, options.folder + ": File too large"));
     CHECK(names_in(options.folder).size() == 3);
-    // And it comes back.
+    // The disk has space again.
     CHECK(reads_right(cache, of.store, "x", 0, 3000));
     CHECK(reads_right(cache, of.store, "x", 0, 3000));
     CHECK(cache.stats().written > 3);
@@ -734,20 +757,22 @@ TEST_CASE("what several readers announce to a cache keeps the blocks that are us
   cache.announce_reads(&other, told({4, 1}));
   cache.announce_reads(&one, told({5, 2}));
   CHECK(cache.stats().planned_uses == 10);
-  CHECK(misses_of(cache, of.store, {0, 1, 2, 0, 3, 0}) == 4);  // 1 and 2 stay, 2 goes for none
+  CHECK(misses_of(cache, of.store, {0, 1, 2, 0, 3, 0}) == 4);  // 1 and 2 stay; then 2 is dropped
+                                                               // without a replacement
   CHECK(cache.stats().planned_uses == 4);
-  // What one takes back, the others have said all the same: 1 is used again, 2 is not.
+  // The other readers keep their announcements when one retracts its own: 1 is used again, 2 is
+  // not.
   cache.retract(&one);
   CHECK(cache.stats().planned_uses == 2);
   CHECK(misses_of(cache, of.store, {4, 6, 1}) == 2);
   CHECK(cache.stats().planned_uses == 0);
-  // What the user tells goes before, until it is used up or taken back.
+  // The user's announcements have priority until they are used up or retracted.
   cache.announce_reads(&one, told({0}));
   cache.will_use(told({1, 2}));
   cache.announce_reads(&one, told({3}));
   CHECK(cache.stats().planned_uses == 2);
   CHECK(misses_of(cache, of.store, {1, 2}) <= 2);
-  CHECK(cache.stats().planned_uses == 0);  // 3 was not noted
+  CHECK(cache.stats().planned_uses == 0);  // 3 was not recorded
   cache.will_use(told({1, 2}));
   cache.will_use({});
   cache.announce_reads(&one, told({3}));
@@ -766,7 +791,7 @@ TEST_CASE("a block that is held already stays once it is foreseen", "[store][pro
                                   .disk_bytes = 2 * file_bytes}};
     CHECK(misses_of(cache, of.store, {0, 1}) == 2);
     cache.announce_reads(&of, told({2, 0}));
-    CHECK(misses_of(cache, of.store, {2, 0}) == 1);  // 1 went for 2, though 0 is older
+    CHECK(misses_of(cache, of.store, {2, 0}) == 1);  // 1 was replaced by 2, although 0 is older
   }
 }
 
@@ -776,7 +801,7 @@ TEST_CASE("foreseeing asks the store below for nothing", "[store][promise:bounde
   constexpr auto to_end = static_cast<std::uint64_t>(-1);
   const std::vector<ps::upcoming_range> ranges{{"x", 100, to_end}, {"none", 0, 100}};
   cache.announce_reads(&of, ranges);
-  CHECK(cache.stats().planned_uses == 2);  // the first block of "x", whose size is not known
+  CHECK(cache.stats().planned_uses == 2);  // the first block of "x", whose size is unknown
   CHECK(of.store.sizes == 0);
   cache.retract(&of);
   CHECK(cache.size_of("x") == 400);
@@ -808,7 +833,7 @@ TEST_CASE("a look at the folder drops what is gone, and what others wrote first 
   ps::detail::block_disk disk{"", 300};
   const auto nobody = [](std::uint64_t) { return ps::detail::never; };
   CHECK(disk.look({{1, 100, 10}, {2, 100, 30}, {3, 100, 20}}, nobody).empty());
-  // 1 is gone, and what is new counts as older than what was known.
+  // 1 is gone, and new files count as older than known files.
   const auto gone = disk.look({{2, 100, 30}, {4, 100, 40}, {3, 100, 20}, {5, 100, 50}}, nobody);
   CHECK(gone == std::vector<std::uint64_t>{4});
   ps::cached_store_stats stats;
@@ -865,7 +890,7 @@ TEST_CASE("a cache passes errors on, and refuses what it can't do", "[store][fau
   test::folder::write(dir.path("file"), "x");
   CHECK_THROWS_AS((ps::cached_store{of.store, {.folder = dir.path("file/cache")}}),
                   ps::file_unreadable);
-  // An rvalue is moved in.
+  // An rvalue is moved into the cache.
   struct movable {
     std::uint64_t size_of(std::string_view) const { return 3; }
     void read(const ps::byte_range& range) const {

@@ -20,7 +20,7 @@
 
 namespace test {
 
-/// Objects in memory, which count what is asked of them, may fail, and may be held back.
+/// Objects in memory that count their calls, can fail, and can be held back.
 class counting_store {
  public:
   void add(const std::string& name, std::string content) { objects_[name] = std::move(content); }
@@ -56,7 +56,7 @@ class counting_store {
     }
   }
 
-  /// From now on reads wait at their start, until `open`.
+  /// Makes later reads wait at their start until `open`.
   void shut() {
     const std::lock_guard lock{mutex_};
     is_shut_ = true;
@@ -68,18 +68,18 @@ class counting_store {
     }
     changed_.notify_all();
   }
-  /// Lets one read go on that waits.
+  /// Lets a single waiting read continue.
   void let_one() {
     const std::lock_guard lock{mutex_};
     ++let_;
     changed_.notify_all();
   }
-  /// Whether so many reads come to wait; only what fails takes a minute.
+  /// Returns true when `count` reads wait. Only a failure takes a minute.
   bool await(int count) {
     std::unique_lock lock{mutex_};
     return changed_.wait_for(lock, std::chrono::minutes{1}, [&] { return waiting_ >= count; });
   }
-  /// Whether so many calls begin; only what fails takes a minute.
+  /// Returns true when `count` calls have begun. Only a failure takes a minute.
   bool await_call(int count) {
     std::unique_lock lock{mutex_};
     return changed_.wait_for(lock, std::chrono::minutes{1}, [&] { return calls >= count; });

@@ -42,7 +42,7 @@ namespace {
 
 using scripted_store = ps::basic_local_store<test::scripted_ring>;
 
-// Files of the lengths that matter: none, around a block, and over more pieces than one.
+// Files of the relevant lengths: empty, around a block, and larger than a piece.
 class local_files : public test::stored_files {
  public:
   local_files() {
@@ -57,7 +57,7 @@ class local_files : public test::stored_files {
     return contents_.at(name);
   }
 
-  // Ranges all over: whole files, their ends, parts of any length, one in the other.
+  // Returns random ranges: whole files, their ends, parts of any length, nested ranges.
   [[nodiscard]] test::wanted_ranges some(unsigned seed, std::size_t count) const {
     std::mt19937 random{seed};
     test::wanted_ranges wanted;
@@ -76,7 +76,7 @@ class local_files : public test::stored_files {
     return wanted;
   }
 
-  // Whether a store reads such ranges right.
+  // Returns true if a store reads such ranges correctly.
   template <class Store>
   [[nodiscard]] bool are_read(const Store& store, unsigned seed, std::size_t count = 40) const {
     auto wanted = some(seed, count);
@@ -88,7 +88,7 @@ class local_files : public test::stored_files {
     CHECK(are_read(store, seed, count));
   }
 
-  // Takes the files out of the page cache, as far as the system does that.
+  // Removes the files from the page cache, as far as the system permits.
   void cool() const {
     ::sync();
     for (const auto& [name, text] : contents_) {
@@ -106,8 +106,8 @@ std::uint64_t pieces(const ps::local_store_stats& stats) {
   return stats.from_page_cache + stats.by_uring + stats.by_threads + stats.by_pread;
 }
 
-// A store on a scripted ring, whose reads are all direct: nothing comes from the page cache, so
-// that the ring gets all of them, whatever the system has in memory.
+// A store on a scripted ring whose reads are all direct. Nothing comes from the page cache, so the
+// ring gets all reads, regardless of the cached data.
 struct on_script {
   std::shared_ptr<test::ring_script> script = std::make_shared<test::ring_script>();
   [[nodiscard]] scripted_store store(const std::string& path, std::size_t depth = 8) const {
@@ -157,9 +157,9 @@ TEST_CASE("a local store says which engine reads, and what each has read",
   CHECK(by_threads.engine() == ps::read_engine::threads);
   CHECK(by_threads.engine_problem().empty());
   test::wanted_ranges wanted;
-  wanted.add("d0/1150001", 1'048'575, 2);  // of two pieces
+  wanted.add("d0/1150001", 1'048'575, 2);  // spans two pieces
   wanted.add("d1/1", 0, 1);
-  wanted.add("d0/0", 0, 0);  // of none
+  wanted.add("d0/0", 0, 0);  // an empty range
   by_threads.read_many(wanted.ranges());
   const auto stats = by_threads.stats();
   CHECK(stats.bytes == 3);
@@ -167,7 +167,7 @@ TEST_CASE("a local store says which engine reads, and what each has read",
   CHECK(stats.by_uring == 0);
   CHECK(stats.opened == 3);
   (void)test::part_of(by_threads, "d1/1", 0, 1);
-  CHECK(by_threads.stats().opened == 3);  // it had stayed open
+  CHECK(by_threads.stats().opened == 3);  // the file had stayed open
 
   const on_script on;
   const auto by_ring = on.store(files.path());
@@ -181,7 +181,7 @@ TEST_CASE("a local store says which engine reads, and what each has read",
   } else {
     WARN("no direct reads in the folder for temporary files");
   }
-  (void)test::part_of(by_ring, "d1/1", 0, 1);  // one by itself: no ring
+  (void)test::part_of(by_ring, "d1/1", 0, 1);  // a single range does not use the ring
   CHECK(pieces(by_ring.stats()) == 4);
   CHECK(on.script->reads <= 3);
 }
@@ -205,7 +205,7 @@ TEST_CASE("direct reads of whole blocks go straight to where a page begins",
     CHECK(std::memcmp(out, content.data(), content.size()) == 0);
     if (store.stats().direct_refused > 0) continue;
     REQUIRE(on.script->places.size() == 2);
-    // The last piece is no whole block: it comes by way of the store's memory.
+    // The last piece is not a whole block, so it passes through the store's memory.
     CHECK(std::ranges::count(on.script->places, begin) == (shift == 0 ? 1 : 0));
     CHECK(std::ranges::count(on.script->places, begin + piece) == 0);
   }
@@ -288,7 +288,7 @@ TEST_CASE("whatever call of a ring fails, all bytes come, and none after the cal
   for (const int error : {EINTR, EAGAIN, EPERM}) {
     for (unsigned failing = 0; failing < 7; ++failing) {
       for (const bool goes_on : {false, true}) {
-        if (error == EINTR && goes_on) continue;  // a signal that never ends
+        if (error == EINTR && goes_on) continue;  // a signal that repeats forever
         CAPTURE(error, failing, goes_on);
         const on_script on;
         on.script->most_taken = 3;
@@ -345,7 +345,7 @@ TEST_CASE("names, missing files and ranges beyond the end are refused by type",
     CHECK(beyond.found() == "an object of 4097 bytes");
   }
   CHECK(test::part_of(store, "d0/4097", 4097, 0).empty());
-  files.check_reads(store, 9);  // and the store goes on
+  files.check_reads(store, 9);  // the store still works
 }
 
 TEST_CASE("a file that is written to, cut or replaced is noticed", "[store][fault:stores-1]") {
@@ -375,7 +375,7 @@ TEST_CASE("a file that is written to, cut or replaced is noticed", "[store][faul
     SECTION(direct ? "direct: replaced" : "replaced") {
       std::filesystem::rename(files.path("a"), files.path("was"));
       files.add("a", std::string(10'000, 'n'));
-      // It is open, and stays what it was; after another one it would be opened anew.
+      // The file is open and keeps its content. After another file it would be opened again.
       CHECK(test::part_of(store, "a", 0, 3) == "ooo");
       CHECK(test::part_of(store, "b", 0, 3) == "ooo");
       const auto problem =
@@ -397,7 +397,7 @@ TEST_CASE("the error of a batch is that of its first range that has one",
     CAPTURE(second);
     test::wanted_ranges wanted;
     wanted.add("a", 0, 3);
-    wanted.add(second, 1, 3);  // too long, missing or outside
+    wanted.add(second, 1, 3);  // too long, missing or outside the root
     const auto problem = error_of<ps::file_changed>([&] { store.read_many(wanted.ranges()); });
     CHECK(problem.path() == files.path("a"));
   }
@@ -422,7 +422,7 @@ TEST_CASE("no more files stay open than were asked for", "[store][promise:bounde
     CHECK(test::open_descriptors() - before <= 1 + (direct ? 14 : 7));
     CHECK(store.stats().opened == 120);
     for (int i = 0; i < 20; ++i) (void)test::part_of(store, std::to_string(i % 7), 0, 1);
-    CHECK(store.stats().opened == 127);  // those used last stay open
+    CHECK(store.stats().opened == 127);  // the most recently used files stay open
   }
 }
 
@@ -479,7 +479,7 @@ TEST_CASE("a child made by fork reads with a ring of its own", "[store][promise:
   CHECK(on.script->made == 1);
 }
 
-#if !defined(PENSTOCK_TEST_THREADS_SANITIZED)  // it lets no child with threads start more
+#if !defined(PENSTOCK_TEST_THREADS_SANITIZED)  // a child with threads must not start more under it
 TEST_CASE("a child made by fork reads with threads of its own, and ends them",
           "[store][promise:honest-9]") {
   const local_files files;
@@ -502,7 +502,7 @@ TEST_CASE("a child made by fork reads with threads of its own, and ends them",
   CHECK(test::end_of(child) == 0);
   files.check_reads(*store, 14);
   CHECK(test::in_child([&] {
-          store.reset();  // the threads are the parent's
+          store.reset();  // the threads belong to the parent
           return 7;
         }) == 7);
   files.check_reads(*store, 15);

@@ -16,7 +16,7 @@ namespace {
 
 using guess = penstock::detail::page_cache_guess;
 
-// How many of `files` are looked at, all of which lie there.
+// Returns how many of `files` are checked; all of them are in the folder.
 int looks_of(guess& of, int files) {
   int looks = 0;
   for (int i = 0; i < files; ++i) {
@@ -60,8 +60,8 @@ TEST_CASE("a block that the system has in memory is not asked for again", "[stor
       .store = "s", .object = "o", .object_size = bytes.size(), .block_size = bytes.size()};
   CHECK(folder.warm(1, id, 0, bytes.size()) == block_folder::nearness::nothing);
   REQUIRE(folder.write(1, id, bytes) == 0);
-  const auto seen = folder.warm(1, id, 0, bytes.size());  // just written, so in memory
-  // Whether the file system tells: not all know RWF_NOWAIT.
+  const auto seen = folder.warm(1, id, 0, bytes.size());  // just written, and so in memory
+  // Checks if the file system supports RWF_NOWAIT; not all do.
   const int file = ::open(dir.path("probe").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   REQUIRE(file >= 0);
   std::byte one{};

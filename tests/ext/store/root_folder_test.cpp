@@ -55,7 +55,7 @@ TEST_CASE("no object's name leads to a file outside of the folder", "[store][fau
       CAPTURE(name);
       CHECK_THROWS_AS((void)root.open(name), ps::object_name_error);
     }
-    // What is "..", and no more: names that begin or end with it are names.
+    // Only ".." itself: names that begin or end with it are ordinary names.
     files.add("..a/b..", "dots");
     CHECK(content_by(root, "..a/b..") == "dots");
   }
@@ -105,7 +105,7 @@ TEST_CASE("what is no regular file is refused, and blocks nobody", "[store][faul
     CHECK(missing.path() == files.path("folder/y"));
     CHECK(missing.found() == "No such file or directory");
     CHECK_THROWS_AS((void)root.open("folder/x/y"), ps::file_unreadable);
-    // io_uring would give EAGAIN for what is not in memory.
+    // io_uring would return EAGAIN for data that is not in memory.
     CHECK((::fcntl(root.open("folder/x").get(), F_GETFL) & O_NONBLOCK) == 0);
   }
 }

@@ -18,29 +18,29 @@
 
 namespace test {
 
-/// What a scripted io_uring does, and what it has seen.
+/// The behavior of a scripted io_uring, and its observations.
 struct ring_script {
-  int set_up = 0;                           ///< below 0: it is refused
+  int set_up = 0;                           ///< below 0: setup is refused
   bool has_single_map = true;               ///< a kernel of 5.4 or newer
-  bool maps = true;                         ///< else its memory is refused
-  std::function<int(unsigned)> enter = {};  ///< of call k: below 0 is its result
-  std::function<int(unsigned)> read = {};   ///< of read k: below 0 is its result
-  std::size_t most_bytes = std::numeric_limits<std::size_t>::max();  ///< a read gives at a time
-  unsigned most_taken = ~0U;  ///< submissions that a call takes
+  bool maps = true;                         ///< false: mapping its memory is refused
+  std::function<int(unsigned)> enter = {};  ///< result of call k if below 0
+  std::function<int(unsigned)> read = {};   ///< result of read k if below 0
+  std::size_t most_bytes = std::numeric_limits<std::size_t>::max();  ///< maximum bytes per read
+  unsigned most_taken = ~0U;  ///< maximum submissions per call
 
   unsigned entered = 0;               ///< calls
-  unsigned reads = 0;                 ///< reads that ended
-  std::vector<std::uint64_t> places;  ///< of these, the addresses that they wrote to
+  unsigned reads = 0;                 ///< completed reads
+  std::vector<std::uint64_t> places;  ///< destination addresses of the completed reads
   unsigned most_under_way = 0;
-  unsigned under_way = 0;      ///< of all rings
-  unsigned open = 0;           ///< rings
-  unsigned made = 0;           ///< rings that there have ever been
-  bool lost_a_result = false;  ///< there was no place for one
-  bool left_queued = false;    ///< a ring ended with submissions that were never taken
+  unsigned under_way = 0;      ///< reads in flight in all rings
+  unsigned open = 0;           ///< open rings
+  unsigned made = 0;           ///< rings ever created
+  bool lost_a_result = false;  ///< there was no space for a result
+  bool left_queued = false;    ///< a ring was destroyed with submissions that were never taken
 };
 
-/// An io_uring without the system: it takes submissions and ends them late, the last one first, as
-/// its script says. From any thread.
+/// An io_uring without the system. The ring takes submissions and completes them late, in reverse
+/// order, as its script specifies. Any thread may call it.
 class scripted_ring {
  public:
   explicit scripted_ring(std::shared_ptr<ring_script> script) : script_(std::move(script)) {}
@@ -90,7 +90,7 @@ class scripted_ring {
     while (taken < (std::min)(queued, script_->most_taken) && one.words[0] != one.words[1]) {
       const unsigned at = one.words[6 + (one.words[0] & one.words[2])];
       one.under_way.push_back(one.submissions[at]);
-      one.submissions[at] = {};  // it may be written anew from now on
+      one.submissions[at] = {};  // may be overwritten from now on
       ++one.words[0];
       ++taken;
       ++script_->under_way;

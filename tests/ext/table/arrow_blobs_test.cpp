@@ -79,7 +79,7 @@ TEST_CASE("offsets of batch and column are followed to the strings",
   const ps::arrow_blobs source{table_of(batch), {.blob = "image", .label = "label"}};
   CHECK(text_of(source, 0) == "two");
   CHECK(text_of(source, 1) == "three");
-  CHECK(source.label(0) == 1);  // of the second row
+  CHECK(source.label(0) == 1);  // label of the second row
   CHECK(source.key(1) == "row 1");
 }
 

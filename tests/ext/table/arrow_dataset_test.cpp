@@ -44,8 +44,8 @@ using x_of =
     std::conditional_t<std::is_same_v<typename Record::template field_at<0>::value_type, bool>,
                        std::uint8_t, typename Record::template field_at<0>::value_type>;
 
-/// The values of field x of all rows of a table of one batch, by the rules that every dataset has:
-/// compiles in no time.
+/// Returns the values of field x in all rows of a table with a single batch, with the rules of
+/// every dataset. Compiles quickly.
 template <class Record>
 std::vector<x_of<Record>> values_in(const ps::arrow_table& table,
                                     const ps::table_options& options = {}) {
@@ -165,7 +165,7 @@ TEST_CASE("the bits of a bool column are bools, or bytes of 0 and 1", "[table]")
 
 TEST_CASE("offsets of batch, struct, list and elements are all followed",
           "[table][promise:race-free-9]") {
-  // 40 numbers; the elements' offset is 4, the lists' 1, the batch's 2.
+  // 40 numbers; the offset of the elements is 4, of the lists 1, of the batch 2.
   made_column elements = test::numbers("", "i", counted<std::int32_t>(40));
   elements.length = 36;
   elements.offset = 4;
@@ -232,7 +232,7 @@ TEST_CASE("dynamic extents are those of the table", "[table]") {
   using any = ps::record<ps::field<"image", std::uint8_t, ps::dyn, ps::dyn>>;
   const ps::arrow_dataset<any> data{table_of(pairs(3))};
   CHECK(data.extents().at<0>() == ps::extents<ps::dyn, ps::dyn>{2, 3});
-  // All batches have to have those of the first one.
+  // All batches must have the extents of the first batch.
   const auto batch = [](std::vector<std::int32_t> offsets) {
     return test::structs("", {test::lists("x", offsets, test::numbers("", "i", counted<int>(9)))});
   };
@@ -281,7 +281,7 @@ TEST_CASE("nulls are refused with column and row, whatever null_count says",
   made_column& rows = batch.children[1].children[0];
   rows.children[0] = test::with_nulls(rows.children[0], elements);
   CHECK(row_of(batch) == "image 299");
-  // A bitmap whose bits of these rows are all 1.
+  // A bitmap in which the bits of these rows are all 1.
   batch.length = 100;
   rows.children[0] = test::with_nulls(rows.children[0], elements);
   CHECK(ps::arrow_dataset<pair_of>{table_of(batch)}.size() == 100);
@@ -476,7 +476,7 @@ TEST_CASE("an array that is not of its type is refused", "[table][fault:files-11
   wrong = right;
   wrong.children[0].children = right.children;
   CHECK(refused(wrong) == "0 children");
-  // Products that an address has no room for.
+  // Products that exceed the address space.
   right = test::numbers("inner", "w:2000000000", counted<std::uint8_t>(3));
   made_column batch = test::structs("", {test::structs("x", {right})});
   batch.offset = std::int64_t{1} << 39;

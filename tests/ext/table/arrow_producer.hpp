@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tables as a producer hands them over by Arrow's C data interface, made by hand: right ones, and
-// any others.
+// Hand-made tables of a producer in Arrow's C data interface, both valid and arbitrary.
 #pragma once
 
 #include <penstock_ext/table/arrow_table.hpp>
@@ -18,12 +17,12 @@ namespace test {
 
 namespace ps = penstock;
 
-/// A column, or, with children, what is made of columns: its type and its values.
+/// A column or, with children, a structure of columns: its type and its values.
 struct made_column {
   std::string name;
   std::string format;
   std::int64_t length = 0;
-  std::vector<std::optional<std::string>> buffers;  // none: a null pointer
+  std::vector<std::optional<std::string>> buffers;  // no value: a null pointer
   std::vector<made_column> children = {};
   std::int64_t offset = 0;
   std::int64_t null_count = 0;
@@ -92,25 +91,25 @@ Struct exported(const made_column& made, int* released) {
 
 }  // namespace arrow_detail
 
-/// The type of a column or a table; its release counts up `released`.
+/// Returns the type of a column or a table. The release increments `released`.
 inline ps::arrow_schema schema_of(const made_column& made, int* released = nullptr) {
   auto given = arrow_detail::exported<ArrowSchema>(made, released);
   return ps::arrow_schema{&given};
 }
-/// The values.
+/// Returns the values. The release increments `released`.
 inline ps::arrow_array array_of(const made_column& made, int* released = nullptr) {
   auto given = arrow_detail::exported<ArrowArray>(made, released);
   return ps::arrow_array{&given};
 }
 
-/// The bytes of numbers.
+/// Returns the bytes of numbers.
 template <class T>
 std::string bytes_of_numbers(const std::vector<T>& values) {
   std::string bytes(values.size() * sizeof(T), '\0');
   if (!values.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
   return bytes;
 }
-/// Bits, the first in the lowest place of the first byte: "1101".
+/// Returns bits such as "1101", the first in the lowest position of the first byte.
 inline std::string bits_of(const std::string& digits) {
   std::string bytes((digits.size() + 7) / 8, '\0');
   for (std::size_t i = 0; i < digits.size(); ++i) {
@@ -119,7 +118,7 @@ inline std::string bits_of(const std::string& digits) {
   return bytes;
 }
 
-/// A column of numbers.
+/// Returns a column of numbers.
 template <class T>
 made_column numbers(const std::string& name, const std::string& format,
                     const std::vector<T>& values) {
@@ -128,20 +127,20 @@ made_column numbers(const std::string& name, const std::string& format,
           static_cast<std::int64_t>(values.size()),
           {std::nullopt, bytes_of_numbers(values)}};
 }
-/// 0, 1, 2, ... as numbers of T.
+/// Returns 0, 1, 2, ... as numbers of type T.
 template <class T>
 std::vector<T> counted(std::size_t count, std::size_t first = 0) {
   std::vector<T> values(count);
   for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<T>(first + i);
   return values;
 }
-/// Lists of `length` each.
+/// Returns lists of `length` elements each.
 inline made_column fixed_lists(const std::string& name, std::int64_t length, made_column inside) {
   const std::int64_t rows = inside.length / length;
   inside.name = "item";
   return {name, "+w:" + std::to_string(length), rows, {std::nullopt}, {std::move(inside)}};
 }
-/// Lists between offsets, of 32 or 64 bits.
+/// Returns lists between offsets of 32 or 64 bits.
 template <class Offset>
 made_column lists(const std::string& name, const std::vector<Offset>& offsets, made_column inside) {
   inside.name = "item";
@@ -151,7 +150,7 @@ made_column lists(const std::string& name, const std::vector<Offset>& offsets, m
           {std::nullopt, bytes_of_numbers(offsets)},
           {std::move(inside)}};
 }
-/// Byte strings, with offsets of 32 bits for "z" and "u", of 64 bits for "Z" and "U".
+/// Returns byte strings, with offsets of 32 bits for "z" and "u", of 64 bits for "Z" and "U".
 inline made_column strings(const std::string& name, const std::string& format,
                            const std::vector<std::string>& values) {
   std::vector<std::int64_t> offsets{0};
@@ -167,23 +166,23 @@ inline made_column strings(const std::string& name, const std::string& format,
           static_cast<std::int64_t>(values.size()),
           {std::nullopt, is_large ? bytes_of_numbers(offsets) : bytes_of_numbers(narrow), all}};
 }
-/// A column with nulls where `digits` has a 0.
+/// Returns the column with nulls where `digits` has a 0.
 inline made_column with_nulls(made_column column, const std::string& digits) {
   column.buffers[0] = bits_of(digits);
   column.null_count = -1;
   return column;
 }
-/// Structs of these columns: a column of them, or a table.
+/// Returns structs of these columns: a column of structs, or a table.
 inline made_column structs(const std::string& name, std::vector<made_column> columns) {
   const std::int64_t rows = columns.empty() ? 0 : columns[0].length;
   return {name, "+s", rows, {std::nullopt}, std::move(columns)};
 }
-/// A table of one batch.
+/// Returns a table with a single batch.
 inline ps::arrow_table table_of(const made_column& batch) {
   return {schema_of(batch), array_of(batch)};
 }
 
-/// A stream of batches, which fails before batch `fails_at`, and counts its releases.
+/// A stream of batches that fails before batch `fails_at` and counts its releases.
 struct made_stream {
   std::vector<made_column> batches;
   std::size_t fails_at = ~std::size_t{0};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// What table_pyarrow.py calls by ctypes: streams of other libraries as datasets and as blobs.
+// The functions that table_pyarrow.py calls with ctypes: they read streams of other libraries as
+// datasets and as blobs.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -45,8 +46,8 @@ std::int64_t read_digits(ArrowArrayStream* stream, std::uint8_t* images, std::in
 
 extern "C" {
 
-/// Reads a table in order, field by field; -1 where it is refused. Else how many rows have an
-/// is_odd and a score that are those of their label.
+/// Reads a table in order, field by field. Returns how many rows have the is_odd and score of their
+/// label, or -1 if the table is refused.
 [[gnu::visibility("default")]] std::int64_t digits(ArrowArrayStream* stream, std::uint8_t* images,
                                                    std::int64_t* labels, int zeros) {
   try {
@@ -57,8 +58,8 @@ extern "C" {
   }
 }
 
-/// The blobs of a column one after the other, each followed by its label and key as text; -1 where
-/// it is refused. Else how many bytes.
+/// Writes the blobs of a column in sequence, each followed by its label and key as text. Returns
+/// the number of bytes, or -1 if the column is refused.
 [[gnu::visibility("default")]] std::int64_t blobs(ArrowArrayStream* stream, const char* column,
                                                   char* out, std::int64_t room) {
   try {
@@ -80,6 +81,6 @@ extern "C" {
   }
 }
 
-/// Why the last one was refused.
+/// Returns why the last table was refused.
 [[gnu::visibility("default")]] const char* why_refused() { return said.c_str(); }
 }

@@ -18,7 +18,7 @@ namespace {
 
 using numbers = std::vector<std::uint32_t>;
 
-// By looking at every row for every length.
+// Packs with a scan over every row for every length.
 numbers packed_slowly(const numbers& lengths, std::size_t capacity, std::size_t most) {
   std::vector<std::size_t> order(lengths.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -77,7 +77,7 @@ TEST_CASE("lengths go into the rows that best fit puts them in", "[text][promise
       CAPTURE(capacity, most);
       ps::detail::best_fit fit{capacity, most};
       for (std::size_t count = 0; count < 200;
-           count += 13) {  // the rows of one are gone in the next
+           count += 13) {  // the rows of one pass are gone in the next
         numbers lengths;
         for (std::size_t i = 0; i < count; ++i) {
           const auto longest = i % 3 == 0 ? capacity : (capacity + 4) / 5;

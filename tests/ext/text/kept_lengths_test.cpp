@@ -18,8 +18,8 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/order/bucketed.hpp>
-#include <penstock/order/by_tokens.hpp>
+#include <penstock_ext/samplers/bucketed.hpp>
+#include <penstock_ext/samplers/by_tokens.hpp>
 
 #include "support/catch.hpp"
 #include "support/in_child.hpp"
@@ -40,7 +40,7 @@ test::file_bytes bytes_of(const std::string& path) {
   return {std::istreambuf_iterator<char>{file}, {}};
 }
 
-/// The text of what opening the file throws.
+/// Returns the text of the exception from opening the file.
 template <class Error>
 std::string refusal(const std::string& path) {
   try {
@@ -126,7 +126,7 @@ TEST_CASE("no length is asked for where no file can be made", "[text][fault:file
                                std::system_category().message(ENOENT)));
 }
 
-// As nobody, whom permissions bind.
+// Runs as the user nobody, to whom permissions apply.
 TEST_CASE("neither a folder without permission nor a refused thread costs a pass",
           "[text][fault:files-19]") {
   enum outcome { made = 0, not_told = 1, not_made = 2, asked_in_vain = 3, cannot_lower = 4 };

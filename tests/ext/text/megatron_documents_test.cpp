@@ -35,15 +35,16 @@ std::string index_of_documents(const std::vector<sequence>& sequences,
   return bytes;
 }
 
-// Documents of two sequences, of none, and of one, over 12 bytes.
+// Documents of two sequences, of none, and of one, in 12 bytes.
 const std::vector<sequence> three_sequences{{2, 0}, {1, 4}, {3, 6}};
 const std::string right_index = index_of_documents(three_sequences, {0, 2, 2, 3});
 
 ps::megatron_documents opened(const test::temp_dir& dir, const std::string& index,
-                              std::string_view tokens = "aabbccddeeff") {
+                              std::string_view tokens = "aabbccddeeff",
+                              const ps::megatron_options& options = {}) {
   test::write_file(dir.path("text.idx"), index);
   test::write_file(dir.path("text.bin"), tokens);
-  return ps::megatron_documents{dir.path("text")};
+  return ps::megatron_documents{dir.path("text"), options};
 }
 
 std::string document(const ps::megatron_documents& of, std::uint64_t index) {
@@ -72,7 +73,7 @@ TEST_CASE("Megatron's documents are the sequences that follow each other", "[tex
   constexpr std::size_t sizes[] = {1, 1, 2, 4, 8, 0, 0, 2};
   for (std::uint64_t code = 1; code <= 8; ++code) {
     if (sizes[code - 1] == 0) continue;
-    CHECK(opened(dir, index_of_documents({}, {0}, code)).token_bytes() == sizes[code - 1]);
+    CHECK(opened(dir, index_of_documents({}, {0}, code), "").token_bytes() == sizes[code - 1]);
   }
 }
 
@@ -114,9 +115,11 @@ TEST_CASE("an index that is none of Megatron's is refused", "[text]") {
 TEST_CASE("an index that points outside its tokens is refused at that document",
           "[text][fault:files-9]") {
   const test::temp_dir dir;
+  constexpr std::string_view twelve = "aabbccddeeff";
+  constexpr ps::megatron_options unchecked{.check_size = false};
   const auto corrupt = [&](const std::vector<sequence>& sequences,
                            const std::vector<std::uint64_t>& starts, std::uint64_t index) {
-    const auto all = opened(dir, index_of_documents(sequences, starts));
+    const auto all = opened(dir, index_of_documents(sequences, starts), twelve, unchecked);
     return error_of<ps::file_corrupt>([&] { (void)document(all, index); }).offset();
   };
   constexpr std::size_t lengths = 34;
@@ -137,6 +140,26 @@ TEST_CASE("an index that points outside its tokens is refused at that document",
   CHECK(corrupt(three_sequences, {2, 0, 3}, 0) == documents);
 }
 
+TEST_CASE("an index and a file of tokens of other sizes are refused", "[text][fault:files-9]") {
+  const test::temp_dir dir;
+  const auto cut = error_of<ps::file_truncated>([&] { opened(dir, right_index, "aabbccddeef"); });
+  CHECK(cut.path() == dir.path("text.bin"));
+  CHECK(cut.offset() == 11);
+  const auto longer =
+      error_of<ps::length_mismatch>([&] { opened(dir, right_index, "aabbccddeeffgg"); });
+  CHECK(longer.offset() == 12);
+  CHECK_THAT(longer.found(), Catch::Matchers::StartsWith("14 bytes"));
+  CHECK(opened(dir, right_index, "aabbccddeeffgg", {.check_size = false}).size() == 3);
+  const std::string packed{"\x1f\x8b\x08\0\0\0\0\0\0\3abcd", 14};
+  CHECK_THAT(error_of<ps::file_format_error>([&] { opened(dir, right_index, packed); }).found(),
+             Catch::Matchers::StartsWith("a gzip file"));
+  CHECK(opened(dir, right_index, packed.substr(0, 12)).size() == 3);  // tokens of the right length
+  const auto other = error_of<ps::file_corrupt>(
+      [&] { opened(dir, index_of_documents(three_sequences, {0, 2, 2})); });
+  CHECK(other.offset() == 34 + 12 + 24 + 16);
+  CHECK(other.expected() == "3 sequences, as the header says");
+}
+
 TEST_CASE("the sequences of a document of many are looked at once", "[text]") {
   const test::temp_dir dir;
   std::vector<sequence> sequences;
@@ -146,7 +169,7 @@ TEST_CASE("the sequences of a document of many are looked at once", "[text]") {
   const auto all = opened(dir, index, tokens);
   CHECK(all.length(0) == 600);
   CHECK(all.length(1) == 400);
-  // A gap in the middle of both, in the file that is mapped, shows which is looked at again.
+  // A hole in the middle of both lists in the mapped file shows which list is read again.
   {
     std::fstream file{dir.path("text.idx"), std::ios::binary | std::ios::in | std::ios::out};
     for (const std::streamoff of : {300, 800}) {

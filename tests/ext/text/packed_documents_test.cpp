@@ -35,7 +35,7 @@ std::vector<std::uint64_t> all_rows(std::uint64_t count) {
   return rows;
 }
 
-// Documents that tell all lengths at once, and that count what they were told comes next.
+// Documents that return all lengths at once, and count the hints about the next documents.
 struct told_documents : numbered_documents {
   using numbered_documents::numbered_documents;
 
@@ -63,18 +63,18 @@ struct told_documents : numbered_documents {
   mutable std::vector<bool> is_hinted = std::vector<bool>(numbered_documents::size());
 };
 
-// One row, sequence by sequence: its tokens.
+// The tokens of a row, sequence by sequence.
 struct packed_sequences {
   std::vector<std::vector<std::uint32_t>> sequences;
   friend bool operator==(const packed_sequences&, const packed_sequences&) = default;
 };
 
-// As REQUIRE, which takes long for what holds a million times.
+// Like REQUIRE, which is slow for conditions that hold a million times.
 void require(bool holds, const char* what) {
   if (!holds) FAIL(what);
 }
 
-// Checks the fields of all rows against each other; what is in them.
+// Checks the fields of all rows against each other and returns their content.
 template <class Rows>
 std::vector<packed_sequences> rows_of(const Rows& rows, const numbered_documents& documents,
                                       const ps::packing_options& options,
@@ -135,7 +135,7 @@ std::vector<packed_sequences> rows_of(const Rows& rows, const numbered_documents
   return rows_of(rows, documents, options, all_rows(rows.size()));
 }
 
-// Lengths of texts: the logarithm is normally distributed, so that a few are very long.
+// Returns lengths of texts: their logarithm is normally distributed, so a few are very long.
 std::vector<std::uint64_t> long_tailed(std::size_t count, double median, double spread) {
   std::vector<std::uint64_t> lengths;
   ps::sample_generator draw{{.seed = 11}, 0};
@@ -204,7 +204,7 @@ TEST_CASE("a row is the same wherever and however often it is read", "[text][pro
   const auto other = ps::pack_documents<std::uint32_t>(documents, few);
   CHECK(other.fingerprint() == rows.fingerprint());
   CHECK(rows_of(other, documents, few) == expected);
-  for (std::uint64_t i = 0; i < rows.size(); ++i) {  // far from each other, back and forth
+  for (std::uint64_t i = 0; i < rows.size(); ++i) {  // distant rows, back and forth
     const std::uint64_t index = i * 7919 % rows.size();
     const std::uint64_t back = rows.size() - 1 - index;
     const auto two = rows_of(other, documents, few, {index, back});
@@ -222,7 +222,7 @@ TEST_CASE("another seed packs anew, and documents come from all of the source", 
   const auto second = ps::pack_documents<std::uint32_t>(documents, options);
   CHECK(rows_of(second, documents, options) != rows);
   CHECK(first.fingerprint() != second.fingerprint());
-  for (const std::uint64_t part : {0U, 1U}) {  // each tenth of the rows has tokens of each half
+  for (const std::uint64_t part : {0U, 1U}) {  // each tenth of the rows has tokens from both halves
     int found = 0;
     for (std::size_t r = 0; r < rows.size() / 10; ++r) {
       for (const auto& sequence : rows[r].sequences) {
@@ -401,7 +401,7 @@ TEST_CASE("documents that tell lengths at once, and are told what comes, are pac
   const told_documents told{test::mixed_lengths(700)};
   const auto plain_rows = ps::pack_documents<std::uint32_t>(plain, options);
   const auto told_rows = ps::pack_documents<std::uint32_t>(told, options);
-  CHECK(told.asked == 7);  // once a window
+  CHECK(told.asked == 7);  // once per window
   CHECK(told.hints == 0);
   REQUIRE(told_rows.fingerprint() == plain_rows.fingerprint());
   std::vector<std::uint64_t> backwards = all_rows(plain_rows.size());

@@ -14,10 +14,11 @@ using test::numbered_documents;
 
 namespace {
 
-using hinted_part = std::vector<std::uint64_t>;  // its document, its first token, its tokens
+using hinted_part = std::vector<std::uint64_t>;  // its document, its first token, its number of
+                                                 // tokens
 using hinted_parts = std::vector<hinted_part>;
 
-// Documents that keep what was named to them, call by call.
+// Documents that record the parts in each prefetch call.
 struct hinted_documents : numbered_documents {
   using numbered_documents::numbered_documents;
 
@@ -65,7 +66,7 @@ TEST_CASE("pieces are named by their first tokens, then one by one, each before 
   CHECK(documents.calls[0] == starts_of(pieces));
   CHECK(documents.calls[1] == hinted_parts{pieces[0]});
   for (std::size_t i = 0; i < pieces.size(); ++i) {
-    hints.advance();  // piece i is read
+    hints.advance();  // piece i is being read
     REQUIRE(documents.calls.size() == 2 + (i + 1 < pieces.size() ? i + 1 : i));
     if (i + 1 < pieces.size()) CHECK(documents.calls.back() == hinted_parts{pieces[i + 1]});
   }
@@ -79,7 +80,7 @@ TEST_CASE("rows of another window are not named", "[text]") {
   CHECK(documents.calls[0].size() == 2);
   CHECK(hints.take(window, 10, std::vector<std::uint64_t>{12, 9}) == 1);
   hints.advance();
-  CHECK(documents.calls.size() == 4);  // two for each
+  CHECK(documents.calls.size() == 4);  // two calls for each
 }
 
 TEST_CASE("few pieces are named at a time, also of rows that have many", "[text]") {

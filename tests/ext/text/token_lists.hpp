@@ -15,7 +15,7 @@ namespace test {
 
 namespace ps = penstock;
 
-/// Documents whose tokens are all different: 0, 1, 2, ... through all of them.
+/// Documents with all tokens different: consecutive numbers through all documents.
 class numbered_documents {
  public:
   explicit numbered_documents(std::vector<std::uint64_t> lengths) : lengths_(std::move(lengths)) {
@@ -37,14 +37,14 @@ class numbered_documents {
   std::int64_t label(std::uint64_t) const { return 0; }
   std::string key(std::uint64_t index) const { return "number " + std::to_string(index); }
 
-  /// All of them.
+  /// Returns the total number of tokens.
   std::uint64_t tokens() const { return tokens_.size(); }
-  /// Whether a document ends with `token`.
+  /// Returns true if a document ends with `token`.
   bool is_last(std::uint32_t token) const {
     return std::binary_search(begins_.begin(), begins_.end(), std::uint64_t{token} + 1);
   }
 
-  std::vector<std::uint64_t> lengths_;  // may be changed, as those of a file may
+  std::vector<std::uint64_t> lengths_;  // may change, like those of a file
   std::vector<std::uint32_t> tokens_;
 
  private:
@@ -53,7 +53,7 @@ class numbered_documents {
 
 static_assert(ps::token_documents<numbered_documents>);
 
-/// `count` lengths, most of them short and a few very long.
+/// Returns `count` lengths, most of them short and a few very long.
 inline std::vector<std::uint64_t> mixed_lengths(std::size_t count, std::uint64_t step = 7) {
   std::vector<std::uint64_t> lengths;
   for (std::uint64_t i = 0; i < count; ++i) {

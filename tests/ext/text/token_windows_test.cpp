@@ -16,10 +16,11 @@
 
 namespace ps = penstock;
 using test::error_of;
+using test::little;
 
 namespace {
 
-// Tokens 0, 1, 2, ...
+// Returns the tokens 0, 1, 2, ...
 template <class Token>
 std::string tokens_from_zero(std::size_t count) {
   std::vector<Token> tokens(count);
@@ -27,7 +28,7 @@ std::string tokens_from_zero(std::size_t count) {
   return test::bytes_of(tokens);
 }
 
-// The first token of x and the last one of y of each window.
+// Returns the first token of x and the last token of y for each window.
 template <class Token>
 std::vector<Token> ends_of(const ps::token_windows<Token>& data) {
   std::vector<std::uint64_t> indices(data.size());
@@ -63,8 +64,13 @@ TEST_CASE("a file of tokens is cut into windows, each with its next tokens", "[t
   CHECK(windows(7, {.length = 4, .stride = 1}) == ends{0, 4, 1, 5, 2, 6});
   CHECK(windows(9, {.length = 4, .stride = 3}) == ends{0, 4, 3, 7});
   CHECK(windows(2, {.length = 1, .header = 513}) == ends{0, 1});
-  CHECK(windows(4, {.length = 4}).empty());
-  CHECK(windows(0, {.length = 4}).empty());
+  for (const std::size_t tokens : {0U, 4U}) {
+    const auto shorter = error_of<ps::file_truncated>([&] { windows(tokens, {.length = 4}); });
+    CHECK(shorter.path() == dir.path("tokens.bin"));
+    CHECK(shorter.expected() == "4 tokens of a window and the next one");
+    CHECK_THAT(shorter.found(),
+               Catch::Matchers::StartsWith("the end of the file after " + std::to_string(tokens)));
+  }
   CHECK(windows(5, {.length = 4, .stride = ~std::uint64_t{0}}) == ends{0, 4});
 }
 
@@ -84,7 +90,7 @@ TEST_CASE("a file of 10^12 tokens is opened, and read at its end", "[text]") {
   const test::temp_dir dir;
   const std::string path = test::write_file(dir.path("tokens.bin"), "");
   const std::uint64_t tokens = 1'000'000'000'000;
-  std::error_code refused;  // a file system may be too small for so many holes
+  std::error_code refused;  // the file system may not support such large holes
   std::filesystem::resize_file(path, tokens * 2, refused);
   if (refused) {
     WARN("no file of 2 TB here: " << refused.message());
@@ -95,6 +101,24 @@ TEST_CASE("a file of 10^12 tokens is opened, and read at its end", "[text]") {
   auto batch = test::read_batch(data, {data.size() - 1, 0, data.size() / 2});
   CHECK(batch.get<"y">()(0, 1023) == 0);
   CHECK(ps::token_windows<>{path, {.length = 1024, .stride = 1}}.size() == tokens - 1024);
+}
+
+TEST_CASE("a header of llm.c is skipped if its count agrees with the file", "[text]") {
+  const test::temp_dir dir;
+  const std::string header = little(20240520, 4) + little(1, 4) + little(9, 4);
+  const std::string path =
+      test::write_file(dir.path("fineweb.bin"), header + std::string(1024 - header.size(), '\0') +
+                                                    tokens_from_zero<std::uint16_t>(9));
+  CHECK(ends_of(ps::token_windows<>{path, {.length = 4, .header = 1024}}) ==
+        std::vector<std::uint16_t>{0, 4, 4, 8});
+  CHECK_THAT(error_of<ps::file_format_error>([&] { ps::token_windows<>{path}; }).found(),
+             Catch::Matchers::Contains(".header = 1024"));
+  CHECK(ps::token_windows<>{path, {.length = 4, .check_format = false}}.size() == 130);
+  std::filesystem::resize_file(path, 1024 + 16);
+  const auto cut = error_of<ps::length_mismatch>(
+      [&] { ps::token_windows<>{path, {.length = 4, .header = 1024}}; });
+  CHECK(cut.offset() == 8);
+  CHECK_THAT(cut.found(), Catch::Matchers::StartsWith("9: the file was cut"));
 }
 
 TEST_CASE("a file that is no row of tokens is refused", "[text][fault:files-9]") {

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: BSL-1.0
 # The test of examples/09_libtorch: cmake -Dprogram=<it> -Dwork=<scratch> -P resumed.cmake
-# A run that is stopped twice, and goes on with other workers each time, ends with the weights of
-# one that is not.
+#
+# Checks that a run that is stopped twice, and resumes with another number of workers each time,
+# ends with the weights of an uninterrupted run.
 cmake_policy(VERSION 3.25)
 file(MAKE_DIRECTORY "${work}")
 set(checkpoint "${work}/checkpoint")
 file(REMOVE "${checkpoint}")
 
-# run(<exit status> <text> <argument>...): the program ends so, and its last line begins so; in
-# last_line.
+# run(<exit status> <text> <argument>...): requires that the program ends with this status and that
+# its last line begins with this text. Sets last_line.
 function(run status begin)
   execute_process(
     COMMAND "${program}" ${ARGN} RESULT_VARIABLE found OUTPUT_VARIABLE output ERROR_VARIABLE output

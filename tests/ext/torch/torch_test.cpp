@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tensors of libtorch that own their batch: its values for as long as anything of them is there,
-// and its slot until then and no longer.
+// Tests tensors of libtorch that own their batch. The tensors have its values as long as any part
+// of them exists, and hold its slot exactly as long.
 #include <ATen/ATen.h>
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 #include <penstock/penstock.hpp>
 #include <penstock_ext/interop/shared_batch.hpp>
 
-// What system headers and Qt define, which libtorch's own headers do not survive.
+// Macros of system headers and Qt that break libtorch's own headers.
 #define small \
   penstock:   \
   the macro small
@@ -51,7 +51,8 @@
 #include "support/catch.hpp"
 #include "support/gated_device.hpp"
 
-// libtorch has a macro of this name, which ends the program: that of the tests again.
+// libtorch has a macro of this name that ends the program. The next lines restore the macro of the
+// tests.
 #undef CHECK
 #define CHECK(...) \
   INTERNAL_CATCH_TEST("CHECK", Catch::ResultDisposition::ContinueOnFailure, __VA_ARGS__)
@@ -60,7 +61,7 @@ namespace ps = penstock;
 
 namespace {
 
-/// One field of every element type that libtorch has had since 1.13, and an extent of run time.
+/// A field of every element type that libtorch has had since 1.13, and a run-time extent.
 struct every_type {
   using record_type = ps::record<ps::field<"bool", bool>, ps::field<"u8", std::uint8_t, 2, 3>,
                                  ps::field<"i8", std::int8_t>, ps::field<"i16", std::int16_t, 2>,
@@ -90,7 +91,7 @@ struct every_type {
   }
 };
 
-/// Pictures of bytes that all tell their sample, which poison does not show, and floats that do.
+/// Pictures of bytes that all identify their sample and cannot show poison, and floats that can.
 struct told {
   using record_type = ps::record<ps::field<"image", std::uint8_t, 8>, ps::field<"x", float, 4>>;
   std::uint64_t count = 100;
@@ -101,19 +102,19 @@ struct told {
   }
 };
 
-/// Batches of two, of which the consumer may hold three.
+/// Returns batches of two samples, of which the consumer may hold three.
 auto three_of_two(ps::held_action when_held = ps::held_action::fail) {
   return ps::loader{told{},
                     ps::sequential{},
                     {.batch_size = 2, .workers = 1, .prefetch = 2, .when_held = when_held}};
 }
 
-/// The value that a tensor of batch `number` begins with.
+/// Returns the first value in a tensor of batch `number`.
 double first_of(std::uint64_t number) { return static_cast<double>(2 * number); }
 
 double first_value(const at::Tensor& tensor) { return tensor.flatten()[0].item<double>(); }
 
-/// A tensor of the whole field, autograd's leaf, to multiply batches with.
+/// Returns a tensor of the size of the whole field, a leaf of autograd, to multiply batches with.
 at::Tensor weight() { return at::ones({4}).requires_grad_(true); }
 
 }  // namespace
@@ -180,7 +181,7 @@ TEST_CASE("tensors keep their batch until the last of them and of their views is
   auto kept = ps::torch_tensor<"image">(std::move(*it));
   image.reset();  // the row still holds the first batch
   for (int i = 0; i < 20; ++i) {
-    ++it;  // all of it through the one slot that is left
+    ++it;  // every batch uses the only remaining slot
     REQUIRE(ps::get<"image">(*it)(0, 0) == static_cast<std::uint8_t>(first_of(it->number())));
   }
   CHECK(row.eq(1).all().item<bool>());
@@ -188,7 +189,7 @@ TEST_CASE("tensors keep their batch until the last of them and of their views is
 
   auto third = ps::torch_tensor<"x">(std::move(*it));
   CHECK_THROWS_AS(++it, ps::leases_exhausted);
-  row.reset();  // now the loop may go on, and begins anew
+  row.reset();  // now the loop may continue, and starts again
   auto again = loader.epoch(1);
   CHECK(ps::get<"image">(*again.begin())(0, 0) == 0);
 }
@@ -209,7 +210,7 @@ TEST_CASE("what autograd saves keeps the batch, and backward lets it go",
   SECTION("three graphs hold three slots") { CHECK_THROWS_AS(++it, ps::leases_exhausted); }
   SECTION("a backward gives its slot back, and the others keep their values meanwhile") {
     losses[0].backward();
-    CHECK(w.grad().eq(1).all().item<bool>());  // of samples 0 and 1
+    CHECK(w.grad().eq(1).all().item<bool>());  // from samples 0 and 1
     for (int i = 0; i < 20; ++i) ++it;
     losses[2].backward();
     CHECK(w.grad().eq(1 + 4 + 5).all().item<bool>());
@@ -248,10 +249,10 @@ TEST_CASE("a batch whose feed was given a stream is waited for", "[torch][promis
   ps::loader loader{told{}, ps::sequential{}, device, {.batch_size = 2, .workers = 1}};
   ps::transfer feed{loader, stream};
   device.hold_copies();
-  auto range = feed.batches({0, 7}, 1);
+  auto range = feed.batches({0, 7}, ps::until_epoch{1});
   auto it = range.begin();
   std::thread opener{[&device, consumer = this_thread_number()] {
-    wait_until_asleep(consumer);  // for the copy; or in the join, when it did not wait
+    wait_until_asleep(consumer);  // for the copy, or in the join if it did not wait
     device.open_copies();
   }};
   const auto image = ps::torch_tensor<"image">(std::move(*it));
@@ -282,12 +283,12 @@ TEST_CASE("tensors of a shared batch come one by one, and outlive feed and loade
   {
     ps::loader loader{told{}, ps::sequential{}, {.batch_size = 2, .workers = 1}};
     ps::transfer feed{loader};
-    auto range = feed.batches({0, 7}, 1);
+    auto range = feed.batches({0, 7}, ps::until_epoch{1});
     const auto shared = ps::share(std::move(*range.begin()));
     image = ps::torch_tensor<"image">(shared);
     x = ps::torch_tensor<"x">(shared);
   }
   CHECK(first_value(image) == 14);
-  x.mul_(2);  // the memory is the tensor's to write
+  x.mul_(2);  // the tensor may write to its memory
   CHECK(first_value(x) == 28);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tensors of libtorch on a GPU: the order of their streams, on the double of the CUDA runtime.
-// libtorch makes the tensors; which stream is its current one is said here, so that none of its
+// Tests tensors of libtorch on a GPU: the order of their streams, on the double of the CUDA
+// runtime. libtorch makes the tensors. The test specifies its current stream, so that none of its
 // CUDA libraries is needed.
 #include <penstock_ext/interop/torch/torch_cuda.hpp>
 
@@ -17,7 +17,8 @@
 #include "fake_cuda/fake_cuda.hpp"
 #include "support/catch.hpp"
 
-// libtorch has a macro of this name, which ends the program: that of the tests again.
+// libtorch has a macro of this name that ends the program. The next lines restore the macro of the
+// tests.
 #undef CHECK
 #define CHECK(...) \
   INTERNAL_CATCH_TEST("CHECK", Catch::ResultDisposition::ContinueOnFailure, __VA_ARGS__)
@@ -29,11 +30,11 @@ namespace ps = penstock;
 
 namespace {
 
-cudaStream_t current_stream = nullptr;  // libtorch's, on every device
+cudaStream_t current_stream = nullptr;  // libtorch's current stream, on every device
 
 }  // namespace
 
-// In place of libc10_cuda.
+// Replaces libc10_cuda.
 namespace c10::cuda {
 
 cudaStream_t CUDAStream::stream() const { return current_stream; }
@@ -49,7 +50,7 @@ namespace {
 
 using tensors = std::tuple<at::Tensor, at::Tensor>;
 
-/// Looks at two tensors in the current stream's order, and then lets them go, the second on another
+/// Checks two tensors in the order of the current stream, then releases them, the second on another
 /// thread.
 void look_and_drop(tensors held, std::vector<std::uint64_t> samples, digits_flow::outcome& found) {
   auto& [image, label] = held;
@@ -65,7 +66,7 @@ void look_and_drop(tensors held, std::vector<std::uint64_t> samples, digits_flow
   std::thread{[last = std::move(label)]() mutable { last.reset(); }}.join();
 }
 
-/// All batches of two epochs by way of tensors, of which `kept` batches are held at a time.
+/// Passes all batches of two epochs as tensors and holds `kept` batches at a time.
 void run_by_torch(std::size_t kept, digits_flow::outcome& found) {
   const ps::cuda_device device{0};
   const auto own = device.make_stream();

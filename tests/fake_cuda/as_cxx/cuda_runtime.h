@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// In the place of the CUDA toolkit's header of this name where kernels are compiled as C++, to run
-// on the double: the words that nvcc knows by itself, and the launch functions that are templates.
-// What no word of C++ can stand for, `__shared__` and `<<<>>>`, fake_cuda_translate.cmake rewrites.
-#include <cuda_runtime_api.h>
+// Replaces the CUDA toolkit's header of this name if kernels are compiled as C++ to run on the
+// double. Defines the words that nvcc knows by itself and the launch functions that are templates.
+// fake_cuda_translate.cmake rewrites `__shared__` and `<<<>>>`, which C++ cannot express.
 #include <math.h>
 #include <string.h>
 
 #include <utility>
 
 #include <fake_cuda/kernel.hpp>
+#include <fake_cuda/typed_calls.hpp>
 
-// The toolkit's cuda_runtime_api.h has some of these for other compilers too.
+// The toolkit's cuda_runtime_api.h defines some of these for other compilers too.
 #undef __host__
 #undef __device__
 #undef __global__
@@ -27,7 +27,7 @@
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 
-// Variables and no macros: there are structures with members of these names.
+// Variables instead of macros, because some structures have members of these names.
 extern thread_local constinit uint3 threadIdx;
 extern thread_local constinit uint3 blockIdx;
 extern thread_local constinit dim3 blockDim;
@@ -35,6 +35,13 @@ extern thread_local constinit dim3 gridDim;
 
 inline void __syncthreads(const char* file = __builtin_FILE(), unsigned line = __builtin_LINE()) {
   fake_cuda::detail::meet(file, line);
+}
+
+template <class... Parameters>
+cudaError_t cudaLaunchKernel(void (*kernel)(Parameters...), dim3 blocks, dim3 threads,
+                             void** arguments, size_t shared = 0, cudaStream_t stream = nullptr) {
+  return cudaLaunchKernel(fake_cuda::detail::known(kernel), blocks, threads, arguments, shared,
+                          stream);
 }
 
 template <class... Parameters, class... Arguments>

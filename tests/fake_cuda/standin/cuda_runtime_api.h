@@ -3,8 +3,9 @@
 
 #include <cstddef>
 
-// Stands in for the CUDA toolkit's header of this name where there is no toolkit: the part of the
-// runtime's interface that the double has, with the runtime's values. A test compares the two.
+// Replaces the CUDA toolkit's header of this name on a machine without a toolkit. Declares the part
+// of the runtime's interface that the double implements, with the runtime's values. A test compares
+// the two.
 
 #define CUDART_VERSION 13000
 
@@ -169,7 +170,7 @@ struct cudaLaunchConfig_st {
 };
 using cudaLaunchConfig_t = cudaLaunchConfig_st;
 
-// What is in use of it: where the toolkit's has it does not matter to who has no toolkit.
+// Only the members in use. The offsets of the toolkit do not matter without a toolkit.
 struct cudaDeviceProp {
   char name[256];
   int major;

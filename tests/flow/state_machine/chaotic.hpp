@@ -16,7 +16,7 @@ namespace stress {
 
 namespace ps = penstock;
 
-/// What a sample throws that can't be read.
+/// The exception of a sample that can't be read.
 class bad_sample : public std::runtime_error {
  public:
   explicit bad_sample(std::uint64_t which)
@@ -24,19 +24,19 @@ class bad_sample : public std::runtime_error {
   std::uint64_t index;
 };
 
-/// A dataset in which some samples can't be read, and some not at once. A sample is its index and
-/// the first of its random bits.
+/// A dataset in which some samples can never be read, and some fail at first. A sample contains its
+/// index and the first of its random bits.
 struct chaotic {
   using record_type =
       ps::record<ps::field<"label", std::uint64_t>, ps::field<"bits", std::uint32_t, 3>>;
 
   std::uint64_t count = 1;
   std::uint64_t key = 0;
-  std::uint64_t bad_in = 0;      // one of so many can't be read; 0: none
-  std::uint64_t flaky_in = 0;    // one of so many can't be read at once
-  std::size_t flaky_fails = 0;   // how often
-  std::uint64_t yields_in = 64;  // one of so many lets other threads run
-  // What `size` says, where it does not say `count`.
+  std::uint64_t bad_in = 0;      // one in so many samples is bad; 0: none
+  std::uint64_t flaky_in = 0;    // one in so many fails at first
+  std::size_t flaky_fails = 0;   // number of failures of those
+  std::uint64_t yields_in = 64;  // one in so many yields before its read
+  // The result of `size`, if it is not `count`.
   std::shared_ptr<std::atomic<std::uint64_t>> other_size =
       std::make_shared<std::atomic<std::uint64_t>>(0);
 
@@ -47,7 +47,7 @@ struct chaotic {
   [[nodiscard]] bool is_bad(std::uint64_t index) const { return is_one(index, 1, bad_in); }
   void read(std::uint64_t index, ps::sample<record_type> out, ps::sample_generator& rng) const {
     if (is_one(index, 3, yields_in)) std::this_thread::yield();
-    ps::get<"label">(out) = ~index;  // must not show where the read fails
+    ps::get<"label">(out) = ~index;  // must not be visible if the read fails
     if (is_bad(index)) throw bad_sample(index);
     if (is_one(index, 2, flaky_in) && fails_again(index)) throw bad_sample(index);
     ps::get<"label">(out) = index;
@@ -58,7 +58,8 @@ struct chaotic {
   [[nodiscard]] bool is_one(std::uint64_t index, std::uint64_t of, std::uint64_t in) const {
     return in != 0 && ps::sample_generator{{.seed = key, .epoch = of}, index}() % in == 0;
   }
-  // Counted by thread: one thread reads a sample and its retries, and no other one interferes.
+  // Counts are per thread: one thread reads a sample and its retries, without interruption by
+  // another thread's reads.
   bool fails_again(std::uint64_t index) const {
     thread_local std::array<std::size_t, 64> fails{};
     std::size_t& so_far = fails.at(index);

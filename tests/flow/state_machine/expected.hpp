@@ -17,18 +17,18 @@ namespace stress {
 
 namespace ps = penstock;
 
-/// What a batch must hold, or which sample keeps it from coming.
+/// The expected content of a batch, or the sample that prevents it.
 struct expected {
   ps::batch_position at;
   std::size_t valid = 0;
   std::size_t skipped = 0;
   std::vector<std::uint64_t> labels;
   std::vector<std::uint32_t> bits;
-  std::optional<std::uint64_t> bad;  // its place in the batch
+  std::optional<std::uint64_t> bad;  // place of the bad sample in the batch
   std::uint64_t bad_sample = 0;
 };
 
-/// The sample that stands for a bad one: the first of eight draws that can be read.
+/// Returns the substitute of a bad sample: the first of eight draws that can be read.
 inline std::optional<std::uint64_t> substitute_of(const setup& how, std::uint64_t epoch,
                                                   std::uint64_t sample) {
   if (how.who.samples < 2) return std::nullopt;
@@ -42,7 +42,8 @@ inline std::optional<std::uint64_t> substitute_of(const setup& how, std::uint64_
   return std::nullopt;
 }
 
-/// What `how` must give at a place: out of the sampler's order and the rules, one sample at a time.
+/// Returns the batch that `how` must deliver at a position, computed from the sampler's order and
+/// the rules, sample by sample.
 inline expected expect(const setup& how, const ps::batch_position& at) {
   expected batch;
   batch.at = at;
@@ -78,7 +79,7 @@ inline expected expect(const setup& how, const ps::batch_position& at) {
   return batch;
 }
 
-/// Compares what a batch holds with what it must, bit by bit.
+/// Compares a batch with its expected content, bit by bit.
 template <class Batch>
 void look_at(const Batch& batch, const expected& must) {
   require(batch.epoch() == must.at.epoch && batch.number() == must.at.batch, "another batch");

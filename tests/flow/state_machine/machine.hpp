@@ -29,19 +29,20 @@ namespace stress {
 
 namespace ps = penstock;
 
-/// Takes one world after the other through random operations. Single-use; one thread.
+/// Runs random operations in a sequence of worlds, each with a loader and feeds. Single-use; for
+/// one thread.
 class machine {
  public:
   explicit machine(std::uint64_t seed) : seed_(seed), random_(seed) {}
   machine(machine&&) = delete;
 
-  /// Does `steps` operations; throws `mismatch`.
+  /// Runs `steps` operations. Throws `mismatch`.
   void run(std::uint64_t steps);
 
-  /// Ends all that is live: what is left is the machine itself.
+  /// Destroys all loaders, feeds, ranges and leases of the machine.
   void clear();
 
-  /// How often each thing has happened.
+  /// Returns how often each event has happened.
   [[nodiscard]] const std::map<std::string_view, std::uint64_t>& counts() const { return counts_; }
 
  private:
@@ -51,9 +52,9 @@ class machine {
   struct kept_lease {
     any_lease lease;
     std::shared_ptr<const expected> must;
-    std::uint64_t of;  // the number of its loader or feed
+    std::uint64_t of;  // number of its loader or feed
   };
-  struct away_lease {  // on a thread that is about to drop it
+  struct away_lease {  // a lease on a thread that will drop it
     std::future<void> end;
     std::uint64_t of;
   };
@@ -73,7 +74,7 @@ class machine {
   }
   void count(std::string_view what) { ++counts_[what]; }
 
-  // ---- machine/act.hpp: one operation after the other
+  // ---- machine/act.hpp: runs the operations
 
   struct operation {
     std::string_view name;
@@ -84,14 +85,14 @@ class machine {
   void act();
   [[nodiscard]] std::string describe() const;
 
-  // ---- machine/world.hpp: what there is
+  // ---- machine/world.hpp: creates and destroys loaders and feeds
 
   void make_world();
-  /// A feed over the loader, or one that takes it.
+  /// Makes a feed over the loader, or a feed that owns the loader.
   void make_feed();
   void drop_feed();
   void drop_world();
-  /// Destroys the walks that may not be used any more, or all.
+  /// Destroys the walks that may no longer be used, or all walks.
   void end_walks(bool all = true);
   void move_loader();
   void destroy_feed();
@@ -105,30 +106,31 @@ class machine {
   }
   [[nodiscard]] bool is_live() const { return live_ && !is_gone(*live_); }
 
-  // ---- machine/model.hpp: what must come next
+  // ---- machine/model.hpp: the expected next batch
 
   [[nodiscard]] std::size_t kept_of(std::uint64_t number) const;
-  /// How many leases may be held, those counted that another thread is about to drop.
+  /// Returns how many leases may be held, including leases that another thread will drop.
   [[nodiscard]] std::size_t most_held_of(std::uint64_t number) const;
-  /// Waits for the stream's work; throws what a check there has found.
+  /// Waits for the work of the stream. Throws the mismatch that a check there has found.
   void await_stream();
-  /// A place, as the start of the next epoch where it is an epoch's end.
+  /// Returns `at`, except that the end of an epoch becomes the start of the next epoch.
   [[nodiscard]] ps::batch_position normal(const ps::batch_position& at) const;
-  /// A range has begun.
+  /// Records that a range has begun.
   void plan(const walk& one);
   void note_next(bool is_feed, const ps::batch_position& next);
   [[nodiscard]] bool has_no_order(const ps::batch_position& at) const;
   [[nodiscard]] bool is_resized() const;
   [[nodiscard]] bool is_bad(const ps::batch_position& at) const;
-  /// Whether an error may wait in the feed for its turn: the loader is free again then.
+  /// Returns true if an error may wait in the feed for its turn. The loader is then free again.
   [[nodiscard]] bool may_have_failed() const;
   [[nodiscard]] bool is_exhausted(bool is_feed) const;
   [[nodiscard]] bool may_be_exhausted(bool is_feed) const;
   [[nodiscard]] std::optional<ps::failure> failure_of(bool is_feed) const;
 
-  // ---- machine/notes.hpp: what has come, against the model
+  // ---- machine/notes.hpp: compares results with the model
 
-  /// A batch has come: it is the next one, or one of the next where they come in any order.
+  /// Records that a batch was delivered. It must be the next batch, or any of the next batches if
+  /// the order is free.
   expected note_batch(bool is_feed, const ps::batch_info& info);
   void note_end();
   void note_exhausted(bool is_feed);
@@ -136,14 +138,14 @@ class machine {
   void note_bad(bool is_feed, const bad_sample& error);
   void note_no_order(bool is_feed, bool is_resize);
 
-  // ---- machine/ranges.hpp: ranges by their iterators
+  // ---- machine/ranges.hpp: ranges used through their iterators
 
-  /// Does `step`, which begins or advances `one`, and compares.
+  /// Runs `step`, which begins or advances `one`, and compares the result.
   template <class Step>
   void settle(walk& one, Step step);
-  /// Looks at the batch in hand, once its copy is there.
+  /// Checks the current batch, after its copy has finished.
   void look(walk& one);
-  /// A range over something that is there; also one of no batch, or of none that there is.
+  /// Makes a range over an existing loader or feed. The range may be empty or invalid.
   std::unique_ptr<walk> make_walk();
   void begin();
   void start(std::unique_ptr<walk> one);
@@ -157,47 +159,48 @@ class machine {
   void destroy_idle();
   std::unique_ptr<walk> take_idle();
 
-  // ---- machine/loop.hpp: ranges in loops
+  // ---- machine/loop.hpp: ranges used in loops
 
-  /// A loop as users write it: to its end, or left by a break or an exception.
+  /// Runs a loop as a user would write it. The loop runs to its end, or is left by a break or an
+  /// exception.
   void loop();
   template <class Feed>
   void loop_over(Feed& feed, std::uint64_t first, std::uint64_t last, bool is_feed);
-  /// Work on the batch's stream, as a training step is: it runs when it likes, and the batch is
-  /// still what it was.
+  /// Queues work on the batch's stream, as a training step does. The work runs at any later time,
+  /// and checks that the batch is unchanged.
   void check_in_loop(const device_lease& batch, const expected& must);
   void check_in_loop(const host_lease& batch, const expected& must);
 
-  // ---- machine/leases.hpp: batches that are kept
+  // ---- machine/leases.hpp: leases that are kept
 
   void keep();
-  /// Takes a kept lease out of the list.
+  /// Removes a kept lease from the list and returns it.
   std::optional<kept_lease> pick();
   void drop();
   void drop_elsewhere();
-  /// Another thread looks at a lease and drops it, while whatever is done here goes on. The model
-  /// does not know when that has happened.
+  /// Makes another thread check a lease and drop it, concurrently with later operations. The model
+  /// does not know when that happens.
   void drop_meanwhile();
-  /// Work of the stream owns a lease and ends it, whenever that is: maybe as the last of its
-  /// loader.
+  /// Moves a lease into work of the stream, which drops it at any later time, possibly as the last
+  /// lease of its loader.
   void drop_on_stream();
-  /// Waits for the first of them, and throws what it has found.
+  /// Waits for the first lease on another thread. Throws the mismatch that the thread has found.
   void end_away();
   void move_leases();
   void look_at_leases();
 
-  // ---- machine/disturbances.hpp: what changes under a loader
+  // ---- machine/disturbances.hpp: changes behind a loader
 
-  /// Another epoch has no order, or all have.
+  /// Changes the epoch without an order, or gives every epoch an order.
   void change_order();
-  /// The sampler hangs for a while, whatever is done meanwhile.
+  /// Makes the sampler hang for a while, during later operations.
   void hold_order();
-  /// The dataset has another size than when its loader was made, or that one again.
+  /// Changes the size of the dataset, or restores the size from when its loader was made.
   void resize();
-  /// From here on at most what is on the device, or on its way there, comes.
+  /// Requests a stop. After it, only batches on the device, or on the way to it, may be delivered.
   void cancel();
 
-  // ---- machine/state.hpp: states, saved and resumed
+  // ---- machine/state.hpp: saves and resumes states
 
   void check_state();
   void require_at(const ps::loader_state& state, const ps::batch_position& at);
@@ -210,29 +213,29 @@ class machine {
 
   ps::cpu_device device_;
   ps::cpu_stream stream_ = device_.make_stream();
-  std::vector<kept_lease> kept_;          // outlive what they are of
-  std::vector<away_lease> away_;          // so do these
-  std::vector<std::uint64_t> on_stream_;  // of what the stream's work owns leases
+  std::vector<kept_lease> kept_;          // may outlive their loader or feed
+  std::vector<away_lease> away_;          // these too
+  std::vector<std::uint64_t> on_stream_;  // owners of the leases on the stream
   setup how_;
   std::shared_ptr<std::atomic<std::uint64_t>> bad_epoch_;
   std::shared_ptr<moody::gate> gate_;
-  std::jthread opener_;  // of the gate
+  std::jthread opener_;  // opens `gate_`
   std::optional<loader_type> loader_;
-  std::optional<feed_type> feed_;    // over loader_, or
-  std::optional<owner_type> owner_;  // with what was loader_
-  std::unique_ptr<walk> live_;       // begun, and not yet at its end
+  std::optional<feed_type> feed_;    // uses `loader_`, or
+  std::optional<owner_type> owner_;  // owns what was `loader_`
+  std::unique_ptr<walk> live_;       // begun, not yet at its end
   std::vector<std::unique_ptr<walk>> idle_;
 
   std::uint64_t numbers_ = 0;
-  std::uint64_t loader_number_ = 0;  // 0: gone
+  std::uint64_t loader_number_ = 0;  // 0: destroyed
   std::uint64_t feed_number_ = 0;
   std::size_t slots_ = 0;
   std::stop_source stop_;
   bool is_cancelled_ = false;
-  bool is_of_none_ = false;               // the range that began last
-  std::size_t late_ = 0;                  // batches that may still come
-  std::shared_ptr<const expected> must_;  // of the batch in hand; null where there is none
-  std::vector<ps::batch_position> left_;  // of the live range
+  bool is_of_none_ = false;               // the last range is empty
+  std::size_t late_ = 0;                  // batches that may still be delivered
+  std::shared_ptr<const expected> must_;  // of the current batch, or null
+  std::vector<ps::batch_position> left_;  // batches of the live range
   std::optional<ps::batch_position> loader_next_;
   std::optional<ps::batch_position> feed_next_;
   std::optional<saved_state> saved_;

@@ -5,7 +5,7 @@
 
 namespace stress {
 
-/// The library did something else than the model.
+/// A difference between the library and the model.
 class mismatch : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -12,16 +12,16 @@ namespace stress {
 
 namespace ps = penstock;
 
-/// What a sampler throws that has no order.
+/// The exception of a sampler without an order.
 class no_order : public std::runtime_error {
  public:
   no_order() : std::runtime_error("no order today") {}
 };
 
-/// A shuffled order that one epoch has none of, and that may take its time. A fingerprint asks for
-/// the epochs 0 and 1 alone.
+/// A shuffled order that throws for `bad_epoch` and may be slow. A fingerprint only requests epochs
+/// 0 and 1.
 struct moody {
-  /// While it is shut, whoever asks for an order waits.
+  /// While it is shut, requests for an order wait.
   struct gate {
     std::atomic<bool> is_shut = false;
     std::atomic<std::uint64_t> waits = 0;

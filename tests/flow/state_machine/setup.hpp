@@ -12,7 +12,7 @@ namespace stress {
 
 namespace ps = penstock;
 
-/// What the order of batches depends on.
+/// The values that determine the order of batches.
 struct identity {
   std::uint64_t samples = 1;
   std::size_t batch_size = 1;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// The example's fused kernels with something wrong: passes when every run differs from the host
-// device's, in each order of blocks and threads.
+// Runs the fused kernels with an error in them. Passes if every run differs from the CPU device, in
+// each order of blocks and threads.
 #include <cmath>
 #include <cstdio>
 

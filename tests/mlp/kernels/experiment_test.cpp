@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// What nvcc compiles of the laboratory, as it is: the whole experiment on the CUDA device, on the
+// Tests the CUDA code of bench/mlp unchanged: the whole experiment on the CUDA device, on the
 // double.
 #include <cmath>
 #include <cstddef>
@@ -7,12 +7,12 @@
 
 #include "mlp/kernels/fused_on_cuda.hpp"
 #include "support/catch.hpp"
-// Behind the host's backend; see there.
+// After the host backend, because the stand-ins add to Thrust's namespace.
 #include "cuda_experiment.cu"
 
 namespace {
 
-/// Some digits, and how to train on them on CUDA.
+/// Some digits, and the options for training on CUDA.
 struct small_experiment {
   explicit small_experiment(mlp::kernel_choice kernels) {
     chosen.device = mlp::device_choice::cuda;
@@ -41,7 +41,7 @@ TEST_CASE("the experiment with fused kernels has the CPU device's results, with 
     fake_cuda::reset(
         {.policy = fake_cuda::policy::random, .seed = 6, .kernels = fake_cuda::order::backwards});
     chosen.graph = graph;
-    // Throws where a bit differs from mode to mode.
+    // Throws if a bit differs between modes.
     const auto found = mlp::run_cuda_experiment(chosen, data, ignored);
     CHECK(found.device.name == "fake_cuda");
     REQUIRE(found.modes.size() == 4);

@@ -13,16 +13,16 @@
 #include "fake_cuda/fake_cuda.hpp"
 #include "host_backend.hpp"
 #include "run_on.hpp"
-// Behind the host's, for its stand-ins add to Thrust's namespace.
+// After the host backend, because the stand-ins add to Thrust's namespace.
 #include "cuda_backend.cuh"
 
-/// The laboratory's training loops on the CUDA device whose runtime is the double, and on the CPU
-/// device.
+/// The training loops of bench/mlp on the CUDA device with the double as its runtime, and on the
+/// CPU device.
 namespace fused_on_cuda {
 
 namespace ps = penstock;
 
-/// Digits.
+/// A set of digits.
 struct digits : mlp::digit_set {
   explicit digits(std::size_t count, std::uint64_t first_key = 0)
       : mlp::digit_set(mlp::random_digits(count, first_key)) {}
@@ -39,13 +39,13 @@ struct digits : mlp::digit_set {
   return chosen;
 }
 
-/// What a run leaves, and what the network then knows of other digits.
+/// The trace of a run, and the accuracy of the network on other digits.
 struct outcome {
   mlp::run_trace trace;
   double accuracy = 0.0;
 };
 
-/// Trains in each of the modes.
+/// Trains once in each mode.
 template <class Backend, class Data>
 [[nodiscard]] std::vector<outcome> train(const typename Backend::device_type& device,
                                          const Backend& backend, const Data& data,
@@ -78,14 +78,14 @@ template <class Backend, class Data>
   return found;
 }
 
-/// The training on the CPU device, in one mode.
+/// Trains on the CPU device, in one mode.
 template <class Data>
 [[nodiscard]] outcome on_host(const Data& data, const Data& tested, const mlp::options& chosen) {
   return train(ps::cpu_device{}, mlp::host_backend{}, data, tested, chosen,
                {mlp::technique::serial})[0];
 }
 
-/// The training on the CUDA device, with the kernels that `chosen` names.
+/// Trains on the CUDA device, with the kernels that `chosen` names.
 template <class Data>
 [[nodiscard]] std::vector<outcome> on_cuda(const Data& data, const Data& tested,
                                            const mlp::options& chosen,
@@ -95,7 +95,8 @@ template <class Data>
   return train(device, backend, data, tested, chosen, modes);
 }
 
-/// The largest distance between the mean losses of the first five steps, at most; NaN if one is.
+/// Returns the largest difference between the mean losses of at most the first five steps, or NaN
+/// if a loss is NaN.
 [[nodiscard]] inline double first_losses_apart(const outcome& a, const outcome& b,
                                                const mlp::options& chosen) {
   const auto found = mlp::first_losses_of(a.trace, chosen);

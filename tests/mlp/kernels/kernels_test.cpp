@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// The example on the CUDA device without a GPU: its kernels as they are, run by the double of the
-// CUDA runtime; host code in the place of cuBLAS's, CUB's and Thrust's.
+// Tests bench/mlp on the CUDA device without a GPU. The double of the CUDA runtime runs its
+// unchanged kernels. Host code replaces the kernels of cuBLAS, CUB and Thrust.
 #include <cmath>
 #include <cstddef>
 #include <vector>
@@ -103,7 +103,7 @@ TEST_CASE("fused kernels take images as floats, large batches, and a last batch 
   const digits drawn{261};
   const auto data = drawn.data() | ps::map<mlp::wide_record>(mlp::widen{});
   auto chosen = chosen_for(1);
-  chosen.batch = 260;  // the first layer's tiles have eight samples then
+  chosen.batch = 260;  // so that the tiles of the first layer have eight samples
   chosen.graph = false;
   const auto host = on_host(data, data, chosen);
   const auto cuda = on_cuda(data, data, chosen, {mlp::technique::resident});

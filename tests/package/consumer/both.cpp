@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// One program of two kinds of objects: each has the main function and the sums by its own name.
+// One program with two kinds of objects. Each kind has its own names for main and the sums.
 int main_of_headers();
 int main_of_compiled();
 

@@ -3,7 +3,7 @@
 
 #include <cstdio>
 
-// The real CUDA runtime. A machine without a device gets a typed error that says so.
+// Uses the real CUDA runtime. On a machine without a device it gets a typed error.
 int main() {
   try {
     std::printf("%d CUDA devices\n", penstock::cuda_device::count());

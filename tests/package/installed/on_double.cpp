@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// A user's test of the user's CUDA code, on the double of the runtime.
+// A user's test of their CUDA code on the double of the runtime.
 #include <cuda_runtime_api.h>
 
 #include <cstring>

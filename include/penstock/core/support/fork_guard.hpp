@@ -13,17 +13,19 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Remembers the process in which threads were started. A child made by fork() has a copy of their
+/// Records the process in which threads were started. A child made by fork() has a copy of their
 /// data, but not the threads.
 class fork_guard {
  public:
-  /// Without threads, a child made by fork() is no different.
+  /// Records the calling process if `has_threads`. An object without threads works in a child made
+  /// by fork() too.
   explicit fork_guard(bool has_threads) noexcept : id_(has_threads ? ::getpid() : 0) {}
 
-  /// Whether the calling process is a fork of that process.
+  /// Returns true if the calling process is a fork of that process.
   [[nodiscard]] bool is_in_child() const noexcept { return id_ != 0 && ::getpid() != id_; }
 
-  /// Throws `std::logic_error` in a fork: what has the threads, and what to do there.
+  /// Throws `std::logic_error` in a fork. `what` names the object with the threads, and `remedy`
+  /// specifies what the caller can do instead.
   void require(const char* what, const char* remedy) const {
     if (is_in_child()) throw_in_child(what, remedy);
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// No guard: the last include of a header whose functions kernels call, which ends with
+// No guard: a header whose functions kernels call includes this last and ends with
 // host_device_end.hpp.
 
 #if defined(__CUDACC__)

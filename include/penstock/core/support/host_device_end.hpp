@@ -1,4 +1,4 @@
 // SPDX-License-Identifier: BSL-1.0
-// No guard: ends what host_device_begin.hpp has begun.
+// No guard: undoes host_device_begin.hpp.
 
 #undef PENSTOCK_HOST_DEVICE

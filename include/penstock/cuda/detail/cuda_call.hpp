@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <fstream>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,6 +12,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <penstock/core/support/text_of_file.hpp>
 #include <penstock/cuda/cuda_error.hpp>
 
 struct CUctx_st;  // the driver's CUcontext is a pointer to it
@@ -24,8 +24,8 @@ inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
-/// The pending error in the thread's last-error slot. "Not ready", which polling a stream leaves
-/// there, does not count.
+/// Returns the pending error in the thread's last-error slot. Ignores "not ready", which polling a
+/// stream leaves there.
 [[nodiscard]] inline cudaError_t pending_error() noexcept {
   const cudaError_t pending = cudaPeekAtLastError();
   return pending == cudaErrorNotReady ? cudaSuccess : pending;
@@ -36,9 +36,9 @@ inline void require_nothing_pending(const cuda_site& site) {
   if (pending != cudaSuccess) throw_pending(pending, site);
 }
 
-/// Makes a call and returns its code. An error that the call leaves in the last-error slot is
-/// cleared, as the code reports it. An error that was already pending belongs to the program and is
-/// not cleared; but a failing call overwrites it, as the runtime has one slot for both.
+/// Makes a call and returns its code. Clears an error that the call leaves in the last-error slot,
+/// as the returned code reports it. An error that was already pending belongs to the program and is
+/// not cleared. But a failing call overwrites it, because the runtime has one slot for both.
 template <class Call>
 [[nodiscard]] cudaError_t cuda_try(const Call& call) {
   const bool theirs = pending_error() != cudaSuccess;
@@ -47,28 +47,28 @@ template <class Call>
   return code;
 }
 
-/// Makes a call of the CUDA runtime; throws if it fails. If an error of the program is pending,
-/// throws that instead of calling.
+/// Makes a call of the CUDA runtime, and throws if it fails. If an error of the program is pending,
+/// throws that error instead of calling.
 template <class Call>
 void cuda_call(cuda_site site, const Call& call) {
   require_nothing_pending(site);
   const cudaError_t code = call();
   if (code == cudaSuccess) return;
-  static_cast<void>(cudaGetLastError());  // ours, since none was pending
+  static_cast<void>(cudaGetLastError());  // the library's error, since none was pending
   throw_cuda_error(code, site);
 }
 
-/// Makes a call that waits, or asks. It is made even if an error is pending, because memory may be
-/// freed after it. Throws the call's own error, in which case nothing was waited for.
+/// Makes a call that waits or queries, even if an error is pending, because memory may be freed
+/// after it. Throws the error of the call; then it has not waited.
 template <class Call>
 void cuda_wait(cuda_site site, const Call& call) {
   const cudaError_t code = cuda_try(call);
   if (code != cudaSuccess) throw_cuda_error(code, site);
 }
 
-/// Makes a call that asks whether work is complete, and returns the answer; otherwise as
-/// `cuda_wait`. "Not ready" is stored as the last error like other errors, and cleared like one of
-/// ours.
+/// Makes a call that queries if work is complete, and returns the answer. Otherwise like
+/// `cuda_wait`. The runtime stores "not ready" as the last error, so it is cleared like an error of
+/// the library.
 template <class Call>
 [[nodiscard]] bool cuda_query(cuda_site site, const Call& call) {
   const cudaError_t code = cuda_try(call);
@@ -83,8 +83,8 @@ void cuda_release(const Call& call) noexcept {
   static_cast<void>(cuda_try(call));
 }
 
-/// Whether the calling thread's capture mode is permanently relaxed, by
-/// `cuda_device::make_current`.
+/// Returns the flag that `cuda_device::make_current` sets: true if the calling thread's capture
+/// mode is permanently relaxed.
 [[nodiscard]] inline bool& is_relaxed_for_good() noexcept {
   thread_local bool is_relaxed = false;
   return is_relaxed;
@@ -92,7 +92,7 @@ void cuda_release(const Call& call) noexcept {
 
 /// Lets the calling thread allocate and wait in a scope while another thread captures a graph,
 /// without invalidating that capture. Does nothing if the thread is permanently relaxed. Never
-/// throws: if the mode can't be set, the calls in the scope report why.
+/// throws: if the mode cannot be set, the calls in the scope report why.
 class scoped_relaxed_capture {
  public:
   scoped_relaxed_capture() noexcept {
@@ -112,9 +112,9 @@ class scoped_relaxed_capture {
   bool changed_ = false;
 };
 
-/// Makes the calling thread strict in a scope that captures: calls that a capture forbids are
-/// refused, even if the thread is permanently relaxed. Afterwards the mode is as before. Throws
-/// what `cuda_error` and its children say.
+/// Makes the calling thread strict in a scope that captures: CUDA then refuses calls that a capture
+/// forbids, even if the thread is permanently relaxed. Restores the previous mode. Throws
+/// `cuda_error` or a derived type.
 class scoped_strict_capture {
  public:
   scoped_strict_capture() {
@@ -134,9 +134,9 @@ class scoped_strict_capture {
   bool was_relaxed_ = is_relaxed_for_good();
 };
 
-/// The functions of the CUDA driver that make a context current, looked up by name, since a program
-/// links only the runtime. The types are those of `cuda.h`, except for the result, an enumeration
-/// with the values of `cudaError_t`.
+/// The functions of the CUDA driver that make a context current. They are looked up by name, since
+/// a program links only the runtime. The types are those of `cuda.h`, except for the result, an
+/// enumeration with the values of `cudaError_t`.
 struct cuda_driver {
   int (*device_get)(int* device, int ordinal) = nullptr;
   int (*current_device)(int* device) = nullptr;
@@ -146,7 +146,8 @@ struct cuda_driver {
   int (*pop)(CUctx_st** context) = nullptr;
   int (*context_of)(cudaStream_t stream, CUctx_st** context) = nullptr;
 
-  /// Throws `cuda_error` or a derived type, and looks up again the next time.
+  /// Returns the functions. Throws `cuda_error` or a derived type, and then looks them up again the
+  /// next time.
   [[nodiscard]] static const cuda_driver& get() {
     static const cuda_driver all = found();
     return all;
@@ -170,7 +171,7 @@ struct cuda_driver {
     void* address = nullptr;
     cuda_wait(name, [&] {
 #if CUDART_VERSION >= 12050
-      constexpr unsigned version = 12000;  // of the driver's interface, independent of the toolkit
+      constexpr unsigned version = 12000;  // driver interface, independent of the toolkit
       return cudaGetDriverEntryPointByVersion(name, &address, version, cudaEnableDefault, nullptr);
 #else
       return cudaGetDriverEntryPoint(name, &address, cudaEnableDefault, nullptr);
@@ -184,9 +185,10 @@ struct cuda_driver {
 /// Pushes a device's primary context on the calling thread's context stack for the lifetime of this
 /// object, or does nothing. Afterwards the thread has its previous context, or none.
 ///
-/// `cudaSetDevice` back and forth would not do: since CUDA 12.0 it creates a context, so going back
-/// to device 0, the default of a thread, would cost a process hundreds of megabytes on a GPU that
-/// it does not use. Staying on the new device would redirect the program's next allocation.
+/// Calling `cudaSetDevice` twice would not work, because since CUDA 12.0 it creates a context.
+/// Returning to device 0, the default of a thread, would cost a process hundreds of megabytes on a
+/// GPU that it does not use. Staying on the new device would redirect the program's next
+/// allocation.
 class context_push {
  public:
   context_push() = default;
@@ -204,16 +206,17 @@ class context_push {
     make_current_to_wait(ordinal);
   }
 
-  /// As `make_current`, for a call that waits: even if an error of the program is pending.
+  /// Makes the device current for a call that waits, even if an error of the program is pending.
+  /// Otherwise like `make_current`.
   void make_current_to_wait(int ordinal) {
     const cuda_driver& driver = cuda_driver::get();
     const int device = handle_of(driver, ordinal);
     if (current_device(driver) != device) push(driver, ordinal, device);
   }
 
-  /// Gives a thread without a context that of this device; otherwise the next runtime call would
-  /// create one on device 0. Not needed for device 0 itself. At most once per object. Never throws:
-  /// if the context can't be made current, the calls in the scope report why.
+  /// Gives a thread without a context the context of this device; otherwise the next runtime call
+  /// would create a context on device 0. Not needed for device 0 itself. At most once per object.
+  /// Never throws: if the context cannot be made current, the calls in the scope report why.
   void require_one(int ordinal) noexcept {
     if (ordinal == 0) return;
     try {
@@ -223,7 +226,7 @@ class context_push {
     }
   }
 
-  /// Makes the context of `stream` current; it must not be a default stream.
+  /// Gives a thread without a context the context of `stream`, which must not be a default stream.
   void require_one_of(cudaStream_t stream) noexcept {
     try {
       const cuda_driver& driver = cuda_driver::get();
@@ -232,8 +235,8 @@ class context_push {
     }
   }
 
-  /// Makes the context of a stream current, which must not be a default stream. At most once per
-  /// object. Throws what `cuda_error` and its children say.
+  /// Makes the context of `stream` current, which must not be a default stream. At most once per
+  /// object. Throws `cuda_error` or a derived type.
   void make_current_of(cudaStream_t stream) {
     require_nothing_pending("cuStreamGetCtx");
     push_of(cuda_driver::get(), stream);
@@ -244,7 +247,7 @@ class context_push {
     if (result != 0) throw_cuda_error(static_cast<cudaError_t>(result), site);
   }
 
-  /// The device of the calling thread's context, if it has one.
+  /// Returns the device of the calling thread's context, if it has a context.
   [[nodiscard]] static std::optional<int> current_device(const cuda_driver& driver) {
     int device = 0;
     const int result = driver.current_device(&device);
@@ -268,9 +271,8 @@ class context_push {
   }
 
   void push(const cuda_driver& driver, int ordinal, int device) {
-    // From here on the runtime holds the context, until `cudaDeviceReset` or the end of the
-    // process: if only this scope retained it, memory allocated in the scope would be freed with
-    // it.
+    // Lets the runtime retain the context until `cudaDeviceReset` or the end of the process. If
+    // only this scope retained it, memory allocated in the scope would be freed with it.
     cuda_wait("cudaInitDevice", [&] { return cudaInitDevice(ordinal, 0, 0); });
     CUctx_st* context = nullptr;
     require(driver.retain(&context, device), "cuDevicePrimaryCtxRetain");
@@ -295,13 +297,13 @@ struct scoped_device : private context_push {
   explicit scoped_device(int ordinal) { make_current(ordinal); }
 };
 
-/// A scope for runtime calls that work in any context: keeps them from creating one on device 0 for
-/// work on the device `ordinal`.
+/// A scope for runtime calls that work in any context. Prevents them from creating a context on
+/// device 0 for work on the device `ordinal`.
 struct scoped_context : private context_push {
   explicit scoped_context(int ordinal) noexcept { require_one(ordinal); }
 };
 
-/// The calling thread's device; 0 if it has no context. Creates none.
+/// Returns the calling thread's device, or 0 if the thread has no context. Creates no context.
 [[nodiscard]] inline int current_ordinal() noexcept {
   int ordinal = 0;
   try {
@@ -314,8 +316,9 @@ struct scoped_context : private context_push {
   return code == cudaSuccess ? ordinal : 0;
 }
 
-/// The NUMA node of the device on the bus at `id`, from `root`/bus/pci/devices; -1 if there is none
-/// or it is unknown. CUDA writes the id in upper case, the kernel in lower case. Reads a file.
+/// Returns the NUMA node of the device on the bus at `id`, from `root`/bus/pci/devices, or -1 if it
+/// does not exist or is unknown. CUDA writes the id in upper case, the kernel in lower case. Reads
+/// a file.
 [[nodiscard]] inline int node_of_pci_device(const std::string& root, std::string_view id) {
   std::string name{id};
   for (char& letter : name) {
@@ -326,18 +329,18 @@ struct scoped_context : private context_push {
            letter == '.';
   };
   if (!std::all_of(name.begin(), name.end(), is_of_an_id)) return -1;
-  std::ifstream file{root + "/bus/pci/devices/" + name + "/numa_node"};
-  std::string line;
-  if (!std::getline(file, line)) return -1;
+  const std::string text = text_of_file(root + "/bus/pci/devices/" + name + "/numa_node");
+  std::string_view lines = text;
+  const std::string_view line = cut_before(lines, '\n');
   int node = -1;
   const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), node);
   const bool is_node = error == std::errc{} && end == line.data() + line.size() && node >= 0;
   return is_node ? node : -1;
 }
 
-/// The host's NUMA node next to the device `ordinal`; -1 if there is none, or neither the driver
-/// nor the system knows it. A driver that can't answer does not know it: only an error that
-/// persists is thrown. `root` is "/sys", except in tests.
+/// Returns the host's NUMA node next to the device `ordinal`, or -1 if the driver and the system do
+/// not have it. Errors of the driver's query count as unknown; only a persistent error is thrown.
+/// `root` is "/sys", except in tests.
 [[nodiscard]] inline int nearest_node(int ordinal, const std::string& root = "/sys") {
   require_nothing_pending("cudaDeviceGetAttribute");
   const auto knows = [](const cuda_site& site, const auto& call) {
@@ -357,35 +360,35 @@ struct scoped_context : private context_push {
   return has_id ? node_of_pci_device(root, id.data()) : -1;
 }
 
-/// Whether a null handle means the per-thread default stream in this translation unit.
+/// True if a null handle means the per-thread default stream in this translation unit.
 #ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
 static constexpr bool null_is_per_thread = true;
 #else
 static constexpr bool null_is_per_thread = false;
 #endif
 
-/// The handle by which a stream is the same one in every translation unit, also in those that were
-/// compiled with another `--default-stream`.
+/// Returns a handle that means the same stream in every translation unit, also if a translation
+/// unit is compiled with another `--default-stream`.
 template <bool NullIsPerThread>
 [[nodiscard]] cudaStream_t named_stream(cudaStream_t stream) noexcept {
   if (stream != nullptr) return stream;
   return NullIsPerThread ? cudaStreamPerThread : cudaStreamLegacy;
 }
 
-/// Whether a handle means the per-thread default stream.
+/// Returns true if a handle means the per-thread default stream.
 [[nodiscard]] inline bool is_per_thread(cudaStream_t stream) noexcept {
   return stream == cudaStreamPerThread;
 }
 
-/// Whether a handle denotes a default stream, of the calling thread's device.
+/// Returns true if a handle means a default stream, of the calling thread's device.
 [[nodiscard]] inline bool is_default(cudaStream_t stream) noexcept {
   return stream == cudaStreamLegacy || is_per_thread(stream);
 }
 
 /// The scope of a call for a stream.
 struct stream_scope : private context_push {
-  /// For a stream of the device `ordinal`. For a default stream, makes this device current; for
-  /// other streams any context works.
+  /// For a stream of the device `ordinal`. Makes the device current for a default stream; for other
+  /// streams any context works.
   stream_scope(int ordinal, cudaStream_t stream) {
     if (is_default(stream)) {
       make_current(ordinal);
@@ -399,7 +402,7 @@ struct stream_scope : private context_push {
   }
 };
 
-/// An attribute of the device `ordinal`. Throws what the call gives.
+/// Returns an attribute of the device `ordinal`. Throws `cuda_error` or a derived type.
 [[nodiscard]] inline int device_attribute(int ordinal, cudaDeviceAttr which) {
   int value = 0;
   cuda_call("cudaDeviceGetAttribute",
@@ -416,8 +419,8 @@ inline void require_not_captured(cudaStream_t stream) {
   }
 }
 
-/// The ordinal of the device of a stream that is not being captured; call it in a `stream_scope` of
-/// the stream. Throws `cuda_error` or a derived type.
+/// Returns the ordinal of the device of a stream that is not being captured. Call it in a
+/// `stream_scope` of the stream. Throws `cuda_error` or a derived type.
 [[nodiscard]] inline int ordinal_of(cudaStream_t stream) {
   int ordinal = 0;
 #if CUDART_VERSION >= 12080
@@ -435,9 +438,9 @@ inline void require_not_captured(cudaStream_t stream) {
 }
 
 /// Owns an object of the CUDA runtime, move-only: the base of streams, events and graphs. `Traits`
-/// has the type `native_type` and `destroy(handle)`, which is called once and must not throw.
-/// Destruction does not invalidate another thread's capture, and creates no context on another
-/// device.
+/// has the type `native_type` and the function `destroy(handle)`, which is called once and must not
+/// throw. Destruction does not invalidate another thread's capture, and creates no context on
+/// another device.
 template <class Traits>
 class unique_handle {
  public:
@@ -452,11 +455,13 @@ class unique_handle {
     return *this;
   }
 
-  /// The native handle; null after `release`, and for moved-from and default-constructed objects.
+  /// Returns the native handle. Null after `release`, and for moved-from and default-constructed
+  /// objects.
   [[nodiscard]] native_type get() const noexcept { return handle_; }
   /// Releases ownership to the caller.
   [[nodiscard]] native_type release() noexcept { return std::exchange(handle_, nullptr); }
-  /// The device of the object; for an adopted handle, the device that was current then.
+  /// Returns the device of the object; for an adopted handle, the device that was current at the
+  /// adoption.
   [[nodiscard]] int ordinal() const noexcept { return ordinal_; }
 
  protected:

@@ -14,7 +14,7 @@ namespace detail {
 template <name... Names>
 struct name_list {
   static constexpr std::size_t size = sizeof...(Names);
-  /// The index of `key` in the list, `size` if it is not there.
+  /// Returns the index of `key` in the list, or `size` if it is not there.
   static consteval std::size_t index_of(const name& key) {
     constexpr name keys[] = {Names...};
     for (std::size_t i = 0; i < size; ++i) {
@@ -22,7 +22,7 @@ struct name_list {
     }
     return size;
   }
-  /// Whether a record of these fields has them all.
+  /// Returns true if a record of these fields has all names of the list.
   template <class... Fields>
   static consteval bool are_among() {
     return (has<Fields...>(Names) && ...);
@@ -43,14 +43,14 @@ struct made_by {
                 "penstock::on_device: a __device__ lambda has to name its result: "
                 "[] __device__ (std::uint8_t x) -> float { ... }");
 #endif
-  // On the host the stand-in of a __device__ lambda is not callable as const.
+  // On the host, the placeholder of a __device__ lambda is not callable as const.
   using callable = std::conditional_t<std::is_invocable_v<const F&, const In&>, const F&, F&>;
   static_assert(std::is_invocable_v<callable, const In&>,
                 "penstock::on_device: the function can't be called with an element of the field");
   using type = std::remove_cvref_t<std::invoke_result_t<callable, const In&>>;
 };
 
-/// The result of `Field` under the functions for the fields called `Names`.
+/// The field that results from `Field` and the functions for the fields called `Names`.
 template <class Field, class Names, class Functions,
           bool = Names::index_of(Field::key) < Names::size>
 struct made_field {

@@ -18,7 +18,7 @@ namespace detail {
 
 inline constexpr unsigned transform_threads = 256;
 
-/// The word of one load or store instruction.
+/// The word of a single load or store instruction.
 template <std::size_t Bytes>
 struct machine_word;
 template <>
@@ -42,7 +42,7 @@ struct machine_word<16> {
   using type = uint4;
 };
 
-/// Neighbouring elements that are loaded or stored at once.
+/// Adjacent elements that are loaded or stored at once.
 template <class T, unsigned Count>
 struct element_pack {
   T values[Count];
@@ -62,8 +62,8 @@ struct element_pack {
   }
 };
 
-/// The number of elements per access: 16 bytes on the wider side, the maximum of one instruction.
-/// Neighbouring threads then access neighbouring bytes on both sides.
+/// Returns the number of elements per access: 16 bytes on the wider side, the maximum of an
+/// instruction. Neighboring threads then access neighboring bytes on both sides.
 template <class In, class Out>
 [[nodiscard]] consteval unsigned pack_size() {
   const auto is_power_of_two = [](std::size_t bytes) { return (bytes & (bytes - 1)) == 0; };
@@ -72,16 +72,16 @@ template <class In, class Out>
   return static_cast<unsigned>(16 / wider);
 }
 
-/// Whether a function takes the index of an element in its field as second argument: it has `using
-/// takes_place = void`.
+/// True if a function takes the index of an element in its field as second argument. Such a
+/// function has `using takes_place = void`.
 template <class F>
 inline constexpr bool takes_place = false;
 template <class F>
   requires requires { typename F::takes_place; }
 inline constexpr bool takes_place<F> = true;
 
-/// One field's share of a launch: `blocks` blocks from `first_block` on make `count` elements of
-/// `out` from those of `in`. Both arrays start at a multiple of 256 bytes.
+/// The part of a launch for a field: `blocks` blocks, starting at `first_block`, compute `count`
+/// elements of `out` from those of `in`. Both arrays start at a multiple of 256 bytes.
 template <class In, class Out, class F>
 struct field_task {
   static constexpr unsigned pack = pack_size<In, Out>();
@@ -93,7 +93,7 @@ struct field_task {
   unsigned first_block = 0;
   unsigned blocks = 0;
 
-  /// Assigns its blocks after those of the earlier tasks; returns their end.
+  /// Assigns the blocks after those of the earlier tasks, and returns the end of its blocks.
   template <unsigned PerThread>
   [[nodiscard]] unsigned place(unsigned begin) {
     constexpr std::size_t of_block = std::size_t{transform_threads} * PerThread * pack;
@@ -166,7 +166,7 @@ struct field_task {
 template <std::size_t, class Task>
 struct task_at : Task {};
 
-/// The tasks of all fields, as one argument of a kernel.
+/// The tasks of all fields, as a single argument of a kernel.
 template <class Indices, class... Tasks>
 struct task_list;
 template <std::size_t... Is, class... Tasks>
@@ -174,7 +174,7 @@ struct task_list<std::index_sequence<Is...>, Tasks...> : task_at<Is, Tasks>... {
   [[nodiscard]] std::size_t packs() const {
     return ((task_at<Is, Tasks>::count / Tasks::pack) + ...);
   }
-  /// Assigns blocks to all tasks; returns their number.
+  /// Assigns blocks to all tasks and returns their number.
   template <unsigned PerThread>
   [[nodiscard]] unsigned place() {
     unsigned end = 0;
@@ -187,7 +187,7 @@ struct task_list<std::index_sequence<Is...>, Tasks...> : task_at<Is, Tasks>... {
   }
 };
 
-/// All fields of a batch in one launch.
+/// Transforms all fields of a batch in a single launch.
 template <unsigned PerThread, class Tasks>
 __global__ void __launch_bounds__(transform_threads)
     transform_fields(const __grid_constant__ Tasks tasks) {

@@ -20,7 +20,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// For a task: the value as it is, which the field may have as another type.
+/// A function for a task that copies the value.
 struct same_value {
   template <class T>
   [[nodiscard]] __device__ T operator()(const T& value) const {
@@ -38,10 +38,10 @@ class field_transform {
   template <record_type In>
   using record_for = typename made_record<In, Names, functions>::type;
 
-  /// One function for each field in `Names`.
+  /// Stores a function for each field in `Names`.
   explicit field_transform(Fs... made) : functions_(std::move(made)...) {}
 
-  /// Unchanged extents.
+  /// Returns the extents, which do not change.
   template <record_type In>
   [[nodiscard]] record_extents<record_for<In>> extents(const record_extents<In>& lengths) const {
     return [&]<std::size_t... Is>(std::index_sequence<Is...>) {
@@ -58,7 +58,7 @@ class field_transform {
     load_tasks<list>(device);
   }
 
-  /// One launch on the thread's current device. Throws what `cuda_error` and its children say.
+  /// Queues a single launch on the thread's current device. Throws `cuda_error` or a derived type.
   template <record_type In>
   void enqueue(const_batch_view<In> in, batch_view<record_for<In>> out,
                cuda_stream_ref stream) const {

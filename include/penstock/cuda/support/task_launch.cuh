@@ -17,7 +17,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// These tasks, one for each field, as one argument of a kernel.
+/// Returns the tasks, one for each field, as a single argument of a kernel.
 template <std::size_t... Is, class... Tasks>
 [[nodiscard]] auto listed_tasks(const Tasks&... tasks) {
   return task_list<std::index_sequence<Is...>, Tasks...>{{tasks}...};
@@ -38,7 +38,7 @@ void load_tasks(const cuda_device& device) {
   look_at(&transform_fields<4, Tasks>);
 }
 
-/// Launches them with `PerThread` packs a thread.
+/// Launches the tasks with `PerThread` packs per thread.
 template <unsigned PerThread, class Tasks>
 void launch_tasks_by(Tasks& tasks, cuda_stream_ref stream) {
   cudaLaunchConfig_t config{};
@@ -51,11 +51,11 @@ void launch_tasks_by(Tasks& tasks, cuda_stream_ref stream) {
   });
 }
 
-/// One launch on the thread's current device. Throws what `cuda_error` and its children say.
+/// Queues a single launch on the thread's current device. Throws `cuda_error` or a derived type.
 template <class Tasks>
 void launch_tasks(Tasks& tasks, cuda_stream_ref stream) {
-  // From this size on every thread does four packs: one pack per thread fills the largest GPUs
-  // (2^18 threads), and more loads in flight hide more latency.
+  // At this size and above, every thread does four packs: one pack per thread already fills the
+  // largest GPUs (2^18 threads), and more loads in flight hide more latency.
   constexpr std::size_t many_packs = std::size_t{1} << 20;
   if (tasks.packs() < many_packs) {
     launch_tasks_by<1>(tasks, stream);

@@ -11,8 +11,8 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// How a pipeline keeps a dataset: an lvalue is referred to, an rvalue is moved in. The rule of
-/// `std::views::all`.
+/// The type by which a pipeline holds a dataset: a reference to an lvalue, or an rvalue that is
+/// moved in. The rule of `std::views::all`.
 template <class D>
 using stored_dataset_t = typename detail::stored_dataset<D>::type;
 
@@ -20,8 +20,8 @@ namespace detail {
 
 struct adaptor_tag {};
 
-/// Refuses to adapt, sample by sample, a dataset that changes whole batches: those changes would be
-/// lost.
+/// Reports an error for adapting, sample by sample, a dataset that changes whole batches: those
+/// changes would be lost.
 template <class D>
 constexpr void refuse_batch_maps() {
   static_assert(!finishes_batches<D>,
@@ -29,17 +29,17 @@ constexpr void refuse_batch_maps() {
                 "batches on");
 }
 
-/// Whether an adaptor passes on changes to whole batches from below.
+/// True if an adaptor passes on changes to whole batches from below.
 template <class Adaptor>
 inline constexpr bool is_last = false;
 
 }  // namespace detail
 
-/// The right-hand side of `data | map(f)`: a callable that takes a dataset and returns one. Derive
-/// a class from it as `struct my_adaptor : adaptor<my_adaptor>` and has `template <class Data> auto
-/// operator()(Data&& data) &&`, which keeps the dataset as `stored_dataset_t<Data>`: an lvalue is
-/// referred to and must outlive the result, an rvalue is moved in. An rvalue adaptor is moved from,
-/// so it may hold what can't be copied.
+/// The right-hand side of `data | map(f)`: a callable that takes a dataset and returns a dataset.
+/// Derive a class from it as `struct my_adaptor : adaptor<my_adaptor>` with `template <class Data>
+/// auto operator()(Data&& data) &&`, which keeps the dataset as `stored_dataset_t<Data>`. That type
+/// refers to an lvalue, which must outlive the result, and moves an rvalue in. An rvalue adaptor is
+/// moved from, so it may hold objects that cannot be copied.
 template <class Derived>
 class adaptor : detail::adaptor_tag {
   template <class Data>
@@ -49,7 +49,7 @@ class adaptor : detail::adaptor_tag {
     if constexpr (!detail::is_last<Derived>) {
       detail::refuse_batch_maps<std::remove_cvref_t<Data>>();
     }
-    // One readable sentence instead of a page of unmet constraints.
+    // Reports one readable sentence instead of a page of unmet constraints.
     if constexpr (dataset<std::remove_cvref_t<Data>>) {
       return std::move(self)(std::forward<Data>(data));
     }
@@ -58,7 +58,7 @@ class adaptor : detail::adaptor_tag {
 
 namespace detail {
 
-/// An adaptor that makes a `Made` of a dataset and of what it holds, which is moved on.
+/// An adaptor that makes a `Made` of a dataset and of the object that it holds, which is moved.
 template <template <class, class> class Made, class Held>
 class holding_adaptor : public adaptor<holding_adaptor<Made, Held>> {
  public:

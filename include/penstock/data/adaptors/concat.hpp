@@ -26,13 +26,13 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Datasets can't be concatenated: their extents differ, or their total size does not fit into 64
-/// bits. `part()` is the first dataset that does not fit, counted from 0.
+/// Datasets cannot be concatenated, because their extents differ or their total size does not fit
+/// into 64 bits. `part()` is the first dataset that does not fit, counted from 0.
 class [[gnu::visibility("default")]] concat_mismatch : public error {
  public:
   concat_mismatch(std::size_t part, const std::string& problem)
       : error(detail::joined({"concat: part ", part, ": ", problem})), part_(part) {}
-  /// The dataset that does not fit, counted from 0.
+  /// Returns the dataset that does not fit, counted from 0.
   [[nodiscard]] std::size_t part() const noexcept { return part_; }
 
  private:
@@ -41,7 +41,8 @@ class [[gnu::visibility("default")]] concat_mismatch : public error {
 
 namespace detail {
 
-/// Throws `concat_mismatch` where field `Field` of part `part` has other extents than in part 0.
+/// Throws `concat_mismatch` if the extents of field `Field` of part `part` differ from those in
+/// part 0.
 template <std::size_t Field, record_type Record>
 void require_same_field(std::size_t part, const record_extents<Record>& first,
                         const record_extents<Record>& lengths) {
@@ -58,7 +59,7 @@ void require_same_field(std::size_t part, const record_extents<Record>& first,
   }
 }
 
-/// The common extents of field `Field`; for a ragged field the largest bounds.
+/// Returns the common extents of field `Field`. For a ragged field it returns the largest bounds.
 template <std::size_t Field, record_type Record>
 [[nodiscard]] auto joint_field(std::span<const record_extents<Record>> parts) {
   auto joint = parts.front().template at<Field>();
@@ -77,178 +78,28 @@ template <std::size_t Field, record_type Record>
   return joint;
 }
 
-/// The common extents of the datasets. Throws `concat_mismatch`.
-template <record_type Record, dataset... Parts>
-[[nodiscard]] record_extents<Record> joint_extents(const std::tuple<Parts...>& parts) {
-  const auto all = std::apply(
-      [](const Parts&... each) {
-        return std::array<record_extents<Record>, sizeof...(Parts)>{extents_of(each)...};
-      },
-      parts);
-  return [&]<std::size_t... Fields>(std::index_sequence<Fields...>) {
-    for (std::size_t part = 0; part < all.size(); ++part) {
-      (require_same_field<Fields>(part, all[0], all[part]), ...);
-    }
-    return record_extents<Record>{
-        joint_field<Fields>(std::span<const record_extents<Record>>{all})...};
-  }(std::make_index_sequence<Record::size>{});
-}
-
-/// The concatenation of several datasets, see `concat`.
+/// A fixed list of datasets of several types.
 template <dataset... Parts>
   requires(sizeof...(Parts) > 0)
-class concat_dataset {
-  using first_part = std::tuple_element_t<0, std::tuple<Parts...>>;
-
+class part_tuple {
  public:
-  using record_type = typename first_part::record_type;
+  using record_type = typename std::tuple_element_t<0, std::tuple<Parts...>>::record_type;
   static_assert((std::same_as<typename Parts::record_type, record_type> && ...),
                 "penstock::concat: all datasets must have the same record");
-  static constexpr bool borrows = (detail::borrows<Parts> || ...);
+  static constexpr bool borrow = (detail::borrows<Parts> || ...);
+  static constexpr bool look_ahead = (detail::looks_ahead<Parts> || ...);
+  static constexpr bool view_samples = (views_samples<Parts> && ...);
+  static constexpr bool prefetch = (prefetches<Parts> && ...);
 
-  /// Throws `concat_mismatch`.
-  explicit concat_dataset(Parts... parts)
-      : parts_(std::move(parts)...), lengths_(joint_extents<record_type>(parts_)) {
-    std::size_t part = 0;
-    for_each([&](const auto& data) {
-      const std::uint64_t count = data.size();
-      if (count > (std::numeric_limits<std::uint64_t>::max)() - begins_[part]) {
-        throw concat_mismatch(part,
-                              detail::joined({"its ", count, " samples and the ", begins_[part],
-                                              " before it are more than 64 bits count"}));
-      }
-      begins_[part + 1] = begins_[part] + count;
-      bases_[part + 1] = bases_[part] + base_sizes_of(data).size();
-      ++part;
-    });
-  }
+  explicit part_tuple(Parts... parts) : parts_(std::move(parts)...) {}
 
-  [[nodiscard]] std::uint64_t size() const noexcept { return begins_[sizeof...(Parts)]; }
-  [[nodiscard]] const record_extents<record_type>& extents() const noexcept { return lengths_; }
-  [[nodiscard]] sample_lengths<record_type> lengths(std::uint64_t index) const
-    requires(record_type::ragged_fields > 0)
-  {
-    return of_sample(index, [](const auto& data, auto local) { return lengths_of(data, local); });
-  }
-  [[nodiscard]] std::size_t scratch_bytes() const {
-    return std::apply(
-        [](const Parts&... parts) { return (std::max)({scratch_bytes_of(parts)...}); }, parts_);
-  }
-
-  [[nodiscard]] std::uint32_t stages() const {
-    return std::apply([](const Parts&... parts) { return (std::max)({stages_of(parts)...}); },
-                      parts_);
-  }
-  [[nodiscard]] std::uint64_t fingerprint() const {
-    word_hash hash;
-    bool is_chosen = false;
-    for_each([&](const auto& data) {
-      const std::uint64_t of_part = fingerprint_of(data);
-      is_chosen = is_chosen || of_part != 0;
-      hash.add(of_part);
-    });
-    return is_chosen ? hash.value() : 0;
-  }
-
-  /// Reads maximal stretches of the chunk from one part each. Throws `index_error`, and what the
-  /// parts throw.
-  void read_chunk(std::span<const std::uint64_t> indices, batch_view<record_type> out,
-                  const chunk_context& context) const {
-    std::size_t prefetched = 0;
-    const auto begins = [&](std::size_t begin) { context.at(begin); };
-    each_stretch(indices, begins,
-                 [&](const auto& data, std::span<const std::uint64_t> local, std::size_t begin) {
-                   if constexpr ((prefetches<Parts> && ...)) {
-                     // Shuffled indices give stretches too short for the parts to prefetch within.
-                     const std::size_t end = begin + local.size();
-                     const std::size_t until = (std::min)(end + prefetch_distance, indices.size());
-                     for (prefetched = (std::max)(prefetched, end); prefetched < until;
-                          ++prefetched) {
-                       prefetch(indices[prefetched]);
-                     }
-                   }
-                   penstock::read_chunk(data, local, out.subrun(begin, local.size()),
-                                        context.subrun(begin, local.size()));
-                 });
-  }
-
-  [[nodiscard]] const_sample<record_type> view(std::uint64_t index) const
-    requires(views_samples<Parts> && ...)
-  {
-    return of_sample(index, [](const auto& data, auto local) { return data.view(local); });
-  }
-
-  void prefetch(std::uint64_t index) const noexcept
-    requires(prefetches<Parts> && ...)
-  {
-    if (index >= size()) return;
-    of_sample(index, [](const auto& data, auto local) { data.prefetch(local); });
-  }
-
-  /// Tells each part of its own, in their order.
-  void prefetch_hint(std::span<const std::uint64_t> indices) const
-    requires(accepts_hints<Parts> || ...)
-  {
-    each_stretch(indices, no_begin, [](const auto& data, const auto& local, std::size_t) {
-      give_prefetch_hint(data, local);
-    });
-  }
-  [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const {
-    return of_sample(index,
-                     [](const auto& data, auto local) { return storage_size_of(data, local); });
-  }
-  [[nodiscard]] std::uint64_t prefetch_capacity() const {
-    std::uint64_t most = 0;
-    for_each([&](const auto& data) { most = least_ahead(most, prefetch_capacity_of(data)); });
-    return most;
-  }
-  void access_plan(std::span<const std::uint64_t> indices) const
-    requires(accepts_access_plans<Parts> || ...)
-  {
-    if (indices.empty()) {
-      for_each([&](const auto& data) { extend_access_plan(data, indices); });
-    }
-    each_stretch(indices, no_begin, [](const auto& data, const auto& local, std::size_t) {
-      extend_access_plan(data, local);
-    });
-  }
-  [[nodiscard]] std::uint64_t plan_capacity() const {
-    std::uint64_t most = 0;
-    for_each([&](const auto& data) { most = least_ahead(most, plan_capacity_of(data)); });
-    return most;
-  }
-
-  [[nodiscard]] sample_origin origin(std::uint64_t index) const noexcept {
-    if (index >= size()) return {index, 0};
-    const auto in_part = [](const auto& data, auto local) { return origin_of(data, local); };
-    sample_origin found = of_sample(index, in_part);
-    found.part += bases_[part_of(index)];
-    return found;
-  }
-  [[nodiscard]] std::vector<std::uint64_t> base_sizes() const {
-    std::vector<std::uint64_t> all;
-    for_each([&](const auto& data) {
-      const auto of_part = base_sizes_of(data);
-      all.insert(all.end(), of_part.begin(), of_part.end());
-    });
-    return all;
-  }
-  [[nodiscard]] std::vector<std::string> warnings() const {
-    std::vector<std::string> all;
-    for_each([&](const auto& data) {
-      for (auto& text : warnings_of(data)) all.push_back(std::move(text));
-    });
-    return all;
-  }
-
- private:
-  static constexpr auto no_begin = [](std::size_t) {};
-
+  [[nodiscard]] static constexpr std::size_t size() noexcept { return sizeof...(Parts); }
+  /// Calls `function(part)` for all parts, in their order.
   template <class Function>
   void for_each(const Function& function) const {
     std::apply([&](const Parts&... parts) { (function(parts), ...); }, parts_);
   }
-
+  /// Returns `function(part)` of part number `part` < size().
   template <std::size_t Part = 0, class Function>
   auto visit(std::size_t part, const Function& function) const {
     if constexpr (Part + 1 < sizeof...(Parts)) {
@@ -256,33 +107,219 @@ class concat_dataset {
     }
     return function(std::get<Part>(parts_));
   }
-  // What `function(data, local)` returns: the sample's part, and its index there.
+
+ private:
+  std::tuple<Parts...> parts_;
+};
+
+/// A list of datasets of the same type. Has the members of `part_tuple`.
+template <dataset Part>
+class part_list {
+ public:
+  using record_type = typename Part::record_type;
+  static constexpr bool borrow = detail::borrows<Part>;
+  static constexpr bool look_ahead = detail::looks_ahead<Part>;
+  static constexpr bool view_samples = views_samples<Part>;
+  static constexpr bool prefetch = prefetches<Part>;
+
+  explicit part_list(std::vector<Part> parts) : parts_(std::move(parts)) {}
+
+  [[nodiscard]] std::size_t size() const noexcept { return parts_.size(); }
+  /// Calls `function(part)` for all parts, in their order.
+  template <class Function>
+  void for_each(const Function& function) const {
+    for (const Part& part : parts_) function(part);
+  }
+  /// Returns `function(part)` of part number `part` < size().
+  template <class Function>
+  auto visit(std::size_t part, const Function& function) const {
+    return function(parts_[part]);
+  }
+
+ private:
+  std::vector<Part> parts_;
+};
+
+/// Returns the common extents of the datasets. Throws `concat_mismatch`.
+template <class Parts>
+[[nodiscard]] auto joint_extents(const Parts& parts) {
+  using record = typename Parts::record_type;
+  std::vector<record_extents<record>> all;
+  all.reserve(parts.size());
+  parts.for_each([&](const auto& data) { all.push_back(extents_of(data)); });
+  if (all.empty()) throw concat_mismatch(0, "expected at least one dataset, found an empty list");
+  return [&]<std::size_t... Fields>(std::index_sequence<Fields...>) {
+    for (std::size_t part = 0; part < all.size(); ++part) {
+      (require_same_field<Fields>(part, all[0], all[part]), ...);
+    }
+    return record_extents<record>{
+        joint_field<Fields>(std::span<const record_extents<record>>{all})...};
+  }(std::make_index_sequence<record::size>{});
+}
+
+/// The concatenation of the datasets in `Parts`, a `part_tuple` or a `part_list`: see `concat`.
+template <class Parts>
+class concat_dataset {
+ public:
+  using record_type = typename Parts::record_type;
+  static constexpr bool borrows = Parts::borrow;
+  static constexpr bool looks_ahead = Parts::look_ahead;
+
+  /// Concatenates `parts`. `name` is the name in messages about an index. Throws `concat_mismatch`.
+  explicit concat_dataset(Parts parts, const char* name = "concat")
+      : parts_(std::move(parts)), lengths_(joint_extents(parts_)), name_(name) {
+    begins_.reserve(parts_.size() + 1);
+    first_bases_.reserve(parts_.size());
+    std::uint64_t bases = 0;
+    parts_.for_each([&](const auto& data) {
+      const std::uint64_t count = data.size();
+      if (count > (std::numeric_limits<std::uint64_t>::max)() - begins_.back()) {
+        throw concat_mismatch(first_bases_.size(),
+                              detail::joined({"its ", count, " samples and the ", begins_.back(),
+                                              " before it are more than 64 bits count"}));
+      }
+      begins_.push_back(begins_.back() + count);
+      first_bases_.push_back(bases);
+      bases += base_count_of(data);
+    });
+  }
+
+  [[nodiscard]] std::uint64_t size() const noexcept { return begins_.back(); }
+  [[nodiscard]] const record_extents<record_type>& extents() const noexcept { return lengths_; }
+  [[nodiscard]] sample_lengths<record_type> lengths(std::uint64_t index) const
+    requires(record_type::ragged_fields > 0)
+  {
+    return of_sample(index, [](const auto& data, auto local) { return lengths_of(data, local); });
+  }
+  [[nodiscard]] std::size_t scratch_bytes() const {
+    std::size_t most = 0;
+    parts_.for_each([&](const auto& data) { most = (std::max)(most, scratch_bytes_of(data)); });
+    return most;
+  }
+
+  [[nodiscard]] std::uint32_t stages() const {
+    std::uint32_t most = 0;
+    parts_.for_each([&](const auto& data) { most = (std::max)(most, stages_of(data)); });
+    return most;
+  }
+  [[nodiscard]] std::uint64_t fingerprint() const {
+    word_hash hash;
+    bool is_chosen = false;
+    parts_.for_each([&](const auto& data) {
+      const std::uint64_t of_part = fingerprint_of(data);
+      is_chosen = is_chosen || of_part != 0;
+      hash.add(of_part);
+    });
+    return is_chosen ? hash.value() : 0;
+  }
+
+  /// Reads maximal stretches of the chunk, each within one part. Throws `index_error`, and the
+  /// errors of the parts.
+  void read_chunk(std::span<const std::uint64_t> indices, batch_view<record_type> out,
+                  const chunk_context& context) const {
+    std::size_t prefetched = 0;
+    const auto begins = [&](std::size_t begin) { context.at(begin); };
+    each_stretch(indices, begins,
+                 [&](const auto& data, std::span<const std::uint64_t> local, std::size_t begin) {
+                   if constexpr (Parts::prefetch) {
+                     // Stretches of shuffled indices are too short for prefetching by the parts.
+                     const std::size_t end = begin + local.size();
+                     const std::size_t until = (std::min)(end + prefetch_distance, indices.size());
+                     for (prefetched = (std::max)(prefetched, end); prefetched < until;
+                          ++prefetched) {
+                       prefetch(indices[prefetched]);
+                     }
+                   }
+                   penstock::read_chunk(data, local, out.subchunk(begin, local.size()),
+                                        context.subchunk(begin, local.size()));
+                 });
+  }
+
+  [[nodiscard]] const_sample<record_type> view(std::uint64_t index) const
+    requires Parts::view_samples
+  {
+    return of_sample(index, [](const auto& data, auto local) { return data.view(local); });
+  }
+
+  void prefetch(std::uint64_t index) const noexcept
+    requires(Parts::prefetch)
+  {
+    if (index >= size()) return;
+    of_sample(index, [](const auto& data, auto local) { data.prefetch(local); });
+  }
+
+  /// Calls `f` with its part for each maximal stretch of `indices` within one part. If `indices` is
+  /// empty, calls `f` with all parts.
+  template <class F>
+  void each_base(std::span<const std::uint64_t> indices, const F& f) const {
+    if (indices.empty()) {
+      parts_.for_each([&](const auto& data) { f(data, std::span<const std::uint64_t>{}); });
+    }
+    std::array<std::uint64_t, 64> memory;
+    while (!indices.empty()) {
+      std::size_t count = 1;
+      if (indices.front() < size()) {
+        const std::size_t part = part_of(indices.front());
+        const auto local = first_in(part, indices, memory);
+        parts_.visit(part, [&](const auto& data) { f(data, local); });
+        count = local.size();
+      }
+      indices = indices.subspan(count);
+    }
+  }
+  [[nodiscard]] sample_origin origin(std::uint64_t index) const noexcept {
+    if (index >= size()) return {index, 0};
+    const std::size_t part = part_of(index);
+    sample_origin found = parts_.visit(
+        part, [&](const auto& data) { return origin_of(data, index - begins_[part]); });
+    found.part += first_bases_[part];
+    return found;
+  }
+  [[nodiscard]] std::vector<std::uint64_t> base_sizes() const {
+    std::vector<std::uint64_t> all;
+    parts_.for_each([&](const auto& data) {
+      const auto some = base_sizes_of(data);
+      all.insert(all.end(), some.begin(), some.end());
+    });
+    return all;
+  }
+
+ private:
+  // Returns `function(data, local)` for the sample's part and its index in that part.
   template <class Function>
   auto of_sample(std::uint64_t index, const Function& function) const {
     const std::size_t part = part_of(index);
-    return visit(part, [&](const auto& data) { return function(data, index - begins_[part]); });
+    return parts_.visit(part,
+                        [&](const auto& data) { return function(data, index - begins_[part]); });
   }
 
-  // For each maximal stretch of `indices` within one part, calls `begins(begin)`, then `use(data,
-  // local, begin)`: the stretch begins at `begin`, and `local` are its indices in that part.
+  // For each maximal stretch of `indices` within one part, calls `begins(begin)`, and then
+  // `use(data, local, begin)`: the stretch begins at `begin`, and `local` are its indices in that
+  // part.
   template <class Begins, class Use>
   void each_stretch(std::span<const std::uint64_t> indices, const Begins& begins,
                     const Use& use) const {
-    std::array<std::uint64_t, 64> local;
+    std::array<std::uint64_t, 64> memory;
     for (std::size_t begin = 0; begin < indices.size();) {
       begins(begin);
       const std::size_t part = part_of(indices[begin]);
-      std::size_t count = 0;
-      while (begin + count < indices.size() && count < local.size() &&
-             lies_in(part, indices[begin + count])) {
-        local[count] = indices[begin + count] - begins_[part];
-        ++count;
-      }
-      visit(part, [&](const auto& data) {
-        use(data, std::span<const std::uint64_t>{local}.first(count), begin);
-      });
-      begin += count;
+      const auto local = first_in(part, indices.subspan(begin), memory);
+      parts_.visit(part, [&](const auto& data) { use(data, local, begin); });
+      begin += local.size();
     }
+  }
+
+  // Writes the indices in `part` of the first samples of `indices` to `memory`, up to the first
+  // sample of another part.
+  [[nodiscard]] std::span<const std::uint64_t> first_in(
+      std::size_t part, std::span<const std::uint64_t> indices,
+      std::array<std::uint64_t, 64>& memory) const noexcept {
+    std::size_t count = 0;
+    while (count < indices.size() && count < memory.size() && lies_in(part, indices[count])) {
+      memory[count] = indices[count] - begins_[part];
+      ++count;
+    }
+    return std::span<const std::uint64_t>{memory}.first(count);
   }
 
   [[nodiscard]] bool lies_in(std::size_t part, std::uint64_t index) const noexcept {
@@ -290,38 +327,66 @@ class concat_dataset {
   }
 
   [[nodiscard]] std::size_t part_of(std::uint64_t index) const {
-    if (index >= size()) throw index_error("concat", index, size());
-    std::size_t part = 0;
-    while (index >= begins_[part + 1]) ++part;
-    return part;
+    if (index >= size()) throw index_error(name_, index, size());
+    const auto ends = begins_.begin() + 1;
+    return static_cast<std::size_t>(std::upper_bound(ends, begins_.end(), index) - ends);
   }
 
-  std::tuple<Parts...> parts_;
+  Parts parts_;
   record_extents<record_type> lengths_;
-  // begins_[p] is the index of part p's first sample, the last entry the total size; bases_[p] is
-  // the number of datasets at the bottom of the parts before p.
-  std::array<std::uint64_t, sizeof...(Parts) + 1> begins_{};
-  std::array<std::uint64_t, sizeof...(Parts) + 1> bases_{};
+  const char* name_;
+  // begins_[p] is the index of part p's first sample; the last entry is the total size.
+  std::vector<std::uint64_t> begins_{0};
+  // first_bases_[p] is the number of datasets at the bottom of the parts before p.
+  std::vector<std::uint64_t> first_bases_;
 };
 
 }  // namespace detail
 
-/// Concatenates datasets: `concat(train, extra) | map(f)`. All must have the same record; throws
+/// Concatenates datasets: `concat(train, extra) | map(f)`. All must have the same record. Throws
 /// `concat_mismatch` if their dynamic extents differ. The bounds of a ragged field are the largest
-/// of all parts. Lvalues are referred to and must outlive the result, rvalues are moved in.
+/// of all parts. Refers to lvalues, which must outlive the result, and moves rvalues in.
 ///
-/// Constrained to arguments of which at least one has a record: libraries that bind C++ to Python
-/// make unqualified calls to a `concat` of their own, and argument-dependent lookup would find this
-/// one.
+/// At least one argument must have a record. Libraries that bind C++ to Python make unqualified
+/// calls to their own `concat`, and argument-dependent lookup would find this function.
 template <class... Parts>
   requires(detail::has_record<std::remove_cvref_t<Parts>> || ...)
 [[nodiscard]] auto concat(Parts&&... parts) {
   (detail::require_dataset<std::remove_cvref_t<Parts>>(), ...);
   (detail::refuse_batch_maps<std::remove_cvref_t<Parts>>(), ...);
-  // One sentence, and no page of unmet constraints after it.
+  // Reports one sentence, without a page of unmet constraints after it.
   if constexpr ((dataset<std::remove_cvref_t<Parts>> && ...)) {
-    return detail::concat_dataset<stored_dataset_t<Parts>...>{
-        stored_dataset_t<Parts>(std::forward<Parts>(parts))...};
+    return detail::concat_dataset{detail::part_tuple<stored_dataset_t<Parts>...>{
+        stored_dataset_t<Parts>(std::forward<Parts>(parts))...}};
+  }
+}
+
+/// Concatenates a list of datasets of the same type, such as the shards of a dataset. Finds the
+/// part of a sample in O(log parts). A part may be empty. Throws `concat_mismatch` if the extents
+/// of parts differ or the list is empty. The vector is moved in.
+template <class Part>
+  requires detail::has_record<Part>
+[[nodiscard]] auto concat(std::vector<Part>&& parts) {
+  detail::require_dataset<Part>();
+  detail::refuse_batch_maps<Part>();
+  if constexpr (dataset<Part>) {
+    return detail::concat_dataset{detail::part_list<Part>{std::move(parts)}};
+  }
+}
+
+/// Concatenates the datasets of a vector without copying them. The vector must outlive the result,
+/// and must not reallocate.
+template <class Part>
+  requires detail::has_record<Part>
+[[nodiscard]] auto concat(const std::vector<Part>& parts) {
+  detail::require_dataset<Part>();
+  detail::refuse_batch_maps<Part>();
+  if constexpr (dataset<Part>) {
+    using stored = stored_dataset_t<const Part&>;
+    std::vector<stored> references;
+    references.reserve(parts.size());
+    for (const Part& part : parts) references.push_back(stored(part));
+    return detail::concat_dataset{detail::part_list<stored>{std::move(references)}};
   }
 }
 

@@ -28,14 +28,14 @@ namespace detail {
 /// The arguments of a `map` function after its samples.
 enum class map_form {
   none,            ///< not callable with the samples
-  plain,           ///< nothing
+  plain,           ///< no further argument
   random,          ///< a generator
   indexed,         ///< the sample's index
   indexed_random,  ///< the index, then a generator
 };
 
-/// The first form in which an `F`, with its qualifiers, is callable with `Args`. A form is tried
-/// only if the earlier ones do not fit, since trying may instantiate the function's body.
+/// Returns the first form in which an `F`, with its qualifiers, is callable with `Args`. A form is
+/// tried only if the earlier forms do not fit, since trying may instantiate the function's body.
 template <class F, class... Args>
 consteval map_form form_of() {
   if constexpr (std::invocable<F, Args..., sample_generator&>) {
@@ -54,20 +54,20 @@ consteval map_form form_of() {
 /// The form in which a map calls `F`: as const, since many threads call it at once.
 template <class F, class... Args>
 inline constexpr map_form map_form_of = form_of<const F&, Args...>();
-/// Whether `F` would be callable if it were not const.
+/// True if `F` would be callable if it were not const.
 template <class F, class... Args>
 inline constexpr bool maps_mutably = form_of<F&, Args...>() != map_form::none;
 
-/// Whether a function of this form takes random bits.
+/// Returns true if a function of this form takes random bits.
 constexpr bool draws(map_form form) noexcept {
   return form == map_form::random || form == map_form::indexed_random;
 }
 
-/// The chunk that a map reads: gives the index and the random bits of each sample by position.
+/// The chunk that a map reads: the index and the random bits of each sample, by position.
 struct mapped_chunk {
   std::span<const std::uint64_t> indices;
   const chunk_context& context;
-  std::uint32_t stage;  ///< of the random bits
+  std::uint32_t stage;  ///< stage of the random bits
 
   /// Calls `function` with `args`, the samples at position `i`, and the further arguments of its
   /// form.
@@ -88,8 +88,8 @@ struct mapped_chunk {
   }
 };
 
-/// The index among the ragged fields of `In` of the one with the name of the ragged field `Index`
-/// of `Out`; `In::ragged_fields` if there is none.
+/// Returns the index among the ragged fields of `In` of the field with the same name as the ragged
+/// field `Index` of `Out`. Returns `In::ragged_fields` if there is no such field.
 template <class Out, class In, std::size_t Index>
 consteval std::size_t ragged_namesake() {
   constexpr name key = Out::template field_at<Index>::key;
@@ -102,7 +102,7 @@ consteval std::size_t ragged_namesake() {
   return In::ragged_fields;
 }
 
-/// Whether each ragged field of `Out` has a namesake of equal length in `In`.
+/// True if each ragged field of `Out` has a namesake of equal length in `In`.
 template <class Out, class In>
 inline constexpr bool lengths_are_known = [] {
   bool are_known = true;
@@ -112,7 +112,7 @@ inline constexpr bool lengths_are_known = [] {
   return are_known;
 }();
 
-/// The lengths of a sample of `Out` made from one of `In` with the lengths `below`.
+/// Returns the lengths of a sample of `Out` made from a sample of `In` with the lengths `below`.
 template <record_type Out, record_type In>
 [[nodiscard]] constexpr sample_lengths<Out> same_lengths(const sample_lengths<In>& below) noexcept {
   sample_lengths<Out> found{};
@@ -122,8 +122,8 @@ template <record_type Out, record_type In>
   return found;
 }
 
-/// Places the only sample of a batch. Throws `layout_error` if it is longer than the longest that
-/// was announced: the loader has not checked lengths that are not in its own record.
+/// Places the only sample of a batch. Throws `layout_error` if it is longer than the longest sample
+/// that was announced: the loader has not checked lengths that are not in its own record.
 template <record_type Record>
 void place_alone(const batch_view<Record>& one, const sample_lengths<Record>& lengths) {
   if (place_sample(one, 0, lengths) == Record::size) return;
@@ -157,15 +157,15 @@ class map_dataset : public over_dataset<Base> {
 
   [[nodiscard]] std::uint32_t stages() const { return stages_of(base_) + (draws(form) ? 1 : 0); }
 
-  /// Reads the chunk from below, then calls the function for each sample.
+  /// Reads the chunk from below, and then calls the function for each sample.
   void read_chunk(std::span<const std::uint64_t> indices, batch_view<record_type> out,
                   const chunk_context& context) const {
     penstock::read_chunk(base_, indices, out, context);
-    const mapped_chunk run{indices, context, stages()};
+    const mapped_chunk chunk{indices, context, stages()};
     const transform_scope timed = context.transform();
     for (std::size_t i = 0; i < indices.size(); ++i) {
       context.at(i);
-      run.template call<form>(function_, i, out[i]);
+      chunk.template call<form>(function_, i, out[i]);
     }
   }
 
@@ -173,7 +173,7 @@ class map_dataset : public over_dataset<Base> {
   F function_;
 };
 
-/// A dataset whose samples are made from those of another, see `map`.
+/// A dataset whose samples are made from those of another dataset, see `map`.
 template <dataset Base, penstock::record_type Out, class F>
 class map_into_dataset : public over_dataset<Base> {
   using below = over_dataset<Base>;
@@ -200,7 +200,7 @@ class map_into_dataset : public over_dataset<Base> {
       "dataset's record, and may take the sample's index, a sample_generator&, or first the index "
       "and then the generator, after them");
 
-  /// Reads from `base` and has `function` write every sample, with the extents `lengths`.
+  /// Reads from `base` and lets `function` write every sample, with the extents `lengths`.
   map_into_dataset(Base base, F function, const record_extents<Out>& lengths)
       : below(std::move(base)),
         function_(std::move(function)),
@@ -215,7 +215,7 @@ class map_into_dataset : public over_dataset<Base> {
   }
   [[nodiscard]] std::uint32_t stages() const { return stages_of(base_) + (draws(form) ? 1 : 0); }
 
-  /// Room for one sample of the dataset below, unless it offers `view`.
+  /// Returns the room for a sample of the dataset below, unless that dataset has `view`.
   [[nodiscard]] std::size_t scratch_bytes() const {
     if constexpr (views_samples<Base>) {
       return 0;
@@ -231,7 +231,7 @@ class map_into_dataset : public over_dataset<Base> {
       for (std::size_t i = 0; i < (std::min)(ahead, indices.size()); ++i)
         base_.prefetch(indices[i]);
     }
-    const mapped_chunk run{indices, context, stages()};
+    const mapped_chunk chunk{indices, context, stages()};
     for (std::size_t i = 0; i < indices.size(); ++i) {
       context.at(i);
       if constexpr (prefetches<Base>) {
@@ -239,15 +239,15 @@ class map_into_dataset : public over_dataset<Base> {
       }
       if constexpr (views_samples<Base>) {
         const transform_scope timed = context.transform();
-        run.template call<form>(function_, i,
-                                const_sample<base_record_type>{base_.view(indices[i])}, out[i]);
+        chunk.template call<form>(function_, i,
+                                  const_sample<base_record_type>{base_.view(indices[i])}, out[i]);
       } else {
         const batch_view<base_record_type> one{context.scratch().data(), base_layout_, 0, 1};
         if constexpr (tells_lengths<Base>) place_alone(one, lengths_of(base_, indices[i]));
         penstock::read_chunk(base_, indices.subspan(i, 1), one,
-                             context.subrun(i, 1).below(base_layout_.bytes()));
+                             context.subchunk(i, 1).below(base_layout_.bytes()));
         const transform_scope timed = context.transform();
-        run.template call<form>(function_, i, const_sample<base_record_type>{one[0]}, out[i]);
+        chunk.template call<form>(function_, i, const_sample<base_record_type>{one[0]}, out[i]);
       }
     }
   }
@@ -258,19 +258,19 @@ class map_into_dataset : public over_dataset<Base> {
   batch_layout<base_record_type> base_layout_;
 };
 
-/// What `map(f)` returns: `data | map(f)`.
+/// The result of `map(f)`: `data | map(f)`.
 template <class F>
 using map_adaptor = holding_adaptor<map_dataset, F>;
 
-/// What `map<Out>(f)` returns: `data | map<Out>(f)`.
+/// The result of `map<Out>(f)`: `data | map<Out>(f)`.
 template <record_type Out, class F>
 class map_into_adaptor : public adaptor<map_into_adaptor<Out, F>> {
  public:
-  /// Holds the function and the extents until a dataset comes.
+  /// Stores the function and the extents until a dataset is given.
   map_into_adaptor(F function, const record_extents<Out>& lengths)
       : function_(std::move(function)), lengths_(lengths) {}
 
-  /// The dataset `data`, mapped.
+  /// Returns the dataset `data`, mapped.
   template <class Data>
   [[nodiscard]] auto operator()(Data&& data) && {
     using base = stored_dataset_t<Data>;
@@ -286,25 +286,25 @@ class map_into_adaptor : public adaptor<map_into_adaptor<Out, F>> {
 }  // namespace detail
 
 /// Transforms every sample in place after it is read: `data | map(f)` with `f(sample<R> s)`, where
-/// R is the dataset's record. The function may take more, in this order: the sample's index in
-/// `data` (`std::uint64_t`), and a generator (`sample_generator&`). The generator is keyed by
-/// (seed, epoch, sample index, place of this map among the random ones), so that the result depends
-/// neither on the number of threads nor on other maps' use of random bits.
+/// R is the dataset's record. The function may take more arguments, in this order: the sample's
+/// index in `data` (`std::uint64_t`), and a generator (`sample_generator&`). The generator's key is
+/// (seed, epoch, sample index, number of this map among the random maps). Therefore the result
+/// depends neither on the number of threads, nor on other maps' use of random bits.
 ///
-/// The function is moved in and called as const from many threads at once; what it throws reaches
-/// the consumer at that batch's turn.
+/// The function is moved in and called as const from many threads at once. Its exceptions reach the
+/// consumer together with that batch.
 template <class F>
 [[nodiscard]] detail::map_adaptor<std::decay_t<F>> map(F&& function) {
   return detail::map_adaptor<std::decay_t<F>>{std::forward<F>(function)};
 }
 
 /// Makes samples of record `Out` from those of the dataset: `data | map<Out>(f)` with
-/// `f(const_sample<In> in, sample<Out> out)`, and optionally index and generator as above. It must
-/// write every element of `out`. `in` refers to the dataset's own memory if the dataset has `view`,
-/// otherwise to a copy in the thread's memory. It is valid during the call. Threads and exceptions
-/// as with the other `map`.
+/// `f(const_sample<In> in, sample<Out> out)`. Optionally the function also takes an index and a
+/// generator, like the other `map`. It must write every element of `out`. `in` refers to the
+/// dataset's own memory if the dataset has `view`, otherwise to a copy in the thread's memory. `in`
+/// is valid during the call. Threads and exceptions are as in the other `map`.
 ///
-/// A loop over `get<"image">(in).flat()` that fills `get<"x">(out).flat()` is vectorised at -O3; at
+/// A loop over `get<"image">(in).flat()` that fills `get<"x">(out).flat()` is vectorized at -O3. At
 /// -O2 GCC 12 leaves it scalar, because it would have to check that the two do not overlap.
 template <record_type Out, class F>
 [[nodiscard]] detail::map_into_adaptor<Out, std::decay_t<F>> map(
@@ -312,7 +312,7 @@ template <record_type Out, class F>
   return {std::forward<F>(function), lengths};
 }
 
-/// For a record without dynamic extents.
+/// Makes samples of a record without dynamic extents.
 template <record_type Out, class F>
 [[nodiscard]] auto map(F&& function) {
   static_assert(!Out::has_dynamic_extents,

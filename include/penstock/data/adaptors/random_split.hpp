@@ -41,7 +41,7 @@ struct stratification {
 template <name Field>
 struct field_labels {};
 
-/// What stratifies nothing.
+/// The default labels, which stratify nothing.
 struct no_labels {};
 
 /// `whole * part / total` as quotient and remainder, exactly.
@@ -56,8 +56,8 @@ struct share {
   std::uint64_t rest;
 };
 
-/// The sizes of the parts by largest remainders, ties to the first. Fractions are rounded to
-/// multiples of 10^-15, so that decimal fractions are exact. Throws `option_error`.
+/// Returns the sizes of the parts by largest remainders, ties to the first. Fractions are rounded
+/// to multiples of 10^-15, so that decimal fractions are exact. Throws `option_error`.
 [[nodiscard]] inline std::vector<std::uint64_t> split_sizes(std::uint64_t samples,
                                                             std::span<const double> fractions) {
   constexpr double units = 1e15;
@@ -70,7 +70,8 @@ struct share {
       refuse_option("fractions", {"must lie in [0, 1], found ", to_text(fraction), " for part ",
                                   weights.size()});
     }
-    // Not + 0.5, which some compilers would fuse with the product: other sizes on other machines.
+    // Not + 0.5, which some compilers would fuse with the product: sizes would differ between
+    // machines.
     weights.push_back(static_cast<std::uint64_t>(__builtin_llround(fraction * units)));
     sum += fraction;
   }
@@ -105,9 +106,9 @@ class drawn_range {
               std::uint64_t size) noexcept
       : order_(order), seed_(seed), first_(first), size_(size) {}
 
-  /// The number of samples.
+  /// Returns the number of samples.
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
-  /// The index of sample `i` in the whole dataset.
+  /// Returns the index of sample `i` in the whole dataset.
   [[nodiscard]] std::uint64_t operator[](std::uint64_t i) const noexcept {
     return order_(first_ + i);
   }
@@ -115,7 +116,7 @@ class drawn_range {
   void add_to(word_hash& hash) const noexcept {
     hash.add_all({4 /* of a random order */, seed_, order_.size(), first_});
   }
-  /// Nothing to check: the range was made for this dataset.
+  /// Checks nothing: the range was made for this dataset.
   void check(std::uint64_t) const noexcept {}
 
  private:
@@ -125,20 +126,20 @@ class drawn_range {
   std::uint64_t size_;
 };
 
-/// Parts of these sizes, each with its share of the samples of every label. `labelled` has pairs of
-/// label and index.
+/// Returns parts of these sizes, each with its share of the samples of every label. `labelled` has
+/// pairs of label and index.
 ///
-/// For the first part, each class in turn contributes the rounded cumulative share of all classes
-/// so far, minus what the part already has. So each class contributes its share rounded up or down,
-/// and the part gets its exact size. Then the same for the next part, with the samples that remain.
-/// A template, so that only programs that stratify compile it.
+/// For the first part, each class in order contributes the rounded cumulative share of all classes
+/// so far, minus the samples that the part already has. Therefore each class contributes its share
+/// rounded up or down, and the part gets its exact size. The next parts follow in the same way,
+/// with the remaining samples. A template, so that only programs that stratify compile it.
 template <class Label>
 [[nodiscard]] std::vector<index_list> stratified_parts(
     std::vector<std::pair<Label, std::uint64_t>> labelled, std::span<const std::uint64_t> sizes,
     std::uint64_t seed) {
   struct progress {
-    std::uint64_t rest;      // what this part and the later ones get of all classes
-    std::uint64_t seen = 0;  // what they got of the classes so far
+    std::uint64_t rest;      // samples of all classes for this part and the later parts
+    std::uint64_t seen = 0;  // samples of the classes so far for these parts
     std::uint64_t dealt = 0;
   };
   std::sort(labelled.begin(), labelled.end());
@@ -170,7 +171,7 @@ template <class Label>
     }
     begin = end;
   }
-  // They are grouped by class: a subset of a part would have only a few classes.
+  // The samples are grouped by class: a subset of a part would have only a few classes.
   for (std::size_t part = 0; part < sizes.size(); ++part) {
     const std::vector<std::uint64_t> sorted = std::move(parts[part].indices);
     auto& indices = parts[part].indices;
@@ -192,7 +193,7 @@ void each_label(const D& data, const Labels& labels, const Use& use) {
   }
 }
 
-/// Labels from a field: through `view`, or by reading 64 samples at a time.
+/// Takes labels from a field: through `view`, or by reading 64 samples at a time.
 template <dataset D, name Field, class Use>
 void each_label(const D& data, const field_labels<Field>&, const Use& use) {
   using record = typename D::record_type;
@@ -213,13 +214,13 @@ void each_label(const D& data, const field_labels<Field>&, const Use& use) {
       const auto count =
           static_cast<std::size_t>((std::min)(size - first, std::uint64_t{indices.size()}));
       std::iota(indices.begin(), indices.end(), first);
-      from.read(std::span{indices}.first(count), batch.subrun(0, count), {});
+      from.read(std::span{indices}.first(count), batch.subchunk(0, count), {});
       for (std::size_t i = 0; i < count; ++i) use(first + i, label_of(batch[i]));
     }
   }
 }
 
-/// One readable sentence if the dataset has no such labels.
+/// Reports one readable sentence if the dataset has no such labels.
 template <class D, class Labels>
 inline constexpr bool has_labels = std::invocable<const Labels&, std::uint64_t>;
 template <class D, name Field>
@@ -240,7 +241,7 @@ inline constexpr bool has_labels<D, field_labels<Field>> = [] {
   return false;
 }();
 
-/// The dataset below the parts of a split: an lvalue is referred to, an rvalue is shared.
+/// Returns the dataset below the parts of a split. Refers to an lvalue, and shares an rvalue.
 template <class Data>
 [[nodiscard]] auto split_base(Data&& data) {
   if constexpr (std::is_lvalue_reference_v<Data>) {
@@ -252,7 +253,7 @@ template <class Data>
   }
 }
 
-/// The parts of `base` that `chosen` selects.
+/// Returns the parts of `base` that `chosen` selects.
 template <std::size_t Parts, class Base, class Selection>
 [[nodiscard]] auto split_into(const Base& base, std::vector<Selection> chosen) {
   using part = subset_dataset<Base, Selection>;
@@ -268,7 +269,7 @@ template <std::size_t Parts, class Base, class Selection>
   }
 }
 
-/// The parts, as an array of `Parts`, or as a vector if `Parts` is 0.
+/// Returns the parts, as an array of `Parts`, or as a vector if `Parts` is 0.
 template <std::size_t Parts, class Data, class Labels>
 [[nodiscard]] auto split(Data&& data, std::span<const double> fractions, std::uint64_t seed,
                          const stratification<Labels>& by) {
@@ -302,9 +303,9 @@ template <std::size_t Parts, class Data, class Labels>
 
 }  // namespace detail
 
-/// For `random_split`: each part gets its share of the samples of each label. The label is the
-/// field `Field`, one integer. The splitting thread reads each sample once, unless the dataset has
-/// `view`; for images give a function instead, which need not decode them.
+/// An argument of `random_split`: each part gets its share of the samples of each label. The label
+/// is the field `Field`, a single integer. The splitting thread reads each sample once, unless the
+/// dataset has `view`. For images pass a function instead, which need not decode them.
 template <name Field>
 [[nodiscard]] constexpr detail::stratification<detail::field_labels<Field>> stratified() {
   return {};
@@ -318,8 +319,8 @@ template <std::invocable<std::uint64_t> F>
   return {std::forward<F>(label_of)};
 }
 
-/// Splits a dataset randomly into parts of these fractions, where asked for stratified by labels,
-/// see `stratified`:
+/// Splits a dataset randomly into parts of these fractions. With `stratified`, each part gets its
+/// share of each label:
 ///
 ///     auto [train, test] = ps::random_split(photos, {0.8, 0.2}, 1);
 ///     auto [fit, check, test] = ps::random_split(photos, {0.7, 0.1, 0.2}, 1,
@@ -328,23 +329,24 @@ template <std::invocable<std::uint64_t> F>
 /// Each sample is in exactly one part. Sizes follow from the fractions by largest remainders; a
 /// part may be empty. A part's samples are in random order: if storage is much faster at sequential
 /// reads, split its files instead. Equal sizes, fractions and seeds give equal parts on every
-/// machine; a `loader_state` taken with other values is refused.
+/// machine. A loader refuses a `loader_state` taken with other values.
 ///
 /// A part is a dataset like that of `subset`, of about 250 bytes and without an index list. A
-/// stratified part has a list of 8 bytes a sample, and needs 16 bytes for each sample of the whole
-/// while it is made. With two parts, each class is split to its share rounded up or down; with
+/// stratified part has a list of 8 bytes per sample; making it needs 16 bytes for each sample of
+/// the whole dataset. With two parts, each class is split to its share rounded up or down; with
 /// three, the count is off by less than 2.
 ///
-/// An lvalue is referred to and must outlive the parts. An rvalue is moved in and lives as long as
+/// Refers to an lvalue, which must outlive the parts. Moves an rvalue in, which lives as long as
 /// the last part. Throws `option_error` "fractions" if a fraction is not in [0, 1] or their sum
-/// differs from 1 by more than 10^-6, and what the dataset or the function throws.
+/// differs from 1 by more than 10^-6, and the errors of the dataset or the function.
 template <class Data, std::size_t Parts, class Labels = detail::no_labels>
 [[nodiscard]] auto random_split(Data&& data, const double (&fractions)[Parts], std::uint64_t seed,
                                 const detail::stratification<Labels>& by = {}) {
   return detail::split<Parts>(std::forward<Data>(data), fractions, seed, by);
 }
 
-/// As above, for a run-time number of fractions; returns a vector.
+/// Splits by a run-time number of fractions and returns a vector. Otherwise like the other
+/// overload.
 template <class Data, class Labels = detail::no_labels>
 [[nodiscard]] auto random_split(Data&& data, std::span<const double> fractions, std::uint64_t seed,
                                 const detail::stratification<Labels>& by = {}) {

@@ -28,12 +28,12 @@ namespace detail {
 struct index_range {
   /// The first index of the subset.
   std::uint64_t first = 0;
-  /// One past the last index.
+  /// The index after the last index.
   std::uint64_t last = 0;
 
-  /// The number of samples.
+  /// Returns the number of samples.
   [[nodiscard]] std::uint64_t size() const noexcept { return last - first; }
-  /// The index of sample `i` in the whole dataset.
+  /// Returns the index of sample `i` in the whole dataset.
   [[nodiscard]] std::uint64_t operator[](std::uint64_t i) const noexcept { return first + i; }
 
   /// Hashes the selection.
@@ -55,14 +55,14 @@ struct index_list {
   /// The selected indices, in order.
   std::vector<std::uint64_t> indices;
 
-  /// The number of samples.
+  /// Returns the number of samples.
   [[nodiscard]] std::uint64_t size() const noexcept { return indices.size(); }
-  /// The index of sample `i` in the whole dataset.
+  /// Returns the index of sample `i` in the whole dataset.
   [[nodiscard]] std::uint64_t operator[](std::uint64_t i) const noexcept { return indices[i]; }
 
   /// Hashes the selection.
   void add_to(word_hash& hash) const noexcept {
-    hash.add(2);  // of a list
+    hash.add(2);  // marks a list
     hash.add_all(indices);
   }
 
@@ -101,10 +101,11 @@ class subset_dataset : public over_dataset<Base> {
     return hash.value();
   }
 
-  /// Throws `index_error`, and what the dataset below throws.
+  /// Reads the samples from the dataset below. Throws `index_error`, and the errors of that
+  /// dataset.
   void read_chunk(std::span<const std::uint64_t> indices, batch_view<record_type> out,
                   const chunk_context& context) const {
-    // In pieces of a fixed size, so that reading allocates nothing.
+    // Reads in pieces of a fixed size, so that reading allocates nothing.
     std::array<std::uint64_t, 64> below;
     for (std::size_t begin = 0; begin < indices.size(); begin += below.size()) {
       const std::size_t count = (std::min)(below.size(), indices.size() - begin);
@@ -113,7 +114,7 @@ class subset_dataset : public over_dataset<Base> {
         below[i] = translate(indices[begin + i]);
       }
       penstock::read_chunk(base_, std::span<const std::uint64_t>{below}.first(count),
-                           out.subrun(begin, count), context.subrun(begin, count));
+                           out.subchunk(begin, count), context.subchunk(begin, count));
     }
   }
 
@@ -129,44 +130,22 @@ class subset_dataset : public over_dataset<Base> {
     if (index < size()) base_.prefetch(selection_[index]);
   }
 
-  /// Tells the dataset below, of those that are in range.
-  void prefetch_hint(std::span<const std::uint64_t> indices) const
-    requires accepts_hints<Base>
-  {
-    tell(indices, [this](std::span<const std::uint64_t> below) { base_.prefetch_hint(below); });
-  }
-  [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const {
-    return index < size() ? storage_size_of(base_, selection_[index]) : 0;
-  }
-  void access_plan(std::span<const std::uint64_t> indices) const
-    requires accepts_access_plans<Base>
-  {
-    if (indices.empty()) return base_.access_plan(indices);
-    tell(indices, [this](std::span<const std::uint64_t> below) {
-      if (!below.empty()) base_.access_plan(below);
-    });
-  }
-
-  [[nodiscard]] sample_origin origin(std::uint64_t index) const noexcept {
-    return index < size() ? origin_of(base_, selection_[index]) : sample_origin{index, 0};
-  }
-
- private:
-  // Translates the indices that are in range and calls `below(some)` with a few at a time.
-  template <class Below>
-  void tell(std::span<const std::uint64_t> indices, const Below& below) const {
+  /// Calls `f` with the dataset below, and the indices there of a few samples at a time.
+  template <class F>
+  void each_base(std::span<const std::uint64_t> indices, const F& f) const {
     std::array<std::uint64_t, 64> selected;
-    while (!indices.empty()) {
+    do {
       const auto some = indices.first((std::min)(selected.size(), indices.size()));
       std::size_t count = 0;
       for (const std::uint64_t index : some) {
         if (index < size()) selected[count++] = selection_[index];
       }
-      below(std::span<const std::uint64_t>{selected}.first(count));
+      f(base_, std::span<const std::uint64_t>{selected}.first(count));
       indices = indices.subspan(some.size());
-    }
+    } while (!indices.empty());
   }
 
+ private:
   [[nodiscard]] std::uint64_t translate(std::uint64_t index) const {
     if (index >= size()) throw index_error("subset", index, size());
     return selection_[index];
@@ -176,7 +155,7 @@ class subset_dataset : public over_dataset<Base> {
   Selection selection_;
 };
 
-/// What `subset(...)` returns: `data | subset(0, 50'000)`.
+/// The result of `subset(...)`: `data | subset(0, 50'000)`.
 template <class Selection>
 using subset_adaptor = holding_adaptor<subset_dataset, Selection>;
 

@@ -5,13 +5,10 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #include <penstock/core/batch.hpp>
-#include <penstock/core/error.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/data/chunk_context.hpp>
 #include <penstock/data/dataset.hpp>
@@ -22,14 +19,19 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Base of adaptors whose samples come from those of the dataset below, held as it is or by a
-/// pointer. It forwards all members to that dataset; a derived adaptor reads, and hides the members
-/// that it changes.
+/// Base of adaptors whose samples come from those of the dataset below, which is held directly or
+/// by any pointer. Forwards all members to that dataset. A derived adaptor reads, and hides the
+/// members that it changes.
 template <class Base, class Held = Base>
 class over_dataset {
  public:
   using record_type = typename Base::record_type;
+  static constexpr bool looks_ahead = detail::looks_ahead<Base>;
 
+  void read_chunk(std::span<const std::uint64_t> indices, batch_view<record_type> out,
+                  const chunk_context& context) const {
+    penstock::read_chunk(base(), indices, out, context);
+  }
   [[nodiscard]] std::uint64_t size() const { return base().size(); }
   [[nodiscard]] record_extents<record_type> extents() const { return extents_of(base()); }
   [[nodiscard]] sample_lengths<record_type> lengths(std::uint64_t index) const
@@ -45,42 +47,27 @@ class over_dataset {
   {
     base().prefetch(index);
   }
-  void prefetch_hint(std::span<const std::uint64_t> indices) const
-    requires accepts_hints<Base>
-  {
-    base().prefetch_hint(indices);
+  /// Calls `f` with the dataset below.
+  template <class F>
+  void each_base(std::span<const std::uint64_t> indices, const F& f) const {
+    f(base(), indices);
   }
-  [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const {
-    return storage_size_of(base(), index);
-  }
-  [[nodiscard]] std::uint64_t prefetch_capacity() const { return prefetch_capacity_of(base()); }
-  void access_plan(std::span<const std::uint64_t> indices) const
-    requires accepts_access_plans<Base>
-  {
-    base().access_plan(indices);
-  }
-  [[nodiscard]] std::uint64_t plan_capacity() const { return plan_capacity_of(base()); }
-  [[nodiscard]] sample_origin origin(std::uint64_t index) const noexcept {
-    return origin_of(base(), index);
-  }
-  [[nodiscard]] std::vector<std::uint64_t> base_sizes() const { return base_sizes_of(base()); }
-  [[nodiscard]] std::vector<std::string> warnings() const { return warnings_of(base()); }
 
  protected:
   explicit over_dataset(Held base) : base_(std::move(base)) {}
 
   [[nodiscard]] const Base& base() const noexcept {
-    if constexpr (std::is_pointer_v<Held>) {
-      return *base_;
-    } else {
+    if constexpr (std::is_same_v<Held, Base>) {
       return base_;
+    } else {
+      return *base_;
     }
   }
 
-  Held base_;  ///< what is below
+  Held base_;  ///< the dataset below
 };
 
-/// A reference to a dataset, which must outlive it: how a pipeline holds an lvalue, like
+/// A reference to a dataset, which must outlive it. A pipeline holds an lvalue this way, like
 /// `std::ranges::ref_view`.
 template <dataset D>
 class dataset_ref : public over_dataset<D, const D*> {
@@ -91,10 +78,6 @@ class dataset_ref : public over_dataset<D, const D*> {
   /// Refers to `data`, which must outlive it.
   explicit dataset_ref(const D& data) noexcept : over_dataset<D, const D*>(&data) {}
 
-  void read_chunk(std::span<const std::uint64_t> indices, batch_view<record_type> out,
-                  const chunk_context& context) const {
-    penstock::read_chunk(this->base(), indices, out, context);
-  }
   [[nodiscard]] const_sample<record_type> view(std::uint64_t index) const
     requires views_samples<D>
   {

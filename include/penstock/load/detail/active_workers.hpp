@@ -12,27 +12,28 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Which workers take part: those whose number is below the active count. The others sleep, each on
-/// its own word, so that activating a worker wakes that one only.
+/// The set of active workers: those whose number is below the active count. The other workers
+/// sleep, each on a separate word, so that activating a worker wakes only that worker.
 ///
-/// A worker looks before each claim and holds none while it sleeps. Wake-ups that it was given for
-/// its work it must pass on before: see `claim_cursor::pass_on`.
+/// A worker checks before each claim whether it is active, and holds no claim while it sleeps.
+/// Before it sleeps, it must pass on the wake-ups that it may have received: see
+/// `claim_cursor::pass_on`.
 template <class Atomics = std_atomics>
 class basic_active_workers {
  public:
-  /// For `workers` workers, of whom the first `open` take part.
+  /// Makes a set of `workers` workers, of which the first `open` are active.
   basic_active_workers(std::size_t workers, std::size_t open)
       : open_{static_cast<std::uint32_t>(open)}, sleepers_(workers) {}
 
-  /// Whether this worker takes part. From any thread.
+  /// Returns true if this worker is active. Any thread may call this.
   [[nodiscard]] bool is_open(std::size_t worker) const noexcept {
     return worker < open_.value.load(std::memory_order_relaxed);
   }
 
   /// Sleeps until the worker is active, or `close` was called.
   void wait(std::size_t worker) const noexcept {
-    // Invariant: each change of what is looked at comes before a step of this worker's number,
-    // which is what it sleeps on. Acquire: what the opening thread did before is seen.
+    // Invariant: `open_` and `has_ended_` change before the worker's `turn` advances, on which it
+    // sleeps. Acquire: the worker sees the earlier writes of the thread that activated it.
     const auto is_wanted = [&](std::uint32_t) {
       return worker < open_.value.load(std::memory_order_acquire) ||
              has_ended_.load(std::memory_order_acquire);
@@ -40,8 +41,8 @@ class basic_active_workers {
     sleepers_[worker].turn.wait(is_wanted, false);
   }
 
-  /// The first `count` workers are active from now on; wakes those that were not. One thread at a
-  /// time. A system call for each that sleeps.
+  /// Makes the first `count` workers active, and wakes those that were not. One thread at a time
+  /// may call this. Makes a system call for each worker that sleeps.
   void open(std::size_t count) noexcept {
     const std::uint32_t before = open_.value.load(std::memory_order_relaxed);
     open_.value.store(static_cast<std::uint32_t>(count), std::memory_order_release);
@@ -50,7 +51,7 @@ class basic_active_workers {
     }
   }
 
-  /// Wakes all workers, permanently: after a stop request. From any thread.
+  /// Wakes all workers, permanently, after a stop request. Any thread may call this.
   void close() noexcept {
     has_ended_.store(true, std::memory_order_release);
     for (auto& one : sleepers_) one.turn.advance();
@@ -63,16 +64,16 @@ class basic_active_workers {
   template <class T>
   using atomic = typename Atomics::template atomic<T>;
 
-  // Every worker reads it for each claim, and it is written once a move. Relaxed there: a worker
-  // that misses a move makes one claim more or sleeps, and then looks again.
+  // Every worker reads the count for each claim; a move of the tuner writes it once. Relaxed in
+  // `is_open`: a worker that misses a move makes an extra claim or sleeps, and then checks again.
   own_line<atomic<std::uint32_t>> open_;
   atomic<bool> has_ended_{false};  // never unset
   std::vector<sleeper> sleepers_;  // by worker
 };
 
-/// A worker that is not needed, and holds nothing, sleeps until it is active. It may have been
-/// woken for a chunk that another one has to claim from `cursor` now. Not inlined: it does not
-/// happen without `automatic`. `waits` times the wait.
+/// Makes an inactive worker, which holds no claim, sleep until it is active. The worker may have
+/// been woken for a chunk, which another worker must now claim from `cursor`. Not inlined, because
+/// this only happens with `automatic`. `waits` times the wait.
 template <class Active, class Cursor, class Waits>
 [[gnu::noinline]] void leave_until_open(Active& active, std::size_t worker, Cursor& cursor,
                                         Waits& waits) noexcept {
@@ -81,7 +82,7 @@ template <class Active, class Cursor, class Waits>
   active.wait(worker);
 }
 
-/// The active workers of the library's own loaders.
+/// The active workers with the standard atomics, as loaders use them.
 using active_workers = basic_active_workers<>;
 
 }  // namespace detail

@@ -11,48 +11,49 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// What a worker got from the cursor.
+/// The result of a worker's claim.
 struct claim {
-  /// What a worker has to do next.
+  /// The next task of a worker.
   enum class kind {
     work,  ///< read chunk `chunk` of the batch in `slot`
-    open,  ///< the batch is handed out: open the next one, no other worker will
+    open,  ///< the batch is handed out: open the next batch, as the only worker
     wait,  ///< another worker is opening the next batch: wait for it
   };
-  /// What to do.
+  /// The task.
   kind what;
   std::uint32_t batch;  ///< the batch's number, modulo 2^32
-  /// The host slot that the batch is read into.
+  /// The host slot of the batch.
   std::uint32_t slot;
-  /// The chunk within the batch.
+  /// The number of the chunk in the batch.
   std::uint32_t chunk;
 };
 
-/// Hands out the chunks of the oldest batch that is not fully handed out, one atomic step a claim.
+/// Hands out the chunks of the oldest batch that is not fully handed out, with one atomic step for
+/// each claim.
 ///
-/// Every batch has `chunks` chunks, or the last of them alone: one that is to be dealt out in fewer
-/// starts at a higher number, so that the end is the same for all. The worker whose claim comes
-/// right after the last chunk is the opener: it binds a slot to the next batch and calls `publish`,
-/// which hands it the first chunk; the others wait meanwhile. So batches are bound in order, one at
-/// a time, and the oldest unfinished batch always has its slot. Starts with batch -1 handed out:
-/// the first claimant opens batch 0.
+/// Chunk numbers of a batch end at `chunks`. A batch with fewer chunks starts at a higher number,
+/// so that the end is the same for all batches. The worker whose claim comes right after the last
+/// chunk is the opener: it binds a slot to the next batch and calls `publish`, which gives it the
+/// first chunk. The other workers wait for `publish`. So batches are bound in order, one at a time,
+/// and the oldest unfinished batch always has its slot. At first, batch -1 is handed out: the first
+/// claimant opens batch 0.
 ///
-/// Everything a claim needs is in the claimed word itself, so a worker that is preempted between
+/// The claimed word contains everything that a claim needs. So a worker that is preempted between
 /// its claim and its work reads nothing that a later batch may have overwritten.
 template <class Atomics = std_atomics>
 class claim_cursor {
  public:
-  /// After so many fruitless claims a worker no longer yields. A smaller number costs speed where
-  /// there are more workers than cores and all are needed occasionally (4 workers on 2 cores: 16
-  /// took a tenth of the speed, 128 nothing). A larger one costs processor time before superfluous
-  /// workers sleep.
+  /// The number of fruitless claims after which a worker no longer yields. A smaller number costs
+  /// speed if there are more workers than cores and all are needed occasionally (with 4 workers on
+  /// 2 cores, 16 cost a tenth of the speed, 128 cost nothing). A larger number costs processor time
+  /// before superfluous workers sleep.
   static constexpr std::uint32_t patience = 24;
 
-  /// For batches of at most `chunks` chunks.
+  /// Makes a cursor for batches of at most `chunks` chunks.
   explicit claim_cursor(std::uint32_t chunks) noexcept
       : chunks_(chunks), cursor_(word(~std::uint32_t{0}, 0, chunks)) {}
 
-  /// Claims what is next; never waits.
+  /// Claims the next task. Never waits.
   [[nodiscard]] claim next() noexcept {
     // acq_rel: a claim of batch b continues the release sequence of the store that published b, so
     // it sees the slot that the opener has bound.
@@ -66,25 +67,27 @@ class claim_cursor {
     return {what, batch, slot, chunk};
   }
 
-  /// Opener only: batch `batch` is bound to `slot`, and has the chunks from `first` on; `first`
-  /// must be below `chunks`. Chunk `first` is the caller's.
+  /// Opener: publishes that batch `batch` is bound to `slot` and has the chunks starting at
+  /// `first`, which must be below `chunks`. The caller gets chunk `first`.
   void publish(std::uint32_t batch, std::uint32_t slot, std::uint32_t first = 0) noexcept {
     cursor_.store(word(batch, slot, first + 1), std::memory_order_release);
-    // One for each chunk that is left, and one to open the next batch: more would find nothing. No
-    // needed worker stays asleep: one that waits past an older batch goes on, and one that waits
-    // past this very batch, since the store, has seen all its chunks handed out.
+    // Wakes a worker for each remaining chunk, and one to open the next batch: more workers would
+    // find nothing. No needed worker stays asleep. A worker that waits past an older batch
+    // continues. A worker that waits past this batch began its wait after the store, and has seen
+    // all its chunks handed out.
     changed_.advance_waking(chunks_ - first);
   }
 
   /// Waits until a batch after `batch` is open, or `wake` was called.
   ///
-  /// Looks at the cursor itself: an opener may be held up between the two writes of `publish` while
-  /// others open the batches after its own, so `changed_` says no more than that something has
-  /// changed. Returning while the cursor has not moved would make the caller claim repeatedly until
-  /// the chunk counter overflows into the slot bits.
+  /// Reads the cursor itself: an opener may be delayed between the two writes of `publish` while
+  /// others open later batches, so `changed_` only shows that something has changed. A return while
+  /// the cursor has not moved would make the caller claim repeatedly, until the chunk counter
+  /// overflows into the slot bits.
   ///
-  /// `fruitless` claims in a row have got nothing but this wait. A superfluous worker goes to sleep
-  /// without yielding then: many that yield, each to all others, never would.
+  /// `fruitless` is the number of consecutive claims that got only this wait. After `patience` of
+  /// them, a superfluous worker sleeps without yielding: many workers that yield to each other
+  /// would never sleep.
   void wait_past(std::uint32_t batch, std::uint32_t fruitless = 0) const noexcept {
     const auto is_past = [this, batch](std::uint32_t) {
       const auto now = static_cast<std::uint32_t>(cursor_.load(std::memory_order_acquire) >> 32);
@@ -93,8 +96,8 @@ class claim_cursor {
     changed_.wait(is_past, fruitless < patience);
   }
 
-  /// Wakes all waiters, to look again: for a worker that may have been woken for a chunk, and will
-  /// make no claim.
+  /// Wakes all waiters, which then check the cursor again. Called by a worker that may have been
+  /// woken for a chunk and will make no claim.
   void pass_on() noexcept { changed_.advance(); }
 
   /// Releases all current and future waiters, even if another batch is published later.

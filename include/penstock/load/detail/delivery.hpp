@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -18,27 +19,36 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Where a batch is announced in order: the worker that completes batch k writes the slot, then the
-/// word, of place k modulo the number of slots. Two undelivered batches never share a place.
+/// The place in which a batch is announced in order. The worker that completes batch k writes the
+/// slot, then the word, of place k modulo the number of slots. Two undelivered batches never share
+/// a place.
 struct alignas(cache_line) announcement {
   waitable_counter word;  ///< k + 1, modulo 2^32
   std::uint32_t slot = 0;
 };
 
-/// Where complete batches go from the workers to the one consumer: in order, or as they are
+/// The phase of a loader. A phase only moves forward.
+enum class loader_phase : std::uint8_t {
+  running,
+  failed,  ///< nothing can be read any more, because of an error
+  ended,   ///< nothing can be read any more, because the loader was shut down
+};
+
+/// Delivers complete batches from the workers to the only consumer, in order or as they are
 /// completed. The worker that completes a batch announces its slot here. `fail` wakes every waiter,
 /// permanently.
 class delivery {
  public:
-  /// For as many undelivered batches as there are slots.
+  /// Makes room for `slot_count` undelivered batches.
   delivery(std::size_t slot_count, bool in_order)
       : in_order_(in_order), announced_(slot_count), finished_(slot_count) {}
 
-  /// Batch `sequence` lies complete in `slot`.
+  /// Announces that batch `sequence` is complete in `slot`.
   void announce(std::uint64_t sequence, std::uint32_t slot) noexcept {
     if (!in_order_) {
-      // There is room for all slots: a push that is refused has met more workers inside one than
-      // there are spare cells, and goes in once they are through. After `fail` no one takes it.
+      // The queue has room for all slots. A push fails only if more workers are inside a push than
+      // there are spare cells; it succeeds after they have finished. After `fail` no thread takes
+      // the slot.
       while (!finished_.try_push(slot) && !finished_.was_closed()) std_atomics::yield();
       return;
     }
@@ -47,37 +57,40 @@ class delivery {
     place.word.store(static_cast<std::uint32_t>(sequence + 1));
   }
 
-  /// Nothing can be read any more: every wait returns, now and later. The first error is kept;
-  /// whether it is this one. From any thread.
-  bool fail(failed_batch error) noexcept {
+  /// Makes every current and future wait return, because nothing can be read any more. Keeps the
+  /// first error, and returns true if that is `error`. Any thread may call this.
+  bool fail(failed_batch error, loader_phase next = loader_phase::failed) noexcept {
     {
       const std::lock_guard lock{failed_mutex_};
-      if (failed_) return false;
-      failed_ = std::move(error);
+      const bool is_first = !failed_;
+      if (is_first) failed_ = std::move(error);
+      phase_.value.store((std::max)(phase(), next), std::memory_order_release);
+      if (!is_first) return false;
     }
-    has_failed_.value.store(true, std::memory_order_release);
     finished_.close();
     for (announcement& place : announced_) place.word.advance();
     return true;
   }
-  [[nodiscard]] bool has_failed() const noexcept {
-    return has_failed_.value.load(std::memory_order_acquire);
+  [[nodiscard]] loader_phase phase() const noexcept {
+    return phase_.value.load(std::memory_order_acquire);
   }
+  [[nodiscard]] bool has_failed() const noexcept { return phase() != loader_phase::running; }
 
-  /// The error that ended the range; set by `fail`.
+  /// Returns the error that `fail` has kept; empty before `fail`.
   [[nodiscard]] failed_batch failed() const {
     const std::lock_guard lock{failed_mutex_};
     return failed_;
   }
 
-  /// Consumer: whether `wait(sequence)` would return at once.
+  /// Consumer: returns true if `wait(sequence)` would return at once.
   [[nodiscard]] bool is_ready(std::uint64_t sequence) const noexcept {
+    if (has_failed()) return true;
     if (!in_order_) return !finished_.was_empty();
     return place_of(sequence).word.load() == static_cast<std::uint32_t>(sequence + 1);
   }
 
-  /// Consumer: the slot of batch `sequence`, or of any where the order is free, once it is
-  /// complete; `std::nullopt` after `fail`.
+  /// Consumer: waits until batch `sequence` is complete, or any batch if the order is free. Returns
+  /// its slot; `std::nullopt` after `fail`.
   [[nodiscard]] std::optional<std::uint32_t> wait(std::uint64_t sequence) noexcept {
     if (!in_order_) {
       const auto slot = finished_.pop();
@@ -99,14 +112,15 @@ class delivery {
   }
 
   bool in_order_;
-  std::vector<announcement> announced_;  // by sequence modulo slots
-  batch_queue<std::uint32_t> finished_;  // where the order is free
+  std::vector<announcement> announced_;  // index: sequence modulo number of slots
+  batch_queue<std::uint32_t> finished_;  // used if the order is free
 
-  mutable std::mutex failed_mutex_;  // guards the next
+  mutable std::mutex failed_mutex_;  // guards `failed_`
   failed_batch failed_;
-  // Invariant: set after failed_, so a thread that sees it finds the error; never unset. Every
-  // worker reads it for each chunk: nothing on its cache line is written batch by batch.
-  own_line<std::atomic<bool>> has_failed_{false};
+  // Invariant: moves only forward, under the mutex and after `failed_` is set, so that a thread
+  // that sees another phase than `running` finds the error. Every worker reads it for each chunk,
+  // so no data that changes for each batch is on its cache line.
+  own_line<std::atomic<loader_phase>> phase_{loader_phase::running};
 };
 
 }  // namespace detail

@@ -29,14 +29,16 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Whether a chunk that fails is sure to name the sample: read one by one by `read_chunk` itself.
-/// Below an adaptor, a dataset that reads chunks names the chunk's first where it can't tell.
+/// True if a failed chunk always identifies the failed sample, because `read_chunk` itself reads
+/// samples one by one. Below an adaptor, a dataset that reads whole chunks reports the first sample
+/// of the chunk if it does not know which sample failed.
 template <dataset D>
 inline constexpr bool names_failed_sample = !reads_chunks<D> && !reads_chunks_in_context<D>;
 template <dataset D>
 inline constexpr bool names_failed_sample<dataset_ref<D>> = names_failed_sample<D>;
 
-/// What a `read_guard` has to know of `data`, which has `size` samples and must outlive it.
+/// Returns the facts about `data` that a `read_guard` needs. `data` has `size` samples, and must
+/// outlive the result.
 template <dataset D>
 [[nodiscard]] guarded_data facts_of(const D& data, std::uint64_t size) {
   return {.size = size,
@@ -45,27 +47,27 @@ template <dataset D>
           .origin = [&data](std::uint64_t sample) { return origin_of(data, sample); }};
 }
 
-/// The way of one thread to a dataset whose type is not known here: one virtual call a chunk.
+/// Reads chunks of a dataset of unknown type on one thread, with one virtual call for each chunk.
 class chunk_reader {
  public:
   chunk_reader() = default;
   chunk_reader(chunk_reader&&) = delete;
   virtual ~chunk_reader() = default;
 
-  /// Reads `samples` into the batch in `slab`, from its place `first` on, with the random bits of
-  /// `key`. Throws what the dataset throws; `progress` is then the place in the chunk. `times`
-  /// times the samples, unless null.
+  /// Reads `samples` into the batch in `slab`, starting at place `first`, with the random bits of
+  /// `key`. Times the samples with `times`, unless it is null. Throws the exception of the dataset;
+  /// `progress` then has the place of the failure in the chunk.
   virtual void read(std::span<const std::uint64_t> samples, std::byte* slab, std::size_t first,
                     const random_key& key, sample_clock* times) = 0;
-  /// The place in the chunk of the sample that is worked on; any thread may look.
+  /// Returns the place in the chunk of the current sample. Any thread may read it.
   [[nodiscard]] virtual const std::atomic<std::size_t>& progress() const noexcept = 0;
 };
 
-/// That of the dataset `D`: a `reader`.
+/// The chunk reader of the dataset `D`: a `reader`.
 template <dataset D>
 class chunk_reader_of final : public chunk_reader {
  public:
-  /// Reads `data` into batches of `layout`; refers to both.
+  /// Reads `data` into batches of `layout`. Refers to both.
   chunk_reader_of(const D& data, const batch_layout<typename D::record_type>& layout)
       : source_(data), layout_(&layout) {}
 
@@ -82,68 +84,87 @@ class chunk_reader_of final : public chunk_reader {
   const batch_layout<typename D::record_type>* layout_;
 };
 
-/// What a thread reads at a time: consecutive samples of the batch in a slot.
+/// The part of a batch that a thread reads at a time: consecutive samples of the batch in a slot.
 struct chunk {
   std::uint32_t slot;
-  const batch_info& info;  ///< of the batch
-  std::byte* slab;         ///< its memory
-  std::size_t first;       ///< the place of the first sample
+  const batch_info& info;  ///< the batch
+  std::byte* slab;         ///< the memory of the batch
+  std::size_t first;       ///< place of the first sample in the batch
   std::span<const std::uint64_t> samples;
   const random_key& key;
 
-  /// `count` of its samples, from the `begin`-th on.
+  /// Returns the part with `count` samples, starting at sample `begin`.
   [[nodiscard]] chunk part(std::size_t begin, std::size_t count) const noexcept {
     return {slot, info, slab, first + begin, samples.subspan(begin, count), key};
   }
 };
 
-/// Reads chunks on one thread by an error policy, and shows what it reads. All its memory is taken
-/// at construction. On a cache line of its own, since a reader notes every sample that it works on.
+/// Reads chunks on one thread according to an error policy, and shows the current read. Allocates
+/// all memory at construction. Each reader is on a separate cache line, since it records every
+/// sample that it reads.
 class alignas(cache_line) guarded_reader {
  public:
-  /// Reader `index` of `guard`, by `source`, for chunks of at most `most` samples; refers to
-  /// `guard`.
+  /// Makes reader `index` of `guard`, which reads from `source`, for chunks of at most `most`
+  /// samples. Refers to `guard`.
   guarded_reader(std::unique_ptr<chunk_reader> source, read_guard& guard, std::size_t index,
                  std::size_t most)
       : source_(std::move(source)),
         guard_(&guard),
-        shared_(&guard.recovery()),
+        shared_(guard.recovery()),
         progress_(guard.progress_of(index)),
         indices_(most) {}
 
-  /// Memory for the indices of a chunk of `count` samples, to be read next.
+  /// Returns memory for the indices of the next chunk, which has `count` samples.
   [[nodiscard]] std::span<std::uint64_t> indices(std::size_t count) noexcept {
     return {indices_.data(), count};
   }
 
-  /// Reads a chunk. Null, or what stands for its batch now; it is the caller's to take. Once
-  /// `is_over()`, the batch is no longer wanted and may stay unfinished. `times` times the samples,
-  /// unless null.
-  [[nodiscard]] failed_batch* read(const chunk& all, const over_ref& is_over,
+  /// Reads a chunk. Returns null, or the error that replaces the batch; the caller may move from
+  /// it. If `is_over()` is true, the batch is no longer wanted and may stay incomplete. Times the
+  /// samples with `times`, unless it is null.
+  [[nodiscard]] failed_batch* read(const chunk& all, const stop_predicate& is_over,
                                    sample_clock* times = nullptr) noexcept {
     if (progress_ != nullptr) progress_->enter_batch(all.info.epoch, all.info.batch);
     bool is_read = false;
-    if (shared_->knows_bad()) [[unlikely]] {
+    if (shared_ != nullptr && shared_->knows_bad()) [[unlikely]] {
       if (times != nullptr) times->abandon();
-      is_read = read_good(all, is_over);
+      is_read = guard_->recovering()->read_good(*this, all, is_over);
     } else {
       is_read = read_stretch(all, is_over, times);
     }
     return is_read ? nullptr : &failed_;
   }
 
-  /// Shows that the order of `epoch` is being made, of which batch `batch` is the first one that
-  /// needs it, for as long as the result lives.
+  /// Shows that the order of `epoch` is being made, during the life of the result. `batch` is the
+  /// first batch that needs the order.
   [[nodiscard]] read_scope shows_order(std::uint64_t epoch, std::uint64_t batch) const noexcept {
     return {progress_, "order", epoch, batch};
   }
-  /// Shows that the lengths of the samples of this batch are asked for, as long.
+  /// Shows that the lengths of the samples of this batch are being requested, during the life of
+  /// the result.
   [[nodiscard]] read_scope shows_lengths(std::uint64_t epoch, std::uint64_t batch) const noexcept {
     return {progress_, "lengths", epoch, batch};
   }
 
+  /// @name The functions of `recovering`
+  /// @{
+  [[nodiscard]] static std::shared_ptr<recovery> make_recovery(
+      const error_policy& policy, std::uint64_t dataset_size, std::size_t slot_count,
+      std::size_t batch_size, const std::vector<std::uint64_t>& base_sizes) {
+    return std::make_shared<recovery>(policy, dataset_size, slot_count, batch_size, base_sizes);
+  }
+  static bool read_good_by(guarded_reader& reader, const chunk& all,
+                           const stop_predicate& is_over) {
+    return reader.read_good(all, is_over);
+  }
+  static bool reread_singly_by(guarded_reader& reader, const chunk& all, std::size_t at,
+                               const std::exception_ptr& error, const stop_predicate& is_over) {
+    return reader.reread_singly(all, at, error, is_over);
+  }
+  /// @}
+
  private:
-  /// Null, or the exception of reading a chunk.
+  /// Reads a chunk. Returns null, or the exception of the read.
   std::exception_ptr try_read(const chunk& all, sample_clock* times = nullptr) noexcept {
     const read_scope under_way{progress_, all.first, all.samples, source_->progress()};
     try {
@@ -154,7 +175,7 @@ class alignas(cache_line) guarded_reader {
     }
   }
 
-  bool read_stretch(const chunk& all, const over_ref& is_over, sample_clock* times) noexcept {
+  bool read_stretch(const chunk& all, const stop_predicate& is_over, sample_clock* times) noexcept {
     const auto error = try_read(all, times);
     if (!error) [[likely]]
       return true;
@@ -162,27 +183,31 @@ class alignas(cache_line) guarded_reader {
     return recover(all, error, is_over);
   }
 
-  /// A chunk has failed with `error`: does what the policy says; false where it stays failed.
+  /// Handles a chunk that has failed with `error`, according to the policy. Returns false if the
+  /// chunk remains failed.
   [[gnu::cold]] bool recover(const chunk& all, const std::exception_ptr& error,
-                             const over_ref& is_over) noexcept {
+                             const stop_predicate& is_over) noexcept {
     const std::size_t at = source_->progress().load(std::memory_order_relaxed);
     const bool names_sample = guard_->names_failed_sample();
     if (at < all.samples.size()) {
       set_failure(all, at, at != 0 || all.samples.size() == 1 || names_sample);
-    } else {  // it is not known; or a dataset has noted any number
+    } else {  // the place is unknown, or the dataset stored an invalid one
       set_failure(all, 0, all.samples.size() == 1);
     }
-    if (shared_->is_on()) return reread_singly(all, at, error, is_over);
+    if (shared_ != nullptr) {
+      return guard_->recovering()->reread_singly(*this, all, at, error, is_over);
+    }
     failed_.error = error;
     if (!names_sample) look_earlier(all, at, is_over);
     return false;
   }
 
-  /// A chunk has failed at place `at`. Where samples pass through several stages a later one may
-  /// fail at an earlier place: blames that, if there is one.
+  /// Looks for an earlier failure in a chunk that has failed at place `at`. If samples pass through
+  /// several stages, a later stage may fail at an earlier place. Reports that failure instead, if
+  /// there is one.
   [[gnu::cold]] void look_earlier(const chunk& all, std::size_t at,
-                                  const over_ref& is_over) noexcept {
-    if (at >= all.samples.size()) return;  // it is not known
+                                  const stop_predicate& is_over) noexcept {
+    if (at >= all.samples.size()) return;  // the place is unknown
     for (std::size_t i = 0; i < at && !is_over(); ++i) {
       if (const auto earlier = try_read(all.part(i, 1))) {
         set_failure(all, i, true);
@@ -196,8 +221,8 @@ class alignas(cache_line) guarded_reader {
     return shared_->is_known_bad(guard_->origin(sample));
   }
 
-  /// Reads the stretches between the samples that are known to be bad.
-  [[gnu::noinline]] bool read_good(const chunk& all, const over_ref& is_over) noexcept {
+  /// Reads the runs of samples between the samples that are known to be bad.
+  [[gnu::noinline]] bool read_good(const chunk& all, const stop_predicate& is_over) noexcept {
     const std::size_t count = all.samples.size();
     for (std::size_t begin = 0; begin < count && !is_over();) {
       if (is_known_bad(all.samples[begin])) {
@@ -212,7 +237,8 @@ class alignas(cache_line) guarded_reader {
     return true;
   }
 
-  /// Does with the sample at place `i`, which is known to be bad, what the policy says.
+  /// Handles the sample at place `i`, which is known to be bad, according to the policy. Returns
+  /// false if the chunk fails.
   [[gnu::cold]] bool skip_quarantined(const chunk& all, std::size_t i) noexcept {
     const std::uint64_t sample = all.samples[i];
     const sample_origin origin = guard_->origin(sample);
@@ -223,7 +249,7 @@ class alignas(cache_line) guarded_reader {
       shared_->ledger().note_known_bad(sample, origin, read_outcome::propagated);
       try {
         throw quarantined_sample(origin.index, action == error_action::substitute);
-      } catch (...) {  // that, or std::bad_alloc
+      } catch (...) {  // `quarantined_sample` or std::bad_alloc
         failed_.error = std::current_exception();
       }
       return false;
@@ -239,12 +265,12 @@ class alignas(cache_line) guarded_reader {
         failure{"read", all.info.epoch, all.info.batch, all.first + i, all.samples[i], is_exact};
   }
 
-  /// Reads a chunk that has failed at place `at` again, one by one: an adaptor may not have
-  /// finished any of its samples. A sample that is known to have failed is not read again before
-  /// its first retry.
+  /// Reads a chunk that has failed at place `at` again, one sample at a time: an adaptor may not
+  /// have finished any sample. A sample that is known to have failed is not read again before its
+  /// first retry.
   [[gnu::cold]] bool reread_singly(const chunk& all, std::size_t at,
                                    const std::exception_ptr& error,
-                                   const over_ref& is_over) noexcept {
+                                   const stop_predicate& is_over) noexcept {
     const bool is_sure = failed_.place->exact;
     for (std::size_t i = 0; i < all.samples.size() && !is_over(); ++i) {
       set_failure(all, i, true);
@@ -255,9 +281,10 @@ class alignas(cache_line) guarded_reader {
     return true;
   }
 
-  /// Does with the sample at place `i`, which has thrown `first`, what the policy says.
+  /// Handles the sample at place `i`, which has thrown `first`, according to the policy. Returns
+  /// false if the chunk fails.
   [[gnu::cold]] bool apply_policy(const chunk& all, std::size_t i, const std::exception_ptr& first,
-                                  const over_ref& is_over) noexcept {
+                                  const stop_predicate& is_over) noexcept {
     const std::uint64_t sample = all.samples[i];
     failure_ledger& ledger = shared_->ledger();
     auto error = first;
@@ -283,7 +310,7 @@ class alignas(cache_line) guarded_reader {
     return false;
   }
 
-  /// Reads another sample into place `i`; false when none of those drawn can be read.
+  /// Reads another sample into place `i`. Returns false if none of the drawn samples can be read.
   [[gnu::cold]] bool substitute(const chunk& all, std::size_t i) noexcept {
     if (shared_->dataset_size() < 2) return false;
     substitutes others{all.key, all.samples[i], shared_->dataset_size()};
@@ -305,11 +332,23 @@ class alignas(cache_line) guarded_reader {
 
   std::unique_ptr<chunk_reader> source_;
   read_guard* guard_;
-  recovery* shared_;
+  recovery* shared_;  // null with a plain policy
   read_progress* progress_;
   std::vector<std::uint64_t> indices_;
-  failed_batch failed_;  // of the chunk that was read last
+  failed_batch failed_;  // error of the last chunk
 };
+
+inline constexpr recovering recovering::code{&guarded_reader::make_recovery,
+                                             &guarded_reader::read_good_by,
+                                             &guarded_reader::reread_singly_by,
+                                             &recovery::list_to,
+                                             &recovery::report,
+                                             &recovery::begin_batch,
+                                             &recovery::end_batch,
+                                             &recovery::check_limits,
+                                             &recovery::judged,
+                                             &recovery::judge_from,
+                                             &recovery::interrupt};
 
 }  // namespace detail
 }  // namespace PENSTOCK_ABI

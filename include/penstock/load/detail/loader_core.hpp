@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <stop_token>
 #include <utility>
 #include <vector>
@@ -25,48 +26,55 @@
 #include <penstock/load/detail/batch_work.hpp>
 #include <penstock/load/detail/claim_cursor.hpp>
 #include <penstock/load/detail/delivery.hpp>
+#include <penstock/load/detail/detachable_workers.hpp>
 #include <penstock/load/detail/guarded_reader.hpp>
-#include <penstock/load/detail/loop_tuner.hpp>
 #include <penstock/load/detail/plan.hpp>
 #include <penstock/load/detail/read_guard.hpp>
 #include <penstock/load/detail/schedule.hpp>
 #include <penstock/load/detail/source_ops.hpp>
+#include <penstock/load/detail/tuner.hpp>
 #include <penstock/load/detail/worker_binding.hpp>
 #include <penstock/load/footprint.hpp>
 #include <penstock/load/host_batch.hpp>
 #include <penstock/load/options.hpp>
+#include <penstock/load/stage.hpp>
 #include <penstock/load/support/loader_observer.hpp>
 #include <penstock/load/tuning_history.hpp>
 #include <penstock/memory/budget.hpp>
 #include <penstock/memory/support/host_slots.hpp>
 #include <penstock/memory/support/sample_lists.hpp>
 #include <penstock/observe/stats.hpp>
-#include <penstock/observe/support/trace.hpp>
-#include <penstock/observe/support/trace_writer.hpp>
-#include <penstock/observe/trace_recorder.hpp>
+#include <penstock/observe/trace_target.hpp>
 #include <penstock/order/random.hpp>
 #include <penstock/resume/loader_state.hpp>
-#include <penstock/threads/float_mode.hpp>
+#include <penstock/threads/flush_to_zero.hpp>
 #include <penstock/threads/support/shared_value.hpp>
-#include <penstock/threads/worker_pool.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// What a consumer gets once `stop` is requested; null where it can't be.
+/// Returns the exception that a consumer gets after a request through `stop`. Returns null if
+/// `stop` can never be requested.
 [[nodiscard]] inline std::exception_ptr cancellation_of(const std::stop_token& stop) {
   if (!stop.stop_possible()) return nullptr;
   return std::make_exception_ptr(cancelled("cancelled: loader_options::stop was requested"));
 }
 
-/// A loader without the types of its dataset, sampler and record: the whole way of a batch, from
-/// the claim of its chunks to the consumer.
+/// Throws `cancelled`, for a loop over a loader whose `stop` was called during the loop.
+[[noreturn, gnu::cold]] inline void throw_cut() {
+  throw cancelled(
+      "cancelled: stop() of the loader was called while a loop over its batches was running: leave "
+      "the loop first");
+}
+
+/// The part of a loader that does not depend on the types of its dataset, sampler and record. It
+/// brings each batch from the claim of its chunks to the consumer.
 ///
 /// Workers claim chunks from the cursor. The opener waits until a batch is wanted (`schedule`),
-/// takes a free slot, and binds it. Each worker reads its chunk (`guarded_reader`), the last one
-/// announces the batch (`delivery`). The consumer's thread starts ranges, takes what is announced,
-/// and ends ranges and threads.
+/// takes a free slot, and binds the slot to the batch. Each worker reads its chunk
+/// (`guarded_reader`). The worker that finishes the last chunk announces the batch (`delivery`).
+/// The consumer's thread starts ranges, takes announced batches, and ends ranges and threads.
 template <device Device>
 class loader_core {
  public:
@@ -74,113 +82,150 @@ class loader_core {
   using ring_type = host_slots<Device>;
   using batch_type = host_lease<Device>;
 
-  /// `asked` with numbers in place of `automatic`. Throws `option_error` where no loader can work
-  /// with them.
+  /// Returns `asked` with numbers in place of `automatic`. Throws `option_error` if no loader can
+  /// work with the options.
   [[nodiscard]] static loader_options checked(const loader_options& asked);
-  /// The host slots of a loader, as many as its resolved options ask for and its budget grants.
-  /// Throws `pinned_budget_exceeded`, `out_of_memory`, and what the device throws.
+  /// Returns the host slots of a loader: as many as its resolved options request and its budget
+  /// grants. Throws `pinned_budget_exceeded`, `out_of_memory`, and the errors of the device.
   [[nodiscard]] static std::shared_ptr<ring_type> make_slots(const Device& device,
                                                              const slot_layout& layout,
                                                              const loader_options& options);
 
-  /// Starts all threads. Batches by `plan`, in the slots of `ring`; `asked` is what the user wrote,
-  /// `options` that with numbers in place of `automatic`.
+  /// Starts all threads. `plan` cuts the epochs into batches, which lie in the slots of `ring`.
+  /// `asked` has the user's options. `options` has the same options with numbers in place of
+  /// `automatic`.
   loader_core(std::unique_ptr<source_ops> source, const epoch_plan& plan,
               std::shared_ptr<ring_type> ring, const loader_options& asked,
               const loader_options& options);
   loader_core(loader_core&&) = delete;
   ~loader_core();
 
-  /// `state` is what holds this object: the thread of a reader that is abandoned keeps it alive.
+  /// Sets the owner of this object. The thread of an abandoned reader keeps `state` alive.
   void kept_alive_by(const std::shared_ptr<void>& state) noexcept { state_ = state; }
 
-  /// Ends the range and all threads, permanently. Waits for reads, except those beyond the timeout
-  /// of a dataset that the loader owns.
+  /// Ends all threads, permanently. Waits for reads, with two exceptions: a read that exceeds the
+  /// timeout, if the loader owns its dataset, and a read that has called this. A consumer with a
+  /// live range, on any thread, gets `cancelled` at its next step.
   void shut_down() noexcept;
 
   /// @name From any thread
   /// @{
-  [[nodiscard]] const loader_options& asked() const noexcept { return asked_; }
+  [[nodiscard]] const loader_options& requested_options() const noexcept {
+    return requested_options_;
+  }
   [[nodiscard]] const loader_options& options() const noexcept { return options_; }
   [[nodiscard]] const source_ops& source() const noexcept { return *source_; }
   [[nodiscard]] const epoch_plan& plan() const noexcept { return schedule_.plan(); }
   [[nodiscard]] failure_report failures() const;
-  /// The position of the batch after the one that was taken last, in order.
+  /// Returns the position of the batch that follows, in order, the batch that was taken last.
   [[nodiscard]] batch_position next_position() const noexcept { return next_position_.load(); }
-  /// The place of the exception that ended the last range.
+  /// Returns the place of the exception that ended the last range.
   [[nodiscard]] std::optional<failure> last_failure() const noexcept { return failure_.load(); }
-  /// How many threads were detached.
+  /// Returns the number of detached threads.
   [[nodiscard]] std::size_t abandoned_readers() const noexcept { return abandoned_.load(); }
-  /// What was chosen while the loop ran.
+  /// Returns the settings that were chosen while the loop ran.
   [[nodiscard]] tuning_history tuning() const;
-  /// What was taken.
+  /// Returns the memory and slots that the loader has taken.
   [[nodiscard]] loader_footprint footprint() const;
   [[nodiscard]] loader_stats stats() const { return observer_.snapshot(); }
+  /// Returns true if batches have lists of their samples.
+  [[nodiscard]] bool lists_samples() const noexcept { return options_.observe.indices; }
   [[nodiscard]] const Device& device() const noexcept { return slots_->device(); }
   [[nodiscard]] const slot_layout& layout() const noexcept { return layout_; }
-  /// How many slots leases hold.
+  /// Returns the number of slots that leases hold.
   [[nodiscard]] std::size_t held() const noexcept { return slots_->leased(); }
   [[nodiscard]] std::stop_token stop_token() const noexcept { return options_.stop; }
-  /// What the batches are called in a trace of `recorder`; 0 where they are not recorded there.
+  /// Returns the identifier of this loader's batches in a trace of `recorder`; 0 if `recorder` does
+  /// not record them.
   [[nodiscard]] std::uint64_t trace_flow(const trace_recorder* recorder) const noexcept {
-    return recorder == options_.observe.trace ? observer_.trace_flow() : 0;
+    return recorder == options_.observe.trace.recorder() ? observer_.trace_flow() : 0;
   }
-  /// The state of a loop whose next batch is `next`. Throws `option_error` where batches come out
-  /// of order.
+  /// Returns the state of a loop whose next batch is `next`. Throws `option_error` if batches come
+  /// out of order.
   [[nodiscard]] loader_state state_at(const batch_position& next) const;
-  /// Where a loop goes on from `state`. Throws `state_mismatch`.
+  /// Returns the position at which a loop continues from `state`. Throws `state_mismatch`.
   [[nodiscard]] batch_position position_of(const loader_state& state) const;
   /// @}
 
   // ---- The consumer's thread
 
-  /// What it records; or null.
-  [[nodiscard]] trace_writer* trace() noexcept { return seen().trace(); }
-  /// Whether `serial` names the range that was started last.
+  /// Returns the trace sink of the consumer; null if nothing is traced.
+  [[nodiscard]] trace_sink* trace() noexcept { return seen().trace(); }
+  /// Returns true if `serial` identifies the range that was started last.
   [[nodiscard]] bool is_current(std::uint64_t serial) const noexcept {
     return range_.is_current(serial);
   }
+  /// Returns true if a range was started.
+  [[nodiscard]] bool was_started() const noexcept { return range_.was_started(); }
   /// Starts to read the batches from `from` to the start of epoch `last_epoch`. Returns the range's
   /// serial number.
   std::uint64_t start(const batch_position& from, std::uint64_t last_epoch);
 
-  /// A lease of the next batch, waiting for it; empty at the end of what was started, and where
-  /// `failed` says what is in its place: what the dataset has thrown for this batch,
-  /// `leases_exhausted`, `cancelled`, `read_timeout`, or what the device throws. The range is over
-  /// then. `Lease` is that of a record, or of any.
+  /// Waits for the next batch and returns a lease of it. Returns an empty lease at the end of the
+  /// range.
+  ///
+  /// Also returns an empty lease on an error: `failed` then has the dataset's exception for this
+  /// batch, `leases_exhausted`, `cancelled`, `read_timeout`, or the error of the device. The range
+  /// is then over. `Lease` is a lease type with or without the record type.
   template <class Lease = batch_type>
   [[nodiscard]] Lease next(failed_batch& failed) noexcept {
     return leased<Lease>(next_slot(failed), failed);
   }
-  /// As `next`, if the batch is complete already; else empty. Without workers always empty.
+  /// Does the same as `next` if the batch is already complete. Otherwise returns an empty lease.
+  /// Without workers the lease is always empty.
   template <class Lease = batch_type>
   [[nodiscard]] Lease try_next(failed_batch& failed) noexcept {
     return leased<Lease>(try_next_slot(failed), failed);
   }
 
-  /// Whether `next` has no batch left to give.
+  /// Returns true if `next` has no further batch to return.
   [[nodiscard]] bool at_end() const noexcept { return !range_.is_live() || next_ == end_; }
 
-  /// Ends the range: nothing new is read, reads under way are waited for, their slots come back.
-  /// Another one can be started. Without a range it does nothing.
+  /// Returns the counts that the limits of `faults.on_error` are compared with. They include the
+  /// batch that was taken last. A feed takes batches ahead of its loop: `judge_from` with an
+  /// earlier value makes the limits ignore the batches taken since then.
+  [[nodiscard]] judged_samples judged() const noexcept { return guard_.judged(); }
+  void judge_from(const judged_samples& judged) noexcept { guard_.judge_from(judged); }
+
+  /// Does nothing: samples can be read again.
+  void take_back(const batch_info&, std::span<const std::uint64_t>) noexcept {}
+
+  /// Ends the range: starts no new read, waits for the reads in progress, and releases their slots.
+  /// Another range can then be started. Has no effect without a range.
   void stop() noexcept;
+  /// Does the same as `stop`. Then `was_cut` returns true, unless the range was at its end.
+  void cut() noexcept {
+    was_cut_ = was_cut_ || !at_end();
+    stop();
+  }
+  /// Returns true if `cut` ended the range that was started last.
+  [[nodiscard]] bool was_cut() const noexcept { return was_cut_; }
 
  private:
-  using steady_clock = std::chrono::steady_clock;
-  using meters = worker_meters<tick_clock>;
+  using meters = worker_meters;
+
+  /// Returns the number of batches in an epoch on the rank that has the most.
+  [[nodiscard]] std::uint64_t most_batches() const noexcept {
+    const std::uint64_t world = source_->world();
+    const std::uint64_t total = source_->total_samples();
+    if (total == plan().samples() * world) return plan().batches();
+    const std::uint64_t global_batch = options_.batch_size * world;
+    return total / global_batch + (total % global_batch != 0 ? 1 : 0);
+  }
 
   // ---- Workers
 
-  /// A worker's loop, until `stop` is requested and `wake` called. Throws what the device throws.
+  /// Runs a worker's loop until `stop` is requested and `wake` is called. Throws the errors of the
+  /// device.
   void work(const std::stop_token& stop, std::size_t worker) {
     slots_->device().make_current();
-    flushed_denormals::keep_on();
-    guarded_reader& reader = readers_[worker];
+    scoped_flush_to_zero::enable_permanently();
+    guarded_reader& reader = *readers_[worker];
     meters& seen = observer_.reader(worker);
     const auto timed = seen.for_work();
     for (std::uint32_t fruitless = 0; !stop.stop_requested();) {
       if (!active_workers_.is_open(worker)) [[unlikely]] {
-        leave_until_open(active_workers_, worker, cursor_, seen);
+        tuner_->leave_until_open(worker, cursor_, seen);
         continue;
       }
       claim got = cursor_.next();
@@ -197,7 +242,7 @@ class loader_core {
       delivery_.announce(work_[got.slot].sequence, got.slot);
     }
   }
-  /// Wakes all workers, permanently: after a stop request.
+  /// Wakes all workers, permanently, after a stop request.
   void wake() noexcept {
     slots_->close();
     schedule_.wake();
@@ -205,15 +250,12 @@ class loader_core {
     active_workers_.close();
   }
 
-  /// Opener: waits until one more batch is wanted and a slot is free, and binds the two. `got` is
-  /// its first chunk then. False when the loader stops.
+  /// Opener: waits until another batch is wanted and a slot is free, and binds the slot to the
+  /// batch. Sets `got` to the first chunk of the batch. Returns false if the loader stops.
   bool open_next(const std::stop_token& stop, const guarded_reader& reader, meters& seen,
                  claim& got) {
     while (const auto next = schedule_.wait_until_wanted(stop, seen)) {
-      if (!spare_) {
-        [[maybe_unused]] const stage_mark mark{marked_stage::wait_for_slot};
-        spare_ = slots_->acquire(seen);
-      }
+      if (!spare_) spare_ = slots_->acquire(seen);
       if (!spare_) return false;
       if (!bind(*next, *spare_, reader, seen)) continue;  // the range has ended: the slot stays
       got.slot = *std::exchange(spare_, std::nullopt);
@@ -224,12 +266,13 @@ class loader_core {
     return false;
   }
 
-  /// Opener: binds `slot` to the next batch of the schedule; false when it is not wanted any more.
+  /// Opener: binds `slot` to the next batch of the schedule. Returns false if the batch is no
+  /// longer wanted.
   ///
-  /// The order of an epoch is made once a range, outside any lock: a sampler may take its time, or
-  /// hang, and the consumer can end the range all the same; so may a dataset that is asked for
-  /// lengths. What the sampler, `size` or `length` throws stays with the batch, as an exception of
-  /// a read does.
+  /// The order of an epoch is made once per range, outside any lock. A sampler, or a dataset that
+  /// returns lengths, may therefore be slow or hang, and the consumer can still end the range. An
+  /// exception of the sampler, of `size`, or of `length` is stored with the batch, as is an
+  /// exception of a read.
   [[gnu::noinline]] bool bind(const schedule::place& next, std::uint32_t slot,
                               const guarded_reader& reader, const meters& seen) noexcept {
     const std::uint64_t opened = seen.open();  // first: without workers the consumer waits for all
@@ -245,7 +288,7 @@ class loader_core {
     if (ahead_ != nullptr) ahead_->note_opened(batch.sequence);
     if (facts_.is_placed) {
       const auto shown = reader.shows_lengths(next.at.epoch, next.at.batch);
-      source_->place(slot, plan(), batch, slots_->data(slot));
+      source_->place(slot, batch, slots_->data(slot));
     }
     batch.opened = opened;
     const std::size_t samples = chunk_length_.samples();
@@ -264,35 +307,32 @@ class loader_core {
     }
   }
 
-  /// Reads chunk `which` of the batch in `slot`. A function of its own, so that no arithmetic of a
-  /// read moves out of what flushes denormals around its call.
+  /// Reads chunk `which` of the batch in `slot`. Not inlined, so that the compiler moves no
+  /// arithmetic of a read across the code that sets flush-to-zero around the call.
   [[gnu::noinline]] void read(std::uint32_t slot, std::uint32_t which, guarded_reader& reader,
                               meters& seen) noexcept {
     batch_work& batch = work_[slot];
     const auto [begin, end] = batch.places_of(which);
     if (!batch.has_order || begin == end || is_unwanted(batch)) return;
-    [[maybe_unused]] const stage_mark mark{marked_stage::read, batch.info.batch};
-    const trace_scope traced{seen.trace(), trace_stage::read, batch.info, end - begin};
     const auto wanted = reader.indices(end - begin);
-    pick_samples(order_in_slot{source_.get(), slot}, plan(), batch.info, begin, wanted);
+    source_->pick(slot, batch.info, begin, wanted);
     slots_->lists.note(slot, begin, wanted);
     const bool is_timed = which == batch.first_chunk() && chunk_length_.is_timed(batch.sequence);
-    const auto began = is_timed ? steady_clock::now() : steady_clock::time_point{};
     const random_key key{options_.seed, batch.info.epoch};
     const auto is_over = [&] { return is_unwanted(batch); };
-    failed_batch* const failed =
-        reader.read({slot, batch.info, slots_->data(slot), begin, wanted, key}, is_over,
-                    seen.reads().begin(batch.sequence, wanted.size()));
+    meters::chunk_probe probe{seen, batch.info, batch.sequence, wanted.size(), is_timed};
+    failed_batch* const failed = reader.read(
+        {slot, batch.info, slots_->data(slot), begin, wanted, key}, is_over, probe.samples());
     if (failed != nullptr) [[unlikely]]
       return batch.note_failed(std::move(*failed));
-    seen.reads().end(wanted);
-    if (is_timed) chunk_length_.note(wanted.size(), steady_clock::now() - began);
+    const std::uint64_t ticks = probe.count(wanted);
+    if (is_timed) chunk_length_.note(wanted.size(), ticks);
   }
   [[nodiscard]] bool is_unwanted(const batch_work& batch) const noexcept {
     return schedule_.is_cancelled(batch.sequence) || delivery_.has_failed();
   }
 
-  /// The batch in `slot` is read.
+  /// Completes the batch in `slot`, after its last chunk was read.
   void end_batch(std::uint32_t slot, meters& seen) noexcept {
     batch_work& batch = work_[slot];
     if (ahead_ != nullptr) ahead_->note_read(batch.sequence);
@@ -300,7 +340,7 @@ class loader_core {
     if (facts_.is_ragged && batch.has_order) {
       const std::uint64_t bytes = value_bytes(slot);
       const std::uint64_t samples = batch.info.size;
-      seen.reads().note_values(bytes);
+      seen.note_values(bytes);
       if (ahead_ != nullptr) ahead_->note_values(samples, bytes + layout_.fixed_bytes() * samples);
     }
     if (facts_.finishes_batches && !is_unwanted(batch)) {
@@ -308,19 +348,20 @@ class loader_core {
     }
     seen.close(batch.opened);
   }
-  /// The bytes of the ragged values of the batch in `slot`.
+  /// Returns the number of bytes of the ragged values of the batch in `slot`.
   [[nodiscard]] std::uint64_t value_bytes(std::uint32_t slot) const noexcept {
     return layout_.value_bytes(slots_->data(slot), work_[slot].info.size);
   }
 
   // ---- Threads
 
-  /// What has to be there before the first thread. Throws what readers throw.
+  /// Prepares everything that the threads use, before the first thread starts. Throws the errors of
+  /// the readers.
   void prepare() {
     source_->take_slots(slots_->count());
-    do {
-      readers_.emplace_back(source_->make_reader(), guard_, readers_.size(), chunk_length_.most());
-    } while (readers_.size() < options_.workers);
+    for (std::size_t i = 0; i < readers_.size(); ++i) {
+      readers_[i].emplace(source_->make_reader(), guard_, i, chunk_length_.most());
+    }
     if (options_.observe.indices) {
       slots_->lists = sample_lists{slots_->count(), options_.batch_size};
     }
@@ -329,14 +370,16 @@ class loader_core {
     slots_->leases().trace_to(options_.observe.trace, observer_.trace_flow(), "host slot",
                               slots_->count());
     if (has_automatic(options_)) {
-      tuner_.emplace(options_, slots_->count(), layout_.bytes(), schedule_, active_workers_,
-                     observer_);
+      const auto& automatic_one =
+          options_.workers.is_automatic() ? options_.workers : options_.prefetch;
+      tuner_ = automatic_one.tuning()->make(
+          {options_, slots_->count(), layout_.bytes(), schedule_, active_workers_, observer_});
     }
   }
 
-  /// What the threads of a pool do. Both pools are of one type: compiled once.
+  /// The task of the threads of a pool. Both pools have the same type, so that it is compiled once.
   enum class role : unsigned char { worker, lookahead };
-  struct body {  // what they run
+  struct body {  // the function of a thread
     loader_core* self;
     role what;
     void operator()(const std::stop_token& stop, std::size_t worker) const {
@@ -345,12 +388,14 @@ class loader_core {
         self->binding_.take();
         self->work(stop, worker);
       } catch (...) {
-        // The pool tells what no consumer has got: that of others is no news.
-        if (self->fail_all({std::current_exception()})) throw;
+        // The pool prints an exception that no consumer got. An exception after the first one adds
+        // no information.
+        const bool is_first = self->fail_all({std::current_exception()});
+        if (is_first || self->delivery_.phase() == loader_phase::ended) throw;
       }
     }
   };
-  struct waker {  // what wakes them after a stop request
+  struct waker {  // wakes the threads after a stop request
     loader_core* self;
     role what;
     void operator()() const noexcept {
@@ -367,33 +412,42 @@ class loader_core {
     }
   };
 
-  /// Nothing can be read any more: a worker failed outside a dataset's read (the device is in
-  /// error), a read hangs beyond the timeout, or a stop was requested. The consumer gets the
-  /// exception at its next step, unless there is one already: false. From any thread.
-  [[gnu::cold]] bool fail_all(failed_batch error) noexcept {
-    const bool is_first = delivery_.fail(std::move(error));
+  /// Records that nothing can be read any more: a worker failed outside a dataset's read (the
+  /// device is in error), a read exceeded the timeout, or a stop was requested. The consumer gets
+  /// `error` at its next step. Returns false and drops `error` if there was an earlier error. Any
+  /// thread may call this.
+  [[gnu::cold]] bool fail_all(failed_batch error,
+                              loader_phase next = loader_phase::failed) noexcept {
+    const bool is_first = delivery_.fail(std::move(error), next);
     guard_.interrupt();
-    pool_.look_again();
+    pool_.recheck_lost();
     return is_first;
   }
 
-  /// Ends the workers, and waits for all whose read was not given up. The threads of the others are
-  /// detached, and keep what holds this alive until their read returns, where the loader owns all
-  /// that they use; else they wait for `end_others`.
-  void end_workers() noexcept {
-    const auto is_lost = [this](std::size_t worker) { return guard_.is_given_up(worker); };
-    abandoned_ += pool_.stop(is_lost, facts_.borrows ? nullptr : state_.lock());
+  /// Ends the workers, and waits for all workers whose read was not given up. If the loader owns
+  /// everything that the other workers use, their threads are detached and keep the owner of this
+  /// object alive until their read returns. Otherwise they are left for `end_others` to wait for.
+  void end_workers(bool is_end_of_all = false) noexcept {
+    const std::lock_guard lock{ending_};
+    if (delivery_.phase() == loader_phase::ended && !is_end_of_all) return;  // `shut_down` does it
+    // If a stall report calls `exit()`, nothing else can give up the read.
+    const bool is_in_report = guard_.is_in_report();
+    const auto is_lost = [&](std::size_t worker) {
+      return is_in_report || guard_.is_given_up(worker);
+    };
+    abandoned_ += pool_.stop(is_lost, facts_.borrows && !is_in_report ? nullptr : state_.lock());
   }
-  /// After `end_workers`: ends all other threads, and waits for them; for the call that the one
-  /// that tells is in, with a timeout no longer than that. It is detached then, as a worker.
+  /// Ends all other threads, after `end_workers`, and waits for them. With a timeout, and if the
+  /// loader owns everything that the lookahead thread uses, waits at most the timeout for that
+  /// thread's current call. After the timeout the thread is detached, as a worker is.
   void end_others() noexcept {
     guard_.stop(facts_.borrows);
     pool_.stop();
     if (lookahead_.size() == 0) return;
     const auto state = state_.lock();
-    if (state != nullptr && !facts_.borrows && options_.faults.timeout.count() > 0) {
+    if (state != nullptr && !facts_.borrows && options_.faults.timeout.time().count() > 0) {
       lookahead_.request_stop();
-      const bool is_silent = ahead_->wait_until_silent(options_.faults.timeout);
+      const bool is_silent = ahead_->wait_until_silent(options_.faults.timeout.time());
       lookahead_.stop([&](std::size_t) { return !is_silent; }, state);
     }
     lookahead_.stop();
@@ -405,8 +459,8 @@ class loader_core {
   [[nodiscard]] bool waits_for_leases() const noexcept {
     return options_.when_held == held_action::wait;
   }
-  [[nodiscard]] consumer_meters<tick_clock>& seen() noexcept { return observer_.of_consumer(); }
-  /// Throws in a child made by fork().
+  [[nodiscard]] loader_observer& seen() noexcept { return observer_; }
+  /// Throws in a child process made by fork().
   void require_threads() const {
     process_.require("loader",
                      "make a loader of its own here, or one with workers = 0 before the fork");
@@ -415,7 +469,7 @@ class loader_core {
   [[nodiscard]] std::optional<std::uint32_t> next_slot(failed_batch& failed) noexcept;
   [[nodiscard]] std::optional<std::uint32_t> try_next_slot(failed_batch& failed) noexcept;
 
-  /// The lease of `slot`, if there is one.
+  /// Returns the lease of `slot`; an empty lease if `slot` is empty.
   template <class Lease>
   Lease leased(std::optional<std::uint32_t> slot, [[maybe_unused]] failed_batch& failed) noexcept {
     if (!slot) return {};
@@ -424,7 +478,7 @@ class loader_core {
       lease_guard guard{info.epoch, info.batch};
       next_position_.store(batch_position{info.epoch, info.batch + 1});
       return {slots_, *slot, info, std::move(guard)};  // NOLINT: trivial, but in a checked build
-    } catch (...) {  // a checked build without memory for what it keeps of a lease
+    } catch (...) {  // a checked build had no memory to track the lease
       failed = {std::current_exception()};
       slots_->give_back(*slot);
       end_by(failed);
@@ -437,23 +491,22 @@ class loader_core {
     stop();
   }
 
-  /// The slot of the next batch once it is complete; empty where nothing can be read any more.
+  /// Waits for the next batch and returns its slot. Returns an empty optional if nothing can be
+  /// read any more.
   std::optional<std::uint32_t> wait_for_next() {
-    if (delivery_.has_failed()) return std::nullopt;
-    // Unless leases end on other threads, only the consumer could give a slot back.
+    // Unless leases end on other threads, only the consumer could release a slot.
     if (!waits_for_leases() && slots_->is_exhausted()) slots_->throw_exhausted();
     const bool starving = !delivery_.is_ready(next_);
     if (starving) require_threads();
     if (starving) slots_->set_starving(true);
     const auto slot = [&] {
-      [[maybe_unused]] const stage_mark mark{marked_stage::wait_for_batch};
       const auto timed = seen().for_batch(starving);
       return delivery_.wait(next_);
     }();
     if (starving) slots_->set_starving(false);
     return slot;
   }
-  /// Takes a complete batch; false where `failed` stands for it.
+  /// Takes a complete batch. Returns false, and sets `failed`, if an error replaces the batch.
   bool take(std::uint32_t slot, failed_batch& failed) noexcept {
     ++next_;
     batch_work& batch = work_[slot];
@@ -473,33 +526,32 @@ class loader_core {
     return true;
   }
 
-  /// Without workers: takes a slot and reads the next batch on this thread, with all that a worker
-  /// does; empty when none is wanted, and where nothing can be read any more.
+  /// Without workers: takes a slot and reads the next batch on this thread, with all the steps of a
+  /// worker. Returns an empty optional if no batch is wanted or nothing can be read any more.
   std::optional<std::uint32_t> read_inline() {
-    if (delivery_.has_failed()) return std::nullopt;
     auto slot = slots_->try_acquire(observer_.reader(0));
-    if (!slot && waits_for_leases()) {
+    if (!slot) {
+      if (!waits_for_leases()) slots_->throw_exhausted();
       const auto timed = seen().for_lease();
       slot = slots_->acquire_starving();
     }
-    if (!slot && !delivery_.has_failed()) slots_->throw_exhausted();
-    // Stopped meanwhile, the batch may not be whole.
+    // If the loader was stopped during the read, the batch may be incomplete.
     if (slot && read_all(*slot) && !delivery_.has_failed()) return slot;
     if (slot) slots_->give_back(*slot);
     return std::nullopt;
   }
   bool read_all(std::uint32_t slot) {
-    const flushed_denormals as_on_a_worker;  // for the sampler too
+    const scoped_flush_to_zero as_on_a_worker;  // for the sampler too
     meters& seen = observer_.reader(0);
     const auto next = schedule_.next();
-    if (!next || !bind(*next, slot, readers_.front(), seen)) return false;
+    if (!next || !bind(*next, slot, *readers_.front(), seen)) return false;
     for (std::uint32_t which = work_[slot].first_chunk(); which < chunk_length_.chunks(); ++which)
-      read(slot, which, readers_.front(), seen);
+      read(slot, which, *readers_.front(), seen);
     end_batch(slot, seen);
     return true;
   }
 
-  loader_options asked_;
+  loader_options requested_options_;
   loader_options options_;
   std::unique_ptr<source_ops> source_;
   source_facts facts_;
@@ -511,41 +563,46 @@ class loader_core {
   std::vector<batch_work> work_;  // by slot
   detail::delivery delivery_;
 
-  // Of the opener, which hands them on to the next one with the claim cursor.
-  std::optional<schedule::place> ordered_for_;  // the batch for which the order was made last
-  std::exception_ptr order_error_;              // why there is none
-  std::optional<std::uint32_t> spare_;          // a slot at hand
+  // State of the opener. The claim cursor passes it to the next opener.
+  std::optional<schedule::place> ordered_for_;  // the batch for which an order was last made
+  std::exception_ptr order_error_;              // the error of making that order
+  std::optional<std::uint32_t> spare_;          // a free slot that is not bound yet
 
   read_guard guard_;
-  std::vector<guarded_reader> readers_;  // by worker; without workers the consumer's
+  // One reader for each worker; without workers one for the consumer. The readers exist after
+  // `prepare`.
+  std::vector<std::optional<guarded_reader>> readers_;
   loader_observer observer_;
   detail::active_workers active_workers_;
-  std::unique_ptr<look_ahead> ahead_;  // null: the dataset does not want to know what comes
-  std::optional<loop_tuner> tuner_;
+  std::unique_ptr<look_ahead> ahead_;  // null: the dataset takes no announcements
+  std::unique_ptr<tuner> tuner_;       // null: nothing is `automatic`
 
-  // Of the consumer's thread.
+  // State of the consumer's thread.
   fork_guard process_;
   active_range range_{"loader"};
   std::uint64_t next_ = 0;  // the next batch to take, numbered as in the schedule
-  std::uint64_t end_ = 0;   // the one after the last of the range
+  std::uint64_t end_ = 0;   // the number after the last batch of the range
+  bool was_cut_ = false;
   shared_value<batch_position> next_position_;
   shared_value<std::optional<failure>> failure_;
-  mutable std::once_flag
-      asked_for_state_;  // guards the next: states may be asked for on several threads
-  mutable std::uint64_t fingerprint_ = 0;  // of order and choices, once a state was asked for
+  mutable std::once_flag has_fingerprint_;  // guards `fingerprint_`: any thread may request a state
+  mutable std::uint64_t fingerprint_ = 0;   // fingerprint of the order and of the adaptors' choices
   std::atomic<std::size_t> abandoned_{0};
   std::weak_ptr<void> state_;
-  std::shared_ptr<void> kept_;  // in a child process: what holds this object, until its end
+  std::shared_ptr<void> kept_;  // in a child process: owns this until it ends
 
-  const std::exception_ptr cancellation_;  // made before it is needed: a stop must not want memory
-  worker_binding binding_;
-  // Members, and no optionals: a worker that fails while the pool still starts calls it.
-  worker_pool<body, waker> pool_;           // its threads use all of the above
-  worker_pool<body, waker> lookahead_;      // one thread, which tells the dataset, or none
-  std::stop_callback<cancel_all> on_stop_;  // last: it uses the pools
+  // Made in advance: a stop must not allocate memory.
+  const std::exception_ptr cancellation_;
+  const std::exception_ptr gone_;
+  std::mutex ending_;  // serializes the ends of the worker threads
+  binding_of<Device> binding_;
+  // Not optional: a worker that fails while the pool is still starting uses it.
+  detachable_workers<body, waker> pool_;       // its threads use all of the above
+  detachable_workers<body, waker> lookahead_;  // the lookahead thread, or none
+  std::stop_callback<cancel_all> on_stop_;     // last: it uses the pools
 };
 
-// Not in the class: `extern template` leaves out what is not inline.
+// The functions below are not inline, because `extern template` has no effect on inline functions.
 
 template <device Device>
 loader_options loader_core<Device>::checked(const loader_options& asked) {
@@ -567,28 +624,31 @@ template <device Device>
 loader_core<Device>::loader_core(std::unique_ptr<source_ops> source, const epoch_plan& plan,
                                  std::shared_ptr<ring_type> ring, const loader_options& asked,
                                  const loader_options& options)
-    : asked_(asked),
+    : requested_options_(asked),
       options_(options),
       source_(std::move(source)),
       facts_(source_->facts()),
       schedule_(plan),
       layout_(ring->layout()),
       slots_(std::move(ring)),
-      chunk_length_(options_, layout_.sample_bytes()),
+      chunk_length_(options_, layout_.sample_bytes(), machine_clocks{}.ticks_of_ten_milliseconds()),
       cursor_(chunk_length_.chunks()),
       work_(slots_->count()),
       delivery_(slots_->count(), options_.in_order),
-      guard_(options_.faults.on_error,
-             {options_.faults.stall_warning, options_.faults.timeout, options_.faults.on_stall},
-             source_->guarded(),
-             {std::max<std::size_t>(1, options_.workers), slots_->count(), options_.batch_size}),
-      observer_(options_.workers, chunk_length_.most(), layout_.fixed_bytes()),
-      active_workers_(options_.workers, first_workers(options_)),
+      guard_(options_.faults, source_->guarded(),
+             {std::max<std::size_t>(1, options_.workers.value()), slots_->count(),
+              options_.batch_size}),
+      readers_(std::max<std::size_t>(1, options_.workers.value())),
+      observer_(options_.workers.value(), chunk_length_.most(), layout_.fixed_bytes(),
+                options_.workers.is_automatic()),
+      active_workers_(options_.workers.value(), first_workers(options_)),
       ahead_(source_->make_teller(schedule_, options_, observer_)),
       process_(options_.workers != 0 || guard_.has_thread()),
       cancellation_(cancellation_of(options_.stop)),
+      gone_(std::make_exception_ptr(cancelled_by_end_of("loader"))),
       binding_(slots_->device(), options_),
-      pool_((prepare(), options_.workers), body{this, role::worker}, waker{this, role::worker}),
+      pool_((prepare(), options_.workers.value()), body{this, role::worker},
+            waker{this, role::worker}),
       lookahead_(ahead_ != nullptr && has_workers() ? 1 : 0, body{this, role::lookahead},
                  waker{this, role::lookahead}),
       on_stop_(options_.stop, cancel_all{this}) {
@@ -606,13 +666,15 @@ loader_core<Device>::~loader_core() {
 template <device Device>
 void loader_core<Device>::shut_down() noexcept {
   if (process_.is_in_child()) {
-    // The threads are not here to be waited for, and may have held any lock when the process was
-    // copied: nothing is touched, and from now on this keeps itself.
+    // The threads do not exist in the child process. They may have held any lock at the time of the
+    // fork. Therefore this touches no state, and keeps itself alive.
     range_.end();
     kept_ = state_.lock();
   } else {
-    stop();
-    end_workers();
+    // The consumer may be in its loop on another thread, so the range stays unchanged.
+    fail_all({gone_}, loader_phase::ended);
+    pool_.exempt_caller();  // first: the consumer may wait for this worker in `end_workers`
+    end_workers(true);
     end_others();
   }
   range_.close();
@@ -626,28 +688,30 @@ failure_report loader_core<Device>::failures() const {
 template <device Device>
 tuning_history loader_core<Device>::tuning() const {
   if (tuner_) return tuner_->history();
-  return {.now = {options_.workers, slots_->count() - 1}, .moves = {}};
+  return {.now = {options_.workers.value(), slots_->count() - 1}, .moves = {}};
 }
 
 template <device Device>
 loader_state loader_core<Device>::state_at(const batch_position& next) const {
   if (!options_.in_order) {
-    throw option_error("in_order",
-                       "must be true for a state, is false: batches that come as they are ready "
-                       "leave no place to continue from");
+    refuse_option("in_order",
+                  {"must be true for a state, is false: batches that come as they are ready leave "
+                   "no place to continue from"});
   }
-  std::call_once(asked_for_state_, [&] {
-    const flushed_denormals as_on_a_worker;
+  std::call_once(has_fingerprint_, [&] {
+    const scoped_flush_to_zero as_on_a_worker;
     fingerprint_ = source_->fingerprint();
   });
   const std::uint64_t world = source_->world();
   const std::uint64_t step = source_->batches_per_step();
+  // The end of an epoch is one position for all ranks, including ranks with one batch less.
+  const bool ends_epoch = next.batch != 0 && next.batch == plan().batches();
   return {.version = loader_state{}.version,
           .last = static_cast<std::uint32_t>(options_.last_batch),
           .epoch = next.epoch,
-          .batch = step == 0 ? next.batch : next.batch * world,
+          .batch = step == 0 ? (ends_epoch ? most_batches() : next.batch) : next.batch * world,
           .dataset = source_->size(),
-          .samples = plan().samples() * world,
+          .samples = source_->total_samples(),
           .batch_size = options_.batch_size * (step == 0 ? world : step),
           .seed = options_.seed,
           .order = fingerprint_};
@@ -656,7 +720,9 @@ loader_state loader_core<Device>::state_at(const batch_position& next) const {
 template <device Device>
 batch_position loader_core<Device>::position_of(const loader_state& state) const {
   detail::require_same_order(state, state_at({}));
-  if (source_->batches_per_step() == 0) return {state.epoch, state.batch};
+  if (source_->batches_per_step() == 0) {
+    return {state.epoch, state.batch == most_batches() ? plan().batches() : state.batch};
+  }
   const std::uint64_t world = source_->world();
   if (state.batch % world != 0) {
     throw state_mismatch(joined({"resume: the state is at batch ", state.batch,
@@ -682,6 +748,7 @@ template <device Device>
 std::uint64_t loader_core<Device>::start(const batch_position& from, std::uint64_t last_epoch) {
   range_.require_none();
   require_threads();
+  was_cut_ = false;
   const batch_position first = plan().normal(from);
   if (tuner_) tuner_->begin(next_);
   end_ = schedule_.begin(first, last_epoch);
@@ -698,24 +765,25 @@ std::optional<std::uint32_t> loader_core<Device>::next_slot(failed_batch& failed
     return std::nullopt;
   }
   try {
-    const auto slot = has_workers() ? wait_for_next() : read_inline();
-    if (slot ? take(*slot, failed) : !delivery_.has_failed()) [[likely]]
+    std::optional<std::uint32_t> slot;
+    if (!delivery_.has_failed()) slot = has_workers() ? wait_for_next() : read_inline();
+    if (slot && take(*slot, failed)) [[likely]]
       return slot;
     if (!slot) failed = delivery_.failed();
+    if (!failed) return std::nullopt;  // without workers: no batch is wanted
   } catch (...) {
     failed = {std::current_exception()};
   }
   end_by(failed);
-  pool_.note_told(failed.error);  // now that its workers have ended
+  pool_.mark_retrieved(failed.error);  // now that its workers have ended
   return std::nullopt;
 }
 
 template <device Device>
 std::optional<std::uint32_t> loader_core<Device>::try_next_slot(failed_batch& failed) noexcept {
   if (at_end() || !has_workers()) return std::nullopt;
-  // In a child process `next` says what is wrong.
-  const bool is_due = delivery_.is_ready(next_) || delivery_.has_failed();
-  if (is_due || process_.is_in_child()) return next_slot(failed);
+  // In a child process `next` reports the error.
+  if (delivery_.is_ready(next_) || process_.is_in_child()) return next_slot(failed);
   slots_->wake_if_free();
   return std::nullopt;
 }
@@ -730,12 +798,12 @@ void loader_core<Device>::stop() noexcept {
   if (!has_workers()) next_ = bound;
   for (; next_ != bound; ++next_) {
     const auto slot = delivery_.wait(next_);
-    if (!slot) return end_workers();  // nothing is delivered any more: others may still read
+    if (!slot) break;  // nothing is delivered any more
     work_[*slot].failed().error = nullptr;
     observer_.note_discarded();
     slots_->give_back(*slot);
   }
-  // Where nothing was under way, an opener may still hang in its sampler.
+  // Workers may still read, and an opener may hang in its sampler.
   if (delivery_.has_failed()) end_workers();
 }
 

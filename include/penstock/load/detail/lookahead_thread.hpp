@@ -22,37 +22,37 @@
 #include <penstock/load/options.hpp>
 #include <penstock/load/support/loader_observer.hpp>
 #include <penstock/order/sampler.hpp>
-#include <penstock/threads/float_mode.hpp>
+#include <penstock/threads/flush_to_zero.hpp>
 #include <penstock/threads/support/atomics.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Counts the bytes that were announced to a dataset and are not read yet, batch by batch, within a
-/// bound. The lookahead thread sleeps on it. Batches have the numbers of the `schedule`. From any
-/// thread; no user code runs under its lock.
+/// Counts the bytes that were announced to a dataset and not read yet, batch by batch, up to a
+/// limit. The lookahead thread sleeps on this object. Batches have the numbers of the `schedule`.
+/// Any thread may use this object. No user code runs under its lock.
 class plan_ledger {
  public:
-  /// At most `most` bytes at a time. Throws std::bad_alloc.
+  /// Allows at most `most` announced bytes at a time. Throws std::bad_alloc.
   explicit plan_ledger(std::uint64_t most) : most_(most) {}
 
-  /// The bound.
+  /// Returns the limit, in bytes.
   [[nodiscard]] std::uint64_t most() const noexcept { return most_; }
-  /// The bytes that may be announced now; none after `end`.
+  /// Returns how many bytes may be announced now; 0 after `end`.
   [[nodiscard]] std::uint64_t room() const {
     const std::lock_guard lock{mutex_};
     return ends_ ? 0 : most_ - bytes_;
   }
-  /// The bytes that are not read yet.
+  /// Returns the number of announced bytes that are not read yet.
   [[nodiscard]] std::uint64_t bytes() const {
     const std::lock_guard lock{mutex_};
     return bytes_;
   }
 
-  /// Lookahead thread: notes that `bytes` of batch `number` are about to be announced. There is
-  /// room for them, and the batch is the last one so far or a later one. False, and nothing is
-  /// noted, once that batch is opened.
+  /// Lookahead thread: records that `bytes` of batch `number` are about to be announced. The bytes
+  /// must fit in `room`, and `number` must not be below that of an earlier call. Records nothing
+  /// and returns false if that batch is already opened.
   [[nodiscard]] bool note_announced(std::uint64_t number, std::uint64_t bytes) {
     const std::lock_guard lock{mutex_};
     if (ends_ || number < opened_) return false;
@@ -61,8 +61,8 @@ class plan_ledger {
     bytes_ += bytes;
     return true;
   }
-  /// Lookahead thread: another range begins with batch `number`; what was announced of it and of
-  /// later ones is void.
+  /// Lookahead thread: starts a range with batch `number`. Drops the announcements of that batch
+  /// and of later batches.
   void void_from(std::uint64_t number) {
     const std::lock_guard lock{mutex_};
     while (!announced_.empty() && announced_.back().number >= number) {
@@ -71,7 +71,7 @@ class plan_ledger {
     }
   }
 
-  /// Opener: batch `number` is opened, from now on it is read.
+  /// Opener: records that batch `number` is opened, so that its samples are read.
   void note_opened(std::uint64_t number) noexcept {
     {
       const std::lock_guard lock{mutex_};
@@ -80,7 +80,7 @@ class plan_ledger {
     }
     changed_.notify_all();
   }
-  /// A worker: batch `number` is read.
+  /// Worker: records that batch `number` has been read.
   void note_read(std::uint64_t number) noexcept {
     {
       const std::lock_guard lock{mutex_};
@@ -95,8 +95,8 @@ class plan_ledger {
     changed_.notify_all();
   }
 
-  /// Lookahead thread: waits until something has moved since the last call; false after `end`.
-  /// Between two calls it counts as announcing.
+  /// Lookahead thread: waits until a batch was opened or read since the last call. Returns false
+  /// after `end`. Between two calls the thread counts as announcing.
   [[nodiscard]] bool wait() {
     std::unique_lock lock{mutex_};
     is_announcing_ = false;
@@ -114,7 +114,8 @@ class plan_ledger {
     }
     changed_.notify_all();
   }
-  /// After `end`: waits for the lookahead thread, at most `most`. Returns whether it has ended.
+  /// Waits, after `end`, until the lookahead thread has finished its announcements, but at most
+  /// `most`. Returns true if it has finished.
   [[nodiscard]] bool wait_until_silent(std::chrono::milliseconds most) {
     std::unique_lock lock{mutex_};
     return changed_.wait_until(lock, deadline_in(most), [this] { return !is_announcing_; });
@@ -127,36 +128,37 @@ class plan_ledger {
   };
 
   const std::uint64_t most_;
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
   std::deque<announced> announced_;  // by number
-  std::uint64_t bytes_ = 0;          // of `announced_`, at most `most_`
+  std::uint64_t bytes_ = 0;          // sum over `announced_`, at most `most_`
   std::uint64_t opened_ = 0;         // batches below it are opened
   bool has_moved_ = false;
   bool is_announcing_ = false;
   bool ends_ = false;
 };
 
-/// The channel for what is to be fetched before it is read: `prefetch_hint`.
+/// The channel for samples that the dataset should fetch before they are read: `prefetch_hint`.
 struct prefetch_channel {
-  static constexpr bool is_counted = true;       // in statistics
-  static constexpr bool is_of_use_late = false;  // when the batch is read already
+  static constexpr bool is_counted = true;       // appears in the statistics
+  static constexpr bool is_of_use_late = false;  // has an effect after the batch was opened
   template <class D>
   static std::uint64_t most(const D& data) {
     return prefetch_capacity_of(data);
   }
   template <class D>
   static void announce(const D& data, std::span<const std::uint64_t> indices) {
-    give_prefetch_hint(data, indices);
+    prefetch_hint(data, indices);
   }
   template <class D>
   static void begin_range(const D&) {}
 };
 
-/// The channel for the order of later reads, by which caches evict: `access_plan`.
+/// The channel for the order of later reads, which caches use for eviction: `access_plan`.
 struct plan_channel {
   static constexpr bool is_counted = false;
-  // Otherwise a read that was not planned would be taken for a later one that was.
+  // Without the plan of an opened batch, a cache would take its reads for later reads that are
+  // planned.
   static constexpr bool is_of_use_late = true;
   template <class D>
   static std::uint64_t most(const D& data) {
@@ -164,24 +166,24 @@ struct plan_channel {
   }
   template <class D>
   static void announce(const D& data, std::span<const std::uint64_t> indices) {
-    extend_access_plan(data, indices);
+    access_plan(data, indices);
   }
   template <class D>
   static void begin_range(const D& data) {
-    extend_access_plan(data, {});
+    access_plan(data, {});
   }
 };
 
-/// Follows the schedule from the batch that is opened next to the end of the range, over the ends
-/// of epochs, and announces the samples to a dataset through `Channel`, until the bytes announced
-/// and not read reach the bound; batches that are read make room. No lock is held while the dataset
-/// or the sampler runs.
+/// Follows the schedule from the next batch that is opened to the end of the range, across epochs.
+/// Announces the samples to a dataset through `Channel` until the bytes that are announced and not
+/// read reach the limit. Each batch that is read makes room. No lock is held while the dataset or
+/// the sampler runs.
 template <class Channel, dataset Dataset, sampler Sampler>
 class plan_follower {
  public:
-  /// A sample whose size `data` does not know counts the mean of `read`, the bytes of the ragged
-  /// batches read so far; before the first one, its bytes in a batch of `layout`. Refers to all
-  /// arguments but `layout` and `options`.
+  /// Refers to all arguments except `layout` and `options`. If `data` does not know the size of a
+  /// sample, the sample counts as the mean of `read`, which covers the ragged batches read so far.
+  /// Before the first such batch, the sample counts as its bytes in a batch of `layout`.
   plan_follower(const Dataset& data, std::uint64_t size, const Sampler& order,
                 const schedule& batches, const batch_layout<typename Dataset::record_type>& layout,
                 const loader_options& options, loader_observer& observer, const mean_bytes& read)
@@ -200,12 +202,13 @@ class plan_follower {
   }
   plan_follower(plan_follower&&) = delete;
 
-  /// Whether the dataset takes announcements.
+  /// Returns true if the dataset takes announcements through this channel.
   [[nodiscard]] bool is_on() const noexcept { return ledger_.most() != 0; }
-  /// The bytes announced and not read.
+  /// Returns the ledger of announced bytes that are not read yet.
   [[nodiscard]] plan_ledger& ledger() noexcept { return ledger_; }
 
-  /// Announces some samples of one batch. False if there is no room, or no batch to announce.
+  /// Announces some samples of one batch. Returns false if there is no room, or no batch to
+  /// announce.
   bool announce_some() noexcept {
     if (!is_on()) return false;
     const auto coming = schedule_->upcoming();
@@ -221,12 +224,12 @@ class plan_follower {
       std::uint64_t bytes = 0;
       const std::size_t fits = that_fit(some, room, bytes);
       if (fits == 0) {
-        if (bytes_of(some[0]) <= ledger_.most()) return false;  // until some are read
-        move_on(batch, 1);                                      // it never fits
+        if (bytes_of(some[0]) <= ledger_.most()) return false;  // no room until some are read
+        move_on(batch, 1);  // a sample that never fits is skipped
         return true;
       }
       const bool is_early = ledger_.note_announced(number_, bytes);
-      if (!is_early && !Channel::is_of_use_late) return true;  // it was opened: to the next one
+      if (!is_early && !Channel::is_of_use_late) return true;  // already opened: `follow` moves on
       if (Channel::is_counted) {
         seen_->samples.add(fits);
         seen_->bytes.add(bytes);
@@ -235,14 +238,14 @@ class plan_follower {
       Channel::announce(*data_, some.first(fits));
     } catch (...) {
       seen_->failed.add(1);
-      // It was not announced, because its sizes or memory were missing.
+      // The announcement failed before it was made, because sizes or memory were missing.
       if (number_ == number && place_ == place) skip_batch();
     }
     return true;
   }
 
  private:
-  // Goes to where the range is, unless this is ahead of it.
+  // Moves forward to the next batch of the range, unless this is already ahead of it.
   void follow(const schedule::coming& now) {
     if (now.next.range != range_) {
       ledger_.void_from(now.first);
@@ -271,8 +274,8 @@ class plan_follower {
     place_ = 0;
   }
 
-  // Whether the order of the present epoch is known. What the sampler throws comes to the consumer
-  // by the opener, at its turn.
+  // Returns true if the order of the current epoch is known. An exception of the sampler is dropped
+  // here: the consumer gets it through the opener.
   bool has_order() {
     if (order_epoch_ == at_.epoch) return order_.has_value();
     order_.reset();
@@ -297,7 +300,8 @@ class plan_follower {
     return mean == 0 ? sample_bytes_ : mean;
   }
 
-  // How many of the samples, from the first on, there is room for, and their `bytes`.
+  // Returns how many samples fit in `room`, starting at the first sample, and sets `bytes` to their
+  // size.
   std::size_t that_fit(std::span<const std::uint64_t> some, std::uint64_t room,
                        std::uint64_t& bytes) const {
     std::size_t fits = 0;
@@ -328,42 +332,44 @@ class plan_follower {
   ahead_meter* seen_;
   plan_ledger ledger_;
 
-  // Of the announcing thread.
-  std::uint64_t range_ = 0;   // as the schedule counts them
-  batch_position at_;         // of the batch to be announced next,
-  std::uint64_t number_ = 0;  // its number,
-  std::size_t place_ = 0;     // and the first of its samples not announced
+  // State of the announcing thread.
+  std::uint64_t range_ = 0;   // number of the range in the schedule
+  batch_position at_;         // position of the batch that is announced next
+  std::uint64_t number_ = 0;  // number of that batch
+  std::size_t place_ = 0;     // the first sample of that batch that is not announced
   std::optional<order_of<Sampler>> order_;
-  std::optional<std::uint64_t> order_epoch_;  // of which it is, or would be if it had not failed
+  std::optional<std::uint64_t> order_epoch_;  // the epoch for which it was made
   std::array<std::uint64_t, 64> indices_{};
 };
 
 /// Announces to a dataset which samples are read next: prefetch hints, and farther ahead the access
-/// plan; see `loader_options::ahead`. One thread does so, without workers the consumer's. No worker
-/// waits for it: a sample announced too late, or never, is read without the hint.
+/// plan; see `loader_options::ahead`. A separate thread makes the announcements; without workers
+/// the consumer's thread does. No worker waits for an announcement: a sample that is announced too
+/// late, or never, is read without the hint.
 class look_ahead {
  public:
   look_ahead() = default;
   look_ahead(look_ahead&&) = delete;
   virtual ~look_ahead() = default;
 
-  /// The body of the lookahead thread; returns after `end`.
+  /// Runs the lookahead thread. Returns after `end`.
   virtual void work() = 0;
-  /// Ends it, permanently.
+  /// Ends the announcements, permanently.
   virtual void end() noexcept = 0;
-  /// After `end`: waits until the thread's call of the dataset or the sampler has returned, at most
-  /// `most`. Returns whether it has.
+  /// Waits, after `end`, until the thread's call of the dataset or the sampler has returned, but at
+  /// most `most`. Returns true if it has returned.
   [[nodiscard]] virtual bool wait_until_silent(std::chrono::milliseconds most) = 0;
 
-  /// Opener: the batch with this number is read from now on. Without workers this announces.
+  /// Opener: records that workers start to read the batch with this number. Without workers this
+  /// function makes the announcements.
   virtual void note_opened(std::uint64_t number) noexcept = 0;
-  /// A worker: the batch with this number is read.
+  /// Worker: records that the batch with this number has been read.
   virtual void note_read(std::uint64_t number) noexcept = 0;
-  /// A worker: the samples of a batch with ragged fields have so many bytes.
+  /// Worker: records the total bytes of the samples of a batch with ragged fields.
   virtual void note_values(std::uint64_t samples, std::uint64_t bytes) noexcept = 0;
 };
 
-/// The look-ahead of a loader over `Dataset` and `Sampler`.
+/// The lookahead of a loader over `Dataset` and `Sampler`.
 template <dataset Dataset, sampler Sampler>
 class lookahead_thread final : public look_ahead {
  public:
@@ -376,11 +382,11 @@ class lookahead_thread final : public look_ahead {
         seen_(&observer.of_lookahead()),
         hints_(data, size, order, batches, layout, options, observer, read_),
         plan_(data, size, order, batches, layout, options, observer, read_) {}
-  /// Whether the dataset takes announcements.
+  /// Returns true if the dataset takes announcements through any channel.
   [[nodiscard]] bool is_on() const noexcept { return hints_.is_on() || plan_.is_on(); }
 
   void work() override {
-    flushed_denormals::keep_on();  // a sampler is to see what it sees on a worker
+    scoped_flush_to_zero::enable_permanently();  // a sampler runs in the same mode on all threads
     while (hints_.ledger().wait()) announce();
   }
   void end() noexcept override {
@@ -394,7 +400,7 @@ class lookahead_thread final : public look_ahead {
   void note_opened(std::uint64_t number) noexcept override {
     if (!is_on()) return;
     plan_.ledger().note_opened(number);
-    hints_.ledger().note_opened(number);  // which wakes the thread
+    hints_.ledger().note_opened(number);  // this call wakes the thread
     if (!has_thread_) announce();
   }
   void note_read(std::uint64_t number) noexcept override {
@@ -407,10 +413,10 @@ class lookahead_thread final : public look_ahead {
   }
 
  private:
-  static constexpr std::size_t most_inline = 64;  // calls of the dataset
+  static constexpr std::size_t most_inline = 64;  // most plan calls for a batch without a thread
 
-  // Announces as much as there is room for, prefetch hints before plans: those are needed first.
-  // Without a thread a batch waits for a bounded number of plan calls.
+  // Announces as much as there is room for: prefetch hints before plans, because hints are needed
+  // first. Without a thread, the number of plan calls that a batch waits for is bounded.
   void announce() noexcept {
     announce_hints();
     for (std::size_t i = 0; (has_thread_ || i < most_inline) && plan_.announce_some(); ++i)
@@ -422,7 +428,7 @@ class lookahead_thread final : public look_ahead {
     }
   }
 
-  mean_bytes read_;  // of records with ragged fields
+  mean_bytes read_;  // mean size of records with ragged fields
   bool has_thread_;
   ahead_meter* seen_;
   plan_follower<prefetch_channel, Dataset, Sampler> hints_;

@@ -9,12 +9,13 @@
 #include <penstock/load/detail/active_workers.hpp>
 #include <penstock/load/detail/plan.hpp>
 #include <penstock/load/detail/schedule.hpp>
+#include <penstock/load/detail/tuner.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/load/support/hill_climber.hpp>
 #include <penstock/load/support/loader_observer.hpp>
 #include <penstock/load/tuning_history.hpp>
-#include <penstock/observe/support/trace_writer.hpp>
-#include <penstock/observe/trace_recorder.hpp>
+#include <penstock/observe/trace_target.hpp>
+#include <penstock/threads/support/cpus.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -22,35 +23,37 @@ namespace detail {
 
 /// Tunes a loader while its loop runs: passes each batch to the hill climber, activates workers,
 /// and sets how far the opener may read ahead. For the consumer's thread. After construction it
-/// allocates nothing and waits for nothing; a system call where a worker is woken.
-class loop_tuner {
+/// allocates nothing and waits for nothing. Waking a worker makes a system call.
+template <class>
+class basic_loop_tuner final : public tuner {
  public:
-  /// For resolved options, of which `has_automatic` holds, and so many slots of so many bytes.
-  loop_tuner(const loader_options& options, std::size_t slot_count, std::size_t slot_bytes,
-             schedule& batches, active_workers& readers, loader_observer& seen)
-      : limits_ahead_(options.prefetch == automatic),
-        schedule_(&batches),
-        active_workers_(&readers),
-        seen_(&seen),
-        climber_(first(options, slot_count, slot_bytes), least(options, slot_count),
-                 {options.workers, slot_count - 1}, seen.ten_milliseconds() / 10),
+  /// Makes a tuner for options for which `has_automatic` returns true.
+  explicit basic_loop_tuner(const tuned_loader& tuned)
+      : limits_ahead_(tuned.options.prefetch.is_automatic()),
+        schedule_(&tuned.batches),
+        active_workers_(&tuned.readers),
+        seen_(&tuned.seen),
+        climber_(first(tuned), least(tuned), {tuned.options.workers.value(), tuned.slot_count - 1},
+                 seen_->ten_milliseconds() / 10),
         used_(climber_.now()),
-        log_(used_) {
-    if (options.observe.trace == nullptr) return;
-    trace_ = options.observe.trace->add_track("penstock tuning", seen.trace_flow(),
-                                              options.observe.trace->capacity());
-  }
+        trace_(tuned.options.observe.trace.add_track(seen_->trace_flow(), "penstock tuning")),
+        log_(used_) {}
 
-  /// A range begins, and its first batch is `next`.
-  void begin(std::uint64_t next) noexcept {
+  /// @name The functions of `loop_tuning`
+  /// @{
+  [[nodiscard]] static std::unique_ptr<tuner> make(const tuned_loader& tuned) {
+    return std::make_unique<basic_loop_tuner>(tuned);
+  }
+  [[nodiscard]] static std::size_t cpus() { return usable_cpus(); }
+  /// @}
+
+  void begin(std::uint64_t next) noexcept override {
     climber_.pause();
     since_ = seen_->ticks();
     if (limits_ahead_) allow(next);
   }
-  /// The range is over.
-  void end() noexcept { record(seen_->ticks()); }
-  /// The consumer has got a batch, and asks for `next` later.
-  void take(std::uint64_t next) noexcept {
+  void end() noexcept override { record(seen_->ticks()); }
+  void take(std::uint64_t next) noexcept override {
     const std::uint64_t now = seen_->ticks();
     const auto said =
         climber_.note(now, seen_->waited_for_ready(now), [&] { return seen_->busy_readers(now); });
@@ -63,33 +66,35 @@ class loop_tuner {
     if (limits_ahead_) allow(next);
   }
 
-  /// What it has come to. From any thread.
-  [[nodiscard]] tuning_history history() const { return log_.snapshot(seen_->times()); }
+  [[nodiscard]] tuning_history history() const override { return log_.snapshot(seen_->times()); }
+  void leave_until_open(std::size_t worker, claim_cursor<>& cursor,
+                        worker_meters& seen) noexcept override {
+    detail::leave_until_open(*active_workers_, worker, cursor, seen);
+  }
 
  private:
-  [[nodiscard]] static tuning_setting first(const loader_options& options, std::size_t slot_count,
-                                            std::size_t slot_bytes) noexcept {
-    const std::size_t usual = usual_prefetch(options, slot_bytes);
-    const bool is_automatic = options.prefetch == automatic;
-    return {first_workers(options),
-            is_automatic ? (std::min)(usual, slot_count - 1) : slot_count - 1};
+  [[nodiscard]] static tuning_setting first(const tuned_loader& tuned) noexcept {
+    const std::size_t usual = usual_prefetch(tuned.options, tuned.slot_bytes);
+    const std::size_t most = tuned.slot_count - 1;
+    const bool is_automatic = tuned.options.prefetch.is_automatic();
+    return {first_workers(tuned.options), is_automatic ? (std::min)(usual, most) : most};
   }
-  [[nodiscard]] static tuning_setting least(const loader_options& options,
-                                            std::size_t slot_count) noexcept {
-    return {first_workers(options), options.prefetch == automatic ? 1 : slot_count - 1};
+  [[nodiscard]] static tuning_setting least(const tuned_loader& tuned) noexcept {
+    const bool is_automatic = tuned.options.prefetch.is_automatic();
+    return {first_workers(tuned.options), is_automatic ? 1 : tuned.slot_count - 1};
   }
 
-  /// An opener that sleeps is woken when it may open half of what is read ahead, and not for each
-  /// batch, as in `host_slots`. It sleeps where all that was allowed is bound, so the consumer has
-  /// that many batches to take first: it passes the half, also where it is that of twice as many,
-  /// before it runs out.
+  /// Allows the opener to read ahead. A sleeping opener is not woken for each batch, but when it
+  /// may open half of the batches to read ahead, as in `host_slots`. The opener sleeps when all
+  /// allowed batches are bound. So the consumer still has that many batches, and passes the half
+  /// before it runs out, even if the half is that of twice as many batches.
   void allow(std::uint64_t next) noexcept {
     const bool wakes = next >= woken_at_ + std::max<std::size_t>(1, used_.prefetch / 2);
     if (wakes) woken_at_ = next;
     schedule_->allow(next + used_.prefetch, wakes);
   }
 
-  /// The setting was in use until `now`.
+  /// Records that the setting was in use until `now`.
   void record(std::uint64_t now) noexcept {
     if (trace_ != nullptr) {
       trace_->add_setting(trace_stage::setting, since_, now, used_.workers, used_.prefetch);
@@ -104,10 +109,23 @@ class loop_tuner {
   hill_climber climber_;
   tuning_setting used_;
   std::uint64_t woken_at_ = 0;
-  std::uint64_t since_ = 0;              // when the setting, or the range, began
-  std::shared_ptr<trace_writer> trace_;  // null: not traced
+  std::uint64_t since_ = 0;            // start of the setting or of the range
+  std::shared_ptr<trace_sink> trace_;  // null: not traced
   tuning_log log_;
 };
+
+/// The tuner of a loader.
+using loop_tuner = basic_loop_tuner<void>;
+
+/// The functions of a `basic_loop_tuner<Named>`.
+template <class Named>
+inline constexpr loop_tuning loop_tuning_of{&basic_loop_tuner<Named>::make,
+                                            &basic_loop_tuner<Named>::cpus};
+
+template <class Named>
+constexpr const loop_tuning* loop_tuning::code() noexcept {
+  return &loop_tuning_of<Named>;
+}
 
 }  // namespace detail
 }  // namespace PENSTOCK_ABI

@@ -23,23 +23,24 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The extents of a loader's batches: those of its dataset, and where there are ragged fields the
-/// room for their values that the options name. Throws `option_error`.
+/// Returns the extents of a loader's batches: the extents of its dataset, with the capacity of
+/// ragged fields that the options specify. Throws `option_error` if the options and the record do
+/// not fit.
 template <record_type Record>
 [[nodiscard]] record_extents<Record> extents_for(const record_extents<Record>& lengths,
                                                  const loader_options& options) {
   if constexpr (Record::ragged_fields == 0) {
     if (options.memory.values_per_batch != 0) {
-      throw option_error("memory.values_per_batch",
-                         "is the room for the values of ragged fields, and the "
-                         "dataset's record has none: leave it out");
+      refuse_option("memory.values_per_batch",
+                    {"is the room for the values of ragged fields, and the dataset's record has "
+                     "none: leave it out"});
     }
     return lengths;
   } else {
     if (options.faults.on_error.action == error_action::substitute) {
-      throw option_error("faults.on_error.action",
-                         "error_action::substitute can't be with ragged fields: another sample has "
-                         "another length, and no place in the batch; take error_action::skip");
+      refuse_option("faults.on_error.action",
+                    {"error_action::substitute can't be with ragged fields: another sample has "
+                     "another length, and no place in the batch; take error_action::skip"});
     }
     if (options.memory.values_per_batch == 0) return lengths;
     const auto bounded = [&]<std::size_t Index>() {
@@ -55,7 +56,7 @@ template <record_type Record>
   }
 }
 
-/// What is wrong with a sample that has no place: it is too long, or the batch is full.
+/// Returns the error of a sample that has no place: the sample is too long, or the batch is full.
 template <std::size_t Index, record_type Record>
 [[nodiscard]] ragged_overflow overflow_of(const batch_view<Record>& all, const batch_info& batch,
                                           std::size_t position, std::uint64_t sample,
@@ -90,7 +91,7 @@ template <std::size_t Index, record_type Record>
                   ": raise memory.values_per_batch, or lower batch_size"})};
 }
 
-/// Gives the sample at `position` its place. Throws `ragged_overflow`.
+/// Assigns its place to the sample at `position`. Throws `ragged_overflow`.
 template <record_type Record>
 void place_or_throw(const batch_view<Record>& all, const batch_info& batch, std::size_t position,
                     std::uint64_t sample, const sample_lengths<Record>& lengths) {
@@ -107,9 +108,9 @@ void place_or_throw(const batch_view<Record>& all, const batch_info& batch, std:
   });
 }
 
-/// Opener: gives all samples of a batch their places in its ragged fields, from the lengths that
-/// the dataset says, before any of them is read; so the workers write without a word between them.
-/// What is thrown stays with the batch, of which nothing is read then.
+/// Opener: assigns the places of all samples of a batch in its ragged fields, from the lengths that
+/// the dataset returns, before any sample is read. So the workers write without communicating with
+/// each other. An exception is stored with the batch, of which nothing is then read.
 template <dataset D, epoch_order Order>
 void place_samples(const D& data, const Order& order, const epoch_plan& plan, batch_work& batch,
                    const batch_view<typename D::record_type>& all) noexcept {

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -24,35 +25,37 @@
 #include <penstock/faults/error_policy.hpp>
 #include <penstock/faults/failure_ledger.hpp>
 #include <penstock/load/detail/recovery.hpp>
+#include <penstock/load/options.hpp>
 #include <penstock/memory/support/sample_lists.hpp>
 #include <penstock/threads/support/atomics.hpp>
+#include <penstock/threads/support/exit_handler.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// What one thread reads at the moment. Written by that thread, observed by a `read_watch`.
+/// The current read of one thread. That thread writes it; a `read_watch` observes it.
 class alignas(cache_line) read_progress {
  public:
-  /// A read that is under way, and the number that tells it from the one before.
+  /// A read in progress. `turn` distinguishes it from earlier reads of the same thread.
   struct observed_read {
     std::uint64_t turn;
     failure where;
   };
 
-  /// `is_exact` where each sample is read by a call of its own.
+  /// Sets whether each sample is read by a separate call (`is_exact`).
   void prepare(bool is_exact) noexcept { is_exact_ = is_exact; }
 
-  /// Reading thread: the reads from now on belong to this batch.
+  /// Reading thread: assigns all following reads to this batch.
   void enter_batch(std::uint64_t epoch, std::uint64_t batch) noexcept {
     const std::lock_guard lock{mutex_};
     epoch_ = epoch;
     batch_ = batch;
   }
 
-  /// Reading thread: starts to read `samples`, the first of them at `position` of the batch, and is
-  /// at the one whose place `place` holds. `samples` and `place` must stay where they are until
-  /// `end`.
+  /// Reading thread: records the start of a read of `samples`. The first sample is at `position` of
+  /// the batch. `place` holds the index in `samples` of the current sample. `samples` and `place`
+  /// must stay valid until `end`.
   void begin(std::uint64_t position, std::span<const std::uint64_t> samples,
              const std::atomic<std::size_t>& place) noexcept {
     const std::lock_guard lock{mutex_};
@@ -62,8 +65,8 @@ class alignas(cache_line) read_progress {
     samples_ = samples;
     place_ = &place;
   }
-  /// Reading thread: starts to ask for something else that this batch needs: "order", that of its
-  /// epoch, or "lengths", those of its samples.
+  /// Reading thread: records the start of a call that comes before the reads of this batch. `stage`
+  /// is "order" for the order of its epoch, or "lengths" for the lengths of its samples.
   void begin_stage(std::string_view stage, std::uint64_t epoch, std::uint64_t batch) noexcept {
     const std::lock_guard lock{mutex_};
     ++turn_;
@@ -74,19 +77,20 @@ class alignas(cache_line) read_progress {
     position_ = 0;
     place_ = nullptr;
   }
-  /// Reading thread: what began has returned or thrown.
+  /// Reading thread: records that the read or the call has returned or thrown.
   void end() noexcept {
     const std::lock_guard lock{mutex_};
     is_busy_ = false;
     is_given_up_ = false;
   }
 
-  /// What is read, or asked for, now; `std::nullopt` between two reads.
+  /// Returns the read or call in progress; `std::nullopt` between two reads.
   [[nodiscard]] std::optional<observed_read> observe() const {
     const std::lock_guard lock{mutex_};
     if (!is_busy_) return std::nullopt;
     if (place_ == nullptr) return observed_read{turn_, {stage_, epoch_, batch_}};
-    // Until the read has started this is the place in the chunk before, which may have been longer.
+    // Until the read has started, this is the place in the previous chunk, which may have been
+    // longer.
     const std::size_t noted = place_->load(std::memory_order_relaxed);
     const std::size_t at = noted < samples_.size() ? noted : 0;
     return observed_read{turn_,
@@ -94,12 +98,13 @@ class alignas(cache_line) read_progress {
                           is_exact_ || at != 0 || samples_.size() == 1}};
   }
 
-  /// Nothing waits any more for the read of `turn`; false when it has just returned.
+  /// Marks the read of `turn` as given up: no thread waits for it any more. Returns false if it has
+  /// just returned.
   bool give_up(std::uint64_t turn) noexcept {
     const std::lock_guard lock{mutex_};
     return is_given_up_ = is_busy_ && turn_ == turn;
   }
-  /// Whether a read that was given up still hangs.
+  /// Returns true if a read that was given up still hangs.
   [[nodiscard]] bool is_given_up() const noexcept {
     const std::lock_guard lock{mutex_};
     return is_given_up_;
@@ -107,21 +112,21 @@ class alignas(cache_line) read_progress {
 
  private:
   mutable std::mutex
-      mutex_;  // taken three times a chunk by the reader, four times a limit by the watch
+      mutex_;  // taken 3 times a chunk by the reader, 4 times per time limit by the watch
   std::uint64_t turn_ = 0;
   std::uint64_t epoch_ = 0;
   std::uint64_t batch_ = 0;
   std::uint64_t position_ = 0;
-  bool is_busy_ = false;                    // between a begin and its end
-  std::span<const std::uint64_t> samples_;  // as the reader holds them, while there is a read
-  const std::atomic<std::size_t>* place_ = nullptr;  // null while there is another stage:
+  bool is_busy_ = false;                             // between `begin` or `begin_stage` and `end`
+  std::span<const std::uint64_t> samples_;           // owned by the reader; valid during a read
+  const std::atomic<std::size_t>* place_ = nullptr;  // null during a call of `stage_`
   std::string_view stage_;
   bool is_exact_ = false;
   bool is_given_up_ = false;
 };
 
-/// A read, or a stage before the reads of a batch, that is shown in `progress` for as long as this
-/// object lives; null: nothing is shown.
+/// Shows a read, or a call before the reads of a batch, in `progress` during the life of this
+/// object. Shows nothing if `progress` is null.
 class read_scope {
  public:
   /// See `read_progress::begin`.
@@ -145,55 +150,51 @@ class read_scope {
   read_progress* progress_;
 };
 
-/// What a `read_watch` does with a read that hangs, see `loader_options`.
+/// The settings of a `read_watch`, see `loader_options`.
 struct watch_settings {
-  std::chrono::milliseconds warning{0};  ///< reported after that time; 0: never
-  std::chrono::milliseconds timeout{0};  ///< given up after that time; 0: never
-  /// Gets the reports; empty: they are lines on stderr.
+  std::chrono::milliseconds warning{0};  ///< a hanging read is reported after this time; 0: never
+  std::chrono::milliseconds timeout{0};  ///< a hanging read is given up after this time; 0: never
+  /// Receives the reports. If empty, each report is a line on stderr.
   std::function<void(const stalled_read&)> report = {};
 };
 
-/// A thread that observes all readers periodically, reports reads that hang, and gives up one that
-/// hangs beyond the timeout. Its own clock tells how long: readers note what they read, but no
-/// times. There is no thread, and readers note nothing, unless the settings ask for a warning or a
-/// timeout.
+/// A thread that periodically observes all readers, reports a read that hangs, and gives up a read
+/// that exceeds the timeout. The watch measures the time with its own clock: readers record the
+/// start of a read, but no times.
 class read_watch {
  public:
   using origins = std::function<sample_origin(std::uint64_t)>;
+  using fail_function = std::function<void(std::exception_ptr, const failure&)>;
 
-  /// For so many readers, at least one; `is_exact` as for `read_progress::prepare`. `origin` says
-  /// where a sample comes from; it is called on the watch's thread and must not throw.
+  /// Watches `readers` readers, at least one. `settings` has at least one limit. `is_exact` is
+  /// passed to `read_progress::prepare`. `origin` returns the origin of a sample. The watch's
+  /// thread calls `origin`, which must not throw.
   read_watch(watch_settings settings, std::size_t readers, bool is_exact, origins origin = {})
       : warning_(settings.warning),
         timeout_(settings.timeout),
         report_(std::move(settings.report)),
         origin_(std::move(origin)),
-        readers_(is_on() ? readers : 0),
-        known_(readers_.size()) {
+        readers_(readers),
+        known_(readers) {
     for (read_progress& reader : readers_) reader.prepare(is_exact);
   }
   read_watch(read_watch&&) = delete;
   ~read_watch() { stop(); }
 
-  /// Whether there is anything to watch, and so a thread once it has started.
-  [[nodiscard]] bool is_on() const noexcept { return warning_.count() > 0 || timeout_.count() > 0; }
-
-  /// Where a reader notes what it reads; null where nothing is watched.
+  /// Returns the object in which a reader records its reads.
   [[nodiscard]] read_progress* progress_of(std::size_t reader) noexcept {
-    return is_on() ? &readers_[reader] : nullptr;
+    return &readers_[reader];
   }
 
-  /// Starts the thread. `fail(exception_ptr, failure)` is called on it when a read hangs beyond the
-  /// timeout and when the user's report throws; it must not throw.
-  template <class Fail>
-  void start(Fail fail) {
-    if (!is_on()) return;
-    thread_ = std::thread{[this, fail] {
+  /// Starts the thread. The thread calls `fail(exception_ptr, failure)` if a read exceeds the
+  /// timeout or the user's report throws. `fail` must not throw.
+  void start(fail_function fail) {
+    thread_ = std::thread{[this, fail = std::move(fail)] {
       std::unique_lock lock{mutex_};
       while (!wake_.wait_for(lock, period(), [this] { return is_over_; })) {
         lock.unlock();
-        // A step counts as two periods at most: a process that was stopped, or a report that took
-        // its time, is no read that hangs.
+        // A step counts as at most two periods: a process that was stopped, or a report that took
+        // long, must not look like a hanging read.
         const auto now = clock::now();
         const auto step =
             std::min<clock::duration>(2 * period(), now - std::exchange(looked_, now));
@@ -203,7 +204,8 @@ class read_watch {
     }};
   }
 
-  /// Ends the thread. Not from a report.
+  /// Ends the thread. If the caller is this thread, because a report called `exit()`, the thread is
+  /// detached.
   void stop() noexcept {
     if (!thread_.joinable()) return;
     {
@@ -211,22 +213,28 @@ class read_watch {
       is_over_ = true;
     }
     wake_.notify_all();
-    thread_.join();
+    join_unless_caller(thread_);
   }
 
-  /// Whether a reader's present read was given up.
+  /// Returns true if the watch's thread calls this, which happens in a report.
+  [[nodiscard]] bool is_in_report() const noexcept {
+    return thread_.get_id() == std::this_thread::get_id();
+  }
+
+  /// Returns true if the current read of `reader` was given up.
   [[nodiscard]] bool is_given_up(std::size_t reader) const noexcept {
-    return is_on() && readers_[reader].is_given_up();
+    return readers_[reader].is_given_up();
   }
 
-  /// After `stop`: reports the reads that were given up and that a destructor has to wait for.
+  /// Reports the reads that were given up and for which a destructor has to wait. Called after
+  /// `stop`.
   void report_blocked() noexcept {
     for (std::size_t reader = 0; reader < readers_.size(); ++reader) {
       const auto found = observe(reader);
       if (!found || !readers_[reader].is_given_up()) continue;
       try {
         report({found->where, reader, elapsed(reader), true});
-      } catch (...) {  // the user's report: a destructor can tell nobody
+      } catch (...) {  // from the user's report: a destructor has no caller to report it to
       }
     }
   }
@@ -242,7 +250,7 @@ class read_watch {
     milliseconds next_report{0};
   };
 
-  /// A quarter of the shorter limit: a hang is seen late by at most half of that limit.
+  /// Returns a quarter of the shorter limit: a hang is detected late by at most half of that limit.
   [[nodiscard]] milliseconds period() const noexcept {
     const milliseconds limit = warning_.count() == 0   ? timeout_
                                : timeout_.count() == 0 ? warning_
@@ -262,12 +270,11 @@ class read_watch {
     return found;
   }
 
-  template <class Fail>
-  void check(std::size_t reader, clock::duration step, const Fail& fail) {
+  void check(std::size_t reader, clock::duration step, const fail_function& fail) {
     const auto found = observe(reader);
     known_read& known = known_[reader];
     if (!found) {
-      known.turn = 0;  // no read's
+      known.turn = 0;  // no read has turn 0
       return;
     }
     if (known.turn != found->turn || known.position != found->where.position) {
@@ -290,7 +297,7 @@ class read_watch {
     }
   }
 
-  /// A `read_timeout`; without memory for its message a `std::bad_alloc`.
+  /// Returns a `read_timeout`, or a `std::bad_alloc` if its message can't be allocated.
   static std::exception_ptr timeout_of(const stalled_read& stalled) noexcept {
     try {
       return std::make_exception_ptr(read_timeout{stalled});
@@ -311,100 +318,193 @@ class read_watch {
   milliseconds timeout_;
   std::function<void(const stalled_read&)> report_;
   origins origin_;
-  std::vector<read_progress> readers_;  // empty where nothing is watched
-  std::vector<known_read> known_;       // of the watch's thread: what it saw when it last looked
-  clock::time_point looked_ = clock::now();  // and when that was
+  std::vector<read_progress> readers_;
+  std::vector<known_read> known_;  // used by the watch's thread: the reads at its last observation
+  clock::time_point looked_ = clock::now();  // the time of that observation
 
-  std::mutex mutex_;  // guards the next
+  std::mutex mutex_;  // guards `is_over_`
   bool is_over_ = false;
   std::condition_variable wake_;
   std::thread thread_;
 };
 
-/// What has to be known of a dataset to say what went wrong with a read of it.
+/// The code behind `faults.stall_warning` and `faults.timeout`. Only a program that sets one of the
+/// two options refers to it, so only such a program compiles it.
+struct stall_watching {
+  /// Makes a `read_watch`, see its constructor.
+  std::shared_ptr<read_watch> (*make)(watch_settings, std::size_t readers, bool is_exact,
+                                      read_watch::origins);
+  /// The functions of a `read_watch`.
+  read_progress* (read_watch::*progress_of)(std::size_t reader) noexcept;
+  void (read_watch::*start)(read_watch::fail_function);
+  void (read_watch::*stop)() noexcept;
+  void (read_watch::*report_blocked)() noexcept;
+  bool (read_watch::*is_in_report)() const noexcept;
+  bool (read_watch::*is_given_up)(std::size_t reader) const noexcept;
+
+  static const stall_watching code;
+};
+
+/// See `stall_watching::make`.
+[[nodiscard]] inline std::shared_ptr<read_watch> make_watch(watch_settings settings,
+                                                            std::size_t readers, bool is_exact,
+                                                            read_watch::origins origin) {
+  return std::make_shared<read_watch>(std::move(settings), readers, is_exact, std::move(origin));
+}
+
+inline constexpr stall_watching stall_watching::code{&make_watch,
+                                                     &read_watch::progress_of,
+                                                     &read_watch::start,
+                                                     &read_watch::stop,
+                                                     &read_watch::report_blocked,
+                                                     &read_watch::is_in_report,
+                                                     &read_watch::is_given_up};
+
+/// Facts about a dataset that error reports of its reads need.
 struct guarded_data {
   std::uint64_t size = 0;
   std::vector<std::uint64_t> base_sizes = {};  ///< see `base_sizes_of`
-  bool names_failed_sample = false;            ///< each sample is read by a call of its own
-  /// Where a sample comes from. Called on any thread; must not throw.
+  bool names_failed_sample = false;            ///< each sample is read by a separate call
+  /// Returns the origin of a sample. Called on any thread; must not throw.
   std::function<sample_origin(std::uint64_t)> origin = {};
 };
 
-/// How much is read at once.
+/// A `read_watch` and the code that it needs, or nothing.
+class optional_watch {
+ public:
+  /// Makes the watch that `faults` specify, for `readers` readers. Makes none if `faults` set no
+  /// limit.
+  optional_watch(const loader_fault_options& faults, const guarded_data& data,
+                 std::size_t readers) {
+    const auto* const warns = faults.stall_warning.watching();
+    code_ = warns != nullptr ? warns : faults.timeout.watching();
+    if (code_ == nullptr) return;
+    watch_ = code_->make({faults.stall_warning.time(), faults.timeout.time(), faults.on_stall},
+                         readers, data.names_failed_sample, data.origin);
+  }
+
+  [[nodiscard]] bool is_on() const noexcept { return code_ != nullptr; }
+  [[nodiscard]] read_progress* progress_of(std::size_t reader) noexcept {
+    return is_on() ? std::invoke(code_->progress_of, *watch_, reader) : nullptr;
+  }
+  void start(read_watch::fail_function fail) {
+    if (is_on()) std::invoke(code_->start, *watch_, std::move(fail));
+  }
+  void stop() noexcept {
+    if (is_on()) std::invoke(code_->stop, *watch_);
+  }
+  void report_blocked() noexcept {
+    if (is_on()) std::invoke(code_->report_blocked, *watch_);
+  }
+  [[nodiscard]] bool is_in_report() const noexcept {
+    return is_on() && std::invoke(code_->is_in_report, *watch_);
+  }
+  [[nodiscard]] bool is_given_up(std::size_t reader) const noexcept {
+    return is_on() && std::invoke(code_->is_given_up, *watch_, reader);
+  }
+
+ private:
+  const stall_watching* code_ = nullptr;
+  std::shared_ptr<read_watch> watch_;
+};
+
+/// The number of readers and batches that a `read_guard` has room for.
 struct guarded_reads {
-  std::size_t readers = 1;  ///< reading threads, the consumer's counted where there is no other
-  std::size_t batches = 0;  ///< batches that are read or held at a time
+  std::size_t readers = 1;  ///< reading threads; without workers the consumer counts as one
+  std::size_t batches = 0;  ///< batches that are being read or held at a time
   std::size_t batch_size = 0;
 };
 
-/// All that can go wrong with a read: exceptions and what the `error_policy` makes of them, reads
-/// that hang, and the report of both. A batch's way: `begin_batch` by the opener, reads through the
-/// `guarded_reader`s, `end_batch` by the worker that completes it, `judge` by the consumer.
+/// Handles failed reads: exceptions, by the `error_policy`; reads that hang; and the report of
+/// both. For each batch, the opener calls `begin_batch`, the `guarded_reader`s read, the worker
+/// that completes the batch calls `end_batch`, and the consumer calls `judge`.
 class read_guard {
  public:
-  read_guard(const error_policy& policy, watch_settings watch, const guarded_data& data,
+  read_guard(const loader_fault_options& faults, const guarded_data& data,
              const guarded_reads& reads)
-      : recovery_(policy, data.size, reads.batches, reads.batch_size, data.base_sizes),
-        watch_(std::move(watch), reads.readers, data.names_failed_sample, data.origin),
+      : recovering_(recovering_of(faults.on_error)),
+        watch_(faults, data, reads.readers),
         names_failed_sample_(data.names_failed_sample),
-        origin_(data.origin) {}
-
-  /// What is read in place of bad samples, and what is left out, goes into `lists` too.
-  void list_to(sample_lists& lists) noexcept { recovery_.list_to(lists); }
-
-  /// Starts to watch for reads that hang. `fail(exception_ptr, failure)` is called on the watch's
-  /// thread when one hangs beyond the timeout or the user's report throws; it must not throw.
-  template <class Fail>
-  void start(Fail fail) {
-    watch_.start(std::move(fail));
+        origin_(data.origin) {
+    if (recovering_ == nullptr) return;
+    recovery_ = recovering_->make(faults.on_error, data.size, reads.batches, reads.batch_size,
+                                  data.base_sizes);
   }
-  /// Ends the watch's thread. With `waits` the reads that were given up are reported once more: a
-  /// destructor waits for them.
+
+  /// Also records substitutes and skipped samples in `lists`.
+  void list_to(sample_lists& lists) noexcept {
+    if (recovery_ != nullptr) std::invoke(recovering_->list_to, *recovery_, lists);
+  }
+
+  /// Starts the watch for reads that hang. The watch's thread calls `fail(exception_ptr, failure)`
+  /// if a read exceeds the timeout or the user's report throws. `fail` must not throw.
+  void start(read_watch::fail_function fail) { watch_.start(std::move(fail)); }
+  /// Ends the watch's thread. If `waits` is true, reports the reads that were given up once more,
+  /// because a destructor waits for them.
   void stop(bool waits) noexcept {
     watch_.stop();
     if (waits) watch_.report_blocked();
   }
-  /// Whether there is a watch's thread once it has started.
+  /// Returns true if the calling thread is the watch's thread.
+  [[nodiscard]] bool is_in_report() const noexcept { return watch_.is_in_report(); }
+  /// Returns true if there is a watch, which has a thread once it is started.
   [[nodiscard]] bool has_thread() const noexcept { return watch_.is_on(); }
 
-  /// Opener: a slot is bound to a new batch.
-  void begin_batch(std::uint32_t slot) noexcept { recovery_.begin_batch(slot); }
-
-  /// All chunks of the batch in `slot` are read: samples after a skipped one move up in its memory,
-  /// and `info` counts them.
-  void end_batch(std::uint32_t slot, std::byte* slab, const slot_layout& layout,
-                 batch_info& info) noexcept {
-    recovery_.end_batch(slot, slab, layout, info);
+  /// Opener: resets the counts of `slot`, which is bound to a new batch.
+  void begin_batch(std::uint32_t slot) noexcept {
+    if (recovery_ != nullptr) std::invoke(recovering_->begin_batch, *recovery_, slot);
   }
 
-  /// Consumer: it is to get the batch in `slot`, or what `failed` has. Where the policy's limits
-  /// are passed with this batch, that is in `failed` then.
+  /// Completes the batch in `slot`, after all its chunks were read. Samples after a skipped sample
+  /// move up in its memory, and `info` is updated.
+  void end_batch(std::uint32_t slot, std::byte* slab, const slot_layout& layout,
+                 batch_info& info) noexcept {
+    if (recovery_ != nullptr)
+      std::invoke(recovering_->end_batch, *recovery_, slot, slab, layout, info);
+  }
+
+  /// Consumer: checks the policy's limits, before the consumer gets the batch in `slot` or the
+  /// error in `failed`. If this batch exceeds a limit, sets `failed`.
   void judge(std::uint32_t slot, const batch_info& info, failed_batch& failed) noexcept {
-    if (failed || recovery_.is_on()) [[unlikely]]
+    if (failed || recovery_ != nullptr) [[unlikely]]
       judge_closely(slot, info, failed);
   }
 
-  /// Has waits for a retry ask again whether their range is over. From any thread.
-  void interrupt() noexcept { recovery_.interrupt(); }
+  /// See `loader_core::judged`.
+  [[nodiscard]] judged_samples judged() const noexcept {
+    return recovery_ != nullptr ? std::invoke(recovering_->judged, *recovery_) : judged_samples{};
+  }
+  void judge_from(const judged_samples& judged) noexcept {
+    if (recovery_ != nullptr) std::invoke(recovering_->judge_from, *recovery_, judged);
+  }
 
-  /// Whether the present read of a reader hangs and was given up.
+  /// Makes waits for a retry check again whether their range is over. Any thread may call this.
+  void interrupt() noexcept {
+    if (recovery_ != nullptr) std::invoke(recovering_->interrupt, *recovery_);
+  }
+
+  /// Returns true if the current read of `reader` hangs and was given up.
   [[nodiscard]] bool is_given_up(std::size_t reader) const noexcept {
     return watch_.is_given_up(reader);
   }
 
-  /// What happened so far; empty with a plain policy. From any thread.
-  [[nodiscard]] failure_report report() const { return recovery_.report(); }
+  /// Returns the failures so far; empty with a plain policy. Any thread may call this.
+  [[nodiscard]] failure_report report() const {
+    return recovery_ != nullptr ? std::invoke(recovering_->report, *recovery_) : failure_report{};
+  }
 
-  /// Where a sample comes from. From any thread.
+  /// Returns the origin of a sample. Any thread may call this.
   [[nodiscard]] sample_origin origin(std::uint64_t sample) const noexcept {
     return origin_(sample);
   }
-  /// Whether a chunk that fails is sure to name the sample.
+  /// Returns true if a failed chunk always identifies the failed sample.
   [[nodiscard]] bool names_failed_sample() const noexcept { return names_failed_sample_; }
 
-  /// For a `guarded_reader`: what to do with an exception.
-  [[nodiscard]] detail::recovery& recovery() noexcept { return recovery_; }
-  /// For a `guarded_reader`: where it notes what it reads; null where nothing is watched.
+  /// For a `guarded_reader`: the record of failed samples, and the code that handles them. Both are
+  /// null with a plain policy.
+  [[nodiscard]] detail::recovery* recovery() noexcept { return recovery_.get(); }
+  [[nodiscard]] const detail::recovering* recovering() const noexcept { return recovering_; }
+  /// For a `guarded_reader`: the object in which it records its reads; null if nothing is watched.
   [[nodiscard]] read_progress* progress_of(std::size_t reader) noexcept {
     return watch_.progress_of(reader);
   }
@@ -414,15 +514,16 @@ class read_guard {
                                        failed_batch& failed) noexcept {
     if (!failed) {
       failure where;
-      failed.error = recovery_.check_limits(slot, info, where);
+      failed.error = std::invoke(recovering_->check_limits, *recovery_, slot, info, where);
       if (!failed) return;
       failed.place = where;
     }
     if (failed.place->stage == "read") failed.place->origin = origin(failed.place->sample);
   }
 
-  detail::recovery recovery_;
-  read_watch watch_;
+  const detail::recovering* recovering_;
+  std::shared_ptr<detail::recovery> recovery_;  // null with a plain policy, as is `recovering_`
+  optional_watch watch_;
   bool names_failed_sample_;
   std::function<sample_origin(std::uint64_t)> origin_;
 };

@@ -26,14 +26,14 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Takes the samples that are gone out of a ragged field of the batch in `slab`: the values of
-/// those after them move up, and the offsets say where they are.
+/// Removes the samples marked in `is_gone` from a ragged field of the batch in `slab`. The values
+/// of later samples move up, and the offsets are updated.
 inline void close_ragged(std::byte* slab, const slot_layout::field& field,
                          std::span<const std::uint8_t> is_gone) noexcept {
   auto* const offsets = reinterpret_cast<std::int32_t*>(slab + field.offsets_at);
   std::byte* const values = slab + field.offset;
   std::size_t kept = 0;
-  std::int32_t begin = offsets[0];  // kept apart: the entry may be overwritten by then
+  std::int32_t begin = offsets[0];  // a copy, because the entry may be overwritten
   for (std::size_t i = 0; i < is_gone.size(); ++i) {
     const std::int32_t end = offsets[i + 1];
     if (is_gone[i] == 0) {
@@ -48,13 +48,13 @@ inline void close_ragged(std::byte* slab, const slot_layout::field& field,
   }
 }
 
-/// The question whether a batch is no longer wanted, without the type of who answers it, which must
-/// outlive this.
-class over_ref {
+/// A reference to a predicate that returns true if a batch is no longer wanted. Erases the type of
+/// the predicate, which must outlive this object.
+class stop_predicate {
  public:
   template <std::predicate Over>
-    requires(!std::same_as<Over, over_ref>)
-  over_ref(const Over& over) noexcept  // NOLINT: implicit, as std::function is
+    requires(!std::same_as<Over, stop_predicate>)
+  stop_predicate(const Over& over) noexcept  // NOLINT: implicit, as std::function is
       : over_(&over),
         ask_([](const void* asked) { return bool{(*static_cast<const Over*>(asked))()}; }) {}
 
@@ -65,47 +65,52 @@ class over_ref {
   bool (*ask_)(const void*);
 };
 
-/// What an `error_policy` needs besides the readers: the ledger, what each batch has lost, and a
-/// place to wait for a retry. With a plain policy it holds nothing and every call is one branch.
+/// The state of an `error_policy`, in addition to the readers: the ledger, the losses of each
+/// batch, and a place to wait for a retry. A loader makes it through `recovering`, and makes none
+/// for a plain policy.
 ///
-/// The losses of a slot follow its batch: `begin_batch` by the opener, `note_loss` by the workers
-/// that read it, `end_batch` by the worker that completes it, `check_limits` by the consumer.
+/// For the batch in a slot, the opener calls `begin_batch`, the workers that read it call
+/// `note_loss`, the worker that completes it calls `end_batch`, and the consumer calls
+/// `check_limits`.
 class recovery {
  public:
-  /// `base_sizes`: of the datasets at the bottom of the pipeline, see `base_sizes_of`.
+  /// Makes the state. `base_sizes` are the sizes of the datasets at the bottom of the pipeline, see
+  /// `base_sizes_of`. Throws `option_error` if the policy's list of bad samples is not of this
+  /// dataset.
   recovery(const error_policy& policy, std::uint64_t dataset_size, std::size_t slot_count,
-           std::size_t batch_size, std::vector<std::uint64_t> base_sizes)
-      : policy_(policy), dataset_size_(dataset_size), losses_(is_plain(policy) ? 0 : slot_count) {
+           std::size_t batch_size, const std::vector<std::uint64_t>& base_sizes)
+      : policy_(policy),
+        known_bad_(policy.quarantined),
+        dataset_size_(dataset_size),
+        losses_(slot_count),
+        ledger_(base_sizes) {
     require_known(base_sizes);
-    std::sort(policy_.quarantined.begin(), policy_.quarantined.end());
-    if (is_on()) ledger_ = std::make_unique<failure_ledger>(std::move(base_sizes));
+    std::sort(known_bad_.begin(), known_bad_.end());
+    policy_.quarantined = {};
     if (policy.action != error_action::skip) return;
     for (losses& of_batch : losses_) of_batch.is_gone.resize(batch_size);
   }
 
-  /// What is read in place of bad samples, and what is left out, goes into `lists` too.
+  /// Also records substitutes and skipped samples in `lists`.
   void list_to(sample_lists& lists) noexcept { lists_ = &lists; }
 
-  [[nodiscard]] bool is_on() const noexcept { return !losses_.empty(); }
   [[nodiscard]] const error_policy& policy() const noexcept { return policy_; }
   [[nodiscard]] std::uint64_t dataset_size() const noexcept { return dataset_size_; }
-  [[nodiscard]] failure_ledger& ledger() noexcept { return *ledger_; }
+  [[nodiscard]] failure_ledger& ledger() noexcept { return ledger_; }
 
-  /// Whether any sample is known to be bad.
-  [[nodiscard]] bool knows_bad() const noexcept { return !policy_.quarantined.empty(); }
-  /// Whether the sample that comes from `origin` is.
+  /// Returns true if any sample is known to be bad.
+  [[nodiscard]] bool knows_bad() const noexcept { return !known_bad_.empty(); }
+  /// Returns true if the sample that comes from `origin` is known to be bad.
   [[nodiscard]] bool is_known_bad(const sample_origin& origin) const noexcept {
-    return std::binary_search(policy_.quarantined.begin(), policy_.quarantined.end(), origin.index);
+    return std::binary_search(known_bad_.begin(), known_bad_.end(), origin.index);
   }
 
-  /// What happened so far; empty with a plain policy.
-  [[nodiscard]] failure_report report() const {
-    return is_on() ? ledger_->report() : failure_report{};
-  }
+  /// Returns the failures so far.
+  [[nodiscard]] failure_report report() const { return ledger_.report(); }
 
-  /// Opener: a slot is bound to a new batch.
+  /// Opener: resets the losses of `slot`, which is bound to a new batch.
   void begin_batch(std::uint32_t slot) noexcept {
-    if (!is_on() || losses_[slot].has_none()) return;
+    if (losses_[slot].has_none()) return;
     losses& of_batch = losses_[slot];
     if (lists_ != nullptr) lists_->begin_batch(slot);
     of_batch.count = of_batch.expected = 0;
@@ -113,8 +118,8 @@ class recovery {
     std::fill(of_batch.is_gone.begin(), of_batch.is_gone.end(), std::uint8_t{0});
   }
 
-  /// Reader: the sample at `position` of the batch in `slot` was given up. Its place was filled by
-  /// another sample, or is to be closed.
+  /// Reader: records that the sample at `position` of the batch in `slot` was given up. Another
+  /// sample has filled its place, or `end_batch` closes the gap.
   void note_loss(std::uint32_t slot, std::uint64_t position, std::uint64_t sample,
                  const std::exception_ptr& error) noexcept {
     losses& of_batch = losses_[slot];
@@ -126,26 +131,27 @@ class recovery {
     of_batch.sample = sample;
   }
 
-  /// Reader: the same for a sample that was known to be bad: it counts to no limit.
+  /// Reader: records the loss of a sample that was known to be bad. Such a loss does not count
+  /// towards a limit.
   void note_expected_loss(std::uint32_t slot, std::uint64_t position) noexcept {
     losses& of_batch = losses_[slot];
     const std::lock_guard lock{of_batch.mutex};
     of_batch.leave_out(position);
     ++of_batch.expected;
   }
-  /// Reader: `sample` is at `position` of the batch in `slot` instead of the one that was asked
-  /// for.
+  /// Reader: records that `sample` is at `position` of the batch in `slot` instead of the requested
+  /// sample.
   void note_substitute(std::uint32_t slot, std::uint64_t position, std::uint64_t sample) noexcept {
     const std::lock_guard lock{losses_[slot].mutex};
     if (lists_ != nullptr)
       lists_->note_substitute(slot, static_cast<std::size_t>(position), sample);
   }
 
-  /// All samples of a batch are read: those after a skipped one move up, in `slab`, and `info`
-  /// counts them.
+  /// Completes a batch, after all its samples were read. Samples after a skipped sample move up in
+  /// `slab`, and `info` is updated.
   void end_batch(std::uint32_t slot, std::byte* slab, const slot_layout& layout,
                  batch_info& info) noexcept {
-    if (!is_on() || losses_[slot].has_none()) return;
+    if (losses_[slot].has_none()) return;
     if (lists_ != nullptr) lists_->end_batch(slot);
     if (policy_.action != error_action::skip) return;
     const std::span<const std::uint8_t> is_gone{losses_[slot].is_gone.data(), info.size};
@@ -166,40 +172,45 @@ class recovery {
     info.size -= info.skipped;
   }
 
-  /// Consumer: it gets the batch in `slot`. Null, unless the policy's limits are passed with it:
-  /// then the exception of its first lost sample, and in `where` its place and the limit.
+  /// Consumer: counts the losses of the batch in `slot`, which the consumer is about to get.
+  /// Returns null, unless a limit of the policy is exceeded with this batch. Then returns the
+  /// exception of its first lost sample, and sets `where` to the sample's place and the limit.
   [[nodiscard]] std::exception_ptr check_limits(std::uint32_t slot, const batch_info& info,
                                                 failure& where) noexcept {
-    if (!is_on()) return nullptr;
     constexpr std::uint64_t least_judged = 100;
     const losses& of_batch = losses_[slot];
-    asked_ += info.size + info.skipped;
-    lost_ += of_batch.count;
+    auto& [asked, lost] = judged_;
+    asked += info.size + info.skipped;
+    lost += of_batch.count;
     const bool is_too_large =
-        asked_ >= least_judged &&
-        static_cast<double>(lost_) > policy_.largest_share * static_cast<double>(asked_);
-    const bool are_too_many = lost_ > policy_.most_failures;
+        asked >= least_judged &&
+        static_cast<double>(lost) > policy_.largest_share * static_cast<double>(asked);
+    const bool are_too_many = lost > policy_.most_failures;
     if (of_batch.count == 0 || (!are_too_many && !is_too_large)) return nullptr;
     where = {"read", info.epoch, info.batch, of_batch.position, of_batch.sample};
     if (are_too_many) {
       const auto most = static_cast<double>(policy_.most_failures);
-      where.reason = passed_limit{"faults.on_error.most_failures", most, lost_, asked_};
+      where.reason = passed_limit{"faults.on_error.most_failures", most, lost, asked};
     } else {
       where.reason =
-          passed_limit{"faults.on_error.largest_share", policy_.largest_share, lost_, asked_};
+          passed_limit{"faults.on_error.largest_share", policy_.largest_share, lost, asked};
     }
     return of_batch.error;
   }
 
-  /// Waits before retry `retry`; false as soon as `is_over()`, which `interrupt` has asked again.
-  bool wait(std::size_t retry, const over_ref& is_over) {
+  /// Returns the counts that the limits are compared with. For the consumer's thread.
+  [[nodiscard]] const judged_samples& judged() const noexcept { return judged_; }
+  void judge_from(const judged_samples& judged) noexcept { judged_ = judged; }
+
+  /// Waits before retry `retry`. Returns false as soon as `is_over()` is true. `interrupt` makes
+  /// the wait check `is_over` again.
+  bool wait(std::size_t retry, const stop_predicate& is_over) {
     std::unique_lock lock{waiting_};
     return !wake_.wait_for(lock, wait_before(policy_, retry), is_over);
   }
 
-  /// Wakes all waits for retries: a range is over. From any thread.
+  /// Wakes all waits for retries, because a range is over. Any thread may call this.
   void interrupt() noexcept {
-    if (!is_on()) return;
     { const std::lock_guard lock{waiting_}; }  // not between a waiter's check and its sleep
     wake_.notify_all();
   }
@@ -207,9 +218,9 @@ class recovery {
  private:
   struct alignas(cache_line) losses {
     std::mutex mutex;
-    std::uint64_t count = 0;     // what counts to the limits
-    std::uint64_t expected = 0;  // what does not
-    std::exception_ptr error;    // of the lowest position, with the two below
+    std::uint64_t count = 0;     // losses that count towards the limits
+    std::uint64_t expected = 0;  // losses that do not
+    std::exception_ptr error;    // error of the lowest position; the two members below belong to it
     std::uint64_t position = 0;
     std::uint64_t sample = 0;
     std::vector<std::uint8_t> is_gone;  // by position; empty unless samples are skipped
@@ -220,7 +231,7 @@ class recovery {
     }
   };
 
-  /// Throws `option_error` where the list of bad samples is not of this dataset.
+  /// Throws `option_error` if the list of bad samples is not of this dataset.
   void require_known(const std::vector<std::uint64_t>& base_sizes) const {
     if (!knows_bad()) return;
     if (base_sizes.size() != 1) {
@@ -229,14 +240,14 @@ class recovery {
                      " joined datasets it is of: leave the samples out of each one by "
                      "without(list)"});
     }
-    const auto largest = *std::max_element(policy_.quarantined.begin(), policy_.quarantined.end());
+    const auto largest = *std::max_element(known_bad_.begin(), known_bad_.end());
     if (largest < base_sizes.front()) return;
     refuse_option("faults.on_error.quarantined",
                   {"sample ", largest, " does not lie in the dataset of ", base_sizes.front(),
                    " samples: is the list of another one?"});
   }
 
-  /// Moves each stretch of samples that stay to the end of the stretch before.
+  /// Moves each run of remaining samples to the end of the previous run.
   static void close_gaps(std::byte* field, std::size_t sample_bytes,
                          std::span<const std::uint8_t> is_gone) noexcept {
     std::byte* to = field;
@@ -252,14 +263,46 @@ class recovery {
   }
 
   error_policy policy_;
+  std::vector<std::uint64_t> known_bad_;  // sorted
   std::uint64_t dataset_size_;
-  std::vector<losses> losses_;  // by slot; empty with a plain policy
-  std::unique_ptr<failure_ledger> ledger_;
+  std::vector<losses> losses_;  // by slot
+  failure_ledger ledger_;
   sample_lists* lists_ = nullptr;
   std::mutex waiting_;
   std::condition_variable wake_;
-  std::uint64_t asked_ = 0;  // by the consumer: places of the batches that it was given,
-  std::uint64_t lost_ = 0;   // and how many of these lost their sample
+  judged_samples judged_;
+};
+
+struct chunk;
+class guarded_reader;
+
+/// The code behind an `error_policy`. Only a program that sets a member of an `error_policy` refers
+/// to it, so only such a program compiles it.
+struct recovering {
+  /// Makes a `recovery`, see its constructor.
+  std::shared_ptr<recovery> (*make)(const error_policy& policy, std::uint64_t dataset_size,
+                                    std::size_t slot_count, std::size_t batch_size,
+                                    const std::vector<std::uint64_t>& base_sizes);
+  /// Reads the runs of samples of a chunk between the samples that are known to be bad. Returns
+  /// false if the chunk fails.
+  bool (*read_good)(guarded_reader&, const chunk&, const stop_predicate& is_over);
+  /// Handles a chunk that has failed with `error` at place `at`, according to the policy. Returns
+  /// false if the chunk remains failed.
+  bool (*reread_singly)(guarded_reader&, const chunk&, std::size_t at,
+                        const std::exception_ptr& error, const stop_predicate& is_over);
+  /// The functions of `recovery`.
+  void (recovery::*list_to)(sample_lists&) noexcept;
+  failure_report (recovery::*report)() const;
+  void (recovery::*begin_batch)(std::uint32_t slot) noexcept;
+  void (recovery::*end_batch)(std::uint32_t slot, std::byte* slab, const slot_layout&,
+                              batch_info&) noexcept;
+  std::exception_ptr (recovery::*check_limits)(std::uint32_t slot, const batch_info&,
+                                               failure& where) noexcept;
+  const judged_samples& (recovery::*judged)() const noexcept;
+  void (recovery::*judge_from)(const judged_samples&) noexcept;
+  void (recovery::*interrupt)() noexcept;
+
+  static const recovering code;  ///< defined in `guarded_reader.hpp`
 };
 
 }  // namespace detail

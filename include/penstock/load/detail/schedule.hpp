@@ -11,7 +11,6 @@
 #include <penstock/core/batch_info.hpp>
 #include <penstock/load/detail/plan.hpp>
 #include <penstock/observe/support/meters.hpp>
-#include <penstock/observe/support/trace.hpp>
 #include <penstock/threads/support/atomics.hpp>
 #include <penstock/threads/support/waitable_counter.hpp>
 
@@ -19,26 +18,26 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Which batch is read next, and which ones are no longer wanted. The consumer says which batches
-/// are wanted (`begin`, `cancel`). The opener, one thread at a time, waits until one is
-/// (`wait_until_wanted`) and binds it to a slot (`bind`). Batches are numbered over the life of the
-/// schedule.
+/// The schedule of the batches: the next batch to read, and the batches that are no longer wanted.
+/// The consumer specifies the wanted batches (`begin`, `cancel`). The opener, one thread at a time,
+/// waits until a batch is wanted (`wait_until_wanted`) and binds it to a slot (`bind`). Batch
+/// numbers increase over the life of the schedule.
 class schedule {
  public:
   /// The next batch to bind.
   struct place {
-    std::uint64_t range = 0;   ///< counts calls of `begin`
-    std::uint64_t number = 0;  ///< the batches bound so far
+    std::uint64_t range = 0;   ///< number of calls of `begin`
+    std::uint64_t number = 0;  ///< number of batches bound so far
     batch_position at;
   };
 
   explicit schedule(const epoch_plan& plan) noexcept : plan_(plan) {}
 
-  /// How epochs are cut into batches.
+  /// Returns the division of epochs into batches.
   [[nodiscard]] const epoch_plan& plan() const noexcept { return plan_; }
 
-  /// Consumer: the batches from `first` to the start of epoch `last_epoch` are wanted. Returns the
-  /// number of the batch after them. Throws `option_error`, see `epoch_plan::count`.
+  /// Consumer: requests the batches from `first` to the start of epoch `last_epoch`. Returns the
+  /// number after the last of these batches. Throws `option_error`, see `epoch_plan::count`.
   std::uint64_t begin(const batch_position& first, std::uint64_t last_epoch) {
     const std::uint64_t count = plan_.count(first, last_epoch);
     std::uint64_t end = 0;
@@ -53,7 +52,7 @@ class schedule {
     return end;
   }
 
-  /// Consumer: no batch is wanted any more. Returns the number after the last one that was bound.
+  /// Consumer: cancels all batches. Returns the number after the last batch that was bound.
   std::uint64_t cancel() noexcept {
     std::uint64_t bound = 0;
     {
@@ -63,25 +62,25 @@ class schedule {
     cancelled_.value.store(bound, std::memory_order_release);
     return bound;
   }
-  /// Whether batch `number` was bound, and cancelled then. From any thread.
+  /// Returns true if batch `number` was bound and then cancelled. Any thread may call this.
   [[nodiscard]] bool is_cancelled(std::uint64_t number) const noexcept {
     return number < cancelled_.value.load(std::memory_order_acquire);
   }
 
-  /// Consumer: only batches with a number below `limit` may be bound, at first all. Wakes a waiting
-  /// opener, or leaves that to a later call or to `wake`.
+  /// Consumer: allows only batches with a number below `limit` to be bound. Before the first call
+  /// all batches are allowed. If `wakes` is true, wakes a waiting opener. Otherwise leaves that to
+  /// a later call or to `wake`.
   void allow(std::uint64_t limit, bool wakes) noexcept {
     allowed_.store(limit, std::memory_order_release);
     demand_.advance_quietly();
     if (wakes) demand_.wake();
   }
 
-  /// Opener: waits until a batch is wanted, and allowed, and returns it; `std::nullopt` when `stop`
-  /// was requested, after `wake`. `waits` times the wait.
+  /// Opener: waits until a batch is wanted and allowed, and returns it. Returns `std::nullopt`
+  /// after a stop request through `stop` and a call of `wake`. `waits` times the wait.
   template <class Waits = unobserved>
   [[nodiscard]] std::optional<place> wait_until_wanted(const std::stop_token& stop,
                                                        Waits&& waits = {}) const noexcept {
-    [[maybe_unused]] const stage_mark mark{marked_stage::wait_for_demand};
     for (;;) {
       const std::uint32_t seen = demand_.load();
       if (stop.stop_requested()) return std::nullopt;
@@ -91,30 +90,31 @@ class schedule {
       demand_.wait([seen](std::uint32_t now) { return now != seen; });
     }
   }
-  /// Has a waiting opener look at its stop token.
+  /// Makes a waiting opener check its stop token.
   void wake() noexcept { demand_.advance(); }
 
   /// The batches that are wanted and not bound yet.
   struct coming {
-    place next;               ///< the first of them,
-    std::uint64_t first = 0;  ///< the number of the range's first batch,
-    batch_position first_at;  ///< which this is,
-    std::uint64_t end = 0;    ///< and the number after the last
+    place next;               ///< the first of these batches
+    std::uint64_t first = 0;  ///< number of the first batch of the range
+    batch_position first_at;  ///< position of that batch
+    std::uint64_t end = 0;    ///< number after the last batch of the range
   };
-  /// What comes; `std::nullopt` when no batch is wanted. From any thread.
+  /// Returns the wanted batches that are not bound yet; `std::nullopt` if no batch is wanted. Any
+  /// thread may call this.
   [[nodiscard]] std::optional<coming> upcoming() const noexcept {
     const std::lock_guard lock{mutex_};
     if (next_.number == end_) return std::nullopt;
     return coming{next_, first_, first_at_, end_};
   }
 
-  /// Opener: the next batch to bind; `std::nullopt` when none is wanted.
+  /// Opener: returns the next batch to bind; `std::nullopt` if no batch is wanted.
   [[nodiscard]] std::optional<place> next() const noexcept {
     const std::lock_guard lock{mutex_};
     if (next_.number == end_) return std::nullopt;
     return next_;
   }
-  /// Opener: binds what `next` returned; false when its range has ended meanwhile.
+  /// Opener: binds a batch that `next` returned. Returns false if its range has ended since then.
   [[nodiscard]] bool bind(const place& which) noexcept {
     const std::lock_guard lock{mutex_};
     if (next_.number == end_ || next_.range != which.range) return false;
@@ -125,20 +125,20 @@ class schedule {
  private:
   epoch_plan plan_;  // read for each chunk
 
-  // Guards the four below; no code of the user's runs under it. Locked for each batch, so on
+  // Guards the four members below. No user code runs under it. Locked for each batch, so it is on
   // another cache line than the plan.
   alignas(cache_line) mutable std::mutex mutex_;
-  std::uint64_t end_ = 0;    // batches wanted so far
-  std::uint64_t first_ = 0;  // what was bound when the range began
-  batch_position first_at_;  // where it did
-  place next_;               // its number counts what is bound
+  std::uint64_t end_ = 0;    // number of batches wanted so far
+  std::uint64_t first_ = 0;  // number of batches bound when the range began
+  batch_position first_at_;  // position of the range's first batch
+  place next_;               // its number is the number of bound batches
 
-  waitable_counter demand_;  // moves when more batches are wanted, or allowed
-  // Invariant: written before a step of demand_, so that an opener that reads the number of before
-  // does not sleep through it.
+  waitable_counter demand_;  // advances when more batches are wanted or allowed
+  // Invariant: written before `demand_` advances, so that an opener that reads the old number does
+  // not sleep through the change.
   std::atomic<std::uint64_t> allowed_{(std::numeric_limits<std::uint64_t>::max)()};
-  // Batches below it are not read any more. Every worker reads it for each chunk, so it does not
-  // share a cache line with what the opener or the consumer writes for each batch.
+  // Batches below this number are no longer read. Every worker reads the number for each chunk, so
+  // it does not share a cache line with data that the opener or the consumer writes for each batch.
   own_line<std::atomic<std::uint64_t>> cancelled_{0};
 };
 

@@ -34,7 +34,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// What a dataset and a sampler can do, of what a loader need not ask where they can't.
+/// The capabilities of a dataset and a sampler. A loader skips the calls for capabilities that are
+/// absent.
 struct source_facts {
   bool borrows = false;           ///< reading needs memory of another owner
   bool is_ragged = false;         ///< batches have ragged fields
@@ -42,9 +43,9 @@ struct source_facts {
   bool finishes_batches = false;  ///< there is a `map_batch`
 };
 
-/// All that a loader's core asks of its dataset and sampler, whose types it does not know. A chunk
-/// costs two virtual calls, `fill` and `chunk_reader::read`, and a batch one more, `bind_order`.
-/// The loops over samples run inside these calls and are inlined there.
+/// The interface of a loader's core to its dataset and sampler, whose types it does not know. A
+/// chunk costs two virtual calls, `pick` and `chunk_reader::read`, and a batch one more,
+/// `bind_order`. The loops over samples run inside these calls and are inlined there.
 class source_ops {
  public:
   source_ops() = default;
@@ -52,55 +53,54 @@ class source_ops {
   virtual ~source_ops() = default;
 
   [[nodiscard]] virtual source_facts facts() const noexcept = 0;
-  /// For a `read_guard`.
+  /// Returns the facts that a `read_guard` needs.
   [[nodiscard]] virtual guarded_data guarded() const = 0;
-  /// The way of one thread to the dataset.
+  /// Makes the reader of one thread.
   [[nodiscard]] virtual std::unique_ptr<chunk_reader> make_reader() const = 0;
-  /// Announces coming samples to the dataset; null if it takes no announcements.
+  /// Makes the object that announces coming samples to the dataset. Returns null if the dataset
+  /// takes no announcements.
   [[nodiscard]] virtual std::unique_ptr<look_ahead> make_teller(
       const schedule& batches, const loader_options& options, loader_observer& observer) const = 0;
-  /// A hash of the order, and of what adaptors choose. From any thread.
+  /// Returns a hash of the order and of the choices of adaptors. Any thread may call this.
   [[nodiscard]] virtual std::uint64_t fingerprint() const = 0;
-  /// Over how many ranks the sampler divides an epoch.
+  /// Returns the number of samples that all ranks together draw in an epoch.
+  [[nodiscard]] virtual std::uint64_t total_samples() const noexcept = 0;
+  /// Returns the number of ranks over which the sampler divides an epoch.
   [[nodiscard]] virtual std::uint64_t world() const noexcept = 0;
-  /// Over all ranks, of a sampler that cuts batches itself; 0: it does not.
+  /// Returns the number of batches in a step over all ranks, for a sampler that specifies batch
+  /// sizes. Returns 0 for any other sampler.
   [[nodiscard]] virtual std::uint64_t batches_per_step() const noexcept = 0;
-  /// How many samples the dataset had when the loader was made.
+  /// Returns the number of samples that the dataset had when the loader was made.
   [[nodiscard]] virtual std::uint64_t size() const noexcept = 0;
-  /// See `warnings_of`.
+  /// Returns the warnings of the dataset, see `warnings_of`.
   [[nodiscard]] virtual std::vector<std::string> warnings() const = 0;
 
-  /// Before there are batches: they lie in so many slots.
+  /// Allocates the orders of `count` slots. Called once, before the first batch.
   virtual void take_slots(std::size_t count) = 0;
-  /// Opener: the batches that are bound from now on have the order of `epoch`. Throws what the
-  /// sampler and the dataset do, and `dataset_changed`; there is no order then.
+  /// Opener: makes the order of `epoch`, which later calls of `bind_order` use. Throws the
+  /// exceptions of the sampler and the dataset, and `dataset_changed`. After an exception
+  /// `bind_order` returns false.
   virtual void make_order(std::uint64_t epoch) = 0;
-  /// Opener: the batch in `slot` has the order that was made last; false where there is none.
+  /// Opener: assigns to the batch in `slot` the last order that was made. Returns false if making
+  /// it failed.
   virtual bool bind_order(std::uint32_t slot) noexcept = 0;
-  /// The dataset indices at the positions from `first` on of the order of the batch in `slot`.
-  virtual void fill(std::uint32_t slot, std::uint64_t first,
+  /// Sets `out` to the dataset indices of `batch`, which is in `slot`, starting at place `begin` of
+  /// the batch.
+  virtual void pick(std::uint32_t slot, const batch_info& batch, std::size_t begin,
                     std::span<std::uint64_t> out) const noexcept = 0;
 
-  /// Opener: gives the batch in `slot` the number of samples that its order says, and the samples
-  /// of a ragged one their places in `slab`. What is thrown stays with the batch.
-  virtual void place(std::uint32_t slot, const epoch_plan& plan, batch_work& batch,
-                     std::byte* slab) const noexcept = 0;
-  /// Does with a batch that is read what the dataset does with whole batches, see `map_batch`. What
-  /// that throws stays with the batch.
+  /// Opener: sets the number of samples of the batch in `slot` to the number that its order
+  /// specifies. Gives the samples of a ragged batch their places in `slab`. An exception is stored
+  /// with the batch.
+  virtual void place(std::uint32_t slot, batch_work& batch, std::byte* slab) const noexcept = 0;
+  /// Runs the dataset's work on whole batches on a batch that has been read, see `map_batch`. An
+  /// exception is stored with the batch.
   virtual void finish_batch(batch_work& batch, std::byte* slab,
                             std::uint64_t seed) const noexcept = 0;
 };
 
-/// The order of the batch in a slot, as `pick_samples` asks for it.
-struct order_in_slot {
-  const source_ops* source;
-  std::uint32_t slot;
-  void fill(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
-    source->fill(slot, first, out);
-  }
-};
-
-/// Those of a dataset and a sampler, which it owns, with the plan and the layout of their batches.
+/// The operations of a dataset and a sampler, with the plan and the layout of their batches. Owns
+/// the dataset and the sampler.
 template <dataset Dataset, sampler Sampler>
 class source_of final : public source_ops {
  public:
@@ -108,19 +108,21 @@ class source_of final : public source_ops {
   using order_type = order_of<Sampler>;
   static_assert(std::is_trivially_copyable_v<order_type>, "copied for each batch, never throws");
 
-  /// For batches by resolved options. Throws what the two throw, `empty_dataset`, `option_error`,
-  /// and `layout_error`.
+  /// Makes the operations for batches with resolved options. Throws the exceptions of the dataset
+  /// and the sampler, `empty_dataset`, `option_error`, and `layout_error`.
   template <class Data>
   source_of(Data&& data, const Sampler& order, const loader_options& options)
       : data_(std::forward<Data>(data)),
-        size_(data_.size()),
+        size_(size_of(data_)),
+        lengths_(extents_of(data_)),
         sampler_(order),
-        plan_(sampler_.size(size_), options.batch_size, options.last_batch),
-        layout_(extents_for(extents_of(data_), options), options.batch_size) {}
+        total_(total_size(sampler_, size_)),
+        plan_(sampler_.size(size_), options.batch_size, options.last_batch, total_),
+        layout_(extents_for(lengths_, options), options.batch_size) {}
 
-  /// How epochs are cut into batches.
+  /// Returns the division of epochs into batches.
   [[nodiscard]] const epoch_plan& plan() const noexcept { return plan_; }
-  /// Where their fields lie.
+  /// Returns the layout of the batches.
   [[nodiscard]] const batch_layout<record_type>& layout() const noexcept { return layout_; }
 
   [[nodiscard]] source_facts facts() const noexcept override {
@@ -151,6 +153,7 @@ class source_of final : public source_ops {
     both.add(chosen);
     return both.value();
   }
+  [[nodiscard]] std::uint64_t total_samples() const noexcept override { return total_; }
   [[nodiscard]] std::uint64_t world() const noexcept override { return world_size(sampler_); }
   [[nodiscard]] std::uint64_t batches_per_step() const noexcept override {
     if constexpr (cuts_batches<Sampler>) return sampler_.batches_per_step();
@@ -164,28 +167,31 @@ class source_of final : public source_ops {
     order_.reset();
     const std::uint64_t now = data_.size();
     if (now != size_) throw dataset_changed(size_, now, epoch);
+    if (const auto lengths = extents_of(data_); lengths != lengths_) {
+      throw dataset_changed(shape_text<record_type>(lengths_), shape_text<record_type>(lengths),
+                            size_, epoch);
+    }
     order_.emplace(sampler_.order(size_, epoch));
   }
   bool bind_order(std::uint32_t slot) noexcept override {
     orders_[slot].value = order_;
     return order_.has_value();
   }
-  void fill(std::uint32_t slot, std::uint64_t first,
+  void pick(std::uint32_t slot, const batch_info& batch, std::size_t begin,
             std::span<std::uint64_t> out) const noexcept override {
-    std::as_const(orders_[slot].value)->fill(first, out);
+    pick_samples(std::as_const(*orders_[slot].value), plan_, batch, begin, out);
   }
 
-  void place([[maybe_unused]] std::uint32_t slot, [[maybe_unused]] const epoch_plan& plan,
-             [[maybe_unused]] batch_work& batch,
+  void place([[maybe_unused]] std::uint32_t slot, [[maybe_unused]] batch_work& batch,
              [[maybe_unused]] std::byte* slab) const noexcept override {
     if (batch.has_order) cut_batch(*orders_[slot].value, batch.info);
     if constexpr (tells_lengths<Dataset>) {
-      place_samples(data_, order_in_slot{this, slot}, plan, batch,
+      place_samples(data_, std::as_const(*orders_[slot].value), plan_, batch,
                     batch_view<record_type>{slab, layout_, 0, batch.info.size});
     }
   }
-  // A function of its own, so that no arithmetic moves out of what flushes denormals around its
-  // call.
+  // Not inlined, so that the compiler moves no arithmetic across the code that sets flush-to-zero
+  // around the call.
   [[gnu::noinline]] void finish_batch([[maybe_unused]] batch_work& batch,
                                       [[maybe_unused]] std::byte* slab,
                                       [[maybe_unused]] std::uint64_t seed) const noexcept override {
@@ -202,17 +208,29 @@ class source_of final : public source_ops {
   }
 
  private:
-  // On a cache line of its own: the opener writes the next one while workers read this one.
+  // Returns the size of `data`. Throws `empty_dataset` with the dataset's warnings if it is 0.
+  [[nodiscard]] static std::uint64_t size_of(const Dataset& data) {
+    const std::uint64_t size = data.size();
+    if (size != 0) return size;
+    std::string text = "loader: the dataset has 0 samples";
+    for (const std::string& why : warnings_of(data)) text += "; " + why;
+    throw empty_dataset(text + ": look at the files that it was made of");
+  }
+
+  // Each order is on a separate cache line: the opener writes the order of one slot while workers
+  // read that of another.
   struct alignas(cache_line) slot_order {
     std::optional<order_type> value;
   };
 
   Dataset data_;
-  std::uint64_t size_;  // when the plan was made: what it has to be in every epoch
+  std::uint64_t size_;                   // at construction; must be the same in every epoch
+  record_extents<record_type> lengths_;  // at construction; must be the same in every epoch
   Sampler sampler_;
+  std::uint64_t total_;
   epoch_plan plan_;
   batch_layout<record_type> layout_;
-  std::optional<order_type> order_;       // of the opener; empty where making it has thrown
+  std::optional<order_type> order_;       // used by the opener; empty if making it threw
   std::unique_ptr<slot_order[]> orders_;  // by slot
 };
 

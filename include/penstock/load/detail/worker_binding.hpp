@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 #include <penstock/core/version.hpp>
@@ -18,12 +19,13 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Where workers of a loader that the calling thread makes are to run, next to `device`: threads
-/// start with the mask of their creator. Throws what the device does.
+/// Returns the planned cores of the workers of a loader that the calling thread makes, next to
+/// `device`. The workers start with the affinity mask of this thread. Throws the errors of the
+/// device.
 template <class Device>
-[[nodiscard]] worker_cores plan_cores(const Device& device, const loader_options& options) {
+[[nodiscard]] affinity_report plan_cores(const Device& device, const loader_options& options) {
   if (options.tuning.placement == worker_placement::anywhere) {
-    return {.binding = core_binding::not_asked};
+    return {.binding = core_binding::disabled};
   }
   const std::optional<int> node = host_node_of(device);
   if (!node) return {};
@@ -33,43 +35,42 @@ template <class Device>
   const auto mask = affinity_of_this_thread();
   if (!mask) return {.binding = core_binding::refused, .node = node, .error_number = errno};
   cpu_list both = common_cores(*there, *mask);
-  if (both.empty()) return {.binding = core_binding::outside_mask, .node = node};
+  if (both.empty()) return {.binding = core_binding::not_in_cpuset, .node = node};
   const bool is_all = both == *mask;
   return {.binding = is_all ? core_binding::within_node : core_binding::bound,
           .node = node,
           .cores = std::move(both)};
 }
 
-/// The cores of a loader's workers: each binds itself at its start, where there is anything to bind
-/// to. A refusal is no error, and visible.
+/// Binds the workers of a loader to cores. Each worker binds itself when it starts, if the plan has
+/// cores. If the system refuses, the workers run unbound, and the report says so.
 class worker_binding {
  public:
-  /// For as many workers as `options` say.
+  /// Plans the cores of `options.workers` workers.
   template <class Device>
   worker_binding(const Device& device, const loader_options& options)
       : plan_(plan_cores(device, options)),
         bits_(plan_.cores),
-        workers_(static_cast<std::uint32_t>(options.workers)) {}
+        workers_(static_cast<std::uint32_t>(options.workers.value())) {}
 
-  /// A worker, at its start.
+  /// Binds the calling thread. Each worker calls this once.
   void take() noexcept {
     if (plan_.binding != core_binding::bound) return;
     const int error = bind_this_thread(bits_);
     // Relaxed: the counter orders it, and any of several refusals will do.
     if (error != 0) error_.store(error, std::memory_order_relaxed);
-    seated_.advance();
+    bound_.advance();
   }
 
-  /// The thread that has started the workers: returns once each has bound itself, or was refused.
-  /// At once where there is nothing to bind to.
+  /// Waits until each worker has called `take`. Returns immediately if the plan has no cores.
   void wait_until_taken() const noexcept {
     if (plan_.binding != core_binding::bound) return;
-    seated_.wait([this](std::uint32_t seated) { return seated == workers_; });
+    bound_.wait([this](std::uint32_t bound) { return bound == workers_; });
   }
 
-  /// Where the workers run; after `wait_until_taken`. From any thread.
-  [[nodiscard]] worker_cores where() const {
-    worker_cores found = plan_;
+  /// The cores of the workers. Any thread may call this after `wait_until_taken`.
+  [[nodiscard]] affinity_report where() const {
+    affinity_report found = plan_;
     // Relaxed: read after the wait for the counter, which every worker advances after its store.
     const int error = error_.load(std::memory_order_relaxed);
     if (error == 0) return found;
@@ -79,12 +80,34 @@ class worker_binding {
   }
 
  private:
-  worker_cores plan_;
+  affinity_report plan_;
   cpu_bits bits_;
   std::uint32_t workers_;
-  waitable_counter seated_;    // workers that have tried
-  std::atomic<int> error_{0};  // what a refusal gave
+  waitable_counter bound_;     // number of workers that called `take`
+  std::atomic<int> error_{0};  // errno of a refusal
 };
+
+/// The workers of a device without a host node: they run wherever the process may.
+class unbound_workers {
+ public:
+  template <class Device>
+  unbound_workers(const Device&, const loader_options& options) noexcept
+      : is_disabled_(options.tuning.placement == worker_placement::anywhere) {}
+  static void take() noexcept {}
+  static void wait_until_taken() noexcept {}
+  [[nodiscard]] affinity_report where() const {
+    if (is_disabled_) return {.binding = core_binding::disabled};
+    return {};
+  }
+
+ private:
+  bool is_disabled_;
+};
+
+/// The binding of a loader's workers. Only programs with a device that knows its host node compile
+/// the code of `worker_binding`.
+template <class Device>
+using binding_of = std::conditional_t<has_host_node<Device>, worker_binding, unbound_workers>;
 
 }  // namespace detail
 }  // namespace PENSTOCK_ABI

@@ -17,7 +17,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// How a trial ended, with the ticks of a batch.
+/// The result of a trial, with the ticks of a batch before and after.
 struct trial_result {
   tuning_setting from;
   tuning_setting to;
@@ -26,17 +26,17 @@ struct trial_result {
   double ticks_to = 0;
 };
 
-/// The mean of numbers that come one by one, and how sure it is.
+/// The mean of a series of numbers, and its variance.
 class running_mean {
  public:
-  /// One more number.
+  /// Adds a number.
   void add(double value) noexcept {
     count_ += 1;
     const double off = value - mean_;
     mean_ += off / count_;
     squares_ += off * (value - mean_);
   }
-  /// All numbers of another one.
+  /// Adds all numbers of `other`.
   void add(const running_mean& other) noexcept {
     if (other.count_ <= 0) return;
     const double all = count_ + other.count_;
@@ -46,68 +46,68 @@ class running_mean {
     count_ = all;
   }
 
-  /// The mean; 0 of no number.
+  /// Returns the mean; 0 without numbers.
   [[nodiscard]] double mean() const noexcept { return mean_; }
-  /// The variance of the mean; 0 of fewer than two numbers.
+  /// Returns the variance of the mean; 0 with fewer than two numbers.
   [[nodiscard]] double variance_of_mean() const noexcept {
     return count_ < 2 ? 0.0 : squares_ / (count_ - 1) / count_;
   }
-  /// How many numbers.
+  /// Returns how many numbers were added.
   [[nodiscard]] double count() const noexcept { return count_; }
 
  private:
   double count_ = 0;
   double mean_ = 0;
-  double squares_ = 0;  // of what the numbers are off the mean, added up
+  double squares_ = 0;  // sum of squared deviations from the mean
 };
 
-/// How a loop ran with one setting: ticks a batch that it waited for reading and that it did not,
-/// and how many readers were busy on average.
+/// The measured pace of a loop with one setting. For each batch: the ticks that the loop waited for
+/// reading, and all other ticks. For each window: the average number of busy readers.
 struct pace {
   running_mean step;
   running_mean waits;
-  running_mean busy;  // a number a window
+  running_mean busy;  // one number for each window
 
-  /// One more window of the same setting. What the loop waited in it counts unless it lived on the
-  /// batches that another setting had read ahead.
+  /// Adds a window of the same setting. Its waits are not added if the window used batches that
+  /// another setting had read ahead (`waits_count` is false).
   void add(const pace& window, bool waits_count) noexcept {
     step.add(window.step);
     busy.add(window.busy);
     if (waits_count) waits.add(window.waits);
   }
 
-  /// The ticks of a batch.
+  /// Returns the ticks of a batch.
   [[nodiscard]] double ticks() const noexcept { return step.mean() + waits.mean(); }
-  /// The share of them that it waited.
+  /// Returns the share of the ticks in which the loop waited.
   [[nodiscard]] double waiting() const noexcept {
     return ticks() <= 0 ? 0.0 : waits.mean() / ticks();
   }
-  /// Little's law: the readers that keep a loop supplied that does not wait, each of them busy all
-  /// of its time.
+  /// Returns the number of fully busy readers that keep the loop supplied without a wait, by
+  /// Little's law.
   [[nodiscard]] double readers_needed() const noexcept {
     return busy.mean() / (std::max)(1.0 - waiting(), 1e-6);
   }
 };
 
-/// The time that a batch takes less with one setting than with another, as a share of it, and its
-/// standard error squared.
+/// The share by which a batch takes less time with one setting than with another, and the squared
+/// standard error of that share.
 struct gain {
   double share = 0;
   double variance = 0;
 
-  /// Whether it is above `least` for all that is known, by so many standard errors.
+  /// Returns true if the share exceeds `least` by more than `errors` standard errors.
   [[nodiscard]] bool is_above(double least, double errors) const noexcept {
     const double margin = share - least;
     return margin > 0 && margin * margin > errors * errors * variance;
   }
-  /// Whether it is below `most`.
+  /// Returns true if the share is below `most` by more than `errors` standard errors.
   [[nodiscard]] bool is_below(double most, double errors) const noexcept {
     return gain{-share, variance}.is_above(-most, errors);
   }
 };
 
-/// Of `after` over `before`. With `by_waits` what the loop waited is all that may differ: the step
-/// is the same for both, and its noise cancels out.
+/// Returns the gain of `after` over `before`. With `by_waits` the settings can differ only in the
+/// waits: the step is the same for both, so its noise is left out.
 [[nodiscard]] inline gain gain_of(const pace& before, const pace& after, bool by_waits) noexcept {
   const double all = (std::max)(before.ticks(), 1.0);
   double less = before.waits.mean() - after.waits.mean();
@@ -119,25 +119,27 @@ struct gain {
   return {less / all, variance / (all * all)};
 }
 
-/// Measures a loop window by window: some batches that were read with one setting. For one thread.
+/// Measures the pace of a loop in windows. A window is a number of batches that were read with one
+/// setting. For one thread.
 class pace_meter {
  public:
-  /// The next window begins anew, a few batches later: when the change that was made now shows.
-  /// Where a loop may live on what was read ahead before, it is when a batch was waited for, at the
-  /// latest after `read_ahead` batches.
+  /// Discards the current window. The next window starts some batches later, when the new setting
+  /// has an effect. If the loop may still use batches that were read ahead, the window starts after
+  /// a batch that was waited for, at the latest after `read_ahead` batches.
   void settle(std::uint64_t read_ahead = 0) noexcept {
     unsettled_ = settling;
     read_ahead_ = read_ahead;
     window_ = {};
   }
-  /// What comes next is not what the last batch led to: a range begins. Some batches are left out;
-  /// the window goes on after them, or short ranges would never fill one.
+  /// Records the start of a range: the time to its first batch says nothing about the pace. Skips
+  /// some batches. The window then continues, because short ranges would otherwise never fill a
+  /// window.
   void pause() noexcept { is_fresh_ = true; }
 
-  /// The consumer got a batch at `now`, and has waited `waited` ticks so far for batches to be
-  /// read. `busy()` is called where a window begins or ends, and gives the ticks that all readers
-  /// have worked, or nothing: then that is one batch later. Returns a window of at least `length`
-  /// batches that ends here.
+  /// Records that the consumer got a batch at `now`, and that it has waited `waited` ticks in total
+  /// for batches to be read. Calls `busy()` at the start and the end of a window. `busy()` returns
+  /// the ticks that all readers have worked. If it returns nothing, the window starts or ends one
+  /// batch later. Returns a window of at least `length` batches if one ends with this batch.
   template <class Busy>
   std::optional<pace> note(std::uint64_t now, std::uint64_t waited, double length,
                            Busy& busy) noexcept {
@@ -169,7 +171,8 @@ class pace_meter {
     const std::optional<std::uint64_t> worked = busy();
     if (!worked) return std::nullopt;
     pace whole = window_;
-    // Of the part since the last pause, of which there is one: it is a rate.
+    // Covers only the part of the window after the last pause. That is enough, because the value is
+    // a rate.
     whole.busy.add(since(worked_, *worked) / (std::max)(1.0, since(began_, now)));
     window_ = {};
     begin(now, *worked);
@@ -189,8 +192,8 @@ class pace_meter {
   }
 
   bool is_fresh_ = true;
-  unsigned unsettled_ = settling;  // batches until a window begins
-  std::uint64_t read_ahead_ = 0;   // batches before that
+  unsigned unsettled_ = settling;  // batches to skip until a window begins
+  std::uint64_t read_ahead_ = 0;   // batches to skip before those
   std::uint64_t last_ = 0;
   std::uint64_t waited_ = 0;
   std::uint64_t began_ = 0;
@@ -198,32 +201,32 @@ class pace_meter {
   pace window_;
 };
 
-/// Watches a loop for which no better setting is known: tells when it is no longer the loop that it
-/// was, and when it is time to look again all the same, each time later.
+/// Watches a loop that uses the best known setting. Detects that the loop has changed, and decides
+/// when to try other settings again, each time after a longer rest.
 class idle_phase {
  public:
-  /// What a window of a rest says.
+  /// The result of a window during a rest.
   enum class state {
-    rests,    ///< go on
-    is_over,  ///< it has lasted long enough
-    is_long,  ///< the same, and longer than any chance lasts: what has failed may be tried again
-    changed,  ///< this is another loop
+    rests,    ///< the rest continues
+    is_over,  ///< the rest has lasted long enough
+    is_long,  ///< as `is_over`, and the rest was long: failed directions may be tried again
+    changed,  ///< the loop has changed
   };
 
-  /// A rest begins, at this pace.
+  /// Starts a rest of a loop with this pace.
   void begin(const pace& settled) noexcept {
     settled_ = settled;
     seen_ = {};
     odd_windows_ = 0;
   }
-  /// The next rest is a short one.
+  /// Makes the next rest short.
   void shorten() noexcept { length_ = shortest; }
 
-  /// One more window of it.
+  /// Adds a window to the rest.
   [[nodiscard]] state note(const pace& window) noexcept {
     seen_.add(window, true);
-    // An abrupt change shows in two windows, one after the other, since a single one may be noise.
-    // A small one shows in all of them together.
+    // An abrupt change must show in two consecutive windows, since a single window may be noise. A
+    // small change shows in the mean of all windows.
     odd_windows_ = is_other(window, 2) ? odd_windows_ + 1 : 0;
     const double rested = seen_.waits.count();
     const bool has_drifted = rested >= enough && is_other(seen_, 1);
@@ -237,11 +240,11 @@ class idle_phase {
     length_ = (std::min)(2 * length_, longest);
     return is_long ? state::is_long : state::is_over;
   }
-  /// How the loop has run meanwhile.
+  /// Returns the pace of the loop during the rest.
   [[nodiscard]] const pace& seen() const noexcept { return seen_; }
 
  private:
-  static constexpr double enough = 32;  // batches, as all that follows
+  static constexpr double enough = 32;  // the unit of the first four constants is batches
   static constexpr double shortest = 64;
   static constexpr double long_ago = 1024;
   static constexpr double longest = 16384;
@@ -261,18 +264,19 @@ class idle_phase {
   int odd_windows_ = 0;
 };
 
-/// Looks for the setting with which a loop's batches come soonest, while it runs. Told of each
-/// batch, it says which setting is to be used from then on. Pure arithmetic: no clock, no thread,
-/// no memory, and the same for the same numbers.
+/// Searches for the setting with which the batches of a loop come soonest, while the loop runs. The
+/// caller records each batch, and uses the setting that `now` returns. Pure arithmetic: no clock,
+/// no thread, no allocation, and the same result for the same numbers.
 ///
-/// It measures 32 batches at the start and takes as many readers as Little's law asks for. Then it
-/// compares the setting with one beside it, a window of each by turns, and keeps the other one if
-/// it is better by more than the noise, or needs fewer readers and is as good. Where nothing beside
-/// is better it rests: short at first, ever longer, until the loop has changed.
+/// The search measures 32 batches at the start and takes as many readers as Little's law requires.
+/// Then it compares the setting with a neighbor, in alternating windows. It keeps the neighbor if
+/// that is better by more than the noise, or needs fewer readers and is as good. If no neighbor is
+/// better, the search rests. Rests are short at first and become longer, until the loop changes.
 class hill_climber {
  public:
-  /// Where `least` and `most` are equal a number is fixed. A window lasts `least_window` ticks, as
-  /// far as 64 batches do. With `keeps_depth` what was once read ahead takes memory for good.
+  /// Searches between `least` and `most`; a number that is equal in both is fixed. A window lasts
+  /// `least_window` ticks, but at most 64 batches. `keeps_depth` states that a larger prefetch
+  /// depth takes memory permanently.
   hill_climber(const tuning_setting& start, const tuning_setting& least, const tuning_setting& most,
                double least_window, bool keeps_depth = false) noexcept
       : least_(least),
@@ -283,18 +287,18 @@ class hill_climber {
         now_(start),
         tried_(start) {}
 
-  /// The setting to be used.
+  /// Returns the setting to use.
   [[nodiscard]] const tuning_setting& now() const noexcept { return now_; }
-  /// The one that was found best so far.
+  /// Returns the best setting so far.
   [[nodiscard]] const tuning_setting& kept() const noexcept { return kept_; }
 
-  /// What comes next is not what the last batch led to: a range begins.
+  /// Records the start of a range: the time to its first batch is not counted.
   void pause() noexcept { meter_.pause(); }
 
-  /// The consumer got a batch at `now`, and has waited `waited` ticks so far for batches to be
-  /// read. `busy()` is called where a window begins or ends, and gives the ticks that all readers
-  /// have worked, or nothing: then the window lasts one batch longer. Returns how a trial ended, if
-  /// one did.
+  /// Records that the consumer got a batch at `now`, and that it has waited `waited` ticks in total
+  /// for batches to be read. Calls `busy()` at the start and the end of a window. `busy()` returns
+  /// the ticks that all readers have worked. If it returns nothing, the window lasts one batch
+  /// longer. Returns the result of a trial if one ends with this batch.
   template <class Busy>
   std::optional<trial_result> note(std::uint64_t now, std::uint64_t waited, Busy busy) noexcept {
     const std::optional<pace> window = meter_.note(now, waited, length_, busy);
@@ -305,11 +309,11 @@ class hill_climber {
   enum class phase { estimate, jump, trial, rest };
   enum direction : std::size_t { up = 1, deeper = 2, down = 4 };
 
-  static constexpr double first_look = 29;    // with the three before: 32 batches
-  static constexpr double is_waiting = 0.02;  // a smaller share is not worth a move
-  static constexpr double worth_it = 0.01;    // what a trial has to gain
-  static constexpr double errors = 2;         // by how many standard errors
-  static constexpr int most_pairs = 4;        // of windows a trial
+  static constexpr double first_look = 29;    // with the three batches before it: 32 batches
+  static constexpr double is_waiting = 0.02;  // a smaller share of waiting is not worth a move
+  static constexpr double worth_it = 0.01;    // the share that a trial must gain
+  static constexpr double errors = 2;         // standard errors by which it must exceed that share
+  static constexpr int most_pairs = 4;        // pairs of windows in a trial
   static constexpr int most_jumps = 4;
 
   std::optional<trial_result> end_window(const pace& window) noexcept {
@@ -321,7 +325,7 @@ class hill_climber {
     return std::nullopt;
   }
 
-  /// Chooses what is to be tried next, from the pace of the setting that is kept.
+  /// Chooses the next setting to try, from the pace of the kept setting.
   void decide() noexcept {
     const std::size_t workers = kept_.workers;
     const std::size_t step = std::max<std::size_t>(1, workers / 8);
@@ -338,7 +342,7 @@ class hill_climber {
     if (may_rise) return begin_trial(up, more);
     const std::size_t least = (std::max)(least_.workers, floor_);
     if (workers > least && may(down)) {
-      // Readers that are idle a tenth of their time can be spared where nothing waits for them.
+      // If nothing waits for them, readers that are idle a tenth of their time can be spared.
       const std::size_t enough = std::clamp(ceiling(base_.busy.mean() / 0.9), least, workers);
       if (enough < workers) return begin_trial(down, {enough, kept_.prefetch});
       const std::size_t fewer = workers - (std::min)(step, workers - least);
@@ -349,7 +353,7 @@ class hill_climber {
 
   void begin_jump() noexcept {
     ++jumps_;
-    // A twentieth more: with just as many as are needed on average each delay would be waited for.
+    // A twentieth more than the average need, because otherwise the loop would wait for each delay.
     const std::size_t wanted = ceiling(base_.readers_needed() / 0.95);
     try_out(phase::jump, {std::clamp(wanted, kept_.workers + 1, most_.workers), kept_.prefetch});
   }
@@ -365,7 +369,7 @@ class hill_climber {
       if (is_better) floor_ = kept_.workers + 1;
       keep(other_, 0);
     } else {
-      jumps_ = most_jumps;  // one step at a time
+      jumps_ = most_jumps;  // no more jumps: from now on one step at a time
       use(kept_);
     }
     decide();
@@ -396,8 +400,8 @@ class hill_climber {
     ++pairs_;
     const gain seen = gain_of(base_, other_, by_waits_);
     const bool is_last = pairs_ == most_pairs;
-    const bool for_good = trying_ == deeper && keeps_depth_;            // noise must not lead there
-    const bool may_end = pairs_ > 1 || (trying_ != down && !for_good);  // not by one window
+    const bool for_good = trying_ == deeper && keeps_depth_;  // noise must not decide this
+    const bool may_end = pairs_ > 1 || (trying_ != down && !for_good);  // one window is not enough
     const double sure = for_good ? 2 * errors : errors;
     if (may_end && seen.is_above(worth_it, sure)) return end_trial(tuning_reason::faster);
     if (trying_ != down) {
@@ -434,13 +438,13 @@ class hill_climber {
     rest_.begin(base_);
     use(kept_);
   }
-  /// Whether a rest is, and something is to be tried again.
+  /// Returns true if the rest is over, and another setting may be tried.
   [[nodiscard]] bool is_over(const pace& window) noexcept {
     const idle_phase::state said = rest_.note(window);
     if (said == idle_phase::state::rests) return false;
     if (said == idle_phase::state::changed) jumps_ = 0;
     failed_ &= ~std::exchange(unsure_, 0);
-    if (said != idle_phase::state::is_over) failed_ = floor_ = 0;  // a chance for all
+    if (said != idle_phase::state::is_over) failed_ = floor_ = 0;  // allows all directions
     base_ = rest_.seen();
     return true;
   }
@@ -475,29 +479,29 @@ class hill_climber {
   tuning_setting kept_;
   tuning_setting now_;
   pace_meter meter_;
-  double length_ = first_look;  // of a window, in batches
+  double length_ = first_look;  // length of a window, in batches
   phase phase_ = phase::estimate;
-  pace base_;               // of what is kept
-  std::size_t failed_ = 0;  // directions that gained nothing from there
-  std::size_t unsure_ = 0;  // of these, those that the noise hid: worth another look
-  std::size_t floor_ = 0;   // with fewer workers batches came later
+  pace base_;               // pace of the kept setting
+  std::size_t failed_ = 0;  // directions that gained nothing from the kept setting
+  std::size_t unsure_ = 0;  // directions in `failed_` whose result was not significant
+  std::size_t floor_ = 0;   // with fewer workers than this, batches came later
   int jumps_ = 0;
-  direction trying_ = up;  // of a trial, as what follows
+  direction trying_ = up;  // of a trial, as are the next members
   tuning_setting tried_;
   pace other_;
   int pairs_ = 0;
   bool by_waits_ = false;
-  bool window_was_prefetched_ = false;  // the last window left batches that were read ahead
+  bool window_was_prefetched_ = false;  // the last window left prefetched batches
   idle_phase rest_;
 };
 
-/// A move, with the ticks of a batch.
+/// A move of the search, and the number of the batch at which it ended.
 struct logged_move {
   std::uint64_t batch = 0;
   trial_result said;
 };
 
-/// The last moves, by their number modulo how many there are room for.
+/// The last moves. Move `n` is at index `n % most`.
 struct logged_moves {
   static constexpr std::size_t most = 32;
   tuning_setting now;
@@ -505,8 +509,8 @@ struct logged_moves {
   std::array<logged_move, most> moves{};
 };
 
-/// The moves of a loader, the last ones of them. One thread writes, any thread reads. Takes no
-/// memory later.
+/// The last moves of a loader. One thread writes and any thread reads. Allocates no memory after
+/// construction, except in `snapshot`.
 class tuning_log {
  public:
   explicit tuning_log(const tuning_setting& now) noexcept {
@@ -514,7 +518,8 @@ class tuning_log {
     shown_.store(kept_);
   }
 
-  /// The writing thread: a trial has ended, and `now` is kept.
+  /// Records that a trial ended at batch number `batch`, and that `now` is the kept setting. Only
+  /// the writing thread calls this.
   void add(std::uint64_t batch, const trial_result& said, const tuning_setting& now) noexcept {
     kept_.moves[kept_.count % logged_moves::most] = {batch, said};
     ++kept_.count;
@@ -522,7 +527,7 @@ class tuning_log {
     shown_.store(kept_);
   }
 
-  /// What was written so far, in times. Takes memory.
+  /// Returns the moves so far, with ticks converted to times. Allocates memory.
   [[nodiscard]] tuning_history snapshot(const tick_times& times) const {
     const logged_moves seen = shown_.load();
     const auto time = [&](double ticks) { return time_of(ticks, times.nanoseconds_per_tick); };
@@ -538,7 +543,7 @@ class tuning_log {
   }
 
  private:
-  logged_moves kept_;  // of the writing thread
+  logged_moves kept_;  // used only by the writing thread
   shared_value<logged_moves> shown_;
 };
 

@@ -13,47 +13,48 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Which samples the batches in a ring of slots have, by their indices. Holds nothing, and does
-/// nothing, where no one asks for that; else all its memory is taken at construction. A slot's list
-/// is handed from thread to thread as the slot's memory is.
+/// The indices of the samples of the batches in a ring of slots. Without a request for lists it is
+/// off: it allocates nothing and does nothing. Otherwise all its memory is allocated at
+/// construction. A slot's list passes from thread to thread together with the slot's memory.
 class sample_lists {
  public:
-  /// Lists that are off.
+  /// Makes lists that are off.
   sample_lists() = default;
-  /// Lists for `slot_count` slots of batches of at most `batch_size` samples.
+  /// Makes lists for `slot_count` slots of batches of at most `batch_size` samples.
   sample_lists(std::size_t slot_count, std::size_t batch_size)
       : batch_size_(batch_size), indices_(slot_count * batch_size), substituted_(slot_count) {
     for (auto& places : substituted_) places.reserve(batch_size);
   }
 
-  /// Whether there are lists.
+  /// Returns true if there are lists.
   [[nodiscard]] bool is_on() const noexcept { return !substituted_.empty(); }
 
-  /// The slot is bound to a new batch.
+  /// Begins a new batch in `slot`.
   void begin_batch(std::size_t slot) noexcept {
     if (is_on()) [[unlikely]]
       substituted_[slot].clear();
   }
-  /// The batch in `slot` has the samples `indices` from its place `first` on. Readers of one batch
-  /// write different places.
+  /// Records that the batch in `slot` has the samples `indices`, starting at its place `first`.
+  /// Several threads may record different places of a batch at once.
   void note(std::size_t slot, std::size_t first, std::span<const std::uint64_t> indices) noexcept {
     if (!is_on()) [[likely]]
       return;
     std::copy(indices.begin(), indices.end(), all(slot).begin() + offset(first));
   }
-  /// At `place` the batch has the sample `index` in place of another. One call for a slot at a
-  /// time.
+  /// Records that the batch has the sample `index` as a substitute at `place`. One call for a slot
+  /// at a time.
   void note_substitute(std::size_t slot, std::size_t place, std::uint64_t index) noexcept {
     if (!is_on()) return;
     all(slot)[place] = index;
-    substituted_[slot].push_back(place);  // has room: once for each place of the batch at most
+    substituted_[slot].push_back(place);  // has room: at most one call for each place of the batch
   }
-  /// All samples are read: their substitutes are put in order, however they were read.
+  /// Sorts the places of the substitutes after all samples are read, because they are read in any
+  /// order.
   void end_batch(std::size_t slot) noexcept {
     if (is_on()) [[unlikely]]
       std::sort(substituted_[slot].begin(), substituted_[slot].end());
   }
-  /// The samples that are gone leave the list, those after them move up.
+  /// Removes the samples that are gone from the list, and moves later samples up.
   void close_gaps(std::size_t slot, std::span<const std::uint8_t> is_gone) noexcept {
     if (!is_on()) return;
     const std::span<std::uint64_t> list = all(slot);
@@ -63,7 +64,7 @@ class sample_lists {
     }
   }
 
-  /// What a batch elsewhere has, `slot` has too.
+  /// Copies the lists of a batch elsewhere to `slot`.
   void take(std::size_t slot, std::span<const std::uint64_t> indices,
             std::span<const std::uint64_t> substituted) noexcept {
     if (!is_on()) [[likely]]
@@ -72,14 +73,13 @@ class sample_lists {
     substituted_[slot].assign(substituted.begin(), substituted.end());
   }
 
-  /// The samples of the batch of `size` samples in `slot`, by their places; none where there are no
-  /// lists.
+  /// The samples of the batch of `size` samples in `slot`, by their places. Empty if lists are off.
   [[nodiscard]] std::span<const std::uint64_t> indices(std::size_t slot,
                                                        std::size_t size) const noexcept {
     if (!is_on()) return {};
     return {indices_.data() + slot * batch_size_, size};
   }
-  /// The places that were given to another sample than the order's, ascending.
+  /// The places in the batch that have a substitute, in ascending order. Empty if lists are off.
   [[nodiscard]] std::span<const std::uint64_t> substituted(std::size_t slot) const noexcept {
     if (!is_on()) return {};
     return substituted_[slot];
@@ -94,7 +94,7 @@ class sample_lists {
   }
 
   std::size_t batch_size_ = 0;
-  std::vector<std::uint64_t> indices_;                   // of all slots, one after another
+  std::vector<std::uint64_t> indices_;                   // of all slots, in the order of slots
   std::vector<std::vector<std::uint64_t>> substituted_;  // by slot
 };
 

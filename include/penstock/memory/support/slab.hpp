@@ -3,6 +3,7 @@
 
 #include <concepts>
 #include <cstddef>
+#include <cstdio>
 #include <limits>
 #include <string_view>
 #include <utility>
@@ -11,29 +12,28 @@
 #include <penstock/core/error.hpp>
 #include <penstock/device/cpu_device.hpp>
 #include <penstock/device/device.hpp>
-#include <penstock/memory/support/fresh_addresses.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Which memory a slab is made of.
+/// The kind of memory of a slab.
 enum class memory_kind {
   device,    ///< device memory
   pinned,    ///< host memory for asynchronous copies
   pageable,  ///< ordinary host memory: copies from it are slower, and on a GPU may be synchronous
-  pinned_or_pageable,  ///< pinned where it is to be had, else pageable
+  pinned_or_pageable,  ///< pinned if possible, else pageable
 };
 
-/// A device that takes pinned memory in pieces, and wants to know what one copy takes.
+/// A device that takes pinned memory in pieces, and must know the size of a copy.
 template <class D>
 concept pins_by_unit = requires(const D& d, void* data, std::size_t bytes, std::size_t unit) {
   { d.allocate_pinned(bytes, unit) } -> std::same_as<pinned_block>;
   { d.deallocate_pinned(data, bytes, unit) } noexcept;
 };
 
-/// The bytes of `count` slots of `kind` memory, of so many bytes each. Throws `out_of_memory` where
-/// an address can't count them.
+/// Returns the bytes of `count` slots of `slot_bytes` bytes. Throws `out_of_memory` for `kind`
+/// memory if the result overflows.
 [[nodiscard]] inline std::size_t bytes_of_slots(std::string_view kind, std::size_t slot_bytes,
                                                 std::size_t count) {
   constexpr auto most = (std::numeric_limits<std::size_t>::max)();
@@ -44,23 +44,20 @@ concept pins_by_unit = requires(const D& d, void* data, std::size_t bytes, std::
                               "smaller batches"}));
 }
 
-/// One contiguous piece of memory, taken at construction and freed at destruction. Aligned to 256
-/// bytes at least. Move-only. The owner sees to it that nothing still uses it when it goes.
-///
-/// Memory of equal pieces, slots, is one piece of memory too, but for the CPU device's in a checked
-/// build: see `fresh_addresses`. So slots are found by `slot`.
+/// One contiguous piece of memory, allocated at construction and freed at destruction. Aligned to
+/// at least 256 bytes. Move-only. The owner must make sure that nothing uses the memory when it is
+/// freed. The memory may be divided into equal slots.
 template <device Device>
 class slab {
  public:
-  /// Copies out of pinned memory take at most `unit` bytes at a multiple of `unit`, the bytes of a
-  /// slot; 0: there are no slots. Throws `out_of_memory`; `bytes` must not be 0.
+  /// Allocates `bytes` bytes, which must not be 0. `unit` is the size of a slot, or 0 if there are
+  /// no slots. Copies from pinned memory must take at most `unit` bytes at a multiple of `unit`.
+  /// Throws `out_of_memory`.
   slab(const Device& device, std::size_t bytes, memory_kind kind, std::size_t unit = 0)
       : device_(device), bytes_(bytes), unit_(unit), kind_(kind) {
     switch (kind) {
       case memory_kind::device:
-        if (!addresses_.take(bytes, unit, false)) {
-          data_ = static_cast<std::byte*>(device_.allocate(bytes));
-        }
+        data_ = static_cast<std::byte*>(device_.allocate(bytes));
         break;
       case memory_kind::pinned:
         take_pinned();
@@ -86,11 +83,13 @@ class slab {
         kind_(other.kind_),
         pinned_(other.pinned_),
         registration_refused_(other.registration_refused_),
-        addresses_(std::move(other.addresses_)) {}
+        is_leaked_(other.is_leaked_) {}
   slab& operator=(slab&&) = delete;
 
   ~slab() {
     if (data_ == nullptr) return;
+    if (is_on_host()) detail::allow(data_, bytes_);
+    if (is_leaked_) return;
     switch (kind_) {
       case memory_kind::device:
         device_.deallocate(data_, bytes_);
@@ -105,47 +104,56 @@ class slab {
       case memory_kind::pageable:
         cpu_device{}.deallocate(data_, bytes_);
         break;
-      case memory_kind::pinned_or_pageable:  // was one of the two above from construction on
+      case memory_kind::pinned_or_pageable:  // became one of the two above at construction
         break;
     }
   }
 
-  /// The first byte, of memory that is not of slots.
-  [[nodiscard]] std::byte* data() const noexcept { return data_; }
-  /// The first byte of a slot of so many bytes, the constructor's unit.
-  [[nodiscard]] std::byte* slot(std::size_t number, std::size_t slot_bytes) const noexcept {
-    return addresses_ ? addresses_.data(number) : data_ + number * slot_bytes;
+  /// Leaks the memory, and reports that on stderr, because work that cannot be waited for may still
+  /// use it. The owner may also use the memory until the slab is destroyed.
+  [[gnu::cold]] void leak() noexcept {
+    if (std::exchange(is_leaked_, true)) return;
+    std::fprintf(
+        stderr,
+        "penstock: %zu bytes of %s memory are leaked: the device refused twice to wait for "
+        "the work that uses them. Look for the program's first error of the device\n",
+        bytes_, kind_ == memory_kind::device ? "device" : "host");
   }
-  /// In a checked build: what a slot holds is over, so the slot is filled, and moved if it may.
-  void erase(std::size_t number) noexcept {
-    addresses_.renew(number);
+
+  /// The address of the slab.
+  [[nodiscard]] std::byte* data() const noexcept { return data_; }
+  /// The address of a slot. `slot_bytes` is the unit of the constructor.
+  [[nodiscard]] std::byte* slot(std::size_t number, std::size_t slot_bytes) const noexcept {
+    return data_ + number * slot_bytes;
+  }
+  /// In a checked build: fills a slot that nothing uses with the pattern of free memory, and lets
+  /// AddressSanitizer report each access to the slot until `allow`.
+  void forbid(std::size_t number) noexcept {
+    if (!is_on_host()) return;
+    poison(slot(number, unit_), unit_);
+    detail::forbid(slot(number, unit_), unit_);
+  }
+  /// Ends `forbid`. The slot then has the pattern of free memory, even if it was not forbidden.
+  void allow(std::size_t number) noexcept {
+    if (!is_on_host()) return;
+    detail::allow(slot(number, unit_), unit_);
     poison(slot(number, unit_), unit_);
   }
-  /// In a checked build: from now on nothing may touch a slot that is not moved ...
-  void forbid(std::size_t number) noexcept {
-    if (!addresses_) detail::forbid(slot(number, unit_), unit_);
-  }
-  /// ... until now.
-  void allow(std::size_t number) noexcept {
-    if (!addresses_) detail::allow(slot(number, unit_), unit_);
-  }
-  /// What a checked build knows of where slots lie.
-  [[nodiscard]] slot_addresses<Device>& addresses() noexcept { return addresses_; }
-  /// How many bytes it has.
+  /// The size in bytes.
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
-  /// Whether the memory really is page-locked. A GPU's pinned memory is. The CPU device goes on
-  /// where the system refuses to lock: this is false then.
+  /// Returns true if the memory is page-locked. A GPU's pinned memory always is. If the system
+  /// refuses to lock memory for the CPU device, the device uses it anyway, and this returns false.
   [[nodiscard]] bool pinned() const noexcept { return pinned_; }
   /// See `pinned_block`.
   [[nodiscard]] bool registration_refused() const noexcept { return registration_refused_; }
 
  private:
+  /// Returns true if the calling thread may access the memory. This includes device memory if the
+  /// device's streams run host functions.
+  [[nodiscard]] bool is_on_host() const noexcept {
+    return kind_ != memory_kind::device || runs_host_functions<typename Device::stream_ref>;
+  }
   void take_pinned() {
-    if (addresses_.take(bytes_, unit_, true)) {
-      pinned_ = addresses_.is_locked();
-      kind_ = memory_kind::pinned;
-      return;
-    }
     pinned_block block;
     if constexpr (pins_by_unit<Device>) {
       block = device_.allocate_pinned(bytes_, unit_);
@@ -158,9 +166,7 @@ class slab {
     kind_ = memory_kind::pinned;
   }
   void take_pageable() {
-    if (!addresses_.take(bytes_, unit_, false)) {
-      data_ = static_cast<std::byte*>(cpu_device{}.allocate_pageable(bytes_));
-    }
+    data_ = static_cast<std::byte*>(cpu_device{}.allocate_pageable(bytes_));
     kind_ = memory_kind::pageable;
   }
 
@@ -171,7 +177,7 @@ class slab {
   memory_kind kind_;
   bool pinned_ = false;
   bool registration_refused_ = false;
-  [[no_unique_address]] slot_addresses<Device> addresses_;
+  bool is_leaked_ = false;
 };
 
 }  // namespace detail

@@ -12,8 +12,9 @@
 #include <penstock/core/version.hpp>
 #include <penstock/observe/stats.hpp>
 #include <penstock/observe/support/clocks.hpp>
-#include <penstock/observe/support/trace_writer.hpp>
-#include <penstock/observe/trace_recorder.hpp>
+#include <penstock/observe/support/stage_probe.hpp>
+#include <penstock/observe/trace_stage.hpp>
+#include <penstock/observe/trace_target.hpp>
 #include <penstock/threads/support/atomics.hpp>
 #include <penstock/threads/support/cpus.hpp>
 #include <penstock/threads/support/shared_value.hpp>
@@ -22,91 +23,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The state of a stopwatch.
-struct stopwatch_state {
-  std::uint64_t count = 0;     ///< number of starts
-  std::uint64_t ticks = 0;     ///< total from start to stop
-  std::uint64_t is_going = 0;  ///< 1: running
-  std::uint64_t since = 0;     ///< when
-};
-
-/// Counts and times one activity of a thread, such as waiting for a slot. One thread starts and
-/// stops it; any thread reads it, including an activity in progress.
-class stopwatch {
- public:
-  /// A reading of a stopwatch.
-  struct reading {
-    std::uint64_t count = 0;  ///< number of starts
-    std::uint64_t ticks = 0;  ///< total, up to the time of the reading
-  };
-
-  /// Timing thread: starts it at `now`. No effect while it is running.
-  void start(std::uint64_t now) noexcept {
-    if (kept_.is_going != 0) return;
-    ++kept_.count;
-    kept_.is_going = 1;
-    kept_.since = now;
-    shown_.store(kept_);
-  }
-  /// Timing thread: stops it at `now`.
-  void stop(std::uint64_t now) noexcept {
-    if (kept_.is_going == 0) return;
-    kept_.is_going = 0;
-    kept_.ticks += ticks_between(kept_.since, now);
-    shown_.store(kept_);
-  }
-
-  /// The reading at `now`. From any thread.
-  [[nodiscard]] reading read(std::uint64_t now) const noexcept {
-    return reading_of(shown_.load(), now);
-  }
-  /// Non-blocking `read`: returns false while the timing thread writes.
-  [[nodiscard]] bool try_read(std::uint64_t now, reading& shows) const noexcept {
-    stopwatch_state seen;
-    if (!shown_.try_load(seen)) return false;
-    shows = reading_of(seen, now);
-    return true;
-  }
-
- private:
-  [[nodiscard]] static reading reading_of(const stopwatch_state& seen, std::uint64_t now) noexcept {
-    const std::uint64_t going = seen.is_going != 0 ? ticks_between(seen.since, now) : 0;
-    return {seen.count, seen.ticks + going};
-  }
-
-  stopwatch_state kept_;  // of the timing thread
-  shared_value<stopwatch_state> shown_;
-};
-
-/// Runs a stopwatch for its lifetime, and adds the time to a trace, if any; null: times nothing.
-template <class Clock>
-class timed_scope {
- public:
-  timed_scope(stopwatch* watch, const Clock& clock, trace_writer* trace = nullptr,
-              trace_stage stage = {}) noexcept
-      : watch_(watch), clock_(&clock), trace_(trace), stage_(stage) {
-    if (watch_ == nullptr) return;
-    began_ = clock_->now();
-    watch_->start(began_);
-  }
-  timed_scope(timed_scope&&) = delete;
-  ~timed_scope() {
-    if (watch_ == nullptr) return;
-    const std::uint64_t now = clock_->now();
-    watch_->stop(now);
-    if (trace_ != nullptr) [[unlikely]]
-      trace_->note_wait(stage_, began_, now);
-  }
-
- private:
-  stopwatch* watch_;
-  const Clock* clock_;
-  trace_writer* trace_;
-  trace_stage stage_;
-  std::uint64_t began_ = 0;
-};
-
-/// Replaces the stopwatches of a thread whose waits are not timed.
+/// Replaces the meters of a thread whose waits are not timed.
 struct unobserved {
   struct nothing {
     ~nothing() {}  // NOLINT(modernize-use-equals-default): a variable of it counts as used
@@ -116,82 +33,105 @@ struct unobserved {
   [[nodiscard]] static nothing for_demand() noexcept { return {}; }
 };
 
-/// Where the meters of a thread record what it does.
+/// The trace in which the meters of a thread record.
 class traced_meters {
  public:
-  /// Records in `trace` from now on; null: nowhere.
-  void trace_to(std::shared_ptr<trace_writer> trace) noexcept { trace_ = std::move(trace); }
-  [[nodiscard]] const std::shared_ptr<trace_writer>& kept_trace() const noexcept { return trace_; }
-  /// The trace writer, or null.
-  [[nodiscard]] trace_writer* trace() const noexcept { return trace_.get(); }
+  /// Starts recording in `trace`; null disables recording.
+  void trace_to(std::shared_ptr<trace_sink> trace) noexcept { trace_ = std::move(trace); }
+  [[nodiscard]] const std::shared_ptr<trace_sink>& kept_trace() const noexcept { return trace_; }
+  /// Returns the track of the thread, or null.
+  [[nodiscard]] trace_sink* trace() const noexcept { return trace_.get(); }
 
  private:
-  std::shared_ptr<trace_writer> trace_;
+  std::shared_ptr<trace_sink> trace_;
+};
+
+/// Converts ticks and readings of stopwatches to times.
+struct tick_times {
+  double nanoseconds_per_tick = 1;
+
+  [[nodiscard]] std::chrono::nanoseconds of(std::uint64_t ticks) const noexcept {
+    return time_of(static_cast<double>(ticks), nanoseconds_per_tick);
+  }
+  [[nodiscard]] wait_stats of(const stopwatch::reading& seen) const noexcept {
+    return {seen.count, of(seen.ticks)};
+  }
 };
 
 /// Counters and timers of the thread that takes batches from a loader or a transfer. Only that
-/// thread writes; any thread reads. Occupies separate cache lines.
-template <class Clock>
+/// thread writes, and any thread reads. The meters own the clock that all threads of the loader or
+/// the transfer use, and occupy separate cache lines.
 class alignas(cache_line) consumer_meters : public traced_meters {
  public:
-  using scope = timed_scope<Clock>;
+  /// Returns the clock. Any thread may call this.
+  [[nodiscard]] tick_clock& clock() const noexcept { return clock_; }
+  /// Returns the length of a tick. Any thread may call this.
+  [[nodiscard]] tick_times times() const noexcept { return {clock_.look().nanoseconds_per_tick}; }
 
-  /// By `clock`, which must outlive this.
-  explicit consumer_meters(const Clock& clock) noexcept : clock_(&clock) {}
-
-  /// @name The consumer's thread
+  /// @name Called by the consumer thread
   /// @{
-  void begin_range() noexcept { range_.start(clock_->now()); }
+  [[nodiscard]] std::uint64_t ticks() const noexcept { return clock_.now(); }
+  [[nodiscard]] double ten_milliseconds() const noexcept {
+    return static_cast<double>(clock_.ten_milliseconds());
+  }
+  void begin_range() noexcept {
+    range_.start(clock_.now());
+    run_queue_.start();
+  }
   void end_range() noexcept {
-    range_.stop(clock_->now());
+    run_queue_.stop();
+    range_.stop(clock_.now());
     if (trace() != nullptr) trace()->leave();
   }
   /// Times a wait for the next batch, if it is missing.
-  [[nodiscard]] scope for_batch(bool is_missing = true) noexcept {
-    return {is_missing ? &batch_ : nullptr, *clock_, trace(), trace_stage::wait_for_batch};
+  [[nodiscard]] wait_probe for_batch(bool is_missing = true) noexcept {
+    return {trace_stage::wait_for_batch, is_missing ? &batch_ : nullptr, clock_, trace()};
   }
   /// Times a wait for the end of a lease.
-  [[nodiscard]] scope for_lease() noexcept {
-    return {&lease_, *clock_, trace(), trace_stage::wait_for_lease};
+  [[nodiscard]] wait_probe for_lease() noexcept {
+    return {trace_stage::wait_for_lease, &lease_, clock_, trace()};
   }
-  /// Times a wait for the end of a copy, if there is one.
-  [[nodiscard]] scope for_copy(bool is_waited_for) noexcept {
-    return {is_waited_for ? &copy_ : nullptr, *clock_, trace(), trace_stage::wait_for_copy};
+  /// Times a wait for the end of a copy, if the thread waits for one.
+  [[nodiscard]] wait_probe for_copy(bool is_waited_for) noexcept {
+    return {trace_stage::wait_for_copy, is_waited_for ? &copy_ : nullptr, clock_, trace()};
   }
-  /// Notes a batch.
+  /// Counts a batch.
   void note_batch(std::uint64_t samples) noexcept {
     batches_.add(1);
     samples_.add(samples);
   }
-  /// Notes the bytes of the batch's ragged fields.
+  /// Counts the bytes of the batch's ragged fields.
   void note_values(std::uint64_t bytes) noexcept { values_.add(bytes); }
-  /// Notes how many more batches were ready.
+  /// Records the number of further batches that were ready.
   void note_depth(std::uint64_t batches) noexcept {
     looks_.add(1);
     depths_.add(batches);
   }
   /// @}
 
-  /// The time of active ranges. From any thread, as are all members below.
+  /// The time of active ranges. Any thread may call this and the members below.
   [[nodiscard]] const stopwatch& range() const noexcept { return range_; }
+  /// The part of that time in which the thread was ready to run and had no core.
+  [[nodiscard]] std::chrono::nanoseconds run_queue() const noexcept { return run_queue_.read(); }
   [[nodiscard]] const stopwatch& batch() const noexcept { return batch_; }
   [[nodiscard]] const stopwatch& lease() const noexcept { return lease_; }
   [[nodiscard]] const stopwatch& copy() const noexcept { return copy_; }
   [[nodiscard]] std::uint64_t batches() const noexcept { return batches_.value(); }
   [[nodiscard]] std::uint64_t samples() const noexcept { return samples_.value(); }
-  /// The bytes of their ragged fields.
+  /// The bytes of the ragged fields of the batches.
   [[nodiscard]] std::uint64_t value_bytes() const noexcept { return values_.value(); }
-  /// The number of `note_depth` calls, and the sum of their values.
+  /// The number of `note_depth` calls, and (`depths`) the sum of their values.
   [[nodiscard]] std::uint64_t looks() const noexcept { return looks_.value(); }
   [[nodiscard]] std::uint64_t depths() const noexcept { return depths_.value(); }
 
  private:
-  const Clock* clock_;
+  mutable tick_clock clock_;
   tally batches_;
   tally samples_;
   tally values_;
   tally looks_;
   tally depths_;
+  run_queue_watch run_queue_;
   stopwatch range_;
   stopwatch batch_;
   stopwatch lease_;
@@ -201,14 +141,14 @@ class alignas(cache_line) consumer_meters : public traced_meters {
 /// A histogram of durations with one writer and any number of readers.
 class histogram {
  public:
-  /// Writer: adds `count` durations of `ticks` each.
+  /// Adds `count` durations of `ticks` each. Only the writer calls this.
   void add(std::uint64_t ticks, std::uint64_t count = 1) noexcept {
     counts_[log_buckets::of(ticks)].add(count);
     total_.add(ticks * count);
     if (ticks > longest_.value()) longest_.set(ticks);
   }
 
-  /// Writer: adds these durations.
+  /// Adds these durations. Only the writer calls this.
   void add_all(std::span<const std::uint64_t> ticks) noexcept {
     std::uint64_t total = 0;
     std::uint64_t longest = longest_.value();
@@ -221,7 +161,7 @@ class histogram {
     longest_.set(longest);
   }
 
-  /// Adds the counts to `all`. From any thread.
+  /// Adds the counts to `all`. Any thread may call this.
   void add_to(duration_stats& all) const noexcept {
     for (std::size_t bucket = 0; bucket < counts_.size(); ++bucket)
       all.counts[bucket] += counts_[bucket].value();
@@ -235,7 +175,7 @@ class histogram {
   std::array<tally, log_buckets::count> counts_;
 };
 
-/// A sample and its read time; 0 ticks: none.
+/// A sample and its read time. Zero ticks mean no sample.
 struct timed_sample {
   std::uint64_t index = 0;
   std::uint64_t ticks = 0;
@@ -245,7 +185,7 @@ struct timed_sample {
 struct slowest_list {
   std::array<timed_sample, 10> samples{};
 
-  /// Inserts a sample if it is among the ten slowest; returns whether it was.
+  /// Inserts a sample if it is among the ten slowest. Returns true if the list has changed.
   bool offer(const timed_sample& sample) noexcept {
     if (sample.ticks <= samples.back().ticks) return false;
     auto place = std::find_if(samples.begin(), samples.end(), [&](const timed_sample& one) {
@@ -263,58 +203,60 @@ struct slowest_list {
 /// The slowest samples of a reader, with one writer and any number of readers.
 class slowest_samples {
  public:
-  /// The reading thread.
+  /// Offers a sample to the list. Only the reading thread calls this.
   void offer(const timed_sample& sample) noexcept {
     if (kept_.offer(sample)) shown_.store(kept_);
   }
-  /// Offers them to `all`. From any thread.
+  /// Offers the samples to `all`. Any thread may call this.
   void add_to(slowest_list& all) const noexcept {
     const slowest_list seen = shown_.load();
     for (const timed_sample& sample : seen.samples) all.offer(sample);
   }
 
  private:
-  slowest_list kept_;  // of the reading thread
+  slowest_list kept_;  // only for the reading thread
   shared_value<slowest_list> shown_;
 };
 
-/// Counts what a thread reads, and times single samples: always if the clock is cheap relative to
-/// reading a sample, otherwise in every eighth or every 128th batch.
-template <class Clock>
+/// Counts the chunks and samples that a thread reads, and times single samples. If the clock is
+/// cheap relative to reading a sample, it times all batches, otherwise every eighth or every 128th
+/// batch.
 class read_meter {
  public:
-  /// For chunks of at most `largest_chunk` samples, by `clock`, which must outlive this.
-  read_meter(const Clock& clock, std::size_t largest_chunk)
-      : slow_(clock.ten_milliseconds() / 200), samples_clock_(clock, largest_chunk) {}
+  /// Makes a meter for chunks of at most `largest_chunk` samples. A sample that takes at least
+  /// `slow` ticks is slow.
+  read_meter(const machine_clocks& clocks, std::uint64_t slow, std::size_t largest_chunk)
+      : slow_(slow), samples_clock_(clocks, largest_chunk) {}
 
-  /// Reading thread: begins a chunk of `samples` samples of batch `batch`. Returns the clock that
-  /// times it, or null.
-  [[nodiscard]] basic_sample_clock<Clock>* begin(std::uint64_t batch,
-                                                 std::size_t samples) noexcept {
-    is_timed_ = batch % every_ == 0;
-    if (!is_timed_) return nullptr;
-    samples_clock_.begin(samples);
+  /// Returns true if the samples of the chunks of batch `batch` are timed. Only the reading thread
+  /// calls this.
+  [[nodiscard]] bool is_timed(std::uint64_t batch) const noexcept { return batch % every_ == 0; }
+  /// Begins a timed chunk of `samples` samples. Returns the clock that times it. Only the reading
+  /// thread calls this.
+  [[nodiscard]] sample_clock* begin(std::size_t samples, std::uint64_t now) noexcept {
+    samples_clock_.begin(samples, now);
     return &samples_clock_;
   }
-  /// Reading thread: ends the chunk, which had these samples.
-  void end(std::span<const std::uint64_t> samples) noexcept {
+  /// Counts a chunk of these samples, and ends its times if it was timed. Only the reading thread
+  /// calls this.
+  void end(std::span<const std::uint64_t> samples, bool is_timed, std::uint64_t now) noexcept {
     chunks_.add(1);
     samples_.add(samples.size());
-    if (is_timed_ && samples_clock_.end()) note_times(samples);
+    if (is_timed && samples_clock_.end(now)) note_times(samples);
   }
 
-  /// Notes the bytes of the ragged fields of a completed batch.
+  /// Counts the bytes of the ragged fields of a completed batch.
   void note_values(std::uint64_t bytes) noexcept { values_.add(bytes); }
 
-  /// The number of chunks read. From any thread, as are all members below.
+  /// The number of chunks read. Any thread may call this and the members below.
   [[nodiscard]] std::uint64_t chunks() const noexcept { return chunks_.value(); }
-  /// Their samples.
+  /// The number of samples in the chunks.
   [[nodiscard]] std::uint64_t samples() const noexcept { return samples_.value(); }
-  /// The bytes of their ragged fields, counted once their batch is complete.
+  /// The bytes of the ragged fields of the samples, counted when their batch is complete.
   [[nodiscard]] std::uint64_t value_bytes() const noexcept { return values_.value(); }
   /// The number of timed samples.
   [[nodiscard]] std::uint64_t timed() const noexcept { return timed_.value(); }
-  /// The ticks of the timed chunks, and the part of them spent in transforms.
+  /// The ticks of the timed chunks, and (`transform_ticks`) the part of them spent in transforms.
   [[nodiscard]] std::uint64_t timed_ticks() const noexcept { return timed_ticks_.value(); }
   [[nodiscard]] std::uint64_t transform_ticks() const noexcept { return transform_ticks_.value(); }
   /// The times of single samples.
@@ -339,13 +281,12 @@ class read_meter {
     for (std::size_t i = 0; i < ticks.size(); ++i) slowest_.offer({samples[i], ticks[i]});
   }
 
-  // Of the reading thread.
-  std::uint64_t slow_;       // 50 us: a thousand times what timing a sample takes
-  std::uint64_t every_ = 1;  // which batches are timed, from the last timed chunk
-  bool is_timed_ = false;    // the current chunk
-  basic_sample_clock<Clock> samples_clock_;
+  // Used only by the reading thread.
+  std::uint64_t slow_;
+  std::uint64_t every_ = 1;  // the batches that are timed, set after each timed chunk
+  sample_clock samples_clock_;
 
-  // For any thread.
+  // Read by any thread.
   tally chunks_;
   tally samples_;
   tally values_;
@@ -356,50 +297,133 @@ class read_meter {
   histogram times_;
 };
 
-/// Counters and timers of a reading thread. Only that thread writes; any thread reads. Occupies
-/// separate cache lines.
-template <class Clock>
+/// The stopwatches of a reading thread: one around all its work, and one for each kind of wait.
+struct worker_watches {
+  stopwatch work;
+  stopwatch opener;
+  stopwatch inactive;
+  stopwatch demand;
+  stopwatch slot;
+  stopwatch copy;
+
+  /// Returns the ticks up to `now` in which the thread worked and did not wait. Any thread may call
+  /// this.
+  [[nodiscard]] std::uint64_t busy(std::uint64_t now) const noexcept {
+    std::uint64_t waits = 0;
+    for (const stopwatch* wait : {&opener, &inactive, &demand, &slot, &copy})
+      waits += wait->read(now).ticks;
+    return ticks_between(waits, work.read(now).ticks);
+  }
+  /// Adds the busy ticks to `busy` without blocking. While the thread writes, it returns false and
+  /// adds nothing.
+  [[nodiscard]] bool try_add_busy(std::uint64_t now, std::uint64_t& busy) const noexcept {
+    std::uint64_t waits = 0;
+    stopwatch::reading shows;
+    for (const stopwatch* wait : {&opener, &inactive, &demand, &slot, &copy}) {
+      if (!wait->try_read(now, shows)) return false;
+      waits += shows.ticks;
+    }
+    if (!work.try_read(now, shows)) return false;
+    busy += ticks_between(waits, shows.ticks);
+    return true;
+  }
+};
+
+/// Counters and timers of a reading thread. Only that thread writes, and any thread reads. The
+/// meters occupy separate cache lines.
 class alignas(cache_line) worker_meters : public traced_meters {
  public:
-  using scope = timed_scope<Clock>;
-
-  /// For chunks of at most `largest_chunk` samples, by `clock`, which must outlive this. Where the
-  /// thread is the loader's own, what it uses of the machine is noted too.
-  worker_meters(const Clock& clock, std::size_t largest_chunk, bool is_own_thread)
+  /// Makes meters for chunks of at most `largest_chunk` samples. `clock` must outlive them. If the
+  /// loader owns the thread, the meters also record its use of the machine.
+  worker_meters(const tick_clock& clock, std::size_t largest_chunk, bool is_own_thread)
       : clock_(&clock),
         is_own_thread_(is_own_thread),
         usage_apart_(clock.ten_milliseconds()),
-        reads_(clock, largest_chunk) {}
+        // 50 us is slow: it is a thousand times the cost of timing a sample.
+        reads_(clock.clocks(), clock.ten_milliseconds() / 200, largest_chunk) {}
 
-  /// @name The reading thread, around all that it does, and around what it waits for
+  /// Measures the read of a chunk for its lifetime.
+  class chunk_probe {
+   public:
+    /// Begins a chunk of `samples` samples of `batch`. `batch` must outlive the probe and is the
+    /// `sequence`-th batch of the loader. If `is_timed`, the ticks of the chunk are measured.
+    chunk_probe(worker_meters& meters, const batch_info& batch, std::uint64_t sequence,
+                std::size_t samples, bool is_timed) noexcept
+        : reads_(&meters.reads_),
+          clock_(meters.clock_),
+          has_sample_times_(reads_->is_timed(sequence)),
+          is_timed_(is_timed || has_sample_times_),
+          probe_(trace_stage::read, meters.trace(), batch, samples),
+          began_(now()) {
+      if (has_sample_times_) samples_ = reads_->begin(samples, began_);
+    }
+
+    /// Returns the clock that times the samples, or null.
+    [[nodiscard]] sample_clock* samples() const noexcept { return samples_; }
+
+    /// Counts the chunk, which was read and had these samples. Returns its ticks, or 0 if they were
+    /// not measured.
+    std::uint64_t count(std::span<const std::uint64_t> samples) noexcept {
+      const std::uint64_t ended = now();
+      reads_->end(samples, has_sample_times_, ended);
+      return ticks_between(began_, ended);
+    }
+
+   private:
+    [[nodiscard]] std::uint64_t now() const noexcept { return is_timed_ ? clock_->now() : 0; }
+
+    read_meter* reads_;
+    const tick_clock* clock_;
+    bool has_sample_times_;
+    bool is_timed_;
+    work_probe probe_;
+    std::uint64_t began_;
+    sample_clock* samples_ = nullptr;
+  };
+
+  /// Times all work of a thread for its lifetime.
+  class busy_scope {
+   public:
+    explicit busy_scope(worker_meters& meters) noexcept : meters_(&meters) {
+      meters.watches_.work.start(meters.clock_->now());
+    }
+    busy_scope(busy_scope&&) = delete;
+    ~busy_scope() { meters_->watches_.work.stop(meters_->clock_->now()); }
+
+   private:
+    worker_meters* meters_;
+  };
+
+  /// @name Probes of the reading thread, around its work and around each kind of wait
   /// @{
-  [[nodiscard]] scope for_work() noexcept { return {&work_, *clock_}; }
-  [[nodiscard]] scope for_opener() noexcept {
-    return {&opener_, *clock_, trace(), trace_stage::wait_for_opener};
+  [[nodiscard]] busy_scope for_work() noexcept { return busy_scope{*this}; }
+  [[nodiscard]] wait_probe for_opener() noexcept {
+    return wait(trace_stage::wait_for_opener, &watches_.opener);
   }
-  [[nodiscard]] scope while_inactive() noexcept {
-    if (trace() != nullptr) trace()->leave();  // flushes earlier waits, as it may sleep for long
-    return {&inactive_, *clock_, trace(), trace_stage::wait_while_inactive};
+  [[nodiscard]] wait_probe while_inactive() noexcept {
+    if (trace() != nullptr) trace()->leave();  // flushes earlier waits, since it may sleep for long
+    return wait(trace_stage::wait_while_inactive, &watches_.inactive);
   }
-  [[nodiscard]] scope for_demand() noexcept {
-    return {&demand_, *clock_, trace(), trace_stage::wait_for_demand};
+  [[nodiscard]] wait_probe for_demand() noexcept {
+    return wait(trace_stage::wait_for_demand, &watches_.demand);
   }
-  [[nodiscard]] scope for_slot() noexcept {
-    return {&slot_, *clock_, trace(), trace_stage::wait_for_slot};
+  [[nodiscard]] wait_probe for_slot() noexcept {
+    return wait(trace_stage::wait_for_slot, &watches_.slot);
   }
-  [[nodiscard]] scope for_copy(bool is_behind_one) noexcept {
-    return {is_behind_one ? &copy_ : nullptr, *clock_, trace(), trace_stage::wait_for_copy};
+  [[nodiscard]] wait_probe for_copy(bool is_behind_one) noexcept {
+    return wait(trace_stage::wait_for_copy, is_behind_one ? &watches_.copy : nullptr);
   }
   /// @}
 
-  /// What it reads.
-  [[nodiscard]] read_meter<Clock>& reads() noexcept { return reads_; }
-  [[nodiscard]] const read_meter<Clock>& reads() const noexcept { return reads_; }
+  /// Counts the bytes of the ragged fields of a completed batch.
+  void note_values(std::uint64_t bytes) noexcept { reads_.note_values(bytes); }
+  /// The counts of the thread's reads. Any thread may call this.
+  [[nodiscard]] const read_meter& reads() const noexcept { return reads_; }
 
-  /// Reading thread: opens a batch; returns the time, for `close`.
+  /// Opens a batch. Returns the time, for `close`. Only the reading thread calls this.
   [[nodiscard]] std::uint64_t open() const noexcept { return clock_->now(); }
-  /// Reading thread: completes the batch that was opened then. Must be called before the batch is
-  /// announced.
+  /// Completes the batch that was opened at `opened`. Must be called before the batch is announced.
+  /// Only the reading thread calls this.
   void close(std::uint64_t opened) noexcept {
     const std::uint64_t now = clock_->now();
     complete_.add(1);
@@ -407,49 +431,24 @@ class alignas(cache_line) worker_meters : public traced_meters {
     if (is_own_thread_) usage_.look(now, usage_apart_);
   }
 
-  /// The number of completed batches. From any thread, as are all members below.
+  /// The number of completed batches. Any thread may call this and the members below.
   [[nodiscard]] std::uint64_t complete() const noexcept { return complete_.value(); }
-  /// Their times from opening to completion.
+  /// The times from opening to completion of these batches.
   [[nodiscard]] const histogram& batches() const noexcept { return batches_; }
-  /// The ticks up to `now` in which it worked and did not wait.
-  [[nodiscard]] std::uint64_t busy(std::uint64_t now) const noexcept {
-    std::uint64_t waits = 0;
-    for (const stopwatch* wait : {&opener_, &inactive_, &demand_, &slot_, &copy_})
-      waits += wait->read(now).ticks;
-    return ticks_between(waits, work_.read(now).ticks);
-  }
-  /// Non-blocking: adds the busy ticks to `busy`; returns false, and adds nothing, while the thread
-  /// writes.
-  [[nodiscard]] bool try_add_busy(std::uint64_t now, std::uint64_t& busy) const noexcept {
-    std::uint64_t waits = 0;
-    stopwatch::reading shows;
-    for (const stopwatch* wait : {&opener_, &inactive_, &demand_, &slot_, &copy_}) {
-      if (!wait->try_read(now, shows)) return false;
-      waits += shows.ticks;
-    }
-    if (!work_.try_read(now, shows)) return false;
-    busy += ticks_between(waits, shows.ticks);
-    return true;
-  }
-  [[nodiscard]] const stopwatch& opener() const noexcept { return opener_; }
-  [[nodiscard]] const stopwatch& inactive() const noexcept { return inactive_; }
-  [[nodiscard]] const stopwatch& demand() const noexcept { return demand_; }
-  [[nodiscard]] const stopwatch& slot() const noexcept { return slot_; }
-  [[nodiscard]] const stopwatch& copy() const noexcept { return copy_; }
+  [[nodiscard]] const worker_watches& watches() const noexcept { return watches_; }
   [[nodiscard]] const thread_usage& usage() const noexcept { return usage_; }
 
  private:
-  const Clock* clock_;
+  [[nodiscard]] wait_probe wait(trace_stage stage, stopwatch* watch) const noexcept {
+    return {stage, watch, *clock_, trace()};
+  }
+
+  const tick_clock* clock_;
   bool is_own_thread_;
   std::uint64_t usage_apart_;
   tally complete_;
-  read_meter<Clock> reads_;
-  stopwatch work_;
-  stopwatch opener_;
-  stopwatch inactive_;
-  stopwatch demand_;
-  stopwatch slot_;
-  stopwatch copy_;
+  read_meter reads_;
+  worker_watches watches_;
   thread_usage usage_;
   histogram batches_;
 };

@@ -10,30 +10,28 @@
 
 #include <penstock/core/batch_info.hpp>
 #include <penstock/observe/support/clocks.hpp>
+#include <penstock/observe/trace_target.hpp>
 #include <penstock/threads/support/atomics.hpp>
 #include <penstock/threads/support/shared_value.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
-
-enum class trace_stage : std::uint8_t;
-
 namespace detail {
 
-/// A ring buffer of a thread's latest events; each new event overwrites the oldest. One thread at a
-/// time adds events, without locks or locked instructions; any thread may copy them concurrently
-/// without stopping the writer. Memory is taken at construction.
+/// A ring buffer of a thread's latest events. Each new event overwrites the oldest event. A single
+/// thread at a time adds events, without locks or locked instructions. Any thread may copy them
+/// concurrently without stopping the writer. The memory is allocated at construction.
 ///
 /// `Event` is trivially copyable and has a `number`, which the ring sets: the count of earlier
 /// events.
 template <class Event, class Atomics = std_atomics>
 class trace_ring {
  public:
-  /// For `capacity` events, a power of two.
+  /// Makes a ring for `capacity` events, a power of two.
   explicit trace_ring(std::size_t capacity) : mask_(capacity - 1), events_(capacity) {}
   trace_ring(trace_ring&&) = delete;
 
-  /// Adds an event. One thread at a time.
+  /// Adds an event. Only one thread at a time may call this.
   void add(Event event) noexcept {
     const std::uint64_t number = count_.load(std::memory_order_relaxed);
     event.number = number;
@@ -41,9 +39,9 @@ class trace_ring {
     count_.store(number + 1, std::memory_order_release);
   }
 
-  /// Replaces `all` by the latest events, oldest first and without gaps: events that are
-  /// overwritten meanwhile are left out, with all earlier ones. Returns the number of the first
-  /// event, or of the next one if there are none. From any thread.
+  /// Replaces `all` by the latest events, oldest first and without gaps. Events that are
+  /// overwritten during the copy are left out, together with all earlier events. Returns the number
+  /// of the first event, or of the next event if the ring has none. Any thread may call this.
   std::uint64_t copy_to(std::vector<Event>& all) const {
     const std::uint64_t end = count_.load(std::memory_order_acquire);
     std::uint64_t first = end > events_.size() ? end - events_.size() : 0;
@@ -70,7 +68,8 @@ class trace_ring {
 
   std::size_t mask_;
   std::vector<place> events_;  // event n at n modulo capacity
-  // Invariant: events below the count were stored before it (release; readers acquire). So a place
+  // Invariant: events below the count were stored before the count (release; readers acquire). So
+  // if a place does not hold its event, a later event has overwritten it or is overwriting it.
   // that does not hold its event has been, or is being, overwritten by a later one.
   typename Atomics::template atomic<std::uint64_t> count_{0};
 };
@@ -79,24 +78,23 @@ class trace_ring {
 struct traced_event {
   static constexpr std::uint64_t none = ~std::uint64_t{0};
 
-  std::uint64_t number = none;  ///< in its ring
+  std::uint64_t number = none;  ///< the sequence number in its ring
   std::uint64_t begin = 0;      ///< in ticks
   std::uint64_t end = 0;        ///< in ticks
-  std::uint64_t epoch = 0;      ///< of the batch; of a setting: its workers
+  std::uint64_t epoch = 0;      ///< the batch's epoch; for a setting, its workers
   std::uint64_t batch = none;   ///< within its epoch; `none`: no batch
-  std::uint64_t samples = 0;    ///< of the batch or the chunk; of a setting: its
-                                ///< prefetch; of a depth: its slots; 0 for waits
+  std::uint64_t samples = 0;    ///< samples; for a setting, its prefetch; for a depth, its slots
   std::uint64_t stage = 0;      ///< a `trace_stage`
 };
 
 /// The trace writer of one thread, or of the successive holders of a slot's leases. Waits are
 /// buffered until their batch is known.
-class alignas(cache_line) trace_writer {
+class alignas(cache_line) trace_writer : public trace_sink {
  public:
-  /// A track named `name`. `flow` distinguishes its batches from those of other loaders. The clock
-  /// must outlive it.
+  /// Makes a track named `name`. `flow` distinguishes its batches from the batches of other
+  /// loaders. The clock must outlive the writer.
   trace_writer(std::string name, std::uint64_t flow, std::size_t capacity, const tick_clock& clock)
-      : name_(std::move(name)), flow_(flow), clock_(&clock), ring_(capacity) {}
+      : trace_sink(table), name_(std::move(name)), flow_(flow), clock_(&clock), ring_(capacity) {}
 
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
   [[nodiscard]] std::uint64_t flow() const noexcept { return flow_; }
@@ -110,14 +108,14 @@ class alignas(cache_line) trace_writer {
            std::uint64_t samples) noexcept {
     ring_.add({0, begin, end, batch.epoch, batch.batch, samples, number_of(stage)});
   }
-  /// Adds a setting with which a loader has run; or the `prefetch` device slots, and no workers, of
-  /// a transfer.
+  /// Adds a setting with which a loader has run. For a transfer, `prefetch` is the number of device
+  /// slots and `workers` is 0.
   void add_setting(trace_stage stage, std::uint64_t begin, std::uint64_t end, std::uint64_t workers,
                    std::uint64_t prefetch) noexcept {
     ring_.add({0, begin, end, workers, traced_event::none, prefetch, number_of(stage)});
   }
   /// Adds a finished wait for the batch that `work_on` will name. Consecutive waits of one stage
-  /// are merged, since they are one wait that was interrupted to look.
+  /// are merged, since they are one wait that was interrupted for a check.
   void note_wait(trace_stage stage, std::uint64_t begin, std::uint64_t end) noexcept {
     if (count_ != 0 && waits_[count_ - 1].stage == number_of(stage)) {
       waits_[count_ - 1].end = end;
@@ -126,13 +124,14 @@ class alignas(cache_line) trace_writer {
     if (count_ == waits_.size()) leave();
     waits_[count_++] = {0, begin, end, 0, traced_event::none, 0, number_of(stage)};
   }
-  /// Names the batch of the next events and of the waits before.
-  void work_on(const batch_info& batch) noexcept {
+  /// Names the batch of the previous waits and the next events. Returns the current time.
+  std::uint64_t work_on(const batch_info& batch) noexcept {
     for (std::size_t i = 0; i < count_; ++i) {
       waits_[i].epoch = batch.epoch;
       waits_[i].batch = batch.batch;
     }
     leave();
+    return now();
   }
   /// Ends the buffered waits without a batch.
   void leave() noexcept {
@@ -145,6 +144,11 @@ class alignas(cache_line) trace_writer {
   [[nodiscard]] static std::uint64_t number_of(trace_stage stage) noexcept {
     return static_cast<std::uint64_t>(stage);
   }
+  [[nodiscard]] static trace_writer& from(trace_sink& sink) noexcept {
+    return static_cast<trace_writer&>(sink);
+  }
+
+  static const functions table;  // the functions of this class
 
   std::string name_;
   std::uint64_t flow_;
@@ -154,66 +158,21 @@ class alignas(cache_line) trace_writer {
   trace_ring<traced_event> ring_;
 };
 
-/// Traces a stage of a batch on the thread of `writer` for its lifetime; null: nothing. `batch`
-/// must outlive it.
-class trace_scope {
- public:
-  trace_scope(trace_writer* writer, trace_stage stage, const batch_info& batch,
-              std::size_t samples) noexcept
-      : writer_(writer) {
-    if (writer_ == nullptr) [[likely]]
-      return;
-    stage_ = stage;
-    batch_ = &batch;
-    samples_ = samples;
-    writer_->work_on(batch);
-    begin_ = writer_->now();
-  }
-  trace_scope(trace_scope&&) = delete;
-  ~trace_scope() {
-    if (writer_ == nullptr) [[likely]]
-      return;
-    writer_->add(stage_, begin_, writer_->now(), *batch_, samples_);
-  }
-
- private:
-  trace_writer* writer_;
-  trace_stage stage_{};
-  const batch_info* batch_ = nullptr;
-  std::uint64_t samples_ = 0;
-  std::uint64_t begin_ = 0;
-};
-
-/// The step of a loop: from `begin` to `end`, or to the next `begin`.
-class traced_step {
- public:
-  traced_step() = default;
-  traced_step(traced_step&&) = delete;
-
-  /// Called when the consumer gets a batch; null: traces nothing.
-  void begin(trace_writer* writer, trace_stage stage, const batch_info& batch) noexcept {
-    end();
-    if (writer == nullptr) [[likely]]
-      return;
-    writer->work_on(batch);
-    writer_ = writer;
-    stage_ = stage;
-    batch_ = batch;
-    begin_ = writer->now();
-  }
-  void end() noexcept {
-    if (writer_ == nullptr) [[likely]]
-      return;
-    trace_writer* const writer = std::exchange(writer_, nullptr);
-    writer->add(stage_, begin_, writer->now(), batch_, batch_.size);
-  }
-
- private:
-  trace_writer* writer_ = nullptr;
-  trace_stage stage_{};
-  batch_info batch_;
-  std::uint64_t begin_ = 0;
-};
+inline constexpr trace_sink::functions trace_writer::table{
+    [](const trace_sink& sink) noexcept { return static_cast<const trace_writer&>(sink).now(); },
+    [](trace_sink& sink, trace_stage stage, std::uint64_t begin, const batch_info& batch,
+       std::uint64_t samples) noexcept {
+      from(sink).add(stage, begin, from(sink).now(), batch, samples);
+    },
+    [](trace_sink& sink, trace_stage stage, std::uint64_t begin, std::uint64_t end,
+       std::uint64_t workers, std::uint64_t prefetch) noexcept {
+      from(sink).add_setting(stage, begin, end, workers, prefetch);
+    },
+    [](trace_sink& sink, trace_stage stage, std::uint64_t begin, std::uint64_t end) noexcept {
+      from(sink).note_wait(stage, begin, end);
+    },
+    [](trace_sink& sink, const batch_info& batch) noexcept { return from(sink).work_on(batch); },
+    [](trace_sink& sink) noexcept { from(sink).leave(); }};
 
 }  // namespace detail
 }  // namespace PENSTOCK_ABI

@@ -35,8 +35,8 @@ struct mixing_rounds {
     }
   }
 
-  /// What they make of `x`, of so many bits; the bits of `own` change all factors and addends.
-  /// Unrolled by hand: at -O2 the compilers keep the loop, at nearly twice the time.
+  /// Applies the rounds to `x`, a number of `bits` bits. The bits of `own` change all factors and
+  /// addends. Unrolled by hand: at -O2 the compilers keep the loop, at nearly twice the time.
   [[nodiscard]] std::uint64_t operator()(std::uint64_t x, int bits,
                                          std::uint64_t own = 0) const noexcept {
     const std::uint64_t mask = (std::uint64_t{1} << bits) - 1;
@@ -51,52 +51,54 @@ struct mixing_rounds {
   }
 };
 
-/// A keyed bijection on [0, n): the shuffled order of an epoch without a list of it.
+/// A keyed bijection on [0, n): the shuffled order of an epoch without a list.
 ///
-/// O(1) memory (176 bytes, trivially copyable), constructed in O(1), and every position costs the
-/// same, so a loop may resume anywhere. Equal (n, seed, epoch) give equal orders on every machine;
-/// a change in seed or epoch gives an unrelated one. Immutable: any number of threads may share
-/// one.
+/// O(1) memory (176 bytes, trivially copyable), constructed in O(1). Every position costs the same,
+/// so a loop may resume anywhere. Equal (n, seed, epoch) give equal orders on every machine; a
+/// change in seed or epoch gives an unrelated order. Immutable: any number of threads may share an
+/// object.
 ///
-/// From 65 elements on: six `mixing_rounds`, each of them a bijection on b = ceil(log2 n) bits;
+/// For 65 or more elements: six `mixing_rounds`, each of them a bijection on b = ceil(log2 n) bits;
 /// results outside [0, n) are fed back until they lie inside. Up to 64 elements: a table drawn by
 /// Fisher-Yates, so that each of the n! orders comes equally often (as far as the stream's 96 bits
-/// reach: to about n = 27).
+/// suffice: to about n = 27).
 ///
 /// Sources: the rounds after Kensler, "Correlated multi-jittered sampling", Pixar memo 13-01, 2013;
-/// feeding back (cycle walking) after Black, Rogaway, "Ciphers with arbitrary finite domains",
+/// cycle walking (feeding back) after Black, Rogaway, "Ciphers with arbitrary finite domains",
 /// 2002. Chosen by measurement: chi-squares of positions, pairs, triples, distances and related
 /// keys fail with five rounds and pass with six. VariablePhilox (Mitchell et al.,
 /// "Bandwidth-optimal random shuffling for GPUs", 2022) is as even with 24 rounds and six times
-/// slower; a Feistel network on Z_m x 2^j needs eight half rounds and is faster only with AVX-512
-/// and a cycle that walks much.
+/// slower. A Feistel network on Z_m x 2^j needs eight half rounds, and is faster only with AVX-512
+/// and many steps of cycle walking.
 class permutation {
  public:
-  /// The order of `n` elements in `epoch`. Throws std::invalid_argument unless 1 <= n <= 2^63.
+  /// Makes the order of `n` elements in `epoch`. Throws std::invalid_argument unless 1 <= n <=
+  /// 2^63.
   permutation(std::uint64_t n, std::uint64_t seed, std::uint64_t epoch)
       : permutation(n, random_key{.seed = seed, .epoch = epoch, .stage = shuffle_stage}) {}
 
-  /// The order of `n` elements by this key. Throws as above.
+  /// Makes the order of `n` elements by this key. Throws std::invalid_argument unless 1 <= n <=
+  /// 2^63.
   permutation(std::uint64_t n, const random_key& key) : size_{n} {
     if (n == 0 || n > max_size) {
       throw std::invalid_argument(joined({"permutation: expected 1 <= n <= 2^63, found n = ", n}));
     }
     sample_generator gen{key, 0};
     if (n <= table_size) {
-      for (std::size_t k = 0; k < n; ++k) {
-        const std::size_t other = uniform(gen, std::size_t{0}, k);
+      for (std::uint32_t k = 0; k < n; ++k) {  // as `uniform`, which takes any range
+        const auto other = draw_below<std::uint32_t, std::uint64_t>(k + 1, [&] { return gen(); });
         table_[k] = table_[other];
         table_[other] = static_cast<std::uint8_t>(k);
       }
       return;
     }
-    // The cast: libstdc++ 12 returns the type of the argument, the standard says int.
+    // The cast: libstdc++ 12 returns the type of the argument, but the standard specifies int.
     bits_ = static_cast<int>(std::bit_width(n - 1));
     rounds_.draw(gen);
   }
 
-  /// The index that comes at position `k` < size(). (The index into the table is masked to avoid a
-  /// bounds warning of GCC 12.)
+  /// Returns the index at position `k`, which must be below size(). (The index into the table is
+  /// masked to avoid a bounds warning of GCC 12.)
   [[nodiscard]] std::uint64_t operator()(std::uint64_t k) const noexcept {
     assert(k < size_);
     if (size_ <= table_size) return table_[k & (table_size - 1)];
@@ -105,7 +107,7 @@ class permutation {
     return k;
   }
 
-  /// out[i] = (*this)(first + i), for first + out.size() <= size(). The fast path: a few
+  /// Sets out[i] = (*this)(first + i), for first + out.size() <= size(). The fast path: a few
   /// nanoseconds per index, because many are in flight at once.
   void fill(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
     assert(first <= size_ && out.size() <= size_ - first);
@@ -118,7 +120,7 @@ class permutation {
     }
   }
 
-  /// The number of elements.
+  /// Returns the number of elements.
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
 
  private:
@@ -133,7 +135,7 @@ class permutation {
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = rounds(first + i, bits);
 
     // Cycle walking one index at a time would mispredict a branch for most indices if n is a little
-    // above a power of two. So whole passes walk, over the positions whose bits are set.
+    // above a power of two. Therefore each pass walks all positions whose bits are set.
     static_assert(chunk <= std::numeric_limits<std::uint64_t>::digits);
     std::uint64_t outside = 0;
     for (std::size_t i = 0; i < out.size(); ++i) outside |= std::uint64_t{out[i] >= size} << i;
@@ -154,7 +156,7 @@ class permutation {
 
 static_assert(std::is_trivially_copyable_v<permutation>);
 
-/// A permutation of `n` elements, drawn from stream `index` of `key`.
+/// Returns a permutation of `n` elements, drawn from stream `index` of `key`.
 [[nodiscard]] inline permutation drawn_permutation(std::uint64_t n, const random_key& key,
                                                    std::uint64_t index) {
   sample_generator gen{key, index};
@@ -162,24 +164,24 @@ static_assert(std::is_trivially_copyable_v<permutation>);
   return {n, seed, draw64(gen)};
 }
 
-/// Many keyed bijections of one key, each as cheap to begin as to go on with: for orders that take
-/// few elements of each of many shuffles.
+/// Many keyed bijections of the same key, without a cost to start another bijection. For orders
+/// that take few elements of each of many shuffles.
 ///
 /// The rounds are those of `permutation`; a hash of the number `which` changes the key's factors
 /// and addends. Equal arguments give equal numbers on every machine. O(1) memory, trivially
-/// copyable, immutable: any number of threads may share one.
+/// copyable, immutable: any number of threads may share an object.
 class permutation_family {
  public:
-  /// The bijections of `key`.
+  /// Makes the bijections of `key`.
   explicit permutation_family(const random_key& key) noexcept {
     sample_generator gen{key, 0};
     salt_ = draw64(gen);
     rounds_.draw(gen);
   }
 
-  /// 64 random bits of bijection `which`.
+  /// Returns 64 random bits of bijection `which`.
   [[nodiscard]] std::uint64_t bits(std::uint64_t which) const noexcept {
-    // The finaliser of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number
+    // The finalizer of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number
     // generators", 2014).
     std::uint64_t x = salt_ + which * 0x9E3779B97F4A7C15u;
     x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
@@ -187,12 +189,12 @@ class permutation_family {
     return x ^ x >> 31;
   }
 
-  /// What bijection `which` of [0, size) makes of `x`, for x < size <= 2^63.
+  /// Maps `x` by bijection `which` of [0, size), for x < size <= 2^63.
   [[nodiscard]] std::uint64_t operator()(std::uint64_t which, std::uint64_t size,
                                          std::uint64_t x) const noexcept {
     const int width = static_cast<int>(std::bit_width(size - 1));
-    // Few bits mix slowly: after four passes the 8! orders of eight are uneven by a twentieth
-    // still.
+    // Few bits mix slowly: after four passes, the 8! orders of eight elements are still uneven by a
+    // twentieth.
     const std::uint64_t passes = size > 64 ? 1 : 6;
     do {
       for (std::uint64_t pass = 0; pass < passes; ++pass) {

@@ -14,7 +14,7 @@ namespace detail {
 /// contain it.
 class word_hash {
  public:
-  /// Starts an empty hash, or continues another one.
+  /// Starts an empty hash, or continues the hash `begun`.
   constexpr explicit word_hash(std::uint64_t begun = 0xcbf29ce484222325) noexcept : hash_(begun) {}
 
   constexpr void add(std::uint64_t word) noexcept {
@@ -27,7 +27,7 @@ class word_hash {
     for (const std::uint64_t word : words) add(word);
     return *this;
   }
-  /// The hash of all words so far.
+  /// Returns the hash of all words so far.
   [[nodiscard]] constexpr std::uint64_t value() const noexcept { return hash_; }
 
  private:

@@ -16,7 +16,7 @@
 #include <thread>
 
 #if defined(__x86_64__) || defined(__i386__)
-#include <xmmintrin.h>  // not immintrin.h: a third of a second for each unit that includes us
+#include <xmmintrin.h>  // immintrin.h takes a third of a second more in each translation unit
 #endif
 
 #include <penstock/core/version.hpp>
@@ -25,16 +25,16 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The distance that keeps variables of different threads in different cache lines. Not the
-/// standard's constant, which changes with compiler flags and would change layouts with it.
+/// The alignment that keeps variables of different threads in different cache lines. The standard's
+/// constant depends on compiler flags, and layouts must not.
 #if defined(__aarch64__)
 inline constexpr std::size_t cache_line = 128;
 #else
 inline constexpr std::size_t cache_line = 64;
 #endif
 
-/// A value with a cache line to itself, for a value that many threads read while its neighbours are
-/// written, or the reverse.
+/// A value that shares its cache line with no other object. For a value that many threads read
+/// while its neighbours are written, or the reverse.
 template <class T>
 struct alignas(cache_line) own_line {
   T value;
@@ -42,65 +42,68 @@ struct alignas(cache_line) own_line {
 
 static_assert(alignof(own_line<std::uint64_t>) == cache_line &&
                   sizeof(own_line<std::uint64_t>) == cache_line,
-              "what comes before it and after it lies in other lines");
+              "the neighbours lie in other cache lines");
 
-/// A moment at which a wait ends. Of the clock that nobody sets: the kernel's monotonic one.
+/// The time at which a wait gives up, by the kernel's monotonic clock, which nobody can set.
 using deadline = std::chrono::steady_clock::time_point;
 
-/// The moment that is `limit` after `now`, or the last one that there is. A limit below 0 is none.
+/// Returns `now` plus `limit`, or the largest deadline if that overflows. Returns `now` if `limit`
+/// is negative or not a number.
 template <class Rep, class Period>
 [[nodiscard]] deadline deadline_in(const std::chrono::duration<Rep, Period>& limit,
                                    deadline now = std::chrono::steady_clock::now()) noexcept {
-  // As floating numbers: hours that do not fit into nanoseconds compare right.
+  // In floating point, because the hours of a `duration` may not fit into nanoseconds.
   using wide = std::chrono::duration<long double, deadline::period>;
   const wide wanted = limit;
-  if (!(wanted > wide::zero())) return now;  // and what is no number
+  if (!(wanted > wide::zero())) return now;  // also for NaN
   if (wanted >= wide{(deadline::max)() - now}) return (deadline::max)();
   return now + std::chrono::ceil<deadline::duration>(limit);
 }
 
-/// A moment of any precision, rounded up.
+/// Converts a time point of any precision to a deadline, rounded up.
 template <class Duration>
 [[nodiscard]] deadline deadline_at(
     const std::chrono::time_point<std::chrono::steady_clock, Duration>& at) noexcept {
   return deadline_in(at.time_since_epoch(), deadline{});
 }
 
-/// A 32-bit number whose waiters sleep in the kernel at once.
+/// A 32-bit atomic number on which threads sleep in the kernel, by futex(2).
 ///
-/// The standard's own `wait` spins and yields before it sleeps (libstdc++ 12: 16 turns, four of
-/// them yields), which a waiter here has done as it saw fit. And where many yield, each to all
-/// others, that takes so long that there is always something new before one of them falls asleep:
-/// 64 workers, for each of whose batches two are enough, took 175 us of processor time a batch, and
-/// take 60 with `claim_cursor::wait_past`, which is what uses it.
+/// `std::atomic::wait` spins and yields before it sleeps (libstdc++ 12: 16 turns, four of them
+/// yields). The callers of this class have already done so, as far as it helps them. If many
+/// threads yield to each other, each finds news before it falls asleep: 64 workers took 175 us of
+/// processor time a batch with `std::atomic::wait`, and take 60 us with this class.
 class futex_word {
  public:
-  /// Starts at `value`.
+  /// Creates a number with an initial `value`.
   constexpr explicit futex_word(std::uint32_t value = 0) noexcept : value_(value) {}
 
-  /// The current value.
+  /// Returns the value.
   [[nodiscard]] std::uint32_t load(
       std::memory_order order = std::memory_order_seq_cst) const noexcept {
     return value_.load(order);
   }
-  /// Sets the value; wakes no sleeper.
+  /// Sets the value. Wakes no sleeper.
   void store(std::uint32_t value, std::memory_order order = std::memory_order_seq_cst) noexcept {
     value_.store(value, order);
   }
-  /// Adds `value` and returns what was there before; wakes no sleeper.
+  /// Adds `value` and returns the previous value. Wakes no sleeper.
   std::uint32_t fetch_add(std::uint32_t value,
                           std::memory_order order = std::memory_order_seq_cst) noexcept {
     return value_.fetch_add(value, order);
   }
 
-  /// Sleeps until the value is not `old`. Woken by those below alone. May change errno.
+  /// Sleeps until the value is not `old`. Only `notify` and `notify_all` wake a sleeper. May change
+  /// errno.
   void wait(std::uint32_t old, std::memory_order order) const noexcept {
-    // The kernel compares once more, under its lock: a change between the two is not slept through.
+    // The kernel compares the value again under its lock, so a change before the sleep is not
+    // missed.
     while (load(order) == old) in_kernel(FUTEX_WAIT_PRIVATE, old);
   }
-  /// Sleeps until the value is not `old`, but not beyond `end`: false if it was still `old` then.
+  /// Sleeps until the value is not `old`, at most until `end`. Returns false if the value was still
+  /// `old` then. May change errno.
   bool wait_until(std::uint32_t old, std::memory_order order, deadline end) const noexcept {
-    // The kernel takes a moment, and no length of time: a sleep that begins anew ends no later.
+    // FUTEX_WAIT_BITSET takes an absolute time, so a sleep that starts again ends no later.
     const auto since_boot = end.time_since_epoch();
     const auto seconds = std::chrono::floor<std::chrono::seconds>(since_boot);
     ::timespec at{};
@@ -114,17 +117,18 @@ class futex_word {
     }
     return true;
   }
-  /// Wakes `count` sleepers, or all if there are no more, to look again. One system call.
+  /// Wakes `count` sleepers, or all if there are fewer, so that they compare the value again. Makes
+  /// one system call.
   void notify(std::uint32_t count) noexcept {
-    constexpr auto most = static_cast<std::uint32_t>((std::numeric_limits<int>::max)());
-    if (count != 0)
-      in_kernel(FUTEX_WAKE_PRIVATE, (std::min)(count, most));  // of 0 it would wake one
+    constexpr auto max_count = static_cast<std::uint32_t>((std::numeric_limits<int>::max)());
+    // The kernel would wake one sleeper for a count of 0.
+    if (count != 0) in_kernel(FUTEX_WAKE_PRIVATE, (std::min)(count, max_count));
   }
-  /// Wakes all of them.
+  /// Wakes all sleepers.
   void notify_all() noexcept { notify((std::numeric_limits<std::uint32_t>::max)()); }
 
  private:
-  // Errors need no look: a value that has changed, a signal, no sleeper.
+  // Errors are ignored: the value has changed, a signal has come, or there is no sleeper.
   template <class Argument>
   void in_kernel(int operation, Argument argument) const noexcept {
     ::syscall(SYS_futex, &value_, operation, argument, nullptr, nullptr, 0);
@@ -132,19 +136,19 @@ class futex_word {
 
   std::atomic<std::uint32_t> value_;
   static_assert(sizeof(value_) == 4 && std::atomic<std::uint32_t>::is_always_lock_free,
-                "the kernel looks at four bytes, and takes no lock of the library's");
+                "the kernel reads four bytes and takes no lock of the standard library");
 };
 
-/// The atomics and the ways of waiting that the lock-free parts are written with. A template
-/// parameter of each, so that a model checker can run the same source.
+/// The atomics and waiting primitives of the lock-free classes. A template parameter of each class,
+/// so that a model checker can run the same source.
 struct std_atomics {
-  /// A number that threads share.
+  /// An atomic value.
   template <class T>
   using atomic = std::atomic<T>;
-  /// The number of a `basic_waitable_counter`.
+  /// An atomic number on which threads can sleep.
   using word = futex_word;
 
-  /// Tells the core that this thread spins.
+  /// Reduces the cost of a spin loop for the other threads of the core.
   static void pause() noexcept {
 #if defined(__x86_64__) || defined(__i386__)
     _mm_pause();
@@ -152,16 +156,17 @@ struct std_atomics {
     asm volatile("isb" ::: "memory");
 #endif
   }
-  /// Lets another thread run.
+  /// Lets other threads run.
   static void yield() noexcept { std::this_thread::yield(); }
 
-// GCC warns that its thread sanitizer knows no fences. It need not: no data is passed by ours. (A
-// precompiled header forgets this pragma: there -Wno-tsan is needed.)
+// GCC warns that its thread sanitizer does not support fences. Our fences publish no data, so the
+// sanitizer need not know them. (A precompiled header loses this pragma and needs -Wno-tsan.)
 #if defined(__SANITIZE_THREAD__) && !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wtsan"
 #endif
-  /// Of two threads that each write, call this and read what the other one writes, one sees it.
+  /// A sequentially consistent fence. If two threads each write, call this, and then read what the
+  /// other one wrote, at least one of them sees the other's write.
   static void fence() noexcept { std::atomic_thread_fence(std::memory_order_seq_cst); }
 #if defined(__SANITIZE_THREAD__) && !defined(__clang__)
 #pragma GCC diagnostic pop

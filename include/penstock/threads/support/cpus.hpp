@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
+#include <cinttypes>
 #include <climits>
 #include <cstddef>
 #include <cstdint>
-#include <fstream>
-#include <ios>
+#include <cstdio>
 #include <limits>
 #include <optional>
 #include <string>
@@ -21,7 +23,9 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/core/error.hpp>
 #include <penstock/core/support/cgroup.hpp>
+#include <penstock/core/support/text_of_file.hpp>
 #include <penstock/core/version.hpp>
 #include <penstock/threads/cpu_list.hpp>
 #include <penstock/threads/support/shared_value.hpp>
@@ -30,22 +34,20 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The cores of a NUMA node, out of `root`/devices/system/node; nothing where the system does not
-/// say, or the node has none. Reads a file. `root` is "/sys" but for tests.
+/// Returns the cores of a NUMA node, as `root`/devices/system/node lists them. Returns nothing if
+/// the system does not list the node, or the node has no cores. Reads a file. `root` is "/sys"
+/// except in tests.
 [[nodiscard]] inline std::optional<cpu_list> cpus_of_node(const std::string& root, int node) {
-  constexpr std::streamsize most = 1 << 16;  // a longer list is none of a kernel's
-  std::ifstream file{root + "/devices/system/node/node" + std::to_string(node) + "/cpulist"};
-  if (!file) return std::nullopt;
-  std::string text(static_cast<std::size_t>(most), '\0');
-  file.read(text.data(), most);
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  return cpu_list::parse(text);
+  return cpu_list::parse(
+      text_of_file(joined({root, "/devices/system/node/node", node, "/cpulist"})));
 }
 
-/// A set of cores as the kernel takes and gives it: a bit a core.
+/// A set of cores in the format of the kernel, with one bit for each core.
 class cpu_bits {
  public:
+  /// Creates an empty set with room for `cores` cores.
   explicit cpu_bits(std::size_t cores) : words_((cores + word_bits - 1) / word_bits) {}
+  /// Creates the set of `cores`.
   explicit cpu_bits(const cpu_list& cores)
       : cpu_bits(cores.empty() ? 1 : cores.numbers().back() + 1) {
     for (const unsigned core : cores.numbers())
@@ -67,19 +69,19 @@ class cpu_bits {
   std::vector<unsigned long> words_;
 };
 
-/// What asks for the calling thread's mask, `bytes` long at `mask`: the bytes written, or -1 and
-/// errno. By a name of its own, so that tests have kernels of any size.
+/// Reads the affinity mask of the calling thread into `bytes` bytes at `mask`. Returns the number
+/// of bytes written, or -1 with errno. Tests replace this type to emulate kernels of any size.
 struct ask_kernel {
   long operator()(std::size_t bytes, unsigned long* mask) const noexcept {
     return ::syscall(SYS_sched_getaffinity, 0, bytes, mask);
   }
 };
 
-/// The cores that the calling thread may run on, as many as the machine may have; nothing where the
-/// system refuses to tell, and then errno says why.
+/// Returns the cores on which the calling thread may run. Returns nothing, with errno, if the
+/// system refuses the request.
 template <class Ask = ask_kernel>
 [[nodiscard]] std::optional<cpu_list> affinity_of_this_thread(const Ask& ask = {}) {
-  // The kernel refuses a mask that is shorter than its own (EINVAL), and tells no length.
+  // The kernel refuses a mask that is shorter than its own (EINVAL) and does not report the length.
   for (std::size_t cores = 1024; cores <= cpu_list::limit; cores *= 2) {
     cpu_bits mask{cores};
     if (ask(mask.bytes(), mask.data()) >= 0) return mask.list();
@@ -88,20 +90,20 @@ template <class Ask = ask_kernel>
   return std::nullopt;
 }
 
-/// Has the calling thread run on these cores alone. Returns 0, or what errno says.
+/// Binds the calling thread to `cores`. Returns 0, or the value of errno.
 [[nodiscard]] inline int bind_this_thread(const cpu_bits& cores) noexcept {
   return ::syscall(SYS_sched_setaffinity, 0, cores.bytes(), cores.data()) == 0 ? 0 : errno;
 }
 
-/// How often and for how long the threads of a container had to stop because its quota of processor
-/// time was used up.
+/// Throttling of the threads of a container that used up its quota of processor time.
 struct cpu_throttling {
-  std::uint64_t count = 0;  ///< periods in which they did
-  std::chrono::nanoseconds time{0};
+  std::uint64_t count = 0;           ///< Number of periods with throttling.
+  std::chrono::nanoseconds time{0};  ///< Total time for which threads were throttled.
 };
 
-/// That of this process's cgroups (v1 and v2) and all above them, since they exist; nothing where
-/// there is no quota. Reads files. `root` is for tests: the files of another machine.
+/// Returns the throttling of this process's cgroups (v1 and v2) and all their ancestors since the
+/// groups were created; zero without a quota. Reads files. Tests pass the files of another machine
+/// as `root`.
 [[nodiscard]] inline cpu_throttling cpu_throttling_so_far(const std::string& root = "") {
   cpu_throttling all;
   for (const auto& [group, is_unified] : cgroups_of_process(root, "cpu")) {
@@ -116,26 +118,72 @@ struct cpu_throttling {
   return all;
 }
 
-/// How long thread `thread` of this process has been ready to run and had no core; 0 where the
-/// kernel does not say. Reads a file. `root` is for tests.
+/// Returns the time for which thread `thread` of this process was ready to run and had no core, or
+/// 0 if the kernel does not report it. Reads a file and does not allocate. `root` is for tests.
 [[nodiscard]] inline std::chrono::nanoseconds run_queue_time_of(std::uint64_t thread,
-                                                                const std::string& root = "") {
-  std::ifstream file{root + "/proc/self/task/" + std::to_string(thread) + "/schedstat"};
+                                                                const char* root = "") noexcept {
+  std::array<char, 512> text{};
+  std::snprintf(text.data(), text.size(), "%s/proc/self/task/%" PRIu64 "/schedstat", root, thread);
+  const int file = ::open(text.data(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return {};
+  const auto length = ::read(file, text.data(), text.size() - 1);
+  ::close(file);
   std::uint64_t running = 0;
   std::uint64_t waiting = 0;
-  return std::chrono::nanoseconds{file >> running >> waiting ? waiting : 0};
+  text[length > 0 ? static_cast<std::size_t>(length) : 0] = '\0';
+  if (std::sscanf(text.data(), "%" SCNu64 " %" SCNu64, &running, &waiting) != 2) return {};
+  return std::chrono::nanoseconds{waiting};
 }
 
-/// What a thread has used of the machine, as the kernel counts it. The thread itself looks, by a
-/// system call; any thread reads what it saw last.
+/// Accumulates the time for which a thread is ready to run and has no core, between `start` and
+/// `stop`. One thread at a time starts and stops the watch. Any thread may read it.
+class run_queue_watch {
+ public:
+  /// Starts counting for the calling thread. Has no effect if the watch already counts.
+  void start() noexcept {
+    if (state_.thread != 0) return;
+    state_.thread = static_cast<std::uint64_t>(::syscall(SYS_gettid));
+    state_.base = run_queue_time_of(state_.thread);
+    published_.store(state_);
+  }
+  /// Stops counting.
+  void stop() noexcept {
+    state_.total = total_of(state_);
+    state_.thread = 0;
+    published_.store(state_);
+  }
+  /// Returns the time counted so far, including a count in progress. Any thread may call this.
+  [[nodiscard]] std::chrono::nanoseconds read() const noexcept {
+    return total_of(published_.load());
+  }
+
+ private:
+  struct state {
+    std::uint64_t thread;            // the counted thread, or 0
+    std::chrono::nanoseconds base;   // its run queue time at `start`
+    std::chrono::nanoseconds total;  // sum of earlier counts
+  };
+  [[nodiscard]] static std::chrono::nanoseconds total_of(const state& seen) noexcept {
+    if (seen.thread == 0) return seen.total;
+    // The file does not exist any more after the thread has ended.
+    return seen.total +
+           (std::max)(run_queue_time_of(seen.thread) - seen.base, std::chrono::nanoseconds{0});
+  }
+
+  state state_{};  // accessed only by the thread that starts and stops the watch
+  shared_value<state> published_;
+};
+
+/// Resource usage of a thread, as the kernel counts it. The thread itself samples the counts by a
+/// system call. Any thread may read the last sample.
 class thread_usage {
  public:
-  /// The thread in question: asks the kernel, unless it has done so less than `apart` ticks before
-  /// `now`. May change errno.
+  /// Samples the counts of the calling thread, unless the last sample is less than `apart` ticks
+  /// before `now`. Only the thread that is measured may call this. May change errno.
   void look(std::uint64_t now, std::uint64_t apart) noexcept {
-    if (now - looked_ < apart) [[likely]]
+    if (now - sampled_ < apart) [[likely]]
       return;
-    looked_ = now;
+    sampled_ = now;
     if (thread_.value() == 0) thread_.set(static_cast<std::uint64_t>(::syscall(SYS_gettid)));
     struct ::rusage used {};
     if (::getrusage(RUSAGE_THREAD, &used) != 0) return;
@@ -144,17 +192,17 @@ class thread_usage {
     major_faults_.set(static_cast<std::uint64_t>(used.ru_majflt));
   }
 
-  /// Processor time, of program and kernel.
+  /// Processor time in user mode and in the kernel.
   [[nodiscard]] std::chrono::nanoseconds processor() const noexcept {
     return std::chrono::nanoseconds{processor_.value()};
   }
-  /// Time on the run queue, up to now: ready, without a core. Reads a file.
+  /// Time for which the thread was ready to run and had no core, up to now. Reads a file.
   [[nodiscard]] std::chrono::nanoseconds run_queue() const {
     return thread_.value() == 0 ? std::chrono::nanoseconds{0} : run_queue_time_of(thread_.value());
   }
-  /// Page faults that needed no disk.
+  /// Number of page faults that needed no disk access.
   [[nodiscard]] std::uint64_t minor_faults() const noexcept { return minor_faults_.value(); }
-  /// Page faults that waited for a disk.
+  /// Number of page faults that waited for a disk.
   [[nodiscard]] std::uint64_t major_faults() const noexcept { return major_faults_.value(); }
 
  private:
@@ -163,23 +211,24 @@ class thread_usage {
            static_cast<std::uint64_t>(time.tv_usec) * 1'000;
   }
 
-  std::uint64_t looked_ = 0;
-  tally thread_;     // its number; 0: it has not looked yet
-  tally processor_;  // nanoseconds
+  std::uint64_t sampled_ = 0;  // time of the last sample in ticks
+  tally thread_;               // number of the thread, or 0 before the first sample
+  tally processor_;            // nanoseconds
   tally minor_faults_;
   tally major_faults_;
 };
 
-/// The cores that the calling thread may run on at once; what the machine has where the system does
-/// not say.
+/// Returns the number of cores on which the calling thread may run, or the number of cores of the
+/// machine if the system does not report the former.
 [[nodiscard]] inline std::size_t cpus_of_affinity() {
   const auto mask = affinity_of_this_thread();
   if (mask && !mask->empty()) return mask->size();
   return (std::max)(1U, std::thread::hardware_concurrency());
 }
 
-/// The cores that the quotas of this process's cgroups (v1 and v2), and of all above them, pay for:
-/// whole ones, at least 1; the largest number without a quota. Reads files. `root` is for tests.
+/// Returns the number of whole cores that the quotas of this process's cgroups (v1 and v2) and of
+/// their ancestors allow, at least 1; the largest number without a quota. Reads files. `root` is
+/// for tests.
 [[nodiscard]] inline std::size_t cpus_of_quota(const std::string& root = "") {
   std::uint64_t cpus = (std::numeric_limits<std::size_t>::max)();
   const auto limit = [&](std::uint64_t quota, std::uint64_t period) {
@@ -187,21 +236,20 @@ class thread_usage {
   };
   for (const auto& [group, is_unified] : cgroups_of_process(root, "cpu")) {
     if (is_unified) {  // "max 100000", or two numbers, in microseconds
-      std::ifstream file{group + "cpu.max"};
-      std::uint64_t quota = 0;
-      std::uint64_t period = 0;
-      if (file >> quota >> period) limit(quota, period);
-    } else {  // -1: no quota
-      std::ifstream file{group + "cpu.cfs_quota_us"};
-      std::int64_t quota = -1;
+      std::uint64_t numbers[2] = {};
+      const std::string text = text_of_file(group + "cpu.max");
+      if (read_numbers(text.c_str(), numbers) == 2) limit(numbers[0], numbers[1]);
+    } else {  // -1 means no quota
+      const auto quota =
+          static_cast<std::int64_t>(number_in(group + "cpu.cfs_quota_us").value_or(0));
       const auto period = number_in(group + "cpu.cfs_period_us");
-      if (file >> quota && quota > 0 && period) limit(static_cast<std::uint64_t>(quota), *period);
+      if (quota > 0 && period) limit(static_cast<std::uint64_t>(quota), *period);
     }
   }
   return static_cast<std::size_t>(cpus);
 }
 
-/// The cores that this process may use at once, at least 1.
+/// Returns the number of cores that this process may use at the same time, at least 1.
 [[nodiscard]] inline std::size_t usable_cpus() {
   return (std::min)(cpus_of_affinity(), cpus_of_quota());
 }

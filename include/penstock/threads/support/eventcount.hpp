@@ -11,65 +11,67 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The fences of an eventcount: one for a thread that has made a change, one for a thread that is
-/// about to sleep. Of two threads that each write, call one of them and read what the other one
-/// writes, at least one sees the other's write.
+/// The default fences of an eventcount: a full fence on both sides. The names are those of
+/// asymmetric fences (P1202): a light fence is for the frequent side, which has made a change, and
+/// a heavy fence is for the rare side, which is about to sleep. If two threads each write and then
+/// read, and one calls `light` in between and the other calls `heavy`, then at least one thread
+/// sees the other's write.
 template <class Atomics>
-struct even_fences {
-  static void of_changer() noexcept { Atomics::fence(); }
-  static void of_sleeper() noexcept { Atomics::fence(); }
+struct symmetric_fences {
+  static void light() noexcept { Atomics::fence(); }
+  static void heavy() noexcept { Atomics::fence(); }
 };
 
-/// An eventcount: threads wait for any condition, such as a ticket in a queue. A thread that
-/// changes the condition calls `notify` afterwards. That costs a fence while no thread sleeps, and
-/// one system call for all that fell asleep since the last one.
-template <class Atomics = std_atomics, class Fences = even_fences<Atomics>>
+/// An eventcount: threads wait for an arbitrary condition, such as a ticket in a queue. A thread
+/// that changes the condition calls `notify` afterwards. While no thread sleeps, `notify` costs a
+/// light fence; otherwise one system call wakes all sleepers.
+template <class Atomics = std_atomics, class Fences = symmetric_fences<Atomics>>
 class basic_eventcount {
  public:
-  /// Wakes all sleepers, to look again. To be called after each change that a thread may wait for.
+  /// Wakes all sleepers, so that they check the condition again. To be called after each change for
+  /// which a thread may wait.
   void notify() noexcept {
     announce();
     wake();
   }
 
-  /// The first half of `notify`: leaves sleepers asleep until some thread calls `wake`. A waiter
-  /// that is still awake sees the change.
-  void announce() noexcept { fences_.of_changer(); }
+  /// The first half of `notify`. Sleepers keep sleeping until a thread calls `wake`; waiters that
+  /// are still awake see the change.
+  void announce() noexcept { fences_.light(); }
 
-  /// The second half of `notify`, for all that was announced before, by this thread or another.
+  /// The second half of `notify`, for all changes that this or another thread announced before.
   void wake() noexcept {
-    // Read first: it is mostly 0, and then the cache line stays shared among all that notify.
-    if (asked_.load(std::memory_order_seq_cst) != 0) [[unlikely]]
+    // The load comes first because it mostly returns 0, and then the cache line stays shared.
+    if (has_sleepers_.load(std::memory_order_seq_cst) != 0) [[unlikely]]
       wake_sleepers();
   }
 
-  /// Returns once `look()` is true. The caller has looked before: this starts with `pauses`, and
-  /// twice as many before each later look, since a look takes cache lines away from the thread that
-  /// is about to make it true. Fewer of them, at least 1, suit a condition that does not gather
-  /// much meanwhile.
+  /// Returns once `look()` is true. The caller has checked the condition before, so the wait starts
+  /// with `pauses` spin pauses, at least 1, and doubles them before each further look: a look takes
+  /// cache lines from the thread that is about to make the condition true. A condition that changes
+  /// soon suits fewer pauses.
   template <class Look>
-  void wait(Look look, int pauses = usual_pauses) noexcept {
+  void wait(Look look, int pauses = default_pauses) noexcept {
     (void)wait_by(look, pauses, [this](std::uint32_t seen) {
-      notified_.wait(seen, std::memory_order_acquire);
+      epoch_.wait(seen, std::memory_order_acquire);
       return true;
     });
   }
 
-  /// As `wait`, but not beyond `end`: false if `look()` was still false then. A wake-up is for all
-  /// sleepers, so one that gives up takes none away from another; and it looks once more, so what
-  /// it was woken for at the last moment is not left lying.
+  /// Like `wait`, but gives up at `end`. Returns false if `look()` was still false then. A waiter
+  /// that gives up takes no wake-up from other waiters, because a wake-up is for all sleepers.
   template <class Look, class Deadline>
-  [[nodiscard]] bool wait_until(Look look, Deadline end, int pauses = usual_pauses) noexcept {
+  [[nodiscard]] bool wait_until(Look look, Deadline end, int pauses = default_pauses) noexcept {
     return wait_by(look, pauses, [this, end](std::uint32_t seen) {
-      return notified_.wait_until(seen, std::memory_order_acquire, end);
+      return epoch_.wait_until(seen, std::memory_order_acquire, end);
     });
   }
 
  private:
-  // `sleep(seen)` sleeps until the count of notifications is not `seen`; false if it gives up.
+  // `sleep(seen)` returns when the epoch is not `seen`, or false if it gave up.
   template <class Look, class Sleep>
   bool wait_by(Look& look, int pauses, Sleep sleep) noexcept {
-    for (; pauses <= most_pauses; pauses *= 2) {
+    for (; pauses <= max_pauses; pauses *= 2) {
       for (int pause = 0; pause < pauses; ++pause) Atomics::pause();
       if (look()) return true;
     }
@@ -78,41 +80,42 @@ class basic_eventcount {
       if (look()) return true;
     }
     for (;;) {
-      // Invariant: a sleeper asks, then looks for the last time; a writer makes its change, then
-      // reads whether a thread has asked. There is a fence between the two steps of each, and one
-      // fence is the first. If it is the writer's, this look finds the change. If it is the
-      // sleeper's, the writer, or the thread that calls `wake` for it, reads 1; or it reads 0
-      // because another one has taken the 1 and notifies. That is not in `seen`, which was read
-      // before the sleeper asked: the wait ends.
-      const std::uint32_t seen = notified_.load(std::memory_order_relaxed);
-      asked_.exchange(1, std::memory_order_seq_cst);
-      fences_.of_sleeper();
-      if (look()) return true;  // and asked_ remains 1: one wake-up too many
+      // Invariant: a sleeper sets `has_sleepers_` and then looks; a notifier makes its change and
+      // then reads `has_sleepers_`. Each has a fence between the two steps, and one fence is first.
+      // If it is the notifier's, this look finds the change. If it is the sleeper's, then the
+      // thread that calls `wake` reads 1, or it reads 0 because another thread has reset the 1 and
+      // advances the epoch. `seen` is from before the announcement, so that step of the epoch ends
+      // the sleep.
+      const std::uint32_t seen = epoch_.load(std::memory_order_relaxed);
+      has_sleepers_.exchange(1, std::memory_order_seq_cst);
+      fences_.heavy();
+      if (look()) return true;  // `has_sleepers_` stays 1, which costs a needless wake-up
       const bool is_woken = sleep(seen);
-      if (look()) return true;
-      if (!is_woken) return false;  // and asked_ may remain 1, as above
+      if (look()) return true;  // also after the deadline: it may have been woken for this
+      if (!is_woken) return false;
     }
   }
 
-  // Out of line, so that the calls around a wake-up that wakes no thread stay small.
+  // Not inlined, to keep the callers small.
   [[gnu::noinline]] void wake_sleepers() noexcept {
-    if (asked_.exchange(0, std::memory_order_seq_cst) == 0) return;  // another thread wakes them
-    notified_.fetch_add(1, std::memory_order_release);
-    notified_.notify_all();
+    if (has_sleepers_.exchange(0, std::memory_order_seq_cst) == 0) return;  // another thread wakes
+    epoch_.fetch_add(1, std::memory_order_release);
+    epoch_.notify_all();
   }
 
-  // Few looks, some pauses apart: each look takes the lines of a queue's ends off the other side's
-  // core, and what gathers meanwhile moves in one go. All together a few microseconds, about what
-  // the system call takes that wakes a sleeper: a thread that waits for one inside that call stays
-  // awake.
-  static constexpr int usual_pauses = 16;
-  static constexpr int most_pauses = 32;
+  // A look takes the cache lines of the condition away from the other side, and what gathers
+  // between two looks is handled in one go. All looks together last a few microseconds, about as
+  // long as the system call that wakes a sleeper: a thread that waits for the end of that call
+  // stays awake.
+  static constexpr int default_pauses = 16;
+  static constexpr int max_pauses = 32;
   static constexpr int yields = 12;
 
-  // A word, whose waiters the kernel finds. The standard's wait has a count of them, and a library
-  // that reads it too early after the change of the number wakes no thread.
-  typename Atomics::word notified_{0};
-  typename Atomics::template atomic<std::uint32_t> asked_{0};  // 1: a thread sleeps, or is about to
+  // Number of wake-ups. A futex word, because `std::atomic::notify_all` of libstdc++ keeps a count
+  // of waiters that it may read too early, and then wakes no thread.
+  typename Atomics::word epoch_{0};
+  // 1 if a thread sleeps or is about to.
+  typename Atomics::template atomic<std::uint32_t> has_sleepers_{0};
   [[no_unique_address]] Fences fences_;
 };
 

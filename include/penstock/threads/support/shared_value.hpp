@@ -15,58 +15,60 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A number that one thread writes and any thread reads. Writing it is a load and a store, without
-/// a locked instruction.
+/// A counter that one thread writes and any thread reads. A write is a load and a store, without a
+/// locked instruction.
 class tally {
  public:
-  /// The writing thread: `more` is added.
+  /// Adds `more`. Only the writing thread may call this.
   void add(std::uint64_t more) noexcept { set(value() + more); }
-  /// The writing thread: the number is `value` from now on.
+  /// Sets the value. Only the writing thread may call this.
   void set(std::uint64_t value) noexcept { value_.store(value, std::memory_order_relaxed); }
-  /// The number. From any thread.
+  /// Returns the value. Any thread may call this.
   [[nodiscard]] std::uint64_t value() const noexcept {
     return value_.load(std::memory_order_relaxed);
   }
 
  private:
-  // Invariant: one thread stores. Relaxed: it says nothing about other memory, and a thread that
-  // got a batch sees all that was counted before the batch was announced.
+  // Invariant: one thread stores. Relaxed, because the value publishes no other memory. A thread
+  // that received a batch sees all that was counted before the batch was announced.
   std::atomic<std::uint64_t> value_{0};
 };
 
-/// A value that one thread at a time writes and any thread reads whole. Writing takes no lock and
-/// no locked instruction; a reader that meets a writer reads again.
+/// A value that one thread at a time writes and any thread reads as a whole: a sequence lock. A
+/// write takes no lock and no locked instruction. A reader that overlaps with a writer reads again.
 template <class T, class Atomics = std_atomics>
 class shared_value {
   static_assert(std::is_trivially_copyable_v<T> && std::is_default_constructible_v<T>);
 
  public:
+  /// Creates a shared value with an initial `value`.
   explicit shared_value(const T& value = {}) noexcept { store(value); }
   shared_value(shared_value&&) = delete;
 
-  /// One thread at a time.
+  /// Sets the value. One thread at a time may call this.
   void store(const T& value) noexcept {
     std::array<std::uint64_t, words> copy{};
     std::memcpy(copy.data(), &value, sizeof value);
     const std::uint64_t turn = turn_.load(std::memory_order_relaxed);
     turn_.store(turn + 1, std::memory_order_relaxed);
-    // Release, each: a reader that gets one of these sees the odd turn.
+    // Release, for each word: a reader that loads one of them then sees the odd turn.
     for (std::size_t i = 0; i < words; ++i) words_[i].store(copy[i], std::memory_order_release);
     turn_.store(turn + 2, std::memory_order_release);
   }
 
-  /// The value that was written last. From any thread.
+  /// Returns the value that was written last. Any thread may call this.
   [[nodiscard]] T load() const noexcept {
     T value;
     while (!try_load(value)) Atomics::yield();
     return value;
   }
 
-  /// `load` without a wait: false, and no value, if a writer wrote meanwhile.
+  /// Loads the value without waiting. Returns false, and leaves `value` alone, if a writer was
+  /// active during the call. Any thread may call this.
   [[nodiscard]] bool try_load(T& value) const noexcept {
     const std::uint64_t turn = turn_.load(std::memory_order_acquire);
     std::array<std::uint64_t, words> copy;
-    // Acquire, each: the second look at the turn sees at least that of the writer of these.
+    // Acquire, for each word: the second load of the turn sees at least the turn of its writer.
     for (std::size_t i = 0; i < words; ++i) copy[i] = words_[i].load(std::memory_order_acquire);
     if (turn % 2 != 0 || turn_.load(std::memory_order_relaxed) != turn) return false;
     std::memcpy(static_cast<void*>(&value), copy.data(), sizeof value);
@@ -79,7 +81,7 @@ class shared_value {
 
   static constexpr std::size_t words = (sizeof(T) + 7) / 8;
 
-  atomic<std::uint64_t> turn_{0};  // odd while a value is being written
+  atomic<std::uint64_t> turn_{0};  // odd during a write
   std::array<atomic<std::uint64_t>, words> words_{};
 };
 

@@ -10,56 +10,57 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A 32-bit number that threads wait on: spin briefly, yield, then sleep in the kernel.
+/// A 32-bit number for which threads wait: they spin briefly, yield, and then sleep in the kernel.
+/// A futex has 32 bits, and so has the number.
 ///
-/// 32 bits, because the kernel's futex has as many. A thread that has waited for a value sees what
-/// was written before the `store` or `advance` that made it; that call may still use the number
-/// then, which outlives it.
+/// A thread that has waited for a value sees all that was written before the `store` or `advance`
+/// that set the value. That call may still access the number afterwards, so the number must outlive
+/// the call.
 template <class Atomics = std_atomics>
 class basic_waitable_counter {
  public:
-  /// Starts at `value`.
+  /// Creates a number with an initial `value`.
   constexpr explicit basic_waitable_counter(std::uint32_t value = 0) noexcept : value_(value) {}
 
-  /// The current value.
+  /// Returns the value.
   [[nodiscard]] std::uint32_t load() const noexcept {
     return value_.load(std::memory_order_acquire);
   }
 
-  /// Sets the value and wakes all sleepers: one system call if there are any, else none.
+  /// Sets the value and wakes all sleepers. Makes a system call only if there is a sleeper.
   void store(std::uint32_t value) noexcept {
     value_.store(value, std::memory_order_seq_cst);
     wake();
   }
 
-  /// Adds one, from any thread, and wakes all sleepers.
+  /// Adds one and wakes all sleepers. Any thread may call this.
   void advance() noexcept {
     advance_quietly();
     wake();
   }
 
-  /// Adds one, and leaves sleepers asleep until some thread calls `wake`; a waiter that is still
-  /// awake sees the new value.
+  /// Adds one. Sleepers keep sleeping until a thread calls `wake`; waiters that are still awake see
+  /// the new value.
   void advance_quietly() noexcept { value_.fetch_add(1, std::memory_order_seq_cst); }
 
   /// Adds one and wakes `count` sleepers, or all if there are fewer, by one system call. For
-  /// waiters of which any `count` will do, because there is no work for more. A waiter that is
-  /// still awake sees the new value too.
+  /// interchangeable waiters with work for `count` of them. Waiters that are still awake see the
+  /// new value too.
   void advance_waking(std::uint32_t count) noexcept {
     advance_quietly();
-    // A waiter on its way to or from sleep counts as a sleeper: then another sleeper is woken
-    // instead.
+    // A waiter that is about to sleep, or has just been woken, counts as a sleeper. The kernel then
+    // wakes another sleeper instead.
     if (sleepers_.load(std::memory_order_seq_cst) != 0) value_.notify(count);
   }
 
-  /// Wakes all sleepers, to look at the value again.
+  /// Wakes all sleepers, so that they check the value again.
   void wake() noexcept {
     if (sleepers_.load(std::memory_order_seq_cst) != 0) value_.notify_all();
   }
 
-  /// Returns once `done(value)` holds for the current value. `done` may depend only on state whose
-  /// every change is followed by a `store` or `advance`. Pass `yielding = false` if a long wait is
-  /// expected.
+  /// Waits until `done(value)` is true, and returns that value. `done` may also read other state if
+  /// each change of that state is followed by a `store` or `advance`. Pass `yielding = false` if a
+  /// long wait is expected.
   template <class Done>
   std::uint32_t wait(Done done, bool yielding = true) const noexcept {
     std::uint32_t value = load();
@@ -74,8 +75,9 @@ class basic_waitable_counter {
       value = load();
     }
     while (!done(value)) {
-      // Invariant: a sleeper has announced itself before its last look at the value, a writer looks
-      // for sleepers after its write. Both are seq_cst, so one of the two sees the other.
+      // Invariant: a sleeper announces itself before its last load of the value, and a writer
+      // checks for sleepers after its write. All four are seq_cst, so at least one of the two sees
+      // the other.
       sleepers_.fetch_add(1, std::memory_order_seq_cst);
       value = value_.load(std::memory_order_seq_cst);
       if (!done(value)) value_.wait(value, std::memory_order_acquire);
@@ -86,16 +88,17 @@ class basic_waitable_counter {
   }
 
  private:
-  // Together about two microseconds: less than a sleep and a wake-up cost. Yielding comes before
-  // sleeping, so that a waiter does not keep the thread it waits for off an oversubscribed core.
+  // All turns together last about two microseconds, less than a sleep and a wake-up. Yielding gives
+  // an oversubscribed core to the thread for which this one waits.
   static constexpr int spins = 32;
   static constexpr int yields = 8;
 
   typename Atomics::word value_;
+  // Number of threads that sleep, are about to, or have just been woken.
   mutable typename Atomics::template atomic<std::uint32_t> sleepers_{0};
 };
 
-/// The counter that the library itself uses.
+/// The counter on the standard library's atomics.
 using waitable_counter = basic_waitable_counter<>;
 
 }  // namespace detail

@@ -8,63 +8,61 @@
 #include <optional>
 
 #include <penstock/load/support/hill_climber.hpp>
+#include <penstock/load/support/loader_observer.hpp>
 #include <penstock/load/tuning_history.hpp>
-#include <penstock/observe/support/trace_writer.hpp>
-#include <penstock/observe/trace_recorder.hpp>
-#include <penstock/transfer/detail/feed_observer.hpp>
+#include <penstock/observe/trace_target.hpp>
+#include <penstock/transfer/detail/feed_tuner.hpp>
 #include <penstock/transfer/options.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Chooses how many device slots a feed fills by turns while its loop runs, where `depth` is
-/// `automatic`: tells a hill_climber of each batch, whose prefetch are the copies that run ahead.
-/// For the consumer's thread. Allocates nothing but new slots, and waits for nothing else.
-template <class Observer>
-class basic_depth_tuner {
+/// Passes each batch to a `hill_climber`, whose prefetch is the number of copies that run ahead.
+/// Allocates nothing after its construction, and does not wait.
+template <class>
+class basic_depth_tuner final : public feed_tuner {
  public:
-  /// For options with `depth = automatic`, and what counts the feed, and records it where the
-  /// options say so: that must outlive it.
-  basic_depth_tuner(const transfer_options& options, const Observer& seen)
+  /// Makes a tuner for options with `depth = automatic`. `flow` identifies the feed in a trace.
+  basic_depth_tuner(const transfer_options& options, std::uint64_t flow, double ten_milliseconds)
       : range_(checked_depth(options)),
-        seen_(&seen),
-        climber_({1, range_.first - 1}, {1, 1}, {1, range_.most - 1}, seen.ten_milliseconds() / 10,
-                 true),
+        climber_({1, range_.first - 1}, {1, 1}, {1, range_.most - 1}, ten_milliseconds / 10, true),
         used_(range_.first),
-        log_({0, 0, used_}) {
-    if (options.observe.trace == nullptr) return;
-    trace_ = options.observe.trace->add_track("penstock depth", seen.trace()->flow(),
-                                              options.observe.trace->capacity());
+        trace_(options.observe.trace.add_track(flow, "penstock depth")),
+        log_({0, 0, used_}) {}
+
+  /// Makes a tuner; the function of `depth_tuning`.
+  [[nodiscard]] static std::unique_ptr<feed_tuner> make(const transfer_options& options,
+                                                        std::uint64_t flow,
+                                                        double ten_milliseconds) {
+    return std::make_unique<basic_depth_tuner>(options, flow, ten_milliseconds);
   }
 
-  /// A range begins.
-  void begin() noexcept {
+  void begin(std::uint64_t now) noexcept override {
     climber_.pause();
-    since_ = seen_->ticks();
+    since_ = now;
   }
-  /// The range is over.
-  void end() noexcept { record(seen_->ticks()); }
-  /// The consumer has got its batch `number`, of the slots of `ring`. Where its stream is the
-  /// calling thread (`is_body`) it is known how long it waited for copies. A stream of its own
-  /// waits unseen: there the time of a batch alone decides.
-  template <class Ring>
-  void take(Ring& ring, std::uint64_t number, bool is_body) noexcept {
-    const std::uint64_t now = seen_->ticks();
-    if (ring.count() > used_) {  // leases have made it more, and keep them
-      held_ += ring.count() - used_;
-      range_.most = (std::max)(range_.most, ring.count());  // there was room after all
-      change(ring, ring.count(), now);
+  void end(std::uint64_t now) noexcept override { record(now); }
+  [[nodiscard]] std::size_t take(std::uint64_t now, std::uint64_t waited, std::size_t count,
+                                 std::uint64_t number) noexcept override {
+    if (count > used_) {  // leases made the feed open more slots, and hold them
+      held_ += count - used_;
+      range_.most = (std::max)(range_.most, count);  // the memory was sufficient after all
+      wanted_ = count;
+      note_opened(now, count);
     }
-    const std::uint64_t waited = is_body ? seen_->waited_for_copy(now) : now;
     const auto said = climber_.note(now, waited, [] { return std::optional{std::uint64_t{0}}; });
     if (said) log_.add(number, as_depth(*said), {0, 0, slots_of(climber_.kept())});
-    const std::size_t wanted = slots_of(climber_.now());
-    if (wanted != used_) change(ring, wanted, now);
+    return wanted_ = slots_of(climber_.now());
   }
-
-  /// What it has come to. From any thread.
-  [[nodiscard]] tuning_history history() const { return log_.snapshot(seen_->times()); }
+  void note_opened(std::uint64_t now, std::size_t count) noexcept override {
+    if (count < wanted_) range_.most = count;  // the device has no memory for more
+    record(now);
+    used_ = count;
+  }
+  [[nodiscard]] tuning_history history(const tick_times& times) const override {
+    return log_.snapshot(times);
+  }
 
  private:
   [[nodiscard]] std::size_t slots_of(const tuning_setting& setting) const noexcept {
@@ -77,34 +75,33 @@ class basic_depth_tuner {
             said.ticks_from,
             said.ticks_to};
   }
-  template <class Ring>
-  void change(Ring& ring, std::size_t count, std::uint64_t now) noexcept {
-    try {
-      ring.open(count);
-    } catch (...) {  // NOLINT: tuning ends no loop; the device tells it again where one may end
-    }
-    if (ring.count() < count) range_.most = ring.count();  // the device has room for no more
-    record(now);
-    used_ = ring.count();
-  }
-  /// So many slots were in use until `now`.
+  /// Records in the trace that `used_` slots were in use until `now`.
   void record(std::uint64_t now) noexcept {
     if (trace_ != nullptr) trace_->add_setting(trace_stage::depth, since_, now, 0, used_);
     since_ = now;
   }
 
   depth_range range_;
-  const Observer* seen_;
   hill_climber climber_;
   std::size_t used_;
-  std::size_t held_ = 0;                 // slots more, for leases that are kept
-  std::uint64_t since_ = 0;              // when the depth, or the range, began
-  std::shared_ptr<trace_writer> trace_;  // null: not traced
+  std::size_t wanted_ = 0;             // the last result of `take`
+  std::size_t held_ = 0;               // additional slots for leases that are kept
+  std::uint64_t since_ = 0;            // start of this depth, or of the range
+  std::shared_ptr<trace_sink> trace_;  // null: no trace
   tuning_log log_;
 };
 
-/// That of the library's transfers.
-using depth_tuner = basic_depth_tuner<feed_observer>;
+/// The depth tuner of a feed.
+using depth_tuner = basic_depth_tuner<void>;
+
+/// The functions of a `basic_depth_tuner<Named>`.
+template <class Named>
+inline constexpr depth_tuning depth_tuning_of{&basic_depth_tuner<Named>::make};
+
+template <class Named>
+constexpr const depth_tuning* depth_tuning::code() noexcept {
+  return &depth_tuning_of<Named>;
+}
 
 }  // namespace detail
 }  // namespace PENSTOCK_ABI

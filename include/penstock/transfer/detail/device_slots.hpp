@@ -22,27 +22,27 @@
 #include <penstock/core/record.hpp>
 #include <penstock/core/version.hpp>
 #include <penstock/device/device.hpp>
+#include <penstock/device/stream_timeline.hpp>
 #include <penstock/load/host_batch.hpp>
-#include <penstock/memory/support/fresh_addresses.hpp>
 #include <penstock/memory/support/host_slots.hpp>
 #include <penstock/memory/support/sample_lists.hpp>
 #include <penstock/memory/support/slab.hpp>
 #include <penstock/observe/support/trace.hpp>
+#include <penstock/threads/support/atomics.hpp>
 #include <penstock/threads/support/waitable_counter.hpp>
 #include <penstock/transfer/detail/device_timer.hpp>
+#include <penstock/transfer/detail/transform_stage.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A batch whose source has given each sample a word.
-template <class Batch>
-concept has_tags = requires(const Batch& batch) {
-  { batch.tags() } -> std::convertible_to<std::span<const std::uint64_t>>;
-};
+/// The slots of `results` that the step of a batch writes to. Each entry is the owner and the
+/// memory.
+using noted_results = std::vector<std::pair<const void*, const void*>>;
 
-/// How often something has been done to a stream by which the host may know how far it is; nothing
-/// for a stream that does not count, as the calling thread.
+/// Returns a number that changes with each use of `stream` after which the host may know its
+/// progress. Returns nothing for a stream that does not count its uses, such as the calling thread.
 template <class StreamRef>
 [[nodiscard]] std::optional<std::uint64_t> uses_of([[maybe_unused]] StreamRef stream) noexcept {
   if constexpr (requires {
@@ -54,94 +54,95 @@ template <class StreamRef>
   }
 }
 
-/// Whether `stream` is the calling thread: then the loop's body is the step.
-template <class Device>
-[[nodiscard]] bool is_body(const Device& device, typename Device::stream_ref stream) noexcept {
-  if constexpr (requires {
-                  { stream == device.inline_stream() } -> std::convertible_to<bool>;
-                }) {
-    return stream == device.inline_stream();
+/// Returns true if a batch in host memory can be released at a point of the feed's timeline.
+template <class HostBatch, class Device>
+inline constexpr bool releases_at_points =
+    requires(HostBatch& from, const std::shared_ptr<fill_timeline<Device>>& copies) {
+      from.release_after(copies, typename fill_timeline<Device>::point{});
+    };
+
+/// Releases host memory that is free when `copies` has reached `at`. If the batch cannot be
+/// released at points, it is released after the stream of `copies`, and the function throws what
+/// the device throws.
+template <class HostBatch, class Device>
+void release_host(HostBatch& from, const std::shared_ptr<fill_timeline<Device>>& copies,
+                  typename fill_timeline<Device>::point at) {
+  if constexpr (releases_at_points<HostBatch, Device>) {
+    from.release_after(copies, at);
   } else {
-    return false;
+    from.release_after(copies->stream());
   }
 }
 
-/// Whether a batch in host memory can mark the end of copies for both sides.
-template <class HostBatch, class Device>
-inline constexpr bool shares_mark = requires(HostBatch& from, typename Device::stream_ref stream) {
-  { from.mark_copies(stream) } -> std::same_as<shared_event<typename Device::event_type>*>;
-  from.release_behind(from.mark_copies(stream));
-};
-
-/// What is known of one device slot: the batch in it, and the events that order the streams which
-/// fill and use it. The feed's thread fills a slot that is released; whoever ends its lease
-/// releases it.
+/// The state of one device slot: the batch in the slot, and the points that order the streams that
+/// fill and use the slot. The feed's thread fills a slot that is released. The thread that ends the
+/// lease releases the slot.
 template <class Device>
 struct device_slot {
   using stream_ref = typename Device::stream_ref;
   using event_type = typename Device::event_type;
+  using timeline = fill_timeline<Device>;
+  using point = typename timeline::point;
 
   struct extra_stream {
     std::optional<stream_ref> stream;
     event_type released;
   };
 
-  event_type copied;  // the slot is filled, unless there is a mark
-  // Of its copy, until the lease ends. Host slots wait for it too.
-  typename shared_event<event_type>::ref mark;
-  event_type released;                // its lease's stream is past it, unless it ended with others:
-  bool is_released_together = false;  // then the ring's event says so
-  std::vector<extra_stream> extras;   // so are those that it was also used on
+  std::optional<stream_ref> handed_to;  // the stream of the lease
+  timeline* filled_by = nullptr;        // the copies or transforms that fill the slot
+  point filled_at = 0;                  // the slot is filled at this point of `filled_by`
+  point released_at = 0;                // the slot is free at this point of the consumer's stream
+  std::vector<extra_stream> extras;     // the end of the lease on each further stream
   std::size_t extras_used = 0;
-  std::byte* data = nullptr;  // its memory, or where its batch lies
-  [[no_unique_address]] typename slot_addresses<Device>::one address;  // of its memory
+  std::byte* data = nullptr;  // memory of the slot, or address of its batch in host memory
+  const slot_layout* layout = nullptr;  // layout at `data`; lives as long as the memory
   batch_info info;
+  noted_results results;  // results that the step of the batch writes to
   std::vector<std::uint64_t>
-      tags;  // words of its samples: copied, as the host's memory is refilled
-             // earlier; none where the source gives none
-  std::optional<stream_ref> filled_by;
-  [[no_unique_address]] lease_guard lease;  // until the batch is handed out
-  std::optional<std::uint64_t> uses;        // of its stream by then, in a checked build
-  // Invariant: true from the end of a lease, after its records and all that the lease did, to the
-  // next copy; stored with release, and acquired by the feed's thread before it touches the slot.
+      tags;  // one word for each sample, or empty if the source gives none; copied,
+             // because the host memory is refilled earlier
+  [[no_unique_address]] lease_guard lease;  // of the batch, until it is handed out
+  std::optional<std::uint64_t> uses;  // of the stream when the lease began, in a checked build
+  // Invariant: true from the end of a lease, after its records and everything that the lease did,
+  // until the next copy. The end of a lease stores it with release, and the feed's thread loads it
+  // with acquire before it touches the slot.
   std::atomic<bool> is_released{true};
 
-  /// Makes the events. Throws what the device throws.
-  void make_events(const Device& device) {
-    copied = device.make_event(event_wait::by_streams);
-    released = device.make_event(event_wait::by_streams);
-  }
-
-  /// What is recorded where the slot is filled.
-  [[nodiscard]] const event_type& arrival() const noexcept { return mark ? mark->event() : copied; }
-
-  /// The slot is for this batch from now on.
+  /// Reserves the slot for the batch `held`.
   void take(const batch_info& held) noexcept {
     info = held;
-    is_released.store(false, std::memory_order_relaxed);  // the feed's thread reads it itself
+    results.clear();
+    is_released.store(false, std::memory_order_relaxed);  // only this thread reads it now
   }
-  /// Nothing came of it, and no stream uses the slot.
+  /// Records that the slot is filled when `fills` has reached `at`.
+  void fill(timeline& fills, point at) noexcept {
+    filled_by = &fills;
+    filled_at = at;
+  }
+  /// Releases the slot after a failure. No stream uses the slot.
   void put_back() noexcept {
-    mark.reset();
-    is_released.store(true, std::memory_order_relaxed);  // as above
+    is_released.store(true, std::memory_order_relaxed);  // only this thread reads it now
   }
 
-  /// In a checked build: the lease of what lies here begins. Where that is copied, `filler` gets to
-  /// its arrival before the record of that.
+  /// In a checked build: begins the lease of the batch in the slot. For a batch that is copied,
+  /// `filler` is the stream that fills the slot. The stream marks the data as arrived before the
+  /// record of the copy.
   template <class... Filler>
   void note_arrival([[maybe_unused]] Filler... filler) {
     if constexpr (checked) {
-      lease.end();  // of a copy whose record was refused
+      lease.end();  // the lease of a copy whose record was refused
       lease = lease_guard{info.epoch, info.batch, filler...};
     }
   }
 
-  /// In a checked build: `ended` is over for the host, and for each stream after the work that it
-  /// has been given by now; the last one does `then` to the slot's memory. Where an exception ends
-  /// it, the body may not have come to its use of the stream.
+  /// In a checked build: ends `ended` for the host, and for each stream of the lease after the work
+  /// that is queued on the stream by now. The last stream to end it applies `then` to the memory of
+  /// the slot. If an exception ended the lease, the body may not have reached its use of the
+  /// stream.
   template <class Guard, class Then>
-  void end(Guard& ended, stream_ref stream, const Then& then) const noexcept {
-    if (ended.was_seen_in_body() && extras_used == 0 && uses && uses == uses_of(stream) &&
+  void end(Guard& ended, const Then& then) const noexcept {
+    if (ended.was_seen_in_body() && extras_used == 0 && uses && uses == uses_of(*handed_to) &&
         std::uncaught_exceptions() == 0) {
       ended.fail(
           "a thread took its data, but the feed was given a stream, which nobody has used since: "
@@ -149,28 +150,25 @@ struct device_slot {
           "loop's body is the step, or synchronise first");
     }
     const auto last = ended.end_behind(1 + extras_used);
-    last.behind(stream, then);
+    last.behind(*handed_to, then);
     for (std::size_t i = 0; i < extras_used; ++i) last.behind(*extras[i].stream, then);
   }
 
-  /// Makes `stream`, which fills the slot next, wait for all who have used it.
-  void wait_for_release(const Device& device, stream_ref stream) {
-    device.wait(stream, released);
+  /// Makes `stream` wait for the extra streams that have used the slot.
+  void wait_for_extras(const Device& device, stream_ref stream) {
     for (std::size_t i = 0; i < extras_used; ++i) device.wait(stream, extras[i].released);
     extras_used = 0;
   }
-
-  /// Records that the slot is released after what `stream` and the extra ones have been given.
-  void record_release(const Device& device, stream_ref stream) {
-    record_usable(device, released, stream);
+  /// Records the end of the lease on the extra streams.
+  void record_extras(const Device& device) {
     for (std::size_t i = 0; i < extras_used; ++i) {
-      record_usable(device, extras[i].released, *extras[i].stream);
+      require_still_usable(device, *extras[i].stream);
+      device.record(extras[i].released, *extras[i].stream);
     }
   }
-
-  /// Waits for them instead; whether they are idle then.
-  [[nodiscard]] bool settle_users(const Device& device, stream_ref stream) noexcept {
-    bool is_idle = settle(device, stream);
+  /// Waits for the extra streams, if their record failed. Returns true if their work has ended.
+  [[nodiscard]] bool settle_extras(const Device& device) noexcept {
+    bool is_idle = true;
     for (std::size_t i = 0; i < extras_used; ++i) {
       is_idle = settle(device, *extras[i].stream) && is_idle;
     }
@@ -178,15 +176,16 @@ struct device_slot {
     return is_idle;
   }
 
-  /// Waits for all that fills and uses the slot: its memory goes.
-  void settle_all(const Device& device) noexcept {
-    settle(device, copied);
-    if (mark) settle(device, mark->event());
-    settle(device, released);
-    for (auto& extra : extras) settle(device, extra.released);
+  /// Waits for all work that fills the slot, and for the extra streams, before the memory is freed.
+  /// Returns true if that work has ended.
+  [[nodiscard]] bool settle_all(const Device& device) const noexcept {
+    bool is_idle = filled_by == nullptr || filled_by->settle(filled_at);
+    for (const auto& extra : extras)
+      is_idle = settle_before_free(device, extra.released) && is_idle;
+    return is_idle;
   }
 
-  /// Whether the release waits for `stream` beside the lease's own.
+  /// Returns true if the release waits for `stream` in addition to the stream of the lease.
   [[nodiscard]] bool is_extra(stream_ref stream) const noexcept {
     for (std::size_t i = 0; i < extras_used; ++i) {
       if (*extras[i].stream == stream) return true;
@@ -194,7 +193,7 @@ struct device_slot {
     return false;
   }
 
-  /// The release shall wait for `stream` too. Allocates an event the first time.
+  /// Makes the release wait for `stream` too. Allocates an event the first time.
   void also_release_after(const Device& device, stream_ref stream) {
     if (extras_used == extras.size()) {
       extras.push_back({std::nullopt, device.make_event(event_wait::by_streams)});
@@ -202,18 +201,12 @@ struct device_slot {
     extras[extras_used].stream = stream;
     ++extras_used;
   }
-
- private:
-  static void record_usable(const Device& device, event_type& event, stream_ref stream) {
-    require_still_usable(device, stream);
-    device.record(event, stream);
-  }
 };
 
-/// Queues the copy of the first `bytes` bytes of a batch in host memory to `to` in `stream`. Where
-/// the batch says that its memory is not page-locked, by `pinned()`, a device that can copy from
-/// such memory in a way of its own does that. Throws what the device throws. Inline, as each call
-/// costs a batch instructions.
+/// Queues the copy of the first `bytes` bytes of a batch in host memory to `to` in `stream`. If
+/// `pinned()` of the batch returns false, and the device has a copy for memory that is not
+/// page-locked, uses that copy. Throws what the device throws. Inline, because each call costs a
+/// batch instructions.
 template <class Device, class HostBatch>
 inline void copy_from_host(const Device& device, void* to, const HostBatch& from, std::size_t bytes,
                            typename Device::stream_ref stream) {
@@ -230,12 +223,12 @@ inline void copy_from_host(const Device& device, void* to, const HostBatch& from
   }
 }
 
-/// The exceptions of leases whose end the device refused to record, on their way from the threads
-/// that ended them to the consumer. Any thread may note one while the consumer asks.
+/// The errors of leases whose end the device refused to record. The threads that ended the leases
+/// add errors, and the consumer rethrows them. Any thread may call `note` at any time.
 class refused_releases {
  public:
-  /// A release was refused with `error`. Of several that are not asked for the first one is kept;
-  /// that of a lost slot, which is never used again, permanently.
+  /// Records that a release was refused with `error`. The first error that was not rethrown yet is
+  /// kept. The error of a lost slot is kept permanently, because the slot is never used again.
   void note(std::exception_ptr error, bool is_slot_lost) noexcept {
     const std::lock_guard lock{mutex_};
     auto& kept = is_slot_lost ? sticky_error_ : pending_error_;
@@ -243,16 +236,16 @@ class refused_releases {
     any_.store(true, std::memory_order_release);
   }
 
-  /// Whether `rethrow` would throw.
+  /// Returns true if `rethrow` would throw.
   [[nodiscard]] bool any() const noexcept { return any_.load(std::memory_order_acquire); }
 
-  /// Whether a slot is lost.
+  /// Returns true if a slot is lost.
   [[nodiscard]] bool has_lost_slot() noexcept {
     const std::lock_guard lock{mutex_};
     return sticky_error_ != nullptr;
   }
 
-  /// Throws what was noted: once, or for good where a slot is lost.
+  /// Throws the recorded error: once, or on each call if a slot is lost.
   void rethrow() {
     if (!any()) return;
     std::exception_ptr error;
@@ -265,347 +258,442 @@ class refused_releases {
   }
 
  private:
-  std::mutex mutex_;  // guards the two below
+  std::mutex mutex_;  // guards the two errors
   std::exception_ptr pending_error_;
   std::exception_ptr sticky_error_;
-  // Invariant: written under the mutex, true while one of the two is there: a look that is cheap.
+  // Invariant: true while there is an error. Written under the mutex, so that a check needs no
+  // lock.
   std::atomic<bool> any_{false};
 };
 
-/// A batch in host memory, and the device slot that it goes into.
+/// A batch in host memory, and the device slot that it fills.
 template <class HostBatch>
 struct slot_filling {
   std::size_t slot;
   HostBatch from;
 };
 
-/// The ring of device slots of so many bytes, whatever lies in them: memory at fixed addresses,
-/// with the events that order their use, and the copy stream. Lives until the last lease is gone.
+/// A lock for short sections that two threads rarely enter at once. Threads enter in the
+/// order of their calls. A batch takes fewer instructions than with `std::mutex`.
+class turn_lock {
+ public:
+  /// Enters the section after all threads that have called this before.
+  void lock() noexcept {
+    const std::uint32_t mine = next_.fetch_add(1, std::memory_order_relaxed);
+    if (serving_.load() != mine) [[unlikely]]
+      wait_for(mine);
+  }
+  /// Leaves the section.
+  void unlock() noexcept { serving_.advance(); }
+
+ private:
+  [[gnu::noinline]] void wait_for(std::uint32_t mine) noexcept {
+    serving_.wait([mine](std::uint32_t now) { return now == mine; });
+  }
+
+  // Invariant: a thread is inside while `serving_` is its number. It leaves when it advances
+  // `serving_`, which releases the effects of the section. `next_` is relaxed, because it orders
+  // nothing.
+  std_atomics::atomic<std::uint32_t> next_{0};
+  waitable_counter serving_;
+};
+
+/// The ring of device slots, for batches of any record: memory at fixed addresses, the events that
+/// order its use, and the copy stream. Lives until the last lease has ended.
 ///
-/// Or the slots have no memory, and each is the host slot of its batch (`holds_host`): it keeps the
-/// batch until the lease ends, and gives it back after the work that the lease's streams have been
-/// given. Invariant: the feed's thread puts the batch there while `is_released` is false, and who
-/// ends the lease takes it out before that is true.
+/// If `holds_host()`, the slots have no memory, and each is the host slot of its batch. The slot
+/// keeps the batch until the lease ends, and releases it after all work that is queued on the
+/// streams of the lease by then. Invariant: the feed's thread stores the batch while `is_released`
+/// is false. The thread that ends the lease takes the batch out before `is_released` is true.
 ///
-/// Copies run on one stream. It and that of the transforms each count on their own waits alone.
+/// Two timelines order the streams. A slot is filled at a point of the copies or of the transforms,
+/// and free at a point of the consumer's stream. An event of the slot marks the end of a lease on
+/// each further stream.
 ///
-/// Copies that are queued together share the events around them. Their end is one mark, recorded
-/// after the last of them. Leases that end one after the other on the feed's stream (`end_later`)
-/// are released by one record, made when the next copies are queued (`release_ended`), for which
-/// the copies wait once.
+/// Batches that are queued together are filled at one point. Consecutive leases that end on the
+/// feed's stream (`end_later`) are free at one point. `release_ended` marks that point when the
+/// next copies are queued, and the copies wait for it once.
 template <device Device>
 class device_slots {
   using slot_type = device_slot<Device>;
 
  public:
   using stream_ref = typename Device::stream_ref;
-  lease_tracks leases;  ///< what records them, one at a time of each slot
-  sample_lists lists;   ///< which samples the slots hold, where that is asked for
+  using timeline = fill_timeline<Device>;
+  using point = typename timeline::point;
+  using slot_number = std::size_t;
+  lease_tracks leases;  ///< records the leases for a trace, one at a time for each slot
+  sample_lists lists;   ///< samples of the batch in each slot, if the source lists them
 
-  /// `depth` slots for batches of `layout`, on `device`, of which there may be `most` later; with
-  /// `in_host` they are the host's. Throws `out_of_memory`, and what the device throws.
-  template <record_type Record>
-  device_slots(const Device& device, const batch_layout<Record>& layout, std::size_t depth,
-               std::size_t most, bool in_host = false)
-      : device_slots(device, slot_layout{layout}, depth, most, in_host) {
-    if (!in_host) memory_.front().addresses().name_fields(layout);
-  }
+  /// Makes `depth` slots for batches of `layout` on `device`. There may be `most` slots later. If
+  /// `in_host`, each slot is the host slot of its batch. `transform` fills the slots; if it is
+  /// null, batches are copied. Leases are handed to the stream `consumer`. A lease on another
+  /// stream costs an event. Throws `out_of_memory`, and what the device throws.
+  device_slots(const Device& device, slot_layout layout, stream_ref consumer, std::size_t depth,
+               std::size_t most, bool in_host = false,
+               std::shared_ptr<transform_stage<Device>> transform = {});
   device_slots(device_slots&&) = delete;
 
-  /// The memory goes, and the host slots that lost slots still hold are refilled: no copy may still
-  /// write them, no kernel still read them.
+  /// Waits for all work on the slots, and frees their memory. If the device refuses to wait, leaks
+  /// the memory and the host slots that lost slots still hold, because work may still use them.
   ~device_slots();
 
-  /// Where a batch's fields lie in a slot.
+  /// The places of a batch's fields in a slot.
   [[nodiscard]] const slot_layout& layout() const noexcept { return layout_; }
-  /// The device whose memory it is.
+  /// The layout of the batch in `slot`. Views refer to it, and it lives as long as
+  /// the memory.
+  [[nodiscard]] const slot_layout& layout_of(std::size_t slot) const noexcept {
+    return *slots_[slot].layout;
+  }
+  /// The device whose memory holds the slots.
   [[nodiscard]] const Device& device() const noexcept { return device_; }
-  /// How many slots are filled by turns, and how many there may be.
+  /// The number of slots in use, and the number that there may be.
   [[nodiscard]] std::size_t count() const noexcept { return open_.load(std::memory_order_relaxed); }
   [[nodiscard]] std::size_t most() const noexcept { return slots_.size(); }
-  /// How many bytes all slots take.
+  /// The size in bytes of the device memory of all slots, and of the staging memory of the
+  /// transform.
   [[nodiscard]] std::size_t bytes() const noexcept {
-    return holds_host_ ? 0 : made() * layout_.bytes();
+    if (holds_host_) return 0;
+    return made() * layout_.bytes() + (transform_ ? transform_->bytes() : 0);
   }
-  /// The first byte of a slot, on the device.
+  /// The address of a slot on the device.
   [[nodiscard]] std::byte* data(std::size_t slot) const noexcept { return slots_[slot].data; }
 
-  /// The number of the memory that `slot` has: the same number, the same address.
+  /// Returns the number of the memory of `slot`. The same number is the same address.
   [[nodiscard]] std::size_t number(std::size_t slot) const noexcept {
     return holds_host() ? hosts_[slot].slot() : slot;
   }
 
-  /// Fills `count` slots by turns from now on, of the `most`, or as many as the device has room
-  /// for. For the thread that fills them. Throws what the device throws.
+  /// Uses `count` of the `most` slots, or as many as fit in the device's memory. Only the thread
+  /// that fills slots may call this. Throws what the device throws, except `out_of_memory`.
   void open(std::size_t count);
 
-  /// Whether each slot is the host slot of its batch.
+  /// Returns true if each slot is the host slot of its batch.
   [[nodiscard]] bool holds_host() const noexcept { return holds_host_; }
 
-  /// What times copies; null: nothing does.
-  void time_by(device_timer<Device>* timer) noexcept { timer_ = timer; }
+  /// Returns true if a transform makes the batches.
+  [[nodiscard]] bool transforms() const noexcept { return transform_ != nullptr; }
 
-  /// Whether a slot may get a new copy, as far as the host has to know: its lease is gone, and the
-  /// events say from when on. Acquires what the releasing thread has recorded.
+  /// Times the copies and transforms with `timer`, and records the transforms with `trace`. Null
+  /// switches an instrument off.
+  void watch_by(trace_sink* trace, device_timer<Device>* timer) noexcept {
+    timer_ = timer;
+    if (transform_) transform_->watch_by(trace, timer);
+  }
+
+  /// Returns true if the lease of `slot` has ended, so that the host may queue a new copy. Events
+  /// order the copy on the device. Acquires what the releasing thread has recorded.
   [[nodiscard]] bool is_released(std::size_t slot) const noexcept {
     return slots_[slot].is_released.load(std::memory_order_acquire);
   }
 
-  /// Returns once `is_over()`, asked again after each release and each `wake`.
+  /// Blocks until `is_over()` returns true. Calls it again after each release and each `wake`.
   void wait_for_release(auto is_over) const {
     releases_.wait([&](std::uint32_t) { return is_over(); });
   }
-  /// Ends the sleep of a thread in `wait_for_release`, which then asks again. From any thread.
+  /// Wakes a thread in `wait_for_release`, which then checks again. Any thread may call this.
   void wake() noexcept { releases_.advance(); }
 
-  /// The slot, which is free, is for this batch. For the thread that fills it.
+  /// Reserves the free `slot` for `batch`. Only the thread that fills slots may call this.
   void take(std::size_t slot, const batch_info& batch) noexcept { slots_[slot].take(batch); }
-  /// It is for none, and no stream uses it.
+  /// Releases a slot that no batch and no stream uses.
   void put_back(std::size_t slot) noexcept { slots_[slot].put_back(); }
 
-  /// Queues the copies of some batches into their slots, each after the release of the slot's
-  /// previous batch, and gives the host memory back after them. Does so within `around`, which is
-  /// given each batch with its slot and what queues its copy. Blocks nothing. Throws what
-  /// the device throws; slots and batches are free again then, after whatever was queued.
+  /// A function that queues the work for a batch.
+  template <class HostBatch>
+  using queue_function = void (device_slots::*)(slot_filling<HostBatch>&);
+
+  /// Fills the slots of some batches, and releases the host memory as soon as it has been read.
+  /// Does not block. Calls `around` for each batch, with the batch and its slot, and with a
+  /// function that queues the work. Each slot is filled after the release of its previous batch.
+  /// Without a transform, a batch is copied or stays in its host slot. With a transform, a batch is
+  /// copied to a staging buffer, and the transform fills the slot on its own stream. That copy
+  /// waits for the previous transform that reads the buffer, but not for the slot. If the transform
+  /// reads host memory, nothing is copied.
+  ///
+  /// `by_transform` is `queue_transform` if there is a transform, else null. The feed passes it, so
+  /// that a program without transforms does not compile it.
+  ///
+  /// Throws what the device and the transform throw. After that, the first `filled()` batches are
+  /// in their slots. The other slots and batches are free after the work that was queued for them.
+  /// If the device refuses to wait for that work, they are lost.
   template <class HostBatch, class Around>
-  void copy_in(std::span<slot_filling<HostBatch>> batches, const Around& around) {
-    if constexpr (is_host_lease<HostBatch, Device>) {
-      if (holds_host()) return hold(batches, around);
-    }
-    const stream_ref stream = copies_;
-    bool is_copying = false;
-    try {
-      for (auto& one : batches) {
-        slot_type& to = slots_[one.slot];
-        around(one, [&] {
-          wait_for_release(to, stream, copies_know_ended_);
-          copy(to.data, one.from, layout_.used_bytes(to.info.size, one.from.data()), stream);
-        });
-        to.filled_by = stream;
-        is_copying = true;
-      }
-      for (const auto& one : batches) slots_[one.slot].note_arrival(stream);
-      mark_arrivals(batches, stream);
-    } catch (...) {
-      if (is_copying) settle(device_, stream);  // they may run, and their memory is refilled next
-      for (const auto& one : batches) put_back(one.slot);
-      throw;
-    }
+  void copy_in(std::span<slot_filling<HostBatch>> batches, const Around& around,
+               queue_function<HostBatch> by_transform = nullptr) {
+    std::size_t queued = 0;
+    const recorded_end end = record_or_wait(
+        [&]() __attribute__((always_inline)) {
+          for (auto& one : batches) {
+            around(one, [&] {
+              if (by_transform != nullptr) [[unlikely]]
+                return (this->*by_transform)(one);
+              queue(slots_[one.slot], one.from);
+            });
+            ++queued;
+          }
+          if (holds_host_ || marks_each()) return note_filled(batches);
+          const std::shared_ptr<timeline>& fills = filling();
+          const auto marked = fills->mark(capture_check::done);
+          marked.rethrow_refusal();
+          for (auto& one : batches) {
+            slots_[one.slot].fill(*fills, marked.at);
+            release_host<HostBatch, Device>(one.from, fills, marked.at);
+          }
+        },
+        [&] { return settle_filling(); });
+    if (!end.refusal) [[likely]]
+      return;
+    give_up(batches, queued, end);
+    end.rethrow_refusal();
   }
-
-  /// Queues the copies by way of `stage`, which takes them, and on a stream of its own makes of
-  /// each what its slot gets. A copy does not wait for the slot's release but for the transform
-  /// that has read its place in the stage, and it gives the host memory back before the transform
-  /// has run. Where the transform reads the host's memory there is no copy, and it is given back
-  /// afterwards.
-  template <class HostBatch, class Stage, class Around>
-  void copy_in(std::span<slot_filling<HostBatch>> batches, Stage& stage, const Around& around) {
-    if (stage.reads_host()) return transform_in(batches, stage, around);
-    const stream_ref copies = copies_;
-    const stream_ref transforms = stage.stream();
-    bool is_copying = false;
-    const auto queue = [&](slot_type& to, HostBatch& from) {
-      // The slot may have been filled once more since: its event marks a later transform then, and
-      // the copy waits for that. So it is with a depth of 1.
-      if (const auto reader = stage.reader()) device_.wait(copies, slots_[*reader].copied);
-      copy(stage.data(), from, stage.in_layout().used_bytes(to.info.size, from.data()), copies);
-      is_copying = true;
-      stage.wait_for_copy(from, copies);
-      wait_for_release(to, transforms, transforms_know_ended_);
-      stage.enqueue(stage.data(), to.data, to.info);
-      to.note_arrival(transforms);
-      device_.record(to.copied, transforms);
-    };
-    try {
-      for (auto& one : batches) {
-        slot_type& to = slots_[one.slot];
-        around(one, [&] { queue(to, one.from); });
-        stage.note_reader(one.slot);
-        to.filled_by = transforms;
-      }
-    } catch (...) {
-      if (is_copying) settle(device_, copies);      // as above
-      if (is_copying) settle(device_, transforms);  // nothing else marks the end of what was queued
-      for (const auto& one : batches) put_back(one.slot);
-      throw;
+  /// Queues the work that fills a slot with the transform. Throws what the device and the transform
+  /// throw.
+  template <class HostBatch>
+  void queue_transform(slot_filling<HostBatch>& one) {
+    slot_type& to = slots_[one.slot];
+    HostBatch& from = one.from;
+    timeline& made = *transform_->made();
+    const stream_ref transforms = made.stream();
+    const std::byte* in = from.data();
+    if (!transform_->reads_host()) {
+      const stream_ref copies = copies_;
+      made.wait(transform_->read_at(), copies, copies_know_read_);
+      in = transform_->data();
+      copy(transform_->data(), from, transform_->in_layout().used_bytes(to.info.size, from.data()),
+           copies);
+      const auto copied = copied_->mark(capture_check::done);
+      copied.rethrow_refusal();
+      release_host<HostBatch, Device>(from, copied_, copied.at);
+      copied_->wait(copied.at, transforms);
     }
+    wait_for_release(to, transforms);
+    allow(to, transforms);
+    transform_->enqueue(in, to.data, to.info);
+    to.note_arrival(transforms);
+    if (transform_->reads_host()) return;
+    const auto marked = made.mark(capture_check::done);
+    marked.rethrow_refusal();
+    to.fill(made, marked.at);
+    transform_->note_read(marked.at);
   }
+  /// The number of batches that are in their slots after a `copy_in` that threw.
+  [[nodiscard]] std::size_t filled() const noexcept { return filled_; }
 
-  /// One batch by itself.
-  template <class HostBatch, class... Stage>
-  void copy_in(std::size_t slot, HostBatch&& from, Stage&... stage) {
+  /// Fills `slot` with a single batch. Throws what the device throws.
+  template <class HostBatch>
+  void copy_in(std::size_t slot, HostBatch&& from) {
     slot_filling<HostBatch&> one{slot, from};
     take(slot, from.info());
-    copy_in(std::span{&one, 1}, stage..., [](const auto&, const auto& queue) { queue(); });
+    copy_in(std::span{&one, 1}, [](const auto&, const auto& queue) { queue(); });
   }
 
-  /// Makes `stream`, which is usable, wait for what fills `slot`.
-  void wait_for_copy(std::size_t slot, stream_ref stream) {
-    device_.wait(stream, slots_[slot].arrival());
+  /// Makes `stream`, which is usable, wait for the work that fills `slot`. Does not apply if
+  /// `holds_host()`, because then no copy fills the slot.
+  void wait_for_copy(std::size_t slot, stream_ref stream) const {
+    slots_[slot].filled_by->wait(slots_[slot].filled_at, stream);
   }
-  /// Whether that will block the calling thread, which `stream` is then.
+  /// Makes `stream` wait for the work that fills `slot`, unless `stream` already waits for it.
+  /// `known` is the newest point for which this function has made `stream` wait, 0 at first. Only
+  /// the thread that fills slots may call this.
+  void wait_for_copy(std::size_t slot, stream_ref stream, point& known) const {
+    slots_[slot].filled_by->wait(slots_[slot].filled_at, stream, known);
+  }
+  /// Returns true if `stream` is the calling thread and `wait_for_copy` would block it.
   [[nodiscard]] bool will_block(std::size_t slot, stream_ref stream) const {
-    return is_body(device_, stream) && !device_.is_complete(slots_[slot].arrival());
+    return is_body(device_, stream) && !slots_[slot].filled_by->reached(slots_[slot].filled_at);
   }
-  /// Which batch the slot holds.
+  /// The batch that the slot holds.
   [[nodiscard]] const batch_info& info(std::size_t slot) const noexcept {
     return slots_[slot].info;
   }
-  /// The words of its samples. The feed's thread keeps them, before the copy.
+  /// The words of the samples of the batch. The feed's thread sets them before the copy.
   [[nodiscard]] std::vector<std::uint64_t>& tags(std::size_t slot) noexcept {
     return slots_[slot].tags;
   }
 
-  /// What a checked build watches of the lease of `slot`, which is handed to `stream` now.
-  [[nodiscard]] lease_guard hand_out(std::size_t slot,
-                                     [[maybe_unused]] stream_ref stream) noexcept {
+  /// Begins the lease of `slot`, which is handed to `stream`. Returns the guard of a checked build.
+  [[nodiscard]] lease_guard hand_out(std::size_t slot, stream_ref stream) noexcept {
     leases.begin(slot);
+    slot_type& leased = slots_[slot];
+    leased.handed_to = stream;
     if constexpr (checked) {
-      if (!holds_host_) {  // else there is no copy that a stream has to wait for
-        slots_[slot].address.name_batch(slots_[slot].info);
-        slots_[slot].uses = uses_of(stream);
-      }
+      // A batch in its host slot has no copy that a stream has to wait for.
+      if (!holds_host_) leased.uses = uses_of(stream);
     }
-    return std::move(slots_[slot].lease);
+    return std::move(leased.lease);
+  }
+  /// The stream of the lease of `slot`.
+  [[nodiscard]] stream_ref stream_of(std::size_t slot) const noexcept {
+    return *slots_[slot].handed_to;
   }
 
-  /// Before `release`: `lease` is over for the host, which a trace records; in a checked build it
-  /// is so for each stream after the work that it has been given by now.
-  void end([[maybe_unused]] lease_guard& lease, [[maybe_unused]] std::size_t slot,
-           [[maybe_unused]] stream_ref stream) noexcept {
-    leases.end(slot, slots_[slot].info);
+  /// Ends the lease for the host before `give_back`, and records it in the trace. In a checked
+  /// build, also ends the lease for each of its streams after the work that is queued on the stream
+  /// by now.
+  void close_lease(std::size_t slot, const batch_info& batch,
+                   [[maybe_unused]] lease_guard& lease) noexcept {
+    leases.end(slot, batch);
     if constexpr (checked) {
       slot_type& ended = slots_[slot];
-      if (holds_host_) return ended.end(lease, stream, []() noexcept {});
-      // What comes into the slot next lies elsewhere, if it may.
-      const auto left = ended.address.move(ended.data);
-      ended.end(lease, stream, [left, next = ended.data, bytes = layout_.bytes()]() noexcept {
-        left.close();
-        poison(next, bytes);
-      });
+      if (holds_host_) return ended.end(lease, []() noexcept {});
+      ended.end(lease, erased(ended));
     }
   }
 
-  /// In a checked build: the loop's body was left, maybe before it came to its use of the stream.
+  /// In a checked build: notes that the loop's body may have ended before its use of the stream.
   void note_left([[maybe_unused]] std::size_t slot) noexcept {
     if constexpr (checked) slots_[slot].uses.reset();
   }
 
-  /// Whether the release of `slot` waits for `stream` beside the lease's own.
+  /// The results that the step of the batch in `slot` writes to. Only the user of the lease may
+  /// call this.
+  [[nodiscard]] noted_results& results(std::size_t slot) noexcept { return slots_[slot].results; }
+
+  /// Returns true if the release of `slot` waits for `stream` in addition to the stream of the
+  /// lease.
   [[nodiscard]] bool is_extra(std::size_t slot, stream_ref stream) const noexcept {
     return slots_[slot].is_extra(stream);
   }
 
-  /// The lease of `slot` ends: what fills it next waits for all that `stream` has been given.
-  /// Where the device refuses the record the work is waited for here, and `rethrow_poison` tells;
-  /// where it refuses that as well, nothing tells when the slot is free, and it is lost.
-  void release(std::size_t slot, stream_ref stream) noexcept;
+  /// Returns `slot`, whose lease has ended. The next batch in the slot waits for all work that is
+  /// queued on the stream of the lease. If the device refuses to record that work, the function
+  /// waits for it, and `rethrow_poison` throws the error. If the device refuses to wait too, the
+  /// slot is lost: the library cannot know when it is free.
+  void give_back(std::size_t slot) noexcept;
 
-  /// As `release`, for a lease of the feed's stream, on the thread that fills the slots: what the
-  /// stream has been given is recorded later, by `release_ended`, for several such leases at once.
-  /// Whether the stream is usable is asked here.
-  void end_later(std::size_t slot, stream_ref stream) noexcept;
+  /// Ends a lease of the feed's stream like `give_back`, but leaves the record to `release_ended`,
+  /// which makes one record for several leases. Checks here that the stream is usable. Only the
+  /// thread that fills slots may call this.
+  void end_later(std::size_t slot) noexcept;
 
-  /// Records the release of what `end_later` has ended, all on `stream`; whether that is usable has
-  /// been asked just now (`is_asked`), or is asked here. Where the device refuses it, as `release`.
-  void release_ended(stream_ref stream, bool is_asked) noexcept;
+  /// Marks the release of the leases that `end_later` has ended. Treats a refusal of the device
+  /// like `give_back`.
+  void release_ended(capture_check check) noexcept;
 
-  /// Gives a slot back that was filled and never handed out.
+  /// Returns a slot that was filled and never handed out.
   void discard(std::size_t slot) noexcept;
 
-  /// Makes `stream`, which is new to the feed, wait for what fills `slot`, and its release, of a
-  /// lease of `own`, wait for `stream` too. Allocates an event the first time. Throws what the
-  /// device throws.
-  void also_used_on(std::size_t slot, stream_ref stream, stream_ref own);
+  /// Makes `stream`, another stream than that of the lease, wait for the work that fills `slot`,
+  /// and the release wait for `stream`. Allocates an event the first time. Throws what the device
+  /// throws.
+  void also_used_on(std::size_t slot, stream_ref stream);
 
-  /// Whether `rethrow_poison` would throw.
+  /// Returns true if `rethrow_poison` would throw.
   [[nodiscard]] bool has_error() const noexcept { return refused_.any(); }
-  /// Throws the error of a release that the device has refused, if there was one: once, or for good
-  /// when a slot is lost.
+  /// Throws the error of a release that the device has refused, if there is such an error: once, or
+  /// on each call if a slot is lost.
   void rethrow_poison() { refused_.rethrow(); }
 
  private:
-  device_slots(const Device& device, slot_layout layout, std::size_t depth, std::size_t most,
-               bool in_host);
-
-  /// Takes memory for so many more slots, in one piece, at addresses that stay, but for
-  /// `fresh_addresses`. Throws `out_of_memory`.
+  /// Allocates memory for `count` more slots in one piece. Addresses of slots never
+  /// change. Throws
+  /// `out_of_memory`.
   void add(std::size_t count);
-  /// How many there are. From any thread, as `bytes`.
+  /// The number of slots that have been made. Any thread may call this and `bytes`.
   [[nodiscard]] std::size_t made() const noexcept { return made_.load(std::memory_order_relaxed); }
 
-  /// The batches stay in their host slots.
-  template <class HostBatch, class Around>
-  void hold(std::span<slot_filling<HostBatch>> batches, const Around& around) {
-    try {
-      for (auto& one : batches) {
-        slot_type& to = slots_[one.slot];
-        around(one, [&] { to.note_arrival(); });
-        to.data = one.from.data();
-      }
-    } catch (...) {
-      for (const auto& one : batches) put_back(one.slot);
-      throw;
-    }
-    for (auto& [slot, from] : batches) hosts_[slot] = std::move(from);
+  /// The timeline of the work that fills slots.
+  [[nodiscard]] const std::shared_ptr<timeline>& filling() const noexcept {
+    return transform_ ? transform_->made() : copied_;
   }
-  /// Gives the host slot that `slot` is back, after all work that `stream`, and those that it was
-  /// also used on, have been given. Throws what the device throws.
-  void give_back_host(std::size_t slot, stream_ref stream) {
-    slot_type& from = slots_[slot];
-    if (from.extras_used == 0) return hosts_[slot].release_after(stream);
-    from.record_release(device_, stream);
-    const stream_ref after_all = copies_;
-    from.wait_for_release(device_, after_all);
-    hosts_[slot].release_after(after_all);
+  /// Returns true if each batch is filled at its own point. Then its copy and its transform are
+  /// marked, because the next batches wait for them.
+  [[nodiscard]] bool marks_each() const noexcept { return transform_ && !transform_->reads_host(); }
+
+  /// Queues the work that fills a slot.
+  template <class HostBatch>
+  void queue(slot_type& to, HostBatch& from) {
+    if (holds_host_) return to.note_arrival();
+    const stream_ref stream = copies_;
+    wait_for_release(to, stream);
+    allow(to, stream);
+    copy(to.data, from, layout_.used_bytes(to.info.size, from.data()), stream);
+    to.note_arrival(stream);
+  }
+  /// Waits for the work that fills slots. Returns true if it has ended.
+  [[nodiscard]] bool settle_filling() noexcept {
+    if (holds_host_) return true;
+    const bool is_copied = settle(device_, stream_ref{copies_});
+    return (!transform_ || settle(device_, transform_->made()->stream())) && is_copied;
   }
 
-  /// Gives it back at once.
+  /// Records that batches without a common mark are filled.
+  template <class HostBatch>
+  [[gnu::noinline]] void note_filled(std::span<slot_filling<HostBatch>> batches) noexcept {
+    if (holds_host_) {
+      for (auto& one : batches) hold(one);
+    } else {
+      // The consumer waits once for all of them.
+      const point last = slots_[batches.back().slot].filled_at;
+      for (auto& one : batches) slots_[one.slot].filled_at = last;
+    }
+  }
+  /// Keeps a batch in its host slot.
+  template <class HostBatch>
+  void hold([[maybe_unused]] slot_filling<HostBatch>& one) noexcept {
+    if constexpr (is_host_lease<HostBatch, Device>) {
+      slot_type& to = slots_[one.slot];
+      to.data = one.from.data();
+      to.layout = &one.from.slot_layout();
+      hosts_[one.slot] = std::move(one.from);
+    }
+  }
+
+  /// Sets `filled()` after a failure, when `queued` batches had been queued, and frees the slots of
+  /// the other batches. If the work that was queued for them is lost, the slots are lost too. Their
+  /// host memory is then returned in stream order, because the work may still read it.
+  template <class HostBatch>
+  [[gnu::cold]] void give_up(std::span<slot_filling<HostBatch>> batches, std::size_t queued,
+                             const recorded_end& end) noexcept {
+    // If all batches were queued, the last batch has failed.
+    filled_ = (std::min)(queued, batches.size() - 1);
+    if (holds_host_) {
+      for (auto& one : batches.first(filled_)) hold(one);
+    } else if (!marks_each()) {
+      if (end.is_lost) filled_ = 0;
+      for (auto& one : batches) slots_[one.slot].fill(*filling(), 0);  // else the work has ended
+    }
+    if (end.is_lost) refused_.note(end.refusal, true);
+    for (auto& one : batches.subspan(filled_)) {
+      if (!end.is_lost) {
+        put_back(one.slot);
+      } else if (one.from) {
+        try {
+          one.from.release_after(marks_each() ? stream_ref{copies_} : filling()->stream());
+        } catch (...) {  // NOLINT: `refused_` has the first error
+        }
+      }
+    }
+  }
+  /// Returns the host slot of `slot` if other streams have used it too. The host slot is free after
+  /// all work that has been recorded for `slot`.
+  [[nodiscard]] recorded_end give_back_host(std::size_t slot) noexcept {
+    slot_type& from = slots_[slot];
+    const stream_ref after_all = copies_;
+    recorded_end end = record_or_wait([&] { from.wait_for_extras(device_, after_all); },
+                                      [&] { return from.settle_extras(device_); });
+    if (!end.refusal) return hosts_[slot].end_after(after_all);
+    if (!end.is_lost) drop_host(slot);
+    return end;
+  }
+
+  /// Returns the host slot of `slot` at once.
   void drop_host(std::size_t slot) noexcept { hosts_[slot] = {}; }
 
-  /// Queues transforms of the batches in their host slots.
-  template <class HostBatch, class Stage, class Around>
-  void transform_in(std::span<slot_filling<HostBatch>> batches, Stage& stage,
-                    const Around& around) {
-    const stream_ref transforms = stage.stream();
-    try {
-      for (auto& one : batches) {
-        slot_type& to = slots_[one.slot];
-        around(one, [&] {
-          wait_for_release(to, transforms, transforms_know_ended_);
-          stage.enqueue(one.from.data(), to.data, to.info);
-          to.note_arrival(transforms);
-        });
-        to.filled_by = transforms;
-      }
-      mark_arrivals(batches, transforms);
-    } catch (...) {
-      settle(device_, transforms);  // nothing else marks the end of what was queued
-      for (const auto& one : batches) put_back(one.slot);
-      throw;
-    }
+  /// Returns what a checked build does to the memory of a slot after its lease has ended, in the
+  /// order of the streams that have used the slot. It overwrites the memory, and AddressSanitizer
+  /// reports every later use.
+  [[nodiscard]] auto erased(const slot_type& ended) const noexcept {
+    return [data = ended.data, bytes = layout_.bytes()]() noexcept {
+      poison(data, bytes);
+      forbid(data, bytes);
+    };
   }
-
-  /// Marks the end of the copies that `stream` was given last, for slots and host memory, which is
-  /// given back: by one record if possible.
-  template <class HostBatch>
-  void mark_arrivals(std::span<slot_filling<HostBatch>> batches, stream_ref stream) {
-    if constexpr (shares_mark<std::remove_reference_t<HostBatch>, Device>) {
-      shared_event<typename Device::event_type>* mark = nullptr;
-      for (std::size_t left = batches.size(); mark == nullptr && left != 0; --left) {
-        mark = batches[left - 1].from.mark_copies(stream);
-      }
-      if (mark != nullptr) {
-        for (auto& [slot, from] : batches) {
-          slots_[slot].mark = mark->hold();
-          from.release_behind(mark);
-        }
-        return;
-      }
-    }
-    for (auto& [slot, from] : batches) {
-      device_.record(slots_[slot].copied, stream);
-      from.release_after(stream);
+  /// Allows `stream` to fill the slot next, in a checked build with AddressSanitizer.
+  void allow([[maybe_unused]] const slot_type& to, [[maybe_unused]] stream_ref stream) {
+    if constexpr (forbids_memory && runs_host_functions<stream_ref>) {
+      stream.launch(
+          [data = to.data, bytes = layout_.bytes()]() noexcept { detail::allow(data, bytes); });
     }
   }
 
@@ -616,69 +704,101 @@ class device_slots {
     if (timer_ != nullptr) timer_->end_copy(stream);
   }
 
-  /// Makes `stream`, which fills the slot next, wait for all who have used it.
-  void wait_for_release(slot_type& to, stream_ref stream, bool& knows_ended);
+  /// Makes `stream`, which fills the slot next, wait for all streams that have used the slot. All
+  /// slots are filled by the same stream.
+  void wait_for_release(slot_type& to, stream_ref stream) {
+    consumer_.wait(to.released_at, stream, filler_knows_released_);
+    to.wait_for_extras(device_, stream);
+  }
 
-  /// In a handler, of a release that the device has refused: waits for its work instead; whether
-  /// that is over, or else the slot is lost.
-  [[nodiscard]] bool settle_refused(slot_type& from, stream_ref stream) noexcept;
+  /// Returns true if the ends of leases on `stream` are points of the consumer's timeline.
+  [[nodiscard]] bool is_consumer([[maybe_unused]] stream_ref stream) const noexcept {
+    if constexpr (std::equality_comparable<stream_ref>) {
+      return stream == consumer_.stream();
+    } else {
+      return true;
+    }
+  }
+  /// Does the work of `give_back` for a host slot, or for a slot that other streams have used. Not
+  /// inlined, so that `give_back` stays small.
+  [[gnu::noinline]] void give_back_otherwise(std::size_t slot) noexcept;
+  /// Records that `from` is free after all work that is queued on `stream` and the extra streams.
+  [[nodiscard]] recorded_end record_release(slot_type& from, stream_ref stream) noexcept;
+  /// Keeps the error if the device has refused the record, and releases the slot unless it is lost.
+  [[gnu::noinline]] void end_release(slot_type& from, const recorded_end& end) noexcept;
+
   void set_released(slot_type& from) noexcept {
-    from.mark.reset();
-    from.is_released_together = false;
-    // Invariant: the flag goes up after the records, because a wait binds to the record at the time
-    // of the call: an issuer that sees the flag waits for these records and not for older ones.
+    // Invariant: the flag is set after the records, because a wait refers to the newest record at
+    // the time of the call. A thread that sees the flag waits for these records and not for older
+    // records.
     from.is_released.store(true, std::memory_order_release);
-    wake();  // after the flag: a waiter looks at it again
+    wake();  // after the flag, because a waiter then checks the flag again
   }
 
   Device device_;
+  std::shared_ptr<transform_stage<Device>> transform_;  // or null; outlives the streams
   slot_layout layout_;
   bool holds_host_;
-  // Of the slots that are there from the start, and of each later one. Never moved: there is room.
+  // One slab for the first slots, and one for each later slot. Reserved, so that no slab moves.
   std::vector<slab<Device>> memory_;
   typename Device::stream_type copies_;
-  typename Device::event_type ended_together_;  // records the releases of leases that end in turn
-  bool copies_know_ended_ = true;               // they wait for its last record already
-  bool transforms_know_ended_ = true;           // likewise
-  std::vector<std::size_t> ended_;              // the slots of leases that have ended since
-  std::vector<slot_type> slots_;                // the first `made()` are in use, or were
-  std::vector<host_lease<Device>> hosts_;       // by slot, where that is the host's
-  std::atomic<std::size_t> open_;               // relaxed: of the filling thread; others only ask
-  std::atomic<std::size_t> made_{0};            // likewise
+  std::shared_ptr<timeline> copied_;  // points of the copies; host slots wait for them too
+  stream_timeline<Device, turn_lock> consumer_;  // points of the feed's stream: the ends of leases
+  point filler_knows_released_ = 0;  // point of `consumer_` for which the filling stream waits
+  point copies_know_read_ = 0;       // point of the transforms for which the copies wait
+  std::vector<std::size_t> ended_;   // the slots of leases that have ended since the last mark
+  std::size_t filled_ = 0;           // see `filled`
+  std::vector<slot_type> slots_;     // the first `made()` are in use, or were
+  std::vector<host_lease<Device>> hosts_;  // the batch in each slot, if it is a host slot
+  std::atomic<std::size_t> open_;          // relaxed: only the filling thread writes it
+  std::atomic<std::size_t> made_{0};       // relaxed: only the filling thread writes it
   refused_releases refused_;
   device_timer<Device>* timer_ = nullptr;
-  waitable_counter releases_;  // moves after each release: a consumer may wait for one
+  waitable_counter releases_;  // advances after each release and each `wake`
 };
 
 template <device Device>
-device_slots<Device>::device_slots(const Device& device, slot_layout layout, std::size_t depth,
-                                   std::size_t most, bool in_host)
+device_slots<Device>::device_slots(const Device& device, slot_layout layout, stream_ref consumer,
+                                   std::size_t depth, std::size_t most, bool in_host,
+                                   std::shared_ptr<transform_stage<Device>> transform)
     : device_(device),
+      transform_(std::move(transform)),
       layout_(std::move(layout)),
       holds_host_(in_host),
       copies_(device.make_stream()),
-      ended_together_(device.make_event(event_wait::by_streams)),
+      // A few times as many events as slots, because threads wait for the copies.
+      copied_(in_host ? nullptr
+                      : std::make_shared<timeline>(device, copies_, 4 * (most + 1),
+                                                   event_wait::by_host)),
+      consumer_(device, consumer, in_host ? 1 : most + 1, event_wait::by_streams),
       slots_(most),
       hosts_(in_host ? most : 0),
       open_(depth) {
   ended_.reserve(most);
   memory_.reserve(1 + most - depth);
+  for (slot_type& slot : slots_) slot.results.reserve(2);
   add(depth);
-  for (std::size_t slot = 0; slot < depth; ++slot) slots_[slot].make_events(device);
 }
 
 template <device Device>
 device_slots<Device>::~device_slots() {
-  for (std::size_t slot = 0; slot < made(); ++slot) slots_[slot].settle_all(device_);
-  settle(device_, ended_together_);
-  // No event tells when a lost slot is free, and its stream may be gone.
-  if (refused_.has_lost_slot()) settle_everything(device_);
+  bool is_idle = true;
+  for (std::size_t slot = 0; slot < made(); ++slot) {
+    is_idle = consumer_.settle(slots_[slot].released_at) && is_idle;
+    is_idle = slots_[slot].settle_all(device_) && is_idle;
+  }
+  // No event marks the end of the work on a lost slot, and its stream may be gone.
+  if (refused_.has_lost_slot()) is_idle = settle_before_free(device_) && is_idle;
+  if (is_idle) return;
+  for (auto& piece : memory_) piece.leak();
+  for (auto& host : hosts_) {
+    if (host) host.lose();
+  }
 }
 
 template <device Device>
 void device_slots<Device>::open(std::size_t count) {
   while (made() < count) {
-    slots_[made()].make_events(device_);
     try {
       add(1);
     } catch (const out_of_memory&) {
@@ -694,104 +814,126 @@ void device_slots<Device>::add(std::size_t count) {
   if (!holds_host_) {
     const std::size_t bytes = layout_.bytes();
     slab<Device> piece{device_, bytes_of_slots("device", bytes, count), memory_kind::device, bytes};
-    if (first != 0) piece.addresses().name_fields_as(memory_.front().addresses());
     slab<Device>& kept = memory_.emplace_back(std::move(piece));
     for (std::size_t i = 0; i < count; ++i) {
       slots_[first + i].data = kept.slot(i, bytes);
-      slots_[first + i].address = {kept.addresses(), i};
+      slots_[first + i].layout = &layout_;
     }
   }
   made_.store(first + count, std::memory_order_relaxed);
 }
 
 template <device Device>
-void device_slots<Device>::also_used_on(std::size_t slot, stream_ref stream, stream_ref own) {
+void device_slots<Device>::also_used_on(std::size_t slot, stream_ref stream) {
   device_.require_usable(stream);
-  if (!holds_host_) device_.wait(stream, slots_[slot].arrival());
+  if (!holds_host_) wait_for_copy(slot, stream);
   if constexpr (std::equality_comparable<stream_ref>) {
-    if (stream == own || slots_[slot].is_extra(stream)) return;
+    if (stream == stream_of(slot) || slots_[slot].is_extra(stream)) return;
   }
   slots_[slot].also_release_after(device_, stream);
 }
 
 template <device Device>
-void device_slots<Device>::release(std::size_t slot, stream_ref stream) noexcept {
-  slot_type& from = slots_[slot];
-  try {
-    if (holds_host_) {
-      give_back_host(slot, stream);
-    } else {
-      from.record_release(device_, stream);
-    }
-  } catch (...) {
-    if (!settle_refused(from, stream)) return;
-    if (holds_host_) drop_host(slot);
+recorded_end device_slots<Device>::record_release(slot_type& from, stream_ref stream) noexcept {
+  recorded_end end;
+  from.released_at = 0;
+  const bool is_marked = !holds_host_ && is_consumer(stream);
+  if (is_marked) {
+    auto marked = consumer_.mark();
+    if (!marked.is_lost) from.released_at = marked.at;
+    end = std::move(marked);
   }
+  recorded_end others = record_or_wait(
+      [&] {
+        if (!is_marked) from.also_release_after(device_, stream);
+        from.record_extras(device_);
+      },
+      [&] {
+        const bool is_idle = is_marked || settle(device_, stream);
+        return from.settle_extras(device_) && is_idle;
+      });
+  if (!end.refusal) return others;
+  end.is_lost = end.is_lost || others.is_lost;
+  return end;
+}
+
+template <device Device>
+void device_slots<Device>::give_back(std::size_t slot) noexcept {
+  slot_type& from = slots_[slot];
+  if (holds_host_ || from.extras_used != 0 || !is_consumer(*from.handed_to)) [[unlikely]]
+    return give_back_otherwise(slot);
+  const auto end = consumer_.mark();
+  if (end.refusal) [[unlikely]] {
+    from.released_at = 0;
+    return end_release(from, end);
+  }
+  from.released_at = end.at;
   set_released(from);
 }
 
 template <device Device>
-void device_slots<Device>::end_later(std::size_t slot, stream_ref stream) noexcept {
+void device_slots<Device>::give_back_otherwise(std::size_t slot) noexcept {
   slot_type& from = slots_[slot];
-  if (from.extras_used != 0) return release(slot, stream);
-  try {
-    require_still_usable(device_, stream);
-  } catch (...) {
-    if (settle_refused(from, stream)) set_released(from);
-    return;
+  const stream_ref stream = *from.handed_to;
+  recorded_end end;
+  if (holds_host_ && from.extras_used == 0) {
+    end = hosts_[slot].end_after(stream);
+  } else {
+    end = record_release(from, stream);
+    if (holds_host_ && !end.is_lost) {
+      recorded_end given_back = give_back_host(slot);
+      if (!end.refusal || given_back.is_lost) end = std::move(given_back);
+    }
   }
-  from.mark.reset();
-  ended_.push_back(slot);
+  end_release(from, end);
 }
 
 template <device Device>
-void device_slots<Device>::release_ended(stream_ref stream, bool is_asked) noexcept {
+void device_slots<Device>::end_release(slot_type& from, const recorded_end& end) noexcept {
+  if (end.refusal) refused_.note(end.refusal, end.is_lost);
+  end.is_lost ? wake() : set_released(from);
+}
+
+template <device Device>
+void device_slots<Device>::end_later(std::size_t slot) noexcept {
+  slot_type& from = slots_[slot];
+  const stream_ref stream = *from.handed_to;
+  if (from.extras_used != 0 || !is_consumer(stream)) return give_back(slot);
+  const recorded_end end = record_or_wait([&] { require_still_usable(device_, stream); },
+                                          [&] { return settle(device_, stream); });
+  if (!end.refusal) [[likely]]
+    return ended_.push_back(slot);
+  from.released_at = 0;
+  end_release(from, end);
+}
+
+template <device Device>
+void device_slots<Device>::release_ended(capture_check check) noexcept {
   if (ended_.empty()) return;
-  bool is_idle = true;
-  try {
-    if (!is_asked) require_still_usable(device_, stream);
-    device_.record(ended_together_, stream);
-    copies_know_ended_ = false;
-    transforms_know_ended_ = false;
-  } catch (...) {
-    const auto refusal = std::current_exception();
-    is_idle = settle(device_, stream);
-    refused_.note(refusal, !is_idle);
-  }
+  const auto end = consumer_.mark(check);
+  if (end.refusal) [[unlikely]]
+    refused_.note(end.refusal, end.is_lost);
   for (const std::size_t slot : ended_) {
-    if (!is_idle) break;
-    // Invariant: as in `release`, the flag goes up after the record.
-    slots_[slot].is_released_together = true;
-    slots_[slot].is_released.store(true, std::memory_order_relaxed);  // this thread reads it
+    if (end.is_lost) break;
+    // Invariant: as in `set_released`, the flag is set after the record.
+    slots_[slot].released_at = end.at;
+    slots_[slot].is_released.store(true, std::memory_order_relaxed);  // for this thread
   }
   ended_.clear();
 }
 
 template <device Device>
 void device_slots<Device>::discard(std::size_t slot) noexcept {
-  slots_[slot].lease.end();
-  if (!holds_host_) return release(slot, *slots_[slot].filled_by);
-  drop_host(slot);  // nothing has used it
-  set_released(slots_[slot]);
-}
-
-template <device Device>
-bool device_slots<Device>::settle_refused(slot_type& from, stream_ref stream) noexcept {
-  const auto refusal = std::current_exception();
-  // No event tells when this work is done, and the memory may go with this lease.
-  const bool is_idle = from.settle_users(device_, stream);
-  refused_.note(refusal, !is_idle);
-  if (!is_idle) wake();
-  return is_idle;
-}
-
-template <device Device>
-void device_slots<Device>::wait_for_release(slot_type& to, stream_ref stream, bool& knows_ended) {
-  if (!to.is_released_together) return to.wait_for_release(device_, stream);
-  // Invariant: the event is recorded on one stream, by this thread, which alone waits for it. So
-  // its last record, which this waits for, comes after that which released the slot.
-  if (!knows_ended) device_.wait(stream, ended_together_);
-  knows_ended = true;
+  slot_type& from = slots_[slot];
+  if (holds_host_) {
+    from.lease.end();
+    drop_host(slot);  // no stream has used it
+  } else {
+    // The same stream fills the slot next.
+    if constexpr (checked) from.lease.end_behind(1).behind(from.filled_by->stream(), erased(from));
+    from.released_at = 0;
+  }
+  set_released(from);
 }
 
 }  // namespace detail

@@ -13,17 +13,18 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Has the device time one batch after the other on its way through a feed, with pauses: its copy,
-/// its transform, its step, and what the step's stream idled before. For the consumer's thread.
-/// Waits for nothing: it looks occasionally whether the batch is through. What fails ends it: a
-/// measurement never stops a loop.
+/// Times batches on their way through a feed with the device's clock, one batch at a time, with
+/// pauses. Measures the copy, the transform, the step, and the idle time of the step's stream
+/// before the step. Only the consumer's thread may use it. Never waits: it checks occasionally if
+/// the batch is complete. An error ends the measurement, and never the loop.
 template <device Device>
 class device_timer {
   using stream_ref = typename Device::stream_ref;
   using event_type = typename Device::event_type;
 
  public:
-  /// Makes the events. Throws what the device throws, and `option_error` where it times nothing.
+  /// Makes the events. Throws what the device throws, and `option_error` if the device cannot time
+  /// work.
   explicit device_timer(const Device& device) : device_(device) {
     if constexpr (!times_work<Device>) {
       throw option_error("observe.time_device", "this device can't tell how long its work takes");
@@ -34,13 +35,13 @@ class device_timer {
     }
   }
 
-  /// A range begins or ends: the batch that is timed may never come.
+  /// Abandons the current measurement, because a range begins or ends and the batch may never come.
   void abandon() noexcept {
     if (now_ != phase::off) now_ = phase::pause;
     has_left_ = in_body_ = false;
   }
 
-  /// The copy of this batch is queued next.
+  /// Chooses this batch, whose copy is queued next, if the pause is over.
   void choose(const batch_info& batch) noexcept {
     if (now_ != phase::pause || ++paused_ < pause) return;
     now_ = phase::copy;
@@ -56,13 +57,13 @@ class device_timer {
     mark(phase::copy, transformed_, stream);
     transforms_ = true;
   }
-  /// It is queued.
+  /// Ends the choice: the work of the batch is queued.
   void end_choice() noexcept {
     if (now_ == phase::copy) now_ = phase::wait;
   }
 
-  /// The loop's body has ended, on the consumer's stream. Returns the times of a batch that was
-  /// found to be through.
+  /// Records the end of the loop's body on the consumer's stream. Returns the times of a batch
+  /// whose work is complete.
   std::optional<device_stats> end_step(stream_ref stream) noexcept {
     if (!std::exchange(in_body_, false)) return std::nullopt;
     if (now_ == phase::wait || (now_ == phase::pause && paused_ + 1 >= pause)) {
@@ -76,11 +77,11 @@ class device_timer {
     }
     return std::nullopt;
   }
-  /// It begins with this batch, for which the stream has waited.
+  /// Records the start of the body for this batch, after the stream's wait for the batch.
   void begin_step(stream_ref stream, const batch_info& batch) noexcept {
     in_body_ = true;
     if (now_ != phase::wait || batch.epoch != batch_.epoch || batch.batch != batch_.batch) return;
-    if (!has_left_) {  // the first of a range: what its stream did before is not known
+    if (!has_left_) {  // first batch of a range: the previous work of its stream is unknown
       now_ = phase::pause;
       return;
     }
@@ -90,7 +91,7 @@ class device_timer {
 
  private:
   enum class phase { pause, copy, wait, step, look, off };
-  static constexpr unsigned pause = 32;  // batches copied between two that are timed
+  static constexpr unsigned pause = 32;  // batches copied between two measurements
 
   void mark(phase when, event_type& event, stream_ref stream) noexcept {
     if (now_ != when) return;
@@ -123,16 +124,16 @@ class device_timer {
   Device device_;
   phase now_ = phase::pause;
   unsigned paused_ = 0;
-  batch_info batch_;         // that is timed
+  batch_info batch_;         // the batch that is timed
   bool copies_ = false;      // batches are copied
   bool transforms_ = false;  // they have a transform
-  bool has_left_ = false;    // a body has ended before it
-  bool in_body_ = false;     // from a batch's hand-out to the body's end
+  bool has_left_ = false;    // a body has ended before the batch
+  bool in_body_ = false;     // from the hand-out of a batch to the end of the body
   event_type copy_begun_;
   event_type copied_;
   event_type transform_begun_;
   event_type transformed_;
-  event_type left_;  // the body before ended
+  event_type left_;  // end of the previous body
   event_type step_begun_;
   event_type stepped_;
 };

@@ -2,45 +2,48 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
+#include <atomic>
 #include <chrono>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <initializer_list>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <span>
 #include <stop_token>
+#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
-#include <penstock/core/batch.hpp>
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/core/lease.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/device/device.hpp>
+#include <penstock/faults/error_policy.hpp>
 #include <penstock/load/any_loader.hpp>
 #include <penstock/load/batch_range.hpp>
 #include <penstock/load/footprint.hpp>
 #include <penstock/load/host_batch.hpp>
+#include <penstock/load/stage.hpp>
 #include <penstock/load/tuning_history.hpp>
 #include <penstock/memory/support/sample_lists.hpp>
-#include <penstock/memory/support/slab.hpp>
 #include <penstock/observe/stats.hpp>
-#include <penstock/observe/support/trace.hpp>
-#include <penstock/observe/support/trace_writer.hpp>
-#include <penstock/observe/trace_recorder.hpp>
+#include <penstock/observe/support/stage_probe.hpp>
+#include <penstock/observe/trace_target.hpp>
 #include <penstock/threads/support/shared_value.hpp>
 #include <penstock/transfer/batch_source.hpp>
-#include <penstock/transfer/detail/depth_tuner.hpp>
 #include <penstock/transfer/detail/device_slots.hpp>
 #include <penstock/transfer/detail/device_timer.hpp>
 #include <penstock/transfer/detail/feed_observer.hpp>
+#include <penstock/transfer/detail/feed_tuner.hpp>
+#include <penstock/transfer/detail/source_stage.hpp>
+#include <penstock/transfer/detail/transform_stage.hpp>
 #include <penstock/transfer/device_batch.hpp>
 #include <penstock/transfer/device_transform.hpp>
 #include <penstock/transfer/options.hpp>
@@ -49,337 +52,104 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// What `transfer` asks of its source and its transform.
+/// The requirements of `transfer` on its source and its transform.
 template <class Source, class Transform>
 concept transferable =
     batch_source<Source> &&
     (std::same_as<Transform, no_transform> ||
      device_transform<Transform, typename Source::record_type, typename Source::device_type>);
 
-/// What stands between the copy and the device slots when a transform does: the transform, the
-/// stream that it runs on, and device memory for two batches as they travel: into one goes the next
-/// copy while the transform reads the other. They serve all slots, because either stream runs in
-/// order.
-template <class Transform, record_type In, device Device>
-class transform_stage {
+/// Reads a stage for a feed, which takes batches ahead of its consumer: an error waits for its
+/// turn, after the batches that came before it. For the consumer's thread.
+template <stage Stage>
+class stage_reader {
  public:
-  using out_record = transformed_record_t<Transform, In>;
-  using stream_ref = typename Device::stream_ref;
+  using batch_type = typename Stage::batch_type;
 
-  /// Without that memory where the transform reads the host's (`reads_host`).
-  transform_stage(const Device& device, const batch_layout<In>& layout, Transform transform,
-                  bool reads_host)
-      : device_(device),
-        transform_(std::move(transform)),
-        in_(layout),
-        out_(transformed_extents<In>(transform_, layout.extents()), layout.batch_size()),
-        arrived_(device.make_event(event_wait::by_streams)),
-        // So that a transform need not wait for all blocks of the step that runs.
-        stream_(make_stream(device, stream_priority::highest)) {
-    for (place& one : places_) {
-      if (!reads_host) one.memory.emplace(device, layout.bytes(), memory_kind::device);
-    }
-    if constexpr (requires { transform_.prepare(device, layout); }) {
-      transform_.prepare(device, in_.template as<In>());
-    }
-  }
+  explicit stage_reader(std::shared_ptr<Stage> from) noexcept : stage_(std::move(from)) {}
+  stage_reader(stage_reader&&) = delete;
 
-  [[nodiscard]] const batch_layout<out_record>& out_layout() const noexcept { return out_; }
-  [[nodiscard]] std::size_t bytes() const noexcept {
-    return reads_host() ? 0 : places_[0].memory->bytes() + places_[1].memory->bytes();
-  }
-  /// Of the batches as they travel.
-  [[nodiscard]] const slot_layout& in_layout() const noexcept { return in_; }
-
-  /// What records them; null: nothing does.
-  void trace_to(trace_writer* trace) noexcept { trace_ = trace; }
-
-  /// What times them; null: nothing does.
-  void time_by(device_timer<Device>* timer) noexcept { timer_ = timer; }
-
-  /// What transforms run on.
-  [[nodiscard]] stream_ref stream() noexcept { return stream_; }
-  /// Whether the transform reads host slots, and nothing is copied.
-  [[nodiscard]] bool reads_host() const noexcept { return !places_[0].memory; }
-  /// Where the next batch is copied to.
-  [[nodiscard]] std::byte* data() const noexcept { return places_[next_].memory->data(); }
-  /// The device slot that was made of the last batch there; nothing before the first.
-  [[nodiscard]] std::optional<std::size_t> reader() const noexcept { return places_[next_].reader; }
-
-  /// Marks the end of the copy that `copies` was given last, for the host memory of `from`, and
-  /// makes the transforms wait for it.
-  template <class HostBatch>
-  void wait_for_copy(HostBatch& from, stream_ref copies) {
-    if constexpr (shares_mark<HostBatch, Device>) {
-      if (auto* const mark = from.mark_copies(copies)) {
-        from.release_behind(mark);
-        return device_.wait(stream(), mark->event());
-      }
-    }
-    from.release_after(copies);
-    device_.record(arrived_, copies);
-    device_.wait(stream(), arrived_);
-  }
-
-  /// Queues the transform of the batch at `arrived` into `slab`.
-  void enqueue(const std::byte* arrived, std::byte* slab, const batch_info& batch) {
-    const trace_scope traced{trace_, trace_stage::transform, batch, batch.size};
-    [[maybe_unused]] const auto current = enter();
-    if (timer_ != nullptr) timer_->begin_transform(stream());
-    transform_.enqueue(const_batch_view<In>{arrived, in_.template as<In>(), 0, batch.size},
-                       batch_view<out_record>{slab, out_, 0, batch.size}, stream());
-    if (timer_ != nullptr) timer_->end_transform(stream());
-  }
-  /// Device slot `slot` is made of that batch; the next one goes to the other place.
-  void note_reader(std::size_t slot) noexcept {
-    places_[next_].reader = slot;
-    next_ = 1 - next_;
-  }
-
- private:
-  struct place {
-    std::optional<slab<Device>> memory;
-    std::optional<std::size_t> reader{};
-  };
-
-  /// Makes the device the thread's current one for a scope, where a device has such a notion.
-  [[nodiscard]] auto enter() const {
-    if constexpr (requires { device_.enter_scope(); }) {
-      return device_.enter_scope();
-    } else {
-      return nullptr;
-    }
-  }
-
-  Device device_;
-  Transform transform_;
-  slot_layout in_;
-  batch_layout<out_record> out_;
-  std::array<place, 2> places_;
-  std::size_t next_ = 0;
-  trace_writer* trace_ = nullptr;
-  device_timer<Device>* timer_ = nullptr;
-  typename Device::event_type arrived_;  // for a copy whose batch brings no event of its own
-  typename Device::stream_type stream_;  // goes first: it waits for its work
-};
-
-/// The device memory of a feed: the slots, after a stage that makes what goes into them.
-template <class Transform, record_type In, device Device>
-class transformed_slots {
- public:
-  transformed_slots(const Device& device, const batch_layout<In>& layout, const depth_range& depth,
-                    Transform transform, bool zero_copy)
-      : stage_(device, layout, std::move(transform), zero_copy),
-        ring(device, stage_.out_layout(), depth.first, depth.most) {}
-
-  template <class HostBatch, class Around>
-  void copy_in(std::span<slot_filling<HostBatch>> batches, const Around& around) {
-    ring.copy_in(batches, stage_, around);
-  }
-  [[nodiscard]] std::size_t bytes() const noexcept { return ring.bytes() + stage_.bytes(); }
-  void trace_to(trace_writer* trace) noexcept { stage_.trace_to(trace); }
-  void time_by(device_timer<Device>* timer) noexcept {
-    ring.time_by(timer);
-    stage_.time_by(timer);
-  }
-
- private:
-  transform_stage<Transform, In, Device> stage_;
-
- public:
-  device_slots<Device> ring;  // goes first: it waits for all that uses the stage
-};
-
-/// The device memory of a feed without a transform: the slots, whatever the record.
-template <device Device>
-class plain_slots {
- public:
-  template <record_type In>
-  plain_slots(const Device& device, const batch_layout<In>& layout, const depth_range& depth,
-              no_transform, bool zero_copy)
-      : ring(device, layout, depth.first, depth.most, zero_copy) {}
-
-  template <class HostBatch, class Around>
-  void copy_in(std::span<slot_filling<HostBatch>> batches, const Around& around) {
-    ring.copy_in(batches, around);
-  }
-  [[nodiscard]] std::size_t bytes() const noexcept { return ring.bytes(); }
-  void trace_to(trace_writer*) noexcept {}
-  void time_by(device_timer<Device>* timer) noexcept { ring.time_by(timer); }
-
-  device_slots<Device> ring;
-};
-
-/// The device memory of a feed, and the record of what lies in it.
-template <class Transform, record_type In, device Device>
-struct feed_memory {
-  using type = transformed_slots<Transform, In, Device>;
-  using record_type = transformed_record_t<Transform, In>;
-};
-template <record_type In, device Device>
-struct feed_memory<no_transform, In, Device> {
-  using type = plain_slots<Device>;
-  using record_type = In;
-};
-
-/// A source that gives its errors as values, as a loader's core does.
-template <class Source>
-concept source_of_values = requires(Source& source, failed_batch& failed) {
-  source.next(failed);
-  source.try_next(failed);
-};
-
-/// Where a feed gets batches from: a source, with answers to what it may not tell. An error of the
-/// source waits for its turn, after the batches that came before it.
-template <class Source>
-class feed_source {
- public:
-  using batch_type = typename Source::batch_type;
-
-  explicit feed_source(std::shared_ptr<Source> source) : source_(std::move(source)) {}
-  feed_source(feed_source&&) = delete;
-
-  /// Asks `source` from now on: the one that was asked, unless a loader was assigned to.
-  void ask(std::shared_ptr<Source> source) noexcept {
-    if (source != source_) source_ = std::move(source);  // else other threads may read it
+  /// The stage that is read.
+  [[nodiscard]] const std::shared_ptr<Stage>& from() const noexcept { return stage_; }
+  /// Reads `other` in later ranges. Only between two ranges.
+  void read_from(std::shared_ptr<Stage> other) noexcept {
+    if (other != stage_) stage_ = std::move(other);  // else other threads may read the pointer
   }
 
   /// Begins a range, which `stop` ends.
   void start(const batch_position& from, std::uint64_t last_epoch) {
-    source_->start(from, last_epoch);
+    stage_->start(from, last_epoch);
     is_over_ = false;
   }
   void stop() noexcept {
+    if (failed_) stage_->judge_from(judged_);
     failed_ = {};
-    // One that failed has stopped, and may serve another feed.
-    if (!std::exchange(is_over_, true)) source_->stop();
+    end();
+  }
+  /// Keeps an error until its turn, for a batch that the stage gave and that was not filled. The
+  /// range ends. `judged` is what `judged()` returned for that batch.
+  void fail(failed_batch failed, const judged_samples& judged) noexcept {
+    failed_ = std::move(failed);
+    judged_ = judged;
+    end();
+    stage_->judge_from(judged);  // also if the error gets its turn: the loop never gets that batch
   }
 
-  /// Whether the source has failed, and is not to be asked any more.
-  [[nodiscard]] bool is_over() const noexcept { return is_over_; }
-  /// Takes what the source has failed with, which comes after the batches that it has given.
-  [[nodiscard]] failed_batch take_failed() noexcept { return std::exchange(failed_, {}); }
-
-  /// Whether `next` may give a batch.
-  [[nodiscard]] bool may_have_more() const noexcept {
-    if constexpr (requires {
-                    { source_->at_end() } -> std::same_as<bool>;
-                  }) {
-      return !is_over_ && !source_->at_end();
-    } else {
-      return !is_over_;
-    }
-  }
-
-  /// The next batch: waits for it, or is empty unless it is ready. Empty too at the end, and where
-  /// the source fails.
+  /// The next batch: waits for it, or is empty unless it is ready. Empty too at the end of the
+  /// range, and if the stage fails.
   template <bool Waits>
   [[nodiscard]] batch_type next() noexcept {
-    const auto ask = [this](auto&... failed) {
-      return Waits ? source_->next(failed...) : source_->try_next(failed...);
-    };
-    if constexpr (source_of_values<Source>) {
-      batch_type batch = ask(failed_);
-      is_over_ = static_cast<bool>(failed_);
-      return batch;
-    } else {
-      try {
-        return ask();
-      } catch (...) {
-        is_over_ = true;
-        failed_.error = std::current_exception();
-        if constexpr (requires {
-                        {
-                          source_->last_failure()
-                        } -> std::convertible_to<std::optional<penstock::failure>>;
-                      }) {
-          failed_.place = source_->last_failure();
-        }
-        return {};
-      }
-    }
+    judged_ = stage_->judged();
+    batch_type batch = Waits ? stage_->next(failed_) : stage_->try_next(failed_);
+    is_over_ = static_cast<bool>(failed_);
+    return batch;
   }
 
-  /// A batch that the source has given is handed to no consumer; for a source that wants to know.
-  void take_back([[maybe_unused]] const batch_info& batch,
-                 [[maybe_unused]] std::span<const std::uint64_t> tags) noexcept {
-    if constexpr (requires {
-                    { source_->take_back(batch, tags) } noexcept;
-                  }) {
-      source_->take_back(batch, tags);
-    }
-  }
-
-  /// Gives back the slots of the batches that were copied and not handed out.
-  template <class Issued, class Ring>
-  void discard(Issued& issued, Ring& ring) noexcept {
-    for (; !issued.empty(); issued.pop()) {
-      const std::size_t slot = issued.front().slot;
-      take_back(ring.info(slot), ring.tags(slot));
-      ring.discard(slot);
-    }
-  }
-
-  /// The statistics of the source, where it has those of a loader. From any thread.
-  [[nodiscard]] std::optional<loader_stats> stats() const {
-    if constexpr (requires {
-                    { source_->stats() } -> std::same_as<loader_stats>;
-                  }) {
-      return source_->stats();
-    } else {
-      return std::nullopt;
-    }
-  }
-
-  /// What its batches are called in a trace of `recorder`; 0 where it records none there.
-  [[nodiscard]] std::uint64_t trace_flow(const trace_recorder* recorder) const noexcept {
-    if constexpr (requires {
-                    { source_->trace_flow(recorder) } -> std::same_as<std::uint64_t>;
-                  }) {
-      return source_->trace_flow(recorder);
-    } else {
-      return 0;
-    }
-  }
-
-  /// By what a wait for a lease is ended.
-  [[nodiscard]] std::stop_token stop_token() const {
-    if constexpr (requires {
-                    { source_->stop_token() } -> std::same_as<std::stop_token>;
-                  }) {
-      return source_->stop_token();
-    } else {
-      return {};
-    }
-  }
+  /// Returns true if the range has ended, or the stage has failed: it must not be read any more.
+  [[nodiscard]] bool is_over() const noexcept { return is_over_; }
+  /// Returns true if `next` may give a batch.
+  [[nodiscard]] bool may_have_more() const noexcept { return !is_over_ && !stage_->at_end(); }
+  /// Returns true if the program ended the range early, by a call to the source.
+  [[nodiscard]] bool was_cut() const noexcept { return !is_over_ && stage_->was_cut(); }
+  /// Takes the error of the stage, whose turn it is.
+  [[nodiscard]] failed_batch take_failed() noexcept { return std::exchange(failed_, {}); }
+  /// The samples that the stage had judged before it gave the last batch, or the last error.
+  [[nodiscard]] const judged_samples& judged() const noexcept { return judged_; }
 
  private:
-  std::shared_ptr<Source> source_;  // of a loader kept alive, as long as it is asked
+  void end() noexcept {
+    if (!std::exchange(is_over_, true)) stage_->stop();  // a stage that failed has stopped
+  }
+
+  std::shared_ptr<Stage> stage_;
   bool is_over_ = false;
-  failed_batch failed_;  // kept until its turn
+  failed_batch failed_;    // kept until its turn
+  judged_samples judged_;  // see `judged`
 };
 
-/// What goes along with a feed's loop and changes no batch of it: the step as it is traced, the
-/// depth as it is tuned, and the device's times. For the consumer's thread.
+/// Instruments of the feed loop: the trace of the step, the tuner of the depth, and the times of
+/// the device. They never change a batch. For the consumer's thread.
 template <device Device>
 class feed_watch {
  public:
   using stream_ref = typename Device::stream_ref;
 
-  /// As the options say: what `seen` counts of the batches that go to `ring` is traced and timed
-  /// too; a source that is traced itself calls them `flow`, another one 0. Both must outlive it.
-  /// Throws what the device throws, and `option_error` where it can't tell times.
+  /// Traces and times the batches that go to `ring` and that `seen` counts, as the options specify.
+  /// `flow` is the number of the batches in the trace of their source, 0 if the source is not
+  /// traced. `ring` and `seen` must outlive this object. Throws what the device throws, and
+  /// `option_error` if the device cannot measure times.
   feed_watch(device_slots<Device>& ring, stream_ref consumer, const transfer_options& options,
              feed_observer& seen, std::uint64_t flow);
 
-  /// What times the device's work; or null.
+  /// The timer of the device's work, or null.
   [[nodiscard]] device_timer<Device>* timer() noexcept { return timer_ ? &*timer_ : nullptr; }
 
-  /// Has `queue` queue the copy of this batch, or what it gets instead of one. Throws what that
+  /// Calls `queue`, which queues the work that fills the slot of `batch`. Throws what `queue`
   /// throws.
   template <class Queue>
   void fill_of(const batch_info& batch, bool is_copied, const Queue& queue) {
-    const noted_copy noted{is_copied ? seen_->trace() : nullptr, batch};
+    const work_probe probe{trace_stage::copy, is_copied ? seen_->trace() : nullptr, batch,
+                           batch.size};
     if (timer_) timer_->choose(batch);
     queue();
     if (timer_) timer_->end_choice();
@@ -388,11 +158,11 @@ class feed_watch {
   /// @name A range
   /// @{
   void begin_range() noexcept {
-    if (tuner_) tuner_->begin();
+    if (tuner_) tuner_->begin(seen_->ticks());
     if (timer_) timer_->abandon();
   }
   void end_range() noexcept {
-    if (tuner_) tuner_->end();
+    if (tuner_) tuner_->end(seen_->ticks());
     if (timer_) timer_->abandon();
   }
   /// @}
@@ -404,25 +174,40 @@ class feed_watch {
     if (!timer_) return;
     if (const auto times = timer_->end_step(consumer)) seen_->note_device(*times);
   }
-  /// It begins with a batch that `ring` has a slot of. Throws what the device throws.
+  /// Starts the body with a batch in a slot of `ring`. Throws what the device throws.
   void begin_step(device_slots<Device>& ring, stream_ref consumer, const batch_info& batch) {
     step_.begin(seen_->trace(), batch);
     if (timer_) timer_->begin_step(consumer, batch);
-    if (tuner_) tuner_->take(ring, seen_->batches(), is_body(ring.device(), consumer));
+    if (tuner_) tune(ring, is_body(ring.device(), consumer));
   }
   /// The range ends within the body.
   void leave_step() noexcept { step_.end(); }
   /// @}
 
-  /// What an automatic depth has come to; of another one, that it is `depth`. From any thread.
+  /// The history of an automatic depth. A fixed depth is `depth`, without moves. From any thread.
   [[nodiscard]] tuning_history tuning(std::size_t depth) const {
-    return tuner_ ? tuner_->history() : tuning_history{.now = {.depth = depth}, .moves = {}};
+    return tuner_ ? tuner_->history(seen_->times())
+                  : tuning_history{.now = {.depth = depth}, .moves = {}};
   }
 
  private:
+  /// Changes the depth. If the consumer's stream is the calling thread (`is_body`), the time that
+  /// it waited for copies is known. If it is another stream, only the time of a batch is known.
+  void tune(device_slots<Device>& ring, bool is_body) noexcept {
+    const std::uint64_t now = seen_->ticks();
+    const std::uint64_t waited = is_body ? seen_->waited_for_copy(now) : now;
+    const std::size_t wanted = tuner_->take(now, waited, ring.count(), seen_->batches());
+    if (wanted == ring.count()) return;
+    try {
+      ring.open(wanted);
+    } catch (...) {  // NOLINT: tuning ends no loop; the device tells it again where one may end
+    }
+    tuner_->note_opened(now, ring.count());
+  }
+
   feed_observer* seen_;
-  noted_step step_;
-  std::unique_ptr<depth_tuner> tuner_;  // large, and mostly not there
+  step_probe step_;
+  std::unique_ptr<feed_tuner> tuner_;  // null: the depth is not `automatic`
   std::optional<device_timer<Device>> timer_;
 };
 
@@ -431,80 +216,56 @@ feed_watch<Device>::feed_watch(device_slots<Device>& ring, stream_ref consumer,
                                const transfer_options& options, feed_observer& seen,
                                std::uint64_t flow)
     : seen_(&seen) {
-  if (trace_recorder* const recorder = options.observe.trace) {
-    if (flow == 0) flow = recorder->new_flow();
-    seen.trace_to(recorder->add_track("penstock transfer", flow, recorder->capacity()));
-    ring.leases.trace_to(recorder, flow, "device slot", ring.most());
+  const trace_target& trace = options.observe.trace;
+  if (trace.code() != nullptr) {
+    if (flow == 0) flow = trace.code()->new_flow(*trace.recorder());
+    seen.trace_to(trace.add_track(flow, "penstock transfer"));
+    ring.leases.trace_to(trace, flow, "device slot", ring.most());
   }
   seen.set_body(is_body(ring.device(), consumer));
-  if (options.depth == automatic) tuner_ = std::make_unique<depth_tuner>(options, seen);
+  if (options.depth.is_automatic()) {
+    tuner_ = options.depth.tuning()->make(options, flow, seen.ten_milliseconds());
+  }
   if (options.observe.time_device) timer_.emplace(ring.device());
 }
 
-/// A batch in host memory that can say which samples it has.
-template <class Batch>
-concept batch_of_listed_samples = requires(const Batch& batch) {
-  { batch.indices() } -> std::convertible_to<std::span<const std::uint64_t>>;
-  { batch.substituted() } -> std::convertible_to<std::span<const std::uint64_t>>;
-};
-
-/// Takes memory for lists in `ring` where the batches of `source` will have some.
-template <class Source, class Slots>
-void list_samples_of([[maybe_unused]] const Source& source, [[maybe_unused]] Slots& ring) {
-  if constexpr (batch_of_listed_samples<typename Source::batch_type> && requires {
-                  { source.options().observe.indices } -> std::convertible_to<bool>;
-                }) {
-    if (source.options().observe.indices) {
-      ring.lists = sample_lists{ring.most(), source.layout().batch_size()};
-    }
-  }
-}
-
-/// What the options come to for a source and its device.
-struct slot_plan {
-  transfer_options options;
-  bool zero_copy = false;  ///< batches stay in their host slots
-};
-
-/// Whether batches of `source` stay in their host slots, as the options say, which have no more
-/// slots than the source then, unless there is a transform. Throws `option_error`, and what the
-/// device throws.
-template <class Source>
-[[nodiscard]] slot_plan planned_slots(const Source& source, const transfer_options& options,
-                                      bool transforms) {
+/// Returns `options` as they apply to `source` and its device. `tuning.zero_copy` becomes `always`
+/// or `never`. If batches stay in their host slots and there is no transform (`transforms`), the
+/// depth is at most the number of slots of the source. Throws `option_error`, and what the device
+/// throws.
+template <stage Source>
+[[nodiscard]] transfer_options resolved_options(const Source& source, transfer_options options,
+                                                bool transforms) {
   const depth_range depth = checked_depth(options);
-  slot_plan plan{options, false};
-  const auto without = [&](const detail::text_piece& why) {
-    if (options.tuning.zero_copy == zero_copy_use::always) refuse_option("tuning.zero_copy", {why});
-    return plan;
+  const zero_copy_use asked = std::exchange(options.tuning.zero_copy, zero_copy_use::never);
+  const auto without = [&](const text_piece& why) {
+    if (asked == zero_copy_use::always) refuse_option("tuning.zero_copy", {why});
+    return options;
   };
-  if (options.tuning.zero_copy == zero_copy_use::never) return plan;
-  if constexpr (!is_host_lease<typename Source::batch_type, typename Source::device_type> ||
-                !requires {
-                  { source.footprint() } -> std::convertible_to<loader_footprint>;
-                }) {
-    return without("needs a source that is a loader, whose batches may outlive it");
-  } else {
-    const host_access access = host_access_of(source.device());
-    if (options.tuning.zero_copy == zero_copy_use::by_device && !access.as_own) return plan;
-    const loader_footprint host = source.footprint();
-    if (!access.pageable && !(access.pinned && host.pinned)) {
-      return without(access.pinned
-                         ? "needs page-locked slots, which the loader has not (pinned = false)"
-                         : "needs a device whose kernels may use the host's memory by its "
-                           "addresses: leave it out, and batches are copied");
-    }
-    plan.zero_copy = true;
-    if (transforms) return plan;
-    // A batch is asked for only where the source has a slot for it.
-    if (host.slot_count < depth.first) {
-      plan.options.depth = host.slot_count;
-      plan.options.tuning.most_depth = automatic;
-    } else if (host.slot_count < depth.most) {
-      plan.options.tuning.most_depth = host.slot_count;
-    }
-    return plan;
+  if (asked == zero_copy_use::never) return options;
+  std::optional<loader_footprint> host;
+  if constexpr (is_host_lease<typename Source::batch_type, typename Source::device_type>) {
+    host = source.footprint();
   }
+  if (!host) return without("needs a source that is a loader, whose batches may outlive it");
+  const host_access access = host_access_of(source.device());
+  if (asked == zero_copy_use::by_device && !access.as_own) return options;
+  if (!access.pageable && !(access.pinned && host->pinned)) {
+    return without(access.pinned
+                       ? "needs page-locked slots, which the loader has not (pinned = false)"
+                       : "needs a device whose kernels may use the host's memory by its "
+                         "addresses: leave it out, and batches are copied");
+  }
+  options.tuning.zero_copy = zero_copy_use::always;
+  if (transforms) return options;
+  // A batch is requested only if the source has a slot for it.
+  if (host->slot_count < depth.first) {
+    options.depth = host->slot_count;
+    options.tuning.most_depth = automatic;
+  } else if (host->slot_count < depth.most) {
+    options.tuning.most_depth = host->slot_count;
+  }
+  return options;
 }
 
 /// No slot of `count` device slots is free, and none is waited for any more.
@@ -519,153 +280,120 @@ template <class Source>
               "leases that end on other threads (when_held)"}));
 }
 
-/// Finds device slots that a batch may be copied into, the one first that has been free for
-/// longest. For the consumer's thread.
-class free_slots {
- public:
-  explicit free_slots(held_action when_all_are) noexcept : when_held_(when_all_are) {}
-
-  /// A free slot of `ring`, usually the next in turn; nothing while all are leased.
-  template <class Slots>
-  [[nodiscard]] std::optional<std::size_t> find(const Slots& ring) const noexcept {
-    const std::size_t count = ring.count();
-    std::size_t slot = next_;
-    for (std::size_t left = count; left != 0; --left, ++slot) {
-      if (slot >= count) slot = 0;
-      if (ring.is_released(slot)) return slot;
-    }
-    return std::nullopt;
+/// Returns the first free slot of `ring`, starting at `slot`. Empty if all are leased. For the
+/// consumer's thread.
+template <class Slots>
+[[nodiscard]] std::optional<std::size_t> find_free(const Slots& ring, std::size_t slot) noexcept {
+  const std::size_t count = ring.count();
+  for (std::size_t left = count; left != 0; --left, ++slot) {
+    if (slot >= count) slot = 0;
+    if (ring.is_released(slot)) return slot;
   }
+  return std::nullopt;
+}
 
-  /// A free slot once there is one: where all are leased a new one if there may be more, else see
-  /// `when_held`; `timing` gives what times a wait. Throws `leases_exhausted`, or `cancelled` once
-  /// `stop` is requested, or the error of a release that the device has refused.
-  template <class Slots, class Timing>
-  [[nodiscard]] std::size_t wait(Slots& ring, const std::stop_token& stop, Timing timing) const {
-    std::optional<std::size_t> slot = find(ring);
-    // A slot that was done without may still be leased, and then the next one is looked at.
-    for (std::size_t had = 0; !slot && had < ring.count() && ring.count() < ring.most();) {
-      had = ring.count();
-      ring.open(had + 1);
-      slot = find(ring);
-    }
-    if (!slot && when_held_ == held_action::wait) {
-      const std::stop_callback on_stop{stop, [&ring]() noexcept { ring.wake(); }};
-      [[maybe_unused]] const auto timed = timing();
-      ring.wait_for_release([&] {
-        slot = find(ring);
-        return slot || ring.has_error() || stop.stop_requested();
-      });
-      if (!slot) ring.rethrow_poison();
-    }
-    if (!slot) throw_no_slot(ring.count(), stop.stop_requested());
-    return *slot;
+/// Returns the first free slot of `ring`, starting at `first`. If all are leased, opens a new slot
+/// if the ring may have more. Otherwise waits for a lease to end if `when_held` specifies that;
+/// `timing` returns an object that times the wait. Throws `leases_exhausted`, or `cancelled` once
+/// `stop` is requested, or the error of a release that the device has refused.
+template <class Slots, class Timing>
+[[nodiscard]] std::size_t wait_for_free(Slots& ring, std::size_t first, held_action when_held,
+                                        const std::stop_token& stop, const Timing& timing) {
+  std::optional<std::size_t> slot = find_free(ring, first);
+  // A slot that was closed before may still be leased. Then the loop opens the next slot.
+  for (std::size_t had = 0; !slot && had < ring.count() && ring.count() < ring.most();) {
+    had = ring.count();
+    ring.open(had + 1);
+    slot = find_free(ring, first);
   }
-
-  /// `slot` gets a copy: the one after it comes next.
-  void note_taken(std::size_t slot) noexcept { next_ = slot + 1; }
-
- private:
-  held_action when_held_;
-  std::size_t next_ = 0;
-};
-
-/// The device slots whose copy is queued and that are not handed out yet, the oldest first. As many
-/// as there are slots at most; allocates only at construction. For one thread.
-class issued_slots {
- public:
-  /// Without a wait: one before it was queued together with this.
-  static constexpr auto none = (std::numeric_limits<std::size_t>::max)();
-  struct entry {
-    std::size_t slot;
-    std::size_t waits_for;  ///< the last slot of those that were queued together, or `none`
-  };
-
-  explicit issued_slots(std::size_t most) : ring_(most) {}
-
-  [[nodiscard]] bool empty() const noexcept { return count_ == 0; }
-  [[nodiscard]] std::size_t size() const noexcept { return count_; }
-  /// The oldest; there must be one, as for `pop`.
-  [[nodiscard]] const entry& front() const noexcept { return ring_[first_]; }
-  void pop() noexcept {
-    first_ = place(first_ + 1);
-    --count_;
+  if (!slot && when_held == held_action::wait) {
+    const std::stop_callback on_stop{stop, [&ring]() noexcept { ring.wake(); }};
+    [[maybe_unused]] const auto timed = timing();
+    ring.wait_for_release([&] {
+      slot = find_free(ring, first);
+      return slot || ring.has_error() || stop.stop_requested();
+    });
+    if (!slot) ring.rethrow_poison();
   }
-  /// Adds the youngest.
-  void push(std::size_t slot, std::size_t waits_for) noexcept {
-    ring_[place(first_ + count_)] = {slot, waits_for};
-    ++count_;
-  }
+  if (!slot) throw_no_slot(ring.count(), stop.stop_requested());
+  return *slot;
+}
 
- private:
-  [[nodiscard]] std::size_t place(std::size_t i) const noexcept {
-    return i < ring_.size() ? i : i - ring_.size();
-  }
-
-  std::vector<entry> ring_;
-  std::size_t first_ = 0;
-  std::size_t count_ = 0;
-};
-
-/// What the ranges of a `transfer` run on, but for the type of its leases. `Source` is a
-/// `batch_source`, or all loaders of a device as one (`loader_core`). For the consumer's thread.
+/// Everything that the ranges of a `transfer` run on, except the type of its leases. For the
+/// consumer's thread.
 ///
-/// Copies are queued in groups. A group takes the batches that are ready, up to `group()`, and is
-/// queued when so many slots have come free, or when no more than one batch is on its way. Its end
-/// is one mark; the consumer's stream waits for that where the first batch of the group is handed
-/// out, and so has waited for the others. Between two groups the leases that `++` ends are kept
-/// back (`end_later`): one record releases them before the next group looks for free slots, or when
-/// the range ends.
-template <class Source, class Memory>
+/// Copies are queued in groups. A group takes the batches that are ready, up to `group()`. A group
+/// is queued when as many slots are free, or when at most one batch is in flight. The end of a
+/// group is one point: the consumer's stream waits for it when the first batch of the group is
+/// handed out, and has then waited for the others. Between two groups `++` defers the releases of
+/// leases (`end_later`). One record releases them before the next group looks for free slots, or
+/// when the range ends.
+template <stage Stage>
 class feed_engine {
  public:
-  using device_type = typename Source::device_type;
+  using device_type = typename Stage::device_type;
   using stream_ref = typename device_type::stream_ref;
   using lease_type = device_lease<device_type>;
+  using slots_type = device_slots<device_type>;
+  using queue_function = typename slots_type::template queue_function<typename Stage::batch_type>;
 
-  /// From `source` to `memory`, whose transforms, if any, take batches of `layout`. The consumer
-  /// holds its lease in `held`. Throws what the device throws, and `option_error`.
-  feed_engine(std::shared_ptr<Source> source, stream_ref stream, std::shared_ptr<Memory> memory,
-              const slot_layout& layout, const slot_plan& plan, bool transforms, lease_type& held);
+  /// Feeds batches of `source`, which have `layout`, to `ring`. `options` are resolved.
+  /// `by_transform` is for `device_slots::copy_in`. The consumer holds its lease in `held`. Throws
+  /// what the device throws, and `option_error`.
+  feed_engine(std::shared_ptr<Stage> source, stream_ref stream, std::shared_ptr<slots_type> ring,
+              const slot_layout& layout, const transfer_options& options,
+              queue_function by_transform, lease_type& held);
   feed_engine(feed_engine&&) = delete;
   ~feed_engine();
 
-  /// Ends the range, permanently: the source may be gone from now on.
+  /// Ends the range permanently, because the source may be destroyed next. A range that is live on
+  /// another thread is left to that thread. The next step of a live range throws `cancelled`.
   void shut_down() noexcept {
-    stop();
+    if (range_.is_live()) {
+      const bool is_here = consumer_.load(std::memory_order_relaxed) == std::this_thread::get_id();
+      was_cut_.store(!is_here || in_flight() != 0 || source_.may_have_more(),
+                     std::memory_order_release);
+      if (is_here) stop();
+    }
     range_.close();
   }
+  /// Throws `cancelled` if `shut_down` has ended a range before its last batch.
+  void require_whole() const {
+    if (was_cut_.load(std::memory_order_acquire)) throw cancelled_by_end_of("transfer");
+  }
 
-  /// Starts a range and returns its serial number, which `finish` takes. Until `advance`, `next` is
-  /// the position that a state has: `from` where it is not given.
+  /// Starts a range and returns its serial number for `finish`. Until `advance`, states have the
+  /// position `next`, by default `from`.
   std::uint64_t start(const batch_position& from, std::uint64_t last_epoch,
                       const std::optional<batch_position>& next = {});
 
-  /// Release, issue, hand out. False at the end.
+  /// Releases the current batch, issues copies, and hands out the next batch. False at the end.
   bool advance();
 
-  /// The next batch as soon as it may be used on the consumer's stream; empty at the end. Whether
-  /// the stream is usable has been asked just now (`is_asked`), or is asked here.
+  /// Returns the next batch, which may be used on the consumer's stream. Empty at the end. Checks
+  /// that the stream is usable, unless the caller has just checked that (`is_asked`).
   [[nodiscard]] lease_type next(bool is_asked = false);
 
-  /// Ends the range `range`, unless another one was started since.
+  /// Ends the range `range`, unless a later range has been started.
   void finish(std::uint64_t range) noexcept {
     if (range_.is_current(range)) stop();
   }
 
   /// Ends what is read and copied for the live range, which lives on: its leases stay.
   void rest() noexcept;
-  /// Whether the range `range` is live.
+  /// Returns true if the range `range` is live.
   [[nodiscard]] bool is_live(std::uint64_t range) const noexcept {
     return range_.is_live() && range_.is_current(range);
   }
-  /// Whether `next` needs no lease to end.
-  [[nodiscard]] bool has_room() const noexcept { return !issued_.empty() || free_.find(*slots_); }
-  /// Whether a stop of the source was requested.
-  [[nodiscard]] bool is_stopped() const { return source_.stop_token().stop_requested(); }
-  /// Waits for all work of the consumer's stream.
+  /// Returns true if `next` does not need a lease to end.
+  [[nodiscard]] bool has_room() const noexcept {
+    return in_flight() != 0 || find_free(*slots_, next_slot_);
+  }
+  /// Returns true if a stop of the source was requested.
+  [[nodiscard]] bool is_stopped() const { return source_.from()->stop_token().stop_requested(); }
+  /// Waits for all work on the consumer's stream.
   void synchronize() const { slots_->device().synchronize(stream_); }
-  /// Counts so many batches that were handed out anew, in so long.
+  /// Counts batches that were handed out again, and the time that they took.
   void note_replay(std::uint64_t batches, std::chrono::nanoseconds time) noexcept {
     seen_.note_replay(batches, time);
   }
@@ -674,44 +402,56 @@ class feed_engine {
   [[nodiscard]] std::optional<penstock::failure> last_failure() const noexcept {
     return failure_.load();
   }
-  /// What has happened so far, with the source's statistics where it has some. From any thread.
+  /// The statistics, with those of the source if it has any. From any thread.
   [[nodiscard]] transfer_stats stats() const {
     transfer_stats all = seen_.snapshot();
     all.depth = depth();
-    all.loader = source_.stats();
+    all.loader = source_.from()->stats();
     return all;
   }
   /// The position after the batch that was handed out last. From any thread.
   [[nodiscard]] batch_position next_position() const noexcept { return next_position_.load(); }
-  /// What an automatic depth has come to. From any thread.
+  /// The history of an automatic depth. From any thread.
   [[nodiscard]] tuning_history tuning() const { return watch_.tuning(depth()); }
-  /// How many device slots are filled by turns.
+  /// Number of device slots that are in use.
   [[nodiscard]] std::size_t depth() const noexcept { return slots_->count(); }
-  /// Whether batches stay in their host slots.
+  /// Returns true if batches are not copied.
   [[nodiscard]] bool zero_copy() const noexcept { return zero_copy_; }
-  /// How many bytes of device memory are taken.
-  [[nodiscard]] std::size_t device_bytes() const noexcept { return memory_->bytes(); }
+  /// Number of bytes of device memory.
+  [[nodiscard]] std::size_t device_bytes() const noexcept { return slots_->bytes(); }
 
- protected:
   /// Throws `std::logic_error` unless a range may start: after `shut_down` the source may be gone.
   void require_none() const { range_.require_none(); }
-  /// Takes batches from `source` from now on, between two ranges.
-  void feed_from(std::shared_ptr<Source> source) noexcept { source_.ask(std::move(source)); }
+  /// The stage that gives the batches.
+  [[nodiscard]] const std::shared_ptr<Stage>& source() const noexcept { return source_.from(); }
+  /// Takes the batches of later ranges from `source`. Only between two ranges.
+  void feed_from(std::shared_ptr<Stage> source) noexcept { source_.read_from(std::move(source)); }
+  /// The layout of the batches as they travel.
+  [[nodiscard]] const slot_layout& layout() const noexcept { return layout_; }
+  [[nodiscard]] const slots_type& ring() const noexcept { return *slots_; }
 
   /// Ends the live range: copies under way go on, and their slots come back after them.
   void stop() noexcept;
 
  private:
-  /// How many copies are queued together at most.
+  /// The largest number of copies in a group.
   [[nodiscard]] std::size_t most_in_group(const transfer_options& options) const {
     const std::size_t asked = checked_group<device_type>(options, layout_.bytes());
-    if (!shares_mark<typename Source::batch_type, device_type>) return 1;
+    if (!releases_at_points<typename Stage::batch_type, device_type>) return 1;
     if (slots_->holds_host()) return 1;  // there is no call to share
     return is_body(slots_->device(), stream_) ? 1 : asked;
   }
-  /// How many are at the moment.
+  /// The largest number of copies in a group at the present depth.
   [[nodiscard]] std::size_t group() const noexcept {
     return (std::min)(most_in_group_, (slots_->count() + 1) / 2);
+  }
+  /// Number of batches that are issued and not handed out yet.
+  [[nodiscard]] std::size_t in_flight() const noexcept {
+    return static_cast<std::size_t>(issued_ - handed_out_);
+  }
+  /// The slot of the oldest batch in flight.
+  [[nodiscard]] std::size_t oldest() const noexcept {
+    return slot_of_[handed_out_ % slot_of_.size()];
   }
 
   /// Ends the lease that the consumer holds, if there is one.
@@ -724,10 +464,11 @@ class feed_engine {
   void issue_ready();
   bool issue_next();
   /// A batch of the next group, which goes into `slot`, which is free.
-  void take(std::size_t slot, typename Source::batch_type&& batch) noexcept {
+  void take(std::size_t slot, typename Stage::batch_type&& batch) noexcept {
     slots_->take(slot, batch.info());
-    free_.note_taken(slot);
-    if constexpr (has_tags<typename Source::batch_type>) {
+    next_slot_ = slot + 1;
+    judged_[slot] = source_.judged();
+    if constexpr (has_tags<typename Stage::batch_type>) {
       const std::span<const std::uint64_t> words = batch.tags();
       slots_->tags(slot).assign(words.begin(), words.end());  // there is room, as below
     }
@@ -735,72 +476,85 @@ class feed_engine {
   }
   void issue();
 
-  feed_source<Source> source_;
+  stage_reader<Stage> source_;
   slot_layout layout_;  // of the batches as they travel
   stream_ref stream_;
-  std::shared_ptr<Memory> memory_;
-  std::shared_ptr<device_slots<device_type>> slots_;  // of the memory, for leases
+  std::shared_ptr<slots_type> slots_;
   bool zero_copy_;
+  queue_function by_transform_;  // null: no transform
+  held_action when_held_;
   std::size_t most_in_group_;
-  std::vector<slot_filling<typename Source::batch_type>> group_;  // whose copies are queued next
-  issued_slots issued_;
-  free_slots free_;
+  std::vector<slot_filling<typename Stage::batch_type>> group_;  // whose copies are queued next
+  // The slots of the batches in flight, which are issued and not handed out yet: that of the n-th
+  // batch at n modulo the size.
+  std::vector<std::size_t> slot_of_;
+  std::uint64_t issued_ = 0;
+  std::uint64_t handed_out_ = 0;
+  std::uint64_t knows_filled_ = 0;      // the newest point of copies that the stream waits for
+  std::vector<judged_samples> judged_;  // by slot: `stage_reader::judged` of its batch
+  std::size_t next_slot_ = 0;           // after the slot that was taken last
   shared_value<std::optional<penstock::failure>> failure_;
   shared_value<batch_position> next_position_;
   feed_observer seen_;
   feed_watch<device_type> watch_;
   active_range range_{"transfer"};
+  std::atomic<std::thread::id> consumer_;  // the thread that started the last range
+  std::atomic<bool> was_cut_{false};       // see `require_whole`
   lease_type& held_;
 };
 
-template <class Source, class Memory>
-feed_engine<Source, Memory>::feed_engine(std::shared_ptr<Source> source, stream_ref stream,
-                                         std::shared_ptr<Memory> memory, const slot_layout& layout,
-                                         const slot_plan& plan, bool transforms, lease_type& held)
-    : source_(source),
+template <stage Stage>
+feed_engine<Stage>::feed_engine(std::shared_ptr<Stage> source, stream_ref stream,
+                                std::shared_ptr<slots_type> ring, const slot_layout& layout,
+                                const transfer_options& options, queue_function by_transform,
+                                lease_type& held)
+    : source_(std::move(source)),
       layout_(layout),
       stream_(stream),
-      memory_(std::move(memory)),
-      slots_(memory_, &memory_->ring),
-      zero_copy_(plan.zero_copy),
-      most_in_group_(most_in_group(plan.options)),
-      issued_(slots_->most()),
-      free_(plan.options.when_held),
-      seen_(layout_.fixed_bytes(), slots_->layout().fixed_bytes(), transforms),
-      watch_(*slots_, stream, plan.options, seen_, source_.trace_flow(plan.options.observe.trace)),
+      slots_(std::move(ring)),
+      zero_copy_(options.tuning.zero_copy == zero_copy_use::always),
+      by_transform_(by_transform),
+      when_held_(options.when_held),
+      most_in_group_(most_in_group(options)),
+      slot_of_(slots_->most()),
+      judged_(slots_->most()),
+      seen_(layout_.fixed_bytes(), slots_->layout().fixed_bytes(), by_transform != nullptr),
+      watch_(*slots_, stream, options, seen_,
+             source_.from()->trace_flow(options.observe.trace.recorder())),
       held_(held) {
-  memory_->trace_to(seen_.trace());
-  memory_->time_by(watch_.timer());
-  if constexpr (has_tags<typename Source::batch_type>) {
+  slots_->watch_by(seen_.trace(), watch_.timer());
+  if constexpr (has_tags<typename Stage::batch_type>) {
     for (std::size_t slot = 0; slot < slots_->most(); ++slot) {
       slots_->tags(slot).reserve(layout_.batch_size());
     }
   }
-  list_samples_of(*source, *slots_);
+  if (source_.from()->lists_samples()) {
+    slots_->lists = sample_lists{slots_->most(), layout_.batch_size()};
+  }
   group_.reserve((std::min)(most_in_group_, slots_->most()));
 }
 
-template <class Source, class Memory>
-feed_engine<Source, Memory>::~feed_engine() = default;
+template <stage Stage>
+feed_engine<Stage>::~feed_engine() = default;
 
-template <class Source, class Memory>
-std::uint64_t feed_engine<Source, Memory>::start(const batch_position& from,
-                                                 std::uint64_t last_epoch,
-                                                 const std::optional<batch_position>& next) {
+template <stage Stage>
+std::uint64_t feed_engine<Stage>::start(const batch_position& from, std::uint64_t last_epoch,
+                                        const std::optional<batch_position>& next) {
   range_.require_none();
   source_.start(from, last_epoch);
   next_position_.store(next.value_or(from));
   failure_.store(std::nullopt);
   seen_.begin_range();
   watch_.begin_range();
+  consumer_.store(std::this_thread::get_id(), std::memory_order_relaxed);
   return range_.start();
 }
 
-template <class Source, class Memory>
-bool feed_engine<Source, Memory>::advance() {
+template <stage Stage>
+bool feed_engine<Stage>::advance() {
   watch_.end_step(stream_);
-  // Its end asks whether the stream is usable, and `next` tells what that has refused. Not so for
-  // a lease of another feed that the body has put there.
+  // The end of a lease checks that the stream is usable, and `next` throws the error. The end of a
+  // lease of another feed, which the body may have put there, does not.
   const bool is_asked = held_.is_in(*slots_);
   end_held();
   held_ = next(is_asked);
@@ -809,27 +563,28 @@ bool feed_engine<Source, Memory>::advance() {
     return false;
   }
   const batch_info& batch = held_.info();
-  seen_.note_handed_out(batch.size, issued_.size());
+  seen_.note_handed_out(batch.size, in_flight());
   next_position_.store(batch_position{batch.epoch, batch.batch + 1});
   watch_.begin_step(*slots_, stream_, batch);
   return true;
 }
 
-template <class Source, class Memory>
-typename feed_engine<Source, Memory>::lease_type feed_engine<Source, Memory>::next(bool is_asked) {
-  if (!range_.is_live()) return {};
+template <stage Stage>
+typename feed_engine<Stage>::lease_type feed_engine<Stage>::next(bool is_asked) {
   try {
+    require_whole();
+    if (!range_.is_live()) return {};
     slots_->rethrow_poison();
     if (!is_asked) require_still_usable(slots_->device(), stream_);
     issue_ready();
-    if (!issued_.empty() || issue_next()) {
-      const auto [slot, waits_for] = issued_.front();
-      if (waits_for != issued_slots::none) {
-        // Where the calling thread is the stream, this waits for the copy.
-        const auto timed = seen_.for_copy(slots_->will_block(waits_for, stream_));
-        slots_->wait_for_copy(waits_for, stream_);
+    if (in_flight() != 0 || issue_next()) {
+      const std::size_t slot = oldest();
+      if (!slots_->holds_host()) {
+        // If the calling thread is the stream, this waits for the copy.
+        const auto timed = seen_.for_copy(slots_->will_block(slot, stream_));
+        slots_->wait_for_copy(slot, stream_, knows_filled_);
       }
-      issued_.pop();
+      ++handed_out_;
       return {slots_, slot, stream_};
     }
   } catch (...) {  // of the device's
@@ -841,45 +596,55 @@ typename feed_engine<Source, Memory>::lease_type feed_engine<Source, Memory>::ne
     stop();
     std::rethrow_exception(failed.error);
   }
+  if (source_.was_cut()) {
+    stop();
+    throw_cut();
+  }
   return {};
 }
 
-template <class Source, class Memory>
-void feed_engine<Source, Memory>::stop() noexcept {
+template <stage Stage>
+void feed_engine<Stage>::stop() noexcept {
   if (!range_.end()) return;
   watch_.leave_step();
   held_.note_left();
   end_held();
-  slots_->release_ended(stream_, false);
+  slots_->release_ended(capture_check::needed);
   rest();
 }
 
-template <class Source, class Memory>
-void feed_engine<Source, Memory>::rest() noexcept {
+template <stage Stage>
+void feed_engine<Stage>::rest() noexcept {
   seen_.end_range();
   watch_.end_range();
-  source_.discard(issued_, *slots_);
+  std::optional<std::size_t> first;
+  if (in_flight() != 0) first = oldest();
+  for (; in_flight() != 0; ++handed_out_) {
+    source_.from()->take_back(slots_->info(oldest()), slots_->tags(oldest()));
+    slots_->discard(oldest());
+  }
   source_.stop();
+  if (first) source_.from()->judge_from(judged_[*first]);
 }
 
 /// Queues copies as long as a batch is ready and a slot is free, when it is time for a group.
-template <class Source, class Memory>
-void feed_engine<Source, Memory>::issue_ready() {
-  if (issued_.size() > 1 && issued_.size() + group() > slots_->count()) return;
+template <stage Stage>
+void feed_engine<Stage>::issue_ready() {
+  if (in_flight() > 1 && in_flight() + group() > slots_->count()) return;
   if (most_in_group_ != 1) {
-    // Before free slots are looked for: those whose leases `++` has ended; `next` has asked whether
-    // the stream is usable.
-    slots_->release_ended(stream_, true);
+    // Release the leases that `++` has ended before free slots are looked for. `next` has checked
+    // that the stream is usable.
+    slots_->release_ended(capture_check::done);
     slots_->rethrow_poison();
   }
   while (take_ready()) issue();
 }
 
-/// Takes batches that are ready; whether the group has any.
-template <class Source, class Memory>
-bool feed_engine<Source, Memory>::take_ready() {
+/// Takes batches that are ready. Returns true if the group has any.
+template <stage Stage>
+bool feed_engine<Stage>::take_ready() {
   for (std::size_t left = group(); left != 0 && !source_.is_over(); --left) {
-    const auto slot = free_.find(*slots_);
+    const auto slot = find_free(*slots_, next_slot_);
     if (!slot) break;
     auto batch = source_.template next<false>();
     if (!batch) break;
@@ -889,12 +654,13 @@ bool feed_engine<Source, Memory>::take_ready() {
 }
 
 /// Waits for the next batch and queues its copy; false at the end.
-template <class Source, class Memory>
-bool feed_engine<Source, Memory>::issue_next() {
+template <stage Stage>
+bool feed_engine<Stage>::issue_next() {
   if (!source_.may_have_more()) return false;
   // First: what is taken from the source has a place.
   const std::size_t slot =
-      free_.wait(*slots_, source_.stop_token(), [this] { return seen_.for_lease(); });
+      wait_for_free(*slots_, next_slot_, when_held_, source_.from()->stop_token(),
+                    [this] { return seen_.for_lease(); });
   {
     const auto timed = seen_.for_batch();
     auto batch = source_.template next<true>();
@@ -902,19 +668,18 @@ bool feed_engine<Source, Memory>::issue_next() {
     take(slot, std::move(batch));
   }
   issue();
-  return true;
+  return in_flight() != 0;
 }
 
-/// Queues the copies of the group.
-template <class Source, class Memory>
-void feed_engine<Source, Memory>::issue() {
-  const auto* at = &group_.front();
+/// Queues the copies of the group. An error waits for the turn of the batch that it belongs to.
+template <stage Stage>
+void feed_engine<Stage>::issue() {
   try {
-    memory_->copy_in(
-        std::span{group_}, [&](const auto& one, const auto& queue) __attribute__((always_inline)) {
-          at = &one;
+    slots_->copy_in(
+        std::span{group_},
+        [&](const auto& one, const auto& queue) __attribute__((always_inline)) {
           const batch_info& info = slots_->info(one.slot);
-          if constexpr (batch_of_listed_samples<typename Source::batch_type>) {
+          if constexpr (batch_of_listed_samples<typename Stage::batch_type>) {
             if (slots_->lists.is_on()) [[unlikely]]
               slots_->lists.take(one.slot, one.from.indices(), one.from.substituted());
           }
@@ -923,91 +688,158 @@ void feed_engine<Source, Memory>::issue() {
           watch_.fill_of(info, !zero_copy_, queue);
           if (zero_copy_) return seen_.note_zero_copy();
           seen_.note_copy(info.size, values);
-        });
+        },
+        by_transform_);
   } catch (...) {
-    const batch_info& info = slots_->info(at->slot);
-    failure_.store(penstock::failure{"transfer", info.epoch, info.batch});
-    for (const auto& [slot, from] : group_) {
-      source_.take_back(slots_->info(slot), slots_->tags(slot));
+    const std::size_t first_bad = group_[slots_->filled()].slot;
+    const batch_info& info = slots_->info(first_bad);
+    failed_batch failed{std::current_exception(),
+                        penstock::failure{"transfer", info.epoch, info.batch}};
+    for (const auto& one : std::span{group_}.subspan(slots_->filled())) {
+      source_.from()->take_back(slots_->info(one.slot), slots_->tags(one.slot));
     }
-    group_.clear();
-    throw;
+    while (group_.size() != slots_->filled()) group_.pop_back();
+    source_.fail(std::move(failed), judged_[first_bad]);
+    if (group_.empty()) return;
   }
-  std::size_t waits_for = slots_->holds_host() ? issued_slots::none : group_.back().slot;
-  for (const auto& one : group_) {
-    issued_.push(one.slot, std::exchange(waits_for, issued_slots::none));
-  }
+  for (const auto& one : group_) slot_of_[issued_++ % slot_of_.size()] = one.slot;
   group_.clear();
 }
 
-/// What a feed consists of.
-template <class Source, class Transform>
-struct feed_parts {
+/// The ranges of a `transfer`: the source, or a reference to it, the lease that the consumer holds,
+/// and the engine. For the consumer's thread.
+template <class Source, record_type Record>
+  requires batch_source<std::remove_reference_t<Source>>
+class feed {
+ public:
   using source_type = std::remove_reference_t<Source>;
   using device_type = typename source_type::device_type;
-  using memory = feed_memory<Transform, typename source_type::record_type, device_type>;
-  using batch_type = device_batch<typename memory::record_type, device_type>;
-  using engine = feed_engine<typename decltype(fed_by(std::declval<source_type&>()))::element_type,
-                             typename memory::type>;
-
-  /// Before the engine, which refers to them.
-  struct ends {
-    Source source;    ///< or a reference to it
-    batch_type held;  ///< the consumer's lease
-  };
-};
-
-/// What the ranges of a `transfer` run on; `transfer` is its owner and its face. For the consumer's
-/// thread.
-template <class Source, class Transform>
-  requires transferable<std::remove_reference_t<Source>, Transform>
-class feed final : feed_parts<Source, Transform>::ends,
-                   public feed_parts<Source, Transform>::engine {
-  using parts = feed_parts<Source, Transform>;
-  using ends = typename parts::ends;
-  using engine = typename parts::engine;
-  using memory_type = typename parts::memory::type;
-  static constexpr bool transforms = !std::same_as<Transform, no_transform>;
-
- public:
-  using source_type = typename parts::source_type;
-  using device_type = typename parts::device_type;
-  using record_type = typename parts::memory::record_type;
   using stream_ref = typename device_type::stream_ref;
-  using batch_type = typename parts::batch_type;
-
-  /// Takes the device slots.
-  feed(Source&& source, stream_ref stream, Transform transform, const transfer_options& options)
-      : feed(std::forward<Source>(source), stream, std::move(transform),
-             planned_slots(*fed_by(source), options, transforms)) {}
-  feed(Source&& source, stream_ref stream, Transform transform, const slot_plan& plan)
-      : ends{std::forward<Source>(source), {}},
-        engine(fed_by(ends::source), stream,
-               shared_by_leases<memory_type, stream_ref>(
-                   usable(ends::source.device(), stream), ends::source.layout(),
-                   checked_depth(plan.options), std::move(transform), plan.zero_copy),
-               ends::source.layout(), plan, transforms, ends::held) {}
-  ~feed() { engine::stop(); }
-
-  /// As `feed_engine::start`.
-  std::uint64_t start(const batch_position& from, std::uint64_t last_epoch,
-                      const std::optional<batch_position>& next = {}) {
-    engine::require_none();
-    engine::feed_from(fed_by(ends::source));
-    return engine::start(from, last_epoch, next);
-  }
-  /// As `feed_engine::next`.
-  [[nodiscard]] batch_type next() { return batch_type{engine::next()}; }
-  /// The lease that the consumer holds.
-  [[nodiscard]] batch_type& current() noexcept { return ends::held; }
-  /// Where the batches come from.
-  [[nodiscard]] const source_type& source() const noexcept { return ends::source; }
 
  private:
-  static const device_type& usable(const device_type& device, stream_ref stream) {
-    device.require_usable(stream);
-    return device;
+  using stage_type = stage_of_t<source_type>;
+  using in_record = typename source_type::record_type;
+  using slots_type = device_slots<device_type>;
+
+ public:
+  using record_type = Record;
+  using batch_type = device_batch<record_type, device_type>;
+  using engine_type = feed_engine<stage_type>;
+
+  /// Takes the device slots.
+  template <class Transform>
+  feed(Source&& source, stream_ref stream, Transform transform, const transfer_options& options)
+      : feed(std::forward<Source>(source), stream, std::move(transform), options,
+             resolved_options(*stage_of(source), options, !std::same_as<Transform, no_transform>)) {
   }
+  feed(feed&&) = delete;
+  ~feed() { engine_.stop(); }
+
+  /// As `feed_engine::start`. Throws `source_mismatch`.
+  std::uint64_t start(const batch_position& from, std::uint64_t last_epoch,
+                      const std::optional<batch_position>& next = {}) {
+    engine_.require_none();
+    require_unchanged();
+    return engine_.start(from, last_epoch, next);
+  }
+  /// As `feed_engine::advance`.
+  bool advance() { return engine_.advance(); }
+  /// As `feed_engine::next`.
+  [[nodiscard]] batch_type next() { return batch_type{engine_.next()}; }
+  /// As `feed_engine::finish`.
+  void finish(std::uint64_t range) noexcept { engine_.finish(range); }
+  /// The lease that the consumer holds.
+  [[nodiscard]] batch_type& current() noexcept { return held_; }
+  /// The source of the batches.
+  [[nodiscard]] const source_type& source() const noexcept { return source_; }
+  [[nodiscard]] engine_type& engine() noexcept { return engine_; }
+
+ private:
+  template <class Transform>
+  feed(Source&& source, stream_ref stream, Transform transform, const transfer_options& options,
+       const transfer_options& resolved)
+      : source_(std::forward<Source>(source)),
+        options_(options),
+        engine_(stage_of(source_), stream, make_slots(stream, std::move(transform), resolved),
+                source_.layout(), resolved, queue_function_of<Transform>(), held_) {}
+
+  template <class Transform>
+  [[nodiscard]] static constexpr typename engine_type::queue_function queue_function_of() {
+    if constexpr (std::same_as<Transform, no_transform>)
+      return nullptr;
+    else
+      return &slots_type::template queue_transform<typename stage_type::batch_type>;
+  }
+
+  /// Takes the device memory.
+  template <class Transform>
+  [[nodiscard]] std::shared_ptr<slots_type> make_slots(stream_ref stream, Transform transform,
+                                                       const transfer_options& options) {
+    const device_type device = source_.device();
+    device.require_usable(stream);
+    const depth_range depth = checked_depth(options);
+    const bool zero_copy = options.tuning.zero_copy == zero_copy_use::always;
+    const batch_layout<in_record>& layout = source_.layout();
+    if constexpr (std::same_as<Transform, no_transform>) {
+      return shared_by_leases<slots_type, stream_ref>(device, layout, stream, depth.first,
+                                                      depth.most, zero_copy);
+    } else {
+      auto work = std::make_unique<transform_of<Transform, in_record, device_type>>(
+          std::move(transform), device, layout);
+      const auto out = work->out_layout();
+      return shared_by_leases<slots_type, stream_ref>(
+          device, out, stream, depth.first, depth.most, false,
+          std::make_shared<transform_stage<device_type>>(device, layout, std::move(work),
+                                                         depth.most, zero_copy));
+    }
+  }
+
+  /// Reads the source's present stage. Throws `source_mismatch` unless the memory of this feed
+  /// still suits the source: a loader may have been assigned to it.
+  void require_unchanged() {
+    const auto refuse = [](std::initializer_list<text_piece> problem) {
+      throw source_mismatch(
+          joined({"transfer: ", joined(problem), ": make a new transfer for it"}));
+    };
+    const batch_layout<in_record>& now = source_.layout();
+    const batch_layout<in_record>& made = engine_.layout().template as<in_record>();
+    if (now != made) {
+      refuse({"the source had batches of ", made.batch_size(), " samples (",
+              shape_text<in_record>(made.extents()),
+              ") when the transfer was made, and has batches of ", now.batch_size(), " (",
+              shape_text<in_record>(now.extents()), ")"});
+    }
+    if constexpr (std::equality_comparable<device_type>) {
+      if (!(source_.device() == engine_.ring().device())) {
+        refuse({"the source is for another device than when the transfer was made"});
+      }
+    }
+    if constexpr (std::same_as<stage_type, loader_core<device_type>>) {
+      const auto core = stage_of(source_);
+      if (core == engine_.source()) return;
+      if (core->lists_samples() != engine_.ring().lists.is_on()) {
+        refuse(
+            {"another loader was assigned to the source, whose observe.indices is not that of the "
+             "first"});
+      }
+      if (engine_.zero_copy()) {
+        const transfer_options resolved =
+            resolved_options(*core, options_, engine_.ring().transforms());
+        if (resolved.tuning.zero_copy != zero_copy_use::always ||
+            checked_depth(resolved).most < engine_.ring().most()) {
+          refuse(
+              {"batches stay in their host slots (zero_copy), and another loader was assigned to "
+               "the source, which has fewer slots or another kind of memory"});
+        }
+      }
+      engine_.feed_from(core);
+    }
+  }
+
+  Source source_;  // or a reference to it
+  transfer_options options_;
+  batch_type held_;  // the consumer's lease
+  engine_type engine_;
 };
 
 }  // namespace detail

@@ -31,14 +31,14 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A column of MDS shards: one value of each sample.
+/// A column of MDS shards, which holds a value of each sample.
 struct mds_column {
-  /// Its name.
+  /// Name of the column.
   std::string name = {};
-  /// How a value becomes bytes: "bytes", "str", "jpeg", "png", "int", "uint8" to "float64",
-  /// "str_int", "ndarray:float32:3,4" and the like, as Mosaic's MDSWriter has them.
+  /// Encoding of the values, named as in Mosaic's MDSWriter: "bytes", "str", "jpeg", "png", "int",
+  /// "uint8" to "float64", "str_int", "ndarray:float32:3,4" and similar.
   std::string encoding = {};
-  /// The bytes of each value; 0 where they differ from sample to sample.
+  /// Size of each value in bytes, or 0 if it differs between samples.
   std::uint64_t size = 0;
 
   friend bool operator==(const mds_column&, const mds_column&) = default;
@@ -46,22 +46,23 @@ struct mds_column {
 
 namespace detail {
 
-/// What an encoding of an MDS column says of its bytes.
+/// The properties of an encoding of an MDS column.
 struct mds_encoding {
   enum class kind : std::uint8_t {
-    bytes,    ///< taken as they are: bytes, str, pictures, JSON, arrays
-    integer,  ///< a number of `size` bytes, little-endian
-    digits,   ///< a whole number as text
-    real,     ///< a floating-point number of `size` bytes
-    pickle,   ///< Python's, which may run any code when it is read
-    unknown   ///< bytes that mean something to their reader
+    bytes,    ///< Used unchanged: bytes, str, pictures, JSON, arrays.
+    integer,  ///< An integer of `size` bytes, little-endian.
+    digits,   ///< An integer as text.
+    real,     ///< A floating-point number of `size` bytes.
+    pickle,   ///< Python's pickle, which may run any code when read.
+    unknown   ///< An encoding that only the reader understands.
   };
   kind is = kind::unknown;
   bool is_signed = false;
-  std::uint64_t size = 0;  ///< bytes of each value; 0 where they differ
+  std::uint64_t size = 0;  ///< Bytes of each value, or 0 if they differ.
 };
 
-/// The bytes of an element of numpy's type `name`; 0 for one that MDS does not have.
+/// Returns the element size of the NumPy type `name` in bytes, or 0 if MDS does not support the
+/// type.
 [[nodiscard]] inline std::uint64_t mds_number_bytes(std::string_view name) noexcept {
   for (const std::string_view stem : {"uint", "int", "float"}) {
     if (!name.starts_with(stem)) continue;
@@ -72,8 +73,9 @@ struct mds_encoding {
   return 0;
 }
 
-/// The bytes of an array of this element and shape, "type:3,224,224"; 0 where they differ from
-/// sample to sample, nothing for what is no such text or has more than 2^32 bytes.
+/// Returns the size of an array in bytes. `text` has the form "type:3,224,224". Returns 0 if `text`
+/// has no shape, so that the size differs between samples. Returns nothing if `text` is invalid or
+/// the array exceeds 2^32 bytes.
 [[nodiscard]] inline std::optional<std::uint64_t> mds_array_bytes(std::string_view text) noexcept {
   const std::size_t colon = text.find(':');
   std::uint64_t bytes = mds_number_bytes(text.substr(0, colon));
@@ -93,7 +95,7 @@ struct mds_encoding {
   }
 }
 
-/// The encoding of this name.
+/// Returns the encoding with this name.
 [[nodiscard]] inline mds_encoding mds_encoding_of(std::string_view name) noexcept {
   using kind = mds_encoding::kind;
   constexpr std::array<std::string_view, 8> as_they_are{
@@ -115,7 +117,8 @@ struct mds_encoding {
   return {};
 }
 
-/// The whole number that `bytes` are in an encoding; nothing for what is none of 64 bits.
+/// Decodes `bytes` as an integer. Returns nothing if the encoding is not an integer, or the value
+/// does not fit into 64 bits.
 [[nodiscard]] inline std::optional<std::int64_t> mds_number(
     const mds_encoding& encoding, std::span<const std::byte> bytes) noexcept {
   if (encoding.is == mds_encoding::kind::digits) {
@@ -131,26 +134,27 @@ struct mds_encoding {
   return std::bit_cast<std::int64_t>(value);
 }
 
-/// Where bytes lie in a file.
+/// The location of bytes in a file.
 struct mds_place {
   std::uint64_t begin = 0;
   std::uint64_t size = 0;
 };
 
-/// How many bytes of sizes a sample starts with: 4 for each column whose values differ in size.
+/// Returns the number of bytes of sizes at the start of a sample: 4 for each column whose values
+/// differ in size.
 [[nodiscard]] inline std::uint64_t mds_head_bytes(std::span<const mds_column> columns) noexcept {
   return 4 *
          static_cast<std::uint64_t>(std::count_if(
              columns.begin(), columns.end(), [](const mds_column& one) { return one.size == 0; }));
 }
 
-/// Where the value of column `which` lies in a sample of `size` bytes that starts with `head`, its
-/// `mds_head_bytes`. A sample is
+/// Returns the location of the value of column `which` in a sample of `size` bytes. `head` contains
+/// the first `mds_head_bytes` bytes of the sample. A sample is
 ///
 ///     u32 sizes of the columns whose values differ in size; the values, column by column
 ///
-/// `begin` and `path` are the sample's place and file, for messages. Throws `file_corrupt` unless
-/// the columns fill the sample.
+/// `begin` and `path` are the sample's position and file, for messages. Throws `file_corrupt`
+/// unless the columns fill the sample exactly.
 [[nodiscard]] inline mds_place mds_value(std::span<const mds_column> columns, std::size_t which,
                                          std::span<const std::byte> head, std::uint64_t size,
                                          std::uint64_t begin, const std::string& path) {
@@ -178,7 +182,7 @@ struct mds_place {
   return found;
 }
 
-/// A sum of a file as index.json has it: what it is called, and its hexadecimal digits.
+/// A checksum of a file in index.json: the name of the algorithm, and the hexadecimal digits.
 struct mds_sum {
   std::string name = {};
   std::string digits = {};
@@ -186,13 +190,13 @@ struct mds_sum {
   friend bool operator==(const mds_sum&, const mds_sum&) = default;
 };
 
-/// The sums that are known, the quickest first, as Mosaic calls them.
+/// The supported checksums, fastest first, with the names that Mosaic uses.
 inline constexpr std::array<std::string_view, 3> known_mds_sums{"xxh64", "sha1", "sha256"};
 
-/// Takes a sum of one of these names over bytes that come piece by piece.
+/// Computes a checksum incrementally.
 class mds_summer {
  public:
-  /// A summer of this name; nothing for one that is not known.
+  /// Returns a summer for the algorithm `name`, or nothing if the name is unknown.
   [[nodiscard]] static std::optional<mds_summer> of(std::string_view name) {
     if (name == known_mds_sums[0]) {
       xxh64_state state{::XXH64_createState()};
@@ -205,7 +209,7 @@ class mds_summer {
     return std::nullopt;
   }
 
-  /// Adds `bytes` at the end.
+  /// Appends `bytes`.
   void add(std::span<const std::byte> bytes) {
     if (auto* const state = std::get_if<xxh64_state>(&sum_)) {
       ::XXH64_update(state->get(), bytes.data(), bytes.size());
@@ -214,7 +218,7 @@ class mds_summer {
     }
   }
 
-  /// The digits of the sum; nothing is to be added after it.
+  /// Returns the digits of the checksum. Nothing may be added afterwards.
   [[nodiscard]] std::string digits() {
     if (const auto* const state = std::get_if<xxh64_state>(&sum_)) {
       ::XXH64_canonical_t sum;
@@ -236,7 +240,7 @@ class mds_summer {
   sums sum_;
 };
 
-/// That one of `sums` that is compared: the quickest of those that are known; null for none.
+/// Returns the fastest supported checksum of `sums`, or null if none is supported.
 [[nodiscard]] inline const mds_sum* comparable_sum(std::span<const mds_sum> sums) noexcept {
   for (const std::string_view name : known_mds_sums) {
     const auto found = std::find_if(sums.begin(), sums.end(),
@@ -246,8 +250,8 @@ class mds_summer {
   return nullptr;
 }
 
-/// Compares the file with that one of `sums` that is known. Throws `file_corrupt` for another sum,
-/// `file_format_error` where none is known, and what reading throws.
+/// Compares the file with the fastest supported checksum of `sums`. Throws `file_corrupt` if the
+/// checksums differ, `file_format_error` if none is supported, and the errors of reading.
 inline void require_sum(const shard_file& file, std::span<const mds_sum> sums,
                         const std::string& remedy) {
   const mds_sum* const expected = comparable_sum(sums);
@@ -274,35 +278,36 @@ inline void require_sum(const shard_file& file, std::span<const mds_sum> sums,
   }
 }
 
-/// A shard as index.json has it.
+/// A shard as described in index.json.
 struct mds_shard_entry {
-  std::string name = {};         ///< of its file, below the folder of the index
-  std::string zipped = {};       ///< of its compressed file; "" if there is none
-  std::string compression = {};  ///< how that one is compressed; "" if it is not
-  std::uint64_t bytes = 0;       ///< of the file that is not compressed
+  std::string name = {};         ///< Name of its file, below the folder of the index.
+  std::string zipped = {};       ///< Name of its compressed file, or "".
+  std::string compression = {};  ///< Compression of that file, or "".
+  std::uint64_t bytes = 0;       ///< Size of the uncompressed file.
   std::uint64_t zipped_bytes = 0;
   std::uint64_t samples = 0;
-  std::vector<mds_sum> sums = {};         ///< of the file that is not compressed
-  std::vector<mds_sum> zipped_sums = {};  ///< of the compressed one
+  std::uint64_t at = 0;                   ///< Position of its entry in index.json, in bytes.
+  std::vector<mds_sum> sums = {};         ///< Checksums of the uncompressed file.
+  std::vector<mds_sum> zipped_sums = {};  ///< Checksums of the compressed file.
 };
 
-/// More columns than any data set has.
+/// Upper limit for the number of columns, larger than in any data set.
 inline constexpr std::size_t most_mds_columns = 1000;
 
-/// What an index.json of MDS shards says, version 2. All shards have the same columns.
+/// The content of an index.json of MDS shards, version 2. All shards have the same columns.
 struct mds_index {
   std::vector<mds_column> columns = {};
   std::vector<mds_shard_entry> shards = {};
 };
 
-/// Reads an index.json. Members that are not known are left alone, and take no memory. Single-use.
+/// Parses an index.json. Unknown members are skipped and take no memory. Can be used only once.
 class mds_index_reader {
  public:
-  /// Reads `text`, the content of the file `path`.
+  /// Parses `text`, the content of the file `path`.
   mds_index_reader(std::string_view text, std::string path) : text_(text), path_(std::move(path)) {}
 
-  /// Throws `file_format_error` at the byte from which on it is no JSON, and at the beginning of
-  /// the shard that can't be.
+  /// Returns the index. Throws `file_format_error`, with the position at which the JSON is invalid,
+  /// or the position of the shard that is invalid.
   [[nodiscard]] mds_index read() {
     const auto refuse_at = [this](std::size_t offset, const std::string& expected,
                                   const std::string& found) {
@@ -315,7 +320,7 @@ class mds_index_reader {
           if (around.size() != 2 || around[0].key != "shards") return true;
           at_ = begin;
           read_shard(value);
-          return false;  // it takes no more memory
+          return false;  // frees the memory of the shard
         },
         is_read);
     at_ = 0;
@@ -332,15 +337,15 @@ class mds_index_reader {
     throw file_format_error(path_, at_, expected, found);
   }
 
-  // Whether a value that comes is one of those that are read: of a list too long for columns no
-  // more than shows that.
+  // Returns true if the next value must be read. In a list that is too long for columns, only
+  // enough values are read to detect that.
   [[nodiscard]] static bool is_read(const std::vector<open_json>& around) {
     const std::string& key = around.back().key;
     const std::size_t before = around.back().value.size();
     switch (around.size()) {
-      case 1:  // a member of the whole, or an element where there should be members
+      case 1:  // a member of the whole, or an element if the text is an array
         return key == "shards" || key == "version";
-      case 2:  // a shard; of what is none only the first, to be shown
+      case 2:  // a shard; in an invalid value only the first element, for the message
         return before == 0;
       case 3: {
         static constexpr std::array<std::string_view, 9> known{
@@ -348,9 +353,9 @@ class mds_index_reader {
             "raw_data",         "samples",      "version",      "zip_data"};
         return std::find(known.begin(), known.end(), key) != known.end();
       }
-      case 4:  // of a list of columns, or of a file
+      case 4:  // an element of a list of columns, or a member of a file
         return before <= most_mds_columns;
-      default:  // a sum of a file
+      default:  // a checksum of a file
         return around.size() == 5 && around[3].key == "hashes" && before <= most_mds_columns;
     }
   }
@@ -378,7 +383,7 @@ class mds_index_reader {
     if (!all.is_array()) refuse("an array as " + key, shown(all));
     return all;
   }
-  // The member, unless it is null or not there.
+  // Returns the member, or null if it is missing or is the JSON value null.
   [[nodiscard]] static const json* optional(const json& of, const std::string& key) {
     const auto found = of.find(key);
     return found == of.end() || found->is_null() ? nullptr : &*found;
@@ -397,6 +402,7 @@ class mds_index_reader {
       refuse("a shard of the columns that the first one has", "other ones");
     }
     mds_shard_entry& shard = index_.shards.emplace_back();
+    shard.at = at_;
     if (const json* const by = optional(from, "compression")) {
       shard.compression = text(*by, "compression");
     }
@@ -424,7 +430,7 @@ class mds_index_reader {
     for (const auto& [sum, digits] : hashes->items()) sums.push_back({sum, text(digits, sum)});
   }
 
-  // Whether a path leads to a file below the folder that it is looked up from.
+  // Returns true if a relative path leads to a file below its base folder.
   [[nodiscard]] static bool lies_below(std::string_view path) noexcept {
     if (path.find('\0') != path.npos) return false;
     while (true) {
@@ -467,7 +473,7 @@ class mds_index_reader {
 
   std::string_view text_;
   std::string path_;
-  std::size_t at_ = 0;  // where what is read begins
+  std::size_t at_ = 0;  // start of the value that is being read
   mds_index index_;
 };
 

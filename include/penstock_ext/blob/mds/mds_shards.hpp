@@ -23,6 +23,7 @@
 #include <string_view>
 #include <system_error>
 #include <type_traits>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -42,13 +43,13 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The offsets of a shard's samples, out of its start:
+/// Reads the offsets of a shard's samples from the start of its file:
 ///
-///     u32 n; u32 offsets[n + 1]; then a text that says the columns; the samples
+///     u32 n; u32 offsets[n + 1]; then a text that lists the columns; the samples
 ///
-/// Little-endian. Offsets count from the file's start, and the last one is its end. Throws
-/// `file_truncated`, `length_mismatch` where the shard has another number of samples than
-/// `samples`, and `file_corrupt` for offsets that can't be.
+/// All numbers are little-endian. Offsets count from the start of the file, and the last offset is
+/// the end of the file. Throws `file_truncated`. Throws `length_mismatch` if the number of samples
+/// is not `samples`, and `file_corrupt` if offsets are invalid.
 template <archive_bytes Source>
 [[nodiscard]] std::vector<std::uint32_t> mds_offsets(const Source& file, std::uint64_t samples) {
   const auto truncated = [&](const std::string& what) {
@@ -60,7 +61,7 @@ template <archive_bytes Source>
     throw length_mismatch(file.path(), 0, std::to_string(samples) + " samples, as in index.json",
                           std::to_string(found));
   }
-  // Before memory is taken: a file may announce anything.
+  // Before memory is allocated, because a file may claim any size.
   const std::uint64_t table = 4 * (samples + 2);
   if (file.size() < table) truncated("a table of " + std::to_string(samples + 1) + " offsets");
   std::vector<std::uint32_t> offsets(static_cast<std::size_t>(samples) + 1);
@@ -86,7 +87,7 @@ template <archive_bytes Source>
   return offsets;
 }
 
-/// Throws `length_mismatch` unless the file has so many bytes.
+/// Throws `length_mismatch` unless the file has `expected` bytes.
 inline void require_bytes(const shard_file& file, std::uint64_t expected) {
   if (file.size() == expected) return;
   throw length_mismatch(file.path(), (std::min)(file.size(), expected),
@@ -94,21 +95,21 @@ inline void require_bytes(const shard_file& file, std::uint64_t expected) {
                         std::to_string(file.size()));
 }
 
-/// A shard that is open.
+/// An open shard.
 struct mds_shard {
-  std::string path;  ///< in the folder of its index, wherever it is read
+  std::string path;  ///< Path in the folder of its index, even if read elsewhere.
   shard_file file;
-  std::vector<std::uint32_t> offsets;  ///< of the samples, and of the end
+  std::vector<std::uint32_t> offsets;  ///< Offsets of the samples, and of the end.
 
-  /// Where sample `index` lies.
+  /// Returns the location of sample `index`.
   [[nodiscard]] mds_place sample(std::size_t index) const noexcept {
     return {offsets[index], offsets[index + 1] - std::uint64_t{offsets[index]}};
   }
 };
 
-/// Opens the shard that `entry` of the index in `folder` says, which lies at `path`; `verify`
-/// compares its sum. Throws `file_unreadable`, `length_mismatch` for one of another length, what
-/// `mds_offsets` throws and what `require_sum` throws.
+/// Opens the shard `entry` of the index in `folder`, whose file is `path`. If `verify` is true,
+/// compares the checksum. Throws `file_unreadable`, `length_mismatch` if the length differs, and
+/// the errors of `mds_offsets` and `require_sum`.
 [[nodiscard]] inline mds_shard open_mds_shard(const std::string& folder,
                                               const mds_shard_entry& entry, const std::string& path,
                                               bool verify) {
@@ -119,11 +120,13 @@ struct mds_shard {
   return {joined_path(folder, entry.name), std::move(file), std::move(offsets)};
 }
 
-/// A file that is written piece by piece beside the one that it becomes, and removed unless it
-/// does. One thread uses it; several, also of several processes, may make one file.
+/// A temporary file next to its target, written piece by piece, which becomes the target or is
+/// removed. Not thread-safe. Several threads or processes may make the same target with separate
+/// objects.
 class part_file {
  public:
-  /// Becomes `target`; `what` is "the shard" or the like, for messages. Throws `report_error`.
+  /// Creates the temporary file for `target`. `what` is a description such as "the shard", for
+  /// messages. Throws `report_error`.
   part_file(std::string target, const char* what)
       : target_(std::move(target)), what_(what), file_(open_part(target_, part_)) {
     if (file_.get() < 0) fail(errno);
@@ -132,15 +135,16 @@ class part_file {
   part_file& operator=(const part_file&) = delete;
   ~part_file() { ::unlink(part_.c_str()); }
 
-  /// Appends `bytes`. Throws `report_error`, also where the disk is full.
+  /// Appends `bytes`. Throws `report_error`, for example if the disk is full.
   void add(std::span<const std::byte> bytes) {
     const std::string_view text{reinterpret_cast<const char*>(bytes.data()), bytes.size()};
     if (const int problem = write_all(file_.get(), text); problem != 0) fail(problem);
     size_ += bytes.size();
   }
 
-  /// Gives the file its name when the disk has its bytes. A file of that name and length that
-  /// another process has made meanwhile stays: it may be open. Throws `report_error`.
+  /// Waits until the bytes are on the disk, and then gives the file its name. If another process
+  /// has made a file of the same name and length, that file stays, because it may be open. Throws
+  /// `report_error`.
   void finish() {
     if (const int problem = sync_descriptor(file_.get()); problem != 0) fail(problem);
     if (::link(part_.c_str(), target_.c_str()) == 0) return;
@@ -150,7 +154,7 @@ class part_file {
         static_cast<std::uint64_t>(status.st_size) == size_) {
       return;
     }
-    // A file of another length, or a file system without links.
+    // The target is a file of another length, or the file system has no links.
     if (std::rename(part_.c_str(), target_.c_str()) != 0) fail(errno);
   }
 
@@ -166,40 +170,41 @@ class part_file {
 
 }  // namespace detail
 
-/// A way in which whole files are compressed: `zstd` of `penstock_ext/files/zstd/zstd.hpp`.
-/// `codec(path)` opens a file as a `byte_source` of its content; `family()` is what Mosaic calls
-/// it, "zstd". Both from any thread.
+/// A compression of whole files, such as `zstd` of `penstock_ext/files/zstd/zstd.hpp`.
+/// `codec(path)` opens a file as a `byte_source` of its content. `family()` returns Mosaic's name
+/// of the compression, such as "zstd". Any thread may call both.
 template <class C>
 concept file_codec = requires(const C& codec, const std::string& path) {
   { codec(path) } -> byte_source;
   { codec.family() } -> std::convertible_to<std::string>;
 };
 
-/// How shards are compressed: any `file_codec`, or none. An option of `mds_shards`, which so needs
-/// no library itself. Copies share the codec.
+/// The compression of shards: any `file_codec`, or no compression. An option type of `mds_shards`,
+/// so that `mds_shards` itself depends on no compression library. Copies share the codec.
 class mds_compression {
  public:
-  /// Fills its argument with the next bytes of a file's content, less only at the end.
+  /// Fills its argument with the next bytes of a file's content. Returns fewer only at the end.
   using reader = std::function<std::size_t(std::span<std::byte>)>;
 
-  /// None.
+  /// No compression.
   mds_compression() = default;
-  /// That of `codec`.
+  /// The compression of `codec`.
   template <class Codec>
     requires(!std::same_as<Codec, mds_compression> && file_codec<Codec>)
   mds_compression(const Codec& codec)
       : family_(codec.family()), open_([codec](const std::string& path) {
           using source = std::remove_cvref_t<decltype(codec(path))>;
-          // A lambda is copied, and a source that is open is not.
+          // The lambda must be copyable, but an open source is not.
           const std::shared_ptr<source> opened{new source(codec(path))};
           return reader{[opened](std::span<std::byte> out) { return opened->read(out); }};
         }) {}
 
-  /// Whether there is one.
+  /// Returns true if there is a compression.
   explicit operator bool() const noexcept { return static_cast<bool>(open_); }
-  /// What Mosaic calls it; "" for none.
+  /// Returns Mosaic's name of the compression, or "" without compression.
   [[nodiscard]] const std::string& family() const noexcept { return family_; }
-  /// Opens a compressed file. There must be one. Throws what the codec's source throws.
+  /// Opens a compressed file. A compression must be set. Throws the errors of the source that the
+  /// codec returns.
   [[nodiscard]] reader open(const std::string& path) const { return open_(path); }
 
  private:
@@ -207,51 +212,57 @@ class mds_compression {
   std::function<reader(const std::string&)> open_;
 };
 
-/// What of the samples of MDS shards is read, and how.
+/// Options of `mds_shards`.
 struct mds_shards_options {
-  /// The column that is a sample's blob; "" is the only one whose values differ in size.
+  /// Name of the column with the sample's blob. If empty, the only column whose values differ in
+  /// size.
   std::string blob = {};
-  /// The column that has the label, a whole number; "" for labels that are all 0.
+  /// Name of the column with the label, an integer. If empty, all labels are 0.
   std::string label = {};
-  /// The largest sample that is read, all columns together, in bytes: `file_format_error` for a
-  /// larger one, before memory is taken.
+  /// Maximum size of a sample with all its columns, in bytes. A larger sample throws
+  /// `file_format_error`, before memory is allocated.
   std::uint64_t max_bytes = std::uint64_t{1} << 30;
-  /// By what compressed shards are unpacked at the construction: `zstd{}` of
-  /// `penstock_ext/files/zstd/zstd.hpp`. Without one they are refused, unless they lie unpacked
-  /// beside.
+  /// Compression with which compressed shards are unpacked at construction, such as `zstd{}` of
+  /// `penstock_ext/files/zstd/zstd.hpp`. Without it, compressed shards are refused unless the
+  /// unpacked file is in the same folder.
   mds_compression compression = {};
-  /// The folder that gets the unpacked shards, and is made where it is missing; nothing is written
-  /// elsewhere. What is in it is used again, by this process and others.
+  /// Folder for the unpacked shards, created if missing. Nothing is written elsewhere. Files that
+  /// are already in the folder are reused, also by other processes.
   std::string unpacked = {};
-  /// The most bytes of unpacked shards in that folder: `option_error` for more, before one is
-  /// written.
+  /// Maximum total size of unpacked shards in that folder, in bytes. If exceeded, `option_error` is
+  /// thrown before a shard is written.
   std::uint64_t most_unpacked = std::uint64_t{1} << 40;
-  /// Whether the construction reads all shards and compares them with their sums in index.json, by
-  /// xxh64, sha1 or sha256.
+  /// The action on a shard that appears twice in index.json, also through a link. `keep` reads it
+  /// twice.
+  duplicate_action duplicates = duplicate_action::refuse;
+  /// Reads all shards at construction, and compares them with their checksums in index.json: xxh64,
+  /// sha1 or sha256.
   bool verify = false;
-  /// How many threads unpack, verify and open shards at the construction. None is left when it
-  /// returns.
+  /// Number of threads that unpack, verify and open shards at construction. The threads end before
+  /// the constructor returns.
   std::size_t threads = 8;
-  /// How many shards stay open. Those after them are opened for each read, and checked.
+  /// Number of shards that stay open. Each read of a further shard opens its file and checks it.
   std::size_t most_open = 512;
 };
 
 namespace detail {
 
-/// Where the shards of an index are read: in its folder, or unpacked in that of the options.
+/// Finds the files of an index's shards: in its own folder, or unpacked in the folder of the
+/// options.
 ///
-/// An unpacked shard has a name with a sum of all that tells its compressed file from others: what
-/// index.json says of it, and the time of its last change. So data sets may share a folder, and a
-/// shard that was replaced is unpacked anew. Processes that unpack at one time begin at different
-/// shards, and leave out those that are there when their turn comes.
+/// The name of an unpacked shard contains a hash of the properties that identify its compressed
+/// file: its entry in index.json and the time of its last change. Data sets may therefore share a
+/// folder, and a replaced shard is unpacked again. Concurrent processes start at different shards,
+/// and skip shards that are already unpacked.
 class unpacked_shards {
  public:
-  /// For the index in `folder`. All of them must outlive this.
+  /// Handles the shards `entries` of the index in `folder`. All arguments must outlive this object.
   unpacked_shards(const std::string& folder, std::span<const mds_shard_entry> entries,
                   const mds_shards_options& options)
       : folder_(folder), entries_(entries), options_(options) {}
 
-  /// Unpacks what is missing, and returns where each shard lies. Throws what `mds_shards` says.
+  /// Unpacks missing shards, and returns the path of each shard. Throws the errors that the
+  /// constructor of `mds_shards` documents.
   [[nodiscard]] std::vector<std::string> paths() const {
     std::vector<std::string> all;
     std::vector<std::size_t> zipped;
@@ -278,13 +289,13 @@ class unpacked_shards {
  private:
   static constexpr std::uint64_t none = (std::numeric_limits<std::uint64_t>::max)();
 
-  // Of a regular file; `none` where there is no file.
+  // Returns the size of a file, or `none` if the file does not exist.
   [[nodiscard]] static std::uint64_t file_size(const std::string& path) noexcept {
     struct ::stat status {};
     return ::stat(path.c_str(), &status) == 0 ? static_cast<std::uint64_t>(status.st_size) : none;
   }
 
-  // The command that unpacks `from` to `to`, for messages.
+  // Returns the command that unpacks `from` to `to`, for messages.
   [[nodiscard]] static std::string command(std::string_view family, const std::string& from,
                                            const std::string& to) {
     if (family == "zstd") return "zstd -d " + from + " -o " + to;
@@ -329,7 +340,7 @@ class unpacked_shards {
     }
   }
 
-  // Where the shard of `entry` lies unpacked, whose compressed file is `zipped`.
+  // Returns the path of the unpacked shard `entry`, whose compressed file is `zipped`.
   [[nodiscard]] std::string target_of(const mds_shard_entry& entry,
                                       const shard_file& zipped) const {
     std::string all = entry.name + '\0' + entry.zipped + '\0' + entry.compression;
@@ -380,44 +391,79 @@ class unpacked_shards {
   const mds_shards_options& options_;
 };
 
-/// Opens the shards of the index in `folder`. Throws what `mds_shards` says.
+/// Finds shards with the same name in the index at `path`. If `action` is `refuse`, throws
+/// `duplicate_entry` for the first of them. With `take_last`, removes all but the last of them.
+inline void settle_duplicates(std::vector<mds_shard_entry>& entries, duplicate_action action,
+                              const std::string& path) {
+  if (action == duplicate_action::keep) return;
+  std::unordered_map<std::string, std::size_t> places;
+  std::vector<bool> is_replaced(entries.size());
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    for (const std::string* name : {&entries[i].name, &entries[i].zipped}) {
+      const auto [before, is_new] = places.try_emplace(*name, i);
+      if (is_new || name->empty()) continue;
+      if (action == duplicate_action::refuse) {
+        throw duplicate_entry(path, entries[i].at, "the shard " + *name, path,
+                              entries[before->second].at,
+                              "write the index anew, with a name for each shard, or set "
+                              ".duplicates = duplicate_action::take_last");
+      }
+      is_replaced[before->second] = true;
+      before->second = i;
+    }
+  }
+  std::vector<mds_shard_entry> kept;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    if (!is_replaced[i]) kept.push_back(std::move(entries[i]));
+  }
+  entries = std::move(kept);
+}
+
+/// Opens the shards of the index in `folder`. Throws the errors that the constructor of
+/// `mds_shards` documents.
 [[nodiscard]] inline std::vector<mds_shard> open_mds_shards(
     const std::string& folder, std::span<const mds_shard_entry> entries,
     const mds_shards_options& options) {
   const std::vector<std::string> paths = unpacked_shards{folder, entries, options}.paths();
-  return open_side_by_side(entries.size(), options.threads, [&](std::size_t number) {
+  auto shards = open_side_by_side(entries.size(), options.threads, [&](std::size_t number) {
     mds_shard shard = open_mds_shard(folder, entries[number], paths[number], options.verify);
     if (number >= options.most_open) shard.file.close();
     return shard;
   });
+  if (options.duplicates != duplicate_action::keep) {
+    settle_repeated_files(shards, options.duplicates);
+  }
+  return shards;
 }
 
 }  // namespace detail
 
-/// The samples of a folder of MDS shards, as Mosaic's MDSWriter writes them: a
-/// `blob_source` with random access.
+/// A `blob_source` with random access to the samples of a folder of MDS shards, as Mosaic's
+/// MDSWriter writes them:
 ///
 ///     mds_shards photos{"imagenet/train", {.blob = "image", .label = "label"}};
 ///     mds_shards texts{"c4/train"};                    // the one column of bytes or text
 ///
-/// index.json names the shards, and their order is that of the samples. Their tables of offsets are
-/// read at the construction: 4 bytes a sample. A value comes as the bytes that it is stored in,
-/// pictures as files of their format, arrays in C order, an encoding that is not known, as
-/// "jpeg_array", just so; pickled values are refused. Compressed shards have no random access: they
-/// are read unpacked, from beside them or from a folder that `unpacked` names, which is filled at
-/// the construction.
+/// index.json lists the shards, whose order is the order of the samples. The constructor reads
+/// their tables of offsets, which take 4 bytes for each sample. A value is returned as stored:
+/// pictures as files of their format, arrays in C order, and unknown encodings such as "jpeg_array"
+/// unchanged. Pickled values are refused. Compressed shards have no random access, so they are read
+/// unpacked: from the same folder, or from the folder `unpacked`, which the constructor fills.
 ///
-/// A shard is as it was when it was opened, as with `tar_shards`: one that is written to gives
-/// `file_changed`, as does a replaced one beyond `most_open`. Movable, not copyable. Reading is
-/// thread-safe. Names in index.json lead to files in the folder or below it, and to no others.
+/// Shards must not change after they were opened, as with `tar_shards`. A shard that is written to
+/// throws `file_changed`, and so does a replaced shard beyond `most_open`. Names in index.json can
+/// refer only to files in the folder or below it. Movable, not copyable. Reading is thread-safe.
 class mds_shards {
  public:
-  /// Opens the shards that `folder`/index.json names. Throws `file_unreadable`; `file_format_error`
-  /// for another index, for a compressed shard that can't be unpacked, and for a shard without a
-  /// sum that is known, if asked to `verify`; `file_truncated`, `length_mismatch` and
-  /// `file_corrupt` for a damaged shard; `option_error` for a column that is not there or can't be
-  /// read so, and for shards beyond `most_unpacked`; `folder_error` and `report_error` where they
-  /// can't be written.
+  /// Opens the shards listed in `folder`/index.json. Throws:
+  /// - `file_unreadable` if a file cannot be read
+  /// - `file_format_error` if the index is invalid, if a compressed shard cannot be unpacked, or if
+  ///   `verify` is set and a shard has no supported checksum
+  /// - `duplicate_entry` if a shard is listed twice
+  /// - `file_truncated`, `length_mismatch`, `file_corrupt` if a shard is damaged
+  /// - `option_error` if a column is missing or has an unsuitable type, or if the unpacked shards
+  ///   exceed `most_unpacked`
+  /// - `folder_error`, `report_error` if unpacked shards cannot be written
   explicit mds_shards(const std::string& folder, const mds_shards_options& options = {})
       : index_path_(detail::joined_path(folder, "index.json")), options_(options) {
     const std::vector<std::byte> text = detail::read_file(index_path_, most_index_bytes);
@@ -425,9 +471,15 @@ class mds_shards {
     detail::mds_index index = detail::mds_index_reader{chars, index_path_}.read();
     columns_ = std::move(index.columns);
     head_bytes_ = static_cast<std::size_t>(detail::mds_head_bytes(columns_));
+    const std::size_t named = index.shards.size();
+    detail::settle_duplicates(index.shards, options.duplicates, index_path_);
     shards_ = detail::open_mds_shards(folder, index.shards, options);
-    for (const detail::mds_shard_entry& entry : index.shards) {
-      ends_.push_back(size() + entry.samples);
+    if (shards_.size() != named) {
+      warnings_.push_back(index_path_ + ": left out " + std::to_string(named - shards_.size()) +
+                          " shards for later ones of the same name, as .duplicates says");
+    }
+    for (const detail::mds_shard& shard : shards_) {
+      ends_.push_back(size() + shard.offsets.size() - 1);
     }
     const auto without =
         std::count_if(index.shards.begin(), index.shards.end(),
@@ -451,32 +503,33 @@ class mds_shards {
     }
   }
 
-  /// How many samples there are.
+  /// Returns the number of samples.
   [[nodiscard]] std::uint64_t size() const noexcept { return ends_.empty() ? 0 : ends_.back(); }
-  /// The columns, in the order in which samples have them.
+  /// Returns the columns in the order in which samples contain them.
   [[nodiscard]] std::span<const mds_column> columns() const noexcept { return columns_; }
-  /// A sentence for people where shards have no sums that `verify` could compare, so that nothing
-  /// would find a flipped bit; it also comes with `loader::footprint`.
+  /// Returns messages for the user. The messages report shards without a checksum that `verify`
+  /// could compare, in which a flipped bit would go unnoticed, and shards that were left out for
+  /// later shards. `loader::footprint` contains them too.
   [[nodiscard]] const std::vector<std::string>& warnings() const noexcept { return warnings_; }
-  /// How many shards there are.
+  /// Returns the number of shards.
   [[nodiscard]] std::size_t shards() const noexcept { return shards_.size(); }
 
-  /// The blob of sample `index`, read into `buffer`. Throws `index_error`, `file_unreadable`,
-  /// `file_changed`, `file_corrupt` for columns that do not fill the sample, and
+  /// Returns the blob of sample `index`, read into `buffer`. Throws `index_error`,
+  /// `file_unreadable`, `file_changed`, `file_corrupt` if the columns do not fill the sample, and
   /// `file_format_error` above `max_bytes`.
   [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index, blob_buffer& buffer) const {
     return value(find(index), blob_, buffer);
   }
 
-  /// The value of the column `name` of sample `index`, read into `buffer`, as `bytes`. Throws
-  /// `option_error` besides, for a column that is not there or is pickled.
+  /// Returns the value of the column `name` of sample `index`, read into `buffer`. Throws the
+  /// errors of `bytes`, and `option_error` if the column is missing or pickled.
   [[nodiscard]] std::span<const std::byte> column(std::uint64_t index, std::string_view name,
                                                   blob_buffer& buffer) const {
     return value(find(index), readable_column(name, "name"), buffer);
   }
 
-  /// The label of sample `index`. Throws as `bytes`, and `file_format_error` for a text that is no
-  /// whole number, and one of more than 63 bits.
+  /// Returns the label of sample `index`. Throws the errors of `bytes`, and `file_format_error` if
+  /// the label is not an integer that fits into 64 bits with its sign.
   [[nodiscard]] std::int64_t label(std::uint64_t index) const {
     const place at = find(index);
     if (!label_) return 0;
@@ -501,21 +554,22 @@ class mds_shards {
     return *number;
   }
 
-  /// The path of the shard, and the sample's number in it: "train/shard.00000.mds:17", also where
-  /// it is read elsewhere, unpacked. Throws `index_error`.
+  /// Returns the path of the shard and the number of the sample within it:
+  /// "train/shard.00000.mds:17". The path is the same if the shard is read unpacked from another
+  /// folder. Throws `index_error`.
   [[nodiscard]] std::string key(std::uint64_t index) const {
     const place at = find(index);
     return at.shard->path + ':' + std::to_string(at.number);
   }
 
-  /// Has the system read the sample ahead, by posix_fadvise; does nothing for an index out of
-  /// range, and in shards beyond `most_open`.
+  /// Starts a background read of the sample by posix_fadvise. Does nothing if the index is out of
+  /// range, or for shards beyond `most_open`.
   void prefetch(std::uint64_t index) const noexcept {
     if (index >= size()) return;
     const place at = place_at(index);
     at.shard->file.prefetch(at.sample.begin, at.sample.size);
   }
-  /// The bytes of sample `index`; 0 for one out of range.
+  /// Returns the bytes of sample `index`, or 0 if the index is out of range.
   [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const noexcept {
     return index < size() ? place_at(index).sample.size : 0;
   }
@@ -525,7 +579,7 @@ class mds_shards {
 
   struct place {
     const detail::mds_shard* shard;
-    std::size_t number;  // in the shard
+    std::size_t number;  // within the shard
     detail::mds_place sample;
   };
 
@@ -581,7 +635,7 @@ class mds_shards {
                        std::to_string(at.sample.size));
   }
 
-  // Where a value lies in its sample, which starts with `head`.
+  // Returns the location of a value in its sample, which starts with `head`.
   [[nodiscard]] detail::mds_place place_of(const place& at, std::size_t which,
                                            std::span<const std::byte> head) const {
     return detail::mds_value(columns_, which, head.first(head_bytes_), at.sample.size,
@@ -609,7 +663,7 @@ class mds_shards {
   std::size_t blob_ = 0;
   std::optional<std::size_t> label_;
   std::vector<detail::mds_shard> shards_;
-  std::vector<std::uint64_t> ends_;  // of the shards, in samples
+  std::vector<std::uint64_t> ends_;  // end of each shard, in samples
   std::vector<std::string> warnings_;
 };
 

@@ -5,39 +5,40 @@
 #include <sys/stat.h>
 #include <sys/types.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
+#include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <penstock/core/version.hpp>
 #include <penstock_ext/blob/blob_source.hpp>
 #include <penstock_ext/files/file_error.hpp>
+#include <penstock_ext/files/hidden_path.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Opens the directory `name`, looked up from the directory `base`. Throws `folder_unreadable` with
-/// the path `path`.
+/// Opens the directory `name`, resolved relative to the directory `base`. Throws
+/// `folder_unreadable` with the path `path`.
 [[nodiscard]] inline descriptor open_folder(int base, const char* name, const std::string& path) {
   descriptor folder = open_at(base, name, O_DIRECTORY);
   if (folder.get() < 0) throw folder_unreadable(path, "a readable folder", system_reason());
   return folder;
 }
 
-/// A letter of ASCII as a small one; other bytes as they are.
-[[nodiscard]] constexpr char lowered(char c) noexcept {
-  return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c;
-}
-
-/// `name` below the folder `folder`; `name` itself where it starts at the root.
+/// Returns `name` below the folder `folder`, or `name` itself if it is absolute.
 [[nodiscard]] inline std::string joined_path(std::string_view folder, std::string_view name) {
   std::string path;
   if (!folder.empty() && !name.starts_with('/')) {
@@ -47,33 +48,34 @@ namespace detail {
   return path.append(name);
 }
 
-/// Where a blob's file is: `name` is looked up from the open directory `base`, whose path, for
-/// messages, is `folder`.
+/// The location of a blob's file: `name` is resolved relative to the open directory `base`.
+/// `folder` is the path of that directory, for messages.
 struct blob_place {
   int base;
   const char* name;
   std::string_view folder;
 
-  /// The path for messages.
+  /// Returns the path for messages.
   [[nodiscard]] std::string path() const { return joined_path(folder, name); }
 };
 
-/// Opens what may be no regular file: O_NONBLOCK, so that a pipe without a writer does not block.
+/// Opens a file that may not be a regular file. Uses O_NONBLOCK, so that opening a pipe without a
+/// writer does not block.
 [[nodiscard]] inline descriptor open_blob(const blob_place& place) noexcept {
   descriptor file = open_at(place.base, place.name, O_NONBLOCK | O_NOCTTY);
-  // A lease on a regular file, which a file server may hold, has to be waited for.
+  // A file server may hold a lease on a regular file; a blocking open waits for it.
   if (file.get() < 0 && errno == EWOULDBLOCK) file = open_at(place.base, place.name, O_NOCTTY);
   return file;
 }
 
-/// Does nothing between two steps of `read_blob`, where a test writes to the file.
+/// Does nothing between two steps of `read_blob`. A test substitutes a write to the file.
 struct no_pause {
   void operator()() const noexcept {}
 };
 
-/// Reads the whole file into `buffer`. Throws `file_unreadable` also for what is no regular file,
-/// `file_format_error` above `max_bytes`, before memory is taken, and `file_changed` where the size
-/// or the time of the last change is another one after the reading.
+/// Reads the whole file into `buffer`. Throws `file_unreadable`, also if it is not a regular file.
+/// Throws `file_format_error` above `max_bytes`, before memory is allocated. Throws `file_changed`
+/// if the size or the time of the last change is different after the read.
 template <class Pause = no_pause>
 [[nodiscard]] std::span<const std::byte> read_blob(const blob_place& place, std::uint64_t max_bytes,
                                                    blob_buffer& buffer, const Pause& pause = {}) {
@@ -107,13 +109,14 @@ template <class Pause = no_pause>
   return out;
 }
 
-/// Has the system read the file ahead, if it can.
+/// Starts a background read of the file. Errors are ignored.
 inline void prefetch_blob(const blob_place& place) noexcept {
   const descriptor file = open_blob(place);
   if (file.get() >= 0) static_cast<void>(::posix_fadvise(file.get(), 0, 0, POSIX_FADV_WILLNEED));
 }
 
-/// An archive's bytes by their place: `read_at(offset, out)` fills `out`, less only at the end.
+/// Random access to the bytes of an archive. `read_at(offset, out)` fills `out`, and reads less
+/// only at the end.
 template <class S>
 concept archive_bytes = requires(const S& source, std::uint64_t offset, std::span<std::byte> out) {
   { source.read_at(offset, out) } -> std::same_as<std::size_t>;
@@ -121,12 +124,11 @@ concept archive_bytes = requires(const S& source, std::uint64_t offset, std::spa
   { source.path() } -> std::convertible_to<const std::string&>;
 };
 
-/// A shard's file, as it was when this was made: a later change is noticed. Movable. Reading is
-/// thread-safe.
+/// A shard's file. Detects changes since the construction. Movable. Reading is thread-safe.
 class shard_file {
  public:
-  /// Opens the regular file `path`. Throws `file_unreadable`; where too many files are open,
-  /// `advice`, which outlives this, says what to do.
+  /// Opens the regular file `path`. Throws `file_unreadable`. If too many files are open, the
+  /// message contains `advice`, which must outlive this object.
   explicit shard_file(std::string path, std::string_view advice = "lower most_open")
       : path_(std::move(path)), advice_(advice), file_(open()) {
     struct ::stat status {};
@@ -135,24 +137,24 @@ class shard_file {
     stamp_ = file_stamp_of(status);
   }
 
-  /// The path as it was given.
+  /// Returns the path as passed to the constructor.
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
-  /// How many bytes it has.
+  /// Returns the size in bytes.
   [[nodiscard]] std::uint64_t size() const noexcept { return stamp_.size; }
-  /// By what it is known again.
+  /// Returns the stamp that identifies the file and its last change.
   [[nodiscard]] const file_stamp& stamp() const noexcept { return stamp_; }
 
-  /// Gives the descriptor back. Each read opens the file then.
+  /// Closes the file. Later reads open it for each read.
   void close() noexcept { file_ = descriptor{-1}; }
 
-  /// Fills `out` with the bytes from `offset` on, less only at the end. Does not look whether the
-  /// file has changed. Throws `file_unreadable`; not to be called after `close`.
+  /// Reads from `offset` into `out`, and reads less only at the end. Does not detect changes.
+  /// Throws `file_unreadable`. Must not be called after `close`.
   std::size_t read_at(std::uint64_t offset, std::span<std::byte> out) const {
     return read(file_.get(), offset, out);
   }
 
-  /// Fills `out` with the bytes from `offset` on. Throws `file_unreadable`, and `file_changed`
-  /// where the file is another one by now, or was written to.
+  /// Reads all of `out`, starting at `offset`. Throws `file_unreadable`, and `file_changed` if the
+  /// file was replaced or written to.
   void read_unchanged(std::uint64_t offset, std::span<std::byte> out) const {
     const descriptor opened = file_.get() < 0 ? open() : descriptor{-1};
     const int file = file_.get() < 0 ? opened.get() : file_.get();
@@ -161,10 +163,10 @@ class shard_file {
     if (filled < out.size()) refuse(offset + filled, "one that ends here");
   }
 
-  /// Throws `file_changed` where the file was written to; not to be called after `close`.
+  /// Throws `file_changed` if the file was written to. Must not be called after `close`.
   void require_unchanged() const { require_unchanged(file_.get()); }
 
-  /// Has the system read ahead, if it can, and if the file is open.
+  /// Starts a background read if the file is open. Errors are ignored.
   void prefetch(std::uint64_t offset, std::uint64_t bytes) const noexcept {
     if (file_.get() < 0) return;
     static_cast<void>(::posix_fadvise(file_.get(), static_cast<off_t>(offset),
@@ -206,6 +208,55 @@ class shard_file {
 };
 
 static_assert(archive_bytes<shard_file>);
+
+/// Finds entries that refer to the same file, even under different names. `stamp_of` returns an
+/// entry's `file_stamp` or nothing, and `path_of` returns its path. If `action` is `refuse`, throws
+/// `duplicate_entry`. Otherwise removes all entries of the file except the last.
+template <class Entry, class StampOf, class PathOf>
+void settle_repeated_files(std::vector<Entry>& entries, duplicate_action action,
+                           const StampOf& stamp_of, const PathOf& path_of) {
+  std::map<std::pair<std::uint64_t, std::uint64_t>, std::size_t> last;  // by device and inode
+  std::vector<std::size_t> replaced;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const std::optional<file_stamp> stamp = stamp_of(entries[i]);
+    if (!stamp) continue;
+    const auto [before, is_new] = last.try_emplace({stamp->device, stamp->inode}, i);
+    if (is_new) continue;
+    if (action == duplicate_action::refuse) {
+      throw duplicate_entry(path_of(entries[i]), 0, "each file", path_of(entries[before->second]),
+                            0, "name it once, or set .duplicates = duplicate_action::take_last");
+    }
+    replaced.push_back(std::exchange(before->second, i));
+  }
+  std::sort(replaced.begin(), replaced.end(), std::greater<>{});
+  for (const std::size_t i : replaced) {
+    entries.erase(entries.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+}
+
+/// Finds shards that are the same file. Each shard has a member `file`, a `shard_file`.
+template <class Shard>
+void settle_repeated_files(std::vector<Shard>& shards, duplicate_action action) {
+  settle_repeated_files(
+      shards, action, [](const Shard& shard) { return std::optional{shard.file.stamp()}; },
+      [](const Shard& shard) { return shard.file.path(); });
+}
+
+/// Returns `paths` without repeated files, unless `action` is `keep`. A path that cannot be
+/// examined stays in the list and fails when it is opened.
+[[nodiscard]] inline std::vector<std::string> settle_repeated_paths(std::vector<std::string> paths,
+                                                                    duplicate_action action) {
+  if (action == duplicate_action::keep) return paths;
+  settle_repeated_files(
+      paths, action,
+      [](const std::string& path) {
+        struct ::stat status {};
+        return ::stat(path.c_str(), &status) == 0 ? std::optional{file_stamp_of(status)}
+                                                  : std::nullopt;
+      },
+      [](const std::string& path) { return path; });
+  return paths;
+}
 
 }  // namespace detail
 }  // namespace PENSTOCK_ABI

@@ -18,13 +18,13 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Calls `call(number)` for all numbers below `count`, on up to `threads` threads, of which the
-/// caller's is one; on fewer where the system refuses them. Throws what `call` throws for the
-/// lowest number of those for which it throws.
+/// Calls `call(number)` for all numbers below `count`, on up to `threads` threads including the
+/// caller's thread. If the system refuses threads, uses fewer. If calls throw, rethrows the
+/// exception of the lowest number.
 template <class Call>
 void call_side_by_side(std::size_t count, std::size_t threads, const Call& call) {
-  // Relaxed: it deals out numbers, in order, and the joins order everything else. After a failure
-  // no more are dealt out; those before the one that failed were, so the first failure is known.
+  // Relaxed: it distributes numbers in order, and the joins order everything else. A failure stops
+  // the distribution. All lower numbers were distributed before, so the lowest failure is known.
   std::atomic<std::size_t> next{0};
   std::mutex guard;
   std::size_t failed = count;
@@ -57,8 +57,8 @@ void call_side_by_side(std::size_t count, std::size_t threads, const Call& call)
   if (problem) std::rethrow_exception(problem);
 }
 
-/// What `open(number)` makes for all numbers below `count`, by `call_side_by_side`: headers of
-/// shards that are not in memory are waited for side by side then.
+/// Returns the results of `open(number)` for all numbers below `count`. Uses `call_side_by_side`,
+/// so that the headers of several shards are read from storage concurrently.
 template <class Open>
 [[nodiscard]] auto open_side_by_side(std::size_t count, std::size_t threads, const Open& open) {
   using shard = decltype(open(count));

@@ -10,7 +10,9 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <span>
@@ -26,37 +28,38 @@
 #include <penstock_ext/blob/support/side_by_side.hpp>
 #include <penstock_ext/blob/tar/detail/tar_walk.hpp>
 #include <penstock_ext/files/file_error.hpp>
+#include <penstock_ext/files/hidden_path.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The files that make a sample of a tar archive are not those asked for. Says which archive, at
-/// which byte the sample's first file starts, and of which sample; the types derived from it say
-/// what kind of problem it is.
+/// A sample of a tar archive does not have the required files. Contains the archive, the position
+/// of the first file, and the key of the sample. The derived types distinguish the kinds of
+/// problems.
 class [[gnu::visibility("default")]] shard_sample_error : public file_format_error {
  public:
-  /// `key` is the sample's: the path of its files up to the extension.
+  /// `key` is the key of the sample: the path of its files up to the extension.
   shard_sample_error(std::string path, std::uint64_t offset, std::string key,
                      const std::string& expected, const std::string& found)
       : file_format_error(std::move(path), offset, expected + " for the sample '" + key + "'",
                           found),
         key_(std::move(key)) {}
 
-  /// The path that the sample's files have in common, up to the first dot of the file's name.
+  /// Returns the common path of the sample's files, up to the first dot of the file name.
   [[nodiscard]] const std::string& key() const noexcept { return key_; }
 
  private:
   std::string key_;
 };
 
-/// A sample has no file of an extension that was asked for.
+/// A sample has no file with a required extension.
 class [[gnu::visibility("default")]] missing_component : public shard_sample_error {
  public:
   using shard_sample_error::shard_sample_error;
 };
 
-/// A sample has two files of one extension.
+/// A sample has two files with the same extension.
 class [[gnu::visibility("default")]] duplicate_component : public shard_sample_error {
  public:
   using shard_sample_error::shard_sample_error;
@@ -64,18 +67,18 @@ class [[gnu::visibility("default")]] duplicate_component : public shard_sample_e
 
 namespace detail {
 
-/// The path of a file in a shard, in the two parts that WebDataset's rule makes of it.
+/// The path of a file in a shard, split by WebDataset's rule.
 struct component_name {
-  std::string_view key;        ///< up to the first dot of the file's name: that of the sample
-  std::string_view extension;  ///< after that dot
-  bool has_dot = false;        ///< if not, the file belongs to no sample
+  std::string_view key;        ///< Key of the sample: up to the first dot of the file name.
+  std::string_view extension;  ///< The part after that dot.
+  bool has_dot = false;        ///< If false, the file belongs to no sample.
 
-  /// Whether the file's name starts with a dot; such a file is not listed.
+  /// Returns true if the file name starts with a dot. Such a file is not listed.
   [[nodiscard]] bool is_hidden() const noexcept { return key.empty() || key.back() == '/'; }
 };
 
-/// Takes a path apart. Without a dot the key is the path but for its last character, and the
-/// extension is the path: so NVIDIA's wds2idx has it in its index files.
+/// Splits a path. Without a dot, the key is the path without its last character, and the extension
+/// is the path, as in the index files of NVIDIA's wds2idx.
 [[nodiscard]] inline component_name split_component(std::string_view path) noexcept {
   const std::size_t slash = path.rfind('/');
   const std::size_t dot = path.find('.', slash == std::string_view::npos ? 0 : slash + 1);
@@ -85,138 +88,185 @@ struct component_name {
   return {path.substr(0, dot), path.substr(dot + 1), true};
 }
 
-/// Where a sample lies in its shard.
-struct shard_sample {
-  static constexpr std::uint32_t no_label = 0;  ///< the first block of an archive is a header
+/// Returns true if a file describes the shard and belongs to no sample. By WebDataset's rule its
+/// path starts with a part such as `__meta__`.
+[[nodiscard]] constexpr bool is_shard_metadata(std::string_view path) noexcept {
+  while (path.starts_with("./")) path.remove_prefix(2);
+  const std::string_view part = path.substr(0, path.find('/'));
+  return part.size() >= 4 && part.starts_with("__") && part.ends_with("__");
+}
 
-  std::uint64_t blob_size = 0;           ///< bytes
-  std::uint32_t blob_block = 0;          ///< where it starts, in blocks
-  std::uint32_t label_block = no_label;  ///< where it starts, in blocks
-  std::uint32_t key_begin = 0;           ///< in the shard's keys, each of which a NUL ends
-  std::uint16_t label_size = 0;          ///< bytes; the most there is for all that are longer
-  std::uint8_t extension = 0;            ///< which of those asked for the blob has
-  bool is_usual = true;                  ///< that the headers of blob and label are
+/// Returns the normalized, relative form of the sample key `key`, as tar extracts it: "./a", "/a"
+/// and "b/.//a" become "a", "a" and "b/a". Different spellings of the same path then compare equal.
+[[nodiscard]] inline std::string plain_key(std::string_view key) {
+  key.remove_prefix((std::min)(key.find_first_not_of('/'), key.size()));
+  const bool is_plain = !key.starts_with("./") && !key.starts_with("../") &&
+                        key.find("//") == key.npos && key.find("/.") == key.npos;
+  return is_plain ? std::string{key} : std::filesystem::path{key}.lexically_normal().string();
+}
+
+/// The location of a sample in its shard.
+struct shard_sample {
+  static constexpr std::uint32_t no_label = 0;   ///< The first block of an archive is a header.
+  static constexpr std::uint8_t left_out = 255;  ///< Value of `extension` for a skipped sample.
+
+  std::uint64_t blob_size = 0;           ///< Size of the blob in bytes.
+  std::uint32_t blob_block = 0;          ///< Start of the blob, in blocks.
+  std::uint32_t label_block = no_label;  ///< Start of the label, in blocks.
+  std::uint32_t key_begin = 0;           ///< Start in the shard's NUL-terminated keys.
+  std::uint16_t label_size = 0;          ///< Size of the label in bytes, saturated.
+  std::uint8_t extension = 0;            ///< Index of the blob's extension, or `left_out`.
+  bool is_usual = true;                  ///< True if the headers of blob and label are usual.
 };
 
 static_assert(sizeof(shard_sample) == 24, "what tar_shards says that a sample takes");
 
-/// What of a sample is wanted.
+/// The files that a sample must have.
 struct shard_wishes {
-  std::vector<std::string> blob;  ///< extensions, best first; at most 255, in small letters
-  std::string label;              ///< an extension, in small letters; "" for none
-  bool leaves_out = false;        ///< samples that lack one, instead of throwing
+  std::vector<std::string> blob;  ///< Up to 255 extensions in lower case, preferred first.
+  std::string label;              ///< An extension in lower case, or "" for none.
+  bool leaves_out = false;        ///< Skips incomplete samples instead of throwing.
+  duplicate_action duplicates = duplicate_action::refuse;
 };
 
-/// The samples of a shard, made of its files in their order: files that follow each other and have
-/// one key are a sample.
+/// Builds the samples of a shard from its files in their order. Consecutive files with the same key
+/// form a sample.
 class shard_listing {
  public:
-  /// Of the archive `path`, which is for messages. Refers to `wishes`.
+  /// Prepares a listing of the archive `path`, which is used for messages. Refers to `wishes`.
   shard_listing(std::string path, const shard_wishes& wishes)
       : path_(std::move(path)), wishes_(&wishes) {}
 
-  /// Adds a file, after the ones before; whether a sample starts with it, as wds2idx counts them;
-  /// nothing for a file that is not listed. Throws `missing_component` and `duplicate_component`
-  /// for the sample before it or its own, and `file_format_error` where the shard is too large.
+  /// Adds the next file. Returns true if a sample starts with the file, as counted by wds2idx.
+  /// Returns nothing if the file is not listed. Throws `missing_component` and
+  /// `duplicate_component` for the previous sample, and `file_format_error` if the shard is too
+  /// large.
   std::optional<bool> add(const tar_member& file) {
     const component_name name = split_component(file.name);
+    const bool is_no_sample = is_hidden_path(file.name) || is_shard_metadata(file.name);
+    if (is_no_sample) hidden_.add(file.name);
     if (name.is_hidden()) return std::nullopt;
     const bool is_first = lines_ == 0 || name.key != line_key_;
     if (is_first) {
       line_key_ = name.key;
       ++lines_;
     }
-    if (!name.has_dot) return is_first;  // it is of no sample, and parts none
-    if (name.key != key_) {
-      finish();
-      key_ = name.key;
+    if (!name.has_dot || is_no_sample) return is_first;  // belongs to no sample, and separates none
+    if (wishes_->duplicates == duplicate_action::take_last) {
+      files_.push_back({std::string{file.name}, plain_key(name.key), file});
+    } else {
+      take(name, file);
     }
-    take(name, file);
     return is_first;
   }
 
-  /// Notes that the archive has a link, for messages: it has no bytes, and is no file of a sample.
+  /// Records that the archive has a link, for messages. A link has no bytes, so it cannot be a file
+  /// of a sample.
   void pass_link() noexcept { has_links_ = true; }
 
-  /// Ends the last sample. Throws as `add`.
+  /// Ends the last sample. Throws the errors of `add`.
   void finish() {
-    if (found_.empty()) return;
-    const bool has_label = wishes_->label.empty() || next_.label_block != shard_sample::no_label;
-    if (next_.blob_block != 0 && has_label) {
-      next_.key_begin = static_cast<std::uint32_t>(keys_.size());
-      if (keys_.size() + key_.size() > (std::numeric_limits<std::uint32_t>::max)()) {
-        throw file_format_error(path_, first_, "keys of at most 4 GiB", "more: use smaller shards");
-      }
-      keys_.append(key_).push_back('\0');
-      samples_.push_back(next_);
-    } else if (wishes_->leaves_out) {
-      ++left_out_;
-    } else {
-      std::string expected;
-      if (next_.blob_block == 0) {
-        for (const std::string& one : wishes_->blob) {
-          expected += (expected.empty() ? "a file ." : " or .") + one;
-        }
-      } else {
-        expected = "a file ." + wishes_->label;
-      }
-      throw missing_component(path_, first_, key_, expected,
-                              found_ + (has_links_ ? links : "") +
-                                  ": the files of a sample have to follow each other, and "
-                                  "skip_incomplete leaves such samples out");
-    }
-    next_ = {};
-    found_.clear();
+    if (!files_.empty()) take_extracted();
+    end_sample();
   }
 
-  /// How many samples wds2idx counts: also those that are left out here.
+  /// Returns the number of samples as counted by wds2idx, including samples that are left out here.
   [[nodiscard]] std::uint64_t lines() const noexcept { return lines_; }
-  /// How many were left out because they are incomplete.
-  [[nodiscard]] std::uint64_t left_out() const noexcept { return left_out_; }
-  /// The samples, to be taken from a listing that is finished.
+  /// Returns the number of files that were left out for later files with the same path.
+  [[nodiscard]] std::uint64_t replaced() const noexcept { return replaced_; }
+  /// Returns the files that were left out because of their names.
+  [[nodiscard]] hidden_entries& hidden() noexcept { return hidden_; }
+  /// Returns the samples of a finished listing, for the caller to move from. Includes incomplete
+  /// samples, which are marked `left_out`.
   [[nodiscard]] std::vector<shard_sample>& samples() noexcept { return samples_; }
-  /// Their keys, one after the other, each ended by a NUL.
+  /// Returns the keys of the samples, one after the other, each followed by a NUL.
   [[nodiscard]] std::string& keys() noexcept { return keys_; }
 
  private:
+  /// A file that is kept until all files are known.
+  struct kept_file {
+    std::string name;
+    std::string key;  // by `plain_key`
+    tar_member file;  // its `name` is no longer valid
+
+    [[nodiscard]] std::string_view extension() const { return split_component(name).extension; }
+  };
+  /// A file of the current sample.
+  struct found_file {
+    std::size_t begin;  // position of its extension in `found_`
+    std::size_t length;
+    std::uint64_t header;  // position of its header in the archive
+  };
+
   static constexpr const char* links =
       ", and links in the archive, which have no bytes of their own: pack the files that they lead "
       "to (tar --dereference --hard-dereference)";
 
-  // Whether `extension` is `wanted`, in letters of any case.
-  [[nodiscard]] static bool is(std::string_view extension, std::string_view wanted) noexcept {
-    return std::equal(extension.begin(), extension.end(), wanted.begin(), wanted.end(),
-                      [](char a, char b) { return lowered(a) == b; });
+  [[nodiscard]] static bool comes_before(std::string_view a, std::string_view b) noexcept {
+    return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end(),
+                                        [](char x, char y) { return lowered(x) < lowered(y); });
   }
 
-  [[noreturn]] void refuse_second(const component_name& name, const tar_member& file) const {
-    throw duplicate_component(path_, file.begin - tar_block, key_,
-                              "one file ." + std::string{name.extension},
-                              "a second: give each sample a name of its own");
-  }
-
-  void take(const component_name& name, const tar_member& file) {
-    if (found_.empty()) first_ = file.begin - tar_block;
-    constexpr std::size_t most_shown = 80;
-    if (found_.size() < most_shown) {
-      found_ += (found_.empty() ? "." : ", .") + std::string{name.extension.substr(0, most_shown)};
+  // Selects the files that tar would extract: of files with the same path the last. Groups all
+  // files with the same key, at the position of the last of them.
+  void take_extracted() {
+    std::sort(files_.begin(), files_.end(), [](const kept_file& a, const kept_file& b) {
+      if (a.key != b.key) return a.key < b.key;
+      if (comes_before(a.extension(), b.extension())) return true;
+      return !comes_before(b.extension(), a.extension()) && a.file.begin < b.file.begin;
+    });
+    struct key_files {
+      std::size_t first;
+      std::size_t last;
+      std::uint64_t place;
+    };
+    std::vector<key_files> keys;
+    for (std::size_t i = 0; i < files_.size(); ++i) {
+      if (i == 0 || files_[i].key != files_[i - 1].key) keys.push_back({i, i, 0});
+      keys.back().last = i;
+      keys.back().place = (std::max)(keys.back().place, files_[i].file.begin);
     }
+    std::sort(keys.begin(), keys.end(),
+              [](const key_files& a, const key_files& b) { return a.place < b.place; });
+    for (const key_files& one : keys) {
+      for (std::size_t i = one.first; i <= one.last; ++i) {
+        if (i != one.last && !comes_before(files_[i].extension(), files_[i + 1].extension())) {
+          ++replaced_;
+          continue;
+        }
+        take(split_component(files_[i].name), files_[i].file);
+      }
+      end_sample();
+    }
+    files_.clear();
+  }
+
+  // Adds a file to its sample.
+  void take(const component_name& name, const tar_member& file) {
+    if (name.key != key_) {
+      // Only `take_extracted` groups files that spell the same key in two ways.
+      const bool is_same = !run_.empty() && wishes_->duplicates == duplicate_action::take_last;
+      if (!is_same) end_sample();
+      next_.is_usual = !is_same;
+      key_ = name.key;
+    }
+    if (run_.empty()) first_ = file.begin - tar_block;
+    run_.push_back({found_.size() + 1, name.extension.size(), file.begin - tar_block});
+    found_.append(".").append(name.extension).append(", ");
     const std::uint64_t block = file.begin / tar_block;
     if (block > (std::numeric_limits<std::uint32_t>::max)()) {
       throw file_format_error(path_, file.begin, "a shard of at most 2 TiB",
                               "a larger one: use smaller shards");
     }
-    if (!wishes_->label.empty() && is(name.extension, wishes_->label)) {
-      if (next_.label_block != shard_sample::no_label) refuse_second(name, file);
+    if (!wishes_->label.empty() && is_in_any_case(name.extension, wishes_->label)) {
       constexpr std::uint64_t most = (std::numeric_limits<std::uint16_t>::max)();
       next_.label_block = static_cast<std::uint32_t>(block);
       next_.label_size = static_cast<std::uint16_t>((std::min)(file.size, most));
       next_.is_usual = next_.is_usual && file.is_usual;
     }
     for (std::size_t i = 0; i < wishes_->blob.size(); ++i) {
-      if (!is(name.extension, wishes_->blob[i])) continue;
-      if (next_.blob_block != 0 && next_.extension == i) refuse_second(name, file);
-      if (next_.blob_block != 0 && next_.extension < i) break;  // there is a better one
+      if (!is_in_any_case(name.extension, wishes_->blob[i])) continue;
+      if (next_.blob_block != 0 && next_.extension < i) break;  // a better extension was found
       next_.blob_block = static_cast<std::uint32_t>(block);
       next_.blob_size = file.size;
       next_.extension = static_cast<std::uint8_t>(i);
@@ -225,22 +275,83 @@ class shard_listing {
     }
   }
 
+  [[nodiscard]] std::string_view extension(const found_file& file) const noexcept {
+    return std::string_view{found_}.substr(file.begin, file.length);
+  }
+
+  // Throws if the sample has an extension twice.
+  void require_distinct() {
+    std::sort(run_.begin(), run_.end(), [this](const found_file& a, const found_file& b) {
+      if (comes_before(extension(a), extension(b))) return true;
+      return !comes_before(extension(b), extension(a)) && a.header < b.header;
+    });
+    for (std::size_t i = 1; i < run_.size(); ++i) {
+      if (comes_before(extension(run_[i - 1]), extension(run_[i]))) continue;
+      throw duplicate_component(
+          path_, run_[i].header, key_, "one file ." + std::string{extension(run_[i])},
+          "a second, after the one at byte " + std::to_string(run_[i - 1].header) +
+              ": give each sample a name of its own, or set .duplicates = "
+              "duplicate_action::take_last");
+    }
+  }
+
+  // Ends the current sample, if there is one.
+  void end_sample() {
+    if (run_.empty()) return;
+    if (run_.size() > 1) require_distinct();
+    const bool has_label = wishes_->label.empty() || next_.label_block != shard_sample::no_label;
+    if (next_.blob_block == 0 || !has_label) {
+      if (!wishes_->leaves_out) refuse_incomplete();
+      next_.blob_block = static_cast<std::uint32_t>(first_ / tar_block + 1);
+      next_.extension = shard_sample::left_out;
+    }
+    next_.key_begin = static_cast<std::uint32_t>(keys_.size());
+    if (keys_.size() + key_.size() > (std::numeric_limits<std::uint32_t>::max)()) {
+      throw file_format_error(path_, first_, "keys of at most 4 GiB", "more: use smaller shards");
+    }
+    keys_.append(key_).push_back('\0');
+    samples_.push_back(next_);
+    next_ = {};
+    run_.clear();
+    found_.clear();
+  }
+
+  [[noreturn]] void refuse_incomplete() const {
+    std::string expected;
+    if (next_.blob_block == 0) {
+      for (const std::string& one : wishes_->blob) {
+        expected += (expected.empty() ? "a file ." : " or .") + one;
+      }
+    } else {
+      expected = "a file ." + wishes_->label;
+    }
+    constexpr std::size_t most_shown = 160;
+    throw missing_component(path_, first_, key_, expected,
+                            found_.substr(0, (std::min)(found_.size() - 2, most_shown)) +
+                                (has_links_ ? links : "") +
+                                ": the files of a sample have to follow each other, and "
+                                "skip_incomplete leaves such samples out");
+  }
+
   std::string path_;
   const shard_wishes* wishes_;
-  std::string line_key_;  // of the last file, as wds2idx has it
-  std::string key_;       // of the sample that is being read
-  std::string found_;     // its extensions, for messages; "" between two samples
-  std::uint64_t first_ = 0;
+  std::string line_key_;          // of the last file, as in wds2idx
+  std::string key_;               // of the current sample
+  std::string found_;             // extensions of the current sample, for messages: ".jpg, .cls, "
+  std::vector<found_file> run_;   // files of the current sample; empty between two samples
+  std::vector<kept_file> files_;  // all files, with `take_last`
+  std::uint64_t first_ = 0;       // position of the current sample's first file in the archive
   bool has_links_ = false;
   shard_sample next_;
   std::vector<shard_sample> samples_;
   std::string keys_;
   std::uint64_t lines_ = 0;
-  std::uint64_t left_out_ = 0;
+  std::uint64_t replaced_ = 0;
+  hidden_entries hidden_;
 };
 
-/// The path of the index of the shard `path`: in its folder, or in `folder`; named as wds2idx does,
-/// up to the first dot of the name, then ".idx".
+/// Returns the path of the index of the shard `path`, in the shard's folder or in `folder`. The
+/// name is that of wds2idx: the file name up to its first dot, then ".idx".
 [[nodiscard]] inline std::string shard_index_path(const std::string& path,
                                                   const std::string& folder) {
   const std::size_t slash = path.rfind('/');
@@ -250,13 +361,13 @@ class shard_listing {
   return folder + (folder.back() == '/' ? "" : "/") + stem.substr(name);
 }
 
-/// The paths of the indexes of the shards `paths`, in their order; "" for those whose index would
-/// also be that of another path.
+/// Returns the paths of the indexes of the shards `paths`, in their order. A path is "" if several
+/// shards would share the index.
 [[nodiscard]] inline std::vector<std::string> shard_index_paths(
     const std::vector<std::string>& paths, const std::string& folder) {
   std::vector<std::string> indexes;
   indexes.reserve(paths.size());
-  std::unordered_map<std::string, std::string> path_of;  // an index; "" for several
+  std::unordered_map<std::string, std::string> path_of;  // from an index; "" if several
   for (const std::string& path : paths) {
     const auto place = path_of.emplace(shard_index_path(path, folder), path).first;
     if (place->second != path) place->second.clear();
@@ -268,18 +379,19 @@ class shard_listing {
   return indexes;
 }
 
-/// The text of an index file as NVIDIA's wds2idx writes it, in the version v1.2 that DALI reads:
+/// Builds the text of an index file in the format v1.2 of NVIDIA's wds2idx, which DALI reads:
 ///
 ///     v1.2 SAMPLES
 ///     EXTENSION OFFSET SIZE PATH EXTENSION OFFSET SIZE PATH ...     for each sample
 ///
-/// Offsets and sizes are those of the files' bytes. Nothing is quoted, so a path has no blank.
+/// Offsets and sizes are those of the bytes of the files. The format has no quoting, so a path must
+/// not contain a blank.
 class shard_index_text {
  public:
-  /// What the first line starts with.
+  /// The start of the first line.
   static constexpr std::string_view version = "v1.2 ";
 
-  /// Adds a file that `shard_listing::add` has listed, `is_first` as that returned.
+  /// Adds a file that `shard_listing::add` has listed. `is_first` is the result of that call.
   void add(const tar_member& file, bool is_first) {
     if (file.name.find_first_of(blanks) != std::string_view::npos) has_blank_ = true;
     is_usual_ = is_usual_ && file.is_usual;
@@ -289,7 +401,7 @@ class shard_index_text {
     lines_ += file.name;
   }
 
-  /// Why there is no index of these files; "" if there is.
+  /// Returns the reason why these files have no index, or "" if they have one.
   [[nodiscard]] std::string_view problem() const noexcept {
     if (lines_.empty()) return "there is no sample in the archive";
     if (has_blank_) return "a path has a blank, which the format has no way to say";
@@ -297,12 +409,12 @@ class shard_index_text {
     return {};
   }
 
-  /// The text, of so many samples.
+  /// Returns the text for `samples` samples.
   [[nodiscard]] std::string text(std::uint64_t samples) const {
     return std::string{version} + std::to_string(samples) + '\n' + lines_ + '\n';
   }
 
-  /// What separates words for a program that reads the text by words.
+  /// The characters that separate words.
   static constexpr std::string_view blanks{" \t\n\v\f\r\0", 7};
 
  private:
@@ -311,11 +423,11 @@ class shard_index_text {
   bool is_usual_ = true;
 };
 
-/// The files that an index names, one after the other, checked as far as the text alone can be: any
-/// text may come. Refers to the text.
+/// Iterates over the files in an index. The text is not trusted, and is checked as far as possible
+/// without the archive. Refers to the text.
 class shard_index_words {
  public:
-  /// Of an archive of `archive_size` bytes.
+  /// Parses the index `text` of an archive of `archive_size` bytes.
   shard_index_words(std::string_view text, std::uint64_t archive_size)
       : text_(text), archive_size_(archive_size) {
     if (!text_.starts_with(shard_index_text::version)) {
@@ -328,7 +440,7 @@ class shard_index_words {
     left_ = samples.value_or(0);
   }
 
-  /// Goes to the next file; false at the end, and at the first thing that can't be.
+  /// Advances to the next file. Returns false at the end, and at the first error.
   [[nodiscard]] bool next() {
     if (!problem_.empty()) return false;
     if (text_.empty()) {
@@ -354,13 +466,13 @@ class shard_index_words {
     return file_is_right(extension);
   }
 
-  /// The file that `next` went to.
+  /// Returns the file to which `next` advanced.
   [[nodiscard]] const tar_member& file() const noexcept { return file_; }
-  /// Whether a line starts with it.
+  /// Returns true if a line starts with the file.
   [[nodiscard]] bool is_first() const noexcept { return is_first_; }
-  /// What is wrong with the text; "" if nothing is.
+  /// Returns the problem of the text, or "".
   [[nodiscard]] const std::string& problem() const noexcept { return problem_; }
-  /// The first block after the last file.
+  /// Returns the first block after the last file.
   [[nodiscard]] std::uint64_t end() const noexcept { return end_; }
 
  private:
@@ -369,7 +481,7 @@ class shard_index_words {
     return false;
   }
 
-  // The digits before `after`, which goes with them.
+  // Parses the digits before `after`, and removes both.
   [[nodiscard]] std::optional<std::uint64_t> number(char after) noexcept {
     const std::size_t end = text_.find(after);
     if (end == std::string_view::npos) return std::nullopt;
@@ -378,7 +490,7 @@ class shard_index_words {
     return value;
   }
 
-  // Files lie in order, each after a header of its own, and inside the archive.
+  // Files must be in order, inside the archive, and each must follow its own header.
   [[nodiscard]] bool file_is_right(std::string_view extension) {
     const component_name name = split_component(file_.name);
     if (file_.name.empty() || name.is_hidden() || name.extension != extension) {
@@ -402,8 +514,8 @@ class shard_index_words {
   std::string problem_;
 };
 
-/// Lists the samples of an archive by all its headers; the text of its index goes to `index` unless
-/// that is null. Throws what `tar_walk` and `shard_listing` throw.
+/// Lists the samples of an archive by reading all its headers. If `index` is not null, it receives
+/// the text of the index. Throws the errors of `tar_walk` and `shard_listing`.
 template <archive_bytes Source>
 void list_by_headers(const Source& archive, shard_listing& into, shard_index_text* index) {
   tar_walk walk{archive};
@@ -417,9 +529,9 @@ void list_by_headers(const Source& archive, shard_listing& into, shard_index_tex
   into.finish();
 }
 
-/// Lists the samples of an archive by the text of its index. Returns what is wrong with that, ""
-/// if nothing is; then each of its files has room in the archive, and there are none after them.
-/// What lies there is looked at when it is read. Throws what `tar_walk` and `shard_listing` throw.
+/// Lists the samples of an archive from the text of its index. Returns the problem of the text, or
+/// "". Without a problem, each listed file fits into the archive, and no files follow them. The
+/// content is checked when it is read. Throws the errors of `tar_walk` and `shard_listing`.
 template <archive_bytes Source>
 [[nodiscard]] std::string list_by_index(const Source& archive, std::string_view text,
                                         shard_listing& into) {
@@ -439,18 +551,21 @@ template <archive_bytes Source>
   return {};
 }
 
-/// A shard that is open, and what is in it.
+/// An open shard and its content.
 struct open_shard {
   shard_file file;
   std::vector<shard_sample> samples = {};
   std::string keys = {};
   std::uint64_t left_out = 0;
+  std::uint64_t replaced = 0;
+  hidden_entries hidden = {};
   bool is_from_index = false;
-  std::string problem = {};  ///< why an index was not used or not written; "" if none was wanted
+  std::string problem = {};  ///< Reason why an index was not used or not written, or "".
 
-  /// Opens and lists the shard `path`. `index` is the path of its index, "" for none, which is read
-  /// if it is there, and, with `keep`, else written. Throws `file_unreadable`, what `tar_walk` and
-  /// `shard_listing` throw, and `file_changed` where the archive was written to meanwhile.
+  /// Opens and lists the shard `path`. `index` is the path of its index, or "" for none. An
+  /// existing index is read. If no index can be used and `keep` is set, an index is written. Throws
+  /// `file_unreadable`, the errors of `tar_walk` and `shard_listing`, and `file_changed` if the
+  /// archive was written to during the call.
   [[nodiscard]] static open_shard list(std::string path, const shard_wishes& wishes,
                                        const std::string& index, bool keep) {
     open_shard shard{shard_file{std::move(path)}};
@@ -460,7 +575,7 @@ struct open_shard {
       shard_index_text text;
       list_by_headers(shard.file, listing, keep ? &text : nullptr);
       shard.take(listing);
-      shard.file.require_unchanged();  // before what was listed is kept
+      shard.file.require_unchanged();  // before the listing is stored
       if (keep) shard.write_index(index, text, listing.lines());
     }
     return shard;
@@ -469,10 +584,13 @@ struct open_shard {
  private:
   void take(shard_listing& listing) {
     samples = std::move(listing.samples());
-    samples.shrink_to_fit();
     keys = std::move(listing.keys());
     keys.shrink_to_fit();
-    left_out = listing.left_out();
+    left_out = static_cast<std::uint64_t>(std::count_if(
+        samples.begin(), samples.end(),
+        [](const shard_sample& one) { return one.extension == shard_sample::left_out; }));
+    replaced = listing.replaced();
+    hidden = std::move(listing.hidden());
   }
 
   void add_problem(const std::string& index, const std::string& what) {
@@ -486,13 +604,13 @@ struct open_shard {
     try {
       wrong = list_by(index, status, wishes);
     } catch (const file_error& error) {
-      wrong = error.what();  // the archive will say so itself, if it is at fault
+      wrong = error.what();  // if the archive is the cause, reading it throws again
     }
     is_from_index = wrong.empty();
     if (!is_from_index) add_problem(index, "not used: " + wrong);
   }
 
-  /// Lists the shard by its index, which is there. Returns why that can't be; "" if it can.
+  /// Lists the shard from its existing index. Returns the reason why that is not possible, or "".
   [[nodiscard]] std::string list_by(const std::string& index, const struct ::stat& status,
                                     const shard_wishes& wishes) {
     if (!S_ISREG(status.st_mode)) return "it is no regular file";
@@ -511,7 +629,7 @@ struct open_shard {
     return wrong;
   }
 
-  /// Whether nothing is lost there: no file, an empty one, or an index.
+  /// Returns true if writing destroys nothing: the file is missing, empty, or an index.
   [[nodiscard]] static bool may_write(const std::string& index) {
     struct ::stat status {};
     if (::stat(index.c_str(), &status) != 0) return errno == ENOENT;
@@ -533,7 +651,7 @@ struct open_shard {
       if (errno != 0) wrong = system_reason();
     }
     if (!wrong.empty()) return add_problem(index, "not written: " + wrong);
-    // The time of the archive as it was listed, so that a later change makes the index older.
+    // The time of the archive when it was listed, so that a later change makes the index older.
     const file_stamp& stamp = file.stamp();
     const ::timespec time{stamp.seconds, stamp.nanoseconds};
     const ::timespec times[] = {time, time};
@@ -541,12 +659,64 @@ struct open_shard {
   }
 };
 
+/// Finds samples with the same key, in one shard or in two. If `action` is `refuse`, throws
+/// `duplicate_entry` for the first of them. With `take_last`, marks all but the last of them
+/// `left_out`. Temporarily takes 8 bytes for each sample, and the keys that are found.
+inline void settle_duplicates(std::vector<open_shard>& shards, duplicate_action action) {
+  const auto key_of = [](const open_shard& shard, const shard_sample& sample) {
+    return std::string_view{shard.keys.c_str() + sample.key_begin};
+  };
+  const auto hash_of = [](std::string_view key) {
+    return std::hash<std::string>{}(plain_key(key));
+  };
+  std::vector<std::size_t> hashes;
+  for (const open_shard& shard : shards) {
+    for (const shard_sample& one : shard.samples) hashes.push_back(hash_of(key_of(shard, one)));
+  }
+  std::sort(hashes.begin(), hashes.end());
+  std::size_t repeated = 0;
+  for (std::size_t i = 1; i < hashes.size(); ++i) {
+    if (hashes[i] == hashes[i - 1]) hashes[repeated++] = hashes[i];
+  }
+  hashes.resize(repeated);
+  if (hashes.empty()) return;
+  struct place {
+    open_shard* shard;
+    shard_sample* sample;
+    [[nodiscard]] std::uint64_t offset() const {
+      return (std::uint64_t{sample->blob_block} - 1) * tar_block;
+    }
+  };
+  std::unordered_map<std::string, place> places;
+  for (open_shard& shard : shards) {
+    for (shard_sample& one : shard.samples) {
+      const std::string key{key_of(shard, one)};
+      if (!std::binary_search(hashes.begin(), hashes.end(), hash_of(key))) continue;
+      const place now{&shard, &one};
+      if (action == duplicate_action::take_last && one.extension == shard_sample::left_out)
+        continue;
+      const auto [before, is_new] = places.try_emplace(plain_key(key), now);
+      if (is_new) continue;
+      if (action == duplicate_action::refuse) {
+        throw duplicate_entry(
+            shard.file.path(), now.offset(), "the sample '" + key + '\'',
+            before->second.shard->file.path(), before->second.offset(),
+            "give each sample a key of its own, and put its files one after the other; or set "
+            ".duplicates = duplicate_action::take_last, which reads what tar extracts, or keep");
+      }
+      before->second.sample->extension = shard_sample::left_out;
+      ++before->second.shard->replaced;
+      before->second = now;
+    }
+  }
+}
+
 }  // namespace detail
 
-/// The paths that a pattern in WebDataset's notation stands for: "train-{000..146}.tar" is 147
-/// paths, with numbers of as many digits as the first has. Ranges may follow each other; the last
-/// one counts fastest. What is in braces and no range stays as it is. Throws `option_error` for a
-/// range that goes down, and for more than a million paths.
+/// Expands a pattern in WebDataset's notation: "train-{000..146}.tar" becomes 147 paths. The
+/// numbers have as many digits as the first number. With several ranges, the last range counts
+/// fastest. Braces without a range stay unchanged. Throws `option_error` for a descending range,
+/// and for more than a million paths.
 [[nodiscard]] inline std::vector<std::string> shard_paths(std::string_view pattern) {
   constexpr std::uint64_t most = 1'000'000;
   std::vector<std::string> paths{""};
@@ -592,43 +762,48 @@ struct open_shard {
   }
 }
 
-/// What `tar_shards` does about the index file of a shard.
+/// The use of index files by `tar_shards`.
 enum class shard_index {
-  ignore,  ///< no index is read: all headers are
-  use,     ///< an index that is there and fits is read, none is written
-  keep     ///< besides, one that is not there or does not fit is written, anew
+  ignore,  ///< No index is read; all headers are read instead.
+  use,     ///< A matching index is read. No index is written.
+  keep     ///< As `use`, but a missing or unsuitable index is written.
 };
 
-/// What of the samples of tar shards is read, and how.
+/// Options of `tar_shards`.
 struct tar_shards_options {
-  /// Extensions of the file that is a sample's blob, best first: all after the first dot of the
-  /// file's name, compared in letters of any case. 1 to 255.
+  /// Extensions of the file with the sample's blob, in order of preference, without regard to case.
+  /// An extension is everything after the first dot of the file name. 1 to 255 extensions.
   std::vector<std::string> blob = {"jpg", "jpeg", "png", "webp"};
-  /// Extension of the file that has the label as a decimal number; "" for labels that are all 0.
+  /// Extension of the file with the label as a decimal number. If empty, all labels are 0.
   std::string label = "cls";
-  /// Whether samples without a blob or a label are left out and counted. If not,
-  /// `missing_component` names the first.
+  /// Leaves out and counts samples without a blob or a label. Otherwise `missing_component` is
+  /// thrown for the first of them.
   bool skip_incomplete = false;
-  /// Index files in the form of DALI's wds2idx, as `name.idx` for `name.tar`. Shards whose names
-  /// agree up to the first dot would share one, and have none.
+  /// The action on two samples with the same key, two files of a sample with the same path, and a
+  /// repeated shard. `keep` treats samples with the same key as different samples, for shards that
+  /// each count from 0.
+  duplicate_action duplicates = duplicate_action::refuse;
+  /// The use of index files in the wds2idx format of DALI, as `name.idx` for `name.tar`. Shards
+  /// whose names agree up to the first dot would share an index file, so no index is used for them.
   shard_index index = shard_index::use;
-  /// The folder of the index files, for shards of different names; "" is that of each shard.
+  /// Folder of the index files, for shards with different names. If empty, the folder of each
+  /// shard.
   std::string index_folder = {};
-  /// The largest blob that is read, in bytes: `bytes` throws `file_format_error` for a larger one,
-  /// before it takes memory.
+  /// Maximum size of a blob in bytes. `bytes` throws `file_format_error` for a larger blob, before
+  /// it allocates memory.
   std::uint64_t max_bytes = std::uint64_t{1} << 30;
-  /// How many threads list the shards at the construction: headers on a disk are waited for side by
-  /// side. None is left when it returns.
+  /// Number of threads that list the shards at construction, so that several headers are read from
+  /// a disk concurrently. The threads end before the constructor returns.
   std::size_t threads = 8;
-  /// How many shards stay open. Those after them are opened for each read, and checked.
+  /// Number of shards that stay open. Each read of a further shard opens its file and checks it.
   std::size_t most_open = 512;
 };
 
 namespace detail {
 
-/// What is wanted of a sample. Throws `option_error` for options that mean nothing.
+/// Returns the files that a sample must have. Throws `option_error` if an option is invalid.
 [[nodiscard]] inline shard_wishes wishes_of(const tar_shards_options& options) {
-  shard_wishes wishes{options.blob, options.label, options.skip_incomplete};
+  shard_wishes wishes{options.blob, options.label, options.skip_incomplete, options.duplicates};
   if (wishes.blob.empty() || wishes.blob.size() > 255) {
     throw option_error("blob", "must name 1 to 255 extensions");
   }
@@ -650,39 +825,46 @@ namespace detail {
 
 }  // namespace detail
 
-/// The samples of tar archives as WebDataset has them: a `blob_source` with random access.
+/// A `blob_source` with random access to the samples of tar archives in the format of WebDataset:
 ///
 ///     tar_shards photos{"imagenet-train-{000000..000146}.tar"};
 ///     tar_shards texts{{"a.tar", "b.tar"}, {.blob = {"txt"}, .label = ""}};
 ///
-/// Files that follow each other in an archive and have one path up to the first dot of their names
-/// are a sample; hidden files, and files without a dot, belong to none. Samples are numbered
-/// through all shards in their order, so any sampler shuffles over all of them.
+/// A sample consists of consecutive files in an archive whose paths are equal up to the first dot
+/// of the file name. Hidden files (`is_hidden_path`), files below `__meta__/` and similar, and
+/// files without a dot belong to no sample. Samples are numbered across all shards in their order,
+/// so any sampler shuffles over all of them. Each key belongs to a single sample, see `duplicates`.
 ///
-/// An archive is listed by its headers, or by an index file, which is used if it is not older than
-/// the archive, if its entries are possible and it names the last file; else all headers are read.
-/// Each read looks at its file's own header: a wrong index gives an error, and no bytes of another
-/// size or path. Paths that are not ASCII, or have more than 100 characters, need not stand in that
-/// header and count as right.
+/// The samples are listed from the headers of an archive, or from an index file. The index is used
+/// if it is not older than the archive, its entries are possible, and it contains the last file.
+/// Otherwise all headers are read. Each read checks the header of its file. A wrong index therefore
+/// causes an error, and never returns bytes of another size or path. The check ignores paths that
+/// are not ASCII or have more than 100 characters, because these need not be in that header.
 ///
-/// A shard is as it was when it was opened: its descriptor stays open, so a file that replaces it
-/// is not seen, and one that is written to gives `file_changed`, as does a replaced one beyond
-/// `most_open`. Takes 24 bytes and the key for a sample. Movable, not copyable. Reading is
-/// thread-safe. Names in an archive are keys and nothing else: nothing is ever written by them.
+/// Shards must not change after they were opened. The descriptor stays open, so a file that
+/// replaces the shard is not noticed. A shard that is written to throws `file_changed`, and so does
+/// a replaced shard beyond `most_open`. Names in an archive are used only as keys; nothing is ever
+/// written under them.
+///
+/// Each sample takes 24 bytes plus its key. Movable, not copyable. Reading is thread-safe.
 class tar_shards {
  public:
-  /// Opens and lists the shards that `pattern` stands for, see `shard_paths`. Throws as the
-  /// constructor below, and `option_error` for a pattern that makes none.
+  /// Opens and lists the shards of `pattern`, see `shard_paths`. Throws the errors of the
+  /// constructor below, and `option_error` if the pattern results in no path.
   template <std::convertible_to<std::string> Pattern>
   explicit tar_shards(const Pattern& pattern, const tar_shards_options& options = {})
       : tar_shards(shard_paths(std::string(pattern)), options) {}
 
-  /// Opens and lists the shards `paths`. Throws, for each in turn, `file_unreadable`,
-  /// `file_truncated`, `file_corrupt` for a damaged header, `file_format_error` for what is no tar
-  /// archive, a compressed one, or one with sparse files; `missing_component`,
-  /// `duplicate_component`; `file_changed` where it is written to meanwhile; and `option_error` for
-  /// options that mean nothing. An index that can't be used or written is no error:
-  /// `index_problems()`.
+  /// Opens and lists the shards `paths`. An index that cannot be used or written is not an error:
+  /// `index_problems()`. Throws, in the order of the shards:
+  /// - `file_unreadable` if a file cannot be read
+  /// - `file_truncated` if an archive ends too early
+  /// - `file_corrupt` if a header is damaged
+  /// - `file_format_error` if a file is not a tar archive, is compressed, or has sparse files
+  /// - `missing_component`, `duplicate_component` if a sample lacks a file or has it twice
+  /// - `duplicate_entry` if two samples have the same key, or a shard is listed twice
+  /// - `file_changed` if a shard is written to during the call
+  /// - `option_error` if an option is invalid
   explicit tar_shards(const std::vector<std::string>& paths, const tar_shards_options& options = {})
       : max_bytes_(options.max_bytes), wishes_(detail::wishes_of(options)) {
     if (paths.empty()) throw option_error("shards", "must not be empty");
@@ -703,16 +885,28 @@ class tar_shards {
       return shard;
     };
     shards_ = detail::open_side_by_side(paths.size(), options.threads, open);
+    if (options.duplicates == duplicate_action::refuse) {
+      detail::settle_repeated_files(shards_, options.duplicates);
+    }
+    if (options.duplicates != duplicate_action::keep) {
+      detail::settle_duplicates(shards_, options.duplicates);
+    }
+    for (auto& shard : shards_) {
+      std::erase_if(shard.samples, [](const detail::shard_sample& one) {
+        return one.extension == detail::shard_sample::left_out;
+      });
+      shard.samples.shrink_to_fit();
+    }
     ends_.reserve(shards_.size());
     for (const auto& shard : shards_) ends_.push_back(size() + shard.samples.size());
   }
 
-  /// How many samples there are.
+  /// Returns the number of samples.
   [[nodiscard]] std::uint64_t size() const noexcept { return ends_.empty() ? 0 : ends_.back(); }
 
-  /// The blob of sample `index`, read into `buffer`. Throws `index_error`, `file_unreadable`,
-  /// `file_changed`, and `file_format_error` above `max_bytes` and where the header before the
-  /// bytes differs from the one in the index.
+  /// Returns the blob of sample `index`, read into `buffer`. Throws `index_error`,
+  /// `file_unreadable`, `file_changed`. Throws `file_format_error` above `max_bytes`, and if the
+  /// header before the bytes differs from the index.
   [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index, blob_buffer& buffer) const {
     const place at = find(index);
     const std::uint64_t size = at.sample->blob_size;
@@ -723,9 +917,9 @@ class tar_shards {
     return room.subspan(detail::tar_block);
   }
 
-  /// The label of sample `index`: the number in its label's file, with blanks around it. Throws
-  /// `index_error`, `file_unreadable`, `file_changed`, and `file_format_error` for what is no
-  /// number of 64 bits.
+  /// Returns the label of sample `index`: the number in its label file, which blanks may surround.
+  /// Throws `index_error`, `file_unreadable`, `file_changed`, and `file_format_error` if the label
+  /// is not a 64-bit integer.
   [[nodiscard]] std::int64_t label(std::uint64_t index) const {
     const place at = find(index);
     if (at.sample->label_block == detail::shard_sample::no_label) return 0;
@@ -740,22 +934,22 @@ class tar_shards {
                   {reinterpret_cast<const char*>(room.data()) + detail::tar_block, size});
   }
 
-  /// The path of the shard, and in it that of the sample's blob, its extension in small letters:
-  /// "train-000.tar/n01440764/10.jpg". Throws `index_error`.
+  /// Returns the path of the shard, followed by the path of the blob in it with the extension in
+  /// lower case: "train-000.tar/n01440764/10.jpg". Throws `index_error`.
   [[nodiscard]] std::string key(std::uint64_t index) const {
     const place at = find(index);
     return at.shard->file.path() + '/' + name(at, wishes_.blob[at.sample->extension]);
   }
 
-  /// Has the system read the blob and its label ahead, by posix_fadvise; does nothing for
-  /// an index out of range, and in shards beyond `most_open`.
+  /// Starts a background read of the blob and its label by posix_fadvise. Does nothing if the index
+  /// is out of range, or for shards beyond `most_open`.
   void prefetch(std::uint64_t index) const noexcept {
     if (index >= size()) return;
     const place at = place_of(index);
     const detail::shard_sample& one = *at.sample;
     std::uint64_t begin = one.blob_block - std::uint64_t{1};
     std::uint64_t end = one.blob_block + one.blob_size / detail::tar_block + 1;
-    // The label usually follows the blob; if not, it takes a block or two.
+    // The label usually follows the blob, and takes a block or two.
     constexpr std::uint64_t near_by = 128;
     if (one.label_block != detail::shard_sample::no_label && one.label_block + near_by > begin &&
         one.label_block < end + near_by) {
@@ -765,21 +959,21 @@ class tar_shards {
     at.shard->file.prefetch(begin * detail::tar_block, (end - begin) * detail::tar_block);
   }
 
-  /// The bytes of the blob of sample `index`; 0 for one out of range.
+  /// Returns the bytes of the blob of sample `index`, or 0 if the index is out of range.
   [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const noexcept {
     return index < size() ? std::uint64_t{place_of(index).sample->blob_size} : 0;
   }
 
-  /// How many shards there are.
+  /// Returns the number of shards.
   [[nodiscard]] std::size_t shards() const noexcept { return shards_.size(); }
-  /// How many of them were listed by their index.
+  /// Returns the number of shards that were listed from their index.
   [[nodiscard]] std::size_t listed_from_index() const noexcept {
     return static_cast<std::size_t>(
         std::count_if(shards_.begin(), shards_.end(),
                       [](const detail::open_shard& shard) { return shard.is_from_index; }));
   }
-  /// Why an index was not used, and why it was not written, for a log: a line for each shard where
-  /// that is so. Not an error: what is listed is right.
+  /// Returns the reasons why indexes were not used or not written, for a log. Each affected shard
+  /// has a line. The listing is correct in any case.
   [[nodiscard]] std::vector<std::string> index_problems() const {
     std::vector<std::string> all;
     for (const auto& shard : shards_) {
@@ -787,11 +981,34 @@ class tar_shards {
     }
     return all;
   }
-  /// How many samples were left out by `skip_incomplete`.
+  /// Returns the number of samples that `skip_incomplete` left out.
   [[nodiscard]] std::uint64_t left_out() const noexcept {
-    std::uint64_t sum = 0;
-    for (const auto& shard : shards_) sum += shard.left_out;
-    return sum;
+    return sum_of(&detail::open_shard::left_out);
+  }
+  /// Returns the number of files and samples that `duplicate_action::take_last` left out for later
+  /// duplicates.
+  [[nodiscard]] std::uint64_t replaced() const noexcept {
+    return sum_of(&detail::open_shard::replaced);
+  }
+  /// Returns the number of files that were left out because of their names: hidden files
+  /// (`is_hidden_path`), and files of the shard as a whole, below `__meta__/` and similar. An index
+  /// does not list files whose names start with a dot.
+  [[nodiscard]] std::uint64_t hidden() const { return hidden_entries().count; }
+  /// Returns messages for the user if files were left out because of their names or for later
+  /// files, or if no sample was found. `loader::footprint` contains them too.
+  [[nodiscard]] std::vector<std::string> warnings() const {
+    const std::string where =
+        shards_.front().file.path() + (shards() == 1 ? "" : " and the shards after it");
+    auto all = hidden_entries().warnings(where, "hidden files and files of the shard");
+    if (replaced() != 0) {
+      all.push_back(where + ": left out " + std::to_string(replaced()) +
+                    " files and samples for later ones of the same name, as .duplicates says");
+    }
+    if (size() == 0) {
+      all.push_back(where + ": no sample, and " + std::to_string(left_out()) +
+                    " that skip_incomplete has left out");
+    }
+    return all;
   }
 
  private:
@@ -799,6 +1016,17 @@ class tar_shards {
     const detail::open_shard* shard;
     const detail::shard_sample* sample;
   };
+
+  [[nodiscard]] std::uint64_t sum_of(std::uint64_t detail::open_shard::*count) const noexcept {
+    std::uint64_t sum = 0;
+    for (const auto& shard : shards_) sum += shard.*count;
+    return sum;
+  }
+  [[nodiscard]] detail::hidden_entries hidden_entries() const {
+    detail::hidden_entries all;
+    for (const auto& shard : shards_) all.add(shard.hidden);
+    return all;
+  }
 
   [[nodiscard]] place place_of(std::uint64_t index) const noexcept {
     const auto end = std::upper_bound(ends_.begin(), ends_.end(), index);
@@ -853,7 +1081,7 @@ class tar_shards {
   std::uint64_t max_bytes_;
   detail::shard_wishes wishes_;
   std::vector<detail::open_shard> shards_;
-  std::vector<std::uint64_t> ends_;  // of the shards, in samples, from the first shard's start
+  std::vector<std::uint64_t> ends_;  // end of each shard, in samples from the first shard
 };
 
 static_assert(blob_source<tar_shards>);

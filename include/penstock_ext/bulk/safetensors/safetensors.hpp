@@ -30,39 +30,40 @@ inline namespace PENSTOCK_ABI {
 struct safetensor {
   std::string name = {};                  ///< unique in its file
   std::string dtype = {};                 ///< "F32", "BF16", "I64" and so on
-  std::vector<std::uint64_t> shape = {};  ///< of no dimension: one element
-  std::uint64_t offset = 0;               ///< its first byte, among those of all tensors
-  std::uint64_t bytes = 0;                ///< how many it has
+  std::vector<std::uint64_t> shape = {};  ///< empty: one element
+  std::uint64_t offset = 0;               ///< the first byte, counted from the first tensor
+  std::uint64_t bytes = 0;                ///< the number of bytes
 };
 
 namespace detail {
 
-/// The bits of an element of that type; 0 for a type that is not known.
+/// Returns the number of bits of an element of this type, or 0 for an unknown type.
 [[nodiscard]] inline std::uint64_t safetensors_bits(std::string_view dtype) noexcept {
   struct known {
     std::string_view name;
     std::uint64_t bits;
   };
-  static constexpr std::array<known, 20> all{
-      {{"F32", 32},    {"F16", 16}, {"BF16", 16},   {"F64", 64},    {"I64", 64},
-       {"I32", 32},    {"I16", 16}, {"I8", 8},      {"U64", 64},    {"U32", 32},
-       {"U16", 16},    {"U8", 8},   {"BOOL", 8},    {"F8_E4M3", 8}, {"F8_E5M2", 8},
-       {"F8_E8M0", 8}, {"C64", 64}, {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4}}};
+  static constexpr std::array<known, 22> all{
+      {{"F32", 32},        {"F16", 16},       {"BF16", 16},   {"F64", 64},    {"I64", 64},
+       {"I32", 32},        {"I16", 16},       {"I8", 8},      {"U64", 64},    {"U32", 32},
+       {"U16", 16},        {"U8", 8},         {"BOOL", 8},    {"F8_E4M3", 8}, {"F8_E5M2", 8},
+       {"F8_E8M0", 8},     {"C64", 64},       {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4},
+       {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}}};
   const auto* const found = std::ranges::find(all, dtype, &known::name);
   return found != all.end() ? found->bits : 0;
 }
 
-/// The bytes of a tensor of this type and shape; nothing where they have no room in 64 bits, or end
-/// within a byte. The type is known.
+/// Returns the number of bytes of a tensor of this type and shape. Returns `std::nullopt` if the
+/// number does not fit in 64 bits or is not a whole number. The type must be known.
 [[nodiscard]] inline std::optional<std::uint64_t> safetensors_bytes(
     std::string_view dtype, std::span<const std::uint64_t> shape) noexcept {
-  // A length of 0 makes 0 of any product, also of one that would have no room.
-  if (std::ranges::find(shape, 0U) != shape.end()) return 0;
-  std::uint64_t bits = safetensors_bits(dtype);
+  // Multiplies in the order of the shape, as the format's own library does: [0, n, n] has no
+  // element for any n, and [n, n, 0] is refused if n * n is too large.
+  std::uint64_t bits = 1;
   for (const std::uint64_t length : shape) {
     if (__builtin_mul_overflow(bits, length, &bits)) return {};
   }
-  if (bits % 8 != 0) return {};
+  if (__builtin_mul_overflow(bits, safetensors_bits(dtype), &bits) || bits % 8 != 0) return {};
   return bits / 8;
 }
 
@@ -70,50 +71,62 @@ namespace detail {
 ///
 ///     u64 n, little-endian; n bytes of JSON; the tensors' bytes
 ///
-/// The member "__metadata__" of the JSON has texts; each other one is a tensor: "dtype", "shape"
-/// and "data_offsets", its first byte and its end, both counted from the end of the JSON. The
-/// tensors cover all bytes, without holes.
+/// The member "__metadata__" of the JSON has texts or is null. Each other member is a tensor, with
+/// "dtype", "shape" and "data_offsets". "data_offsets" has the first byte of the tensor and its
+/// end, both counted from the end of the JSON. The tensors cover all bytes, without holes.
 struct safetensors_header {
-  std::vector<safetensor> tensors;  ///< by `offset`
+  std::vector<safetensor> tensors;  ///< sorted by `offset`
   std::map<std::string, std::string> metadata;
 };
 
-/// How a header that has a sum of its file begins, up to the digits. The space after the brace: a
-/// program that saves the file again, with this text and other tensors, does not make one there.
+/// The text at the start of a header that has a sum of its file, up to the digits. A program that
+/// saves the file again, with this metadata and other tensors, does not write the space after the
+/// brace.
 inline constexpr std::string_view safetensors_sum_begin =
     R"({ "__metadata__":{"penstock.crc64nvme":")";
 inline constexpr std::size_t safetensors_sum_digits = 16;
-/// The most bytes of a header, as the format says.
+/// The maximum number of bytes of a header, as the format specifies.
 inline constexpr std::uint64_t most_safetensors_header = 100'000'000;
 
-/// Parses the JSON `text` of the file `path`, whose tensors have `data` bytes in all.
+/// Parses the JSON `text` of the file `path`, whose tensors have `data` bytes in total.
 class safetensors_parser {
  public:
   safetensors_parser(std::string_view text, std::string path, std::uint64_t data)
       : text_(text), path_(std::move(path)), data_(data) {}
 
-  /// Throws `file_format_error` and its children, and `file_truncated` where tensors lie beyond the
-  /// end.
+  /// Throws `file_format_error` and its children, and `file_truncated` if tensors extend beyond the
+  /// end of the file.
   [[nodiscard]] safetensors_header read() {
-    if (text_.empty() || text_.front() != '{') refuse(0, "{, with which JSON begins", "no {");
+    const std::size_t first = (std::min)(text_.find_first_not_of(" \t\n\r"), text_.size());
+    if (first == text_.size() || text_[first] != '{') {
+      refuse(first, "{, with which JSON begins", "no {");
+    }
     static_cast<void>(parsed_json(
         text_,
         [this](std::size_t at, const std::string& expected, const std::string& found) {
           refuse(at, expected, found);
         },
         [this](const json& value, std::size_t begin, const std::vector<open_json>& around) {
-          if (around.empty()) return true;
+          if (around.size() != 1) return true;
           const std::string& name = around.front().key;
-          if (!value.is_object() || around.size() > 1) {
-            refuse(begin, "an object for each tensor, without others in it",
-                   "another value for \"" + name + '"');
+          const bool is_metadata = name == "__metadata__";
+          if (!value.is_object() && !(is_metadata && value.is_null())) {
+            refuse(begin, "an object for each tensor", "another value for \"" + name + '"');
           }
-          if (name == "__metadata__") {
+          if (is_metadata) {
             read_metadata(value, begin);
           } else {
             read_tensor(name, value, begin);
           }
-          return false;  // it takes no more memory
+          return false;  // do not store it
+        },
+        [](const std::vector<open_json>& around) {
+          if (around.size() < 2) return true;
+          if (around.size() > 2) return around.size() == 3 && around[2].value.is_array();
+          const std::string& member = around[1].key;
+          return around[1].value.is_object() &&
+                 (around[0].key == "__metadata__" || member == "dtype" || member == "shape" ||
+                  member == "data_offsets");
         }));
     require_no_holes();
     for (auto& one : found_) header_.tensors.push_back(std::move(one.tensor));
@@ -226,8 +239,8 @@ class safetensors_parser {
 
 }  // namespace detail
 
-/// The tensors of a safetensors file, for uploads. The header is read and checked, and no tensor.
-/// The file stays open: one that gets its name later does not mix with it.
+/// The tensors of a safetensors file, for uploads. The constructor reads and checks the header, but
+/// no tensor. The file stays open: a file that gets the same name later does not mix with it.
 ///
 ///     const ps::safetensors_file file{"model.safetensors"};
 ///     auto loading = ps::upload(device, stream, weights, file.all());
@@ -236,7 +249,7 @@ class safetensors_parser {
 class safetensors_file {
  public:
   /// Opens `path`. Throws `file_unreadable`, `file_truncated`, and `file_format_error` with its
-  /// children for a header that can't be.
+  /// children for an invalid header.
   explicit safetensors_file(std::string path) : path_(std::move(path)), file_(path_) {
     std::array<std::byte, 8> start{};
     if (file_.size() < start.size()) {
@@ -246,7 +259,7 @@ class safetensors_file {
     file_.read(0, start);
     const std::uint64_t length = detail::little_endian<8>(start.data());
     constexpr std::uint64_t most = detail::most_safetensors_header;
-    if (length > most) {  // before memory is taken
+    if (length > most) {  // before memory is allocated
       throw file_format_error(path_, 0, "a header of at most " + std::to_string(most) + " bytes",
                               std::to_string(length));
     }
@@ -274,19 +287,19 @@ class safetensors_file {
     }
   }
 
-  /// The tensors, by their place in the file.
+  /// The tensors, in the order of the file.
   [[nodiscard]] const std::vector<safetensor>& tensors() const noexcept { return header_.tensors; }
-  /// The texts that go along.
+  /// The texts of "__metadata__".
   [[nodiscard]] const std::map<std::string, std::string>& metadata() const noexcept {
     return header_.metadata;
   }
-  /// The bytes of all tensors.
+  /// The number of bytes of all tensors.
   [[nodiscard]] std::uint64_t bytes() const noexcept {
     return tensors().empty() ? 0 : tensors().back().offset + tensors().back().bytes;
   }
-  /// Whether the file has a sum, as those of `safetensors_sink` have.
+  /// Returns true if the file has a sum, as files of `safetensors_sink` have.
   [[nodiscard]] bool has_sum() const noexcept { return sum_.has_value(); }
-  /// The tensor of that name. Throws `file_format_error` if there is none.
+  /// Returns the tensor of that name. Throws `file_format_error` if the file does not have it.
   [[nodiscard]] const safetensor& at(std::string_view name) const {
     const auto found = std::ranges::find(tensors(), name, &safetensor::name);
     if (found != tensors().end()) return *found;
@@ -294,8 +307,9 @@ class safetensors_file {
                             "none of that name among " + std::to_string(tensors().size()));
   }
 
-  /// All tensors, in the order of `tensors`, for an upload to a range for each. `verify` compares
-  /// the file with its sum, if it has one: the upload throws `file_corrupt` at its end.
+  /// Returns a source of all tensors, in the order of `tensors`, for an upload to one range per
+  /// tensor. If `verify`, the upload compares the file with its sum, if it has a sum, and throws
+  /// `file_corrupt` at the end.
   [[nodiscard]] bulk_file_source all(bool verify = true) const {
     bulk_file_options options{.offset = begin_, .size = bytes()};
     if (!verify || !sum_) return {file_, options};
@@ -304,7 +318,8 @@ class safetensors_file {
     head->add(0, std::as_bytes(std::span{head_}));
     return {file_, options, std::move(head)};
   }
-  /// One tensor, which is not compared with a sum. Throws as `at`.
+  /// Returns a source of one tensor, which is not compared with a sum. Throws `file_format_error`
+  /// if the file does not have the tensor.
   [[nodiscard]] bulk_file_source only(std::string_view name) const {
     const safetensor& one = at(name);
     return {file_, {.offset = begin_ + one.offset, .size = one.bytes}};
@@ -313,33 +328,32 @@ class safetensors_file {
  private:
   std::string path_;
   bulk_file_source file_;
-  std::string head_;  // all before the tensors; with zeros for the digits of the sum
+  std::string head_;  // all bytes before the tensors, with zeros in place of the digits of the sum
   std::uint64_t begin_ = 0;
   detail::safetensors_header header_;
   std::optional<std::uint64_t> sum_;
 };
 
-/// A `bulk_sink` that makes a safetensors file, whole or not at all: as `bulk_file_sink`. The
-/// header's metadata has as "penstock.crc64nvme" the CRC-64/NVME of the file with zeros for those
-/// 16 digits; other readers pass over it.
+/// A `bulk_sink` that writes a safetensors file, which appears complete or not at all, see
+/// `bulk_file_sink`. The entry "penstock.crc64nvme" of the header's metadata is the CRC-64/NVME of
+/// the file with zeros in place of these 16 digits. Other readers ignore the entry.
 class safetensors_sink {
  public:
-  /// Makes the file `path` of these tensors, one after the other; their `offset` and `bytes` are
-  /// not looked at. Throws `file_unwritable`, and `option_error` for a name that is there twice, a
-  /// type that is not known, a shape that does not make whole bytes, or a header over 100,000,000
-  /// bytes.
+  /// Creates the file `path` with these tensors, one after the other, and ignores their `offset`
+  /// and `bytes`. Throws `file_unwritable`, and `option_error` for a duplicate name, an unknown
+  /// type, a shape that does not make whole bytes, or a header of more than 100,000,000 bytes.
   safetensors_sink(std::string path, std::vector<safetensor> tensors,
                    const std::map<std::string, std::string>& metadata = {})
       : safetensors_sink(std::move(path), header_of(std::move(tensors), metadata)) {}
 
-  /// The bytes of all tensors.
+  /// The number of bytes of all tensors.
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
-  /// Writes `bytes`, which lie at `offset` among those of all tensors. Thread-safe. Throws
+  /// Writes `bytes` at `offset`, counted from the first tensor. Thread-safe. Throws
   /// `file_unwritable`.
   void write(std::uint64_t offset, std::span<const std::byte> bytes) {
     file_->write(begin_ + offset, bytes);
   }
-  /// Notes the sum, and gives the file its name. Throws `file_unwritable`.
+  /// Writes the sum into the header, and gives the file its name. Throws `file_unwritable`.
   void finish() {
     const std::string digits = bulk_file_source::text_of(file_->sum());
     file_->overwrite(8 + detail::safetensors_sum_begin.size(), std::as_bytes(std::span{digits}));

@@ -20,27 +20,27 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A message digest by libcrypto, over bytes that come piece by piece. One thread uses it.
+/// Computes a message digest incrementally, using libcrypto. Not thread-safe.
 class digest {
  public:
-  /// SHA-1, for sums of files that others wrote: it tells damage, and no intent. Throws `error`
-  /// where libcrypto is configured without it.
+  /// Returns a digest for SHA-1, for checksums in existing files. Detects corruption, not
+  /// tampering. Throws `error` if libcrypto is configured without SHA-1.
   [[nodiscard]] static digest sha1() { return digest{::EVP_sha1(), "SHA-1"}; }
 
-  /// SHA-256, for signatures and for what servers and indices say of bytes. Throws `error` where
-  /// libcrypto is configured without it.
+  /// Returns a digest for SHA-256, for signatures and for checksums from servers and indexes.
+  /// Throws `error` if libcrypto is configured without SHA-256.
   [[nodiscard]] static digest sha256() { return digest{::EVP_sha256(), "SHA-256"}; }
 
-  /// Adds `bytes` at the end.
+  /// Appends `bytes`.
   digest& add(std::span<const std::byte> bytes) {
     require(::EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()));
     return *this;
   }
 
-  /// Adds the bytes of `text` at the end.
+  /// Appends the bytes of `text`.
   digest& add(std::string_view text) { return add(std::as_bytes(std::span{text})); }
 
-  /// The digest of all that was added; nothing is to be added after it.
+  /// Returns the digest of all added bytes. Nothing may be added afterwards.
   [[nodiscard]] std::vector<std::uint8_t> sum() {
     std::array<unsigned char, EVP_MAX_MD_SIZE> bytes{};
     unsigned int size = 0;

@@ -20,16 +20,16 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The content of a gzip file (RFC 1952), one member or several, unpacked while it is read.
-/// Checksums and lengths are verified when the end of each member is reached. Needs zlib: the CMake
-/// target `penstock::gzip`. A `byte_source`; one thread uses it.
+/// A `byte_source` that unpacks a gzip file (RFC 1952) with one or more members while it is read.
+/// The checksum and the length are verified at the end of each member. Requires zlib: the CMake
+/// target `penstock::gzip`. Not thread-safe.
 ///
-/// Throws `file_format_error` for what is no gzip file, `file_truncated` where the compressed
-/// stream ends too early and `file_corrupt` where it is damaged or followed by something else. The
-/// offset in these counts the bytes of the compressed file.
+/// Throws `file_format_error` if the file is not a gzip file, `file_truncated` if the compressed
+/// stream ends too early, and `file_corrupt` if it is damaged or other data follows. The offset in
+/// these errors counts bytes of the compressed file.
 class gzip_source {
  public:
-  /// Opens the file.
+  /// Opens the file `path`.
   explicit gzip_source(std::string path) : file_(std::move(path)) {
     refill();
     if (stream_.avail_in == 0) {
@@ -39,14 +39,14 @@ class gzip_source {
       throw file_format_error(this->path(), 0, "a gzip file, which starts with 0x1f 0x8b",
                               next_bytes() + ": a plain file is opened without penstock::gzip");
     }
-    // 15 bits of window; 16 more: the gzip format alone.
+    // 15 bits of window, plus 16 to accept only the gzip format.
     if (::inflateInit2(&stream_, 15 + 16) != Z_OK) throw std::bad_alloc();
   }
   gzip_source(const gzip_source&) = delete;
   gzip_source& operator=(const gzip_source&) = delete;
   ~gzip_source() { ::inflateEnd(&stream_); }
 
-  /// Fills `out`, less only at the end of the content.
+  /// Fills `out`, and returns less only at the end of the content.
   std::size_t read(std::span<std::byte> out) {
     std::size_t filled = 0;
     while (filled < out.size() && !at_end_) {
@@ -60,10 +60,10 @@ class gzip_source {
     return filled;
   }
 
-  /// Unknown before it is unpacked.
+  /// Returns 0, because the size is unknown before unpacking.
   [[nodiscard]] std::uint64_t available() const noexcept { return 0; }
 
-  /// The file's name.
+  /// Returns the path of the file.
   [[nodiscard]] const std::string& path() const noexcept { return file_.path(); }
 
  private:
@@ -84,7 +84,7 @@ class gzip_source {
     }
   }
 
-  // Behind a member stands another one or nothing.
+  // A member is followed by another member or by the end of the file.
   void next_member() {
     if (stream_.avail_in == 0) refill();
     if (stream_.avail_in == 0) {
@@ -104,12 +104,12 @@ class gzip_source {
     read_ += stream_.avail_in;
   }
 
-  // Looks at two bytes, and at one where the buffer ends between them.
+  // Compares two bytes, or a single byte if the buffer ends between them.
   [[nodiscard]] bool at_magic() const noexcept {
     return stream_.next_in[0] == 0x1f && (stream_.avail_in < 2 || stream_.next_in[1] == 0x8b);
   }
 
-  // For messages: one byte or two.
+  // For messages: one or two bytes.
   [[nodiscard]] std::string next_bytes() const {
     const std::string first = detail::hex(stream_.next_in[0]);
     return stream_.avail_in < 2 ? first : first + ' ' + detail::hex(stream_.next_in[1]);
@@ -132,15 +132,15 @@ namespace detail {
 
 /// Opens a gzip file.
 struct gzip_opener {
-  /// Opens the file.
+  /// Opens the file `path`.
   [[nodiscard]] gzip_source operator()(std::string path) const {
     return gzip_source{std::move(path)};
   }
 };
 }  // namespace detail
 
-/// Says that a file is gzip-compressed, where files are opened:
-/// `idx_dataset{gzip, "train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"}`.
+/// Selects gzip compression where files are opened: `idx_dataset{gzip,
+/// "train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"}`.
 inline constexpr detail::gzip_opener gzip{};
 
 }  // namespace PENSTOCK_ABI

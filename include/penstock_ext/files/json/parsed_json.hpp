@@ -20,18 +20,18 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// An object or array that a JSON text has begun and not ended.
+/// An object or array of a JSON text that has started and not yet ended.
 struct open_json {
-  nlohmann::json value = {};           ///< what it has up to now
-  std::size_t begin = 0;               ///< the byte of its brace or bracket
-  bool is_wanted = true;               ///< whether it is kept
-  std::string key = {};                ///< of the member that is read; "" in an array
-  std::set<std::string> members = {};  ///< keys of those up to now that are wanted
+  nlohmann::json value = {};           ///< The content so far.
+  std::size_t begin = 0;               ///< Position of its brace or bracket in bytes.
+  bool is_wanted = true;               ///< True if the value is kept.
+  std::string key = {};                ///< Key of the current member, or "" in an array.
+  std::set<std::string> members = {};  ///< Keys of the wanted members so far.
 };
 
-/// What nlohmann-json calls as it reads the text `in`, for `parsed_json`. Takes n log n time for n
-/// bytes; nlohmann-json's own parser with a callback looks at all of an object's or array's values
-/// whenever an object in it ends.
+/// Event handler that nlohmann-json calls for `parsed_json` while it reads the text `in`. Takes O(n
+/// log n) time for n bytes. In contrast, nlohmann-json's own parser with a callback visits all
+/// values of an object or array each time an object in it ends.
 template <class Refuse, class Ended, class Wanted>
 struct json_events {
   using json = nlohmann::json;
@@ -63,14 +63,14 @@ struct json_events {
     return true;
   }
   bool parse_error(std::size_t position, const std::string&, const json::exception& error) {
-    const std::string problem = error.what();  // it begins with "[json.exception.parse_error.101] "
+    const std::string problem = error.what();  // starts with "[json.exception.parse_error.101] "
     refuse(position - (std::min)(position, std::size_t{1}), "JSON",
            problem.substr((std::min)(problem.find("] ") + 2, problem.size())));
     return false;
   }
 
  private:
-  // Whether the value that is read now is kept.
+  // Returns true if the current value is kept.
   [[nodiscard]] bool is_wanted() const {
     return open.empty() || (open.back().is_wanted && wanted(open));
   }
@@ -107,19 +107,22 @@ struct json_events {
   }
 };
 
-/// Says of every value that it is wanted, see `parsed_json`.
+/// Wants every value, see `parsed_json`.
 struct all_wanted {
   bool operator()(const std::vector<open_json>&) const noexcept { return true; }
 };
 
-/// Parses a JSON text by nlohmann-json, which must be there. `ended(value, begin, around)` gets
-/// each object when it is whole, and each other value that is a member of the outermost object;
-/// `begin` is the byte that an object or array begins at, and for others one up to their end;
-/// `around` is what the value lies in, outermost first. The parsed text does not have values for
-/// which it returns false. `wanted(around)` says of each value that comes whether it is kept: one
-/// that is not takes no memory, and neither `ended` nor the search for members that are there twice
-/// sees it or what lies in it. `refuse(offset, expected, found)` throws: for what is no JSON, a
-/// member that an object has twice, and what is nested deeper than 64.
+/// Parses a JSON text with nlohmann-json, which must be installed.
+///
+/// - `ended(value, begin, around)` is called with each complete object, and with each other value
+///   that is a member of the outermost object. `begin` is the position at which an object or array
+///   begins; for another value it is a position up to its end. `around` contains the enclosing
+///   values, outermost first. If `ended` returns false, the value is left out of the result.
+/// - `wanted(around)` returns true if the next value is kept. A value that is not kept takes no
+///   memory. Such a value and its content are not passed to `ended`, and are not checked for
+///   duplicate members.
+/// - `refuse(offset, expected, found)` must throw. The parser calls it if the text is not JSON, has
+///   a duplicate member, or is nested deeper than 64 levels.
 template <class Refuse, class Ended, class Wanted = all_wanted>
 [[nodiscard]] nlohmann::json parsed_json(std::string_view text, const Refuse& refuse,
                                          const Ended& ended, const Wanted& wanted = {}) {
@@ -128,7 +131,7 @@ template <class Refuse, class Ended, class Wanted = all_wanted>
                                             .ended = ended,
                                             .wanted = wanted};
   nlohmann::json::sax_parse(events.in, &events);
-  // nlohmann-json takes a zero byte for the end of the text.
+  // nlohmann-json treats a zero byte as the end of the text.
   const std::size_t zero = text.find('\0');
   if (zero != text.npos) refuse(zero, "JSON", "a zero byte");
   return std::move(events.whole);

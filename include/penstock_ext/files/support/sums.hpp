@@ -16,14 +16,14 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A cyclic redundancy check whose bits go in from the lowest: it begins with all ones, and its
-/// value is inverted. `Polynomial` is written with its lowest power as the highest bit. Takes eight
-/// bytes a step, by eight tables. Source: M. E. Kounavis, F. L. Berry, "Novel Table Lookup-Based
-/// Algorithms for High-Performance CRC Generation", IEEE Transactions on Computers 57 (2008).
+/// A reflected cyclic redundancy check: the initial value has all bits set, and the result is
+/// inverted. `Polynomial` has its lowest power in the highest bit. Processes eight bytes in a step
+/// with eight tables. Source: M. E. Kounavis, F. L. Berry, "Novel Table Lookup-Based Algorithms for
+/// High-Performance CRC Generation", IEEE Transactions on Computers 57 (2008).
 template <std::unsigned_integral Word, Word Polynomial>
 class crc {
  public:
-  /// Adds `bytes` at the end.
+  /// Appends `bytes`.
   void add(std::span<const std::byte> bytes) noexcept {
     const table_set& table = tables();
     std::uint64_t state = state_;
@@ -40,9 +40,9 @@ class crc {
     state_ = static_cast<Word>(state);
   }
 
-  /// The check of all that was added.
+  /// Returns the checksum of all added bytes.
   [[nodiscard]] Word value() const noexcept { return static_cast<Word>(~state_); }
-  /// That, its highest byte first.
+  /// Returns the bytes of the checksum, highest byte first.
   [[nodiscard]] std::array<std::uint8_t, sizeof(Word)> sum() const noexcept {
     std::array<std::uint8_t, sizeof(Word)> bytes{};
     for (std::size_t i = 0; i < sizeof(Word); ++i) {
@@ -54,8 +54,8 @@ class crc {
  private:
   using table_set = std::array<std::array<Word, 256>, 8>;
 
-  // Table k has what a byte becomes that k more bytes of 0 follow. In the function, so that a
-  // program that only names the class compiles none of it.
+  // Table k contains the state after a byte and k zero bytes. The tables are inside the function,
+  // so that a program that only names the class does not compile them.
   [[nodiscard]] static const table_set& tables() noexcept {
     static constexpr table_set made = [] {
       table_set all{};
@@ -80,11 +80,11 @@ class crc {
   Word state_ = (std::numeric_limits<Word>::max)();
 };
 
-using crc32_sum = crc<std::uint32_t, 0xedb88320U>;              ///< of zlib, PNG and Ethernet
-using crc32c_sum = crc<std::uint32_t, 0x82f63b78U>;             ///< Castagnoli's, as iSCSI has it
-using crc64nvme_sum = crc<std::uint64_t, 0x9a6c9329ac4bc9b5U>;  ///< as NVM Express has it
+using crc32_sum = crc<std::uint32_t, 0xedb88320U>;              ///< For zlib, PNG and Ethernet.
+using crc32c_sum = crc<std::uint32_t, 0x82f63b78U>;             ///< Castagnoli's CRC for iSCSI.
+using crc64nvme_sum = crc<std::uint64_t, 0x9a6c9329ac4bc9b5U>;  ///< For NVM Express.
 
-/// Bytes as hexadecimal digits, two each, in small letters.
+/// Formats bytes as hexadecimal digits in lower case, two for each byte.
 [[nodiscard]] inline std::string hex_digits(std::span<const std::uint8_t> bytes) {
   constexpr const char* digits = "0123456789abcdef";
   std::string text;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/types.h>
@@ -17,6 +18,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <limits>
 #include <memory>
 #include <new>
@@ -37,14 +39,14 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A byte as the messages of file errors have it.
+/// Formats a byte for the messages of file errors.
 inline std::string hex(std::uint8_t byte) {
   constexpr char digits[] = "0123456789abcdef";
   return std::string{"0x"} + digits[byte >> 4U] + digits[byte & 0xfU];
 }
 
-/// A decimal number that is all of `text`, in the range of `Number`: digits alone, also after a '-'
-/// where `Number` has a sign.
+/// Parses all of `text` as a decimal number in the range of `Number`: only digits, with a leading
+/// '-' allowed if `Number` is signed. Returns nothing if that fails.
 template <class Number = std::uint64_t>
 [[nodiscard]] std::optional<Number> whole_number(std::string_view text) noexcept {
   Number value = 0;
@@ -54,9 +56,9 @@ template <class Number = std::uint64_t>
   return value;
 }
 
-/// Appends up to `count` bytes of `source` to `bytes`, less only at the end of the content, and
-/// returns how many. Memory grows with what is there and not with `count`: a file may announce
-/// anything.
+/// Appends up to `count` bytes of `source` to `bytes`, and fewer only at the end of the content.
+/// Returns their number. Memory grows with the available data, not with `count`, because a file may
+/// claim any size.
 template <byte_source Source>
 std::uint64_t append_bytes(Source& source, std::vector<std::byte>& bytes, std::uint64_t count) {
   constexpr std::uint64_t step = std::uint64_t{1} << 20;
@@ -74,15 +76,15 @@ std::uint64_t append_bytes(Source& source, std::vector<std::byte>& bytes, std::u
   return done;
 }
 
-/// The whole content of `source`. Throws `file_format_error` if it is longer than `max_bytes`, and
-/// what the source throws.
+/// Returns the whole content of `source`. Throws `file_format_error` if it is longer than
+/// `max_bytes`, and the errors of the source.
 template <byte_source Source>
 [[nodiscard]] std::vector<std::byte> read_bytes(
     Source& source, std::uint64_t max_bytes = (std::numeric_limits<std::uint64_t>::max)()) {
   std::vector<std::byte> bytes;
   append_bytes(source, bytes, max_bytes);
   std::byte next{};
-  // Also asked for when all has come: only at the end does a compressed file prove to be whole.
+  // Reads even after all bytes have arrived, because a compressed file is verified only at its end.
   if (source.read({&next, 1}) != 0) {
     throw file_format_error(source.path(), max_bytes,
                             "at most " + std::to_string(max_bytes) + " bytes", "more");
@@ -90,16 +92,17 @@ template <byte_source Source>
   return bytes;
 }
 
-/// The whole content of the file `path`. Throws `file_unreadable`, and `file_format_error` if it is
-/// longer than `max_bytes`.
+/// Returns the whole content of the file `path`. Throws `file_unreadable`, and `file_format_error`
+/// if it is longer than `max_bytes`.
 [[nodiscard]] inline std::vector<std::byte> read_file(
     std::string path, std::uint64_t max_bytes = (std::numeric_limits<std::uint64_t>::max)()) {
   file_source source{std::move(path)};
   return read_bytes(source, max_bytes);
 }
 
-/// Fills `out` with the bytes of the open file from `offset` on, less only at its end. Where byte
-/// `at` can't be read, `errno` says why, and it calls `fail(at)`, which throws.
+/// Reads from `offset` of the open file into `out`, and reads less only at the end of the file.
+/// Returns the number of bytes. If byte `at` cannot be read, sets `errno` and calls `fail(at)`,
+/// which throws.
 template <class Fail>
 [[nodiscard]] std::size_t read_from(int file, std::uint64_t offset, std::span<std::byte> out,
                                     const Fail& fail) {
@@ -115,15 +118,43 @@ template <class Fail>
   return filled;
 }
 
-/// Memory for reads past the page cache (O_DIRECT), in huge pages where the system has them: a
-/// request to the disk has as many segments as its memory, and with few of them it was 2.4 times as
-/// fast. One thread at a time.
+/// Writes all of `bytes` to the open file, starting at `offset`. If the last `left` bytes can't be
+/// written, at byte `at` of the file, it sets `errno` to the reason and calls `fail(at, left)`,
+/// which throws.
+template <class Fail>
+void write_at(int file, std::uint64_t offset, std::span<const std::byte> bytes, const Fail& fail) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::pwrite(file, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) {
+      if (count == 0) errno = EIO;
+      fail(offset, bytes.size());
+    }
+    bytes = bytes.subspan(static_cast<std::size_t>(count));
+    offset += static_cast<std::uint64_t>(count);
+  }
+}
+
+/// Returns the name of an open file of the program for error messages.
+[[nodiscard]] inline std::string name_of_descriptor(int file) {
+  return "file descriptor " + std::to_string(file);
+}
+
+/// Duplicates a descriptor of the program. If that fails, the result is below 0 and `errno` is set.
+[[nodiscard]] inline descriptor duplicate_of(int file) noexcept {
+  return descriptor{::fcntl(file, F_DUPFD_CLOEXEC, 0)};
+}
+
+/// Memory for reads that bypass the page cache (O_DIRECT), in huge pages if available. A disk
+/// request has a segment for each contiguous piece of memory; with few segments, reading was 2.4
+/// times as fast. Not thread-safe.
 class direct_memory {
  public:
-  /// What devices with blocks of up to 4 KiB ask of an address, a place in the file and a size.
+  /// Alignment that devices with blocks of up to 4 KiB require of an address, a file offset and a
+  /// size.
   static constexpr std::size_t alignment = 4096;
 
-  /// Room for `bytes` bytes; what it held before may be gone.
+  /// Returns memory for `bytes` bytes. The previous content may be lost.
   [[nodiscard]] std::byte* room_for(std::size_t bytes) {
     if (bytes > bytes_) {
       bytes = (bytes + huge_page - 1) / huge_page * huge_page;
@@ -149,7 +180,7 @@ class direct_memory {
   std::size_t bytes_ = 0;
 };
 
-/// By what a file is known again: which one it is, how long, and when it was last written to.
+/// Identifies a file and its state: device and inode, size, and time of the last write.
 struct file_stamp {
   std::uint64_t device = 0;
   std::uint64_t inode = 0;
@@ -158,19 +189,19 @@ struct file_stamp {
   std::int64_t nanoseconds = 0;
 
   friend bool operator==(const file_stamp&, const file_stamp&) = default;
-  /// Whether the file was last written to before `other`.
+  /// Returns true if the last write of this file was before that of `other`.
   [[nodiscard]] bool is_older_than(const file_stamp& other) const noexcept {
     return seconds != other.seconds ? seconds < other.seconds : nanoseconds < other.nanoseconds;
   }
 };
 
-/// The stamp of the file that `status` is of.
+/// Returns the stamp of the file described by `status`.
 [[nodiscard]] inline file_stamp file_stamp_of(const struct ::stat& status) noexcept {
   return {status.st_dev, status.st_ino, static_cast<std::uint64_t>(status.st_size),
           status.st_mtim.tv_sec, status.st_mtim.tv_nsec};
 }
 
-/// Throws `file_unreadable`, with the path that `path()` says, for what is no regular file.
+/// Throws `file_unreadable` with the path `path()` if the file is not a regular file.
 template <class Path>
 void require_regular(const struct ::stat& status, const Path& path) {
   if (S_ISREG(status.st_mode)) return;
@@ -178,7 +209,7 @@ void require_regular(const struct ::stat& status, const Path& path) {
                         S_ISDIR(status.st_mode) ? "a folder" : "a pipe, socket or device");
 }
 
-/// A little-endian number of so many bytes.
+/// Decodes `bytes` as a little-endian number.
 [[nodiscard]] inline std::uint64_t little_endian(std::span<const std::byte> bytes) noexcept {
   std::uint64_t value = 0;
   for (std::size_t i = bytes.size(); i-- > 0;) {
@@ -187,7 +218,7 @@ void require_regular(const struct ::stat& status, const Path& path) {
   return value;
 }
 
-/// A little-endian number of `Size` bytes: a single load on a little-endian machine.
+/// Decodes `Size` bytes as a little-endian number: a single load on a little-endian machine.
 template <std::size_t Size>
   requires(Size <= sizeof(std::uint64_t))
 [[nodiscard]] inline std::uint64_t little_endian(const std::byte* bytes) noexcept {
@@ -200,8 +231,8 @@ template <std::size_t Size>
   }
 }
 
-/// Turns the bytes of each element of `Size` bytes round, in place: of 2, 4 or 8; others have no
-/// order of bytes.
+/// Reverses the bytes of each element of `Size` bytes in place. `Size` is 2, 4 or 8. For other
+/// sizes the function does nothing.
 template <std::size_t Size>
 void swap_bytes(std::span<std::byte> elements) noexcept {
   using word = std::conditional_t<Size == 2, std::uint16_t,
@@ -216,56 +247,15 @@ void swap_bytes(std::span<std::byte> elements) noexcept {
   }
 }
 
-/// A file's bytes where the system has them: mapped, and read when they are looked at. Takes no
-/// memory of the process, and no file descriptor after the construction. A file that replaces it is
-/// not seen. The file must not be made shorter meanwhile: looking at what is gone ends the process.
-/// Movable; the bytes stay where they are. Thread-safe.
-class mapped_file {
- public:
-  /// Maps the regular file `path`. Throws `file_unreadable`.
-  explicit mapped_file(std::string path) : path_(std::move(path)) {
-    // O_NONBLOCK: a pipe without a writer does not block.
-    const descriptor file = open_at(AT_FDCWD, path_.c_str(), O_NONBLOCK | O_NOCTTY);
-    struct ::stat status {};
-    if (file.get() < 0 || ::fstat(file.get(), &status) != 0) fail(system_reason());
-    if (!S_ISREG(status.st_mode)) fail("what is no regular file");
-    const auto size = static_cast<std::uint64_t>(status.st_size);
-    if (size > (std::numeric_limits<std::size_t>::max)() / 2) fail("more bytes than addresses");
-    if (size == 0) return;
-    void* const bytes = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.get(), 0);
-    if (bytes == MAP_FAILED) fail(system_reason());
-    bytes_ = {static_cast<std::byte*>(bytes), static_cast<std::size_t>(size)};
-  }
-  mapped_file(mapped_file&& other) noexcept
-      : path_(std::move(other.path_)), bytes_(std::exchange(other.bytes_, {})) {}
-  mapped_file& operator=(mapped_file&&) = delete;
-  ~mapped_file() {
-    if (!bytes_.empty()) ::munmap(bytes_.data(), bytes_.size());
-  }
-
-  /// The path as it was given.
-  [[nodiscard]] const std::string& path() const noexcept { return path_; }
-  /// All of the file.
-  [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return bytes_; }
-
- private:
-  [[noreturn]] void fail(const std::string& found) const {
-    throw file_unreadable(path_, 0, "a readable file", found);
-  }
-
-  std::string path_;
-  std::span<std::byte> bytes_;
-};
-
-/// Has the system read the pages of mapped bytes that it does not have in memory, as they come: in
-/// their order, neighbours by one call. The last ones are asked for at the end of this object.
+/// Requests background reads of mapped bytes that are not in memory. Ranges are added in order, and
+/// adjacent ranges share a system call. The destructor requests the last range.
 class read_soon {
  public:
   read_soon() = default;
   read_soon(read_soon&&) = delete;
   ~read_soon() { ask(); }
 
-  /// The `count` bytes from `first` on, which are mapped.
+  /// Adds the `count` bytes at `first`, which must be mapped.
   void add(const std::byte* first, std::size_t count) noexcept {
     if (count == 0) return;
     const auto begin = reinterpret_cast<std::uintptr_t>(first) & ~(page_ - 1);
@@ -281,7 +271,7 @@ class read_soon {
 
  private:
   void ask() const noexcept {
-    // A hint: what the system refuses is read when it is looked at.
+    // Only a hint: if the system refuses, the bytes are read on access.
     if (begin_ != end_) {
       static_cast<void>(
           ::madvise(reinterpret_cast<void*>(begin_), end_ - begin_, MADV_WILLNEED));  // NOLINT
@@ -289,11 +279,11 @@ class read_soon {
   }
 
   std::uintptr_t page_ = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-  std::uintptr_t begin_ = 0;  // of what is not asked for yet; a page's
+  std::uintptr_t begin_ = 0;  // first byte not yet requested, aligned to a page
   std::uintptr_t end_ = 0;
 };
 
-/// Writes all of `bytes`; the system's number of what went wrong, or 0.
+/// Writes all of `bytes`. Returns 0, or the errno value of a failure.
 [[nodiscard]] inline int write_all(int file, std::string_view bytes) noexcept {
   while (!bytes.empty()) {
     const ssize_t count = ::write(file, bytes.data(), bytes.size());
@@ -305,8 +295,8 @@ class read_soon {
   return 0;
 }
 
-/// Has the disk take what was written to the open file. The system's number of what went
-/// wrong, or 0; also where the file system has no such call.
+/// Flushes the data of the open file to the disk. Returns 0, or the errno value of a failure. Also
+/// returns 0 if the file system does not support the call.
 [[nodiscard]] inline int sync_descriptor(int file) noexcept {
   while (::fsync(file) != 0) {
     if (errno == EINVAL || errno == ENOTSUP) return 0;
@@ -315,27 +305,79 @@ class read_soon {
   return 0;
 }
 
-/// A name beside `target` for what is to become it: TARGET.part-PROCESS-NUMBER. No two threads that
-/// run take one. From any thread.
+/// Returns a name for a temporary file that will become `target`: TARGET.part-PROCESS-NUMBER. Names
+/// are unique among running threads. Any thread may call this.
 [[nodiscard]] inline std::string part_name(const std::string& target) {
-  static std::atomic<unsigned> files{0};  // relaxed: it only counts
+  static std::atomic<unsigned> files{0};  // relaxed: only a counter
   return target + ".part-" + std::to_string(::getpid()) + '-' +
          std::to_string(files.fetch_add(1, std::memory_order_relaxed));
 }
-/// Makes a new file beside `target`, to be written, whose name `part` gets; below 0, with `errno`,
-/// where it can't be. Not mkstemp, whose file is for this user alone. From any thread.
-[[nodiscard]] inline descriptor open_part(const std::string& target, std::string& part,
-                                          ::mode_t mode = 0666) {
-  descriptor file{-1};
-  for (int tries = 0; tries < 1000; ++tries) {  // a dead process of this number may have left some
-    part = part_name(target);
-    file = open_at(AT_FDCWD, part.c_str(), O_WRONLY | O_CREAT | O_EXCL, mode);
-    if (file.get() >= 0 || errno != EEXIST) break;
-  }
-  return file;
+
+/// Returns true if `path` is a name of the open file.
+[[nodiscard]] inline bool is_name_of(const std::string& path, int file) noexcept {
+  struct ::stat named {};
+  struct ::stat open {};
+  return ::fstat(file, &open) == 0 && ::lstat(path.c_str(), &named) == 0 &&
+         named.st_dev == open.st_dev && named.st_ino == open.st_ino;
 }
 
-/// Where a link leads to a file, that one; else `path`, also of a link to nothing.
+/// Creates a temporary file next to `target`, open for writing, and stores its name in `part`. On
+/// failure the descriptor is negative and `errno` is set. The file is locked until it is closed,
+/// see `remove_dead_parts`. Does not use mkstemp, whose files are accessible only to this user. Any
+/// thread may call this.
+[[nodiscard]] inline descriptor open_part(const std::string& target, std::string& part,
+                                          ::mode_t mode = 0666) {
+  for (int tries = 0; tries < 1000; ++tries) {  // a dead process with this id may have left files
+    part = part_name(target);
+    descriptor file = open_at(AT_FDCWD, part.c_str(), O_WRONLY | O_CREAT | O_EXCL, mode);
+    if (file.get() < 0 && errno == EEXIST) continue;
+    if (file.get() < 0) return file;
+    // Another process may have locked and removed the file in the meantime. Some file systems have
+    // no locks.
+    const bool is_taken = ::flock(file.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    if (!is_taken && is_name_of(part, file.get())) return file;
+  }
+  errno = EEXIST;
+  return descriptor{-1};
+}
+
+/// Removes the files that `open_part` created for `target` in processes that were killed since. The
+/// locks of such files ended with their processes. Files that are being written are locked, and
+/// stay. If the file system has no locks, all files stay.
+inline void remove_dead_parts(const std::string& target) {
+  const std::size_t name = target.rfind('/') + 1;
+  const std::string folder = name == 0 ? "." : target.substr(0, name);
+  const std::string start = target.substr(name) + ".part-";
+  std::error_code problem;  // if the folder can't be read, nothing is removed
+  std::vector<std::string> parts;
+  for (std::filesystem::directory_iterator at{folder, problem}, end; !problem && at != end;
+       at.increment(problem)) {
+    const std::string found = at->path().filename().string();
+    const std::string_view numbers =
+        std::string_view{found}.substr(found.starts_with(start) ? start.size() : found.size());
+    const std::size_t dash = (std::min)(numbers.find('-'), numbers.size());
+    if (!whole_number(numbers.substr(0, dash)) || dash == numbers.size()) continue;
+    if (whole_number(numbers.substr(dash + 1))) parts.push_back(target.substr(0, name) + found);
+  }
+  for (const std::string& part : parts) {
+    const descriptor file =
+        open_at(AT_FDCWD, part.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    if (file.get() < 0 || ::flock(file.get(), LOCK_EX | LOCK_NB) != 0) continue;
+    if (is_name_of(part, file.get())) ::unlink(part.c_str());
+  }
+}
+
+/// Flushes the directory entry of the file `target` to the disk. A file system without such a call
+/// stores the entry immediately. Errors are ignored.
+inline void sync_name(const std::string& target) {
+  const std::size_t slash = target.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : target.substr(0, slash + 1);
+  const descriptor in = open_at(AT_FDCWD, folder.c_str(), O_DIRECTORY);
+  if (in.get() >= 0) static_cast<void>(sync_descriptor(in.get()));
+}
+
+/// Returns the file to which `path` links. Returns `path` itself if it is not a link or is a
+/// dangling link.
 [[nodiscard]] inline std::string linked_file(std::string path) {
   struct ::stat status {};
   if (::lstat(path.c_str(), &status) != 0 || !S_ISLNK(status.st_mode)) return path;
@@ -345,25 +387,31 @@ class read_soon {
   return path;
 }
 
-/// Makes `path` a file of these bytes, or leaves it as it was: they are written to a file beside
-/// it, which gets its name and its mode when it is whole; where a link leads to a file, that one.
-/// What is no ordinary file, such as a pipe, is written to as it is. Returns the system's number of
-/// what went wrong, or 0. From any thread.
-[[nodiscard]] inline int write_whole_file(const std::string& path, std::string_view bytes) {
+/// Replaces the content of the file `path` by `bytes`, or leaves the file unchanged on failure. The
+/// bytes are written to a temporary file, which then gets the name and the mode of the old file. A
+/// link is followed to its file. A file that is not regular, such as a pipe, is written directly.
+/// With `is_durable`, the file is also complete after a power failure, and temporary files of
+/// killed processes are removed. Returns 0, or the errno value of a failure. Any thread may call
+/// this.
+[[nodiscard]] inline int write_whole_file(const std::string& path, std::string_view bytes,
+                                          bool is_durable = false) {
   const std::string target = linked_file(path);
   struct stat before {};
   const bool is_there = ::stat(target.c_str(), &before) == 0;
   const bool is_special = is_there && !S_ISREG(before.st_mode);
+  if (is_durable && !is_special) remove_dead_parts(target);
   std::string part = target;
   descriptor file =
       is_special ? open_at(AT_FDCWD, target.c_str(), O_WRONLY | O_TRUNC) : open_part(target, part);
   if (file.get() < 0) return errno;
   int wrong = write_all(file.get(), bytes);
   if (is_there && !is_special) static_cast<void>(::fchmod(file.get(), before.st_mode & 07777));
+  if (is_durable && wrong == 0) wrong = sync_descriptor(file.get());
   if (::close(file.release()) != 0 && wrong == 0) wrong = errno;
   if (is_special) return wrong;
   if (wrong == 0 && std::rename(part.c_str(), target.c_str()) != 0) wrong = errno;
   if (wrong != 0) ::unlink(part.c_str());
+  if (is_durable && wrong == 0) sync_name(target);
   return wrong;
 }
 

@@ -21,17 +21,17 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The content of a zstd file (RFC 8878), one frame or several, unpacked while it is read. Sums are
-/// verified where a frame has one. Needs libzstd: the CMake target `penstock::zstd`. A
-/// `byte_source`; one thread uses it. Takes the memory of a frame's window, 128 MiB at most.
+/// A `byte_source` that unpacks a zstd file (RFC 8878) with one or more frames while it is read.
+/// Checksums are verified if a frame has one. Requires libzstd: the CMake target `penstock::zstd`.
+/// Not thread-safe. Takes the memory of a frame's window, at most 128 MiB.
 ///
-/// Throws `file_format_error` for what is no zstd file and for a larger window, `file_truncated`
-/// where the compressed stream ends too early and `file_corrupt` where it is damaged or followed by
-/// something else. The offset in these counts the bytes of the compressed file that were taken, in
-/// pieces of up to 256 KiB.
+/// Throws `file_format_error` if the file is not a zstd file or has a larger window,
+/// `file_truncated` if the compressed stream ends too early, and `file_corrupt` if it is damaged or
+/// other data follows. The offset in these errors counts the consumed bytes of the compressed file,
+/// in pieces of up to 256 KiB.
 class zstd_source {
  public:
-  /// Opens the file.
+  /// Opens the file `path`.
   explicit zstd_source(std::string path) : file_(std::move(path)), unpacker_(::ZSTD_createDCtx()) {
     if (unpacker_ == nullptr) throw std::bad_alloc();
     refill();
@@ -44,17 +44,17 @@ class zstd_source {
   zstd_source(const zstd_source&) = delete;
   zstd_source& operator=(const zstd_source&) = delete;
 
-  /// Fills `out`, less only at the end of the content.
+  /// Fills `out`, and returns less only at the end of the content.
   std::size_t read(std::span<std::byte> out) {
     ::ZSTD_outBuffer room{out.data(), out.size(), 0};
     while (room.pos < room.size && !at_end_) unpack_some(room);
     return room.pos;
   }
 
-  /// Unknown before it is unpacked.
+  /// Returns 0, because the size is unknown before unpacking.
   [[nodiscard]] std::uint64_t available() const noexcept { return 0; }
 
-  /// The file's name.
+  /// Returns the path of the file.
   [[nodiscard]] const std::string& path() const noexcept { return file_.path(); }
 
  private:
@@ -74,7 +74,7 @@ class zstd_source {
                          next_bytes());
     }
     const std::size_t before = room.pos;
-    // The bytes that it would like next: none after a frame whose content is all there.
+    // The suggested size of the next input. 0 after a complete frame.
     const std::size_t wished = ::ZSTD_decompressStream(unpacker_.get(), &room, &input_);
     if (::ZSTD_isError(wished) != 0U) fail(wished);
     in_frame_ = wished != 0;
@@ -107,8 +107,8 @@ class zstd_source {
     return all.subspan(input_.pos).first((std::min)(input_.size - input_.pos, std::size_t{4}));
   }
 
-  // Looks at four bytes, and at fewer where the buffer ends among them. A frame to be skipped
-  // starts with 0x50 to 0x5f.
+  // Compares four bytes, or fewer if the buffer ends among them. A skippable frame starts with 0x50
+  // to 0x5f.
   [[nodiscard]] bool at_magic() const noexcept {
     constexpr std::array<unsigned char, 4> frame{0x28, 0xb5, 0x2f, 0xfd};
     constexpr std::array<unsigned char, 4> skipped{0x50, 0x2a, 0x4d, 0x18};
@@ -118,7 +118,7 @@ class zstd_source {
                  : std::equal(bytes.begin(), bytes.end(), frame.begin());
   }
 
-  // For messages: one byte to four.
+  // For messages: one to four bytes.
   [[nodiscard]] std::string next_bytes() const {
     std::string text;
     for (const unsigned char byte : next()) text += (text.empty() ? "" : " ") + detail::hex(byte);
@@ -133,23 +133,23 @@ class zstd_source {
   std::unique_ptr<::ZSTD_DCtx, deleter> unpacker_;
   std::unique_ptr<unsigned char[]> memory_ = std::make_unique<unsigned char[]>(input_size);
   ::ZSTD_inBuffer input_{nullptr, 0, 0};
-  std::uint64_t read_ = 0;  // of the file before what is in memory
+  std::uint64_t read_ = 0;  // bytes of the file before the buffer
   bool in_frame_ = false;
   bool at_end_ = false;
 };
 
 static_assert(byte_source<zstd_source>);
 
-/// Says that files are zstd-compressed, where they are opened:
+/// Selects zstd compression where files are opened:
 ///
 ///     idx_dataset digits{zstd{}, "images.zst", "labels.zst"};
 ///     mds_shards texts{"c4/train", {.compression = zstd{}, .unpacked = "/scratch/c4"}};
 struct zstd {
-  /// Opens a file for reading.
+  /// Opens the file `path` for reading.
   [[nodiscard]] zstd_source operator()(std::string path) const {
     return zstd_source{std::move(path)};
   }
-  /// How the format is called, and what such files end in: "zstd".
+  /// Returns the name of the format, which is also the extension of such files: "zstd".
   [[nodiscard]] std::string family() const { return "zstd"; }
 };
 

@@ -20,7 +20,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Where a pixel of the result comes from: x of the source is xx * x + xy * y + x0 of the result.
+/// Maps a result pixel to its source: the x of the source is xx * x + xy * y + x0 of the result.
 struct affine_matrix {
   double xx;
   double xy;
@@ -30,13 +30,14 @@ struct affine_matrix {
   double y0;
 };
 
-/// sin(pi * x).
+/// Returns sin(pi * x).
 inline double sine_of_half_turns(double x) noexcept {
   const double turns = x - 2 * std::floor(x / 2);  // in [0, 2]
   return turns <= 1 ? sin_pi(turns) : -sin_pi(turns - 1);
 }
 
-/// Numbers with 16 bits after the point: what Pillow steps with where 32 bits are enough.
+/// Numbers with 16 fractional bits. Pillow uses them for rotations whose coordinates fit in 32
+/// bits.
 struct fixed_steps {
   using number = std::int64_t;
   static number from(double value) noexcept {
@@ -48,7 +49,7 @@ struct fixed_steps {
   static std::size_t whole(number at) noexcept { return static_cast<std::size_t>(at >> 16); }
 };
 
-/// Doubles: what it steps with where they are not, or where nothing turns.
+/// Doubles. Pillow uses them if coordinates do not fit in 32 bits, or without rotation and shear.
 struct double_steps {
   using number = double;
   static number from(double value) noexcept { return value; }
@@ -58,7 +59,7 @@ struct double_steps {
   static std::size_t whole(number at) noexcept { return static_cast<std::size_t>(at); }
 };
 
-/// Whether 16 bits before the point hold the sources of all corners.
+/// Returns true if the sources of all corners fit in the 16 integer bits, including the sign.
 inline bool fits_fixed(const affine_matrix& m, const image_size& size) noexcept {
   for (const double x : {0.0, static_cast<double>(size.width)}) {
     for (const double y : {0.0, static_cast<double>(size.height)}) {
@@ -70,12 +71,13 @@ inline bool fits_fixed(const affine_matrix& m, const image_size& size) noexcept 
   return true;
 }
 
-/// Walks over a turned picture, row by row, and takes the pixel in which the middle of each one
-/// lies. The sums are Pillow's, so that a part has the bits of the whole.
+/// Walks over a transformed image, row by row, and takes the pixel that contains the center of each
+/// result pixel. The running sums are Pillow's. A part of the result has the same bits as in the
+/// whole.
 template <std::size_t Channels, class Steps>
 class nearest_walk {
  public:
-  /// Before the first row of `in`, turned by `m`; `fill` is a pixel of what lies outside.
+  /// Starts before the first row of `in`, transformed by `m`. Pixels outside are `fill`.
   nearest_walk(const const_pixels& in, const affine_matrix& m, const std::uint8_t* fill) noexcept
       : in_(in),
         fill_(fill),
@@ -86,15 +88,14 @@ class nearest_walk {
         yx_(Steps::from(m.yx)),
         yy_(Steps::from(m.yy)) {}
 
-  /// To the first pixel of the next row.
+  /// Moves to the first pixel of the next row.
   void begin_row() noexcept {
     at_x_ = row_x_;
     at_y_ = row_y_;
     row_x_ += xy_;
     row_y_ += yy_;
   }
-  /// Leaves out `count` pixels of the row. One after the other: a product would be rounded
-  /// otherwise.
+  /// Skips `count` pixels of the row, step by step, because a product would round differently.
   void skip(std::size_t count) noexcept {
     for (; count > 0; --count, at_x_ += xx_, at_y_ += yx_) {
     }
@@ -130,10 +131,10 @@ class nearest_walk {
 
 /// The two pixels around a point of a row.
 struct bilinear_taps {
-  static constexpr std::ptrdiff_t before = 0;  // the first one is that of the point
+  static constexpr std::ptrdiff_t before = 0;  // the first tap is the pixel of the point
   static constexpr std::size_t count = 2;
 
-  /// Between `v[0]` and `v[1]`.
+  /// Interpolates between `v[0]` and `v[1]`.
   static double at(const double (&v)[count], double part) noexcept {
     return v[0] + rounded((v[1] - v[0]) * part);
   }
@@ -145,7 +146,7 @@ struct bicubic_taps {
   static constexpr std::ptrdiff_t before = 1;
   static constexpr std::size_t count = 4;
 
-  /// Between `v[1]` and `v[2]`.
+  /// Interpolates between `v[1]` and `v[2]`.
   static double at(const double (&v)[count], double part) noexcept {
     const double slope = v[2] - v[0];
     const double second = 2 * (v[0] - v[1]) + v[2] - v[3];
@@ -157,21 +158,21 @@ struct bicubic_taps {
   }
 };
 
-/// Walks over a turned picture as `nearest_walk` does, and weighs the pixels around each point;
-/// those of the edge are repeated.
+/// Walks over a transformed image as `nearest_walk` does, and weighs the pixels around each point.
+/// Pixels of the edge are repeated.
 template <std::size_t Channels, class Taps>
 class weighed_walk {
  public:
-  /// Before the first row of `in`, turned by `m`; `fill` is a pixel of what lies outside.
+  /// Starts before the first row of `in`, transformed by `m`. Pixels outside are `fill`.
   weighed_walk(const const_pixels& in, const affine_matrix& m, const std::uint8_t* fill) noexcept
       : in_(in), m_(m), fill_(fill) {}
 
-  /// To the first pixel of the next row.
+  /// Moves to the first pixel of the next row.
   void begin_row() noexcept {
     x_ = 0.5;
     ++y_;
   }
-  /// Leaves out `count` pixels of the row.
+  /// Skips `count` pixels of the row.
   void skip(std::size_t count) noexcept { x_ += static_cast<double>(count); }
   /// Writes the next `count` pixels of the row.
   void write(std::uint8_t* to, std::size_t count) noexcept {
@@ -193,8 +194,8 @@ class weighed_walk {
  private:
   static constexpr std::size_t taps = Taps::count;
 
-  // Where the taps around `at`, which is -0.5 or more, lie; and how far `at` is from the middle
-  // one.
+  // Writes the positions of the taps around `at`, which is -0.5 or more, to `places`. Returns the
+  // distance of `at` from the middle tap.
   static double place(double at, std::size_t length, std::ptrdiff_t (&places)[taps]) noexcept {
     const std::ptrdiff_t whole = at < 0 ? -1 : static_cast<std::ptrdiff_t>(at);
     const auto last = static_cast<std::ptrdiff_t>(length) - 1;
@@ -228,37 +229,37 @@ class weighed_walk {
   affine_matrix m_;
   const std::uint8_t* fill_;
   double x_ = 0.5;
-  double y_ = -0.5;  // of the row before the first one
+  double y_ = -0.5;  // the row before the first row
 };
 
 }  // namespace detail
 
-/// A turn about the middle of a picture, with a shift, a scale and a shear.
+/// A rotation about the center of an image, with a shift, a scale and a shear.
 struct affine_change {
-  double angle = 0;    ///< degrees, clockwise
-  double right = 0;    ///< pixels to the right
-  double down = 0;     ///< pixels downwards
-  double scale = 1;    ///< more than 0; 2 makes all twice as large
-  double shear_x = 0;  ///< degrees
-  double shear_y = 0;  ///< degrees
+  double angle = 0;    ///< rotation in degrees, clockwise
+  double right = 0;    ///< shift to the right, in pixels
+  double down = 0;     ///< shift downwards, in pixels
+  double scale = 1;    ///< more than 0; 2 doubles all lengths
+  double shear_x = 0;  ///< horizontal shear in degrees
+  double shear_y = 0;  ///< vertical shear in degrees
 };
 
-/// What a turned pixel is made of.
+/// The interpolation of a transformed pixel.
 enum class affine_filter {
-  nearest,   ///< the one pixel in which its middle lies
-  bilinear,  ///< the two by two around its middle
-  bicubic,   ///< the four by four around it, by Keys' cubic with a = -1
+  nearest,   ///< the pixel that contains its center
+  bilinear,  ///< the 2 x 2 pixels around its center
+  bicubic,   ///< the 4 x 4 pixels around it, by Keys' cubic with a = -1
 };
 
-/// How a turned picture is sampled. A picture that shrinks is not smoothed, as by Pillow.
+/// Options for sampling a transformed image. As in Pillow, an image that shrinks is not smoothed.
 struct affine_options {
-  affine_filter filter = affine_filter::nearest;  ///< what a pixel is made of
-  std::array<std::uint8_t, 4> fill{};             ///< a pixel of what lies outside, by channel
+  affine_filter filter = affine_filter::nearest;  ///< the interpolation
+  std::array<std::uint8_t, 4> fill{};             ///< value of pixels outside, by channel
 };
 
 namespace detail {
 
-/// Returns the matrix of `change` for a picture of `size`: the inverse of a rotation with shear and
+/// Returns the matrix of `change` for an image of `size`: the inverse of a rotation with shear and
 /// scale. Throws std::invalid_argument unless all numbers are finite, scale > 0, and the shears are
 /// between -90 and 90 degrees.
 inline affine_matrix matrix_of(const affine_change& change, const image_size& size) {
@@ -270,8 +271,7 @@ inline affine_matrix matrix_of(const affine_change& change, const image_size& si
         to_text(change.scale) + ", shear = " + to_text(change.shear_x) + ", " +
         to_text(change.shear_y));
   }
-  // The products and sums are those of torchvision's documentation of its matrix; angles are in
-  // half turns.
+  // Uses the formula in the documentation of torchvision. Angles are in half turns.
   const auto sine = sine_of_half_turns;
   const auto cosine = [](double x) { return sine_of_half_turns(x + 0.5); };
   const double angle = change.angle / 180;
@@ -289,7 +289,7 @@ inline affine_matrix matrix_of(const affine_change& change, const image_size& si
   const double xy = -b / change.scale;
   const double yx = -c / change.scale;
   const double yy = a / change.scale;
-  // It turns about the middle, and shifts then.
+  // Rotates about the center, and then shifts.
   const double x = static_cast<double>(size.width) * 0.5;
   const double y = static_cast<double>(size.height) * 0.5;
   const double from_x = -x - change.right;
@@ -298,7 +298,7 @@ inline affine_matrix matrix_of(const affine_change& change, const image_size& si
           yx, yy, rounded(yx * from_x) + rounded(yy * from_y) + y};
 }
 
-/// Calls `use` with the walk over `in`, turned by `m`.
+/// Calls `use` with the walk over `in`, transformed by `m`.
 template <std::size_t Channels, class Use>
 void walk_over(const const_pixels& in, const affine_matrix& m, const affine_options& options,
                Use use) {
@@ -316,12 +316,12 @@ void walk_over(const const_pixels& in, const affine_matrix& m, const affine_opti
 
 }  // namespace detail
 
-/// Writes `in`, changed, to `out`, which has its size and channels and does not overlap it: to the
-/// bit what Pillow's `transform(size, AFFINE, matrix, filter, fillcolor=fill)` gives for the same
-/// matrix. That is torchvision's, within 1e-12: its sines may differ in the last bit, by which a
-/// weighed value may be off by 1. No channel is treated as alpha.
-/// Throws std::invalid_argument unless sizes and channels are equal, the channels are 1, 3 or 4,
-/// all numbers are finite, scale > 0, and the shears are between -90 and 90 degrees.
+/// Writes `in`, transformed, to `out`. The images must have the same size and channels, and must
+/// not overlap. The bits are those of Pillow's `transform(size, AFFINE, matrix, filter,
+/// fillcolor=fill)` with the same matrix. The matrix equals torchvision's within 1e-12: sines may
+/// differ in the last bit, so that an interpolated value may differ by 1. No channel is treated as
+/// alpha. Throws std::invalid_argument unless sizes and channels are equal, the channels are 1, 3
+/// or 4, all numbers are finite, scale > 0, and the shears are between -90 and 90 degrees.
 inline void affine(const const_pixels& in, const affine_change& change, const pixels& out,
                    const affine_options& options = {}) {
   if (in.size != out.size || in.channels != out.channels ||
@@ -344,22 +344,22 @@ inline void affine(const const_pixels& in, const affine_change& change, const pi
   if (in.channels == 4) detail::walk_over<4>(in, matrix, options, write);
 }
 
-/// How far `random_affine` goes; what is 0, or 1 for the scale, is left alone.
+/// The ranges that `random_affine` draws from. A 0, or a scale of 1, disables a change.
 struct random_affine_options {
-  double degrees = 0;            ///< turns from -degrees to degrees
+  double degrees = 0;            ///< rotates by -degrees to degrees
   double translate_x = 0;        ///< shifts by up to this part of the width, either way
   double translate_y = 0;        ///< shifts by up to this part of the height, either way
-  double scale_low = 1;          ///< the least scale
-  double scale_high = 1;         ///< the greatest scale
-  double shear_x = 0;            ///< shears from -shear_x to shear_x degrees
-  double shear_y = 0;            ///< shears from -shear_y to shear_y degrees
-  affine_options sampling = {};  ///< what a turned pixel is made of
+  double scale_low = 1;          ///< the smallest scale
+  double scale_high = 1;         ///< the largest scale
+  double shear_x = 0;            ///< shears by -shear_x to shear_x degrees
+  double shear_y = 0;            ///< shears by -shear_y to shear_y degrees
+  affine_options sampling = {};  ///< options for sampling the result
 };
 
-/// Changes a picture by a random turn, shift, scale and shear: torchvision's `RandomAffine`,
-/// with the nearest pixel and zeros outside by default. Draws angle, shift to the right,
-/// shift downwards, scale and shears, in this order, leaving out what the options leave alone;
-/// shifts are rounded to pixels.
+/// Transforms an image by a random rotation, shift, scale and shear: torchvision's `RandomAffine`.
+/// By default it takes the nearest pixel and writes zeros outside. Draws the angle, the shift to
+/// the right, the shift downwards, the scale and the shears, in this order, and skips disabled
+/// changes. Shifts are rounded to pixels.
 ///
 ///     auto more = photos | penstock::map<photo>([turn = penstock::random_affine{{.degrees = 9}}](
 ///                                auto in, auto out, auto& random) {
@@ -367,11 +367,11 @@ struct random_affine_options {
 ///            penstock::as_pixels(penstock::get<"image">(out)), random);
 ///     });
 ///
-/// Called as const from many threads at once; every machine draws equal numbers.
+/// Called as const from many threads at once. Every machine draws equal numbers.
 class random_affine {
  public:
-  /// Throws std::invalid_argument unless all are finite and not negative, shifts are at most 1,
-  /// shears at most 89, degrees at most 360, and 1e-3 <= scale_low <= scale_high <= 1e3.
+  /// Throws std::invalid_argument unless all numbers are finite and not negative, shifts are at
+  /// most 1, shears at most 89, degrees at most 360, and 1e-3 <= scale_low <= scale_high <= 1e3.
   explicit random_affine(const random_affine_options& options) : options_(options) {
     check("degrees", options.degrees, 0, 360);
     check("translate_x", options.translate_x, 0, 1);
@@ -382,7 +382,7 @@ class random_affine {
     check("shear_y", options.shear_y, 0, 89);
   }
 
-  /// What is drawn for a picture of `size`.
+  /// Draws the change of an image of `size`.
   [[nodiscard]] affine_change draw(const image_size& size, sample_generator& random) const {
     affine_change change;
     change.angle = either_way(random, options_.degrees);
@@ -398,12 +398,12 @@ class random_affine {
     return change;
   }
 
-  /// Draws a change and writes `in`, changed, to `out`. Throws as `affine` does.
+  /// Draws a change and writes `in`, transformed, to `out`. Throws the errors of `affine`.
   void operator()(const const_pixels& in, const pixels& out, sample_generator& random) const {
     affine(in, draw(in.size, random), out, options_.sampling);
   }
 
-  /// What a turned pixel is made of.
+  /// Returns the options for sampling the result.
   [[nodiscard]] const affine_options& sampling() const noexcept { return options_.sampling; }
 
  private:

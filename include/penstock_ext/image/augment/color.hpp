@@ -17,9 +17,10 @@
 #include <penstock_ext/image/detail/exact_math.hpp>
 #include <penstock_ext/image/pixels.hpp>
 
-// Colours of 8-bit RGB pictures, changed in place, to the bit as Pillow's ImageEnhance and
-// torchvision's functions for Pillow's images do: where a value is a float there, it is one here.
-// All take pictures of three channels and throw std::invalid_argument for others.
+// Color changes of 8-bit RGB images in place. The results have the same bits as Pillow's
+// ImageEnhance and torchvision's functions for Pillow images: values that are floats there are
+// floats here. All functions take images of three channels and throw std::invalid_argument for
+// others.
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -33,8 +34,8 @@ inline void check_colours(const char* name, const const_pixels& picture) {
   }
 }
 
-/// Returns `factor` as Pillow takes it, a float. Throws std::invalid_argument unless it is finite
-/// and not negative.
+/// Returns `factor` as a float, as in Pillow. Throws std::invalid_argument unless it is finite and
+/// not negative.
 inline float checked_factor(const char* name, double factor) {
   if (!(factor >= 0 && factor <= double{(std::numeric_limits<float>::max)()})) {
     throw std::invalid_argument(std::string{name} + ": expected a finite factor >= 0, found " +
@@ -52,28 +53,28 @@ void for_each_pixel(const pixels& picture, Change change) {
   }
 }
 
-/// The grey of a colour.
+/// Returns the gray value of a color.
 inline std::uint8_t grey_of(const std::uint8_t* rgb) noexcept {
   return static_cast<std::uint8_t>((rgb[0] * 19595 + rgb[1] * 38470 + rgb[2] * 7471 + 0x8000) >>
                                    16);
 }
 
-/// The mean of `count` greys, rounded; 0 of none.
+/// Returns the rounded mean of `count` gray values, or 0 if `count` is 0.
 inline std::uint8_t mean_of(std::uint64_t sum, std::size_t count) noexcept {
   if (count == 0) return 0;
   const double mean = static_cast<double>(sum) / static_cast<double>(count) + 0.5;
   return static_cast<std::uint8_t>(mean);
 }
 
-/// The sum of all greys.
+/// Returns the sum of the gray values of all pixels.
 inline std::uint64_t sum_of_greys(const pixels& picture) {
   std::uint64_t sum = 0;
   for_each_pixel(picture, [&sum](const std::uint8_t* rgb) { sum += grey_of(rgb); });
   return sum;
 }
 
-/// `from + part * (to - from)`, cut to a byte. The product is exact as a double, so that it is
-/// rounded once, to a float, whatever the compiler fuses.
+/// Returns `from + part * (to - from)`, clamped and truncated to a byte. The product is exact as a
+/// double. Therefore it is rounded to a float only once, even if the compiler fuses operations.
 inline std::uint8_t blended(int from, int to, float part) noexcept {
   const auto step = static_cast<float>(double{part} * (to - from));
   const float value = static_cast<float>(from) + step;
@@ -82,7 +83,7 @@ inline std::uint8_t blended(int from, int to, float part) noexcept {
                         : static_cast<std::uint8_t>(value);
 }
 
-/// What becomes of each value that is blended with one.
+/// Returns the table of all values, each blended with `from`.
 inline std::array<std::uint8_t, 256> blend_table(std::uint8_t from, float part) noexcept {
   std::array<std::uint8_t, 256> table;
   for (int value = 0; value < 256; ++value) {
@@ -91,14 +92,14 @@ inline std::array<std::uint8_t, 256> blend_table(std::uint8_t from, float part) 
   return table;
 }
 
-/// Puts each value's of `table` in its place.
+/// Replaces each value by its entry in `table`.
 inline void look_up(const pixels& picture, const std::array<std::uint8_t, 256>& table) {
   for_each_pixel(picture, [&table](std::uint8_t* rgb) {
     for (int c = 0; c < 3; ++c) rgb[c] = table[rgb[c]];
   });
 }
 
-/// Blends each pixel with its grey.
+/// Blends each pixel with its gray value.
 inline void blend_with_grey(const pixels& picture, float part) {
   for_each_pixel(picture, [part](std::uint8_t* rgb) {
     const std::uint8_t grey = grey_of(rgb);
@@ -106,12 +107,12 @@ inline void blend_with_grey(const pixels& picture, float part) {
   });
 }
 
-/// Makes each pixel grey.
+/// Converts each pixel to gray.
 inline void make_grey(const pixels& picture) {
   for_each_pixel(picture, [](std::uint8_t* rgb) { std::fill_n(rgb, 3, grey_of(rgb)); });
 }
 
-/// Colours as hue, saturation and value of a byte each, and back.
+/// Converts colors to hue, saturation and value of a byte each, and back.
 class hue_table {
  public:
   hue_table() noexcept {
@@ -122,11 +123,11 @@ class hue_table {
     }
   }
 
-  /// Adds `steps` of 255 to the hue of a pixel.
+  /// Adds `steps` to the hue of a pixel; 255 steps are a full turn.
   void turn(std::uint8_t* rgb, int steps) const noexcept {
     const int most = (std::max)({rgb[0], rgb[1], rgb[2]});
     const int least = (std::min)({rgb[0], rgb[1], rgb[2]});
-    if (most == least) return;  // grey: no saturation
+    if (most == least) return;  // gray: no saturation
     const auto range = static_cast<float>(most - least);
     const auto saturation = static_cast<int>(double{range / static_cast<float>(most)} * 255);
     const int hue = static_cast<int>(double{hue_of(rgb, most, range)} * 255);
@@ -135,8 +136,8 @@ class hue_table {
 
  private:
   struct sector {
-    int sixth;       // of the circle
-    float fraction;  // of that
+    int sixth;       // sector of the circle
+    float fraction;  // position in the sector
   };
 
   static float hue_of(const std::uint8_t* rgb, int most, float range) noexcept {
@@ -179,16 +180,16 @@ class hue_table {
 
 }  // namespace detail
 
-/// Blends with black: 0 gives black, 1 the picture, 2 twice as bright.
-/// Throws std::invalid_argument unless `factor` is finite and not negative.
+/// Blends with black: 0 gives black, 1 the original image, 2 twice the brightness. Throws
+/// std::invalid_argument unless `factor` is finite and not negative.
 inline void adjust_brightness(const pixels& picture, double factor) {
   detail::check_colours("adjust_brightness", picture);
   detail::look_up(picture,
                   detail::blend_table(0, detail::checked_factor("adjust_brightness", factor)));
 }
 
-/// Blends with the picture's mean grey: 0 gives that, 1 the picture, 2 twice the contrast.
-/// Throws std::invalid_argument unless `factor` is finite and not negative.
+/// Blends with the image's mean gray: 0 gives the mean gray, 1 the original image, 2 twice the
+/// contrast. Throws std::invalid_argument unless `factor` is finite and not negative.
 inline void adjust_contrast(const pixels& picture, double factor) {
   detail::check_colours("adjust_contrast", picture);
   const float part = detail::checked_factor("adjust_contrast", factor);
@@ -197,16 +198,16 @@ inline void adjust_contrast(const pixels& picture, double factor) {
   detail::look_up(picture, detail::blend_table(mean, part));
 }
 
-/// Blends with the grey picture: 0 gives that, 1 the picture, 2 colours twice as strong.
-/// Throws std::invalid_argument unless `factor` is finite and not negative.
+/// Blends with the gray image: 0 gives the gray image, 1 the original image, 2 twice the
+/// saturation. Throws std::invalid_argument unless `factor` is finite and not negative.
 inline void adjust_saturation(const pixels& picture, double factor) {
   detail::check_colours("adjust_saturation", picture);
   const float part = detail::checked_factor("adjust_saturation", factor);
   detail::blend_with_grey(picture, part);
 }
 
-/// Turns the circle of hues by `turn` of itself, in 255 steps. Throws std::invalid_argument unless
-/// -0.5 <= turn <= 0.5.
+/// Rotates the hue circle by `turn` turns, in 255 steps per turn. Throws std::invalid_argument
+/// unless -0.5 <= turn <= 0.5.
 inline void adjust_hue(const pixels& picture, double turn) {
   detail::check_colours("adjust_hue", picture);
   if (!(turn >= -0.5 && turn <= 0.5)) {
@@ -218,38 +219,38 @@ inline void adjust_hue(const pixels& picture, double turn) {
   detail::for_each_pixel(picture, [&](std::uint8_t* rgb) { hues.turn(rgb, steps); });
 }
 
-/// Makes a picture grey that keeps three equal channels: (19595 R + 38470 G + 7471 B) / 2^16,
-/// rounded: `photos | map(on_image<"image">(grayscale{}))`. torchvision: `Grayscale(3)`.
+/// Converts an image to gray with three equal channels: (19595 R + 38470 G + 7471 B) / 2^16,
+/// rounded. Use it as `photos | map(on_image<"image">(grayscale{}))`. torchvision: `Grayscale(3)`.
 class grayscale {
  public:
-  /// Changes `picture` in place.
+  /// Changes `picture` in place. Throws std::invalid_argument unless it has three channels.
   void operator()(const pixels& picture) const {
     detail::check_colours("grayscale", picture);
     detail::make_grey(picture);
   }
 };
 
-/// What of a picture's colours is changed.
+/// The property of an image's colors that is changed.
 enum class color_property {
-  brightness,  ///< as `adjust_brightness` does
-  contrast,    ///< as `adjust_contrast` does
-  saturation,  ///< as `adjust_saturation` does
-  hue,         ///< as `adjust_hue` does
+  brightness,  ///< changed by `adjust_brightness`
+  contrast,    ///< changed by `adjust_contrast`
+  saturation,  ///< changed by `adjust_saturation`
+  hue,         ///< changed by `adjust_hue`
 };
 
-/// A change of colours: a factor, or the turn of a hue.
+/// A color change: a factor, or a rotation of the hue.
 struct color_change {
-  color_property of = color_property::brightness;  ///< what is changed
-  double by = 1;                                   ///< by how much
+  color_property of = color_property::brightness;  ///< the property that is changed
+  double by = 1;                                   ///< the factor, or the turns of the hue
 };
 
-/// Changes to be made one after the other, at most one a property.
+/// Consecutive color changes, at most one per property.
 struct color_changes {
-  std::array<color_change, 4> each{};  ///< the first `count` are meant
-  std::size_t count = 0;               ///< how many there are
+  std::array<color_change, 4> each{};  ///< the changes; only the first `count` are in use
+  std::size_t count = 0;               ///< number of changes
 };
 
-/// How far `color_jitter` goes; 0 leaves a property alone.
+/// The ranges that `color_jitter` draws from; 0 disables a property.
 struct color_jitter_options {
   double brightness = 0;  ///< factors from max(0, 1 - brightness) to 1 + brightness
   double contrast = 0;    ///< factors from max(0, 1 - contrast) to 1 + contrast
@@ -258,15 +259,16 @@ struct color_jitter_options {
 };
 
 /// Changes brightness, contrast, saturation and hue by random factors in random order:
-/// torchvision's `ColorJitter`. Draws the order first, then a factor for each property that is
-/// changed, in the order of the options.
+/// torchvision's `ColorJitter`. Draws the order first, and then a factor for each enabled property,
+/// in the order of the options.
 ///
 ///     auto train = photos | ps::map(ps::on_image<"image">(ps::color_jitter{{.brightness = 0.4}}));
 ///
-/// Called as const from many threads at once, each with its own picture and random bits.
+/// Called as const from many threads at once, each with its own image and random bits.
 class color_jitter {
  public:
-  /// Throws std::invalid_argument unless all are finite and not negative, and hue is at most 0.5.
+  /// Throws std::invalid_argument unless all numbers are finite and not negative, hue is at most
+  /// 0.5, and the other options are at most 1e6.
   explicit color_jitter(const color_jitter_options& options) : options_(options) {
     check("brightness", options.brightness, 1e6);
     check("contrast", options.contrast, 1e6);
@@ -274,7 +276,7 @@ class color_jitter {
     check("hue", options.hue, 0.5);
   }
 
-  /// What is drawn for a picture, in the order in which it is changed.
+  /// Draws the changes of an image, in the order in which they are applied.
   [[nodiscard]] color_changes draw(sample_generator& random) const {
     std::array<std::size_t, 4> order{0, 1, 2, 3};
     for (std::size_t left = 4; left > 1; --left) {
@@ -323,14 +325,14 @@ class color_jitter {
 
 namespace detail {
 
-/// What `on_image` returns: a function of a sample, for `map`.
+/// The result of `on_image`: a function of a sample, for `map`.
 template <name Field, class Change>
 class image_change {
  public:
-  /// Holds the change.
+  /// Stores the change.
   explicit image_change(Change change) : change_(std::move(change)) {}
 
-  /// Changes the field of `sample`, by random bits where the change takes some.
+  /// Changes the field of `sample`, with the random bits if the change takes them.
   template <class Sample, std::same_as<sample_generator>... Random>
     requires std::invocable<const Change&, const pixels&, Random&...>
   void operator()(const Sample& sample, Random&... random) const {
@@ -343,8 +345,9 @@ class image_change {
 
 }  // namespace detail
 
-/// A function for `map` that passes the 8-bit picture (H x W x C or H x W) in the field `Field` of
-/// a sample to `change(pixels)` or `change(pixels, sample_generator&)`, which is called as const.
+/// Returns a function for `map`. It passes the 8-bit image (H x W x C or H x W) in the field
+/// `Field` of a sample to `change(pixels)` or `change(pixels, sample_generator&)`, which is called
+/// as const.
 template <name Field, class Change>
 [[nodiscard]] detail::image_change<Field, Change> on_image(Change change) {
   return detail::image_change<Field, Change>{std::move(change)};

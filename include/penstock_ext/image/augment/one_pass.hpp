@@ -26,26 +26,27 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A change of colours that is made to a picture part by part.
+/// A color change that is applied to an image part by part.
 class color_step {
  public:
-  /// Makes grey.
+  /// Converts to gray.
   color_step() = default;
-  /// Makes `change`, whose numbers have been checked.
+  /// Applies `change`, whose numbers have been checked.
   explicit color_step(const color_change& change) noexcept
       : makes_grey_(false), of_(change.of), part_(static_cast<float>(change.by)) {
     if (of_ == color_property::brightness) table_ = blend_table(0, part_);
     if (of_ == color_property::hue) steps_ = static_cast<int>(change.by * 255);
   }
 
-  /// Whether all of the picture counts: `set_mean` comes before the first part then.
+  /// Returns true if the change depends on the whole image. Then `set_mean` must be called before
+  /// the first part.
   [[nodiscard]] bool needs_mean() const noexcept {
     return !makes_grey_ && of_ == color_property::contrast;
   }
-  /// The mean grey of the picture.
+  /// Sets the mean gray of the image.
   void set_mean(std::uint8_t grey) noexcept { table_ = blend_table(grey, part_); }
 
-  /// Changes `part` of the picture in place.
+  /// Changes `part` of the image in place.
   void operator()(const pixels& part, const hue_table& hues) const noexcept {
     if (makes_grey_) {
       make_grey(part);
@@ -66,10 +67,11 @@ class color_step {
   std::array<std::uint8_t, 256> table_{};
 };
 
-/// Walks over a picture of three channels that is not turned, as `nearest_walk` does over others.
+/// Walks over an image of three channels that is not transformed, with the interface of
+/// `nearest_walk`.
 class copy_walk {
  public:
-  /// Before the first row of `in`.
+  /// Starts before the first row of `in`.
   explicit copy_walk(const const_pixels& in) noexcept : in_(in) {}
 
   void begin_row() noexcept { at_ = in_.row(next_row_++); }
@@ -85,11 +87,11 @@ class copy_walk {
   const std::uint8_t* at_ = nullptr;
 };
 
-/// How many pixels of a row are worked on at once, while they are in the nearest cache.
+/// Number of pixels of a row that are processed together, while they are in the L1 cache.
 inline constexpr std::size_t longest_stripe = 512;
 
-/// Calls `use(stripe, x, y)` for all stripes of what `plan`, which does not resize, makes of the
-/// picture that `walk` gives: (x, y) is where the stripe's first pixel goes.
+/// Applies `plan`, which does not resize, to the image of `walk`, and calls `use(stripe, x, y)` for
+/// all stripes of the result. (x, y) is the position of the stripe's first pixel.
 template <class Walk, class Use>
 void for_each_stripe(Walk walk, const image_plan& plan, Use use) {
   const image_size size = plan.size();
@@ -123,15 +125,15 @@ void for_each_stripe(Walk walk, const image_plan& plan, Use use) {
   }
 }
 
-/// All of a picture, in its own size: what `random_flip` alone mirrors.
+/// The whole image in its own size, for a `random_flip` without a crop.
 struct uncropped {
   [[nodiscard]] image_plan plan(const image_size& size, sample_generator&) const noexcept {
     return unresized({0, 0, size});
   }
-  [[nodiscard]] image_size size() const noexcept { return {}; }  // the picture's
+  [[nodiscard]] image_size size() const noexcept { return {}; }  // unused: the size is the image's
 };
 
-/// Where a step of `one_pass` has its place, counted from 1; 0 for what is none.
+/// The position of a step in `one_pass`, counted from 1; 0 for other types.
 template <class Step>
 inline constexpr int pass_place = 0;
 template <>
@@ -151,7 +153,7 @@ inline constexpr int pass_place<grayscale> = 3;
 template <>
 inline constexpr int pass_place<to_chw> = 4;
 
-/// Whether all are steps of a pass, in order, and all but those of colours single.
+/// Returns true if all types are steps of a pass, in order, and only color steps repeat.
 template <class... Steps>
 consteval bool is_a_pass() {
   int last = 0;
@@ -163,7 +165,7 @@ consteval bool is_a_pass() {
   return sizeof...(Steps) > 0 && (follows(pass_place<Steps>) && ...);
 }
 
-/// How many changes of colours a step makes at most.
+/// The largest number of color changes of a step.
 template <class Step>
 inline constexpr std::size_t most_changes = 0;
 template <>
@@ -171,14 +173,14 @@ inline constexpr std::size_t most_changes<color_jitter> = 4;
 template <>
 inline constexpr std::size_t most_changes<grayscale> = 1;
 
-/// What has been drawn for a picture.
+/// The drawn parameters of all steps for an image.
 template <std::size_t MostChanges>
 struct drawn_pass {
-  image_plan plan;                       ///< of the turned picture
-  const random_affine* turns = nullptr;  ///< null where nothing does
-  affine_change turn = {};               ///< what `turns` has drawn
+  image_plan plan;                       ///< plan for the transformed image
+  const random_affine* turns = nullptr;  ///< the affine step; null without
+  affine_change turn = {};               ///< the change that `turns` drew
   std::array<color_step, MostChanges> colors = {};
-  std::size_t changes = 0;  ///< how many of `colors` are meant
+  std::size_t changes = 0;  ///< number of entries of `colors` in use
 
   void draw(const random_affine& step, sample_generator& random) {
     turns = &step;
@@ -199,9 +201,9 @@ struct drawn_pass {
 
 }  // namespace detail
 
-/// Turns, crops, mirrors, changes colours and makes floats, stripe by stripe of 512 pixels, without
-/// a picture between the steps: what the crop leaves out is not computed. The result, and what is
-/// drawn, is to the bit that of the steps one after the other, a crop by `resizer`.
+/// Transforms, crops, mirrors, changes colors and converts to floats in stripes of 512 pixels,
+/// without an intermediate image between the steps. Pixels outside the crop are not computed. The
+/// result and the draws have the same bits as the separate steps, with a crop by `resizer`.
 ///
 ///     const ps::one_pass augment{ps::random_affine{{.degrees = 15}},
 ///                                ps::random_crop{224} | ps::random_flip{},
@@ -210,10 +212,10 @@ struct drawn_pass {
 ///       augment(ps::as_pixels(ps::get<"image">(in)), ps::get<"x">(out), random);
 ///     });
 ///
-/// The steps, each of which may be missing, in this order: `random_affine`; `center_crop` or
-/// `random_crop`, with `random_flip` or without, or that alone; `color_jitter` and `grayscale`, any
-/// number; `to_chw`. Another order does not compile. A change of contrast needs the mean of all
-/// pixels, so that what follows it takes one pass more, over `out`. Allocates nothing. Called as
+/// Each step is optional, but the order is fixed: `random_affine`; `center_crop` or `random_crop`,
+/// with or without `random_flip`, or `random_flip` alone; any number of `color_jitter` and
+/// `grayscale`; `to_chw`. Another order does not compile. A change of contrast needs the mean of
+/// all pixels, so the steps after it take another pass over `out`. Allocates nothing. Called as
 /// const from many threads at once.
 template <class... Steps>
 class one_pass {
@@ -223,12 +225,12 @@ class one_pass {
   static constexpr bool makes_planes = (std::same_as<Steps, to_chw> || ...);
 
  public:
-  /// Holds the steps.
+  /// Stores the steps.
   explicit one_pass(Steps... steps) : steps_(std::move(steps)...) {}
 
-  /// Writes what the steps make of `in` to `out`, which does not overlap it. Throws
-  /// std::invalid_argument unless `in` has three channels and `out` three and the size that comes
-  /// of it, and what the crop throws, `picture_too_small`.
+  /// Applies the steps to `in` and writes the result to `out`, which must not overlap `in`. Throws
+  /// std::invalid_argument unless `in` and `out` have three channels and `out` has the size of the
+  /// result. Throws the errors of the crop, such as `picture_too_small`.
   void operator()(const const_pixels& in, const pixels& out, sample_generator& random) const
     requires(!makes_planes)
   {
@@ -244,8 +246,9 @@ class one_pass {
     });
   }
 
-  /// Writes what the steps make of `in` to the planes `out`. Throws std::invalid_argument unless
-  /// `in` has three channels and `out` the extents that come of it, and what the crop throws.
+  /// Applies the steps to `in` and writes the result to the planes `out`. Throws
+  /// std::invalid_argument unless `in` has three channels and `out` has the extents of the result.
+  /// Throws the errors of the crop.
   template <std::size_t C, std::size_t H, std::size_t W>
     requires(makes_planes)
   void operator()(const const_pixels& in, const tensor_view<float, C, H, W>& out,
@@ -254,8 +257,9 @@ class one_pass {
     const image_size size = drawn.plan.size();
     to_chw::require_planes(size, 3, out);
     const std::size_t plane = size.width * size.height;
-    // Bytes that wait for a mean have the last quarter of the floats' room. Floats overtake none of
-    // them: those of pixel i end at 8 + 4 (i + 1) / n quarters at most, where its successors begin.
+    // Bytes that wait for a mean are stored in the last quarter of the memory of the floats. The
+    // floats never overwrite them: with n pixels, the floats of pixel i end at byte 8 n + 4 (i + 1)
+    // at most, and the waiting bytes of pixel i + 1 begin at byte 9 n + 3 (i + 1).
     auto* const bytes = reinterpret_cast<std::uint8_t*>(out.data()) + plane * 9;
     const auto place = [&](std::size_t x, std::size_t y) {
       return bytes + (y * size.width + x) * 3;
@@ -277,8 +281,9 @@ class one_pass {
     return drawn;
   }
 
-  // Makes all changes of colours: those before the first contrast while the picture is walked over.
-  // `place(x, y)` is where a stripe waits for the mean; `finish(stripe, x, y)` takes the last one.
+  // Applies all color changes. Changes before the first contrast are applied while the image is
+  // read. `place(x, y)` is the position where a stripe waits for the mean. `finish(stripe, x, y)`
+  // takes a stripe after all changes.
   template <class Place, class Finish>
   void run(const const_pixels& in, drawn_pass& drawn, Place place, Finish finish) const {
     const image_size size = drawn.plan.size();
@@ -310,7 +315,7 @@ class one_pass {
     }
   }
 
-  // The first change from `first` on that needs a mean, or how many changes there are.
+  // Returns the first change, starting at `first`, that needs a mean, or the number of changes.
   [[nodiscard]] static std::size_t next_mean(const drawn_pass& drawn, std::size_t first) noexcept {
     while (first < drawn.changes && !drawn.colors[first].needs_mean()) ++first;
     return first;

@@ -16,26 +16,27 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// What is taken from a channel's values, which are from 0 to 1, and what they are divided by then.
-/// ImageNet's: {.mean = {0.485f, 0.456f, 0.406f}, .stddev = {0.229f, 0.224f, 0.225f}}.
+/// The mean and standard deviation of each channel, for values from 0 to 1. For ImageNet: {.mean =
+/// {0.485f, 0.456f, 0.406f}, .stddev = {0.229f, 0.224f, 0.225f}}.
 struct channel_scale {
-  std::array<float, 3> mean{0, 0, 0};    ///< of red, green and blue
-  std::array<float, 3> stddev{1, 1, 1};  ///< of red, green and blue
+  std::array<float, 3> mean{0, 0, 0};    ///< for red, green and blue
+  std::array<float, 3> stddev{1, 1, 1};  ///< for red, green and blue
 };
 
-/// Makes planes of floats, C x H x W, of an 8-bit RGB picture, H x W x C: (value / 255 - mean) /
-/// stddev, to the bit as torchvision's `ToTensor` and `Normalize` on a CPU. For models that are fed
-/// from the host; `on_device` does it where the batch goes, and a quarter of the bytes travels.
+/// Converts an 8-bit RGB image, H x W x C, to planes of floats, C x H x W: (value / 255 - mean) /
+/// stddev, with the same bits as torchvision's `ToTensor` and `Normalize` on a CPU. For models that
+/// are fed from host memory. For a GPU use `on_device`, which converts there and transfers a
+/// quarter of the bytes.
 ///
 ///     using out = penstock::record<penstock::field<"x", float, 3, 224, 224>>;
 ///     auto floats = photos | penstock::map<out>([planes = penstock::to_chw{}](auto in, auto x) {
 ///       planes(penstock::as_pixels(penstock::get<"image">(in)), penstock::get<"x">(x));
 ///     });
 ///
-/// Looks each value up in a table of 3 x 256. Called as const from many threads at once.
+/// Looks up each value in a table of 3 x 256 floats. Called as const from many threads at once.
 class to_chw {
  public:
-  /// Throws std::invalid_argument unless all are finite and no `stddev` is 0.
+  /// Throws std::invalid_argument unless all numbers are finite and no `stddev` is 0.
   explicit to_chw(const channel_scale& scale = {}) {
     for (std::size_t c = 0; c < 3; ++c) {
       if (!std::isfinite(scale.mean[c]) || !std::isfinite(scale.stddev[c]) ||
@@ -51,8 +52,8 @@ class to_chw {
     }
   }
 
-  /// Writes the planes of `picture` to `out`, whose extents are 3, height and width.
-  /// Throws std::invalid_argument where they are others, or the picture has not three channels.
+  /// Writes the planes of `picture` to `out`, whose extents must be 3, height and width. Throws
+  /// std::invalid_argument for other extents, or if the image does not have three channels.
   template <std::size_t C, std::size_t H, std::size_t W>
   void operator()(const const_pixels& picture, const tensor_view<float, C, H, W>& out) const {
     const image_size& size = picture.size;
@@ -62,8 +63,8 @@ class to_chw {
     }
   }
 
-  /// Writes `count` pixels from `rgb` on to `red`, and what is green and blue `plane` and twice
-  /// `plane` floats after.
+  /// Writes `count` pixels that start at `rgb`. Red goes to `red`, green to `plane` floats after
+  /// it, and blue to twice `plane` floats after it.
   void write(const std::uint8_t* rgb, std::size_t count, float* red,
              std::size_t plane) const noexcept {
     float* const green = red + plane;
@@ -75,8 +76,8 @@ class to_chw {
     }
   }
 
-  /// Throws std::invalid_argument unless `out` takes the planes of a picture of `size`, which has
-  /// `channels`, three of them.
+  /// Throws std::invalid_argument unless `channels` is 3 and `out` has the extents of the planes of
+  /// an image of `size`.
   template <std::size_t C, std::size_t H, std::size_t W>
   static void require_planes(const image_size& size, std::size_t channels,
                              const tensor_view<float, C, H, W>& out) {

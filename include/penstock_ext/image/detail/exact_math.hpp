@@ -6,16 +6,16 @@
 
 #include <penstock/core/version.hpp>
 
-// Arithmetic that gives the same bits with every compiler, set of flags and standard library, save
-// those that give up IEEE arithmetic: +, -, *, / and the square root are exactly rounded
-// everywhere, but a compiler may fuse a product with a sum, and libraries differ in the last bit of
-// the other functions.
+// Arithmetic that gives the same bits with every compiler, set of flags and standard library,
+// except with flags that disable IEEE arithmetic. The operations +, -, *, / and the square root are
+// exactly rounded everywhere. But a compiler may fuse a product with a sum, and libraries differ in
+// the last bit of other functions.
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// `product`, rounded to a double before it is used further: no compiler fuses it with a sum.
+/// Returns `product`, rounded to a double, so that no compiler fuses it with a sum.
 inline double rounded(double product) noexcept {
 #if defined(__x86_64__)
   asm("" : "+x"(product));
@@ -27,7 +27,7 @@ inline double rounded(double product) noexcept {
   return product;
 }
 
-/// The polynomial whose coefficients are `c`, that of the highest power first, at `x`.
+/// Returns the value at `x` of the polynomial with the coefficients `c`, the highest power first.
 template <std::size_t N>
 double polynomial(const double (&c)[N], double x) noexcept {
   double sum = c[0];
@@ -37,7 +37,7 @@ double polynomial(const double (&c)[N], double x) noexcept {
 
 inline constexpr double pi = 3.14159265358979323846;
 
-/// sin(pi * x) for 0 <= x <= 1, within 4e-16. Taylor's series, up to the 21st power.
+/// Returns sin(pi * x) for 0 <= x <= 1, within 4e-16, by Taylor's series up to the 21st power.
 inline double sin_pi(double x) noexcept {
   constexpr double c[] = {1.0 / 51090942171709440000.0,
                           -1.0 / 121645100408832000.0,
@@ -54,9 +54,9 @@ inline double sin_pi(double x) noexcept {
   return t * polynomial(c, rounded(t * t));
 }
 
-/// e to the power of `x`, |x| < 700, within two units of the last place: a Taylor series up to the
-/// 14th power after a reduction by multiples of log 2, which is split so that the first product is
-/// exact.
+/// Returns e to the power of `x`, |x| < 700, within two units of the last place. Reduces `x` by
+/// multiples of log 2 and then uses Taylor's series up to the 14th power. log 2 is split so that
+/// the first product is exact.
 inline double exact_exp(double x) noexcept {
   constexpr double c[] = {1.0 / 87178291200.0,
                           1.0 / 6227020800.0,
@@ -80,8 +80,8 @@ inline double exact_exp(double x) noexcept {
   return std::ldexp(polynomial(c, r), static_cast<int>(n));
 }
 
-/// The natural logarithm of a normal `x` > 0, within a few units of the last place: the series of
-/// the inverse hyperbolic tangent up to the 21st power, once powers of two are taken out.
+/// Returns the natural logarithm of a normal `x` > 0, within a few units of the last place. Removes
+/// powers of two and then uses the series of the inverse hyperbolic tangent up to the 21st power.
 inline double exact_log(double x) noexcept {
   int exponent = 0;
   const double fraction = std::frexp(x, &exponent);  // in [0.5, 1)

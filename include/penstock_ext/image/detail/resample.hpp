@@ -21,14 +21,15 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Bits after the point of a coefficient: what 32 leave when 8 are the result's, one is for weights
-/// that sum up to more than 1 before others take it away, and one is the sign.
+/// Number of fractional bits of a coefficient. The 32 bits of a sum also hold the 8 bits of the
+/// result and the sign. Another bit is for partial sums of weights that exceed 1 before negative
+/// weights reduce them.
 inline constexpr int coefficient_bits = 22;
-/// What every sum of products begins with, so that it is rounded and not cut off.
+/// Start value of every sum of products, so that the sum is rounded and not truncated.
 inline constexpr std::int32_t coefficient_half = 1 << (coefficient_bits - 1);
 
-/// One axis of a resize: `length` pixels become `scaled`, of which `count` are wanted from `first`
-/// on, the last one first where they are reversed.
+/// A resize along one axis, of `length` pixels to `scaled` pixels. Only the `count` pixels starting
+/// at `first` are computed. If `reversed`, they are written in reverse order.
 struct resample_span {
   std::size_t length = 0;
   std::size_t scaled = 0;
@@ -39,20 +40,21 @@ struct resample_span {
   friend bool operator==(const resample_span&, const resample_span&) = default;
 };
 
-/// Which source pixels make a pixel: `taps` of them from `start` on.
+/// The source pixels of a result pixel: `taps` pixels starting at `start`.
 struct resample_window {
   std::uint32_t start = 0;
   std::uint32_t taps = 0;
 };
 
-/// The windows of one axis and their coefficients, kept until another span comes. `coefficients(i)`
-/// are those of the i-th pixel wanted, 4 * groups() of them, zeros after the last tap.
+/// The windows and coefficients of an axis, which are kept until the span changes.
+/// `coefficients(i)` are the 4 * groups() coefficients of the i-th result pixel, with zeros after
+/// the last tap.
 class resample_table {
  public:
-  /// Whether it is the table of `span` already.
+  /// Returns true if this is the table of `span`.
   [[nodiscard]] bool is_for(const resample_span& span) const noexcept { return span == span_; }
 
-  /// Makes it the table of `span`, with the weights that the object `weight` gives.
+  /// Computes the table of `span`, with the weights that `weight` returns.
   template <class Weight>
   void make(const resample_span& span, Weight weight) {
     const double scale =
@@ -85,8 +87,8 @@ class resample_table {
     }
   }
 
-  /// Makes it the table of `span`, whose pixels stay as they are: for each picture that is mirrored
-  /// alone.
+  /// Makes the table of a `span` that copies its pixels. It is used for images that are mirrored
+  /// but not resized.
   void make_identity(const resample_span& span) {
     reserve(span, 1);
     for (std::size_t i = 0; i < span.count; ++i) {
@@ -97,26 +99,26 @@ class resample_table {
     }
   }
 
-  /// Pixels wanted.
+  /// Returns the number of result pixels.
   [[nodiscard]] std::size_t size() const noexcept { return span_.count; }
-  /// The window of pixel `i`.
+  /// Returns the window of pixel `i`.
   [[nodiscard]] resample_window window(std::size_t i) const noexcept { return windows_[i]; }
-  /// Groups of four coefficients that a pixel has.
+  /// Returns the number of groups of four coefficients per pixel.
   [[nodiscard]] std::size_t groups() const noexcept { return groups_; }
-  /// The coefficients of pixel `i`.
+  /// Returns the coefficients of pixel `i`.
   [[nodiscard]] const std::int32_t* coefficients(std::size_t i) const noexcept {
     return coefficients_.data() + i * 4 * groups_;
   }
-  /// The coefficients of pixel `i`.
+  /// Returns the coefficients of pixel `i`.
   [[nodiscard]] std::int32_t* coefficients(std::size_t i) noexcept {
     return coefficients_.data() + i * 4 * groups_;
   }
-  /// The first source pixel that any window has: both ends of the windows only grow from pixel to
-  /// pixel, or only shrink.
+  /// Returns the first source pixel of all windows. Both ends of the windows are monotonic, so that
+  /// the first or the last window contains it.
   [[nodiscard]] std::size_t begin() const noexcept {
     return windows_[span_.reversed ? span_.count - 1 : 0].start;
   }
-  /// One after the last source pixel that any window has.
+  /// Returns the number after the last source pixel of all windows.
   [[nodiscard]] std::size_t end() const noexcept {
     const resample_window& last = windows_[span_.reversed ? 0 : span_.count - 1];
     return std::size_t{last.start} + last.taps;
@@ -145,13 +147,14 @@ class resample_table {
 
 #if defined(__x86_64__)
 
-// Both passes on 256 bits. A coefficient c is split into 16-bit halves, c = high * 2^12 + low, so
-// that one instruction multiplies sixteen and adds them in pairs. Sums are those of 32-bit integers
-// that wrap, in which the order does not matter: the bits are those of the plain loops.
+// Both passes with 256-bit vectors. A coefficient c is split into 16-bit halves, c = high * 2^12 +
+// low, so that a single instruction multiplies sixteen values and adds them in pairs. The sums are
+// 32-bit integers that wrap, so their order does not matter and the bits equal those of the plain
+// loops.
 
 inline constexpr int coefficient_low_bits = 12;
 
-/// Replaces each group of four coefficients by their four low halves and their four high ones.
+/// Replaces each group of four coefficients by their four low halves and their four high halves.
 [[gnu::target("avx2")]] inline void split_coefficients_avx2(resample_table& table) {
   const std::size_t groups = table.size() * table.groups();
   std::int32_t* at = table.coefficients(0);
@@ -165,7 +168,7 @@ inline constexpr int coefficient_low_bits = 12;
   }
 }
 
-/// The coefficient of `tap`, put together again.
+/// Returns the coefficient of `tap`, joined from its halves.
 inline std::int32_t whole_coefficient(const std::int32_t* k, std::size_t tap) noexcept {
   std::int16_t halves[8];
   std::memcpy(halves, k + (tap & ~std::size_t{3}), sizeof halves);
@@ -181,13 +184,13 @@ inline std::int32_t whole_coefficient(const std::int32_t* k, std::size_t tap) no
   }
 }
 
-/// Pixel by pixel of the table, for four rows at a time: `in` and `out` are where they begin. Reads
-/// up to 15 bytes after a row's last pixel; writes nothing after it.
+/// Computes the pixels of the table for four rows at a time. `in` and `out` point to the starts of
+/// the rows. Reads up to 15 bytes after a row's last pixel; writes nothing after it.
 template <std::size_t Channels>
 [[gnu::target("avx2")]] inline void four_rows_avx2(const resample_table& table,
                                                    const std::uint8_t* const (&in)[4],
                                                    std::uint8_t* const (&out)[4]) {
-  // 16-bit pairs (tap 0, tap 1) of each channel, then those of taps 2 and 3.
+  // 16-bit pairs (tap 0, tap 1) of each channel, then pairs of taps 2 and 3.
   constexpr char c = Channels;
   constexpr char z = -1;
   constexpr char r = Channels == 4 ? 3 : z;
@@ -242,7 +245,7 @@ template <std::size_t Channels>
     const __m128i even = _mm256_castsi256_si128(bytes);
     const __m128i odd = _mm256_extracti128_si256(bytes, 1);
     const std::size_t to = i * Channels;
-    const std::size_t size = i + 1 < count ? 4 : Channels;  // a fourth is written over by the next
+    const std::size_t size = i + 1 < count ? 4 : Channels;  // a fourth byte is overwritten next
     store_avx2(out_0 + to, _mm_cvtsi128_si32(even), size);
     store_avx2(out_1 + to, _mm_cvtsi128_si32(odd), size);
     store_avx2(out_2 + to, _mm_extract_epi32(even, 1), size);
@@ -250,12 +253,12 @@ template <std::size_t Channels>
   }
 }
 
-/// The like for one channel.
+/// Computes the pixels of the table for four rows with one channel.
 template <>
 [[gnu::target("avx2")]] inline void four_rows_avx2<1>(const resample_table& table,
                                                       const std::uint8_t* const (&in)[4],
                                                       std::uint8_t* const (&out)[4]) {
-  // Four taps as 16 bits, twice: for the low halves and for the high ones.
+  // Four taps as 16 bits, twice: for the low halves and for the high halves.
   const __m256i widen = _mm256_set1_epi64x(static_cast<long long>(0xff03ff02ff01ff00ull));
   const __m128i half = _mm_set1_epi32(coefficient_half);
   for (std::size_t i = 0; i < table.size(); ++i) {
@@ -313,7 +316,7 @@ struct column_sums_avx2 {
   sums.high = _mm256_add_epi32(sums.high, _mm256_madd_epi16(pixels, high));
 }
 
-/// The whole parts.
+/// Returns the integer parts of the sums.
 [[gnu::target("avx2"), gnu::always_inline]] inline __m256i whole_avx2(
     const column_sums_avx2& sums) {
   return _mm256_srai_epi32(
@@ -321,7 +324,7 @@ struct column_sums_avx2 {
       coefficient_bits);
 }
 
-/// 32 bytes of a row from as many of each of the `taps` rows from `in` on.
+/// Computes 32 bytes of a row from the same columns of the `taps` rows that start at `in`.
 [[gnu::target("avx2")]] inline void column_block_avx2(const std::int32_t* k, std::size_t taps,
                                                       const std::uint8_t* in, std::size_t pitch,
                                                       std::uint8_t* out) {
@@ -332,7 +335,7 @@ struct column_sums_avx2 {
   column_sums_avx2 sums_2 = none;
   column_sums_avx2 sums_3 = none;
   for (std::size_t tap = 0; tap < taps; tap += 2, in += 2 * pitch) {
-    const std::uint8_t* const next = tap + 1 < taps ? in + pitch : in;  // its coefficient is 0
+    const std::uint8_t* const next = tap + 1 < taps ? in + pitch : in;  // coefficient 0
     const __m256i a = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(in));
     const __m256i b = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(next));
     const std::int32_t* const pair = k + (tap & ~std::size_t{3}) + (tap & 2) / 2;
@@ -350,7 +353,8 @@ struct column_sums_avx2 {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm256_packus_epi16(left, right));
 }
 
-/// `size` bytes of a row, at least 32: the last 32 may be some that were written before.
+/// Computes `size` bytes of a row, at least 32. The last block of 32 bytes may overlap the previous
+/// block.
 [[gnu::target("avx2")]] inline void columns_avx2(const std::int32_t* k, std::size_t taps,
                                                  const std::uint8_t* in, std::size_t pitch,
                                                  std::uint8_t* out, std::size_t size) {
@@ -362,9 +366,10 @@ struct column_sums_avx2 {
 
 #elif defined(__aarch64__)
 
-// Both passes on the 128 bits that every 64-bit Arm has: 32-bit products, as in the plain loops.
+// Both passes with the 128-bit vectors that every 64-bit Arm has: 32-bit products, as in the plain
+// loops.
 
-/// Four bytes as four sums have them.
+/// Returns four bytes as a vector of four 32-bit values.
 inline int32x4_t four_bytes_neon(const std::uint8_t* from) noexcept {
   std::uint32_t bytes = 0;
   std::memcpy(&bytes, from, 4);
@@ -372,14 +377,14 @@ inline int32x4_t four_bytes_neon(const std::uint8_t* from) noexcept {
   return vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(words)));
 }
 
-/// Four sums as bytes.
+/// Returns four sums as bytes.
 inline std::uint32_t clipped_neon(int32x4_t sums) noexcept {
   const int16x4_t words = vqmovn_s32(vshrq_n_s32(sums, coefficient_bits));
   return vget_lane_u32(vreinterpret_u32_u8(vqmovun_s16(vcombine_s16(words, words))), 0);
 }
 
-/// Pixel by pixel of the table, for four rows at a time: `in` and `out` are where they begin. Reads
-/// a byte after a row's last pixel; writes nothing after it.
+/// Computes the pixels of the table for four rows at a time. `in` and `out` point to the starts of
+/// the rows. Reads a byte after a row's last pixel; writes nothing after it.
 template <std::size_t Channels>
 inline void four_rows_neon(const resample_table& table, const std::uint8_t* const (&in)[4],
                            std::uint8_t* const (&out)[4]) {
@@ -395,7 +400,7 @@ inline void four_rows_neon(const resample_table& table, const std::uint8_t* cons
         sums[row] = vmlaq_n_s32(sums[row], four_bytes_neon(in[row] + at), k[tap]);
       }
     }
-    // Four bytes even for three channels: the fourth is overwritten by the next pixel.
+    // Writes four bytes even for three channels: the next pixel overwrites the fourth byte.
     for (std::size_t row = 0; row < 4; ++row) {
       const std::uint32_t pixel = clipped_neon(sums[row]);
       if (i + 1 < count) {
@@ -407,7 +412,7 @@ inline void four_rows_neon(const resample_table& table, const std::uint8_t* cons
   }
 }
 
-/// The like for one channel.
+/// Computes the pixels of the table for four rows with one channel.
 template <>
 inline void four_rows_neon<1>(const resample_table& table, const std::uint8_t* const (&in)[4],
                               std::uint8_t* const (&out)[4]) {
@@ -425,7 +430,7 @@ inline void four_rows_neon<1>(const resample_table& table, const std::uint8_t* c
   }
 }
 
-/// 16 bytes of a row from as many of each of the `taps` rows from `in` on.
+/// Computes 16 bytes of a row from the same columns of the `taps` rows that start at `in`.
 inline void column_block_neon(const std::int32_t* k, std::size_t taps, const std::uint8_t* in,
                               std::size_t pitch, std::uint8_t* out) {
   int32x4_t sums[4];
@@ -446,7 +451,8 @@ inline void column_block_neon(const std::int32_t* k, std::size_t taps, const std
                             vqmovun_s16(vcombine_s16(words[2], words[3]))));
 }
 
-/// `size` bytes of a row, at least 16: the last 16 may be some that were written before.
+/// Computes `size` bytes of a row, at least 16. The last block of 16 bytes may overlap the previous
+/// block.
 inline void columns_neon(const std::int32_t* k, std::size_t taps, const std::uint8_t* in,
                          std::size_t pitch, std::uint8_t* out, std::size_t size) {
   for (std::size_t at = 0; at + 16 <= size; at += 16) {

@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-// jpeglib.h leans on <cstdio>.
+// jpeglib.h needs <cstdio>.
 #include <jpeglib.h>
 
 #include <jerror.h>
@@ -31,28 +31,28 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// How a stored picture is turned to stand upright, by EXIF's number from 1 to 8: rows and columns
-/// change places (5 to 8), then left and right (2, 3, 6, 7), then top and bottom (3, 4, 7, 8).
+/// The change that turns a stored image upright, by EXIF's number from 1 to 8. First swaps rows and
+/// columns (5 to 8), then left and right (2, 3, 6, 7), then top and bottom (3, 4, 7, 8).
 class decode_orientation {
  public:
-  /// `number` must be one of 1 to 8.
+  /// `number` must be from 1 to 8.
   constexpr explicit decode_orientation(int number) noexcept
       : transposed_(number >= 5),
         left_right_(number == 2 || number == 3 || number == 6 || number == 7),
         top_bottom_(number == 3 || number == 4 || number == 7 || number == 8) {}
 
-  /// Whether the picture stands upright already.
+  /// Returns true if the stored image is upright.
   [[nodiscard]] constexpr bool is_upright() const noexcept {
     return !transposed_ && !left_right_ && !top_bottom_;
   }
 
-  /// The upright picture's size, from that of the stored one; and the other way round.
+  /// Returns the size of the upright image from the size of the stored image, and vice versa.
   [[nodiscard]] constexpr image_size turned(image_size size) const noexcept {
     if (transposed_) std::swap(size.width, size.height);
     return size;
   }
 
-  /// Where `box` of the upright picture of size `upright` lies in the stored one.
+  /// Returns the part of the stored image that is `box` in the upright image of size `upright`.
   [[nodiscard]] constexpr image_box stored(image_box box,
                                            const image_size& upright) const noexcept {
     if (left_right_) box.left = upright.width - box.left - box.size.width;
@@ -64,7 +64,7 @@ class decode_orientation {
     return box;
   }
 
-  /// Writes the stored pixels `in` to `out` upright, which has the size `turned(in.size)`.
+  /// Writes the stored pixels `in` upright to `out`, which must have the size `turned(in.size)`.
   constexpr void turn(const const_pixels& in, const pixels& out) const noexcept {
     for (std::size_t y = 0; y < out.size.height; ++y) {
       std::uint8_t* to = out.row(y);
@@ -84,8 +84,9 @@ class decode_orientation {
   bool top_bottom_;
 };
 
-/// The orientation in an EXIF block (its TIFF header is the first byte), from 1 to 8; 1
-/// where there is none, or an invalid one. Reads inside `tiff` only, whatever it holds.
+/// Returns the orientation in an EXIF block, from 1 to 8. The first byte is that of its TIFF
+/// header. Returns 1 if the block has no orientation, or an invalid orientation. Never reads
+/// outside of `tiff`, even for damaged content.
 [[nodiscard]] inline int tiff_orientation(std::span<const std::byte> tiff) noexcept {
   if (tiff.size() < 8) return 1;
   const bool is_big = has_text(tiff, 0, "MM");
@@ -97,31 +98,31 @@ class decode_orientation {
   if (at > tiff.size() - 2) return 1;
   const std::size_t entries = number(at, 2);
   at += 2;
-  // An entry: tag, type, how many, and the value itself where it is short.
+  // An entry: tag, type, count, and the value itself if it is short.
   for (std::size_t i = 0; i < entries && tiff.size() - at >= 12; ++i, at += 12) {
     if (number(at, 2) != 0x0112) continue;
     const std::size_t type = number(at + 2, 2);
-    const std::size_t value = number(at + 8, type == 4 ? 4 : 2);  // LONG, or SHORT
+    const std::size_t value = number(at + 8, type == 4 ? 4 : 2);  // LONG or SHORT
     const bool is_one = (type == 3 || type == 4) && number(at + 4, 4) == 1;
     return is_one && value >= 1 && value <= 8 ? static_cast<int>(value) : 1;
   }
   return 1;
 }
 
-/// The orientation in the first EXIF block of a JPEG file's header, from 1 to 8; 1 where
-/// there is none. Looks at the markers before the first scan.
+/// Returns the orientation in the first EXIF block of a JPEG file, from 1 to 8, or 1 if the header
+/// has no EXIF block. Checks only the markers before the first scan.
 [[nodiscard]] inline int jpeg_orientation(std::span<const std::byte> bytes) noexcept {
   const auto byte = [bytes](std::size_t at) { return std::to_integer<unsigned>(bytes[at]); };
   std::size_t at = 2;
   while (at + 4 <= bytes.size()) {
     if (byte(at) != 0xff) return 1;
     const unsigned marker = byte(at + 1);
-    if (marker == 0xff) {  // filled up
+    if (marker == 0xff) {  // fill byte
       ++at;
       continue;
     }
     if (marker == 0xda || marker == 0xd9) return 1;
-    if (marker == 0x01 || (marker >= 0xd0 && marker <= 0xd7)) {  // stands alone
+    if (marker == 0x01 || (marker >= 0xd0 && marker <= 0xd7)) {  // markers without a segment
       at += 2;
       continue;
     }
@@ -136,7 +137,7 @@ class decode_orientation {
   return 1;
 }
 
-/// What went wrong inside libjpeg.
+/// Causes of a failure in libjpeg.
 enum class jpeg_failure : std::uint8_t {
   none,
   truncated,
@@ -147,12 +148,12 @@ enum class jpeg_failure : std::uint8_t {
   no_memory
 };
 
-/// What a failure with the library's message number `code` is.
+/// Returns the kind of failure for the message number `code` of the library.
 [[nodiscard]] constexpr jpeg_failure jpeg_failure_of(int code) noexcept {
   switch (code) {
     case JERR_OUT_OF_MEMORY:
       return jpeg_failure::no_memory;
-    case JERR_NO_BACKING_STORE:  // what max_memory_to_use comes to
+    case JERR_NO_BACKING_STORE:  // max_memory_to_use is exceeded
     case JERR_IMAGE_TOO_BIG:
     case JERR_WIDTH_OVERFLOW:
       return jpeg_failure::too_large;
@@ -164,7 +165,7 @@ enum class jpeg_failure : std::uint8_t {
     case JERR_CCIR601_NOTIMPL:
     case JERR_COMPONENT_COUNT:
     case JERR_CONVERSION_NOTIMPL:
-    case JERR_EMPTY_IMAGE:  // of no rows, until a mark after the first scan says how many
+    case JERR_EMPTY_IMAGE:  // no rows, until a marker after the first scan has their number
     case JERR_FRACT_SAMPLE_NOTIMPL:
     case JERR_NOTIMPL:
     case JERR_NOT_COMPILED:
@@ -176,33 +177,33 @@ enum class jpeg_failure : std::uint8_t {
   }
 }
 
-/// Whether the pixels are right in spite of the warning `code`.
+/// Returns true if the pixels are correct in spite of the warning `code`.
 [[nodiscard]] constexpr bool is_harmless_jpeg_warning(int code) noexcept {
   return code == JWRN_ADOBE_XFORM || code == JWRN_JFIF_MAJOR || code == JWRN_EXTRANEOUS_DATA ||
          code == JWRN_NOT_SEQUENTIAL || code == JWRN_TOO_MUCH_DATA || code == JWRN_BOGUS_ICC;
 }
 
-/// One picture at libjpeg: its objects, the callbacks that it is given, and where they jump to.
+/// An image in libjpeg: its objects, its callbacks and their jump target.
 ///
-/// Everything here is trivial and no function that is jumped out of has an object with a
-/// destructor, so that a longjmp skips none; nothing here throws. Refers to itself while it is
-/// open.
+/// All members are trivial, and no function that a longjmp leaves has an object with a destructor,
+/// so that a longjmp skips no destructor. Nothing here throws. The session contains pointers to
+/// itself while it is open.
 struct jpeg_session {
   ::jpeg_decompress_struct info;
   ::jpeg_error_mgr errors;
   ::jpeg_source_mgr source;
   ::jpeg_progress_mgr progress;
   std::jmp_buf escape;
-  std::size_t bytes;     // of the picture, encoded
-  int most_scans;        // a picture with more is refused; set once it is open
-  bool strict;           // warnings about the pixels are failures; set once it is open
-  bool one_scan;         // the input is a single scan, which is being decoded
-  bool ended;            // the input has ended, and the end was made up
-  jpeg_failure failure;  // why the last step failed
+  std::size_t bytes;     // size of the encoded image
+  int most_scans;        // limit of scans; set after `open`
+  bool strict;           // warnings about the pixels are failures; set after `open`
+  bool one_scan;         // true while the only scan is decoded
+  bool ended;            // the input has ended, and the session added an end marker
+  jpeg_failure failure;  // cause of the last failure
   char message[JMSG_LENGTH_MAX];
 
-  /// Runs `Step` on the session; false if libjpeg has failed in it, `failure` and `message` say
-  /// how.
+  /// Runs `Step` on the session. Returns false if libjpeg fails in it, and stores the reason in
+  /// `failure` and `message`.
   template <void (*Step)(jpeg_session&)>
   [[nodiscard]] [[gnu::noinline]] bool run() noexcept {
     if (setjmp(escape) != 0) return false;
@@ -210,8 +211,8 @@ struct jpeg_session {
     return true;
   }
 
-  /// Makes the objects for a picture out of `input`, which must stay; `most_bytes` bounds libjpeg's
-  /// memory for coefficients. To be followed by `close`, whatever it returns.
+  /// Creates the objects for the image in `input`, which must stay valid. `most_bytes` limits
+  /// libjpeg's memory for coefficients. Call `close` afterwards, even if this returns false.
   [[nodiscard]] bool open(std::span<const std::byte> input, long most_bytes) noexcept {
     *this = {};
     bytes = input.size();
@@ -235,15 +236,15 @@ struct jpeg_session {
     return true;
   }
 
-  /// Gives back what libjpeg holds.
+  /// Releases the memory of libjpeg.
   void close() noexcept { ::jpeg_destroy_decompress(&info); }
 
-  /// Near which byte of the input libjpeg stands.
+  /// Returns the approximate position of libjpeg in the input, in bytes.
   [[nodiscard]] std::uint64_t offset() const noexcept {
     return ended ? bytes : bytes - source.bytes_in_buffer;
   }
 
-  /// Leaves the step that runs.
+  /// Leaves the running step with the failure `why`.
   [[noreturn]] void fail(jpeg_failure why) noexcept {
     failure = why;
     std::longjmp(escape, 1);
@@ -262,7 +263,7 @@ struct jpeg_session {
     session.fail(jpeg_failure_of(common->err->msg_code));
   }
 
-  // Level -1 is a warning, the others are traces.
+  // Level -1 is a warning; the other levels are traces.
   static void on_message(::j_common_ptr common, int level) {
     if (level >= 0) return;
     ++common->err->num_warnings;
@@ -273,8 +274,8 @@ struct jpeg_session {
     }
   }
 
-  // Bytes too many do no harm between markers. Among the rows they mean that what was decoded
-  // before them is wrong: in the only scan, and before a restart marker.
+  // Extra bytes between markers are harmless. Extra bytes among the rows mean that the rows decoded
+  // before are wrong: in the only scan, and before a restart marker.
   static bool is_harmless(const jpeg_session& session, const ::jpeg_error_mgr& warning) noexcept {
     const bool among_rows = warning.msg_code == JWRN_EXTRANEOUS_DATA &&
                             (session.one_scan || (warning.msg_parm.i[1] & 0xf8) == 0xd0);
@@ -284,13 +285,13 @@ struct jpeg_session {
   static void on_output(::j_common_ptr) {}
   static void on_source(::j_decompress_ptr) {}
 
-  // The bytes are at an end. In the only scan the decoder may look ahead of what it needs: it gets
-  // an end of image, and a warning is given when it needs more after all.
+  // The input is exhausted. In the only scan, the decoder may read more than it needs. It then gets
+  // an end-of-image marker, and libjpeg warns if it needs more bytes after all.
   static boolean on_empty(::j_decompress_ptr common) {
     static constexpr JOCTET end_of_image[] = {0xff, JPEG_EOI};
     jpeg_session& session = of(common->client_data);
     session.ended = true;
-    // The arithmetic decoder takes zeros after a mark, and warns of nothing.
+    // The arithmetic decoder reads zeros after a marker, without a warning.
     if (!session.one_scan || session.info.arith_code) session.fail(jpeg_failure::truncated);
     session.source.next_input_byte = end_of_image;
     session.source.bytes_in_buffer = sizeof end_of_image;
@@ -309,7 +310,7 @@ struct jpeg_session {
     session.source.bytes_in_buffer -= skipped;
   }
 
-  // libjpeg calls it for each row of blocks as it reads the scans of a progressive picture.
+  // libjpeg calls this for each row of blocks while it reads the scans of a progressive image.
   static void on_progress(::j_common_ptr common) {
     jpeg_session& session = of(common->client_data);
     if (session.info.input_scan_number > session.most_scans) {
@@ -318,22 +319,22 @@ struct jpeg_session {
   }
 };
 
-/// A part of a picture at libjpeg, decoded so that it equals that part of the whole.
+/// A part of an image in libjpeg. The decoded values equal the same part of the whole image.
 ///
-/// Colour is interpolated from neighbours where it is stored at less than full resolution, so two
-/// columns more are decoded on each side, and two rows above, and dropped. Rows are skipped
-/// from the picture's first one only and up to the start of a row group: libjpeg-turbo 2.1.5 has
-/// faults with other skips.
+/// Color is interpolated from neighbors if it is stored at less than full resolution. Therefore two
+/// more columns on each side and two more rows above are decoded and dropped. Rows are skipped only
+/// from the first row of the image up to the start of a row group, because libjpeg-turbo 2.1.5 has
+/// bugs with other skips.
 ///
-/// Trivial, as the session is: its steps are run by `jpeg_session::run`.
+/// Trivial like the session: `jpeg_session::run` runs its steps.
 struct jpeg_region {
   jpeg_session session;
-  image_box box;         // of the scaled picture
+  image_box box;         // part of the scaled image
   unsigned denominator;  // 1, 2, 4 or 8
   pixels out;
   std::uint8_t* line;       // memory for a row of `line_values` values
   std::size_t line_values;  // set by `start`
-  std::size_t line_left;    // the column of the picture that a row starts with
+  std::size_t line_left;    // the image column at the start of a row
 
   static constexpr std::size_t margin = 2;
 
@@ -343,13 +344,13 @@ struct jpeg_region {
     if (session.info.data_precision != 8) session.fail(jpeg_failure::unsupported);
   }
 
-  /// Starts to decode, and goes to where the region's rows and columns begin.
+  /// Starts to decode, and moves to the start of the region's rows and columns.
   static void start(jpeg_session& session) {
     jpeg_region& region = of(session);
     ::jpeg_decompress_struct& info = session.info;
     info.scale_num = 1;
     info.scale_denom = region.denominator;
-    // What libjpeg does not turn into RGB itself.
+    // libjpeg does not convert four components to RGB itself.
     info.out_color_space = info.num_components == 4 ? JCS_CMYK : JCS_RGB;
     const bool many = ::jpeg_has_multiple_scans(&info) != 0;
     ::jpeg_start_decompress(&info);
@@ -364,7 +365,7 @@ struct jpeg_region {
         std::size_t{info.output_width} * static_cast<std::size_t>(info.output_components);
   }
 
-  /// Decodes the rows of the region, into `line` where `goes_straight()` is false.
+  /// Decodes the rows of the region, into `line` if `goes_straight()` is false.
   static void read_rows(jpeg_session& session) {
     jpeg_region& region = of(session);
     ::jpeg_decompress_struct& info = session.info;
@@ -379,20 +380,20 @@ struct jpeg_region {
     }
   }
 
-  /// Whether libjpeg's rows are the region's, so that they need no copy. Rows above the region
-  /// still need `line`.
+  /// Returns true if libjpeg's rows equal the region's rows, so that they need no copy. Rows above
+  /// the region still need `line`.
   [[nodiscard]] bool goes_straight() const noexcept {
     return session.info.output_components == 3 && session.info.output_width == box.size.width;
   }
 
  private:
-  // The session is the first member.
+  // The session is the first member of its region.
   static jpeg_region& of(jpeg_session& session) noexcept {
     return reinterpret_cast<jpeg_region&>(session);
   }
 
-  // Whether libjpeg smooths over the coefficients that a progressive picture leaves out. It looks
-  // at more neighbours then than a part has: the whole is decoded.
+  // Returns true if libjpeg smooths an incomplete progressive image. Smoothing needs more neighbors
+  // than the part has, so the whole image is decoded.
   static bool smooths(const ::jpeg_decompress_struct& info) noexcept {
     if (info.progressive_mode == 0 || info.coef_bits == nullptr) return false;
     for (int component = 0; component < info.num_components; ++component) {
@@ -402,9 +403,9 @@ struct jpeg_region {
     return false;
   }
 
-  // Whether libjpeg-turbo 2.1.5 would take a component for narrower than it is, once columns are
-  // cropped: one decoded at a larger scale than the rest, as happens at denominators above 1, and
-  // yet to be interpolated.
+  // Returns true if libjpeg-turbo 2.1.5 would assume a wrong, smaller width of a component after
+  // columns are cropped. The bug affects a component that is decoded at a larger scale than the
+  // others, as happens at denominators above 1, and then interpolated.
   static bool miscounts_columns(const ::jpeg_decompress_struct& info) noexcept {
 #if JPEG_LIB_VERSION >= 70
     const auto scale = [](const auto& of) { return of.DCT_h_scaled_size; };
@@ -424,8 +425,7 @@ struct jpeg_region {
   void crop_columns() {
     if (miscounts_columns(session.info)) return;
     const std::size_t width = session.info.output_width;
-    // Where a component keeps less than two columns, libjpeg-turbo interpolates all of them
-    // otherwise.
+    // libjpeg-turbo interpolates differently if a component keeps less than two columns.
     const std::size_t least = 3 * static_cast<std::size_t>(session.info.max_h_samp_factor);
     if (width <= least) return;
     const std::size_t left = (std::min)(box.left - (std::min)(margin, box.left), width - least);
@@ -454,8 +454,8 @@ struct jpeg_region {
     }
   }
 
-  // As Adobe writes them the values are inverted: 255 is no ink. Every CMYK picture is taken for
-  // one of these, as Pillow does.
+  // Adobe stores inverted values: 255 means no ink. As Pillow does, treats every CMYK image as
+  // inverted.
   static void cmyk_to_rgb(const std::uint8_t* from, std::uint8_t* to, std::size_t count) noexcept {
     for (std::size_t i = 0; i < count; ++i, from += 4, to += 3) {
       const unsigned light = from[3];
@@ -472,71 +472,72 @@ static_assert(std::is_standard_layout_v<jpeg_region>, "the session stands for it
 
 }  // namespace detail
 
-/// What a `jpeg_decoder` takes and refuses.
+/// Options and limits of a `jpeg_decoder`.
 struct jpeg_options {
-  /// Damage among the rows that are decoded is an error. False: filled up as libjpeg and Pillow do,
-  /// so that the pixels after the damage are wrong; what ends too early is an error all the same.
-  /// Arithmetic code has no wrong bits: damage inside of it is not seen, whatever this says.
+  /// Throws an error for damage among the decoded rows. If false, fills damaged rows as libjpeg and
+  /// Pillow do, so that the pixels after the damage are wrong. A truncated image is always an
+  /// error. Arithmetic coding has no invalid bits, so damage in it is not detected in either case.
   bool strict = true;
-  /// Turn pictures upright by their EXIF orientation. False: as they are stored, as torchvision
-  /// does.
+  /// Turns images upright by their EXIF orientation. If false, decodes them as stored, like
+  /// torchvision.
   bool orientation = false;
-  /// A picture of more pixels is refused before memory is taken. Each takes three bytes.
+  /// Limit of pixels. Checked before memory is allocated. Each pixel takes three bytes.
   std::uint64_t most_pixels = std::uint64_t{1} << 27;
-  /// A progressive picture whose coefficients take more bytes is refused.
+  /// Limit of the bytes of a progressive image's coefficients.
   std::uint64_t most_bytes = std::uint64_t{1} << 30;
-  /// A picture with more scans is refused: each goes over all of it.
+  /// Limit of the scans of a progressive image, because each scan processes the whole image.
   int most_scans = 500;
 };
 
-/// Decodes JPEG pictures, or parts of them, to 8-bit RGB by libjpeg-turbo (2.1 or newer; the CMake
+/// Decodes JPEG images, or parts of them, to 8-bit RGB by libjpeg-turbo (2.1 or newer; the CMake
 /// target `penstock::jpeg`). An `image_decoder`.
 ///
-/// Baseline, extended, progressive and arithmetic-coded pictures of 8 bits, grey, YCbCr, RGB, and
-/// CMYK and YCCK (as Adobe stores them) turned into RGB as Pillow's `convert("RGB")` does. Only the
-/// rows and columns that a box needs are decoded; inside it the values are those of the whole
-/// picture, decoded by the same libjpeg with its default settings: the exact inverse transform and
-/// interpolated colour.
+/// Reads baseline, extended, progressive and arithmetic-coded images of 8 bits: gray, YCbCr, RGB,
+/// and CMYK and YCCK as Adobe stores them. Converts CMYK to RGB as Pillow's `convert("RGB")` does.
+/// Decodes only the rows and columns that a box needs. The values in a box equal those of the whole
+/// image, decoded by the same libjpeg with its default settings: the exact inverse transform and
+/// interpolated color.
 ///
-/// Throws `image_truncated`, `image_corrupt`, `image_unsupported`, `image_too_large`;
-/// std::invalid_argument for a box outside the picture, std::bad_alloc. Bytes that libjpeg skips
-/// between markers are no error, nor is a missing end mark when every row is there, of a picture of
-/// one scan in Huffman's code; and damage after the last row of a box goes unnoticed.
+/// Throws `image_truncated`, `image_corrupt`, `image_unsupported` or `image_too_large`;
+/// std::invalid_argument for a box outside the image; and std::bad_alloc. Bytes that libjpeg skips
+/// between markers are not an error. A missing end marker is not an error if the image has a single
+/// Huffman-coded scan with all its rows. Damage after the last row of a box is not detected.
 ///
-/// Not thread-safe: use one decoder per thread. Each picture gets fresh libjpeg objects, so that
-/// tables of an earlier picture never reach a later one that lacks its own.
+/// Not thread-safe: use one decoder per thread. Each image uses fresh libjpeg objects, so that an
+/// image without tables never uses the tables of an earlier image.
 class jpeg_decoder {
  public:
-  /// With `options`.
+  /// Stores `options`.
   explicit jpeg_decoder(const jpeg_options& options = {}) : options_(options) {}
-  /// Copies the options only.
+  /// Copies only the options.
   jpeg_decoder(const jpeg_decoder& other) : options_(other.options_) {}
-  /// Copies the options only.
+  /// Copies only the options.
   jpeg_decoder& operator=(const jpeg_decoder& other) {
     options_ = other.options_;
     return *this;
   }
   ~jpeg_decoder() = default;
 
-  /// Whether the bytes start as a JPEG picture does.
+  /// Returns true if `bytes` start with the signature of a JPEG image.
   [[nodiscard]] bool matches(std::span<const std::byte> bytes) const noexcept {
     return detail::image_format_of(bytes) == "JPEG";
   }
 
-  /// Parses the header; `size` and `orientation` as `decode` will have it.
+  /// Parses the header. Returns the size and orientation that `decode` uses.
   [[nodiscard]] image_info info(std::span<const std::byte> bytes, std::string_view key) {
     const auto session = opened(bytes, key);
     return info_of(bytes);
   }
 
-  /// Decodes the part `box` of the picture into `out`, which has the box's size and three channels.
+  /// Decodes the part `box` of the image into `out`, which must have the box's size and three
+  /// channels.
   void decode(std::span<const std::byte> bytes, std::string_view key, const image_box& box,
               const pixels& out) {
     decode(bytes, key, box, out, 1);
   }
 
-  /// Decodes a part of the picture at 1 / `denominator` of its width and height, rounded up;
-  /// `denominator` is 1, 2, 4 or 8 and `box` is in pixels of the smaller picture.
+  /// Decodes a part of the image at 1 / `denominator` of its width and height, rounded up.
+  /// `denominator` must be 1, 2, 4 or 8. `box` is in pixels of the smaller image.
   void decode(std::span<const std::byte> bytes, std::string_view key, const image_box& box,
               const pixels& out, unsigned denominator) {
     if (denominator != 1 && denominator != 2 && denominator != 4 && denominator != 8) {
@@ -559,7 +560,7 @@ class jpeg_decoder {
     orientation.turn(scratch, out);
   }
 
-  /// What the object was made with.
+  /// Returns the options of the constructor.
   [[nodiscard]] const jpeg_options& options() const noexcept { return options_; }
 
  private:
@@ -567,7 +568,7 @@ class jpeg_decoder {
     void operator()(detail::jpeg_session* session) const noexcept { session->close(); }
   };
 
-  // The session from the header on to the end of the picture.
+  // Opens a session and reads the header. The result closes the session.
   [[nodiscard]] std::unique_ptr<detail::jpeg_session, close_session> opened(
       std::span<const std::byte> bytes, std::string_view key) {
     detail::jpeg_session& session = region_.session;
@@ -616,7 +617,7 @@ class jpeg_decoder {
           "at most " + std::to_string(options_.most_pixels) + " pixels (jpeg_options::most_pixels)",
           detail::to_text(size));
     }
-    // A block, of at most 32 x 32 pixels, takes a bit at least by Huffman's code.
+    // A block of at most 32 x 32 pixels takes at least a bit in Huffman coding.
     constexpr std::uint64_t most_pixels_a_byte = std::uint64_t{8} * 32 * 32;
     if (info.arith_code == 0 && count / most_pixels_a_byte > bytes.size()) {
       throw image_truncated(std::string{key}, bytes.size(),
@@ -626,7 +627,7 @@ class jpeg_decoder {
     }
   }
 
-  // Throws what the step's failure is, if it is one.
+  // Throws the failure of a step, unless `fine`.
   void check(bool fine, std::span<const std::byte> bytes, std::string_view key) const {
     if (fine) return;
     const detail::jpeg_session& session = region_.session;

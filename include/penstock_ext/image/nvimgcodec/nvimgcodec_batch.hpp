@@ -28,35 +28,34 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Where nvImageCodec decodes a picture. In the order in which an `nvimgcodec_batch` tries them.
+/// The back ends of nvImageCodec, in the order in which an `nvimgcodec_batch` tries them.
 enum class nvimgcodec_backend : std::uint8_t {
-  any,     ///< the first of the others that can
-  gpu,     ///< all of it on the GPU: the engine for JPEG of those that have one, or kernels
+  any,     ///< the first of the others that succeeds
+  gpu,     ///< on the GPU only: its JPEG engine if it has one, or kernels
   hybrid,  ///< partly on the CPU, such as Huffman decoding, the rest on the GPU
-  cpu,     ///< on the CPU; for pixels on a GPU nvImageCodec copies them there
+  cpu,     ///< on the CPU; nvImageCodec copies the pixels if they go to a GPU
 };
 
-/// What an `nvimgcodec_batch` decodes with, and what it refuses.
+/// Options and limits of an `nvimgcodec_batch`.
 struct nvimgcodec_batch_options {
-  /// The GPU that the pixels are written to, by CUDA's ordinal. None: they are written to host
-  /// memory, by the CPU alone, and neither GPU nor driver is needed.
+  /// The ordinal of the CUDA device that the pixels are written to. If empty, the CPU decodes to
+  /// host memory, and neither a GPU nor a driver is needed.
   std::optional<int> device = std::nullopt;
-  /// Which back end has to decode; a picture that it can't decode fails. `any`: as many tries as it
-  /// takes.
+  /// The back end that decodes. An image that it cannot decode fails. `any` tries all back ends.
   nvimgcodec_backend backend = nvimgcodec_backend::any;
-  /// How many threads of nvImageCodec's own decode beside the calling one; 0 for one less than
-  /// there are cores, the most.
+  /// Number of nvImageCodec's own threads that decode in addition to the calling thread. 0 selects
+  /// the maximum, the number of cores minus one.
   int threads = 0;
-  /// A picture of more pixels is refused before memory is taken.
+  /// Limit of pixels per image. Checked before memory is allocated.
   std::uint64_t most_pixels = std::uint64_t{1} << 27;
-  /// How many bytes of the device's memory, and how many of page-locked memory, nvImageCodec gets
-  /// to work with where the decoder is given the program's device; a picture that needs more fails.
+  /// Limit of nvImageCodec's memory in bytes, separately for device memory and page-locked memory.
+  /// Applies if the decoder uses the program's device. An image that needs more fails.
   std::uint64_t most_memory = (std::numeric_limits<std::uint64_t>::max)();
 };
 
 namespace detail {
 
-/// The back end's name, for messages.
+/// Returns the name of the back end, for messages.
 [[nodiscard]] inline std::string name_of(nvimgcodec_backend backend) {
   constexpr std::array<const char*, 4> names{"any", "gpu", "hybrid", "cpu"};
   return names[static_cast<std::size_t>(backend)];
@@ -64,53 +63,54 @@ namespace detail {
 
 }  // namespace detail
 
-/// A picture of a batch, and where its pixels go. Refers to memory of the caller's.
+/// An image of a batch and the destination of its pixels. Refers to memory of the caller.
 struct nvimgcodec_picture {
-  std::span<const std::byte> bytes;  ///< the encoded picture, in host memory, page-locked or not
-  std::string_view key;              ///< names it in errors
-  image_box box;                     ///< which part of it
-  pixels out;  ///< of the box's size and three channels, on the batch's device
+  std::span<const std::byte> bytes;  ///< the encoded image, in host memory, page-locked or not
+  std::string_view key;              ///< name in errors
+  image_box box;                     ///< the part to decode
+  pixels out;  ///< has the box's size and three channels, on the batch's device
 };
 
-/// What became of a picture of a batch.
+/// The result for an image of a batch.
 struct nvimgcodec_result {
-  /// What decoded it; `any` where nothing did.
+  /// The back end that decoded the image; `any` if all failed.
   nvimgcodec_backend backend = nvimgcodec_backend::any;
-  /// Why it was not decoded, as an exception of the types that an `image_decoder` throws; else
-  /// null.
+  /// The reason why the image was not decoded, as an exception of a type that an `image_decoder`
+  /// throws. Null if it was decoded.
   std::exception_ptr failure;
 };
 
-/// Decodes the pictures of a batch, many in one call, to 8-bit RGB in a GPU's memory or the host's:
-/// for the copy side of a pipeline, so that encoded bytes travel. By nvImageCodec (0.9 or newer;
-/// the CMake target `penstock::nvimgcodec`), which reads what `nvimgcodec_decoder` does. As there,
-/// formats other than JPEG and PNG are for files that are trusted.
+/// Decodes the images of a batch in a single call to 8-bit RGB, in GPU memory or host memory. It
+/// belongs on the copy side of a pipeline, so that encoded bytes are transferred. Uses nvImageCodec
+/// (0.9 or newer; the CMake target `penstock::nvimgcodec`) and reads the formats of
+/// `nvimgcodec_decoder`. Formats other than JPEG and PNG are only for trusted files.
 ///
 ///     nvimgcodec_batch decoder{{.device = 0}};
 ///     decoder.decode(pictures, stream);       // a cudaStream_t
-///     decoder.backend();                      // which back end it was
+///     decoder.backend();                      // the back end that decoded them
 ///
-/// Given a device of the program's, nvImageCodec works with memory of that one, which is kept for
-/// the next batches: `nvimgcodec_batch decoder{cuda_device{}}`.
+/// If it is constructed with a device of the program, nvImageCodec uses memory of that device,
+/// which is kept for the next batches: `nvimgcodec_batch decoder{cuda_device{}}`.
 ///
-/// Each back end is a decoder of nvImageCodec's that is held to it, and gets what those before it
-/// could not decode: so `results` knows, and does not guess, what a picture was decoded by. The
-/// first one is made at construction, another one, with threads of its own, when the first picture
-/// is left for it: that batch takes longer. Back ends differ in the last bits of a pixel; the CPU's
-/// are those of `nvimgcodec_decoder`.
+/// Each back end is a separate decoder of nvImageCodec and gets the images that the previous back
+/// ends could not decode. Therefore `results` knows the back end of each image. The constructor
+/// creates the first back end. Another back end, with its own threads, is created when the first
+/// image is left for it, so that batch takes longer. Back ends differ in the last bits of a pixel.
+/// The pixels of the CPU back end equal those of `nvimgcodec_decoder`.
 ///
-/// One object is for one thread at a time. What it writes to it does not own.
+/// An object is for one thread at a time. It does not own the memory that it writes to.
 class nvimgcodec_batch {
  public:
-  /// Loads nvImageCodec and makes the first back end that there is. Throws `nvimgcodec_unavailable`
-  /// where there is no such GPU or back end, `nvimgcodec_error` where the library does not start,
-  /// `option_error` for a number below 0.
+  /// Loads nvImageCodec and creates the first available back end. Throws `nvimgcodec_unavailable`
+  /// if the GPU or back end does not exist, `nvimgcodec_error` if the library does not start, and
+  /// `option_error` for a negative number.
   explicit nvimgcodec_batch(const nvimgcodec_batch_options& options = {})
       : nvimgcodec_batch(options, std::unique_ptr<detail::nvimgcodec_memory>{}) {}
 
-  /// As above; nvImageCodec works with memory of `device`, at most `options.most_memory`, and keeps
-  /// it. Pictures go to `device` too where it has an ordinal and the options name none; an
-  /// `option_error` where they name another one.
+  /// Lets nvImageCodec allocate memory from `device`, at most `options.most_memory`, which is kept.
+  /// Images are also written to `device` if it has an ordinal and the options have no device.
+  /// Throws `option_error` if the options have another device, and the errors of the other
+  /// constructor.
   template <device Device>
   explicit nvimgcodec_batch(const Device& device, const nvimgcodec_batch_options& options = {})
       : nvimgcodec_batch(on(device, options),
@@ -120,8 +120,8 @@ class nvimgcodec_batch {
   nvimgcodec_batch(nvimgcodec_batch&&) noexcept = default;
   nvimgcodec_batch& operator=(nvimgcodec_batch&&) = delete;
 
-  /// Decodes into host memory, and returns when that is done. As below; throws std::logic_error of
-  /// a decoder for a GPU, which needs a stream.
+  /// Decodes into host memory, and returns when all images are decoded. Throws std::logic_error if
+  /// the decoder writes to a GPU, which needs a stream, and the errors of the other overload.
   std::span<const nvimgcodec_result> decode(std::span<const nvimgcodec_picture> pictures) {
     if (options_.device) {
       throw std::logic_error(
@@ -131,20 +131,20 @@ class nvimgcodec_batch {
     return decode(pictures, nullptr);
   }
 
-  /// Decodes each picture into its `out`, in order before later work on `stream`, a stream of the
-  /// decoder's device; the call returns when the CPU's part is done. Bytes and `out` must stay as
-  /// they are until the stream is past it, and so must the decoder, which keeps nvImageCodec's
-  /// objects for a batch until the next one is decoded. The results are in the order of the
-  /// pictures, and good until the next call.
+  /// Decodes each image into its `out`, ordered before later work on `stream`, which must be a
+  /// stream of the decoder's device. Returns when the CPU's part is done. The encoded bytes and
+  /// `out` must stay valid and unchanged until the stream has finished this work. The decoder must
+  /// stay alive too, because it keeps nvImageCodec's objects of a batch until the next batch is
+  /// decoded. The results are in the order of the images, and are valid until the next call.
   ///
-  /// All pictures are tried; then the failure of the first one that has any is thrown. `results`
-  /// has the others, and what is not a failure there is decoded. std::invalid_argument for a box
-  /// outside its picture is such a failure too. Where the library fails on the whole batch, an
-  /// `nvimgcodec_error`, nothing is known of it and there are no results.
+  /// Tries all images, and then throws the failure of the first image that failed. `results`
+  /// contains the other failures; an image without a failure there is decoded. A box outside its
+  /// image is such a failure too, std::invalid_argument. If the library fails for the whole batch,
+  /// throws an `nvimgcodec_error` and clears the results.
   std::span<const nvimgcodec_result> decode(std::span<const nvimgcodec_picture> pictures,
                                             cudaStream_t stream) {
     results_.assign(pictures.size(), {});
-    const auto before = std::exchange(under_way_, {});  // goes when this batch is decoded
+    const auto before = std::exchange(under_way_, {});  // destroyed after this batch is decoded
     under_way_.reserve(pictures.size());
     for (std::size_t i = 0; i < pictures.size(); ++i) {
       try {
@@ -181,11 +181,11 @@ class nvimgcodec_batch {
     return results_;
   }
 
-  /// What became of the pictures of the last call, in their order.
+  /// Returns the results of the last call, in the order of its images.
   [[nodiscard]] std::span<const nvimgcodec_result> results() const noexcept { return results_; }
 
-  /// The back end that decoded the pictures of the last call; `any` where it was not one and the
-  /// same for all that were decoded, or none was.
+  /// Returns the back end that decoded all decoded images of the last call. Returns `any` if there
+  /// were several, or if no image was decoded.
   [[nodiscard]] nvimgcodec_backend backend() const noexcept {
     nvimgcodec_backend found = nvimgcodec_backend::any;
     for (const nvimgcodec_result& result : results_) {
@@ -196,15 +196,16 @@ class nvimgcodec_batch {
     return found;
   }
 
-  /// What the object was made with.
+  /// Returns the options of the constructor.
   [[nodiscard]] const nvimgcodec_batch_options& options() const noexcept { return options_; }
 
-  /// How many bytes of its device's memory nvImageCodec has got so far, and how many of page-locked
-  /// memory; 0 where it takes memory of its own.
+  /// Returns the bytes of device memory that nvImageCodec has allocated from its device so far.
+  /// Returns 0 if nvImageCodec uses its own memory.
   [[nodiscard]] std::size_t device_bytes() const noexcept {
     return memory_ ? memory_->on_device.bytes() : 0;
   }
-  /// See `device_bytes`.
+  /// Returns the bytes of page-locked memory that nvImageCodec has allocated from its device so
+  /// far. Returns 0 if nvImageCodec uses its own memory.
   [[nodiscard]] std::size_t pinned_bytes() const noexcept {
     return memory_ ? memory_->pinned.bytes() : 0;
   }
@@ -245,7 +246,7 @@ class nvimgcodec_batch {
 
   struct stage {
     nvimgcodec_backend backend;
-    std::unique_ptr<detail::nvimgcodec_pass> pass;  // null: no picture was left for it so far
+    std::unique_ptr<detail::nvimgcodec_pass> pass;  // null until an image is left for it
   };
   struct task {
     std::size_t index;
@@ -267,7 +268,7 @@ class nvimgcodec_batch {
     return options;
   }
 
-  // Numbers below 0 have meanings of nvImageCodec's own: the current device, none.
+  // nvImageCodec gives negative numbers special meanings: the current device, no device.
   [[nodiscard]] static const nvimgcodec_batch_options& checked(
       const nvimgcodec_batch_options& options) {
     if (options.device && *options.device < 0) {
@@ -309,7 +310,7 @@ class nvimgcodec_batch {
     return {index, std::move(whole), std::move(target)};
   }
 
-  // Leaves in `waiting` what this back end has not decoded.
+  // Keeps in `waiting` the images that this back end has not decoded.
   void run(const stage& with, std::vector<task*>& waiting) {
     std::vector<nvimgcodecCodeStream_t> streams;
     std::vector<nvimgcodecImage_t> images;
@@ -330,10 +331,10 @@ class nvimgcodec_batch {
   }
 
   nvimgcodec_batch_options options_;
-  // These two outlive the passes, which are made of them.
+  // These two must outlive the passes, which use them.
   std::unique_ptr<detail::nvimgcodec_memory> memory_;
   std::shared_ptr<nvimgcodecInstance> instance_;
-  std::vector<task> under_way_;  // what the device may still write of
+  std::vector<task> under_way_;  // images that the device may still write
   std::vector<stage> passes_;
   std::vector<nvimgcodec_result> results_;
 };

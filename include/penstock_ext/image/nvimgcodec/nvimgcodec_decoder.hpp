@@ -19,39 +19,39 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// What an `nvimgcodec_decoder` refuses.
+/// Limits of an `nvimgcodec_decoder`.
 struct nvimgcodec_options {
-  /// A picture of more pixels is refused before memory is taken.
+  /// Limit of pixels per image. Checked before memory is allocated.
   std::uint64_t most_pixels = std::uint64_t{1} << 27;
 };
 
-/// Decodes pictures, or parts of them, to 8-bit RGB by the CPU back ends of nvImageCodec (0.9 or
+/// Decodes images, or parts of them, to 8-bit RGB by the CPU back ends of nvImageCodec (0.9 or
 /// newer; the CMake target `penstock::nvimgcodec`): JPEG, PNG, WebP, TIFF, JPEG 2000, BMP and PPM.
 /// Needs no GPU and no driver. An `image_decoder`.
 ///
-/// Pictures are decoded on the calling thread, as they are stored: EXIF orientation is ignored.
-/// Throws `image_truncated`, `image_corrupt`, `image_unsupported`, `image_too_large`, without the
-/// byte where it is not known; std::invalid_argument for a box outside the picture; std::bad_alloc;
-/// `nvimgcodec_error` where the library fails. What ends early is found before it is decoded, by
-/// end marks and lengths, in JPEG, PNG, WebP and BMP; damage within a JPEG picture is filled up as
-/// libjpeg does, and does not report it; `jpeg_decoder` does. The libraries below write
-/// remarks of their own to the standard error output.
+/// Decodes on the calling thread, without applying the EXIF orientation. Throws `image_truncated`,
+/// `image_corrupt`, `image_unsupported` or `image_too_large`, with offset 0 if the position is
+/// unknown; std::invalid_argument for a box outside the image; std::bad_alloc; and
+/// `nvimgcodec_error` if the library fails. Truncated JPEG, PNG, WebP and BMP images are detected
+/// before decoding, by end markers and lengths. Damage within a JPEG image is filled as libjpeg
+/// does, without an error; `jpeg_decoder` reports it. The libraries below print their own messages
+/// to standard error.
 ///
-/// Formats other than JPEG and PNG are for files that are trusted: nvImageCodec's own decoders of
-/// them are not hardened, and a hostile file may make them read and write out of bounds. TIFF of
-/// two channels, of signed values or of floats is an `image_unsupported`.
+/// Formats other than JPEG and PNG are only for trusted files: nvImageCodec's own decoders for them
+/// are not hardened, and a malicious file may make them read and write out of bounds. A TIFF image
+/// of two channels, of signed values or of floats throws `image_unsupported`.
 ///
-/// One object is for one thread at a time. Copies share what nvImageCodec has loaded and decode by
-/// objects of their own; those of a picture are made anew for every picture.
+/// An object is for one thread at a time. Copies share the loaded nvImageCodec and have separate
+/// decoders. The objects of an image are created for every image.
 class nvimgcodec_decoder {
  public:
-  /// Loads nvImageCodec. Throws `nvimgcodec_error` where that fails.
+  /// Loads nvImageCodec. Throws `nvimgcodec_error` if that fails.
   explicit nvimgcodec_decoder(const nvimgcodec_options& options = {})
       : options_(options), instance_(detail::nvimgcodec_load()) {}
-  /// Copies the options, and shares what is loaded.
+  /// Copies the options, and shares the loaded library.
   nvimgcodec_decoder(const nvimgcodec_decoder& other)
       : options_(other.options_), instance_(other.instance_) {}
-  /// Copies the options, and shares what is loaded.
+  /// Copies the options, and shares the loaded library.
   nvimgcodec_decoder& operator=(const nvimgcodec_decoder& other) {
     if (this == &other) return *this;
     pass_.reset();
@@ -61,17 +61,18 @@ class nvimgcodec_decoder {
   }
   ~nvimgcodec_decoder() = default;
 
-  /// Whether the bytes start as those of a format that nvImageCodec reads do.
+  /// Returns true if `bytes` start with the signature of a format that nvImageCodec reads.
   [[nodiscard]] bool matches(std::span<const std::byte> bytes) const noexcept {
     return detail::nvimgcodec_reads(bytes);
   }
 
-  /// Parses the header; `channels` counts alpha.
+  /// Parses the header. `channels` includes alpha.
   [[nodiscard]] image_info info(std::span<const std::byte> bytes, std::string_view key) const {
     return open(bytes, key).info;
   }
 
-  /// Decodes the part `box` of the picture into `out`, which has the box's size and three channels.
+  /// Decodes the part `box` of the image into `out`, which must have the box's size and three
+  /// channels.
   void decode(std::span<const std::byte> bytes, std::string_view key, const image_box& box,
               const pixels& out) {
     detail::nvimgcodec_opened picture = open(bytes, key);
@@ -87,7 +88,7 @@ class nvimgcodec_decoder {
     }
   }
 
-  /// What the object was made with.
+  /// Returns the options of the constructor.
   [[nodiscard]] const nvimgcodec_options& options() const noexcept { return options_; }
 
  private:
@@ -109,7 +110,7 @@ class nvimgcodec_decoder {
   }
 
   nvimgcodec_options options_;
-  // Outlives the pass, which is made of it.
+  // Must outlive the pass, which uses it.
   std::shared_ptr<nvimgcodecInstance> instance_;
   std::unique_ptr<detail::nvimgcodec_pass> pass_;
 };

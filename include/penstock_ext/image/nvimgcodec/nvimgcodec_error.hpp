@@ -6,15 +6,15 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// nvImageCodec itself failed, and not on account of a picture: the message has the function and
-/// the status that it gave.
+/// nvImageCodec itself failed, without an error in an image. The message contains the function and
+/// its status.
 class [[gnu::visibility("default")]] nvimgcodec_error : public error {
  public:
   using error::error;
 };
 
-/// The GPU or the back end that was asked for is not available: no driver, no such GPU, or none of
-/// nvImageCodec's extensions for it.
+/// The requested GPU or back end is not available: no driver, no such GPU, or no extension of
+/// nvImageCodec for it.
 class [[gnu::visibility("default")]] nvimgcodec_unavailable : public nvimgcodec_error {
  public:
   using nvimgcodec_error::nvimgcodec_error;

@@ -15,6 +15,7 @@
 #include <type_traits>
 #include <vector>
 
+#include <penstock_ext/files/support/sums.hpp>
 #include <penstock_ext/image/image_decoder.hpp>
 #include <penstock_ext/image/pixels.hpp>
 
@@ -22,36 +23,37 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// What went wrong inside libpng.
+/// Causes of a failure in libpng.
 enum class png_failure : std::uint8_t { none, truncated, corrupt, no_memory };
 
-/// A part of one picture at libpng: its objects, the callbacks that it is given, where they jump
-/// to, and what is to be decoded.
+/// A part of an image in libpng: its objects, its callbacks, their jump target, and the part to
+/// decode.
 ///
-/// Everything here is trivial and no function that is jumped out of has an object with a
-/// destructor, so that a longjmp skips none; nothing here throws. Refers to itself while it is
-/// open.
+/// All members are trivial, and no function that a longjmp leaves has an object with a destructor,
+/// so that a longjmp skips no destructor. Nothing here throws. The session contains pointers to
+/// itself while it is open.
 struct png_session {
   ::png_structp png;
   ::png_infop info;
   const std::byte* input;
-  std::size_t size;      // of the input
-  std::size_t position;  // in it
+  std::size_t size;      // size of the input
+  std::size_t position;  // position in the input
   std::jmp_buf escape;
-  png_failure failure;  // why the last step failed
+  png_failure failure;  // cause of the last failure
   char message[128];
-  // Set once it is open:
-  bool clip_grey;  // 16-bit grey is left as it is by `start`
-  image_box box;   // what to decode
-  pixels out;      // where to
+  // Set after `open`:
+  bool clip_grey;  // `start` keeps 16-bit gray
+  image_box box;   // the part to decode
+  pixels out;      // the destination
   std::size_t line_bytes;
-  int passes;           // 1 unless the picture is interlaced
-  std::uint8_t* lines;  // memory for `line_bytes`, where it is interlaced for each row of the box
+  int passes;           // 1 unless the image is interlaced
+  std::uint8_t* lines;  // memory for `line_bytes`, per row of the box if interlaced
 
-  /// Whether a row has all its pixels after the last pass only.
+  /// Returns true if a row is complete only after the last pass.
   [[nodiscard]] bool is_interlaced() const noexcept { return passes != 1; }
 
-  /// Runs `Step` on the session; false if libpng has failed in it, `failure` and `message` say how.
+  /// Runs `Step` on the session. Returns false if libpng fails in it, and stores the reason in
+  /// `failure` and `message`.
   template <void (*Step)(png_session&)>
   [[nodiscard]] [[gnu::noinline]] bool run() noexcept {
     if (setjmp(escape) != 0) return false;
@@ -59,8 +61,8 @@ struct png_session {
     return true;
   }
 
-  /// Makes the objects for a picture out of `bytes`, which must stay. To be followed by `close`,
-  /// whatever it returns.
+  /// Creates the objects for the image in `bytes`, which must stay valid. Call `close` afterwards,
+  /// even if this returns false.
   [[nodiscard]] bool open(std::span<const std::byte> bytes) noexcept {
     *this = {};
     input = bytes.data();
@@ -68,11 +70,11 @@ struct png_session {
     return run<create>();
   }
 
-  /// Gives back what libpng holds.
+  /// Releases the memory of libpng.
   void close() noexcept { ::png_destroy_read_struct(&png, &info, nullptr); }
 
-  /// Reads up to the pixels, and sets up what libpng turns them into: RGB of 8 bits; 16-bit grey as
-  /// it is where `clip_grey` says so.
+  /// Reads up to the pixels, and sets libpng's conversions to 8-bit RGB. Keeps 16-bit gray if
+  /// `clip_grey` is true.
   static void start(png_session& session) {
     ::png_structp png = session.png;
     ::png_read_info(png, session.info);
@@ -90,7 +92,8 @@ struct png_session {
     session.line_bytes = ::png_get_rowbytes(png, session.info);
   }
 
-  /// Decodes the rows up to the box's last one; of an interlaced picture every row in every pass.
+  /// Decodes the rows up to the last row of the box. In an interlaced image, decodes every row in
+  /// every pass.
   static void read_rows(png_session& session) {
     const std::size_t top = session.box.top;
     const std::size_t rows = session.box.size.height;
@@ -114,9 +117,9 @@ struct png_session {
     session.info = ::png_create_info_struct(session.png);
     if (session.info == nullptr) session.fail(png_failure::no_memory);
     ::png_set_read_fn(session.png, &session, on_read);
-    // No chunk counts but those that the pixels need: texts and profiles unpack to megabytes.
+    // Ignore chunks that the pixels do not need: texts and profiles can expand to megabytes.
     ::png_set_keep_unknown_chunks(session.png, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
-    // No limit, as libpng up to 1.6.38 takes it for one of the bytes of a chunk that is skipped.
+    // Set no limit, because libpng up to 1.6.38 applies it to the bytes of skipped chunks.
     ::png_set_chunk_malloc_max(session.png, 0);
     ::png_set_chunk_cache_max(session.png, 16);
   }
@@ -146,7 +149,7 @@ struct png_session {
     session.position += count;
   }
 
-  // Row `y` of the box out of a row of the picture.
+  // Writes row `y` of the box from a row of the image.
   void take(const std::uint8_t* row, std::size_t y) const noexcept {
     std::uint8_t* to = out.row(y);
     if (!clip_grey) {
@@ -164,49 +167,50 @@ static_assert(std::is_trivially_destructible_v<png_session>, "a longjmp must ski
 
 }  // namespace detail
 
-/// What a `png_decoder` takes and refuses.
+/// Options and limits of a `png_decoder`.
 struct png_options {
-  /// Grey of 16 bits: false, its upper byte, as for all other kinds of 16 bits; true, 255 for all
-  /// above 255, as Pillow's `convert("RGB")` does.
+  /// Conversion of 16-bit gray. If false, takes the upper byte, as for all other kinds of 16 bits.
+  /// If true, all values above 255 become 255, as in Pillow's `convert("RGB")`.
   bool clip_grey = false;
-  /// A picture of more pixels is refused before memory is taken. Each takes three bytes, six where
-  /// it is interlaced.
+  /// Limit of pixels. Checked before memory is allocated. Each pixel takes three bytes, or six if
+  /// the image is interlaced.
   std::uint64_t most_pixels = std::uint64_t{1} << 27;
 };
 
-/// Decodes PNG pictures, or parts of them, to 8-bit RGB by libpng (1.6; the CMake target
+/// Decodes PNG images, or parts of them, to 8-bit RGB by libpng (1.6; the CMake target
 /// `penstock::png`). An `image_decoder`.
 ///
-/// Grey, palette and colour of 1 to 16 bits, interlaced or not. Of 16 bits the upper 8 count, alpha
-/// and transparent colours are dropped, gamma and profiles are not applied: as Pillow's
-/// `convert("RGB")` does it, but for grey of 16 bits (`png_options::clip_grey`). Rows below a box
-/// are not decoded, unless the picture is interlaced; sides are of up to a million pixels.
+/// Reads gray, palette and color images of 1 to 16 bits, interlaced or not, with sides of up to a
+/// million pixels. Keeps the upper 8 of 16 bits, drops alpha and transparent colors, and ignores
+/// gamma and profiles. This equals Pillow's `convert("RGB")`, except for 16-bit gray
+/// (`png_options::clip_grey`). Rows below a box are not decoded, unless the image is interlaced.
 ///
-/// Throws `image_truncated`, `image_corrupt`, `image_unsupported`, `image_too_large`;
-/// std::invalid_argument for a box outside the picture, std::bad_alloc. A picture with more pixels
-/// than its bytes can hold is refused by its header, before memory is taken. Damage after the last
-/// row of a box goes unnoticed, and so does a wrong sum of a chunk that the pixels do not need.
+/// Throws `image_truncated`, `image_corrupt`, `image_unsupported` or `image_too_large`;
+/// std::invalid_argument for a box outside the image; and std::bad_alloc. Checks the header before
+/// memory is allocated, and refuses an image with more pixels than its bytes can hold. Does not
+/// detect damage in a chunk after the last row of a box, or a wrong checksum of a chunk that the
+/// pixels do not need.
 ///
-/// One object is for one thread at a time; libpng's own objects are created for every picture.
+/// An object is for one thread at a time. libpng's own objects are created for every image.
 class png_decoder {
  public:
-  /// With `options`.
+  /// Stores `options`.
   explicit png_decoder(const png_options& options = {}) : options_(options) {}
-  /// Copies the options only.
+  /// Copies only the options.
   png_decoder(const png_decoder& other) : options_(other.options_) {}
-  /// Copies the options only.
+  /// Copies only the options.
   png_decoder& operator=(const png_decoder& other) {
     options_ = other.options_;
     return *this;
   }
   ~png_decoder() = default;
 
-  /// Whether the bytes start as a PNG picture does.
+  /// Returns true if `bytes` start with the signature of a PNG image.
   [[nodiscard]] bool matches(std::span<const std::byte> bytes) const noexcept {
     return detail::image_format_of(bytes) == "PNG";
   }
 
-  /// Parses the header; `channels` counts alpha, and is 3 for a palette.
+  /// Parses the header. `channels` includes alpha, and is 3 for a palette.
   [[nodiscard]] image_info info(std::span<const std::byte> bytes, std::string_view key) const {
     const std::string path{key};
     if (!matches(bytes)) {
@@ -214,7 +218,7 @@ class png_decoder {
       if (bytes.size() < 8) throw image_truncated(path, 0, "a PNG picture", found);
       throw image_unsupported(path, 0, "a PNG picture", found);
     }
-    // Signature, length and name of the first chunk, what it holds, its sum.
+    // Signature, length and name of the first chunk, its content, its checksum.
     if (bytes.size() < 8 + 8 + 13 + 4) {
       throw image_truncated(path, bytes.size(), "a PNG header of 33 bytes", "the end of its bytes");
     }
@@ -236,11 +240,11 @@ class png_decoder {
                             text);
     }
     const std::size_t channels = channels_of(std::to_integer<unsigned>(bytes[25]));
-    // A palette's pixel is one number, whatever it stands for.
+    // A pixel of a palette image is a single number.
     const bool has_palette = (std::to_integer<unsigned>(bytes[25]) & PNG_COLOR_MASK_PALETTE) != 0;
     const std::uint64_t bits = std::uint64_t{size.width} * size.height *
                                (has_palette ? 1 : channels) * std::to_integer<unsigned>(bytes[24]);
-    // Two bits stand for at most 258 bytes (RFC 1951): so a few bytes can't have all the pixels.
+    // Two bits encode at most 258 bytes (RFC 1951), which limits the pixels that `bytes` can hold.
     constexpr std::uint64_t most_growth = 1032;
     if (bits / 8 / most_growth > bytes.size()) {
       throw image_truncated(path, bytes.size(),
@@ -251,7 +255,8 @@ class png_decoder {
     return {size, channels, 1};
   }
 
-  /// Decodes the part `box` of the picture into `out`, which has the box's size and three channels.
+  /// Decodes the part `box` of the image into `out`, which must have the box's size and three
+  /// channels.
   void decode(std::span<const std::byte> bytes, std::string_view key, const image_box& box,
               const pixels& out) {
     const image_info header = info(bytes, key);
@@ -266,9 +271,10 @@ class png_decoder {
     if (lines_.size() < room) lines_.resize(room);
     session_.lines = lines_.data();
     check(session_.run<detail::png_session::read_rows>(), key);
+    if (box.top + box.size.height < header.size.height) check_last_chunk(bytes, key);
   }
 
-  /// What the object was made with.
+  /// Returns the options of the constructor.
   [[nodiscard]] const png_options& options() const noexcept { return options_; }
 
  private:
@@ -281,7 +287,7 @@ class png_decoder {
     return colors + ((color_type & PNG_COLOR_MASK_ALPHA) != 0 ? 1 : 0);
   }
 
-  // Throws what the step's failure is, if it is one.
+  // Throws the failure of a step, unless `fine`.
   void check(bool fine, std::string_view key) const {
     if (fine) return;
     const std::uint64_t at = session_.position;
@@ -293,6 +299,26 @@ class png_decoder {
                               "the end of its bytes");
       default:
         throw image_corrupt(std::string{key}, at, "a sound PNG picture", session_.message);
+    }
+  }
+
+  // Checks the checksum of the chunk that contains the last row, which libpng has read only in
+  // part. libpng would check it at the end of the chunk, after the row was returned.
+  void check_last_chunk(std::span<const std::byte> bytes, std::string_view key) const {
+    for (std::size_t begin = 8; begin < session_.position;) {
+      const std::size_t end = begin + 8 + detail::number_at(bytes, begin, 4, true);
+      if (session_.position <= end) {
+        if (bytes.size() < end + 4) {
+          throw image_truncated(std::string{key}, bytes.size(), "the rest of a PNG chunk",
+                                "the end of its bytes");
+        }
+        detail::crc32_sum sum;
+        sum.add(bytes.subspan(begin + 4, end - begin - 4));
+        if (sum.value() == detail::number_at(bytes, end, 4, true)) return;
+        throw image_corrupt(std::string{key}, begin, "a sound PNG picture",
+                            "a chunk with another CRC");
+      }
+      begin = end + 4;
     }
   }
 

@@ -15,8 +15,8 @@
 #include <penstock_ext/interop/shared_batch.hpp>
 
 /// @file
-/// Tensors of libtorch over batches in host memory; `penstock_ext/interop/torch/torch_cuda.hpp` has
-/// those on GPUs. Needs libtorch, 1.13 or newer: the CMake target `penstock::torch`.
+/// Tensors of libtorch over batches in host memory; `penstock_ext/interop/torch/torch_cuda.hpp`
+/// provides tensors on GPUs. Needs libtorch, 1.13 or newer: the CMake target `penstock::torch`.
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -27,20 +27,20 @@ inline constexpr bool is_shared_batch = false;
 template <class Batch>
 inline constexpr bool is_shared_batch<shared_batch<Batch>> = true;
 
-/// A lease of memory on a GPU, which is one of several and has a number.
+/// A lease of memory on a GPU that has a device number.
 template <class Batch>
 concept gpu_lease = requires(const Batch& batch) {
   batch.stream();
   batch.device().ordinal();
 };
 
-/// Where tensors over a batch lie, and what orders the work on them: here in host memory, where
-/// libtorch computes on the calling thread. `penstock_ext/interop/torch/torch_cuda.hpp` specialises
-/// it for GPUs.
+/// The location of tensors over a batch, and the ordering of work on them. This definition is for
+/// host memory, where libtorch computes on the calling thread.
+/// `penstock_ext/interop/torch/torch_cuda.hpp` specializes it for GPUs.
 template <class Batch>
 struct torch_side {
-  /// Returns after the batch's copy, with the device of its tensors. The end of the lease needs no
-  /// such wait: when the last tensor goes, libtorch has done its work.
+  /// Waits for the batch's copy and returns the device of its tensors. The end of the lease needs
+  /// no such wait: when the last tensor is destroyed, libtorch has done its work.
   static at::Device order([[maybe_unused]] const shared_batch<Batch>& batch) {
     static_assert(!gpu_lease<Batch>,
                   "penstock::torch_tensors: the batch is in a GPU's memory: include "
@@ -53,7 +53,7 @@ struct torch_side {
 template <class T>
 [[nodiscard]] consteval at::ScalarType torch_type_of() {
   if constexpr (std::same_as<T, long long>) {
-    return at::ScalarType::Long;  // another type than std::int64_t on most systems
+    return at::ScalarType::Long;  // differs from std::int64_t on most systems
   } else if constexpr (requires { c10::CppTypeToScalarType<T>::value; }) {
     return c10::CppTypeToScalarType<T>::value;
   } else {
@@ -64,8 +64,8 @@ template <class T>
 }  // namespace detail
 
 /// The libtorch type of `T`: defined for `bool`, the integers, `float`, `double`, `c10::Half`,
-/// `c10::BFloat16` and all other types of `c10::CppTypeToScalarType`; wider unsigned integers from
-/// libtorch 2.3 on. `Undefined` otherwise. Specialise it for a type with the same representation:
+/// `c10::BFloat16` and all other types of `c10::CppTypeToScalarType`; wider unsigned integers since
+/// libtorch 2.3. `Undefined` otherwise. Specialize it for a type with the same representation:
 ///
 ///     template <> inline constexpr auto penstock::torch_type<__half> = at::ScalarType::Half;
 template <class T>
@@ -73,8 +73,8 @@ inline constexpr at::ScalarType torch_type = detail::torch_type_of<T>();
 
 namespace detail {
 
-/// The field as a tensor that holds a handle of the batch, whose stream order is already
-/// established. Throws what libtorch throws, and `std::bad_alloc`; then no handle is kept.
+/// Returns the field as a tensor that holds a handle of the batch, whose stream order is already
+/// established. Throws the errors of libtorch, and `std::bad_alloc`; then no handle is kept.
 template <name Field, class Batch>
 [[nodiscard]] at::Tensor tensor_of(const shared_batch<Batch>& batch, const at::Device& where) {
   using handle = shared_batch<Batch>;
@@ -99,8 +99,8 @@ template <name Field, class Batch>
       .make_tensor();
 }
 
-/// The handle for a batch passed to `torch_tensors`: a copy of a shared batch, or a lease made
-/// shared.
+/// Returns the handle for a batch passed to `torch_tensors`: a copy of a shared batch, or a lease
+/// made shared.
 template <class Batch>
 [[nodiscard]] auto handle_for_torch(Batch&& batch) {
   if constexpr (is_shared_batch<std::remove_cvref_t<Batch>>) {
@@ -115,8 +115,8 @@ template <class Batch>
 
 }  // namespace detail
 
-/// Fields of a batch as tensors of libtorch, without a copy: a `std::tuple` of `at::Tensor`, one a
-/// field, with the samples as outermost dimension.
+/// Returns fields of a batch as tensors of libtorch, without a copy: a `std::tuple` of
+/// `at::Tensor`, one per field, with the samples as outermost dimension.
 ///
 ///     for (auto& batch : feed.epochs(0, 5)) {
 ///       auto [image, label] = ps::torch_tensors<"image", "label">(std::move(batch));
@@ -125,16 +125,16 @@ template <class Batch>
 ///
 /// `batch` is a lease, which is moved in, or a `shared_batch`, which is copied. The tensors share
 /// the lease: it ends, and the slot is refilled, when the last tensor, view or variable saved by
-/// autograd is gone, on whichever thread. A program that keeps more batches than there are slots
-/// gets `leases_exhausted` or waits, depending on `when_held`; `tensor.clone()` keeps no slot.
-/// Tensors may outlive feed and loader.
+/// autograd is gone, on any thread. A program that keeps more batches than there are slots gets
+/// `leases_exhausted` or waits, depending on `when_held`; `tensor.clone()` keeps no slot. Tensors
+/// may outlive feed and loader.
 ///
-/// Shape and element type are those of the record, strides are contiguous. The memory is that of
-/// the slot, and writable. On the CPU device the call waits for the copy if the feed has a stream;
-/// for GPUs stream order is established by `penstock_ext/interop/torch/torch_cuda.hpp`.
+/// Shape and element type are those of the record, and strides are contiguous. The memory is that
+/// of the slot, and writable. On the CPU device the call waits for the copy if the feed has a
+/// stream. For GPUs, `penstock_ext/interop/torch/torch_cuda.hpp` establishes stream order.
 ///
-/// One allocation per batch and one per field in addition to libtorch's own. Throws
-/// `std::bad_alloc`, what libtorch throws, and exceptions of the stream's work.
+/// Takes one allocation per batch and one per field in addition to libtorch's own. Throws
+/// `std::bad_alloc`, the errors of libtorch, and exceptions of the stream's work.
 template <name... Fields, class Batch>
   requires(sizeof...(Fields) > 0)
 [[nodiscard]] auto torch_tensors(Batch&& batch) {
@@ -144,7 +144,7 @@ template <name... Fields, class Batch>
   return std::tuple{detail::tensor_of<Fields>(shared, where)...};
 }
 
-/// One field of a batch as a tensor of libtorch; see `torch_tensors`.
+/// Returns a field of a batch as a tensor of libtorch; see `torch_tensors`.
 template <name Field, class Batch>
 [[nodiscard]] at::Tensor torch_tensor(Batch&& batch) {
   return std::get<0>(torch_tensors<Field>(std::forward<Batch>(batch)));

@@ -6,15 +6,15 @@
 #include <penstock_ext/interop/torch/torch.hpp>
 
 /// @file
-/// Tensors of libtorch over batches in a GPU's memory: `torch_tensors`, `torch_tensor`. Needs a
-/// libtorch with CUDA; CMake: `find_package(Torch)` before penstock is looked for.
+/// Tensors of libtorch over batches in GPU memory: `torch_tensors`, `torch_tensor`. Needs a
+/// libtorch with CUDA; in CMake, call `find_package(Torch)` before penstock is found.
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// On a GPU the consumer is libtorch's current stream of this thread and the batch's device: it
-/// waits for the batch's copy, and the end of the lease is recorded on it. For work on other
+/// On a GPU the consumer is libtorch's current stream of this thread and the batch's device. That
+/// stream waits for the batch's copy, and the end of the lease is recorded on it. For work on other
 /// streams call `shared_batch::also_used_on`, not `record_stream`, which only works for libtorch's
 /// own memory. That stream must outlive the tensors, as libtorch's streams do.
 template <class Batch>

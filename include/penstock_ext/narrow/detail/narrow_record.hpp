@@ -13,7 +13,7 @@
 #include <penstock/core/batch.hpp>
 #include <penstock/core/extents.hpp>
 #include <penstock/core/record.hpp>
-#include <penstock/data/support/joined_record.hpp>
+#include <penstock_ext/adaptors/support/joined_record.hpp>
 #include <penstock_ext/narrow/affine_scale.hpp>
 #include <penstock_ext/narrow/half.hpp>
 
@@ -21,7 +21,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The elements of the field called `Name` of a sample.
+/// Returns the elements of the field called `Name` of a sample.
 template <name Name, class T, record_type Record, class Byte>
 [[nodiscard]] std::span<like<Byte, T>> elements_of(const basic_sample<Record, Byte>& of) {
   constexpr std::size_t place = Record::template index_of<Name>();
@@ -59,8 +59,8 @@ void require_finite(std::span<const float> values, std::uint64_t sample) {
   }
 }
 
-/// Writes the nearest byte for each value, clamped to the range. Computed in double, so that it is
-/// really the nearest.
+/// Writes the nearest byte for each value, clamped to the range. Computes in double, so that the
+/// byte is really the nearest.
 inline void write_bytes(std::span<const float> values, const affine_scale& by,
                         std::span<std::int8_t> to) {
   const double zero = static_cast<double>(by.zero);
@@ -68,7 +68,7 @@ inline void write_bytes(std::span<const float> values, const affine_scale& by,
   for (std::size_t i = 0; i < values.size(); ++i) {
     const double place = (static_cast<double>(values[i]) - zero) * steps;
     const double within = place < -128.0 ? -128.0 : place > 127.0 ? 127.0 : place;
-    // Truncation of a non-negative number is one instruction.
+    // Truncation of a non-negative number is a single instruction.
     to[i] = static_cast<std::int8_t>(static_cast<int>(within + 128.5) - 128);
   }
 }
@@ -88,7 +88,7 @@ inline void read_bytes(std::span<const std::int8_t> bytes, const affine_scale& b
   }
 }
 
-/// For a `map`: stores the field called `Name` as the nearest T.
+/// A function for `map` that stores the field called `Name` as the nearest T.
 template <name Name, class T>
 struct nearest_values {
   static constexpr bool borrows = false;
@@ -101,7 +101,7 @@ struct nearest_values {
   }
 };
 
-/// For a `map`: stores the field called `Name` as bytes with one scale.
+/// A function for `map` that stores the field called `Name` as bytes with a fixed scale.
 template <name Name>
 struct bytes_of_field {
   static constexpr bool borrows = false;
@@ -115,8 +115,8 @@ struct bytes_of_field {
   }
 };
 
-/// For a `map`: stores the field called `Name` as bytes with a scale per sample, in the last two
-/// fields.
+/// A function for `map` that stores the field called `Name` as bytes with a scale per sample, in
+/// the last two fields.
 template <name Name>
 struct bytes_of_sample {
   static constexpr bool borrows = false;
@@ -138,12 +138,12 @@ struct bytes_of_sample {
   }
 };
 
-/// Whether a float may be stored as this type.
+/// True if a float may be stored as this type.
 template <class T>
 inline constexpr bool is_narrow =
     std::is_same_v<T, half> || std::is_same_v<T, bfloat16> || std::is_same_v<T, std::int8_t>;
 
-/// The name `of` with `suffix` after it; both together have `name::max_size` characters at most.
+/// Returns the name `of` followed by `suffix`; together at most `name::max_size` characters.
 template <std::size_t Size>
 [[nodiscard]] constexpr name with_suffix(const name& of, const char (&suffix)[Size]) noexcept {
   std::uint64_t words[4] = {of.word0, of.word1, of.word2, of.word3};
@@ -155,13 +155,13 @@ template <std::size_t Size>
   return {words[0], words[1], words[2], words[3]};
 }
 
-/// Whether the names of the scale fields of this field fit into `name`.
+/// Returns true if the names of the scale fields of this field fit into `name`.
 [[nodiscard]] constexpr bool has_room_for_suffix(const name& of) {
   return of.size() + 6 <= name::max_size;
 }
-/// The name of the field with the scales of field `of`.
+/// Returns the name of the field with the scales of field `of`.
 [[nodiscard]] constexpr name scale_of(const name& of) { return with_suffix(of, "_scale"); }
-/// The name of the field with its zeros.
+/// Returns the name of the field with the zeros of field `of`.
 [[nodiscard]] constexpr name zero_of(const name& of) { return with_suffix(of, "_zero"); }
 
 /// A record whose field called `Name` has elements of type T.
@@ -175,7 +175,7 @@ struct retyped_record<record<Fields...>, Name, T> {
   using type = record<field_of<Fields>...>;
 };
 
-/// The extents of a record that differs only in element types.
+/// Returns the extents of a record that differs only in element types.
 template <record_type Out, record_type In>
 [[nodiscard]] record_extents<Out> same_extents(const record_extents<In>& lengths) {
   return [&]<std::size_t... Is>(std::index_sequence<Is...>) {
@@ -205,12 +205,12 @@ struct narrow_record<In, Name, T, true> {
   }
 };
 
-/// How a field of a narrow batch is widened.
+/// The conversion that widens a field of a narrow batch.
 enum class widening {
-  none,       ///< copied
-  values,     ///< each element becomes a float
-  by_field,   ///< bytes of one scale
-  by_sample,  ///< bytes with a scale per sample
+  none,       ///< copies the field
+  values,     ///< converts each element to float
+  by_field,   ///< converts bytes with a fixed scale
+  by_sample,  ///< converts bytes with a scale per sample
 };
 
 /// The batches of record `In` with the fields called `Names` widened to floats.
@@ -256,7 +256,7 @@ class widened_batch {
   static_assert((is_narrow_field<Names>() && ...),
                 "penstock::widen: a field's elements must be half, bfloat16 or std::int8_t");
 
-  /// Whether the field called `key` is the scale or zero of a widened field.
+  /// Returns true if the field called `key` is the scale or zero of a widened field.
   static consteval bool is_scale(const name& key) {
     const auto is_of = [&]<name Name>() {
       if constexpr (In::template has_field<Name>) {
@@ -297,8 +297,8 @@ class widened_batch {
   };
   using places = std::make_index_sequence<kept.size()>;
 
-  // How many of the first `end` of `Names` are bytes with one scale. Not consteval, as clang 14
-  // would call it before it is there.
+  // Returns how many of the first `end` of `Names` are bytes with a fixed scale. Not consteval,
+  // because clang 14 would call it before its definition.
   static constexpr std::size_t fixed_before(std::size_t end) {
     constexpr bool is_fixed[] = {
         way_of<typename In::template field_at<In::template index_of<Names>()>>() ==
@@ -318,15 +318,16 @@ class widened_batch {
   /// The widening of the field at index `Index` of the result.
   template <std::size_t Index>
   static constexpr widening way = way_of<typename In::template field_at<kept[Index]>>();
-  /// The number of fields of bytes with one scale.
+  /// The number of fields of bytes with a fixed scale.
   static constexpr std::size_t fixed = fixed_before(names);
-  /// The index among those scales, in the order of `Names`, of that of the field at index `Index`.
+  /// Returns the index of the scale of the field at index `Index`, among the fixed scales in the
+  /// order of `Names`.
   template <std::size_t Index>
   [[nodiscard]] static consteval std::size_t fixed_place() {
     return fixed_before(place_of(In::template field_at<kept[Index]>::key));
   }
 
-  /// The resulting extents.
+  /// Returns the resulting extents.
   [[nodiscard]] static record_extents<type> extents(const record_extents<In>& lengths) {
     return [&]<std::size_t... Is>(std::index_sequence<Is...>) {
       return record_extents<type>{lengths.template at<kept[Is]>()...};

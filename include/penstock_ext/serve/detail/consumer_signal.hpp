@@ -14,19 +14,19 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The consumers of a `batcher` sleep on this until they are notified or a time point has come.
-/// Since a sleeping thread wakes up late, one of them spins on the clock for the last `spin` before
-/// that time.
+/// The consumers of a `batcher` sleep on this object until they are notified or a time point is
+/// reached. Since a sleeping thread wakes up late, one consumer spins on the clock for the last
+/// `spin` before that time.
 ///
-/// All members are called under one mutex of the caller, which a wait releases. Wake-ups may be
-/// spurious: the caller checks its condition again.
+/// All members are called under the same mutex of the caller, which a wait releases. Wake-ups may
+/// be spurious: the caller checks its condition again.
 template <class Clock = std::chrono::steady_clock>
 class consumer_signal {
  public:
   using moment = typename Clock::time_point;
   using lock_type = std::unique_lock<std::mutex>;
 
-  /// One consumer at a time spins for this long; 0: all sleep.
+  /// Lets one consumer at a time spin for `spin`; 0: all consumers sleep.
   explicit consumer_signal(std::chrono::nanoseconds spin) noexcept : spin_(spin) {}
 
   void notify_one() noexcept {
@@ -68,7 +68,7 @@ class consumer_signal {
 
   std::condition_variable changed_;
   const std::chrono::nanoseconds spin_;
-  bool spins_ = false;  // a thread does
+  bool spins_ = false;  // true while a thread spins
   // Counts notifications. Written only under the mutex. A spinning thread reads it as a hint to
   // check again, under the mutex, and checks at `due` in any case, so relaxed order suffices.
   std::atomic<std::uint32_t> notified_{0};

@@ -26,6 +26,7 @@
 #include <penstock/core/error.hpp>
 #include <penstock/core/support/fork_guard.hpp>
 #include <penstock/core/version.hpp>
+#include <penstock/threads/support/exit_handler.hpp>
 #include <penstock_ext/store/byte_store.hpp>
 #include <penstock_ext/store/cache/detail/block_disk.hpp>
 #include <penstock_ext/store/cache/detail/memory_tier.hpp>
@@ -34,74 +35,76 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// How much a `cached_store` keeps, and where.
+/// Options of a `cached_store`: how much it keeps, and where.
 struct cached_store_options {
-  /// What is read, kept and evicted as a whole: the bytes of an object from a multiple of this on.
-  /// From 1 to 2^30. A read of less has the store below read all of its block.
+  /// Size of a block in bytes, from 1 to 2^30. A block starts at a multiple of this size within its
+  /// object, and is read, kept and evicted as a whole. A shorter read makes the store below read
+  /// the whole block.
   std::uint64_t block_bytes = std::uint64_t{1} << 20;
-  /// How many bytes of blocks are kept in memory; 0: none. Each call that is under way holds up to
-  /// 16 MiB besides, or a block if that is more, and each blob that is lent its block.
+  /// Maximum number of bytes of blocks in memory; 0 keeps none. In addition, each call in flight
+  /// holds up to 16 MiB, or one block if that is larger. Each lent range also holds its block.
   std::uint64_t memory_bytes = std::uint64_t{256} << 20;
-  /// The folder for blocks on the disk, which is made if it is not there; "": none. Processes of
-  /// one host may share it, and it is of use to the next run.
+  /// The folder for blocks on disk, created if missing; "" keeps no blocks on disk. Several
+  /// processes of a host may share the folder, and later runs reuse its blocks.
   std::string folder = {};
-  /// How many bytes the files in `folder` may have. Each process looks how many there are after it
-  /// has written a sixteenth of this: with n of them there may be n sixteenths more for a while.
+  /// Maximum total size of the files in `folder`, in bytes. A process checks the total after it has
+  /// written a sixteenth of this size. With n processes the total may temporarily exceed the
+  /// maximum by n sixteenths.
   std::uint64_t disk_bytes = std::uint64_t{16} << 30;
-  /// Which store is below: blocks of other names in `folder` are others' blocks. "": what the
-  /// store's `root()` says, a folder as it was given or a URL; a store without one is not told from
-  /// others. Another name where objects of a store that is no `versioned_store` have changed and
-  /// kept their sizes.
+  /// Identifies the store below. Blocks in `folder` with a different store name are ignored. If
+  /// empty, the cache uses the store's `root()`, such as a folder path or a URL. A store without
+  /// `root()` cannot be distinguished from other such stores. If the store is not a
+  /// `versioned_store` and objects have changed without a change of size, choose a new name.
   std::string store_name = {};
 };
 
-/// What a `cached_store` has done so far, and holds now. A block counts each time that a range
-/// needs it.
+/// Counters of a `cached_store`. A block is counted each time a range needs it.
 struct cached_store_stats {
-  std::uint64_t from_memory = 0;   ///< blocks that were in memory
-  std::uint64_t from_others = 0;   ///< blocks that another range or thread was reading
-  std::uint64_t from_disk = 0;     ///< blocks that were on the disk
-  std::uint64_t from_store = 0;    ///< blocks that the store below had to read
-  std::uint64_t memory_bytes = 0;  ///< of blocks in memory, now
-  std::uint64_t disk_bytes = 0;    ///< of files on the disk, now, as far as is known
-  std::uint64_t planned_uses = 0;  ///< blocks' uses to come, told or foreseen, now
-  std::uint64_t written = 0;       ///< blocks written to the disk
-  std::uint64_t damaged = 0;       ///< files on the disk that were removed: damaged, or out of date
-  std::uint64_t disk_failures = 0;  ///< blocks that could not be written or read
-  std::string disk_problem = {};    ///< the reason of the last of those, in the system's words
+  std::uint64_t from_memory = 0;    ///< Blocks found in memory.
+  std::uint64_t from_others = 0;    ///< Blocks that another range or thread was reading.
+  std::uint64_t from_disk = 0;      ///< Blocks found on disk.
+  std::uint64_t from_store = 0;     ///< Blocks read from the store below.
+  std::uint64_t memory_bytes = 0;   ///< Bytes of blocks in memory now.
+  std::uint64_t disk_bytes = 0;     ///< Bytes of files on disk now, as far as is known.
+  std::uint64_t planned_uses = 0;   ///< Uses of blocks planned or announced now.
+  std::uint64_t written = 0;        ///< Blocks written to the disk.
+  std::uint64_t damaged = 0;        ///< Files removed from the disk: damaged or outdated.
+  std::uint64_t disk_failures = 0;  ///< Blocks that could not be written or read.
+  std::string disk_problem = {};    ///< The system's reason for the last such failure.
 };
 
 namespace detail {
 
-/// A block that a thread reads, for itself and for all that wait for it. Under the cache's mutex.
+/// A read of a block in progress, by a single thread. Other threads may wait for the result.
+/// Guarded by the cache's mutex.
 struct block_flight {
   shared_block bytes = nullptr;
   bool has_failed = false;
-  const ::pid_t process = ::getpid();  ///< that of the thread
+  const ::pid_t process = ::getpid();  ///< Process of the reading thread.
 };
 
-/// The part of a range that lies in one block.
+/// The part of a range that lies in a single block.
 struct block_piece {
   block_id id;
   block_key key;
-  std::uint64_t number;      ///< of the block, as `block_number` has it
-  std::size_t skipped;       ///< bytes of the block before the part
-  std::span<std::byte> out;  ///< where the part goes
-  bool is_counted = false;   ///< as a use of the block
-  bool is_alone = false;     ///< its block is on the disk, and of no use in memory
-  bool waits = true;         ///< for another thread that reads the block, unless one has failed
-  /// What came of reading it from the disk by itself.
+  std::uint64_t number;      ///< Number of the block, from `block_number`.
+  std::size_t skipped;       ///< Bytes of the block before the part.
+  std::span<std::byte> out;  ///< Receives the part.
+  bool is_counted = false;   ///< True if counted as a use of the block.
+  bool is_alone = false;     ///< True if the block is on disk and not worth keeping in memory.
+  bool waits = true;         ///< True if the piece may wait for another thread.
+  /// The result of reading only this part from the disk.
   std::optional<block_folder::found> tried = std::nullopt;
   shared_block bytes = nullptr;
   std::shared_ptr<block_flight> awaited = nullptr;
 };
 
-/// Whether the piece is where it goes, without its block.
+/// Returns true if the part was read into place without its block.
 [[nodiscard]] inline bool is_read_alone(const block_piece& one) noexcept {
   return one.tried == block_folder::found::whole;
 }
 
-/// Copies what `pieces` need of their blocks, which are there.
+/// Copies the parts of `pieces` out of their blocks, which are in memory.
 inline void copy_out(std::span<const block_piece> pieces) {
   for (const block_piece& one : pieces) {
     if (is_read_alone(one)) continue;
@@ -115,26 +118,27 @@ struct block_claim {
   std::shared_ptr<block_flight> flight;
   std::shared_ptr<block_bytes> bytes = nullptr;
   bool is_from_disk = false;
-  bool may_be_written = true;  ///< to the disk: false where it may lie there already
-  std::uint64_t next_use = 0;  ///< as known when it was published
+  bool may_be_written = true;  ///< To the disk. False if the file may already exist.
+  std::uint64_t next_use = 0;  ///< As known when the block was published.
 };
 
 /// An object of the store below a cache.
 struct known_object {
   std::string name;
-  std::uint64_t number;  ///< from 0, in the order in which they were asked for
-  std::uint64_t size;    ///< in bytes
-  std::string version;   ///< as its store has it; "" where that has none
-  std::string store;     ///< the store's name and the version, of which its blocks are
+  std::uint64_t number;  ///< From 0, in the order of the first requests.
+  std::uint64_t size;    ///< Size in bytes.
+  std::string version;   ///< Version from the store, or "" if unknown.
+  std::string store;     ///< Store name plus version; identifies the owner of the blocks.
 };
 
-/// The objects that were asked for so far, which stay where they are. From any thread.
+/// The objects requested so far, at stable addresses. Thread-safe.
 class known_objects {
  public:
-  /// Of the store that the cache was told to be `store_name`.
+  /// Creates an empty table for the store named `store_name`.
   explicit known_objects(std::string store_name) : store_name_(std::move(store_name)) {}
 
-  /// The object `name`; it is as `state_of(name)` says, asked when it is new, under no lock.
+  /// Returns the object `name`. If it is new, calls `state_of(name)` for its size and version,
+  /// without holding a lock.
   template <class StateOf>
   [[nodiscard]] const known_object& find(std::string_view name, const StateOf& state_of) {
     if (const known_object* const known = find_known(name)) return *known;
@@ -142,13 +146,13 @@ class known_objects {
     std::string store = store_name_;
     if (!state.version.empty()) store.append(1, '\0').append(state.version);
     const std::lock_guard lock{mutex_};
-    // Where another thread was faster, its answer stays.
+    // If another thread was faster, its entry stays.
     known_object made{std::string{name}, objects_.size(), state.size, std::move(state.version),
                       std::move(store)};
     return objects_.try_emplace(std::string{name}, std::move(made)).first->second;
   }
 
-  /// The object `name` if it was asked for, or null.
+  /// Returns the object `name`, or null if it was never requested.
   [[nodiscard]] const known_object* find_known(std::string_view name) {
     const std::lock_guard lock{mutex_};
     const auto found = objects_.find(name);
@@ -161,7 +165,7 @@ class known_objects {
   std::unordered_map<std::string, known_object, name_hash, std::equal_to<>> objects_;
 };
 
-/// `options` for a cache over `store`, with a name for it where it has one.
+/// Returns `options` for a cache over `store`, and sets `store_name` from `root()` if it is empty.
 template <class Store>
 [[nodiscard]] cached_store_options with_name(cached_store_options options, const Store& store) {
   if constexpr (requires { options.store_name = store.root(); }) {
@@ -170,9 +174,10 @@ template <class Store>
   return options;
 }
 
-/// The part of `from` that begins at byte `at` of it, and goes nowhere yet.
-/// All versions of an object share its blocks' numbers: a newer block takes an older one's place,
-/// and what will be used is known by its number before the version is.
+/// Returns the part of `from` that begins at byte `at`, without a destination.
+///
+/// The block number does not depend on the object's version. A newer block therefore replaces an
+/// older block, and planned uses can be recorded before the version is known.
 [[nodiscard]] inline block_piece piece_at(const known_object& from, std::uint64_t at,
                                           const cached_store_options& options) {
   const std::uint64_t block = at / options.block_bytes;
@@ -184,9 +189,10 @@ template <class Store>
           .out = {}};
 }
 
-/// Calls `read(pieces)` for the parts of all `ranges` that lie in one block each, so many at a time
-/// that their blocks take 16 MiB, or are one. `object(name)` is a `known_object`. Throws
-/// `file_truncated` for a range that reaches beyond the end of one.
+/// Calls `read(pieces)` for the parts of all `ranges`, each of which lies in a single block. The
+/// blocks of a call take up to 16 MiB in total; a larger block gets a call of its own.
+/// `object(name)` returns a `known_object`. Throws `file_truncated` if a range extends beyond the
+/// end of its object.
 template <class Object, class Read>
 void each_group(std::span<const byte_range> ranges, const cached_store_options& options,
                 const Object& object, const Read& read) {
@@ -216,8 +222,8 @@ void each_group(std::span<const byte_range> ranges, const cached_store_options& 
   read(std::span{pieces});
 }
 
-/// `range` as a part of one block of an object that was asked for; nothing where it is more than
-/// that, empty, or reaches beyond the end.
+/// Returns `range` as a part of a single block. Returns nothing if the range spans several blocks,
+/// is empty, extends beyond the end of its object, or if the object was never requested.
 [[nodiscard]] inline std::optional<block_piece> only_piece(const upcoming_range& range,
                                                            known_objects& objects,
                                                            const cached_store_options& options) {
@@ -228,8 +234,8 @@ void each_group(std::span<const byte_range> ranges, const cached_store_options& 
   return one;
 }
 
-/// Reads the parts that are wanted by themselves from `disk`. How many were there. Two threads may
-/// read one: that is no more than a copy of what the system has in memory.
+/// Reads the parts that need no block from `disk`, and returns how many were found. Two threads may
+/// read the same part, which only copies memory of the page cache twice.
 inline std::uint64_t read_alone(block_disk& disk, std::span<block_piece> pieces) {
   std::uint64_t found = 0;
   for (block_piece& one : pieces) {
@@ -240,8 +246,8 @@ inline std::uint64_t read_alone(block_disk& disk, std::span<block_piece> pieces)
   return found;
 }
 
-/// Reads the blocks of `claims`: from `disk` those that are whole there, and from `store` the rest
-/// at once. Throws what the store throws.
+/// Reads the blocks of `claims`: intact blocks from `disk`, and all others from `store` in one
+/// call. Throws the errors of the store.
 template <byte_store Store>
 void read_blocks(const Store& store, block_disk& disk, std::span<block_claim> claims) {
   std::vector<byte_range> ranges;
@@ -258,8 +264,8 @@ void read_blocks(const Store& store, block_disk& disk, std::span<block_claim> cl
   if (!ranges.empty()) read_ranges(store, std::span<const byte_range>{ranges});
 }
 
-/// Writes what `claims` have read to `disk`, which some of it came from. Whether it is time to look
-/// what lies there.
+/// Writes the blocks that `claims` have read to `disk`, except those that came from it. Returns
+/// true if it is time to list the folder.
 [[nodiscard]] inline bool write_blocks(block_disk& disk, std::span<const block_claim> claims) {
   bool looks = false;
   for (const block_claim& one : claims) {
@@ -273,16 +279,16 @@ void read_blocks(const Store& store, block_disk& disk, std::span<block_claim> cl
   return looks;
 }
 
-/// The blocks that `ranges` need, in order, by their numbers; none lies beyond the end of an object
-/// whose size is known, and there are `most` at most: the first ones. `ask(object)` is the size of
-/// one that is not known, asked where the list would be long without it; where that is
-/// `std::nullopt`, a range that long counts as its first block.
+/// Returns the numbers of the first `most` blocks that `ranges` need, in order. Blocks beyond the
+/// end of an object with known size are left out. `ask(object)` returns the size of an unknown
+/// object, and is called only for a range of more than 4096 blocks. If `ask` returns
+/// `std::nullopt`, such a range counts as its first block.
 template <class Ask>
 [[nodiscard]] std::vector<std::uint64_t> block_numbers(std::span<const upcoming_range> ranges,
                                                        const cached_store_options& options,
                                                        known_objects& objects, std::size_t most,
                                                        const Ask& ask) {
-  constexpr std::uint64_t most_unasked = 4096;  // blocks
+  constexpr std::uint64_t most_unasked = 4096;  // in blocks
   const std::uint64_t block_size = options.block_bytes;
   const auto size_of = [&](const upcoming_range& range) {
     if (const known_object* const known = objects.find_known(range.object)) return known->size;
@@ -295,7 +301,7 @@ template <class Ask>
     if (range.length == 0) continue;
     const std::uint64_t size = size_of(range);
     if (range.offset >= size) continue;
-    const std::uint64_t count = (std::min)(range.length, size - range.offset);  // > 0
+    const std::uint64_t count = (std::min)(range.length, size - range.offset);  // above 0
     const std::uint64_t last = (range.offset + (count - 1)) / block_size;
     for (std::uint64_t block = range.offset / block_size; block <= last; ++block) {
       if (numbers.size() == most) return numbers;
@@ -305,11 +311,11 @@ template <class Ask>
   return numbers;
 }
 
-/// What a `cached_store` does. From any thread.
+/// The implementation of a `cached_store`. Thread-safe.
 template <byte_store Store>
 class block_cache {
  public:
-  /// Over `store`. Throws `file_unreadable` for the folder.
+  /// Creates a cache over `store`. Throws `file_unreadable` if the folder cannot be used.
   template <class From>
   block_cache(From&& store, const cached_store_options& options)
       : store_(std::forward<From>(store)),
@@ -320,11 +326,12 @@ class block_cache {
         uses_(memory_, disk_) {}
   block_cache(block_cache&&) = delete;
 
-  /// Whether this is a child made by fork(): threads that waited for a block are not here, and its
-  /// condition variable would wait for them where it ends.
+  /// Returns true in a child made by fork(). There the threads that waited for a block do not
+  /// exist, and the destructor of the condition variable would wait for them forever.
   [[nodiscard]] bool is_in_child() const noexcept { return process_.is_in_child(); }
 
-  /// The object `name`, whose size and version are asked for once. Throws what the store throws.
+  /// Returns the object `name`. The store below is queried for its size and version only once.
+  /// Throws the errors of the store.
   [[nodiscard]] const known_object& object(std::string_view name) {
     return objects_.find(name, [&](std::string_view asked) -> object_state {
       if constexpr (versioned_store<Store>) {
@@ -335,13 +342,13 @@ class block_cache {
     });
   }
 
-  /// As `cached_store::read_many`.
+  /// Implements `cached_store::read_many`.
   void read(std::span<const byte_range> ranges) {
     const auto find = [this](std::string_view name) -> decltype(auto) { return object(name); };
     each_group(ranges, options_, find, [this](std::span<block_piece> some) { read_pieces(some); });
   }
 
-  /// As `cached_store::try_borrow`.
+  /// Implements `cached_store::try_borrow`.
   [[nodiscard]] std::optional<borrowed_bytes> try_borrow(const upcoming_range& range) {
     const auto piece = only_piece(range, objects_, options_);
     const std::lock_guard lock{mutex_};
@@ -355,7 +362,7 @@ class block_cache {
     const auto size = static_cast<std::size_t>(range.length);
     return borrowed_bytes{block->all().subspan(piece->skipped, size), block};
   }
-  /// As `cached_store::warm`, for a range that lies in one block.
+  /// Implements `cached_store::warm`, for a range that lies in a single block.
   [[nodiscard]] bool warm(const upcoming_range& range) {
     const auto piece = only_piece(range, objects_, options_);
     if (!piece) return false;
@@ -363,14 +370,14 @@ class block_cache {
     const std::uint64_t next_use = uses_.of(piece->number);
     if (memory_.find(piece->number, piece->key, next_use)) return true;
     if (!disk_.use(piece->number, piece->id, next_use)) return false;
-    // As the read will ask, after this use.
+    // The same condition as in the later read, which comes after this use.
     const bool is_alone = !memory_.would_keep(piece->id.length(), uses_.after(piece->number));
     lock.unlock();
     return is_alone ? disk_.warm(piece->number, piece->id, piece->skipped, range.length)
                     : disk_.warm(piece->number, piece->id, 0, piece->id.length());
   }
 
-  /// As `cached_store::will_use`.
+  /// Implements `cached_store::will_use`.
   void will_use(std::span<const upcoming_range> ranges) {
     const auto size_of = [&](std::string_view name) { return std::optional{object(name).size}; };
     announced_uses uses{most_named};
@@ -378,20 +385,20 @@ class block_cache {
     const std::lock_guard lock{mutex_};
     uses_.tell(std::move(uses));
   }
-  /// As `cached_store::announce_reads`.
+  /// Implements `cached_store::announce_reads`.
   void announce_reads(const void* who, std::span<const upcoming_range> ranges) {
     const auto nobody = [](std::string_view) { return std::nullopt; };
     const auto blocks = block_numbers(ranges, options_, objects_, most_announced, nobody);
     const std::lock_guard lock{mutex_};
     uses_.append(who, blocks);
   }
-  /// As `cached_store::retract`.
+  /// Implements `cached_store::retract`.
   void retract(const void* who) {
     const std::lock_guard lock{mutex_};
     uses_.retract(who);
   }
   [[nodiscard]] const cached_store_options& options() const noexcept { return options_; }
-  /// As `cached_store::stats`.
+  /// Implements `cached_store::stats`.
   [[nodiscard]] cached_store_stats stats() {
     const std::lock_guard lock{mutex_};
     cached_store_stats now = stats_;
@@ -402,11 +409,12 @@ class block_cache {
   }
 
  private:
-  // A block is kept for a part of it that is no smaller: else a copy costs less than its memory.
+  // A range is lent only if it is at least this fraction of its block. For a smaller range, a copy
+  // costs less than keeping the block in memory.
   static constexpr std::uint64_t most_lent = 64;
 
-  // All claims are read and published before this thread waits for those of others: so no two
-  // threads wait for each other.
+  // Each thread reads and publishes all its claims before it waits for other threads. Therefore two
+  // threads never wait for each other.
   void read_pieces(std::span<block_piece> pieces) {
     while (!claim_and_read(pieces)) {
       const std::uint64_t found = read_alone(disk_, pieces);
@@ -415,8 +423,9 @@ class block_cache {
       for (block_piece& one : pieces) {
         if (one.bytes || is_read_alone(one) || !one.awaited) continue;
         landed_.wait(lock, [&] { return one.awaited->bytes || one.awaited->has_failed; });
-        // Where another thread has failed, this one tries itself, and gets the error. It waits for
-        // no third one: else the last of many would wait for as many reads that fail.
+        // If the other thread failed, this thread reads the block itself, and gets the error.
+        // Waiting for a third thread is not allowed. Otherwise the last of many threads would wait
+        // for as many failing reads.
         one.bytes = one.awaited->bytes;
         one.waits = one.bytes != nullptr;
       }
@@ -424,9 +433,10 @@ class block_cache {
     copy_out(pieces);
   }
 
-  // Whether the bytes of all pieces are there; else somebody reads them: this thread has read what
-  // no other one does. Flights go on until the blocks are written: a reader that comes meanwhile
-  // gets their bytes, for which there may be no room in memory.
+  // Returns true if the bytes of all pieces are available. Otherwise another thread is reading
+  // them, and this thread has read the blocks that no other thread reads. A flight lasts until its
+  // blocks are written to the disk, so that later readers find the bytes even if the memory has no
+  // room for them.
   bool claim_and_read(std::span<block_piece> pieces) {
     std::vector<block_claim> mine;
     mine.reserve(pieces.size());
@@ -435,6 +445,7 @@ class block_cache {
       const std::vector<block_claim>& claims;
       ~landing() { of.land(claims); }
     } at_end{*this, mine};
+    const exit_handler handler{[&] { land(mine); }};
     {
       const std::lock_guard lock{mutex_};
       bool are_there = true;
@@ -460,7 +471,7 @@ class block_cache {
     }
     auto flying = flights_.find(one.key);
     if (flying != flights_.end() && flying->second->process != ::getpid()) {
-      flights_.erase(flying);  // of a thread that this process, made by fork(), does not have
+      flights_.erase(flying);  // of a thread of the parent, which does not exist after fork()
       flying = flights_.end();
     }
     if (flying != flights_.end() && (one.waits || flying->second->bytes)) {
@@ -470,16 +481,17 @@ class block_cache {
       return one.bytes != nullptr;
     }
     if (is_on_disk && !one.tried && !memory_.would_keep(one.id.length(), next_use)) {
-      one.is_alone = true;  // the rest of the block is of no use
+      one.is_alone = true;  // the rest of the block is not needed
       return false;
     }
     one.awaited = std::make_shared<block_flight>();
-    flights_.emplace(one.key, one.awaited);  // or those of others stays, who may wait for it
-    mine.push_back({&one, one.awaited});     // there is room
+    flights_.emplace(one.key, one.awaited);  // keeps an existing flight
+    mine.push_back({&one, one.awaited});     // capacity was reserved
     return false;
   }
 
-  // Ends the flights of `mine`. Those that wait for what this thread has not read try themselves.
+  // Ends the flights of `mine`. Threads that wait for a block that was not read then try it
+  // themselves.
   void land(std::span<const block_claim> mine) noexcept {
     if (mine.empty()) return;
     const std::lock_guard lock{mutex_};
@@ -503,7 +515,7 @@ class block_cache {
     landed_.notify_all();
   }
 
-  // After the others have got their bytes: it takes time.
+  // Runs after the waiting threads have got their bytes, because it takes time.
   void write(std::span<const block_claim> mine) {
     if (!write_blocks(disk_, mine)) return;
     auto listed = disk_.list();
@@ -514,15 +526,15 @@ class block_cache {
     disk_.remove(gone);
   }
 
-  static constexpr std::size_t most_named = std::size_t{1} << 24;      // blocks
-  static constexpr std::size_t most_announced = std::size_t{1} << 20;  // likewise
+  static constexpr std::size_t most_named = std::size_t{1} << 24;      // in blocks
+  static constexpr std::size_t most_announced = std::size_t{1} << 20;  // in blocks
 
   const fork_guard process_{true};
   const Store store_;
   const cached_store_options options_;
   block_disk disk_;
   known_objects objects_;
-  std::mutex mutex_;  // guards what follows; held while nothing is read or written
+  std::mutex mutex_;  // guards the members below; not held during reads or writes
   std::condition_variable landed_;
   std::map<block_key, std::shared_ptr<block_flight>> flights_;
   memory_tier memory_;
@@ -532,30 +544,33 @@ class block_cache {
 
 }  // namespace detail
 
-/// A `batching_store` over any store, which keeps blocks of objects in memory and on a local disk,
-/// bounded in bytes:
+/// A `batching_store` over any store that keeps blocks of objects in memory and on a local disk,
+/// both bounded in bytes:
 ///
 ///     cached_store near_by{bucket, {.folder = "/nvme/cache", .disk_bytes = 1 << 40}};
 ///
-/// A loader with `ahead.bytes` tells it what comes, see `announce_reads`; else `will_use` may.
+/// A loader with `ahead.bytes` informs the cache of upcoming reads, see `announce_reads`. Without
+/// such a loader, call `will_use`.
 ///
-/// An lvalue store is referred to and must outlive it, an rvalue is moved in. A block is looked for
-/// in memory, on the disk, and read from the store below; several threads that need one read it
-/// once, and blocks that one call needs are read together, 16 MiB at a time. What goes when room is
-/// needed is what is used last of all, or never again as far as that is known (Belady 1966), and of
-/// that what was used longest ago.
+/// An lvalue store is referenced and must outlive the cache; an rvalue is moved in. The cache looks
+/// for a block in memory, then on the disk, and then reads it from the store below. If several
+/// threads need the same block, it is read once. The missing blocks of a call are read together, 16
+/// MiB at a time. To make room, the cache evicts the block whose next use is farthest in the future
+/// or unknown (Belady 1966). Among equal blocks it evicts the least recently used.
 ///
-/// Of a block on the disk that memory has no place for, only the part that is wanted is read. Files
-/// there carry their block's name, length and sums, and one that is damaged is removed and read
-/// anew. A disk that is full, or goes away, makes it slower and no read fail: `stats()` says why.
-/// Movable, not copyable. Reading is thread-safe; no lock is held while anything is read or
-/// written. A child made by fork() while no other thread waits in it or holds its lock reads anew
-/// what others were reading then.
+/// If a block is on disk and the memory has no room for it, only the needed part is read. A file on
+/// disk contains the block's name, length and checksums. A damaged file is removed, and its block
+/// is read from the store. A full or missing disk makes the cache slower, but no read fails;
+/// `stats()` reports the reason.
+///
+/// Movable, not copyable. Reading is thread-safe. No lock is held during a read or a write. In a
+/// child made by fork(), blocks that other threads were reading are read again. At the time of the
+/// fork no other thread may wait in the cache or hold its lock.
 template <byte_store Store>
 class cached_store {
  public:
-  /// Over `store`. Throws `option_error` for options that mean nothing, and `file_unreadable` for a
-  /// folder that can be neither made nor read.
+  /// Creates a cache over `store`. Throws `option_error` if an option is out of range, and
+  /// `file_unreadable` if the folder cannot be created or read.
   template <class From>
     requires(!std::same_as<std::remove_cvref_t<From>, cached_store> &&
              std::is_constructible_v<Store, From>)
@@ -563,12 +578,14 @@ class cached_store {
                         const cached_store_options& options = {})
       : cache_(new detail::block_cache<Store>(std::forward<From>(store), checked(options))) {}
 
-  /// How many bytes `object` has: asked of the store below once, and kept. Throws what that throws.
+  /// Returns the size of `object` in bytes. The store below is queried once, and the result is
+  /// kept. Throws the errors of the store below.
   [[nodiscard]] std::uint64_t size_of(std::string_view object) const {
     return cache_->object(object).size;
   }
 
-  /// That and the version, where the store below has versions: see `versioned_store`.
+  /// Returns the size and the version of `object`, if the store below has versions: see
+  /// `versioned_store`. Throws the errors of the store below.
   [[nodiscard]] object_state state_of(std::string_view object) const
     requires versioned_store<Store>
   {
@@ -576,50 +593,54 @@ class cached_store {
     return {known.size, known.version};
   }
 
-  /// Reads a range. Throws as `read_many`.
+  /// Reads a range. Throws the errors of `read_many`.
   void read(const byte_range& range) const { cache_->read({&range, 1}); }
 
-  /// Reads all of `ranges`. Throws what the store below throws, and `file_truncated` for a range
-  /// that reaches beyond the end of its object.
+  /// Reads all of `ranges`. Throws the errors of the store below, and `file_truncated` if a range
+  /// extends beyond the end of its object.
   void read_many(std::span<const byte_range> ranges) const { cache_->read(ranges); }
 
-  /// Lends a range that lies in one block, where that is in memory, and is at least a 64th of it:
-  /// see `borrowable_store`. The block stays until the last copy of the owner is gone, beside what
-  /// `memory_bytes` allows.
+  /// Lends a range that lies in a single block, if the block is in memory and the range is at least
+  /// a 64th of it: see `borrowable_store`. The block stays in memory until the last copy of the
+  /// owner is destroyed. A lent block that was evicted does not count towards `memory_bytes`.
   [[nodiscard]] std::optional<borrowed_bytes> try_borrow(const upcoming_range& range) const {
     return cache_->try_borrow(range);
   }
-  /// Whether `range`, which lies in one block of an object that was asked for, is in memory or on
-  /// the disk as far as is known: see `warmable_store`. Of a block on the disk the system is asked
-  /// to read what a read of the range needs, if it seems not to have that in memory.
+  /// Returns true if `range` is in memory or, as far as is known, on the disk: see
+  /// `warmable_store`. The range must lie in a single block of an object that was requested before.
+  /// For a block on disk, the function also starts a background read of the needed bytes, unless
+  /// they seem to be in the page cache.
   [[nodiscard]] bool warm(const upcoming_range& range) const { return cache_->warm(range); }
 
-  /// Says which ranges are read from now on, in which order, in place of what was said before: an
-  /// order is known before it is used. What is not named goes first, and what comes after 2^24
-  /// blocks counts as not named. A wrong order costs hits and nothing else. A range that reaches
-  /// beyond the end of its object ends there. Takes 80 bytes for a block of a range. While such
-  /// ranges are to come, they go before what was foreseen; an empty order takes all back, and so do
-  /// 2^17 uses of other blocks, one after the other. For a range of more than 4096 blocks the
-  /// object's size is asked for, and it throws what the store below throws. From any thread, at
-  /// best between two epochs.
+  /// Sets the ranges of all coming reads, in their order, and replaces the previous plan. Blocks
+  /// outside the plan are evicted first; so are blocks after the first 2^24. A wrong order only
+  /// costs cache hits. A range is cut at the end of its object. Each block of a range takes 80
+  /// bytes.
+  ///
+  /// While planned uses remain, they have priority over announced reads. An empty `ranges` clears
+  /// the plan. After 2^17 consecutive uses of other blocks the cache drops the plan.
+  ///
+  /// For a range of more than 4096 blocks the store below is queried for the size of the object,
+  /// and the errors of that query are thrown. Any thread may call this, preferably between two
+  /// epochs.
   void will_use(std::span<const upcoming_range> ranges) const { cache_->will_use(ranges); }
 
-  /// As `will_use`, for those that read through it and tell on what they will read: a loader with
-  /// `ahead.bytes` does, over `stored_blobs`. See `planned_store`. Not noted while ranges are to
-  /// come that `will_use` has named, nor beyond 2^20 uses of blocks, of 80 bytes each. A use that
-  /// 2^17 later ones have overtaken counts as not coming. Where the size of an object is not known
-  /// yet, a range of more than 4096 blocks counts as its first one: nothing is asked for.
+  /// Appends reads that a reader expects: see `planned_store`. A loader with `ahead.bytes` over
+  /// `stored_blobs` calls this. Announcements are ignored while uses planned by `will_use` remain,
+  /// and beyond 2^20 uses of blocks. Each use takes 80 bytes. A use that 2^17 later uses have
+  /// overtaken is dropped. If the size of an object is unknown, a range of more than 4096 blocks
+  /// counts as its first block; the store below is not queried.
   void announce_reads(const void* who, std::span<const upcoming_range> ranges) const {
     cache_->announce_reads(who, ranges);
   }
-  /// Takes back what `who` foresaw.
+  /// Withdraws the announcements of `who`.
   void retract(const void* who) const { cache_->retract(who); }
-  /// How many bytes it is of use to announce: 2^19 blocks.
+  /// Returns the number of bytes that is useful to announce: 2^19 blocks.
   [[nodiscard]] std::uint64_t plan_capacity() const noexcept {
     return cache_->options().block_bytes << 19U;
   }
 
-  /// What was done so far, and what is held now. From any thread.
+  /// Returns the counters so far. Any thread may call this.
   [[nodiscard]] cached_store_stats stats() const { return cache_->stats(); }
 
  private:
@@ -634,7 +655,7 @@ class cached_store {
   std::unique_ptr<detail::block_cache<Store>, detail::delete_unless_forked> cache_;
 };
 
-/// Over a store that is referred to where it is an lvalue, and else moved in.
+/// References an lvalue store, and moves an rvalue store in.
 template <class Store>
 cached_store(Store&&, const cached_store_options& = {}) -> cached_store<detail::kept_store<Store>>;
 

@@ -15,77 +15,81 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// How an `http_store` asks. Bad values throw `option_error` at construction.
+/// Options of the requests of an `http_store`. Invalid values throw `option_error` at construction.
 struct http_options {
-  /// The most requests under way at once, each on a connection of its own, over all callers;
-  /// at most 4096. More wait their turn.
+  /// Maximum number of concurrent requests of all callers, at most 4096. Each request in flight
+  /// uses its own connection. Further requests wait.
   std::size_t most_in_flight = 256;
 
-  /// Ranges of one object that are this near to each other, in bytes, are one request; what lies
-  /// between them is received and dropped.
+  /// Ranges of the same object are merged into one request if the gap between them is at most this
+  /// number of bytes. The bytes in the gap are received and discarded.
   std::uint64_t merge_gap = 65'536;
 
-  /// The longest request in bytes. Ranges are merged up to it, and longer ones are split.
+  /// Maximum size of a request in bytes. Ranges are merged up to this size, and longer ranges are
+  /// split.
   std::uint64_t largest_request = 8'388'608;
 
-  /// How often a request is made before its failure is an error: after 408, 429, 500, 502, 503,
-  /// 504, connections that fail or are cut, bodies that are short or have another sum, and silence.
+  /// Maximum number of attempts for a request. A request is retried after status 408, 429, 500,
+  /// 502, 503 or 504, a failed or lost connection, a body that is short or has a wrong checksum, or
+  /// a silence timeout.
   unsigned attempts = 5;
 
-  /// Before attempt k + 1 passes a random time below `first_delay` * 2^(k - 1) and `longest_delay`.
+  /// Before attempt k + 1 the store waits for a random time of at most the smaller of `first_delay`
+  /// * 2^(k - 1) and `longest_delay`.
   std::chrono::milliseconds first_delay{100};
-  /// The longest of these, and the longest that a server's Retry-After is heeded.
+  /// Maximum delay before a retry. A longer Retry-After of a server is shortened to this.
   std::chrono::milliseconds longest_delay{20'000};
 
-  /// How long making a connection may take.
+  /// Timeout for establishing a connection.
   std::chrono::milliseconds connect_timeout{10'000};
-  /// How long an attempt may go without a byte.
+  /// Maximum time of an attempt without a received byte.
   std::chrono::milliseconds silence_timeout{30'000};
-  /// How long a call may take with all its attempts, and each page of a listing;
-  /// `store_unreachable` after that.
+  /// Maximum time of a call with all its attempts, and of each page of a listing. After that the
+  /// call throws `store_unreachable`.
   std::chrono::milliseconds deadline{600'000};
 
-  /// How many redirects are followed. A store whose URL is https never follows one to http.
+  /// Maximum number of redirects to follow. A store with an https URL never follows a redirect to
+  /// http.
   unsigned most_redirects = 5;
 
-  /// Lines such as "Authorization: Bearer ..." that go with each request. No error shows them.
-  /// libcurl leaves out Authorization and Cookie where a redirect leads to another host, and no
-  /// other line.
+  /// Header lines that are sent with each request, such as "Authorization: Bearer ...". Errors
+  /// never contain them. If a redirect leads to another host, libcurl omits Authorization and
+  /// Cookie, but sends all other lines.
   std::vector<std::string> headers = {};
 
-  /// Whether the ETag, besides the size, tells that an object has changed. Off for servers that
-  /// give one object several.
+  /// Detects a changed object by its ETag in addition to its size. Disable this for a server that
+  /// returns several ETags for the same object.
   bool check_etag = true;
 
-  /// Whether Last-Modified tells it where there is no strong ETag, and goes with requests as
-  /// If-Unmodified-Since. Off for servers that give one object several.
+  /// Detects a changed object by Last-Modified if it has no strong ETag, and sends the date as
+  /// If-Unmodified-Since. Disable this for a server that returns several dates for the same object.
   bool check_modified = true;
 
-  /// Whether bodies are compared with the sum that the server names, and asked for again where they
-  /// differ: Content-Digest, and for whole objects Repr-Digest, x-goog-hash and x-amz-checksum-...,
-  /// which an `s3_store` asks for. Summed on the store's one thread: a CRC is quick, SHA-256 takes
-  /// several times as long.
+  /// Compares each body with the checksum that the server reports, and retries if they differ. The
+  /// checksums are Content-Digest and, for whole objects, Repr-Digest, x-goog-hash and
+  /// x-amz-checksum-..., which an `s3_store` requests. The store's thread computes the checksums. A
+  /// CRC is fast; SHA-256 takes several times as long.
   bool check_sums = true;
 
-  /// A file of certificates to trust in place of the system's; "" for those.
+  /// File of the trusted certificates; "" uses the certificates of the system.
   std::string ca_file = {};
 
-  /// The key of the random delays.
+  /// Seed of the random delays.
   std::uint64_t seed = 0;
 };
 
-/// What an `http_store` has done since its construction.
+/// Counters of an `http_store` since its construction.
 struct http_stats {
-  std::uint64_t ranges = 0;          ///< that callers asked for, empty ones left out
-  std::uint64_t requests = 0;        ///< attempts that were begun
-  std::uint64_t retries = 0;         ///< those of them that repeated a failed one
-  std::uint64_t merged = 0;          ///< ranges that came along in the request of another one
-  std::uint64_t unversioned = 0;     ///< parts of objects of which only the size was compared
-  std::uint64_t bytes = 0;           ///< of bodies received, dropped ones and errors' too
-  std::uint64_t connections = 0;     ///< that were made
-  std::uint64_t in_flight = 0;       ///< requests under way now
-  std::uint64_t most_in_flight = 0;  ///< the most that there ever were
-  duration_stats first_byte;  ///< from the start of an attempt to the first byte of its answer
+  std::uint64_t ranges = 0;          ///< Ranges requested by callers, without empty ranges.
+  std::uint64_t requests = 0;        ///< Attempts started.
+  std::uint64_t retries = 0;         ///< Attempts that repeated a failed attempt.
+  std::uint64_t merged = 0;          ///< Ranges merged into the request of another range.
+  std::uint64_t unversioned = 0;     ///< Parts of objects whose version was checked by size only.
+  std::uint64_t bytes = 0;           ///< Bytes of bodies received, even if discarded.
+  std::uint64_t connections = 0;     ///< Connections opened.
+  std::uint64_t in_flight = 0;       ///< Requests in flight now.
+  std::uint64_t most_in_flight = 0;  ///< Highest number of requests in flight.
+  duration_stats first_byte;         ///< Time from the start of an attempt to the first byte.
 };
 
 namespace detail {
@@ -94,7 +98,7 @@ inline void require_option(bool holds, const char* option, const char* problem) 
   if (!holds) throw option_error(option, problem);
 }
 
-/// Throws `option_error` for what can't work.
+/// Throws `option_error` if an option is invalid.
 inline void require_sound(const http_options& options) {
   using std::chrono::milliseconds;
   constexpr milliseconds most{std::chrono::hours{24 * 20}};  // libcurl counts in 31 bits
@@ -122,50 +126,52 @@ inline void require_sound(const http_options& options) {
 
 }  // namespace detail
 
-/// The credentials of a request to S3. No error and no log of this library shows any of it.
+/// The credentials of S3 requests. Errors and logs of this library never contain them.
 struct s3_credentials {
-  std::string key_id;              ///< AWS_ACCESS_KEY_ID
-  std::string secret;              ///< AWS_SECRET_ACCESS_KEY
-  std::string session_token = {};  ///< AWS_SESSION_TOKEN; "" where there is none
+  std::string key_id;              ///< AWS_ACCESS_KEY_ID.
+  std::string secret;              ///< AWS_SECRET_ACCESS_KEY.
+  std::string session_token = {};  ///< AWS_SESSION_TOKEN, or "".
 };
 
-/// Where the host of a bucket's requests comes from.
+/// The way in which the URL of a request names the bucket.
 enum class s3_addressing {
-  usual,  ///< `path` with an endpoint or a bucket with a dot in its name, else `virtual_host`
+  usual,         ///< `path` with an endpoint or a dotted bucket name, else `virtual_host`.
   virtual_host,  ///< https://bucket.s3.region.amazonaws.com/key
   path,          ///< https://endpoint/bucket/key
 };
 
-/// How an `s3_store` asks. Bad values throw `option_error` at construction.
+/// disables the system folder
 struct s3_options {
-  /// The bucket's region; "": of AWS_REGION, AWS_DEFAULT_REGION, the profile, or us-east-1.
+  /// The region of the bucket. If empty, the first of AWS_REGION, AWS_DEFAULT_REGION, the profile,
+  /// and us-east-1.
   std::string region = {};
 
-  /// The server, for MinIO, Ceph and the like: "http://127.0.0.1:9000"; "": of AWS_ENDPOINT_URL_S3
-  /// or AWS_ENDPOINT_URL, or AWS.
+  /// The server, for MinIO, Ceph and similar: "http://127.0.0.1:9000". If empty, the first of
+  /// AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the profile, and AWS.
   std::string endpoint = {};
 
-  /// How the bucket is named in a request.
+  /// The form of the bucket URL. `usual` uses `addressing_style` of the profile, if set.
   s3_addressing addressing = s3_addressing::usual;
 
-  /// Empty: those of the environment, or of the profile in ~/.aws/credentials and
-  /// ~/.aws/config, which are read once, at construction.
+  /// The credentials. If empty, the store uses those of the environment, or of the profile in
+  /// ~/.aws/credentials and ~/.aws/config. The files are read once, at construction.
   std::optional<s3_credentials> credentials = std::nullopt;
 
-  /// The profile of these files, in preference to the environment; "": of AWS_PROFILE, or default.
+  /// The profile in these files, which takes precedence over the environment. If empty, the first
+  /// of AWS_DEFAULT_PROFILE, AWS_PROFILE, and "default".
   std::string profile = {};
 
-  /// Asks without credentials and a signature, as public buckets allow.
+  /// Sends requests without credentials and signature, as public buckets allow.
   bool anonymous = false;
 
-  /// How requests are made. `headers` and `most_redirects` have no meaning here.
+  /// The options of the HTTP requests. `headers` and `most_redirects` have no effect here.
   http_options http = {};
 };
 
 /// An object that `s3_store::list` has found.
 struct s3_object {
-  std::string key;         ///< its name in the store
-  std::uint64_t size = 0;  ///< in bytes
+  std::string key;         ///< Name of the object in the store.
+  std::uint64_t size = 0;  ///< Size in bytes.
 };
 
 }  // namespace PENSTOCK_ABI

@@ -15,44 +15,45 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Objects below a URL, read by ranges over HTTP/1.1, with TLS or without: a `batching_store`.
-/// Needs libcurl: the CMake target `penstock::http`.
+/// A `batching_store` of the objects below a URL, read by ranges over HTTP/1.1, with or without
+/// TLS. Requires libcurl: the CMake target `penstock::http`.
 ///
 ///     http_store files{"https://data.example.org/imagenet"};
 ///     files.read({"train-000.tar", 4096, room});
 ///
-/// One thread of the store does all requests, up to `most_in_flight` of them at once, over
-/// connections that are kept; callers wait for theirs. Requests that fail in a way that passes are
-/// repeated after a random time. Certificates are checked; a proxy is taken from the environment,
-/// as curl does.
+/// A single thread of the store performs all requests, with up to `most_in_flight` of them in
+/// flight, over persistent connections. Callers block until their requests have finished. A request
+/// that fails for a temporary reason is retried after a random delay. Certificates are verified.
+/// The proxy is taken from the environment, as in curl.
 ///
-/// Each answer is checked: status, Content-Range, length, and size, ETag and Last-Modified against
-/// those of answers before. Errors are of `penstock_ext/store/byte_store.hpp`, and
-/// `file_truncated` for a range beyond the object's end; they name the URL without its query. After
-/// an exception nothing is written to the caller's memory any more.
+/// The store checks each response: the status, Content-Range, the length, and the size, ETag and
+/// Last-Modified against earlier responses. Errors are the types of
+/// `penstock_ext/store/byte_store.hpp`, and `file_truncated` for a range that extends beyond the
+/// end of the object. Error messages contain the URL without its query. After an exception the
+/// store no longer writes to the caller's memory.
 ///
-/// Movable, not copyable. Members are called from several threads at once. The destructor ends the
-/// thread; no call may be under way then. In a child made by fork() each call throws
+/// Movable, not copyable. Several threads may call all members concurrently. The destructor ends
+/// the thread; no call may be in progress then. In a child made by fork() each call throws
 /// `std::logic_error`. The constructor calls `curl_global_init`, which libcurl counts and locks.
 class http_store {
  public:
-  /// Objects are `base_url` + '/' + their names, percent-encoded; a query in it goes with each
-  /// request and is taken for secret. Throws `option_error` for a URL or options that can't work,
-  /// and `std::system_error` where the system refuses a thread or a descriptor. Asks the server for
-  /// nothing.
+  /// Creates a store. The URL of an object is `base_url` + '/' + its percent-encoded name. A query
+  /// in `base_url` is sent with each request and treated as secret. Throws `option_error` if the
+  /// URL or an option is invalid. Throws `std::system_error` if the system refuses a thread or a
+  /// descriptor. Sends no request.
   explicit http_store(std::string_view base_url, const http_options& options = {})
       : client_(std::make_unique<const detail::http_client>(
             detail::parse_store_url(base_url, "base_url"), options,
             std::make_shared<const detail::http_service>(options.headers))) {}
 
-  /// The object's size in bytes: by HEAD or, where that does not tell, by the first byte's
-  /// Content-Range.
+  /// Returns the object's size in bytes. The size comes from a HEAD request. If HEAD returns no
+  /// size or 0, the size comes from the Content-Range of a request for the first byte.
   [[nodiscard]] std::uint64_t size_of(std::string_view object) const {
     return state_of(object).size;
   }
 
-  /// The object's size and, in the words of the server, its version: its ETag, or for want of a
-  /// strong one its Last-Modified too; see `versioned_store`.
+  /// Returns the object's size and its version as the server reports it: see `versioned_store`. The
+  /// version is the ETag. Without a strong ETag, the version also contains Last-Modified.
   [[nodiscard]] object_state state_of(std::string_view object) const {
     return client_->state_of(object);
   }
@@ -60,13 +61,13 @@ class http_store {
   /// Reads one range; see `read_many`.
   void read(const byte_range& range) const { read_many({&range, 1}); }
 
-  /// Reads all ranges, of any objects in any order: neighbours as one request, all requests at
-  /// once. Throws for the first of them that fails for good.
+  /// Reads all ranges, of any objects in any order. Neighboring ranges share a request, and all
+  /// requests run concurrently. Throws the error of the first request that fails permanently.
   void read_many(std::span<const byte_range> ranges) const { client_->read_many(ranges); }
 
-  /// The URL below which the objects are, without its query.
+  /// Returns the URL below which the objects are, without its query.
   [[nodiscard]] std::string root() const { return client_->base().shown(); }
-  /// What the store has done so far.
+  /// Returns the counters so far.
   [[nodiscard]] http_stats stats() const { return client_->stats(); }
 
  private:

@@ -24,11 +24,11 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// How S3 wants to be asked, and what its errors mean. The range header is not signed, since a
-/// proxy may change it.
+/// The request headers that S3 needs, and the meaning of its errors. The Range header is not
+/// signed, because a proxy may change it.
 class s3_service final : public http_service {
  public:
-  /// With `asks_for_sums` the server is to name the sums of objects that it has.
+  /// If `asks_for_sums` is true, the server should report its stored checksums.
   explicit s3_service(s3_place place, bool asks_for_sums = false)
       : http_service({}), place_(std::move(place)), asks_for_sums_(asks_for_sums) {}
 
@@ -37,10 +37,10 @@ class s3_service final : public http_service {
     return headers(method, target, std::time(nullptr));
   }
 
-  /// The lines of a request that is signed at `now`.
+  /// Returns the header lines of a request that is signed at `now`.
   [[nodiscard]] std::vector<std::string> headers(std::string_view method, const http_target& target,
                                                  std::time_t now) const {
-    // Of an object, and not of a listing, which has none.
+    // Only for objects, because a listing has no checksum.
     std::vector<signed_line> lines{{"host", std::string{target.host()}}};
     if (asks_for_sums_ && target.query.empty())
       lines.emplace_back("x-amz-checksum-mode", "ENABLED");
@@ -58,6 +58,8 @@ class s3_service final : public http_service {
     all.push_back("Authorization: " + value);
     return all;
   }
+
+  [[nodiscard]] bool takes_any_name() const noexcept override { return true; }
 
   [[nodiscard]] service_error error_of(const http_answer& answer,
                                        std::string_view body) const override {
@@ -95,18 +97,18 @@ class s3_service final : public http_service {
   }
 
  private:
-  // As lines of a request.
+  // Converts to header lines of a request.
   [[nodiscard]] static std::vector<std::string> written(const std::vector<signed_line>& lines) {
     std::vector<std::string> all;
     for (const auto& [name, content] : lines) {
-      if (name == "host") continue;  // libcurl makes it
+      if (name == "host") continue;  // libcurl adds it
       all.push_back(name);
       all.back().append(": ").append(content);
     }
     return all;
   }
 
-  // A region's name comes from the server.
+  // Escapes a region name, because it comes from the server.
   [[nodiscard]] static std::string safe(const std::string& text) {
     return percent_encoded(text.substr(0, 64), "");
   }
@@ -117,62 +119,71 @@ class s3_service final : public http_service {
 
 }  // namespace detail
 
-/// The objects of a bucket of S3, or of a server that speaks its protocol: a `batching_store`, as
-/// `http_store` is one. Needs libcurl: the CMake target `penstock::http`.
+/// A `batching_store` of the objects of an S3 bucket, or of a server with the same protocol.
+/// Requires libcurl: the CMake target `penstock::http`.
 ///
 ///     s3_store photos{"my-bucket", {.region = "eu-central-1"}};
 ///     for (const s3_object& shard : photos.list("train/")) ...
 ///
-/// Requests are signed by AWS Signature Version 4. Credentials come from the options, from
-/// AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, or from the profile of
+/// Requests are signed with AWS Signature Version 4. Credentials come from the options, from
+/// AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, or from the profile in
 /// ~/.aws/credentials and ~/.aws/config (AWS_SHARED_CREDENTIALS_FILE, AWS_CONFIG_FILE,
-/// AWS_PROFILE), once, at construction; nothing shows them. Those of an instance or a container,
-/// SSO and roles are not asked for.
+/// AWS_PROFILE). The files are read once, at construction, with the rules of botocore. Messages
+/// never contain credentials. The store does not query the credentials of an instance or a
+/// container. A profile that needs SSO, a role or another program for its credentials is an error.
 ///
-/// Redirects are not followed: an error names the region that the server names. Else as
-/// `http_store`, threads, lifetime and fork() too.
+/// Any key can be read, including keys with a leading slash, or with "." or ".." between slashes.
+///
+/// Redirects are not followed. The error contains the region that the server reports. Otherwise the
+/// store behaves like `http_store`, also with regard to threads, lifetime and fork().
 class s3_store {
  public:
-  /// The bucket named `bucket`. Throws `option_error` for what can't work, `access_denied` where
-  /// there are no credentials, `file_unreadable` and `file_format_error` for a profile that is
-  /// needed and can't be read, and `std::system_error` where the system refuses a thread or a
-  /// descriptor. Asks the server for nothing.
+  /// Creates a store for the bucket `bucket`, without sending a request. Throws:
+  /// - `option_error` if an option is invalid
+  /// - `access_denied` if no credentials are found
+  /// - `file_unreadable` if a file of AWS cannot be read
+  /// - `file_format_error` if a file of AWS has an error or a setting that the store does not
+  ///   support
+  /// - `std::system_error` if the system refuses a thread or a descriptor
   explicit s3_store(std::string_view bucket, const s3_options& options = {})
       : s3_store(detail::place_of(bucket, options), options.http, bucket.ends_with("--x-s3")) {}
 
-  /// The object's size in bytes.
+  /// Returns the object's size in bytes.
   [[nodiscard]] std::uint64_t size_of(std::string_view key) const { return state_of(key).size; }
 
-  /// The object's size and, in the words of the server, its version: its ETag, or for want of a
-  /// strong one its Last-Modified too; see `versioned_store`.
+  /// Returns the object's size and its version as the server reports it: see `versioned_store`. The
+  /// version is the ETag. Without a strong ETag, the version also contains Last-Modified.
   [[nodiscard]] object_state state_of(std::string_view key) const { return client_->state_of(key); }
 
   /// Reads one range; see `read_many`.
   void read(const byte_range& range) const { read_many({&range, 1}); }
 
-  /// Reads all ranges, of any objects in any order: neighbours as one request, all requests at
-  /// once. Throws for the first of them that fails for good.
+  /// Reads all ranges, of any objects in any order. Neighboring ranges share a request, and all
+  /// requests run concurrently. Throws the error of the first request that fails permanently.
   void read_many(std::span<const byte_range> ranges) const { client_->read_many(ranges); }
 
-  /// The objects whose keys start with `prefix`, in the order of the server, which is that of their
-  /// bytes; a thousand for each request. Throws as `read`, and `bad_response` for an answer that is
-  /// no listing, none that goes on in this order (directory buckets have another one), or more than
-  /// a thousand pages without a key.
+  /// Returns the objects whose keys start with `prefix`, in the order of the server, which sorts
+  /// keys by their bytes. Directory buckets use another order. Sends a request for every thousand
+  /// objects. The sizes are compared with later responses.
+  ///
+  /// Throws the errors of `read`. Throws `bad_response` if a response is not a listing, does not
+  /// continue the order of the previous page, or if more than a thousand pages in a row have no
+  /// key.
   [[nodiscard]] std::vector<s3_object> list(std::string_view prefix = {}) const {
     const detail::http_target& bucket = client_->base();
     std::vector<s3_object> all;
     std::set<std::string> asked;
     std::string next;
-    std::size_t empty_pages = 0;  // one after the other: a service may filter what it has found
+    std::size_t empty_pages = 0;  // consecutive pages; a service may filter its results
     do {
-      // Sorted by name, as the signature wants it.
+      // Sorted by name, as the signature requires.
       detail::http_target page{bucket.origin, bucket.path.empty() ? "/" : bucket.path, ""};
       if (!next.empty()) {
         page.query = "continuation-token=" + detail::percent_encoded(next, "") + '&';
       }
       page.query += "encoding-type=url&list-type=2&prefix=" + detail::percent_encoded(prefix, "");
       auto answer = detail::list_answer::parse(client_->page(page), page.shown());
-      // Directory buckets, whose names end so, have an order of their own.
+      // Directory buckets, whose names end in "--x-s3", have another order.
       const bool goes_on = is_directory_ || all.empty() || answer.objects.empty() ||
                            all.back().key < answer.objects.front().key;
       empty_pages = answer.objects.empty() ? empty_pages + 1 : 0;
@@ -182,26 +193,29 @@ class s3_store {
                            "one that is not after those before");
       }
       next = std::move(answer.next);
+      client_->expect_sizes(answer.objects);
       for (s3_object& object : answer.objects) all.push_back(std::move(object));
     } while (!next.empty());
     return all;
   }
 
-  /// The bucket's URL.
+  /// Returns the URL of the bucket.
   [[nodiscard]] std::string root() const { return client_->base().shown(); }
-  /// What the store has done so far.
+  /// Returns the counters so far.
   [[nodiscard]] http_stats stats() const { return client_->stats(); }
 
  private:
   s3_store(const detail::s3_place& place, const http_options& options, bool is_directory)
       : is_directory_(is_directory),
         client_(std::make_unique<const detail::http_client>(
-            place.bucket, without_redirects(options),
+            place.bucket, adapted(options, place),
             std::make_shared<const detail::s3_service>(place, options.check_sums))) {}
 
-  // A signature is for one host, and a session's token for nobody else.
-  [[nodiscard]] static http_options without_redirects(http_options options) {
+  // Disables redirects: a signature is valid for a single host, and no other host may receive the
+  // session token.
+  [[nodiscard]] static http_options adapted(http_options options, const detail::s3_place& place) {
     options.most_redirects = 0;
+    if (options.ca_file.empty()) options.ca_file = place.ca_file;
     return options;
   }
 

@@ -25,6 +25,7 @@
 #include <penstock/data/chunk_context.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/reader.hpp>
+#include <penstock_ext/files/support/half_float.hpp>
 #include <penstock_ext/table/arrow_abi.hpp>
 #include <penstock_ext/table/arrow_table.hpp>
 
@@ -32,40 +33,40 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// What a field asks of its column.
+/// The requirements of a field on its column.
 struct column_wish {
-  std::string column;   // its name
+  std::string column;   // name of the column
   std::string element;  // the element's type for people: "float32"
   std::size_t element_bytes = 0;
-  bool (*takes)(const arrow_type&) = nullptr;  // whether an element may be of this type
-  std::span<const std::size_t> extents = {};   // of the field, each fixed or `dyn`
+  bool (*takes)(const arrow_type&) = nullptr;  // true if the field can read the type
+  std::span<const std::size_t> extents = {};   // the field's extents, each fixed or `dyn`
 };
 
 /// A list around the elements of a column.
 struct list_level {
   arrow_kind kind = arrow_kind::fixed_list;
-  std::uint64_t length = 0;  // 0: as long as the list of the first row, which was not seen yet
+  std::uint64_t length = 0;  // 0: unknown, set to the length of the list in the first row
 };
 
-/// A step from a table, or a struct in it, to one of its members.
+/// A step from a table, or a struct in it, to a member.
 struct member_step {
-  std::size_t child = 0;     // which one
-  std::int64_t members = 0;  // of how many
+  std::size_t child = 0;     // index of the member
+  std::int64_t members = 0;  // number of members there
 };
 
-/// The way to a column: from the table, through structs.
+/// The path to a column: from the table, through structs.
 using column_path = std::vector<member_step>;
 
-/// Where a column is in its table, and what its rows are made of.
+/// The path to a column in its table, and the structure of its rows.
 struct column_plan {
-  std::string where = {};  // of the table, for messages: a file, or what is to be made of it
+  std::string where = {};  // the table for messages: a file, or the object to make of it
   std::string name = {};
-  std::string words = {};  // its type, for people
+  std::string words = {};  // the column's type for people
   column_path path = {};
   std::vector<list_level> lists = {};  // the outermost first
-  arrow_type element = {};             // what is inside of them
+  arrow_type element = {};             // the type inside the lists
 
-  /// How many elements a row has, all lists taken together.
+  /// Returns the number of elements of a row, over all lists. Returns 0 if a length is unknown.
   [[nodiscard]] std::uint64_t row_elements() const noexcept {
     std::uint64_t all = 1;
     for (const list_level& one : lists) all *= one.length;
@@ -73,7 +74,7 @@ struct column_plan {
   }
 };
 
-/// Throws `column_type_mismatch`, with what to do about the type.
+/// Throws `column_type_mismatch`, with advice for the type.
 [[noreturn]] inline void refuse_type(const column_plan& plan, std::string expected) {
   std::string advice = "convert the column, or name its own type in the record";
   const arrow_kind kind = plan.element.kind;
@@ -89,7 +90,7 @@ struct column_plan {
   throw column_type_mismatch(plan.where, plan.name, std::move(expected), plan.words, advice);
 }
 
-/// The children of `node` called `name`.
+/// Returns the indices of the children of `node` that have the name `name`.
 [[nodiscard]] inline std::vector<std::size_t> children_called(const ArrowSchema& node,
                                                               std::string_view name) {
   std::vector<std::size_t> found;
@@ -99,9 +100,9 @@ struct column_plan {
   return found;
 }
 
-/// The child of `table` called `name`, or of structs in it: "image.bytes"; and what is inside of
-/// its lists. Throws `missing_column`, and `column_type_mismatch` for dictionaries, with the type
-/// that is `expected`.
+/// Finds the child of `table` with the name `name`, or a member of structs in it ("image.bytes"),
+/// and the lists and elements of that column. Throws `missing_column`, and `column_type_mismatch`
+/// for a dictionary. `expected` names the expected type in the message.
 [[nodiscard]] inline column_plan plan_column(const ArrowSchema& table, std::string_view where,
                                              const std::string& name, std::string expected) {
   column_plan plan{.where = std::string{where}, .name = name};
@@ -110,7 +111,7 @@ struct column_plan {
   while (true) {
     std::string_view part = rest;
     std::vector<std::size_t> found = children_called(*node, part);
-    // The longest beginning of the name up to a dot that is a struct's name.
+    // Tries shorter and shorter beginnings of the name, up to a dot, until a struct has that name.
     while (found.empty() && part.rfind('.') != std::string_view::npos) {
       part = part.substr(0, part.rfind('.'));
       found = children_called(*node, part);
@@ -145,7 +146,7 @@ struct column_plan {
   }
 }
 
-/// A column of byte strings. Throws `missing_column` and `column_type_mismatch`.
+/// Finds a column of byte strings. Throws `missing_column` and `column_type_mismatch`.
 [[nodiscard]] inline column_plan plan_blobs(const ArrowSchema& table, std::string_view where,
                                             const std::string& column) {
   const std::string expected = "binary, utf8, large_binary, large_utf8 or fixed_size_binary";
@@ -157,7 +158,7 @@ struct column_plan {
   return plan;
 }
 
-/// A column of labels. Throws `missing_column` and `column_type_mismatch`.
+/// Finds a column of labels. Throws `missing_column` and `column_type_mismatch`.
 [[nodiscard]] inline column_plan plan_labels(const ArrowSchema& table, std::string_view where,
                                              const std::string& column) {
   const std::string expected = "a column of integers or bool";
@@ -169,23 +170,23 @@ struct column_plan {
   return plan;
 }
 
-/// Nulls among the rows of a batch: of the rows themselves, or of what is inside of their lists.
+/// A bitmap of nulls for the rows of a batch, or for the contents of their lists.
 struct null_level {
   const std::byte* bits;  // 0: null
   std::uint64_t begin;    // the bit of row 0
-  std::uint64_t per_row;  // bits a row
-  std::size_t bytes;      // of the field, for each bit
+  std::uint64_t per_row;  // bits per row
+  std::size_t bytes;      // bytes of the field per bit
 };
 
-/// The rows of one column in one batch, of one length each.
+/// The rows of a column in a batch. All rows have the same length.
 struct column_rows {
-  const std::byte* first = nullptr;  // the byte of row 0, or of its bits
-  std::uint64_t first_bit = 0;       // where values are bits
-  std::size_t row_bytes = 0;         // of the field; of bits, as many bytes as bits
+  const std::byte* first = nullptr;  // the byte of row 0, or the byte that `first_bit` counts from
+  std::uint64_t first_bit = 0;       // the bit of row 0, if values are bits
+  std::size_t row_bytes = 0;         // size in the field; each bit becomes a byte
   bool is_bits = false;
-  std::vector<null_level> nulls = {};  // none where none is null
+  std::vector<null_level> nulls = {};  // empty if no value is null
 
-  /// Row `row` to `place`. `bytes` is `row_bytes` as the caller knows it, a constant at best.
+  /// Copies row `row` to `place`. `bytes` must be equal to `row_bytes`; a constant is fastest.
   void copy(std::uint64_t row, std::byte* place, std::size_t bytes) const noexcept {
     if (is_bits) {
       const std::uint64_t begin = first_bit + row * bytes;
@@ -201,12 +202,12 @@ struct column_rows {
     }
   }
 
-  /// Brings row `row` nearer.
+  /// Prefetches row `row` into the cache.
   void prefetch(std::uint64_t row) const noexcept {
     if (!is_bits) prefetch_row(first + row * row_bytes, row_bytes);
   }
 
-  /// The rows `indices`, counted from `first_row` on, to places one after the other.
+  /// Copies the rows `indices`, which count from `first_row`, to consecutive places.
   void gather(std::span<const std::uint64_t> indices, std::uint64_t first_row, std::byte* place,
               std::size_t bytes) const noexcept {
     const std::size_t count = indices.size();
@@ -216,7 +217,7 @@ struct column_rows {
       }
       return;
     }
-    // Numbers are moved in registers: a call for each takes most of a row's time.
+    // Numbers are moved in registers, because a memcpy call per row takes most of a row's time.
     switch (bytes) {
       case 1:
         return gather_values<1>(indices, first_row, place);
@@ -229,7 +230,7 @@ struct column_rows {
       default:
         break;
     }
-    // Short rows come with their neighbours; a prefetch costs more than it brings.
+    // Neighboring short rows share a cache line, so a prefetch costs more than it saves.
     const bool is_long = bytes >= 64;
     for (std::size_t i = 0; i < count; ++i) {
       if (is_long && i + prefetch_distance < count) {
@@ -243,7 +244,7 @@ struct column_rows {
   template <std::size_t Bytes>
   void gather_values(std::span<const std::uint64_t> indices, std::uint64_t first_row,
                      std::byte* place) const noexcept {
-    constexpr std::size_t at_once = 16 / Bytes;  // one store of a register
+    constexpr std::size_t at_once = 16 / Bytes;  // the values of a 16-byte register
     std::size_t i = 0;
     for (; i + at_once <= indices.size(); i += at_once) {
       std::array<std::byte, at_once * Bytes> values;
@@ -258,13 +259,13 @@ struct column_rows {
   }
 };
 
-/// Labels of one batch: integers of any size, or bits.
+/// The labels of a batch: integers of any size, or bits.
 class label_rows {
  public:
-  /// `rows` are of one number each.
+  /// Each row of `rows` is a single number.
   label_rows(column_rows rows, bool is_signed) : rows_(std::move(rows)), is_signed_(is_signed) {}
 
-  /// Row `row` of the batch.
+  /// Returns the label of row `row` of the batch.
   [[nodiscard]] std::int64_t at(std::uint64_t row) const noexcept {
     switch (rows_.row_bytes) {
       case 1:
@@ -279,7 +280,7 @@ class label_rows {
   }
 
  private:
-  // Of a size that the compiler knows: a call of memcpy takes most of the time.
+  // The size is known at compile time, because a call of memcpy takes most of the time.
   template <class T>
   [[nodiscard]] std::int64_t number(std::uint64_t row) const noexcept {
     T value{};
@@ -291,17 +292,17 @@ class label_rows {
   bool is_signed_;
 };
 
-/// Byte strings of one batch.
+/// The byte strings of a batch.
 class blob_rows {
  public:
-  /// Those between offsets.
+  /// Takes strings between offsets.
   blob_rows(const std::byte* data, arrow_offsets offsets, std::vector<null_level> nulls)
       : data_(data), offsets_(offsets), nulls_(std::move(nulls)) {}
-  /// Those of `size` bytes each, without gaps.
+  /// Takes strings of `size` bytes each, without gaps.
   blob_rows(const std::byte* data, std::uint64_t size, std::vector<null_level> nulls)
       : data_(data), size_(size), nulls_(std::move(nulls)) {}
 
-  /// Row `row` of the batch.
+  /// Returns the string of row `row` of the batch. Returns an empty span for a null.
   [[nodiscard]] std::span<const std::byte> at(std::uint64_t row) const noexcept {
     for (const null_level& level : nulls_) {
       if (!bit_at(level.bits, level.begin + row)) return {};
@@ -314,27 +315,27 @@ class blob_rows {
  private:
   const std::byte* data_;
   arrow_offsets offsets_ = {};
-  std::uint64_t size_ = 0;  // 0: as the offsets say
+  std::uint64_t size_ = 0;  // 0: use the offsets
   std::vector<null_level> nulls_;
 };
 
-/// A batch of a table. It has rows.
+/// A batch of a table, with at least one row.
 struct batch_place {
   const ArrowArray& batch;
-  std::uint64_t first_row;  // its number in the table, for messages
+  std::uint64_t first_row;  // the row's number in the table, for messages
   null_values null;
 };
 
-/// Goes from a batch of a table to the values of one of its columns, once, and looks at each array
-/// on the way before it is relied on. Throws `null_in_column` and `arrow_invalid`.
+/// Finds the values of a column in a batch. Use an object for a single column and batch. Checks
+/// each array on the way before it is used. Throws `null_in_column` and `arrow_invalid`.
 class column_walk {
  public:
-  /// Refers to the plan.
+  /// Keeps references to `plan` and to the batch of `of`.
   column_walk(column_plan& plan, const batch_place& of) noexcept
       : plan_(plan), of_(of), check_(plan.where, plan.name) {}
 
-  /// The rows of the column where they lie. Lengths of lists that are not known are taken from the
-  /// first row, and written to the plan. Throws `column_shape_mismatch` too.
+  /// Returns the rows of the column in the table's memory. Takes unknown list lengths from the
+  /// first row, and writes them to the plan. Also throws `column_shape_mismatch`.
   [[nodiscard]] column_rows rows() {
     array_part at = column();
     std::uint64_t per_row = 1;
@@ -362,12 +363,12 @@ class column_walk {
     return found;
   }
 
-  /// Those of a column of labels. Throws `table_error` too, for a number that a label has no room
-  /// for.
+  /// Returns the rows of a column of labels. Also throws `table_error` for a number that does not
+  /// fit in a label.
   [[nodiscard]] label_rows labels() {
     const bool is_signed = plan_.element.kind == arrow_kind::signed_integer;
     label_rows all{rows(), is_signed};
-    // The one type whose numbers may not fit.
+    // Only 64-bit unsigned integers may not fit.
     const bool is_wide = !is_signed && plan_.element.size == sizeof(std::int64_t);
     const auto count = static_cast<std::uint64_t>(of_.batch.length);
     for (std::uint64_t row = 0; is_wide && row < count; ++row) {
@@ -379,7 +380,7 @@ class column_walk {
     return all;
   }
 
-  /// Those of a column of byte strings.
+  /// Returns the rows of a column of byte strings.
   [[nodiscard]] blob_rows blobs() {
     const bool is_fixed = plan_.element.kind == arrow_kind::fixed_binary;
     const array_part at = enter(column(), is_fixed ? 2 : 3, 0, 1);
@@ -398,7 +399,7 @@ class column_walk {
   }
 
  private:
-  // A part of an array: `count` of its values from `begin` on.
+  // A part of an array: the `count` values that start at `begin`.
   struct array_part {
     const ArrowArray* array;
     std::uint64_t begin;
@@ -410,22 +411,22 @@ class column_walk {
     array_part at{&of_.batch, static_cast<std::uint64_t>(of_.batch.offset),
                   static_cast<std::uint64_t>(of_.batch.length)};
     for (std::size_t i = 0; i < plan_.path.size(); ++i) {
-      // The table itself was looked at as it came.
+      // The table itself was checked when it was added.
       if (i > 0) at = enter(at, 1, plan_.path[i].members, 1);
       at.array = at.array->children[plan_.path[i].child];
     }
     return at;
   }
 
-  // Looks at an array, of whose values there are `per_row` a row, and counts its offset. Refuses
-  // nulls among them, or keeps where they are.
+  // Checks an array that has `per_row` values per row, and adds its offset. Throws if a value is
+  // null and nulls are refused; else stores the bitmap of the nulls.
   [[nodiscard]] array_part enter(array_part at, std::int64_t buffers, std::int64_t children,
                                  std::uint64_t per_row) {
     check_.require_array(*at.array, buffers, children, at.begin, at.count);
     at.begin += static_cast<std::uint64_t>(at.array->offset);
     const auto* const bits = static_cast<const std::byte*>(at.array->buffers[0]);
     if (bits == nullptr) return at;
-    // The bitmap counts, not null_count.
+    // The bitmap decides, not null_count.
     const std::uint64_t place = first_zero_bit(bits, at.begin, at.count);
     if (place == at.count) return at;
     if (of_.null == null_values::refuse) {
@@ -437,7 +438,7 @@ class column_walk {
     return at;
   }
 
-  // From lists to what is inside of them.
+  // Moves from lists to their contents.
   void open(array_part& at, list_level& list, std::uint64_t per_row) const {
     const ArrowArray* const inside = at.array->children[0];
     if (list.kind == arrow_kind::fixed_list) {
@@ -463,7 +464,7 @@ class column_walk {
     at = {inside, static_cast<std::uint64_t>(offsets[0]), at.count * list.length};
   }
 
-  // Throws where so many values have more bytes than an address can count.
+  // Throws if these values have more bytes than an address can count.
   void require_room(std::uint64_t values, std::uint64_t size) const {
     std::int64_t bytes = 0;
     if (__builtin_mul_overflow(values, size, &bytes)) {
@@ -475,28 +476,28 @@ class column_walk {
   column_plan& plan_;
   batch_place of_;
   arrow_check check_;
-  std::vector<null_level> nulls_;  // those that were kept
+  std::vector<null_level> nulls_;  // the stored bitmaps
 };
 
-/// A column as the values of a field: by these rules, and no others.
-/// - Lists inside each other are the field's extents, one each, or one list is all of them.
-/// - Lists of variable length need one length in all rows; `dyn` takes that of the first row.
-/// - A fixed_size_binary is the bytes of the whole field, of any type but bool, as the machine has
-///   them.
+/// A column as the values of a field. Only these rules apply:
+/// - Nested lists are the field's extents, one list per extent, or a single list is all extents.
+/// - Lists of variable length need the same length in all rows; the first row sets a `dyn` extent.
+/// - A fixed_size_binary is the bytes of the whole field in the machine's byte order. The field can
+///   have any type except bool.
 class field_column {
  public:
-  /// Throws `missing_column`, `column_type_mismatch` and `column_shape_mismatch`. `where` is said
-  /// in messages.
+  /// Throws `missing_column`, `column_type_mismatch` and `column_shape_mismatch`. Messages name
+  /// `where`.
   field_column(const ArrowSchema& table, std::string_view where, column_wish wish)
       : wish_(std::move(wish)), plan_(plan_column(table, where, wish_.column, expected())) {
     is_bytes_ = plan_.element.kind == arrow_kind::fixed_binary && plan_.lists.empty();
-    // A bool has two values, and a byte any.
+    // A bool has two values, but a byte can have any value.
     const bool fits = is_bytes_ ? wish_.element != "bool" : wish_.takes(plan_.element);
     if (!fits) refuse_type(plan_, expected());
     const std::size_t rank = wish_.extents.size();
     const bool is_flat = plan_.lists.size() == 1 && rank > 1;
     if (!is_bytes_ && !is_flat && plan_.lists.size() != rank) refuse_shape(plan_.words);
-    // A list of variable length has the field's length, where that is fixed.
+    // A list of variable length has the field's length, if that is fixed.
     for (std::size_t d = 0; d < plan_.lists.size(); ++d) {
       std::uint64_t& length = plan_.lists[d].length;
       if (length > 0) continue;
@@ -509,10 +510,11 @@ class field_column {
     if (is_settled()) (void)extents();
   }
 
-  /// Whether all lengths are known. If not, the rows of the first batch determine the others.
+  /// Returns true if all lengths are known. Else the rows of the first batch determine the unknown
+  /// lengths.
   [[nodiscard]] bool is_settled() const noexcept { return is_bytes_ || plan_.row_elements() > 0; }
 
-  /// The field's extents. Throws `column_shape_mismatch`, also where not all lengths are known.
+  /// Returns the field's extents. Throws `column_shape_mismatch`, also if a length is unknown.
   [[nodiscard]] std::vector<std::size_t> extents() const {
     if (!is_settled()) refuse_shape("no row, which says how long its lists are");
     const std::size_t rank = wish_.extents.size();
@@ -534,7 +536,8 @@ class field_column {
     return found;
   }
 
-  /// The rows of a batch. Throws what `column_walk::rows` throws, and `column_shape_mismatch`.
+  /// Returns the rows of a batch. Throws the errors of `column_walk::rows`, and
+  /// `column_shape_mismatch`.
   [[nodiscard]] column_rows rows(const batch_place& of) {
     column_rows found = column_walk{plan_, of}.rows();
     (void)extents();
@@ -543,7 +546,7 @@ class field_column {
 
   [[nodiscard]] const column_plan& plan() const noexcept { return plan_; }
 
-  /// What to say about a column that is slow to decode; "" for the others.
+  /// Returns a message about a column that is slow to decode, and "" for other columns.
   [[nodiscard]] std::string warning() const {
     if (plan_.lists.empty() || plan_.element.size != 1) return {};
     const std::string length =
@@ -555,8 +558,8 @@ class field_column {
   }
 
  private:
-  // The product of the fixed extents, or a number that no list is as long as; and how many extents
-  // are dynamic.
+  // Returns the product of the fixed extents, and the number of dynamic extents. A product that is
+  // longer than any list becomes `too_long`.
   [[nodiscard]] std::pair<std::uint64_t, std::size_t> fixed_product() const noexcept {
     constexpr std::uint64_t too_long = std::uint64_t{1} << 45;
     std::pair<std::uint64_t, std::size_t> found{1, 0};
@@ -590,8 +593,8 @@ class field_column {
   bool is_bytes_ = false;
 };
 
-/// The end of the samples `indices`, from number `i` on, that lie side by side among the `rows` rows
-/// from `first` on; sample `i` does.
+/// Returns the end of the run of samples that starts at number `i` of `indices`. Each sample of the
+/// run is among the `rows` rows that start at `first`. Sample `i` must be among them.
 [[nodiscard]] inline std::size_t run_end(std::span<const std::uint64_t> indices, std::size_t i,
                                          std::uint64_t first, std::uint64_t rows) noexcept {
   std::size_t end = i + 1;
@@ -603,8 +606,8 @@ class field_column {
 class table_columns {
  public:
   /// Finds the columns in the table's type. Throws `missing_column`, `column_type_mismatch`,
-  /// `column_shape_mismatch`, `extra_column`, and `option_error` for another number of columns than
-  /// fields. `where` stands in messages.
+  /// `column_shape_mismatch` and `extra_column`. Throws `option_error` if the number of columns
+  /// differs from the number of fields. Messages name `where`.
   table_columns(const ArrowSchema& table, std::vector<column_wish> wishes,
                 const table_options& options, std::string_view where)
       : null_(options.null) {
@@ -620,15 +623,15 @@ class table_columns {
     if (options.extra == extra_columns::refuse) require_no_other(table, where);
   }
 
-  /// Whether the type alone determines the extents of all fields.
+  /// Returns true if the type alone determines the extents of all fields.
   [[nodiscard]] bool is_settled() const noexcept {
     return std::all_of(fields_.begin(), fields_.end(),
                        [](const field_column& one) { return one.is_settled(); });
   }
 
-  /// The rows of a batch, field by field; its first row is number `first_row` of the table. The
-  /// first batch also determines the extents that the type leaves open. Throws what
-  /// `field_column::rows` throws.
+  /// Returns the rows of a batch, field by field. `first_row` is the number of the batch's first
+  /// row in the table. The first batch also determines the extents that are not in the type. Throws
+  /// the errors of `field_column::rows`.
   [[nodiscard]] std::vector<column_rows> rows(const ArrowArray& batch, std::uint64_t first_row) {
     std::vector<column_rows> all;
     all.reserve(fields_.size());
@@ -636,18 +639,18 @@ class table_columns {
     return all;
   }
 
-  /// The extents of field `index`, once a batch was looked at. Throws `column_shape_mismatch` where
-  /// there was none, and it should have said them.
+  /// Returns the extents of field `index`. Throws `column_shape_mismatch` if the type does not
+  /// determine them and `rows` has not been called.
   [[nodiscard]] std::vector<std::size_t> extents(std::size_t index) const {
     return fields_[index].extents();
   }
 
-  /// The name of the column of field `index`.
+  /// Returns the name of the column of field `index`.
   [[nodiscard]] const std::string& column(std::size_t index) const noexcept {
     return fields_[index].plan().name;
   }
 
-  /// What there is to say about columns that are slow to decode.
+  /// Returns messages about the columns that are slow to decode.
   [[nodiscard]] std::vector<std::string> warnings() const {
     std::vector<std::string> all;
     for (const field_column& one : fields_) {
@@ -656,7 +659,7 @@ class table_columns {
     return all;
   }
 
-  /// The ways to the columns of the fields, in the record's order.
+  /// Returns the paths to the columns of the fields, in the record's order.
   [[nodiscard]] std::vector<column_path> paths() const {
     std::vector<column_path> all;
     for (const field_column& one : fields_) all.push_back(one.plan().path);
@@ -683,20 +686,7 @@ class table_columns {
   std::vector<field_column> fields_;
 };
 
-/// Whether T, of two bytes, is a half as Arrow has it, and not a bfloat16: by the bits of its 1. A
-/// type that no float makes is taken at its word.
-template <class T>
-[[nodiscard]] bool is_half_float() noexcept {
-  if constexpr (sizeof(T) != 2) {
-    return false;
-  } else if constexpr (std::is_constructible_v<T, float> && !std::is_aggregate_v<T>) {
-    return std::bit_cast<std::uint16_t>(static_cast<T>(1.0F)) == 0x3c00;
-  } else {
-    return true;
-  }
-}
-
-/// What a column's elements are that are elements of T.
+/// Returns the kind of column elements that can be read as T.
 template <class T>
 [[nodiscard]] consteval arrow_kind element_kind() {
   if (std::same_as<T, bool>) return arrow_kind::boolean;
@@ -704,11 +694,12 @@ template <class T>
   if (std::integral<T>) {
     return std::is_signed_v<T> ? arrow_kind::signed_integer : arrow_kind::unsigned_integer;
   }
-  // __half and the like have two bytes.
+  // `__half` and similar types have two bytes.
   return std::floating_point<T> || sizeof(T) == 2 ? arrow_kind::floating : arrow_kind::other;
 }
 
-/// Whether a column's elements of this type are elements of T, bit by bit or, of bool, by value.
+/// Returns true if column elements of this type can be read as T. A bool is converted by value, and
+/// all other elements are copied bit by bit.
 template <class T>
 [[nodiscard]] bool takes_elements(const arrow_type& type) noexcept {
   const bool is_half = type.kind == arrow_kind::floating && type.size == 2;
@@ -718,7 +709,7 @@ template <class T>
          (!is_half || is_half_float<T>());
 }
 
-/// The name of a column's type whose elements are elements of T.
+/// Returns the name of the column type whose elements can be read as T.
 template <class T>
 [[nodiscard]] std::string element_words() {
   const std::string bits = std::to_string(8 * sizeof(T));
@@ -736,22 +727,22 @@ template <class T>
   }
 }
 
-/// What a field of type T and these extents asks of a column called `name`.
+/// Returns the requirements of a field of type T with these extents on a column called `name`.
 template <class T, std::size_t... Extents>
 [[nodiscard]] column_wish wish_of(std::string name, std::type_identity<extents<Extents...>>) {
   static constexpr std::array<std::size_t, sizeof...(Extents)> lengths{Extents...};
   return {std::move(name), element_words<T>(), sizeof(T), &takes_elements<T>, lengths};
 }
 
-/// What each field of a record asks of the column that is called as it.
+/// Returns the requirements of each field of a record on the column that has the field's name.
 template <class... Fields>
 [[nodiscard]] std::vector<column_wish> wishes_of(std::type_identity<record<Fields...>>) {
   return {wish_of<typename Fields::value_type>(
       Fields::key.str(), std::type_identity<typename Fields::extents_type>{})...};
 }
 
-/// The extents of the record's fields, those that the columns have. Throws
-/// `column_shape_mismatch`, see `table_columns::extents`.
+/// Returns the extents of the record's fields in the columns. Throws `column_shape_mismatch`, see
+/// `table_columns::extents`.
 template <class Record>
 [[nodiscard]] record_extents<Record> extents_of_columns(const table_columns& columns) {
   return [&]<std::size_t... Is>(std::index_sequence<Is...>) {
@@ -760,12 +751,12 @@ template <class Record>
   }(std::make_index_sequence<Record::size>{});
 }
 
-/// A table, and where the columns that are fields lie in it.
+/// A table, and the positions of the columns in it that are fields.
 template <class Record>
 class table_rows {
  public:
-  /// `columns` are the table's. Messages count its rows from `first_row` on. Throws what
-  /// `table_columns::rows` throws.
+  /// `columns` are the columns of `table`. Messages count its rows from `first_row`. Throws the
+  /// errors of `table_columns::rows`.
   table_rows(arrow_table table, table_columns& columns, std::uint64_t first_row)
       : table_(std::move(table)) {
     for (std::size_t i = 0; i < table_.batches(); ++i) {
@@ -774,12 +765,13 @@ class table_rows {
     }
   }
 
-  /// How many rows there are.
+  /// Returns the number of rows.
   [[nodiscard]] std::uint64_t size() const noexcept { return table_.size(); }
 
-  /// Copies sample `i` of `indices` to its place in `out`, and those after it that lie in the same
-  /// batch: column by column, so that what a column is is asked once. The first row is sample
-  /// `first`. Returns the first sample that is left.
+  /// Copies sample `i` of `indices` to its place in `out`, and the samples after it that lie in the
+  /// same batch. Copies column by column, so that the type of a column is checked once per run. The
+  /// first row of the table is sample `first`. Returns the number of the first sample that was not
+  /// copied.
   std::size_t copy(std::uint64_t first, std::span<const std::uint64_t> indices, std::size_t i,
                    batch_view<Record> out, const chunk_context& context,
                    const batch_layout<Record>& layout) const {
@@ -788,8 +780,8 @@ class table_rows {
     const std::size_t end =
         run_end(indices, i, begin, static_cast<std::uint64_t>(table_.batch(batch).length));
     const auto run = indices.subspan(i, end - i);
-    context.subrun(i, run.size()).at_all();
-    const auto place = out.subrun(i, run.size())[0];
+    context.subchunk(i, run.size()).at_all();
+    const auto place = out.subchunk(i, run.size())[0];
     [&]<std::size_t... Is>(std::index_sequence<Is...>) {
       (columns_of(batch)[Is].gather(run, begin, place.address(Is),
                                     layout.template sample_bytes<Is>()),
@@ -798,7 +790,7 @@ class table_rows {
     return end;
   }
 
-  /// Brings row `index`, below `size()`, nearer.
+  /// Prefetches row `index`, which must be below `size()`, into the cache.
   void prefetch(std::uint64_t index) const noexcept {
     const std::size_t batch = table_.batch_of(index);
     for (std::size_t f = 0; f < Record::size; ++f) {

@@ -11,8 +11,9 @@
 #include <vector>
 
 #include <penstock/core/error.hpp>
-#include <penstock/threads/support/group_cache.hpp>
 #include <penstock_ext/blob/blob_source.hpp>
+#include <penstock_ext/blob/support/blob_file.hpp>
+#include <penstock_ext/blob/support/group_cache.hpp>
 #include <penstock_ext/table/arrow_abi.hpp>
 #include <penstock_ext/table/arrow_blobs.hpp>
 #include <penstock_ext/table/arrow_table.hpp>
@@ -22,41 +23,43 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Which columns of Parquet files are what of their blobs, and how the files are read.
+/// The columns of Parquet files that `parquet_blobs` reads, and options for reading.
 struct parquet_blobs_options {
-  /// The columns, as `arrow_blobs` takes them.
+  /// The columns, with the same options as `arrow_blobs`.
   arrow_blobs_options columns = {};
-  /// The most bytes of decoded row groups that are held, at least those of the largest one; as the
-  /// footer counts them, before compression. Values that a dictionary has once count once, and
-  /// decode to more.
+  /// Limit of the decoded row groups in memory, in bytes; at least the size of the largest row
+  /// group. Sizes are those in the footer, before compression. A value in a dictionary counts once
+  /// in the footer, so a decoded group can be larger.
   std::uint64_t cache_bytes = std::uint64_t{1} << 28;
-  /// Whether the pages of a row group are compared with their sums (CRC-32) each time it is
-  /// decoded: `file_corrupt` for a damaged one. Off by default, because columns that are not
-  /// compressed then take about twice as long. A page without a sum is not checked: pyarrow writes
-  /// sums only with `write_page_checksum=True`.
+  /// Checks the CRC-32 of each page whenever a row group is decoded, and throws `file_corrupt` for
+  /// a damaged page. Off by default, because it about doubles the decoding time of uncompressed
+  /// columns. A page without a checksum is not checked: pyarrow writes checksums only with
+  /// `write_page_checksum=True`.
   bool verify = false;
-  /// Whether row groups are read past the page cache (O_DIRECT), by way of 2 to 8 MiB for each
-  /// thread that decodes: for files that do not fit into memory. Nothing is prefetched then, and a
-  /// file takes two descriptors. On a file system that has no such reads they come by way of the
-  /// cache.
+  /// Reads row groups past the page cache (O_DIRECT), for files that do not fit into memory. Takes
+  /// a buffer of 2 to 8 MiB for each thread that decodes, and two descriptors per file. Nothing is
+  /// prefetched then. On a file system without direct I/O, reads use the page cache.
   bool direct = false;
+  /// The action on a file that is listed twice, also through a link: an error, its last position
+  /// only, or its rows at each position.
+  duplicate_action duplicates = duplicate_action::refuse;
 };
 
-/// The byte strings in a column of Parquet files, as Hugging Face's datasets have pictures: a
-/// `blob_source`.
+/// A `blob_source` over a column of byte strings in Parquet files, the layout of images in Hugging
+/// Face datasets.
 ///
 ///     ps::parquet_blobs photos{paths, {.columns = {.blob = "image.bytes", .label = "label"}}};
 ///     auto data = photos | ps::decode_images<ps::jpeg_decoder>(ps::random_resized_crop{224});
 ///
-/// A row group is decoded as a whole when one of its rows is asked for, and held within
-/// `cache_bytes`; so read it by `block_shuffled{.block = photos.block()}`. Copies share files and
-/// row groups. Reading is thread-safe: a row group is decoded by one thread, and those that want it
-/// wait.
+/// The first read of a row decodes its whole row group, which is cached within `cache_bytes`.
+/// Therefore read it in the order `block_shuffled{.block = photos.block()}`. Copies share files and
+/// row groups. Reading is thread-safe: one thread decodes a row group, and other threads that need
+/// that row group wait.
 class parquet_blobs {
  public:
-  /// Opens the files `paths` and reads their footers. Throws `file_unreadable`, `file_corrupt`,
-  /// what `arrow_blobs` throws for a file's types, and `option_error` where a row group is larger
-  /// than `cache_bytes` or there is no path.
+  /// Opens the files `paths` and reads their footers. Throws `file_unreadable`; `file_corrupt`;
+  /// `duplicate_entry` for a file that is listed twice; the errors of `arrow_blobs` for a file's
+  /// types; and `option_error` if a row group is larger than `cache_bytes` or `paths` is empty.
   explicit parquet_blobs(const std::vector<std::string>& paths,
                          const parquet_blobs_options& options)
       : shared_(std::make_shared<shared>(paths, options)) {
@@ -69,17 +72,17 @@ class parquet_blobs {
     }
   }
 
-  /// How many blobs there are: the rows.
+  /// Returns the number of blobs, which is the number of rows.
   [[nodiscard]] std::uint64_t size() const noexcept { return shared_->all.size(); }
-  /// How many rows the largest row group has, 1 at least: a block for `block_shuffled`.
+  /// Returns the number of rows of the largest row group, at least 1: a block for `block_shuffled`.
   [[nodiscard]] std::uint64_t block() const noexcept { return shared_->all.block(); }
-  /// How many row groups were decoded so far.
+  /// Returns the number of row groups decoded so far.
   [[nodiscard]] std::uint64_t decoded() const { return shared_->cache.made(); }
 
-  /// The bytes of row `index`, copied to `buffer`. Throws `index_error`, `file_unreadable`,
-  /// `file_changed` where the file was written to or cut since it was opened, `file_corrupt`, and
-  /// `null_in_column` and `table_error` for a label of 2^63 or more, with the row as the file
-  /// counts it.
+  /// Copies the bytes of row `index` to `buffer` and returns them. Throws `index_error`;
+  /// `file_unreadable`; `file_changed` if the file was written to or cut since it was opened;
+  /// `file_corrupt`; `null_in_column`; and `table_error` for a label of 2^63 or more. Errors count
+  /// rows within the file.
   [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index, blob_buffer& buffer) const {
     const auto [group, row] = find(index);
     const auto found = (*group).bytes(row, buffer);
@@ -87,12 +90,12 @@ class parquet_blobs {
     std::copy(found.begin(), found.end(), room.begin());
     return room;
   }
-  /// The label of row `index`. Throws as `bytes`.
+  /// Returns the label of row `index`. Throws the same errors as `bytes`.
   [[nodiscard]] std::int64_t label(std::uint64_t index) const {
     const auto [group, row] = find(index);
     return (*group).label(row);
   }
-  /// What names row `index`: the key, or the file and its row. Throws as `bytes`.
+  /// Returns the key of row `index`, or the file and its row. Throws the same errors as `bytes`.
   [[nodiscard]] std::string key(std::uint64_t index) const {
     if (!shared_->options.columns.key.empty()) {
       const auto [group, row] = find(index);
@@ -105,10 +108,11 @@ class parquet_blobs {
            std::to_string(of.first_row + index - shared_->all.first_row(number));
   }
 
-  /// Has the system read the row group of row `index`, its columns that are read, unless it was
-  /// asked to since that was read last. It is decoded when it is needed.
+  /// Advises the system to read the columns in use of row `index`'s row group into the page cache.
+  /// Does nothing if this was already requested since the last read of the group. Decodes nothing.
   void prefetch(std::uint64_t index) const noexcept { shared_->all.prefetch_hint({&index, 1}); }
-  /// The share of row `index` in its row group's bytes in the file; 0 for one out of range.
+  /// Returns the stored bytes of the row group of row `index`, divided by its rows. Returns 0 for
+  /// an index out of range.
   [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const noexcept {
     return shared_->all.storage_size(index);
   }
@@ -118,18 +122,18 @@ class parquet_blobs {
 
   struct shared {
     shared(const std::vector<std::string>& paths, const parquet_blobs_options& given)
-        : all(paths, given.verify, given.direct,
+        : all(detail::settle_repeated_paths(paths, given.duplicates), given.verify, given.direct,
               [&](const auto& file) { return leaves_in(file, given.columns); }),
           options(given),
           cache(given.cache_bytes) {}
 
     detail::parquet_groups all;
     parquet_blobs_options options;
-    std::vector<std::uint64_t> group_bytes;  // of each row group, by the footer
+    std::vector<std::uint64_t> group_bytes;  // of each row group, from the footer
     cache_type cache;
   };
 
-  // The leaves that are read, in the file's order. Throws where they are not what is wanted.
+  // Returns the leaves to read, in the file's order. Throws if their types do not fit.
   [[nodiscard]] static std::vector<int> leaves_in(const detail::parquet_file& file,
                                                   const arrow_blobs_options& names) {
     if (names.blob.empty()) detail::refuse_option("blob", {"must name a column"});

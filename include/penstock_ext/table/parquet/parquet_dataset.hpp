@@ -18,7 +18,9 @@
 #include <penstock/core/version.hpp>
 #include <penstock/data/chunk_context.hpp>
 #include <penstock/data/dataset.hpp>
-#include <penstock/threads/support/group_cache.hpp>
+#include <penstock_ext/blob/blob_source.hpp>
+#include <penstock_ext/blob/support/blob_file.hpp>
+#include <penstock_ext/blob/support/group_cache.hpp>
 #include <penstock_ext/table/arrow_table.hpp>
 #include <penstock_ext/table/detail/columns.hpp>
 #include <penstock_ext/table/parquet/detail/parquet_file.hpp>
@@ -26,49 +28,51 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// How Parquet files are read.
+/// Options for reading Parquet files.
 struct parquet_options {
-  /// How columns become fields.
+  /// Maps columns to fields.
   table_options table = {};
-  /// The most bytes of decoded row groups that are held, at least those of the largest one; counted
-  /// as the fields', without bits of nulls and offsets of lists; numbers that stay in the memory of
-  /// their pages take up to a quarter more. What is being decoded takes its compressed pages
-  /// besides.
+  /// Limit of the decoded row groups in memory, in bytes; at least the size of the largest row
+  /// group. Sizes are those of the fields, without bitmaps of nulls and offsets of lists. Numbers
+  /// that stay in the memory of their pages take up to a quarter more. A group that is being
+  /// decoded also needs memory for its compressed pages.
   std::uint64_t cache_bytes = std::uint64_t{1} << 28;
-  /// Whether the pages of a row group are compared with their sums (CRC-32) each time it is
-  /// decoded: `file_corrupt` for a damaged one. Off by default, because columns that are not
-  /// compressed then take about twice as long. A page without a sum is not checked: pyarrow writes
-  /// sums only with `write_page_checksum=True`.
+  /// Checks the CRC-32 of each page whenever a row group is decoded, and throws `file_corrupt` for
+  /// a damaged page. Off by default, because it about doubles the decoding time of uncompressed
+  /// columns. A page without a checksum is not checked: pyarrow writes checksums only with
+  /// `write_page_checksum=True`.
   bool verify = false;
-  /// Whether row groups are read past the page cache (O_DIRECT), by way of 2 to 8 MiB for each
-  /// thread that decodes: for files that do not fit into memory. Nothing is prefetched then, and a
-  /// file takes two descriptors. On a file system that has no such reads they come by way of the
-  /// cache.
+  /// Reads row groups past the page cache (O_DIRECT), for files that do not fit into memory. Takes
+  /// a buffer of 2 to 8 MiB for each thread that decodes, and two descriptors per file. Nothing is
+  /// prefetched then. On a file system without direct I/O, reads use the page cache.
   bool direct = false;
+  /// The action on a file that is listed twice, also through a link: an error, its last position
+  /// only, or its rows at each position.
+  duplicate_action duplicates = duplicate_action::refuse;
 };
 
-/// A dataset over Parquet files: their rows, file after file, are its samples, and columns become
-/// fields by the rules of `arrow_dataset`. A row group is decoded as a whole, when its first row is
-/// asked for, and held within `cache_bytes`; so read it by `block_shuffled`:
+/// A dataset over Parquet files. Their rows, file after file, are its samples, and columns become
+/// fields by the rules of `arrow_dataset`. The first read of a row decodes its whole row group,
+/// which is cached within `cache_bytes`. Therefore read it in the order `block_shuffled`:
 ///
 ///     ps::parquet_dataset<digit> digits{{"train-0.parquet", "train-1.parquet"}};
 ///     ps::loader loader{digits, ps::block_shuffled{.seed = 1, .block = digits.block()}, {...}};
 ///
-/// Where a batch has several groups, `loader_options::tuning.chunk = digits.block()` has many
-/// workers decode a group each; with smaller chunks several wait for one.
+/// If a batch has several groups, set `loader_options::tuning.chunk = digits.block()`, so that each
+/// worker decodes another group. With smaller chunks, several workers wait for the same group.
 ///
-/// Types are looked at when it is made, lengths and nulls when a row group is decoded: what is
-/// refused then comes at that batch's turn. Copies share files and row groups. Reading is
-/// thread-safe: a row group is decoded by one thread, and those that want it read the other groups
-/// of their chunk first, and then wait.
+/// The constructor checks types. Lengths and nulls are checked when a row group is decoded, so such
+/// an error belongs to that batch. Copies share files and row groups. Reading is thread-safe: one
+/// thread decodes a row group. Other threads that need it read the other groups of their chunk
+/// first, and then wait.
 template <penstock::record_type Record>
 class parquet_dataset {
  public:
   using record_type = Record;
 
-  /// Opens the files `paths` and reads their footers. Throws `file_unreadable`, `file_corrupt`,
-  /// what `arrow_dataset` throws for a file's types, and `option_error` where a row group is larger
-  /// than `cache_bytes` or there is no path.
+  /// Opens the files `paths` and reads their footers. Throws `file_unreadable`; `file_corrupt`;
+  /// `duplicate_entry` for a file that is listed twice; the errors of `arrow_dataset` for a file's
+  /// types; and `option_error` if a row group is larger than `cache_bytes` or `paths` is empty.
   explicit parquet_dataset(const std::vector<std::string>& paths,
                            const parquet_options& options = {})
       : shared_(std::make_shared<shared>(paths, options)), layout_(extents_in_files(), 1) {
@@ -82,30 +86,30 @@ class parquet_dataset {
                              shared_->all.file_of(one).path()});
     }
   }
-  /// One file.
+  /// Opens one file. Throws as the constructor for several files does.
   explicit parquet_dataset(const std::string& path, const parquet_options& options = {})
       : parquet_dataset(std::vector{path}, options) {}
 
-  /// How many samples there are: the rows.
+  /// Returns the number of samples, which is the number of rows.
   [[nodiscard]] std::uint64_t size() const noexcept { return shared_->all.size(); }
-  /// The extents of each; dynamic ones are those of the first row.
+  /// Returns the extents of each sample. The first row determines dynamic extents.
   [[nodiscard]] const record_extents<Record>& extents() const noexcept { return layout_.extents(); }
-  /// How many rows the largest row group has, 1 at least: a block for `block_shuffled`.
+  /// Returns the number of rows of the largest row group, at least 1: a block for `block_shuffled`.
   [[nodiscard]] std::uint64_t block() const noexcept { return shared_->all.block(); }
-  /// How many row groups there are.
+  /// Returns the number of row groups.
   [[nodiscard]] std::size_t row_groups() const noexcept { return shared_->all.groups().size(); }
-  /// How many row groups were decoded so far: in an epoch no more than there are, unless the order
-  /// jumps between more of them than `cache_bytes` holds.
+  /// Returns the number of row groups decoded so far. An epoch decodes each group once, unless the
+  /// order alternates between more groups than fit in `cache_bytes`.
   [[nodiscard]] std::uint64_t decoded() const { return shared_->cache.made(); }
-  /// The bytes of the row groups that are held now.
+  /// Returns the bytes of the decoded row groups in memory now.
   [[nodiscard]] std::uint64_t held_bytes() const { return shared_->cache.held(); }
-  /// Sentences about columns that are slow to decode, which name them; for a log.
+  /// Returns messages for a log about columns that are slow to decode and about files without rows.
   [[nodiscard]] const std::vector<std::string>& warnings() const noexcept {
     return shared_->warnings;
   }
 
   /// Copies the samples `indices` into `out`. Throws `index_error`, `file_corrupt`,
-  /// `null_in_column` and `column_shape_mismatch`, with rows as the file counts them.
+  /// `null_in_column` and `column_shape_mismatch`. Errors count rows within the file.
   void read_chunk(std::span<const std::uint64_t> indices, batch_view<Record> out,
                   const chunk_context& context) const {
     std::vector<chunk_part> parts;
@@ -124,12 +128,13 @@ class parquet_dataset {
     });
   }
 
-  /// Has the system read the row groups of the rows `indices`, their columns that are read, as
-  /// `loader_options::ahead.bytes` has it. They are decoded when they are needed.
+  /// Advises the system to read the columns in use of the row groups of `indices` into the page
+  /// cache, as `loader_options::ahead.bytes` specifies. Decodes nothing.
   void prefetch_hint(std::span<const std::uint64_t> indices) const noexcept {
     shared_->all.prefetch_hint(indices);
   }
-  /// The share of row `index` in its row group's bytes in the file; 0 for one out of range.
+  /// Returns the stored bytes of the row group of row `index`, divided by its rows. Returns 0 for
+  /// an index out of range.
   [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const noexcept {
     return shared_->all.storage_size(index);
   }
@@ -139,16 +144,22 @@ class parquet_dataset {
   struct shared {
     shared(const std::vector<std::string>& paths, const parquet_options& given)
         : options(given),
-          all(paths, given.verify, given.direct, [&](const auto& file) { return leaves_in(file); }),
-          cache(given.cache_bytes) {}
+          all(detail::settle_repeated_paths(paths, given.duplicates), given.verify, given.direct,
+              [&](const auto& file) { return leaves_in(file); }),
+          cache(given.cache_bytes) {
+      if (all.size() != 0) return;
+      warnings.push_back(paths.front() + (paths.size() == 1 ? "" : " and the files after it") +
+                         ": no rows in " + std::to_string(all.files().front().groups()) +
+                         " row groups");
+    }
 
-    // Of a file, or of a group of it.
+    // Maps the columns of a file, or of a group in it, to the fields.
     [[nodiscard]] detail::table_columns columns_of(const ArrowSchema& schema,
                                                    const std::string& path) const {
       return {schema, detail::wishes_of(std::type_identity<Record>{}), options.table, path};
     }
 
-    // Those of the fields. Throws where the types are not what is wanted.
+    // Returns the leaves that the fields read. Throws if their types do not fit.
     [[nodiscard]] std::vector<int> leaves_in(const detail::parquet_file& file) {
       const auto columns = columns_of(file.schema(), file.path());
       for (auto& text : columns.warnings()) warnings.push_back(std::move(text));
@@ -161,7 +172,8 @@ class parquet_dataset {
     detail::group_cache<decoded_group> cache;
   };
 
-  // The extents of each sample, by the types of the first file or by the first row.
+  // Returns the extents of each sample. The types of the first file determine them, or else the
+  // first row.
   [[nodiscard]] record_extents<Record> extents_in_files() const {
     const detail::parquet_groups& all = shared_->all;
     const detail::parquet_file& file = all.files()[0];
@@ -185,7 +197,7 @@ class parquet_dataset {
     return made;
   }
 
-  // Throws where the rows of row group `group` are no rows of the dataset.
+  // Throws if the extents of row group `group` differ from those of the dataset.
   void require_extents(const detail::table_columns& columns, const std::string& path,
                        int group) const {
     const record_extents<Record> found = detail::extents_of_columns<Record>(columns);
@@ -200,15 +212,15 @@ class parquet_dataset {
     }(std::make_index_sequence<Record::size>{});
   }
 
-  // Samples of a chunk, side by side, that lie in one row group.
+  // Consecutive samples of a chunk that lie in one row group.
   struct chunk_part {
     std::size_t group;
-    std::uint64_t bytes;  // of the group
+    std::uint64_t bytes;  // size of the group
     std::size_t begin;
     std::size_t end;
   };
 
-  // The part that begins with sample `i`.
+  // Returns the part that begins with sample `i`.
   [[nodiscard]] chunk_part part_at(std::span<const std::uint64_t> indices, std::size_t i) const {
     if (indices[i] >= size()) throw index_error("parquet_dataset", indices[i], size());
     const std::size_t group = shared_->all.group_of(indices[i]);

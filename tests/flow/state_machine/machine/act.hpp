@@ -70,10 +70,10 @@ inline std::string machine::describe() const {
   const auto number = [](auto value) { return std::to_string(value); };
   const auto& o = how_.options;
   return "samples " + number(how_.who.samples) + ", batch_size " + number(o.batch_size) +
-         ", workers " + number(o.workers) + ", prefetch " + number(o.prefetch) + ", chunk " +
-         number(o.tuning.chunk) + (o.in_order ? "" : ", out of order") + ", last " +
+         ", workers " + number(o.workers.value()) + ", prefetch " + number(o.prefetch.value()) +
+         ", chunk " + number(o.tuning.chunk) + (o.in_order ? "" : ", out of order") + ", last " +
          number(static_cast<int>(o.last_batch)) + ", then " +
-         number(static_cast<int>(o.faults.on_error.action)) + ", retries " +
+         number(static_cast<int>(o.faults.on_error.action.value())) + ", retries " +
          number(o.faults.on_error.retries) + ", bad_in " + number(how_.data.bad_in) +
          ", flaky_in " + number(how_.data.flaky_in) + ", depth " + number(how_.depth) +
          (feed_    ? ", a feed"

@@ -10,7 +10,7 @@
 namespace stress {
 
 inline void machine::change_order() {
-  if (is_live()) return;  // what is read ahead may have asked already
+  if (is_live()) return;  // read-ahead may already have the order
   *bad_epoch_ = one_in(2) ? moody::never : 2 + below(3);
 }
 

@@ -81,11 +81,11 @@ inline void machine::move_leases() {
   kept_lease& a = kept_[below(kept_.size())];
   kept_lease& b = kept_.back();
   if (&a == &b) {
-    a.lease = std::move(b.lease);  // itself
+    a.lease = std::move(b.lease);  // self-assignment
   } else if (one_in(2)) {
     std::swap(a, b);
   } else {
-    a = std::move(b);  // releases what was there
+    a = std::move(b);  // releases the old lease
     kept_.pop_back();
   }
 }

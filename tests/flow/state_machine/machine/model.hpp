@@ -47,7 +47,7 @@ inline void machine::plan(const walk& one) {
   }
   is_of_none_ = left_.empty();
   note_next(one.is_feed(), one.from());
-  if (one.is_feed()) loader_next_.reset();  // it is ahead of the consumer
+  if (one.is_feed()) loader_next_.reset();  // the feed is ahead of its consumer
 }
 
 inline void machine::note_next(bool is_feed, const ps::batch_position& next) {

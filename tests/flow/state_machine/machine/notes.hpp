@@ -50,7 +50,7 @@ inline void machine::note_exhausted(bool is_feed) {
 
 inline void machine::note_cancelled(bool is_feed) {
   require(is_cancelled_, "cancelled without a request");
-  // A range of no batches, begun after the request, may end either way.
+  // A range without batches that begins after the request may end either way.
   require(!left_.empty() || is_of_none_, "cancelled after the last batch");
   require(!failure_of(is_feed), "cancelled is no batch's");
   count("cancelled");

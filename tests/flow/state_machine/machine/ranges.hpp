@@ -69,7 +69,7 @@ inline std::unique_ptr<walk> machine::make_walk() {
       count("resume");
       return made(face.resume(saved_->state, last));
     }
-    if (from.batch != 0) return made(face.batches(from, last));
+    if (from.batch != 0) return made(face.batches(from, ps::until_epoch{last}));
     return last == from.epoch + 1 ? made(face.epoch(from.epoch))
                                   : made(face.epochs(from.epoch, last));
   };
@@ -82,7 +82,7 @@ inline std::unique_ptr<walk> machine::make_walk() {
 inline void machine::begin() {
   if (!has_source()) return make_world();
   auto one = make_walk();
-  if (one_in(6)) {  // to be begun later
+  if (one_in(6)) {  // a later step begins it
     idle_.push_back(std::move(one));
     return;
   }
@@ -130,8 +130,12 @@ inline void machine::advance() {
   if (!live_) return begin();
   walk& one = *live_;
   if (is_gone(one)) {
-    require(!one.advance(), "a batch of what is gone");
-    count("end of what is gone");
+    try {
+      require(!one.advance(), "a batch of what is gone");
+      count("end of what is gone");
+    } catch (const ps::cancelled&) {
+      count("cancelled: what is gone");
+    }
     idle_.push_back(std::move(live_));
     return;
   }
@@ -160,7 +164,7 @@ inline void machine::begin_idle() {
   if (idle_.empty()) return;
   auto one = take_idle();
   const bool is_source = dynamic_cast<source_walk*>(one.get()) != nullptr;
-  if (is_source && is_gone(*one)) return;  // has no loader to refuse it
+  if (is_source && is_gone(*one)) return;  // no loader exists to throw
   start(std::move(one));
 }
 

@@ -15,8 +15,8 @@
 enum cudaDataType { CUDA_R_32F = 0, CUDA_R_16F = 2, CUDA_R_16BF = 14 };
 #endif
 
-// Stands in for cuBLAS where the example's kernels run on the double of the CUDA runtime: host code
-// on the stream, in the place of cuBLAS's own kernels. Scalars are in host memory.
+// Replaces cuBLAS on the double of the CUDA runtime: host code on the stream in place of the
+// kernels of cuBLAS. Scalars are in host memory.
 
 enum cublasStatus_t { CUBLAS_STATUS_SUCCESS = 0, CUBLAS_STATUS_INVALID_VALUE = 7 };
 enum cublasOperation_t { CUBLAS_OP_N = 0, CUBLAS_OP_T = 1 };
@@ -51,7 +51,7 @@ inline cublasStatus_t cublasSetStream(cublasHandle_t handle, cudaStream_t stream
 
 namespace cublas_standin {
 
-/// An element of a column-major matrix, which may lie transposed.
+/// A column-major matrix, which may be stored transposed.
 template <class T>
 struct operand {
   const T* data;
@@ -62,7 +62,8 @@ struct operand {
   }
 };
 
-/// c (m x n) = alpha * a (m x k) * b (k x n) + beta * c, beta being 0, with sums in float.
+/// Computes c (m x n) = alpha * a (m x k) * b (k x n) + beta * c with sums in float. `beta` must
+/// be 0.
 template <class T>
 cublasStatus_t multiply(cublasHandle_t handle, cublasOperation_t a_lies, cublasOperation_t b_lies,
                         int m, int n, int k, const float* alpha, const T* a, int a_leading,
@@ -95,7 +96,7 @@ inline cublasStatus_t cublasSgemm(cublasHandle_t handle, cublasOperation_t a_lie
                                   b_leading, beta, c, c_leading);
 }
 
-/// As above, for operands of 16 bits, which are all that it is called with.
+/// Multiplies operands of 16 bits. The code under test uses no other types.
 inline cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t a_lies,
                                    cublasOperation_t b_lies, int m, int n, int k, const void* alpha,
                                    const void* a, cudaDataType a_type, int a_leading, const void* b,
@@ -114,7 +115,7 @@ inline cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t a_li
   return CUBLAS_STATUS_INVALID_VALUE;
 }
 
-/// y = a (m x n, straight) * x, alpha being 1, beta 0 and the strides 1.
+/// Computes y = a (m x n, not transposed) * x. alpha must be 1, beta 0, and the strides 1.
 inline cublasStatus_t cublasSgemv(cublasHandle_t handle, cublasOperation_t, int m, int n,
                                   const float* alpha, const float* a, int leading, const float* x,
                                   int, const float* beta, float* y, int) {

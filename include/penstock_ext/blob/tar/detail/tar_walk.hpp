@@ -20,17 +20,17 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// All of a tar archive comes in blocks of this many bytes.
+/// Size of the blocks of a tar archive in bytes.
 inline constexpr std::size_t tar_block = 512;
 
-/// The most characters of a path that a header's own field has room for.
+/// Maximum length of a path in the header's own name field.
 inline constexpr std::size_t tar_name_length = 100;
 
-/// From this size on, in bytes, the octal digits of a header do not say how long a member is.
+/// Smallest size in bytes for which the octal digits of a header are not used.
 inline constexpr std::uint64_t tar_octal_end = std::uint64_t{1} << 33;
 
-/// A number of a header: octal digits between blanks, or, where the first bit is set, big-endian
-/// binary. Nothing for what is no number, is negative, or has no room in 64 bits.
+/// Parses a number of a header: octal digits between blanks, or big-endian binary if the first bit
+/// is set. Returns nothing if the field is not a number, is negative, or exceeds 64 bits.
 [[nodiscard]] inline std::optional<std::uint64_t> tar_number(std::string_view field) noexcept {
   std::uint64_t value = 0;
   const auto first = static_cast<unsigned char>(field.empty() ? '\0' : field.front());
@@ -51,26 +51,27 @@ inline constexpr std::uint64_t tar_octal_end = std::uint64_t{1} << 33;
   return std::all_of(at, field.end(), is_blank) ? std::optional{value} : std::nullopt;
 }
 
-/// The header of a tar archive's member, where it lies: POSIX's ustar, GNU's, or that of the
-/// seventh edition of Unix, which has no prefix.
+/// A view of the header of a member of a tar archive. Supports POSIX's ustar, GNU's format, and the
+/// format of the seventh edition of Unix, which has no prefix.
 class tar_header {
  public:
   /// Refers to a block.
   explicit tar_header(std::span<const std::byte> block) noexcept
       : text_(reinterpret_cast<const char*>(block.data()), tar_block) {}
 
-  /// Whether all its bytes are 0, as at the end of an archive.
+  /// Returns true if all bytes are 0, as at the end of an archive.
   [[nodiscard]] bool is_zero() const noexcept {
     return std::all_of(text_.begin(), text_.end(), [](char c) { return c == '\0'; });
   }
 
-  /// Whether the checksum is that of the bytes, which some programs add up as signed ones.
+  /// Returns true if the checksum is correct. Some programs sum the bytes as signed values; such a
+  /// checksum counts as correct too.
   [[nodiscard]] bool sum_is_right() const noexcept {
     const auto stated = tar_number(text_.substr(sum_begin, sum_length));
     if (!stated) return false;
     std::uint32_t sum = 0;
     for (const char c : text_) sum += static_cast<unsigned char>(c);
-    std::uint32_t negative = 0;  // bytes that a signed sum takes 256 less for
+    std::uint32_t negative = 0;  // number of bytes for which a signed sum is 256 smaller
     for (const char c : text_) negative += static_cast<unsigned char>(c) >> 7U;
     // The field itself counts as blanks.
     for (const char c : text_.substr(sum_begin, sum_length)) {
@@ -81,7 +82,8 @@ class tar_header {
     return *stated == sum || std::cmp_equal(*stated, signed_sum);
   }
 
-  /// What the member is, by POSIX's letter: '0' a file, also where it is a NUL, '5' a folder.
+  /// Returns the type of the member as POSIX's letter: '0' is a file, even if the letter is a NUL,
+  /// and '5' is a folder.
   [[nodiscard]] char type() const noexcept {
     const char letter = text_[156];
     if (letter != '\0') return letter;
@@ -89,23 +91,23 @@ class tar_header {
     return !of.empty() && of.back() == '/' ? '5' : '0';
   }
 
-  /// How many bytes the member has; nothing where that is no number.
+  /// Returns the size of the member in bytes, or nothing if the field is not a number.
   [[nodiscard]] std::optional<std::uint64_t> size() const noexcept {
     return tar_number(text_.substr(124, 12));
   }
 
-  /// The path, or its part after the prefix.
+  /// Returns the path, or its part after the prefix.
   [[nodiscard]] std::string_view name() const noexcept { return field(0, tar_name_length); }
 
-  /// What stands before the name, without the slash between them; "" if nothing.
+  /// Returns the part of the path before the name, without the slash between them, or "".
   [[nodiscard]] std::string_view prefix() const noexcept {
-    // GNU's magic has a blank in place of the NUL, and other things where the prefix is.
+    // GNU's magic has a blank instead of the NUL, and other data in place of the prefix.
     constexpr std::string_view posix{"ustar\0", 6};
     return text_.substr(257, posix.size()) == posix ? field(345, 155) : std::string_view{};
   }
 
-  /// Whether the header's own fields say the path `key`, a dot, and `extension`, which is in small
-  /// letters and stands there in letters of any case.
+  /// Returns true if the header's own fields contain the path `key`, a dot, and `extension`.
+  /// `extension` must be in lower case; the case in the header does not matter.
   [[nodiscard]] bool is_named(std::string_view key, std::string_view extension) const noexcept {
     const auto is_at = [&](std::size_t place, char said) {
       if (place < key.size()) return said == key[place];
@@ -128,7 +130,7 @@ class tar_header {
   static constexpr std::size_t sum_begin = 148;
   static constexpr std::size_t sum_length = 8;
 
-  // A text, which ends with a NUL unless it fills its field.
+  // Returns a text field, which ends with a NUL unless it fills the field.
   [[nodiscard]] std::string_view field(std::size_t begin, std::size_t length) const noexcept {
     const std::string_view all = text_.substr(begin, length);
     return all.substr(0, all.find('\0'));
@@ -137,17 +139,17 @@ class tar_header {
   std::string_view text_;
 };
 
-/// Whether a path is one that every program writes into a header's own field, so that a header that
-/// says another one is another member's.
+/// Returns true if every program writes this path into the header's own field. A header with a
+/// different path then belongs to another member.
 [[nodiscard]] inline bool is_plain_tar_name(std::string_view path) noexcept {
   return path.size() <= tar_name_length && std::all_of(path.begin(), path.end(), [](char c) {
            return static_cast<unsigned char>(c) < 0x80;
          });
 }
 
-/// What is wrong with the block before a member's bytes, if that is to be the header of a file of
-/// this path, as `is_named` has it, and of this size; "" if nothing is. A path that some programs
-/// put elsewhere is not compared.
+/// Checks that `block` is the header of a file with this path, as in `is_named`, and this size.
+/// Returns the problem, or "" if the header fits. A path that some programs store elsewhere is not
+/// compared.
 [[nodiscard]] inline std::string foreign_header(std::span<const std::byte> block,
                                                 std::string_view key, std::string_view extension,
                                                 std::uint64_t size) {
@@ -167,34 +169,34 @@ class tar_header {
   return {};
 }
 
-/// A piece of an archive in memory, which follows what is asked for. Headers that lie close to each
-/// other come with one read; where they lie far apart, little is read in vain.
+/// A part of an archive in memory, which follows the requested positions. Headers that are close
+/// together need a single read. Between distant headers, few unneeded bytes are read.
 template <archive_bytes Source>
 class archive_window {
  public:
-  /// Reads from `source`, which must outlive it.
+  /// Reads from `source`, which must outlive this object.
   explicit archive_window(const Source& source)
       : source_(&source), memory_(std::make_unique_for_overwrite<std::byte[]>(longest)) {}
 
-  /// `count` bytes at `offset`, at most `longest`, fewer only at the archive's end. Valid until the
-  /// next call.
+  /// Returns `count` bytes at `offset`. `count` is at most `longest`. Returns fewer bytes only at
+  /// the end of the archive. Valid until the next call.
   [[nodiscard]] std::span<const std::byte> at(std::uint64_t offset, std::size_t count) {
     const bool is_close = offset >= begin_ && offset <= begin_ + filled_;
     if (!is_close || begin_ + filled_ - offset < count) {
       length_ = is_close ? (std::min)(2 * length_, longest) : shortest;
       begin_ = offset;
-      filled_ = 0;  // should reading throw
+      filled_ = 0;  // in case the read throws
       filled_ = source_->read_at(offset, {memory_.get(), (std::max)(length_, count)});
     }
     const auto skipped = static_cast<std::size_t>(offset - begin_);
     return {memory_.get() + skipped, (std::min)(count, filled_ - skipped)};
   }
 
-  /// The most bytes that one call gives.
+  /// Maximum size of a result.
   static constexpr std::size_t longest = std::size_t{1} << 18;
 
  private:
-  // A label, the header after it, and some more.
+  // Enough for a label, the next header, and some more.
   static constexpr std::size_t shortest = 4096;
 
   const Source* source_;
@@ -204,16 +206,15 @@ class archive_window {
   std::size_t length_ = shortest;
 };
 
-/// What an extended header of POSIX's pax format says about the members after it, as far as it
-/// matters for their bytes.
+/// The content of an extended header of POSIX's pax format that affects the bytes of later members.
 struct pax_records {
-  std::optional<std::string> path;    ///< in place of the header's
-  std::optional<std::uint64_t> size;  ///< bytes, in place of the header's
-  bool is_sparse = false;             ///< holes are left out, in one of GNU's ways
+  std::optional<std::string> path;    ///< Replaces the path in the header.
+  std::optional<std::uint64_t> size;  ///< Replaces the size in the header, in bytes.
+  bool is_sparse = false;             ///< Holes are left out, in a format of GNU.
 
-  /// Takes the records of `text` over: "LENGTH KEY=VALUE\n", where the length counts all of it and
-  /// an empty value takes an earlier one back. Returns the place in `text` where there is no
-  /// record, and what should be there in `expected`; or `std::string_view::npos`.
+  /// Reads the records of `text`: "LENGTH KEY=VALUE\n". LENGTH counts the whole record, and an
+  /// empty value removes an earlier one. Returns `std::string_view::npos`, or the position of an
+  /// invalid record in `text`. In that case `expected` describes what the record should be.
   [[nodiscard]] std::size_t read(std::string_view text, std::string_view& expected) {
     std::size_t begin = 0;
     while (begin < text.size()) {
@@ -234,7 +235,7 @@ struct pax_records {
   }
 
  private:
-  // What the value should be; "" if it is that.
+  // Returns a description of the correct value, or "" if the value is correct.
   [[nodiscard]] std::string_view take(std::string_view key, std::string_view value) {
     if (key == "path") {
       if (value.find('\0') != std::string_view::npos) return "a path without a NUL";
@@ -251,34 +252,35 @@ struct pax_records {
 
 /// A member of an archive.
 struct tar_member {
-  std::string_view name = {};  ///< its path, until the next member is asked for
-  std::uint64_t begin = 0;     ///< where its bytes start, which is one block after its own header
-  std::uint64_t size = 0;      ///< bytes
-  bool is_file = false;        ///< a regular one
-  bool is_link = false;        ///< a hard or a symbolic one
-  /// Whether `foreign_header` has nothing against its own header: an extended header does not
-  /// contradict it where it could have said the same.
+  std::string_view name = {};  ///< Path of the member, valid until the next member.
+  std::uint64_t begin = 0;     ///< Position of its bytes, one block after its own header.
+  std::uint64_t size = 0;      ///< Size in bytes.
+  bool is_file = false;        ///< True for a regular file.
+  bool is_link = false;        ///< True for a hard or symbolic link.
+  /// True if `foreign_header` would accept the member's own header. An extended header must then
+  /// not contradict it where both can store the value.
   bool is_usual = true;
 };
 
-/// The members of a tar archive, one after the other: ustar, GNU's long names and binary sizes, and
-/// pax's extended headers. Single-use.
+/// Iterates over the members of a tar archive: ustar, GNU's long names and binary sizes, and pax's
+/// extended headers. Can be used only once.
 template <archive_bytes Source>
 class tar_walk {
  public:
-  /// Starts at byte `from`, where a header is. Refers to `source`.
+  /// Starts at byte `from`, the position of a header. Refers to `source`.
   explicit tar_walk(const Source& source, std::uint64_t from = 0)
       : source_(&source), window_(source), offset_(from) {}
 
-  /// Goes to the next member; false at the end of the archive. Throws `file_truncated` where the
-  /// file ends before the archive does, `file_corrupt` for a header that is none, and
-  /// `file_format_error` for what is no tar archive, has holes left out, gives all members one path
-  /// by a global header, or goes on after its end.
+  /// Advances to the next member. Returns false at the end of the archive. Throws:
+  /// - `file_truncated` if the file ends before the archive
+  /// - `file_corrupt` if a header is invalid
+  /// - `file_format_error` if the file is not a tar archive, has sparse members, sets a path for
+  ///   all members by a global header, or continues after the end of the archive
   [[nodiscard]] bool next() {
-    std::string said;  // by the extended headers of the member itself
+    std::string said;  // extended headers of this member
     std::string long_name;
     bool is_announced = false;             // by an extended header of its own
-    for (int extended = 0;; ++extended) {  // headers before the member's
+    for (int extended = 0;; ++extended) {  // headers before the member's header
       const std::uint64_t at = offset_;
       const tar_header header = read_header();
       if (header.is_zero()) {
@@ -292,7 +294,7 @@ class tar_walk {
       const char type = header.type();
       offset_ = at + tar_block;
       if (std::string_view{"xXgLK"}.find(type) == std::string_view::npos) {
-        // What is said of the member itself counts before what is said of all.
+        // Records of the member take precedence over global records.
         pax_records own = all_after_;
         std::string_view none;
         static_cast<void>(own.read(said, none));
@@ -318,18 +320,18 @@ class tar_walk {
           throw file_format_error(source_->path(), at, "a global header without a path",
                                   "a path of all members after it: pack the files anew");
         }
-      } else {  // a long link, which leads nowhere here
+      } else {  // a long link, which is not needed
         skip(*stated, "a long link");
       }
     }
   }
 
-  /// The member that `next` went to.
+  /// Returns the member to which `next` advanced.
   [[nodiscard]] const tar_member& member() const noexcept { return member_; }
 
  private:
   static constexpr std::uint64_t longest_text = std::uint64_t{1} << 20;
-  static constexpr int most_extended = 32;  // headers before a member: more than programs write
+  static constexpr int most_extended = 32;  // headers before a member; more than programs write
 
   [[noreturn]] void corrupt(std::uint64_t at, const std::string& expected,
                             const std::string& found = "the end of the archive") const {
@@ -350,7 +352,7 @@ class tar_walk {
     return tar_header{block};
   }
 
-  // A block that should be a header and is none.
+  // Throws for a block that is not a valid header.
   [[noreturn]] void refuse_header(std::uint64_t at) {
     if (at != 0) corrupt(at, "a header whose checksum is right", "another block");
     struct kind {
@@ -379,7 +381,7 @@ class tar_walk {
                             "a first block whose checksum is not that of a tar header");
   }
 
-  // `size` bytes at the place, which are left behind; they have to be there.
+  // Skips `size` bytes at the current position. Throws if they are not in the file.
   void skip(std::uint64_t size, const std::string& what) {
     const std::uint64_t total = source_->size();
     if (size > total || offset_ > total - size) {
@@ -391,7 +393,7 @@ class tar_walk {
     offset_ += (size + tar_block - 1) / tar_block * tar_block;
   }
 
-  // The text of an extended header.
+  // Returns the text of an extended header.
   [[nodiscard]] std::string text_of(std::uint64_t size) {
     if (size > longest_text) {
       corrupt(offset_, "an extended header of at most " + std::to_string(longest_text) + " bytes",
@@ -439,9 +441,15 @@ class tar_walk {
     }
     member_.name = name_;
     member_.begin = offset_;
-    // Links, devices and folders have no bytes, whatever is stated.
+    // Links, devices and folders have no bytes, even if a size is stated.
     if (type < '1' || type > '6') {
       member_.size = records.size.value_or(stated);
+      // A header has no room for a large size. Some programs set it to 0 for other sizes too.
+      if (stated != 0 && member_.size != stated && member_.size < tar_octal_end) {
+        corrupt(at + 124, "one size of '" + name_ + "'",
+                std::to_string(stated) + " bytes in its header and " +
+                    std::to_string(member_.size) + " in the extended header before");
+      }
       member_.is_usual =
           member_.is_usual && (member_.size == stated || member_.size >= tar_octal_end);
       skip(member_.size, "'" + name_ + "'");
@@ -450,7 +458,7 @@ class tar_walk {
     member_.is_link = type == '1' || type == '2';
   }
 
-  // After the first block of zeros come zeros: another archive there would be lost.
+  // Only zeros may follow the first block of zeros. Another archive there would be lost.
   void require_end() {
     while (true) {
       const auto rest = window_.at(offset_, window_.longest);

@@ -30,7 +30,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Destroys an object of nvImageCodec's by the function that is there for it.
+/// Destroys an object of nvImageCodec by its destroy function.
 template <auto Destroy>
 struct nvimgcodec_destroy {
   template <class Handle>
@@ -48,7 +48,7 @@ using nvimgcodec_image = nvimgcodec_handle<nvimgcodecImage, nvimgcodecImageDestr
 using nvimgcodec_work = nvimgcodec_handle<nvimgcodecDecoder, nvimgcodecDecoderDestroy>;
 using nvimgcodec_future = nvimgcodec_handle<nvimgcodecFuture, nvimgcodecFutureDestroy>;
 
-/// A structure of nvImageCodec's, all zeros but for its type and size.
+/// Returns a structure of nvImageCodec, all zeros except its type and size.
 template <class Struct>
 [[nodiscard]] Struct nvimgcodec_struct(nvimgcodecStructureType_t type) noexcept {
   Struct made{};
@@ -57,7 +57,7 @@ template <class Struct>
   return made;
 }
 
-/// Throws what a status other than success means where no picture is to blame: std::bad_alloc, or
+/// Throws if a status is not success and the error does not belong to an image: std::bad_alloc, or
 /// an `nvimgcodec_error` that names the function `call`.
 inline void nvimgcodec_check(nvimgcodecStatus_t status, std::string_view call) {
   if (status == NVIMGCODEC_STATUS_SUCCESS) return;
@@ -70,8 +70,8 @@ inline void nvimgcodec_check(nvimgcodecStatus_t status, std::string_view call) {
                          " (nvimgcodecStatus_t in nvimgcodec.h)");
 }
 
-/// Loads nvImageCodec's extensions: what all decoders are made of. Any thread may use it at the
-/// same time as others; it must outlive what is made of it. Throws `nvimgcodec_error`.
+/// Loads nvImageCodec and its extensions, which all decoders need. Thread-safe. The instance must
+/// outlive the objects made from it. Throws `nvimgcodec_error`.
 [[nodiscard]] inline std::shared_ptr<nvimgcodecInstance> nvimgcodec_load() {
   auto info = nvimgcodec_struct<nvimgcodecInstanceCreateInfo_t>(
       NVIMGCODEC_STRUCTURE_TYPE_INSTANCE_CREATE_INFO);
@@ -82,30 +82,30 @@ inline void nvimgcodec_check(nvimgcodecStatus_t status, std::string_view call) {
   return nvimgcodec_instance{made};
 }
 
-/// Memory of one kind for nvImageCodec. What it frees is kept, and given again to the stream that
-/// it was freed on, which may still use it: so a loop over pictures of some sizes takes no more
-/// after the first batches. Sizes are powers of two, for pictures that differ to share it. Any
-/// thread may use it at the same time as others.
+/// A memory pool for nvImageCodec. Memory that nvImageCodec frees stays in the pool, and is reused
+/// only on the stream where it was freed, because work on that stream may still use it. Therefore a
+/// loop over images of similar sizes allocates nothing after the first batches. Sizes are rounded
+/// up to powers of two, so that different images can share memory. Thread-safe.
 class nvimgcodec_pool {
  public:
-  /// Takes memory by `take(bytes)`, which may throw, at most `most` bytes, and gives it back by
+  /// Allocates memory by `take(bytes)`, which may throw, up to `most` bytes in total. Frees it by
   /// `give_back(data, bytes)`.
   nvimgcodec_pool(std::uint64_t most, std::function<void*(std::size_t)> take,
                   std::function<void(void*, std::size_t)> give_back)
       : most_(most), take_(std::move(take)), give_back_(std::move(give_back)) {}
   nvimgcodec_pool(nvimgcodec_pool&&) = delete;
-  /// Nothing uses the memory any more.
+  /// Frees all memory. Nothing may use it any more.
   ~nvimgcodec_pool() {
     for (const piece& one : pieces_) give_back_(one.data, one.bytes);
   }
 
-  /// How many bytes it has taken.
+  /// Returns the number of allocated bytes.
   [[nodiscard]] std::size_t bytes() const noexcept {
     const std::lock_guard lock{mutex_};
     return taken_;
   }
 
-  /// For nvImageCodec, which gives it back as its context.
+  /// Allocates for nvImageCodec, which passes the pool as its context.
   static int allocate(void* pool, void** data, std::size_t bytes, cudaStream_t stream) noexcept {
     return static_cast<nvimgcodec_pool*>(pool)->find(data, bytes, stream) ? 0 : 1;
   }
@@ -118,7 +118,7 @@ class nvimgcodec_pool {
   struct piece {
     void* data = nullptr;
     std::size_t bytes = 0;
-    cudaStream_t stream = nullptr;  // on which it was freed, or used last
+    cudaStream_t stream = nullptr;  // the stream where it was freed or last used
     bool is_free = false;
   };
 
@@ -134,7 +134,7 @@ class nvimgcodec_pool {
     if (found == pieces_.end()) {
       if (bytes > most_ - taken_) return false;
       try {
-        pieces_.reserve(pieces_.size() + 1);  // so that what is taken is listed
+        pieces_.reserve(pieces_.size() + 1);  // so that allocated memory is always listed
         pieces_.push_back({take_(bytes), bytes, stream});
       } catch (...) {  // nvImageCodec reports it by a status
         return false;
@@ -160,15 +160,15 @@ class nvimgcodec_pool {
   const std::uint64_t most_;
   const std::function<void*(std::size_t)> take_;
   const std::function<void(void*, std::size_t)> give_back_;
-  mutable std::mutex mutex_;  // guards the two below
+  mutable std::mutex mutex_;  // guards the members below
   std::vector<piece> pieces_;
   std::size_t taken_ = 0;
 };
 
-/// The memory that nvImageCodec's decoders work with, of a device's, in place of their own.
+/// Memory of a device for nvImageCodec's decoders, in place of their own memory.
 class nvimgcodec_memory {
  public:
-  /// At most `most` bytes of each kind.
+  /// Allocates at most `most` bytes of each kind.
   template <device Device>
   nvimgcodec_memory(const Device& from, std::uint64_t most)
       : on_device(
@@ -188,7 +188,8 @@ class nvimgcodec_memory {
   nvimgcodec_pool on_device;
   nvimgcodec_pool pinned;
 
-  /// Has the decoders that `params` makes use it; they must not outlive it.
+  /// Sets the allocators of decoders that `params` creates. The decoders must not outlive this
+  /// object.
   void give_to(nvimgcodecExecutionParams_t& params) noexcept {
     params.device_allocator = &device_;
     params.pinned_allocator = &pinned_;
@@ -201,14 +202,14 @@ class nvimgcodec_memory {
       nvimgcodec_struct<nvimgcodecPinnedAllocator_t>(NVIMGCODEC_STRUCTURE_TYPE_PINNED_ALLOCATOR);
 };
 
-/// A decoder of nvImageCodec's that is held to some of its back ends, so that it is known which of
-/// them a picture was decoded by. One thread at a time.
+/// A decoder of nvImageCodec that is limited to some back ends, so that the back end of each
+/// decoded image is known. For one thread at a time.
 class nvimgcodec_pass {
  public:
-  /// `device` is a GPU's ordinal or NVIMGCODEC_DEVICE_CPU_ONLY, `threads` how many threads decode
-  /// on the CPU: 1 for the calling one, 0 for as many as there are cores. `instance` must outlive
-  /// it, and so must `memory`, which it works with; null: its own. If no back end is available,
-  /// `status()` has the reason, and nothing else may be called.
+  /// `device` is a GPU's ordinal or NVIMGCODEC_DEVICE_CPU_ONLY. `threads` is the number of threads
+  /// that decode on the CPU: 1 is the calling thread, and 0 is the number of cores. `instance` and
+  /// `memory` must outlive the pass; without `memory`, nvImageCodec uses its own memory. If no back
+  /// end is available, `status()` returns the reason, and no other function may be called.
   nvimgcodec_pass(nvimgcodecInstance_t instance, int device,
                   std::span<const nvimgcodecBackendKind_t> kinds, int threads,
                   nvimgcodec_memory* memory = nullptr) {
@@ -234,12 +235,12 @@ class nvimgcodec_pass {
     decoder_.reset(made);
   }
 
-  /// The status of its creation.
+  /// Returns the status of the constructor.
   [[nodiscard]] nvimgcodecStatus_t status() const noexcept { return status_; }
 
-  /// Decodes each of `streams` into the image at the same place, and returns when that is done, or
-  /// on the way where the images' stream has it: streams and images must stay until that is past
-  /// it. The statuses of the pictures, in their order.
+  /// Decodes each of `streams` into the image at the same index, and returns their statuses in the
+  /// same order. On a GPU, the work may still be running on the images' stream: `streams` and
+  /// `images` must stay valid until that stream has finished it.
   [[nodiscard]] std::vector<nvimgcodecProcessingStatus_t> decode(
       std::span<const nvimgcodecCodeStream_t> streams, std::span<const nvimgcodecImage_t> images) {
     auto params =
@@ -249,7 +250,7 @@ class nvimgcodec_pass {
     const nvimgcodecStatus_t begun =
         nvimgcodecDecoderDecode(decoder_.get(), streams.data(), images.data(),
                                 static_cast<int>(streams.size()), &params, &made);
-    future_.reset(made);  // the one before goes
+    future_.reset(made);  // destroys the previous future
     nvimgcodec_check(begun, "nvimgcodecDecoderDecode");
     nvimgcodec_check(nvimgcodecFutureWaitForAll(made), "nvimgcodecFutureWaitForAll");
     std::size_t count = statuses.size();
@@ -261,17 +262,17 @@ class nvimgcodec_pass {
  private:
   nvimgcodecStatus_t status_ = NVIMGCODEC_STATUS_NOT_INITIALIZED;
   nvimgcodec_work decoder_;
-  nvimgcodec_future future_;  // of the last call
+  nvimgcodec_future future_;  // from the last call
 };
 
-/// Whether nvImageCodec has a decoder for pictures that start like `bytes`.
+/// Returns true if nvImageCodec has a decoder for images that start like `bytes`.
 [[nodiscard]] inline bool nvimgcodec_reads(std::span<const std::byte> bytes) noexcept {
   const std::string_view format = image_format_of(bytes);
   return format == "JPEG" || format == "PNG" || format == "WebP" || format == "TIFF" ||
          format == "JPEG 2000" || format == "BMP" || format == "PPM";
 }
 
-/// Throws what is wrong with `bytes`, of which nvImageCodec says that something is.
+/// Throws the error in `bytes` that nvImageCodec has found.
 [[noreturn]] inline void throw_unsound(std::span<const std::byte> bytes, std::string_view key,
                                        const std::string& found) {
   const std::string format{image_format_of(bytes)};
@@ -282,12 +283,12 @@ class nvimgcodec_pass {
   throw image_corrupt(std::string{key}, 0, "a sound " + format + " picture", found);
 }
 
-/// Throws what the status of a picture that was not decoded means; `where` is the back end.
+/// Throws the error for the status of an image that was not decoded. `where` is the back end.
 [[noreturn]] inline void throw_undecoded(nvimgcodecProcessingStatus_t status,
                                          std::span<const std::byte> bytes, std::string_view key,
                                          std::string_view where) {
   const std::string found = "nvImageCodec's processing status " + std::to_string(status);
-  // The status is that of the decoder that tried last, which may have given up on something else.
+  // The status comes from the last decoder, which may have failed for another reason.
   if (status == NVIMGCODEC_PROCESSING_STATUS_FAIL ||
       status == NVIMGCODEC_PROCESSING_STATUS_IMAGE_CORRUPTED || picture_ends_early(bytes)) {
     throw_unsound(bytes, key, found);
@@ -303,20 +304,20 @@ class nvimgcodec_pass {
                           found);
 }
 
-/// An encoded picture that nvImageCodec has read the header of. Refers to its bytes.
+/// An encoded image whose header was read. Refers to the bytes of the image.
 struct nvimgcodec_opened {
   nvimgcodec_stream whole;
-  nvimgcodec_stream part;  // of `whole`, and destroyed before it; none where all of it is decoded
+  nvimgcodec_stream part;  // part of `whole`, destroyed before it; null if all is decoded
   image_info info;
 
-  /// What is to be decoded.
+  /// Returns the stream to decode.
   [[nodiscard]] nvimgcodecCodeStream_t chosen() const noexcept {
     return part ? part.get() : whole.get();
   }
 };
 
-/// Opens a picture of at most `most_pixels`, an option of the type `options`. Takes memory for the
-/// header only. Throws what `image_decoder` says.
+/// Opens an image of at most `most_pixels`, which is an option of the type `options`. Allocates
+/// memory only for the header. Throws the errors of `image_decoder`.
 [[nodiscard]] inline nvimgcodec_opened nvimgcodec_open(nvimgcodecInstance_t instance,
                                                        std::span<const std::byte> bytes,
                                                        std::string_view key,
@@ -327,7 +328,7 @@ struct nvimgcodec_opened {
     if (bytes.size() < 3) throw image_truncated(std::string{key}, 0, expected, found_image(bytes));
     throw image_unsupported(std::string{key}, 0, expected, found_image(bytes));
   }
-  // Some back ends fill in the missing end of a picture without an error.
+  // Some back ends fill in the missing end of an image without an error.
   if (picture_ends_early(bytes)) throw_unsound(bytes, key, {});
 
   nvimgcodecCodeStream_t made = nullptr;
@@ -362,7 +363,8 @@ struct nvimgcodec_opened {
   for (std::uint32_t plane = 0; plane < header.num_planes; ++plane) {
     channels += header.plane_info[plane].num_channels;
   }
-  // Of two channels its decoder reads a third one; signed values and floats come out wrong.
+  // The TIFF decoder reads a third of two channels, and decodes signed values and floats
+  // incorrectly.
   const auto samples = header.plane_info[0].sample_type;
   const bool is_unsigned = samples == NVIMGCODEC_SAMPLE_DATA_TYPE_UINT8 ||
                            samples == NVIMGCODEC_SAMPLE_DATA_TYPE_UINT16 ||
@@ -376,9 +378,9 @@ struct nvimgcodec_opened {
   return {std::move(stream), {}, {size, channels, 1}};
 }
 
-/// Chooses the part `box` of an opened picture.
+/// Selects the part `box` of an opened image.
 inline void nvimgcodec_choose(nvimgcodec_opened& picture, const image_box& box) {
-  if (box == image_box{0, 0, picture.info.size}) return;  // not all back ends know regions
+  if (box == image_box{0, 0, picture.info.size}) return;  // some back ends do not support regions
   auto view =
       nvimgcodec_struct<nvimgcodecCodeStreamView_t>(NVIMGCODEC_STRUCTURE_TYPE_CODE_STREAM_VIEW);
   view.region = nvimgcodec_struct<nvimgcodecRegion_t>(NVIMGCODEC_STRUCTURE_TYPE_REGION);
@@ -394,7 +396,7 @@ inline void nvimgcodec_choose(nvimgcodec_opened& picture, const image_box& box) 
   nvimgcodec_check(status, "nvimgcodecCodeStreamGetSubCodeStream");
 }
 
-/// The memory `out` as nvImageCodec knows it; what is written there is in order before later work
+/// Returns the memory `out` as an image of nvImageCodec. Writes to it are ordered before later work
 /// on `stream`.
 [[nodiscard]] inline nvimgcodec_image nvimgcodec_target(nvimgcodecInstance_t instance,
                                                         const pixels& out,

@@ -39,59 +39,59 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// 64 bits that tell damaged bytes from whole ones: XXH3 with the seed 0.
+/// Returns a 64-bit checksum that detects damage: XXH3 with seed 0.
 [[nodiscard]] inline std::uint64_t checksum(std::span<const std::byte> bytes) noexcept {
   return ::XXH3_64bits(bytes.data(), bytes.size());
 }
 
-/// Which block of which object of which store, and of how long a one.
+/// Identifies a block of an object of a store.
 struct block_id {
-  std::string_view store;  ///< what the cache was told that the store is
+  std::string_view store;  ///< Name of the store, as configured in the cache.
   std::string_view object;
   std::uint64_t object_size = 0;
-  std::uint64_t block_size = 0;  ///< of all blocks but an object's last
-  std::uint64_t number = 0;      ///< from 0, within the object
+  std::uint64_t block_size = 0;  ///< Size of all blocks except the object's last block.
+  std::uint64_t number = 0;      ///< Index within the object, from 0.
 
-  /// How many bytes the block has.
+  /// Returns the length of the block in bytes.
   [[nodiscard]] std::uint64_t length() const noexcept {
     const std::uint64_t begin = number * block_size;
     return (std::min)(block_size, object_size - begin);
   }
 };
 
-/// The bytes of a block that have a sum of their own, so that a part of the block can be read and
-/// checked by itself.
+/// Number of bytes of a block that share a checksum, so that a part of the block can be read and
+/// verified separately.
 inline constexpr std::size_t chunk_bytes = std::size_t{16} << 10;
 
-/// The start of a block's file; its store's and its object's name come after it, the sums of its
-/// chunks, then its bytes. In the byte order of the machine: files of another one have another
-/// `magic`.
+/// The header of a block's file. The name of the store, the name of the object, the checksums of
+/// the chunks and the bytes of the block follow. Written in the byte order of the machine. On a
+/// machine with another byte order `magic` does not match.
 struct block_header {
   static constexpr std::uint64_t expected_magic = 0x34'4b'4c'42'4b'54'53'50U;  // "PSTKBLK4"
 
   std::uint64_t magic = expected_magic;
-  std::uint64_t header_sum = 0;  ///< of what comes after it, up to the bytes of the block
+  std::uint64_t header_sum = 0;  ///< Checksum of everything after it, up to the bytes of the block.
   std::uint64_t chunk_size = chunk_bytes;
   std::uint64_t object_size = 0;
   std::uint64_t block_size = 0;
   std::uint64_t number = 0;
-  std::uint64_t store_length = 0;   ///< of the store's name
-  std::uint64_t object_length = 0;  ///< of the object's name
+  std::uint64_t store_length = 0;   ///< Length of the store's name.
+  std::uint64_t object_length = 0;  ///< Length of the object's name.
 };
 static_assert(sizeof(block_header) == 64, "written as it is");
 inline constexpr std::size_t summed_header = offsetof(block_header, chunk_size);
 
-/// How many chunks block `id` has; the last one may be shorter.
+/// Returns the number of chunks of block `id`. The last chunk may be shorter.
 [[nodiscard]] inline std::uint64_t chunks_of(const block_id& id) noexcept {
   return (id.length() + chunk_bytes - 1) / chunk_bytes;
 }
-/// How many bytes stand before those of block `id` in its file.
+/// Returns the number of bytes before the content of block `id` in its file.
 [[nodiscard]] inline std::size_t start_bytes(const block_id& id) noexcept {
   return sizeof(block_header) + id.store.size() + id.object.size() +
          static_cast<std::size_t>(chunks_of(id) * sizeof(std::uint64_t));
 }
 
-/// The header of block `id`'s file, without its sum.
+/// Returns the header of block `id`'s file, without its checksum.
 [[nodiscard]] inline block_header header_of(const block_id& id) noexcept {
   return {.object_size = id.object_size,
           .block_size = id.block_size,
@@ -100,7 +100,7 @@ inline constexpr std::size_t summed_header = offsetof(block_header, chunk_size);
           .object_length = id.object.size()};
 }
 
-/// What stands before the bytes of block `id` in its file.
+/// Returns the bytes before the content of block `id` in its file.
 [[nodiscard]] inline std::vector<std::byte> block_start(const block_id& id,
                                                         std::span<const std::byte> bytes) {
   block_header header = header_of(id);
@@ -124,7 +124,7 @@ inline constexpr std::size_t summed_header = offsetof(block_header, chunk_size);
   return start;
 }
 
-/// Whether `start` is that of block `id`'s file, undamaged.
+/// Returns true if `start` is the undamaged start of block `id`'s file.
 [[nodiscard]] inline bool is_start_of(const block_id& id, std::span<const std::byte> start) {
   if (start.size() != start_bytes(id)) return false;
   block_header header = header_of(id);
@@ -135,8 +135,9 @@ inline constexpr std::size_t summed_header = offsetof(block_header, chunk_size);
          names.substr(id.store.size()).starts_with(id.object);
 }
 
-/// Whether `bytes`, chunks of block `id` from number `first` on, have their sums in `start`, which
-/// is that of its file. The last one is as long as the block has it.
+/// Returns true if `bytes` match their checksums in `start`, which is the start of block `id`'s
+/// file. `bytes` are consecutive chunks, starting at chunk `first`. The last chunk has the length
+/// that it has in the block.
 [[nodiscard]] inline bool are_whole(const block_id& id, std::span<const std::byte> start,
                                     std::uint64_t first, std::span<const std::byte> bytes) {
   const auto sums = start.last(static_cast<std::size_t>(chunks_of(id) * sizeof(std::uint64_t)));
@@ -150,8 +151,8 @@ inline constexpr std::size_t summed_header = offsetof(block_header, chunk_size);
   return true;
 }
 
-/// A number for block `id`: its file's name in hexadecimal digits. Two blocks may have one, which
-/// the names in the file tell apart.
+/// Returns the number of block `id`. The name of the file is this number in hexadecimal digits. Two
+/// blocks may share a number; the names in the file distinguish them.
 [[nodiscard]] inline std::uint64_t block_number(const block_id& id) {
   std::array<std::uint64_t, 5> parts{checksum(std::as_bytes(std::span{id.store})),
                                      checksum(std::as_bytes(std::span{id.object})), id.block_size,
@@ -159,8 +160,8 @@ inline constexpr std::size_t summed_header = offsetof(block_header, chunk_size);
   return checksum(std::as_bytes(std::span{parts}));
 }
 
-/// Fills all of `parts`, one after the other, from byte `offset` of `file` on. False where it ends
-/// before, or can't be read.
+/// Fills all of `parts`, one after the other, from `file`, starting at byte `offset`. Returns false
+/// if the file ends too early or cannot be read.
 template <std::size_t Count>
 [[nodiscard]] bool read_all(int file, std::uint64_t offset,
                             std::array<std::span<std::byte>, Count> parts) noexcept {
@@ -185,9 +186,9 @@ template <std::size_t Count>
   }
 }
 
-/// Reads the part of block `id` that begins at byte `from` of it out of its file, to `out`, which
-/// is not empty. Whether the file is the block's, and the chunks in which the part lies are whole.
-/// Chunks of which only a part is wanted go through memory of their own.
+/// Reads a part of block `id` from its file into `out`, which must not be empty. The part starts at
+/// byte `from` of the block. Returns true if the file belongs to the block and the chunks that
+/// contain the part are intact. Chunks that are only partly needed are read into temporary memory.
 [[nodiscard]] inline bool read_block_part(int file, const block_id& id, std::uint64_t from,
                                           std::span<std::byte> out) {
   const auto begin = static_cast<std::size_t>(from);
@@ -222,24 +223,24 @@ template <std::size_t Count>
   return true;
 }
 
-/// A block's file as it lies in the folder.
+/// A file of a block in the folder.
 struct listed_block {
   std::uint64_t number;
   std::uint64_t bytes;
-  std::int64_t changed;  ///< in nanoseconds since 1970
+  std::int64_t changed;  ///< Time of the last change, in nanoseconds since 1970.
 };
 
-/// The files of blocks in a folder, which several processes may use at once. A file is written
-/// under another name, on which its process holds a lock (flock), and then renamed: one whose lock
-/// is free was left by a process that is gone. Thread-safe; holds no lock of its own.
+/// The files of blocks in a folder, which several processes may share. A file is written under a
+/// temporary name, on which its process holds a lock (flock), and is then renamed. A temporary file
+/// without a lock was left by a process that has ended. Thread-safe, without a mutex.
 class block_folder {
  public:
-  /// How reading went; `unreadable` where it can't be told what is there now.
+  /// The result of a read. `unreadable`: the folder's content for this block is unknown.
   enum class found : std::uint8_t { whole, nothing, damaged, unreadable };
-  /// Where what will be read is, as far as one can tell.
+  /// The likely location of data that will be read.
   enum class nearness : std::uint8_t { nothing, in_memory, asked_for };
 
-  /// Opens the folder `path`, and makes it where there is none. Throws `file_unreadable`.
+  /// Opens the folder `path`, and creates it if it is missing. Throws `file_unreadable`.
   explicit block_folder(std::string path) : path_(std::move(path)), folder_(-1) {
     std::error_code wrong;
     std::filesystem::create_directories(path_, wrong);
@@ -250,17 +251,18 @@ class block_folder {
     }
   }
 
-  /// The path as it was given.
+  /// Returns the path as passed to the constructor.
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
 
-  /// How many bytes the file of a block has.
+  /// Returns the size of a block's file in bytes.
   [[nodiscard]] static std::uint64_t file_bytes(const block_id& id) noexcept {
     return start_bytes(id) + id.length();
   }
 
-  /// Reads the part of block `id`, whose file is `number`, that begins at byte `from` of the block,
-  /// to `out`, which is not empty. A file that is damaged there, of another block or of an object
-  /// of another size is removed. `wrong` becomes the system's number of why it can't be opened.
+  /// Reads a part of block `id` into `out`, which must not be empty. The part starts at byte `from`
+  /// of the block, whose file is `number`. Removes the file if it is damaged there, or belongs to
+  /// another block or to an object of another size. If the file cannot be opened, `wrong` receives
+  /// the errno value.
   [[nodiscard]] found read(std::uint64_t number, const block_id& id, std::uint64_t from,
                            std::span<std::byte> out, int& wrong) const {
     const descriptor file = open_at(folder_.get(), name_of(number).data(), O_NOFOLLOW | O_NONBLOCK);
@@ -274,8 +276,9 @@ class block_folder {
     return found::damaged;
   }
 
-  /// Has the system read, meanwhile, what `read` needs for so many bytes, at least one, of block
-  /// `id` from byte `from` on, unless the last of them is in its memory.
+  /// Starts a background read of the data that `read` needs for `bytes` bytes of block `id`,
+  /// starting at byte `from`. `bytes` must be at least 1. Does nothing if the last byte is in the
+  /// page cache.
   [[nodiscard]] nearness warm(std::uint64_t number, const block_id& id, std::uint64_t from,
                               std::uint64_t bytes) const noexcept {
     const descriptor file = open_at(folder_.get(), name_of(number).data(), O_NOFOLLOW | O_NONBLOCK);
@@ -285,7 +288,8 @@ class block_folder {
     const ::iovec probe{&last, 1};
     const auto place = static_cast<off_t>(start + from + bytes - 1);
     if (::preadv2(file.get(), &probe, 1, place, RWF_NOWAIT) == 1) return nearness::in_memory;
-    // In steps that any device takes: of more the system reads the beginning. In vain if it can't.
+    // In steps that every device accepts, because the system reads only the beginning of a longer
+    // range. Failures are ignored.
     constexpr std::uint64_t step = std::uint64_t{128} << 10;
     const auto advise = [&](std::uint64_t begin, std::uint64_t end) {
       for (; begin < end; begin += step) {
@@ -300,18 +304,19 @@ class block_folder {
     return nearness::asked_for;
   }
 
-  /// Writes block `id` as file `number`, or leaves what was there; the system's number of what went
-  /// wrong, or 0.
+  /// Writes block `id` as file `number`. Returns 0, or the errno value of a failure, which leaves
+  /// the previous file in place.
   [[nodiscard]] int write(std::uint64_t number, const block_id& id,
                           std::span<const std::byte> bytes) const {
     const std::vector<std::byte> start = block_start(id, bytes);
     const std::string name = name_of(number).data();
-    // Another process that starts just then may take the file for left over before it has its lock.
+    // Another process that starts at this moment may take the file for a leftover before it is
+    // locked.
     for (int tries = 0;; ++tries) {
       const std::string part = part_name(name);
       const descriptor file =
           open_at(folder_.get(), part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0666);
-      // Where processes have numbers of their own (containers), a name may be another's.
+      // If processes have their own process ids (containers), the name may already be in use.
       if (file.get() < 0 && errno == EEXIST && tries < most_tries) continue;
       if (file.get() < 0) return errno;
       int wrong = ::flock(file.get(), LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
@@ -326,12 +331,12 @@ class block_folder {
     }
   }
 
-  /// Removes file `number`, if it is there.
+  /// Removes file `number` if it exists.
   void remove(std::uint64_t number) const noexcept {
     ::unlinkat(folder_.get(), name_of(number).data(), 0);
   }
 
-  /// All blocks that lie there now.
+  /// Returns all blocks that are in the folder now.
   [[nodiscard]] std::vector<listed_block> list() const {
     std::vector<listed_block> all;
     each([&](const char* name, std::uint64_t number, std::string_view ending) {
@@ -345,7 +350,7 @@ class block_folder {
     return all;
   }
 
-  /// Removes what processes have left that are gone.
+  /// Removes temporary files left by processes that have ended.
   void remove_left_over() const {
     each([&](const char* name, std::uint64_t, std::string_view ending) {
       if (!ending.starts_with(".block.part-")) return;
@@ -393,17 +398,18 @@ class block_folder {
   descriptor folder_;
 };
 
-/// Guesses whether files lie in the system's memory, so that not each has to be opened for it:
-/// where the last 32 that were looked at did, one of 16 is looked at. A wrong guess costs a read
-/// that waits: for the disk, or where the file is gone, for the store below. From any thread.
+/// Guesses whether files are in the page cache, so that not every file has to be opened to find
+/// out. If the last 32 probed files were in the cache, only every 16th file is probed. After a
+/// wrong guess, a read waits for the disk, or for the store below if the file is gone. Thread-safe.
 class page_cache_guess {
  public:
-  /// Whether the next file is to be looked at; else it is taken to lie there.
+  /// Returns true if the next file should be probed. Otherwise it is assumed to be in the page
+  /// cache.
   [[nodiscard]] bool is_due() noexcept {
     return in_a_row_.load(std::memory_order_relaxed) < enough ||
            turn_.fetch_add(1, std::memory_order_relaxed) % one_of == 0;
   }
-  /// Whether a file that was looked at lay there.
+  /// Records whether a probed file was in the page cache.
   void saw(bool is_there) noexcept {
     if (!is_there) {
       in_a_row_.store(0, std::memory_order_relaxed);
@@ -416,18 +422,18 @@ class page_cache_guess {
   static constexpr std::uint32_t enough = 32;
   static constexpr std::uint32_t one_of = 16;
 
-  // Files that lay there one after the other, `enough` or a few more by threads at once. Relaxed,
-  // as `turn_`: nothing but the next guess depends on them.
+  // Number of consecutive hits, up to `enough`; concurrent threads may exceed it slightly. Relaxed,
+  // like `turn_`, because only the next guess depends on them.
   std::atomic<std::uint32_t> in_a_row_{0};
   std::atomic<std::uint32_t> turn_{0};
 };
 
-/// Blocks on the disk, or none: what is there, as far as this process knows, and which of it goes
-/// when room is needed. What goes wrong there is counted, and fails nothing. From any thread; its
-/// mutex is held while no file is touched, and may be taken under the cache's.
+/// The blocks on disk, if the cache has a folder: which blocks exist as far as this process knows,
+/// and the order of their eviction. Failures are counted and do not throw. Thread-safe. The mutex
+/// is not held during file operations, and may be locked while the cache's mutex is held.
 class block_disk {
  public:
-  /// Up to `most` bytes of files in `folder`; "": none. Throws `file_unreadable`.
+  /// Keeps up to `most` bytes of files in `folder`; "" keeps none. Throws `file_unreadable`.
   block_disk(const std::string& folder, std::uint64_t most) : most_(most) {
     if (folder.empty()) return;
     folder_.emplace(folder);
@@ -435,8 +441,8 @@ class block_disk {
     remove(look(list(), [](std::uint64_t) { return never; }));
   }
 
-  /// Reads the part of block `id`, whose number is `number`, from byte `from` of it on to `out`, if
-  /// it is there.
+  /// Reads a part of block `id` into `out`, if the block is on disk. The part starts at byte `from`
+  /// of the block, whose number is `number`.
   [[nodiscard]] block_folder::found read(std::uint64_t number, const block_id& id,
                                          std::uint64_t from, std::span<std::byte> out) {
     using result = block_folder::found;
@@ -454,7 +460,8 @@ class block_disk {
     return found;
   }
 
-  /// Has the system read that part of block `id`, which is there as far as is known. Whether it is.
+  /// Starts a background read of that part of block `id`, which is believed to be on disk. Returns
+  /// true if it is.
   [[nodiscard]] bool warm(std::uint64_t number, const block_id& id, std::uint64_t from,
                           std::uint64_t bytes) noexcept {
     using nearness = block_folder::nearness;
@@ -465,14 +472,15 @@ class block_disk {
     return seen != nearness::nothing;
   }
 
-  /// Block `id` is used next at `next_use`, if it is there. Whether it is, as far as is known.
+  /// Sets the next use of block `id` to `next_use`, if it is on disk. Returns true if it is, as far
+  /// as is known.
   bool use(std::uint64_t number, const block_id& id, std::uint64_t next_use) {
     const std::lock_guard lock{mutex_};
     if (!order_.holds(number)) return false;
     order_.hold(number, block_folder::file_bytes(id), next_use);
     return true;
   }
-  /// Block `id` was found there.
+  /// Records that block `id` was found on disk.
   void is_there(std::uint64_t number, const block_id& id, std::uint64_t next_use) {
     std::unique_lock lock{mutex_};
     order_.hold(number, block_folder::file_bytes(id), next_use);
@@ -480,20 +488,20 @@ class block_disk {
     lock.unlock();
     remove(gone);
   }
-  /// Gives all blocks their next uses anew.
+  /// Updates the next uses of all blocks.
   template <class NextUse>
   void rearrange(const NextUse& next_use) {
     const std::lock_guard lock{mutex_};
     order_.rearrange(next_use);
   }
-  /// Gives one block its next use anew, if it is there.
+  /// Updates the next use of a block, if it is on disk.
   void renew(std::uint64_t number, std::uint64_t next_use) {
     const std::lock_guard lock{mutex_};
     order_.renew(number, next_use);
   }
 
-  /// Writes block `id`, if it is worth more than what would have to go. Whether it is time to
-  /// `look`.
+  /// Writes block `id`, unless it would be evicted before the blocks already there. Returns true if
+  /// it is time to call `look`.
   [[nodiscard]] bool write(std::uint64_t number, const block_id& id,
                            std::span<const std::byte> bytes, std::uint64_t next_use) {
     const std::uint64_t file_bytes = block_folder::file_bytes(id);
@@ -514,24 +522,24 @@ class block_disk {
     if (wrong != 0) {
       note_failure(wrong);
       order_.drop(number);
-      // The next ones are not tried, twice as many each time: a disk that is full is so for a
-      // while.
+      // Skips the next writes, and doubles the number of skipped writes after each failure, because
+      // a full disk usually stays full for some time.
       writes_to_skip_ = skips_;
       skips_ = std::min<std::uint64_t>(2 * skips_, 1024);
       return false;
     }
     ++written_;
-    skips_ = first_skips;  // the disk is well again
+    skips_ = first_skips;  // the disk works again
     written_since_look_ += file_bytes;
     if (written_since_look_ <= most_ / 16) return false;
     written_since_look_ = 0;
     return true;
   }
 
-  /// What is in the folder now: other processes write to it too.
+  /// Returns the files in the folder now. Other processes write to it too.
   [[nodiscard]] std::vector<listed_block> list() const { return folder_->list(); }
-  /// Takes what was listed for what is there; `next_use(number)` says when a block is used next.
-  /// Returns what has to go.
+  /// Replaces the known blocks by those listed. `next_use(number)` returns the next use of a block.
+  /// Returns the numbers of the blocks to remove.
   template <class NextUse>
   [[nodiscard]] std::vector<std::uint64_t> look(std::vector<listed_block> listed,
                                                 const NextUse& next_use) {
@@ -540,7 +548,8 @@ class block_disk {
     order_.keep_only([&](std::uint64_t number) {
       return std::ranges::binary_search(listed, number, {}, &listed_block::number);
     });
-    // What others wrote is older than what was used here, the last written the youngest.
+    // Blocks of other processes count as older than those used here, and the last written as the
+    // youngest of them.
     std::ranges::stable_sort(listed, std::greater{}, &listed_block::changed);
     for (const listed_block& one : listed) {
       if (!order_.holds(one.number)) {
@@ -549,12 +558,12 @@ class block_disk {
     }
     return evict();
   }
-  /// Removes blocks that have to go.
+  /// Removes the files of evicted blocks.
   void remove(const std::vector<std::uint64_t>& gone) const noexcept {
     for (const std::uint64_t number : gone) folder_->remove(number);
   }
 
-  /// Puts what it has done into `stats`.
+  /// Writes the counters into `stats`.
   template <class Stats>
   void tell(Stats& stats) {
     const std::lock_guard lock{mutex_};
@@ -568,7 +577,8 @@ class block_disk {
  private:
   static constexpr std::uint64_t first_skips = 8;
 
-  // What has to go, which does not count as being there any more. Under the mutex, as what follows.
+  // Returns the blocks to remove, which no longer count as being on disk. Requires the mutex, as
+  // does `note_failure`.
   [[nodiscard]] std::vector<std::uint64_t> evict() {
     std::vector<std::uint64_t> gone;
     while (order_.bytes() > most_) {
@@ -585,7 +595,7 @@ class block_disk {
   const std::uint64_t most_;
   std::optional<block_folder> folder_;
   page_cache_guess guess_;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   eviction_order order_;
   std::uint64_t written_since_look_ = 0;
   std::uint64_t writes_to_skip_ = 0;

@@ -18,16 +18,18 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The next use of what is not used any more.
+/// The next use of a block that will not be used again.
 inline constexpr std::uint64_t never = (std::numeric_limits<std::uint64_t>::max)();
 
-/// What is held, and what goes first when room is needed: what is used last of all, or never again
-/// (Belady 1966: for things of one size nothing does better); of those, what was used longest ago.
-/// One thread at a time.
+/// The held blocks in the order of their eviction. The block whose next use is farthest in the
+/// future, or never, is evicted first. For blocks of equal size this order is optimal (Belady
+/// 1966). Among blocks with the same next use, the least recently used is evicted first. Not
+/// thread-safe.
 class eviction_order {
  public:
-  /// Holds `block`, of so many bytes, which is used next at `next_use`, and was used just now. What
-  /// is held already gets another next use. Without memory it throws, and the block is not held.
+  /// Holds `block`, of `bytes` bytes, as just used and next used at `next_use`. If the block is
+  /// already held, its next use is updated. If memory runs out, the function throws and the block
+  /// is not held.
   void hold(std::uint64_t block, std::uint64_t bytes, std::uint64_t next_use) {
     const auto found = held_.find(block);
     if (found == held_.end()) return put({next_use, --age_, block}, bytes);
@@ -35,21 +37,21 @@ class eviction_order {
     found->second.bytes = bytes;
     move_to(found->second, {next_use, --age_, block});
   }
-  /// As `hold`, for what is not held, and was last used before all that are.
+  /// Holds `block` as the least recently used of all blocks. The block must not be held already.
   void hold_as_oldest(std::uint64_t block, std::uint64_t bytes, std::uint64_t next_use) {
     put({next_use, ++oldest_, block}, bytes);
   }
-  /// Gives all that are held the next uses that `next_use(block)` says; their age stays.
+  /// Sets the next use of each held block to `next_use(block)`. Keeps its age.
   template <class NextUse>
   void rearrange(const NextUse& next_use) {
     for (auto& [block, one] : held_) renew(one, next_use(block));
   }
-  /// Gives `block` another next use, if it is held; its age stays.
+  /// Sets the next use of `block`, if it is held. Keeps its age.
   void renew(std::uint64_t block, std::uint64_t next_use) {
     const auto found = held_.find(block);
     if (found != held_.end()) renew(found->second, next_use);
   }
-  /// Lets `block` go, if it is held.
+  /// Removes `block`, if it is held.
   void drop(std::uint64_t block) {
     const auto found = held_.find(block);
     if (found == held_.end()) return;
@@ -57,7 +59,7 @@ class eviction_order {
     order_.erase(found->second.at);
     held_.erase(found);
   }
-  /// Lets those go that `stays(block)` is false for.
+  /// Removes the blocks for which `stays(block)` is false.
   template <class Stays>
   void keep_only(const Stays& stays) {
     for (auto next = held_.begin(); next != held_.end();) {
@@ -66,17 +68,17 @@ class eviction_order {
     }
   }
 
-  /// Whether `block` is held.
+  /// Returns true if `block` is held.
   [[nodiscard]] bool holds(std::uint64_t block) const { return held_.contains(block); }
-  /// How many bytes are held.
+  /// Returns the total size of the held blocks in bytes.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
-  /// What goes first; not to be asked where nothing is held.
+  /// Returns the block to evict first. At least one block must be held.
   [[nodiscard]] std::uint64_t first_to_go() const { return std::get<2>(*order_.rbegin()); }
-  /// When what goes first is used next; not to be asked where nothing is held.
+  /// Returns the next use of the block to evict first. At least one block must be held.
   [[nodiscard]] std::uint64_t last_use() const { return std::get<0>(*order_.rbegin()); }
 
  private:
-  // The next use, the age (the older the higher), the block.
+  // The next use, the age (larger if older), and the block.
   using place = std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>;
   struct one_held {
     place at;
@@ -87,12 +89,13 @@ class eviction_order {
     move_to(one, {next_use, std::get<1>(one.at), std::get<2>(one.at)});
   }
   void move_to(one_held& one, const place& to) {
-    auto node = order_.extract(one.at);  // which takes no memory, so nothing is lost halfway
+    auto node = order_.extract(one.at);  // extract does not allocate, so nothing is lost halfway
     node.value() = one.at = to;
     order_.insert(std::move(node));
   }
 
-  // Both or neither: a block that is held and has no place never goes.
+  // Inserts into both containers or into neither: a held block without a place would never be
+  // evicted.
   void put(const place& at, std::uint64_t bytes) {
     const auto placed = order_.insert(at).first;
     try {
@@ -113,7 +116,7 @@ class eviction_order {
   std::uint64_t oldest_ = middle;
 };
 
-/// The bytes of a block, which are not changed once they are there.
+/// The bytes of a block, which never change after they were read.
 struct block_bytes {
   explicit block_bytes(std::size_t count)
       : memory(std::make_unique_for_overwrite<std::byte[]>(count)), size(count) {}
@@ -124,25 +127,25 @@ struct block_bytes {
 };
 using shared_block = std::shared_ptr<const block_bytes>;
 
-/// An object, numbered by the cache, and a block of it.
+/// A block of an object. The cache numbers the objects.
 struct block_key {
   std::uint64_t object;
   std::uint64_t block;
   friend auto operator<=>(const block_key&, const block_key&) = default;
-  // Written out: nvcc 13 loses the one that comes with the line above.
+  // Written out, because nvcc 13 loses the operator that the line above generates.
   friend bool operator==(const block_key& a, const block_key& b) noexcept {
     return a.object == b.object && a.block == b.block;
   }
 };
 
-/// Blocks in memory, bounded in bytes. One thread at a time.
+/// Blocks in memory, bounded in bytes. Not thread-safe.
 class memory_tier {
  public:
   /// Keeps up to `most` bytes.
   explicit memory_tier(std::uint64_t most) : most_(most) {}
 
-  /// The block `key`, whose number is `number` and which is used next at `next_use`; null where it
-  /// is not here.
+  /// Returns the block `key`, whose number is `number`, and sets its next use to `next_use`.
+  /// Returns null if the block is not in memory.
   [[nodiscard]] shared_block find(std::uint64_t number, const block_key& key,
                                   std::uint64_t next_use) {
     const auto found = blocks_.find(number);
@@ -151,17 +154,17 @@ class memory_tier {
     return found->second.bytes;
   }
 
-  /// Whether the block `key` is here.
+  /// Returns true if the block `key` is in memory.
   [[nodiscard]] bool holds(std::uint64_t number, const block_key& key) const {
     const auto found = blocks_.find(number);
     return found != blocks_.end() && found->second.key == key;
   }
-  /// Whether `keep` would keep a block of so many bytes, which is not here.
+  /// Returns true if `keep` would keep a new block of `bytes` bytes.
   [[nodiscard]] bool would_keep(std::uint64_t bytes, std::uint64_t next_use) const {
     if (bytes > most_) return false;
     return order_.bytes() + bytes <= most_ || next_use <= order_.last_use();
   }
-  /// Keeps a block, if it is worth more than what would have to go.
+  /// Keeps a block, unless it would be evicted before the blocks already there.
   void keep(std::uint64_t number, const block_key& key, shared_block bytes,
             std::uint64_t next_use) {
     if (bytes->size > most_) return;
@@ -174,7 +177,7 @@ class memory_tier {
     }
   }
 
-  /// What is kept, in the order in which it goes.
+  /// Returns the order of eviction.
   [[nodiscard]] eviction_order& order() noexcept { return order_; }
 
  private:

@@ -16,20 +16,21 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// When blocks are used next, as those say it that know what they will read: each of them may go
-/// on, and take back what it said. Blocks are known by a number each, and a use by its place in the
-/// order in which they were said. One thread at a time.
+/// The next uses of blocks, as announced by readers. Each reader may append uses and withdraw them.
+/// A block is identified by a number, and a use by its position in the order of the announcements.
+/// Not thread-safe.
 class announced_uses {
  public:
-  /// How many later uses may come before one that is said to come: then it does not come any more,
-  /// as that of a sample which is never read. As many as may be read ahead before one that is near.
+  /// Number of later uses that may happen before an announced use is dropped, for example the use
+  /// of a sample that is never read. Equals the number of uses that a reader may be ahead of an
+  /// earlier use.
   static constexpr std::size_t most_overtaken = std::size_t{1} << 17U;
 
-  /// Holds at most `most` uses, of 80 bytes each; what is said beyond that is not held.
+  /// Holds at most `most` uses, of 80 bytes each. Further uses are ignored.
   explicit announced_uses(std::size_t most = std::size_t{1} << 20U) : most_(most) {}
 
-  /// `who` uses these blocks after all that was said, in order. Without memory it throws, and
-  /// holds those before.
+  /// Appends uses of `blocks` by `who`, in order, after all previous uses. If memory runs out, the
+  /// function throws, and keeps the uses appended so far.
   void append(const void* who, std::span<const std::uint64_t> blocks) {
     for (const std::uint64_t block : blocks) {
       if (uses_.size() >= most_) return;
@@ -43,7 +44,7 @@ class announced_uses {
       }
     }
   }
-  /// `who` takes back what it said. Without memory it throws, and nothing is taken back.
+  /// Withdraws all uses of `who`. If memory runs out, the function throws and withdraws nothing.
   void retract(const void* who) {
     announced_uses others{most_};
     others.first_ = first_ + uses_.size();
@@ -53,22 +54,22 @@ class announced_uses {
     *this = std::move(others);
   }
 
-  /// The place at which `block` is used next.
+  /// Returns the position of the next use of `block`.
   [[nodiscard]] std::uint64_t of(std::uint64_t block) const {
     const auto found = places_.find(block);
     return found == places_.end() ? never : found->second.first;
   }
-  /// The place at which it is used after that.
+  /// Returns the position of the use after the next use of `block`.
   [[nodiscard]] std::uint64_t after(std::uint64_t block) const {
     const auto found = places_.find(block);
     if (found == places_.end()) return never;
     return uses_[static_cast<std::size_t>(found->second.first - first_)].next;
   }
-  /// How many uses are held.
+  /// Returns the number of uses to come.
   [[nodiscard]] std::size_t size() const noexcept { return uses_.size() - over_; }
 
-  /// `block` was used: its next use is the one after. Calls `given_up(block)` for those whose next
-  /// use does not come any more.
+  /// Records a use of `block`, and advances its next use. Calls `given_up(block)` for each block
+  /// whose next use is dropped.
   template <class GivenUp>
   void use(std::uint64_t block, const GivenUp& given_up) {
     if (!places_.contains(block)) return;
@@ -89,10 +90,10 @@ class announced_uses {
   struct one_use {
     std::uint64_t block;
     const void* who;
-    std::uint64_t next = never;  // the place of the block's next one
+    std::uint64_t next = never;  // position of the block's next use
     bool is_over = false;
   };
-  struct ends {  // places of a block's uses
+  struct ends {  // positions of a block's first and last use
     std::uint64_t first;
     std::uint64_t last;
   };
@@ -118,57 +119,58 @@ class announced_uses {
   }
 
   std::size_t most_;
-  // Invariant: `places_` has the first and the last of a block's uses that are not over, which are
-  // a list by `next`, in the order of their places.
+  // Invariant: `places_` has the first and the last of a block's uses that are not over. `next`
+  // links these uses in the order of their positions.
   std::deque<one_use> uses_;
-  std::uint64_t first_ = 0;  // the place of the first of them
-  std::size_t over_ = 0;     // of `uses_`
+  std::uint64_t first_ = 0;  // position of the first element
+  std::size_t over_ = 0;     // number of uses in `uses_` that are over
   std::unordered_map<std::uint64_t, ends> places_;
 };
 
-/// What a cache knows of the blocks that are used next: what its user has told, and while none of
-/// that is to come, what those that read have announced. Blocks that are held have the next uses
-/// that are known. One thread at a time.
+/// The next uses of blocks that a cache knows: the plan of the user, or the announcements of
+/// readers once no planned use remains. The held blocks are updated with their next uses. Not
+/// thread-safe.
 class planned_uses {
  public:
-  /// Of the blocks of both, which must outlive it.
+  /// Updates the blocks of `memory` and `disk`, which must outlive this object.
   planned_uses(memory_tier& memory, block_disk& disk) noexcept : memory_(&memory), disk_(&disk) {}
 
-  /// The user's order, in place of all that is known.
+  /// Replaces all known uses with the plan of the user.
   void tell(announced_uses uses) {
     foreseen_ = announced_uses{};
     told_ = std::move(uses);
     unnamed_ = 0;
     rearrange();
   }
-  /// See `announced_uses::append`; nothing is held while a use is to come that the user has told.
+  /// Appends announced uses: see `announced_uses::append`. Ignored while planned uses of the user
+  /// remain.
   void append(const void* who, std::span<const std::uint64_t> blocks) {
     if (is_told()) return;
     foreseen_.append(who, blocks);
     for (const std::uint64_t block : blocks) renew(block);
   }
-  /// Takes back what `who` foresaw.
+  /// Withdraws the uses that `who` announced.
   void retract(const void* who) {
     foreseen_.retract(who);
     rearrange();
   }
 
-  /// The place at which `block` is used next.
+  /// Returns the position of the next use of `block`.
   [[nodiscard]] std::uint64_t of(std::uint64_t block) const {
     return (is_told() ? told_ : foreseen_).of(block);
   }
-  /// The place at which it is used after that.
+  /// Returns the position of the use after the next use of `block`.
   [[nodiscard]] std::uint64_t after(std::uint64_t block) const {
     return (is_told() ? told_ : foreseen_).after(block);
   }
-  /// `block` was used. An order that the user has told, and of which nothing is used for long, is
-  /// forgotten.
+  /// Records a use of `block`. Drops the plan of the user after a long series of uses of other
+  /// blocks.
   void use(std::uint64_t block) {
     unnamed_ = is_told() && told_.of(block) == never ? unnamed_ + 1 : 0;
     if (unnamed_ > announced_uses::most_overtaken) tell(announced_uses{});
     (is_told() ? told_ : foreseen_).use(block, [&](std::uint64_t gone) { renew(gone); });
   }
-  /// How many uses are to come.
+  /// Returns the number of uses to come.
   [[nodiscard]] std::size_t size() const noexcept { return (is_told() ? told_ : foreseen_).size(); }
 
  private:
@@ -188,7 +190,7 @@ class planned_uses {
   block_disk* disk_;
   announced_uses told_;
   announced_uses foreseen_;
-  std::size_t unnamed_ = 0;  // uses of blocks that are not in `told_`, one after the other
+  std::size_t unnamed_ = 0;  // consecutive uses of blocks that are not in `told_`
 };
 
 }  // namespace detail

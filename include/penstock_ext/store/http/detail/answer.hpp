@@ -22,30 +22,37 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The sums that servers name, the quickest one first.
+/// Returns `text` with the letters A to Z in lower case, since HTTP compares tokens without case.
+[[nodiscard]] inline std::string in_lower_case(std::string_view text) {
+  std::string low{text};
+  for (char& c : low) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return low;
+}
+
+/// The checksums that servers report, fastest first.
 enum class digest_kind : std::uint8_t { crc64nvme, crc32c, crc32, sha_256 };
 
-/// A sum as a server has written it.
+/// A checksum as the server wrote it.
 struct expected_digest {
   digest_kind kind = digest_kind::sha_256;
-  std::string text = {};  ///< in base64
+  std::string text = {};  ///< In base64.
 
-  /// What a line of an answer says of the body itself: Content-Digest (RFC 9530) with SHA-256.
+  /// Returns the checksum of the body from a header line: Content-Digest (RFC 9530) with SHA-256.
   /// `name` is in lower case.
   [[nodiscard]] static std::optional<expected_digest> of_body(std::string_view name,
                                                               std::string_view value) {
     return name == "content-digest" ? in_dictionary(value) : std::nullopt;
   }
 
-  /// What a line says of the whole object: Repr-Digest (RFC 9530) with SHA-256, S3's
-  /// x-amz-checksum-..., Google's x-goog-hash. Nothing for a sum of the sums of an upload's parts,
-  /// and for one of MD5.
+  /// Returns the checksum of the whole object from a header line: Repr-Digest (RFC 9530) with
+  /// SHA-256, S3's x-amz-checksum-..., or Google's x-goog-hash. Returns nothing for MD5, and for a
+  /// checksum of the checksums of an upload's parts.
   [[nodiscard]] static std::optional<expected_digest> of_object(std::string_view name,
                                                                 std::string_view value) {
     constexpr std::string_view amazon = "x-amz-checksum-";
     if (name == "repr-digest") return in_dictionary(value);
     if (name == "x-goog-hash") {
-      const std::size_t at = value.find("crc32c=");
+      const std::size_t at = in_lower_case(value).find("crc32c=");
       if (at == std::string_view::npos) return std::nullopt;
       value.remove_prefix(at + 7);
       return expected_digest{digest_kind::crc32c, std::string{value.substr(0, value.find(','))}};
@@ -58,7 +65,7 @@ struct expected_digest {
     return std::nullopt;
   }
 
-  /// The name of a kind, as S3 spells it.
+  /// Returns the name of a kind as S3 spells it.
   [[nodiscard]] static std::string_view name_of(digest_kind kind) noexcept {
     for (const auto& [word, of] : words) {
       if (of == kind) return word;
@@ -73,41 +80,42 @@ struct expected_digest {
       {"crc32", digest_kind::crc32},
       {"sha256", digest_kind::sha_256}};
 
-  // "sha-256=:base64:", maybe among others.
+  // Parses "sha-256=:base64:", possibly among other entries.
   [[nodiscard]] static std::optional<expected_digest> in_dictionary(std::string_view value) {
     constexpr std::string_view key = "sha-256=:";
-    const std::size_t at = value.find(key);
+    const std::size_t at = in_lower_case(value).find(key);
     if (at == std::string_view::npos) return std::nullopt;
     value.remove_prefix(at + key.size());
     return expected_digest{digest_kind::sha_256, std::string{value.substr(0, value.find(':'))}};
   }
 };
 
-/// Bytes as base64, with padding, by libcrypto. Source: RFC 4648.
+/// Returns `bytes` in base64 with padding, using libcrypto. Source: RFC 4648.
 [[nodiscard]] inline std::string base64_of(std::span<const std::uint8_t> bytes) {
-  std::string text((bytes.size() + 2) / 3 * 4 + 1, '\0');  // a zero at the end too
+  std::string text((bytes.size() + 2) / 3 * 4 + 1, '\0');  // with a terminating zero
   const int size = ::EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()), bytes.data(),
                                      static_cast<int>(bytes.size()));
   text.resize(static_cast<std::size_t>(size));
   return text;
 }
 
-/// The sum of a body as it arrives, beside the one that its server has said.
+/// The checksum of a body as it arrives, and the checksum that the server reported.
 class body_sum {
  public:
   explicit body_sum(expected_digest said) : said_(std::move(said)) {
-    // Else it is that of crc64nvme.
+    // The default is crc64nvme.
     if (said_.kind == digest_kind::crc32c) counted_ = crc32c_sum{};
     if (said_.kind == digest_kind::crc32) counted_ = crc32_sum{};
     if (said_.kind == digest_kind::sha_256) counted_ = digest::sha256();
   }
 
-  /// Adds a piece of the body at the end.
+  /// Appends a piece of the body.
   void add(std::span<const std::byte> bytes) {
     std::visit([&](auto& counted) { counted.add(bytes); }, counted_);
   }
 
-  /// What differs, for messages; nothing where the sums are equal. To be called once, at the end.
+  /// Returns a description of the difference, or nothing if the checksums are equal. May be called
+  /// only once, at the end.
   [[nodiscard]] std::optional<std::string> difference() {
     const std::string found =
         std::visit([](auto& counted) { return base64_of(counted.sum()); }, counted_);
@@ -121,15 +129,17 @@ class body_sum {
   std::variant<crc64nvme_sum, crc32c_sum, crc32_sum, digest> counted_;
 };
 
-/// What a Content-Range line says (RFC 9110): "bytes 0-9/100", "bytes 0-9/*", "bytes */100".
+/// The value of a Content-Range line (RFC 9110): "bytes 0-9/100", "bytes 0-9/*", "bytes */100".
 struct content_range {
   std::uint64_t begin = 0;
-  std::uint64_t end = 0;  ///< one past the last byte; `begin` where there is no range
-  std::optional<std::uint64_t> total = std::nullopt;  ///< the object's size, where it is said
+  std::uint64_t end = 0;  ///< End of the range, exclusive. Equals `begin` without a range.
+  std::optional<std::uint64_t> total = std::nullopt;  ///< Size of the object, if reported.
 
-  /// Nothing for a line that can't be.
+  friend bool operator==(const content_range&, const content_range&) = default;
+
+  /// Returns nothing for an invalid line.
   [[nodiscard]] static std::optional<content_range> parse(std::string_view text) noexcept {
-    if (!text.starts_with("bytes ")) return std::nullopt;
+    if (in_lower_case(text.substr(0, 6)) != "bytes ") return std::nullopt;
     text.remove_prefix(6);
     const std::size_t slash = text.find('/');
     if (slash == std::string_view::npos) return std::nullopt;
@@ -151,21 +161,26 @@ struct content_range {
   }
 };
 
-/// The lines of an answer that matter here, of the last one where redirects were followed.
+/// The relevant header lines of a response. After redirects, those of the last response.
 struct http_answer {
   int status = 0;
-  std::optional<std::uint64_t> length = std::nullopt;  ///< Content-Length
-  bool has_range = false;                              ///< there was a Content-Range line ...
-  std::optional<content_range> range = std::nullopt;   ///< ... and this is what it says
+  std::optional<std::uint64_t> length = std::nullopt;  ///< Content-Length.
+  bool has_range = false;                              ///< True if there was a Content-Range line.
+  std::optional<content_range> range = std::nullopt;   ///< The parsed Content-Range, if valid.
   std::string etag = {};
-  std::string modified = {};                             ///< Last-Modified
-  std::string retry_after = {};                          ///< seconds or a date
-  std::string bucket_region = {};                        ///< where S3 says that the bucket lies
-  bool is_chunked = false;                               ///< the body says itself where it ends
-  std::optional<expected_digest> body = std::nullopt;    ///< what sum the body has
-  std::optional<expected_digest> object = std::nullopt;  ///< what sum all of the object has
+  std::string modified = {};       ///< Last-Modified.
+  std::string retry_after = {};    ///< Seconds or a date.
+  std::string bucket_region = {};  ///< The bucket's region, as reported by S3.
+  std::string encoding = {};       ///< Content-Encoding in lower case, or "" for identity.
+  std::optional<std::string> stored_encoding =
+      std::nullopt;                ///< Encoding of the object as stored by Google.
+  bool has_warning = false;        ///< A proxy or server has transformed the body.
+  std::string contradiction = {};  ///< Name of a line that appears twice with different values.
+  bool is_chunked = false;         ///< The body marks its own end.
+  std::optional<expected_digest> body = std::nullopt;    ///< Checksum of the body.
+  std::optional<expected_digest> object = std::nullopt;  ///< Checksum of the whole object.
 
-  /// Takes one line, its end included.
+  /// Adds a header line, including its line end.
   void add_line(std::string_view line) {
     while (!line.empty() && is_blank(line.back())) line.remove_suffix(1);
     if (line.starts_with("HTTP/")) {
@@ -182,10 +197,20 @@ struct http_answer {
     std::string_view value = line.substr(colon + 1);
     while (!value.empty() && is_blank(value.front())) value.remove_prefix(1);
     if (name == "content-length") {
-      length = whole_number(value);
+      const auto number = whole_number(value);
+      if (length && length != number) contradiction = "Content-Length";
+      length = number;
     } else if (name == "content-range") {
+      const auto parsed = content_range::parse(value);
+      if (has_range && range != parsed) contradiction = "Content-Range";
       has_range = true;
-      range = content_range::parse(value);
+      range = parsed;
+    } else if (name == "content-encoding") {
+      encoding = encoding_in(value);
+    } else if (name == "x-goog-stored-content-encoding") {
+      stored_encoding = encoding_in(value);
+    } else if (name == "warning") {
+      has_warning |= value.starts_with("214");
     } else if (name == "etag") {
       etag = value;
     } else if (name == "last-modified") {
@@ -195,7 +220,7 @@ struct http_answer {
     } else if (name == "x-amz-bucket-region") {
       bucket_region = value;
     } else if (name == "transfer-encoding") {
-      is_chunked = in_lower_case(value) == "chunked";
+      is_chunked = in_lower_case(value).ends_with("chunked");
     } else if (auto of_body = expected_digest::of_body(name, value)) {
       body = std::move(of_body);
     } else if (auto of_object = expected_digest::of_object(name, value)) {
@@ -203,67 +228,76 @@ struct http_answer {
     }
   }
 
-  /// The sum that the body has to have; nothing where the server has not said it. A sum of the
-  /// object counts where the body is all of it.
+  /// Returns the checksum that the body must have, or nothing if the server reported none. A
+  /// checksum of the object applies only if the body is the whole object.
   [[nodiscard]] std::optional<expected_digest> digest_of_body() const {
     if (body) return body;
     const bool is_whole =
         status == 200 || (range && range->begin == 0 && range->end == range->total);
-    return is_whole ? object : std::nullopt;
+    return is_whole && !is_transformed() ? object : std::nullopt;
+  }
+
+  /// Returns true if the body is not the object as stored, so that its checksums differ.
+  [[nodiscard]] bool is_transformed() const {
+    return has_warning || stored_encoding.value_or(encoding) != encoding;
   }
 
  private:
+  [[nodiscard]] static std::string encoding_in(std::string_view value) {
+    std::string name = in_lower_case(value);
+    return name == "identity" ? std::string{} : name;
+  }
   [[nodiscard]] static bool is_blank(char c) noexcept {
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
   }
-  [[nodiscard]] static std::string in_lower_case(std::string_view text) {
-    std::string low{text};
-    for (char& c : low) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-    return low;
-  }
 };
 
-/// By what one notices that an object is another one now: what answers said about it so far.
+/// The properties by which a change of an object is detected, as known from the responses so far.
 struct object_version {
   std::optional<std::uint64_t> size = std::nullopt;
-  std::string etag = {};      ///< as the server writes it, see `kept`; "": none was said
-  std::string modified = {};  ///< Last-Modified, likewise
+  std::string etag = {};      ///< As the server writes it, see `kept`. Empty if unknown.
+  std::string modified = {};  ///< Last-Modified, in the same form.
+  bool is_of_get = false;     ///< From a response with bytes. A response to HEAD may omit lines.
 
-  /// `text`, or for a very long one its start and a hash of it.
+  /// Returns `text`, or its start and a hash if it is very long.
   [[nodiscard]] static std::string kept(std::string_view text) {
     if (text.size() <= 128) return std::string{text};
     return std::string{text.substr(0, 100)} + '#' +
            std::to_string(std::hash<std::string_view>{}(text));
   }
 
-  /// Whether there is an ETag that stands for each byte of the object.
+  /// Returns true if there is an ETag that identifies each byte of the object.
   [[nodiscard]] bool has_strong_etag() const noexcept {
     return !etag.empty() && !etag.starts_with("W/");
   }
 
-  /// Whether `other` says another ETag, a weak one without its mark (RFC 9110, 8.8.3.2).
+  /// Returns true if `other` has a different ETag, compared without the mark of weak ETags (RFC
+  /// 9110, 8.8.3.2). Also returns true if the server now omits an ETag that it sent before, or the
+  /// reverse.
   [[nodiscard]] bool has_other_etag(const object_version& other) const noexcept {
-    return !etag.empty() && !other.etag.empty() && opaque(etag) != opaque(other.etag);
+    return is_other(opaque(etag), opaque(other.etag), other);
   }
 
-  /// Whether `other` is known to be another version: by the size, by the ETag and, where they are
-  /// not one strong ETag, by Last-Modified.
+  /// Returns true if `other` is known to be a different version. Sizes and ETags are compared.
+  /// Unless both have strong ETags, Last-Modified is compared too.
   [[nodiscard]] bool differs(const object_version& other) const noexcept {
     if ((size && other.size && *size != *other.size) || has_other_etag(other)) return true;
     if (has_strong_etag() && other.has_strong_etag()) return false;
-    return !modified.empty() && !other.modified.empty() && modified != other.modified;
+    return is_other(modified, other.modified, other);
   }
 
-  /// Takes what `other` says besides. False, and nothing taken, where it is another version.
+  /// Adds the properties that only `other` has, and returns true. If `other` is a different
+  /// version, returns false and changes nothing.
   [[nodiscard]] bool agrees(const object_version& other) {
     if (differs(other)) return false;
     if (!size) size = other.size;
     if (!has_strong_etag() && !other.etag.empty()) etag = other.etag;
     if (modified.empty()) modified = other.modified;
+    is_of_get |= other.is_of_get;
     return true;
   }
 
-  /// All that is known of it, for messages.
+  /// Returns all known properties, for messages.
   [[nodiscard]] std::string words() const {
     std::string all = "an object";
     if (size) all += " of " + std::to_string(*size) + " bytes";
@@ -273,12 +307,18 @@ struct object_version {
     return all;
   }
 
-  /// The version in a text for caches; "" where nothing but the size is known.
+  /// Returns the version as a text for caches, or "" if only the size is known.
   [[nodiscard]] std::string name() const {
     return has_strong_etag() || modified.empty() ? etag : etag + ' ' + modified;
   }
 
  private:
+  // Returns true if `now`, a value from `other`, contradicts the earlier value `before`.
+  [[nodiscard]] bool is_other(std::string_view before, std::string_view now,
+                              const object_version& other) const noexcept {
+    if (before.empty()) return is_of_get && !now.empty();
+    return now.empty() ? other.is_of_get : before != now;
+  }
   [[nodiscard]] static std::string_view opaque(std::string_view tag) noexcept {
     return tag.starts_with("W/") ? tag.substr(2) : tag;
   }

@@ -25,17 +25,17 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A range, or a piece of a long one, and where it goes.
+/// A range, or a piece of a long range, and its destination.
 struct request_part {
-  std::uint64_t begin;  ///< in its object
+  std::uint64_t begin;  ///< within its object
   std::byte* out;
   std::size_t size;
 
   [[nodiscard]] std::uint64_t end() const noexcept { return begin + size; }
 };
 
-/// One request: bytes `begin` to `end` of an object, for the parts from `first_part` on, which are
-/// in the order of where they begin.
+/// A request for the bytes from `begin` to `end` of an object. The request serves `parts` parts,
+/// starting at `first_part`, which are sorted by their position.
 struct planned_request {
   std::size_t object;
   std::uint64_t begin;
@@ -44,14 +44,15 @@ struct planned_request {
   std::size_t parts;
 };
 
-/// The requests that a batch of ranges takes.
+/// The requests for a batch of ranges.
 struct request_plan {
   std::vector<std::string> objects;
   std::vector<request_part> parts;
   std::vector<planned_request> requests;
-  std::size_t ranges = 0;  ///< that are not empty
+  std::size_t ranges = 0;  ///< Number of ranges that are not empty.
 
-  /// Copies the bytes of an object from `position` on to where the parts of `request` want them.
+  /// Copies bytes of an object, which start at `position`, to the destinations of the parts of
+  /// `request`.
   void deliver(const planned_request& request, std::uint64_t position,
                std::span<const std::byte> bytes) const noexcept {
     const std::uint64_t end = position + bytes.size();
@@ -66,9 +67,9 @@ struct request_plan {
   }
 };
 
-/// Plans the requests for `ranges`: those of one object that are at most `gap` bytes apart
-/// together, none above `largest` bytes. `path_of(object)` is for messages. Throws `file_truncated`
-/// for a range that ends beyond 2^63.
+/// Plans the requests for `ranges`. Ranges of the same object that are at most `gap` bytes apart
+/// share a request, which has at most `largest` bytes. `path_of(object)` returns a path for
+/// messages. Throws `file_truncated` if a range ends beyond 2^63.
 template <class PathOf>
 [[nodiscard]] request_plan plan_requests(std::span<const byte_range> ranges, std::uint64_t gap,
                                          std::uint64_t largest, const PathOf& path_of) {
@@ -116,27 +117,29 @@ template <class PathOf>
   return plan;
 }
 
-/// What the thread that calls a store and the thread that does its requests share. Counted, and so
-/// outlives a caller that has given up.
+/// The state shared by the calling thread and the thread that performs its requests. Reference
+/// counted, so that it outlives a caller that has given up.
 ///
-/// Invariant: the caller's memory is written to only with `mutex_` held and the call not over; the
-/// caller returns only after it has seen the call over, or made it so, with `mutex_` held. So
-/// nothing is written to after the return.
+/// Invariant: the caller's memory is written only under `mutex_` and only while the call is not
+/// over. The caller returns only after it has seen, or set, the end of the call under `mutex_`.
+/// Therefore no write happens after the return.
 class http_call {
  public:
-  /// A call of the requests of `plan`.
+  /// Creates a call for the requests of `plan`.
   explicit http_call(request_plan plan) : plan_(std::move(plan)), open_(plan_.requests.size()) {}
 
-  /// What is to be read; constant.
+  /// Returns the plan, which never changes.
   [[nodiscard]] const request_plan& plan() const noexcept { return plan_; }
 
-  // What a call of one request has found that reads no range: the reactor's until it is done.
+  // Results of a call whose single request reads no range. Only the reactor uses them until the
+  // call is done.
   object_version version = {};
   std::string page = {};
 
-  /// The caller: waits until all requests are done, one has failed for good, whose exception it
-  /// throws, or `limit` has passed: the call is over, and it throws what was noted last, or returns
-  /// false.
+  /// Called by the caller. Waits until all requests are done, a request has failed permanently, or
+  /// `limit` has passed. The call is over then. Returns true if all requests are done. Throws the
+  /// exception of a failed request. After `limit`, throws the exception last passed to `note`;
+  /// without such an exception, returns false.
   [[nodiscard]] bool wait_until(deadline limit) {
     std::unique_lock lock{mutex_};
     const bool is_over = over_.wait_until(lock, limit, [this] { return is_over_.load(); });
@@ -147,11 +150,12 @@ class http_call {
     std::rethrow_exception(std::move(error));
   }
 
-  /// Whether it makes no sense to go on with any request. From any thread; may be old.
+  /// Returns true if the call is over, so that its requests are pointless. Any thread may call
+  /// this. The result may be outdated.
   [[nodiscard]] bool was_over() const noexcept { return is_over_.load(); }
 
-  /// The reactor: bytes of the object of `request`, from `position` on. False if nobody wants them
-  /// any more.
+  /// Called by the reactor. Delivers bytes of the object of `request`, which start at `position`.
+  /// Returns false if the call is over.
   [[nodiscard]] bool deliver(const planned_request& request, std::uint64_t position,
                              std::span<const std::byte> bytes) noexcept {
     const std::lock_guard lock{mutex_};
@@ -160,20 +164,21 @@ class http_call {
     return true;
   }
 
-  /// The reactor: one request is done.
+  /// Called by the reactor after a request is done.
   void finish_one() noexcept {
     const std::lock_guard lock{mutex_};
     if (--open_ == 0) end();
   }
 
-  /// The reactor: an attempt has failed, and another one follows: the error if `limit` passes.
+  /// Called by the reactor after a failed attempt that will be retried. The caller gets `error` if
+  /// `limit` passes.
   void note(std::exception_ptr error) noexcept {
     const std::lock_guard lock{mutex_};
     if (!is_over_.load()) late_ = std::move(error);
   }
 
-  /// The reactor: a request has failed for good. The first one counts. The exception is the
-  /// caller's from here on: no other thread is to hold it.
+  /// Called by the reactor after a request has failed permanently. Only the first failure counts.
+  /// The caller takes over the exception, so no other thread may keep a reference to it.
   void fail(std::exception_ptr error) noexcept {
     const std::lock_guard lock{mutex_};
     if (is_over_.load()) return;
@@ -190,10 +195,10 @@ class http_call {
   const request_plan plan_;
   std::mutex mutex_;
   std::condition_variable over_;
-  std::size_t open_;          // by mutex_
-  std::exception_ptr error_;  // by mutex_
-  std::exception_ptr late_;   // by mutex_
-  // Written with mutex_ held; read without it where an old answer only costs time.
+  std::size_t open_;          // guarded by mutex_
+  std::exception_ptr error_;  // guarded by mutex_
+  std::exception_ptr late_;   // guarded by mutex_
+  // Written under mutex_. Read without it if an outdated value only costs time.
   std::atomic<bool> is_over_{false};
 };
 

@@ -28,8 +28,8 @@
 #include <penstock/observe/support/meters.hpp>
 #include <penstock/order/random.hpp>
 #include <penstock/threads/support/atomics.hpp>
-#include <penstock/threads/support/signals_blocked.hpp>
 #include <penstock_ext/files/file_error.hpp>
+#include <penstock_ext/signals/support/signals_blocked.hpp>
 #include <penstock_ext/store/byte_store.hpp>
 #include <penstock_ext/store/http/detail/answer.hpp>
 #include <penstock_ext/store/http/detail/http_call.hpp>
@@ -41,14 +41,14 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The deadline of a call in words.
+/// Describes the deadline of a call.
 [[nodiscard]] inline std::string within(std::chrono::milliseconds limit) {
   return " within the call's deadline of " + std::to_string(limit.count()) + " ms";
 }
 
-/// How long to wait before a request is repeated: exponential backoff with full jitter, so that
-/// many that failed together do not come back together. Source: Brooker, "Exponential Backoff And
-/// Jitter", AWS Architecture Blog, 2015.
+/// The delay before a retry: exponential backoff with full jitter, so that requests that failed
+/// together are not retried together. Source: Brooker, "Exponential Backoff And Jitter", AWS
+/// Architecture Blog, 2015.
 class backoff {
  public:
   using milliseconds = std::chrono::milliseconds;
@@ -56,8 +56,8 @@ class backoff {
   backoff(milliseconds first, milliseconds longest, std::uint64_t seed) noexcept
       : first_((std::min)(first, longest)), longest_(longest), seed_(seed) {}
 
-  /// The wait after the failure number `failures`, from 1 on, of some request; `asked` is what the
-  /// server would have. Each call draws anew.
+  /// Returns the delay after failure number `failures` of a request, counted from 1. `asked` is the
+  /// delay that the server requests. Each call draws a new random number.
   [[nodiscard]] milliseconds next(unsigned failures, std::optional<milliseconds> asked) {
     milliseconds most = first_;
     for (unsigned i = 1; i < failures && most < longest_; ++i) most *= 2;
@@ -76,16 +76,16 @@ class backoff {
   std::uint64_t draws_ = 0;
 };
 
-/// What the reactor counts, and any thread reads.
+/// Counters that the reactor updates and any thread reads.
 class http_meters {
  public:
-  /// The reactor: so many ranges came, and so many were merged into the request of another one.
+  /// Called by the reactor. Counts new ranges, and ranges merged into the request of another range.
   void ask(std::size_t ranges, std::size_t merged) noexcept {
     ranges_.add(ranges);
     merged_.add(merged);
   }
 
-  /// The reactor: an attempt starts, after which so many are under way.
+  /// Called by the reactor at the start of an attempt. `in_flight` includes the new attempt.
   void begin(bool is_retry, std::size_t in_flight) noexcept {
     requests_.add(1);
     if (is_retry) retries_.add(1);
@@ -93,10 +93,11 @@ class http_meters {
     if (in_flight > most_in_flight_.value()) most_in_flight_.set(in_flight);
   }
 
-  /// The reactor: a part of an object has come, of which nothing but the size tells the version.
+  /// Called by the reactor. Counts a part of an object whose version is known by size only.
   void take_unversioned() noexcept { unversioned_.add(1); }
 
-  /// The reactor: an attempt ends, by itself or not, after which so many are under way.
+  /// Called by the reactor at the end of an attempt, finished or canceled. `in_flight` excludes
+  /// it.
   void end(const http_request& one, std::size_t in_flight) noexcept {
     in_flight_.set(in_flight);
     long connections = 0;
@@ -108,7 +109,7 @@ class http_meters {
     if (microseconds > 0) first_byte_.add(static_cast<std::uint64_t>(microseconds));
   }
 
-  /// All of it so far. From any thread.
+  /// Returns all counters so far. Any thread may call this.
   [[nodiscard]] http_stats snapshot() const {
     http_stats stats{.ranges = ranges_.value(),
                      .requests = requests_.value(),
@@ -138,15 +139,15 @@ class http_meters {
   histogram first_byte_;
 };
 
-/// The attempts that are under way, at most so many, and the connections that they leave for the
-/// next ones. One thread uses it, but for `wake`.
+/// The attempts in flight, and the connections that later attempts reuse. Only a single thread may
+/// use this object, except for `wake`.
 class http_transfers {
  public:
-  /// Takes the memory for `most` of them. Throws `std::system_error` without a descriptor for
-  /// `wake`.
+  /// Allocates memory for up to `most` attempts. Throws `std::system_error` if there is no
+  /// descriptor for `wake`.
   explicit http_transfers(std::size_t most) : most_(most), multi_(::curl_multi_init()) {
     if (!multi_) throw std::bad_alloc();
-    // Without descriptors libcurl makes a handle that nothing wakes.
+    // Without free descriptors libcurl makes a handle that cannot be woken.
     if (::curl_multi_wakeup(multi_.get()) != CURLM_OK) {
       throw std::system_error(
           std::make_error_code(std::errc::too_many_files_open),
@@ -161,15 +162,15 @@ class http_transfers {
     while (!active_.empty()) static_cast<void>(end(active_.size() - 1));
   }
 
-  /// How many there are.
+  /// Returns the number of attempts in flight.
   [[nodiscard]] std::size_t size() const noexcept { return active_.size(); }
-  /// Whether one more may start.
+  /// Returns true if another attempt can start.
   [[nodiscard]] bool has_room() const noexcept { return active_.size() < most_; }
-  /// Number `i` of them; their order changes.
+  /// Returns attempt number `i`. The order of the attempts changes.
   [[nodiscard]] http_request& operator[](std::size_t i) noexcept { return *active_[i]; }
 
-  /// Starts an attempt for `one`, where there is room. Throws what `http_request::prepare` throws;
-  /// `one` is lost then.
+  /// Starts an attempt for `one`. `has_room` must be true. Throws the errors of
+  /// `http_request::prepare`, and destroys `one` in that case.
   void start(request_ptr one, const http_service& service) {
     if (idle_.empty()) {
       one->easy.reset(::curl_easy_init());
@@ -180,28 +181,33 @@ class http_transfers {
     }
     one->prepare(service);
     if (::curl_multi_add_handle(multi_.get(), one->easy.get()) != CURLM_OK) throw std::bad_alloc();
-    active_.push_back(std::move(one));  // reserved
+    active_.push_back(std::move(one));  // capacity was reserved
   }
 
-  /// Ends the attempt number `i`, finished or not; the place goes to another one.
-  request_ptr end(std::size_t i) noexcept {
+  /// Ends attempt number `i`, finished or not, and removes it. The handle of a failed attempt is
+  /// not reused, because a reset does not clear its whole state. Connections do not belong to the
+  /// handle, and are kept.
+  request_ptr end(std::size_t i, bool has_succeeded = false) noexcept {
     request_ptr one = std::move(active_[i]);
     active_[i] = std::move(active_.back());
     active_.pop_back();
     ::curl_multi_remove_handle(multi_.get(), one->easy.get());
-    ::curl_easy_reset(one->easy.get());     // forgets where the request is, not the connection
-    idle_.push_back(std::move(one->easy));  // reserved: as many as ever were active
+    if (has_succeeded) {
+      ::curl_easy_reset(one->easy.get());
+      idle_.push_back(std::move(one->easy));  // reserved: as many as were ever active
+    }
+    one->easy.reset();
     return one;
   }
 
-  /// Ends the attempt number `i`, which has not ended by itself.
+  /// Cancels attempt number `i`, which has not finished.
   request_ptr cut(std::size_t i, http_meters& meters) noexcept {
     meters.end(*active_[i], active_.size() - 1);
     return end(i);
   }
 
-  /// Moves bytes, without a wait, and calls `finished(request, code)` for each attempt that has
-  /// ended.
+  /// Transfers available bytes without blocking, and calls `finished(request, code)` for each
+  /// attempt that has ended.
   template <class Finished>
   void advance(http_meters& meters, const Finished& finished) noexcept {
     int running = 0;
@@ -214,17 +220,17 @@ class http_transfers {
         return one->easy.get() == message->easy_handle;
       });
       meters.end(**place, active_.size() - 1);
-      finished(end(static_cast<std::size_t>(place - active_.begin())), code);
+      finished(end(static_cast<std::size_t>(place - active_.begin()), code == CURLE_OK), code);
     }
   }
 
-  /// Sleeps until a socket is ready, `wake` is called or `most` has passed.
+  /// Sleeps until a socket is ready, `wake` is called, or `most` has passed.
   void sleep(std::chrono::milliseconds most) noexcept {
     const auto left = std::clamp<std::chrono::milliseconds::rep>(most.count(), 0, 3'600'000);
     ::curl_multi_poll(multi_.get(), nullptr, 0, static_cast<int>(left), nullptr);
   }
 
-  /// Ends this sleep, or the next one. From any thread.
+  /// Ends the current or the next sleep. Any thread may call this.
   void wake() noexcept { ::curl_multi_wakeup(multi_.get()); }
 
  private:
@@ -238,21 +244,21 @@ class http_transfers {
   std::vector<curl_easy> idle_;
 };
 
-/// The thread that does the requests of a store: it alone uses libcurl's handles, and each request
-/// after `submit`. It sleeps until a socket is ready, a request is submitted, a call is over, a
-/// wait before a repetition ends, or a server has been silent for too long.
+/// The thread that performs the requests of a store. Only this thread uses libcurl's handles, and
+/// each request after `submit`. The thread sleeps until a socket is ready, a request is submitted,
+/// a call is over, a retry is due, or a server has been silent for too long.
 class http_reactor {
  public:
   using clock = std::chrono::steady_clock;
 
-  /// Starts the thread. Throws `std::system_error` where the system refuses one, or a descriptor.
+  /// Starts the thread. Throws `std::system_error` if the system refuses a thread or a descriptor.
   http_reactor(const http_options& options, std::shared_ptr<const http_service> service)
       : options_(options),
         service_(std::move(service)),
         backoff_(options.first_delay, options.longest_delay, options.seed),
         transfers_(options.most_in_flight) {
-    // A program's signals are not for this thread; SIGPIPE, which a TLS library may raise, is for
-    // nobody.
+    // The program's signals must not be delivered to this thread. The TLS library may raise
+    // SIGPIPE, which must not be delivered at all.
     const signals_blocked while_it_starts;
     thread_ = std::thread{[this] { run(); }};
   }
@@ -266,7 +272,8 @@ class http_reactor {
     thread_.join();
   }
 
-  /// Hands requests over, in this order; none is left in `requests`. From any thread.
+  /// Submits requests in this order, and leaves `requests` with null pointers. Any thread may call
+  /// this.
   void submit(std::vector<request_ptr>& requests) {
     {
       const std::lock_guard lock{mutex_};
@@ -276,10 +283,16 @@ class http_reactor {
     wake();
   }
 
-  /// Has the thread look around: a call is over. From any thread.
+  /// Compares the sizes of `objects` with later responses. Any thread may call this.
+  void expect_sizes(std::span<const s3_object> objects) {
+    const std::lock_guard lock{mutex_};
+    for (const s3_object& one : objects) listed_sizes_[name_hash{}(one.key)] = one.size;
+  }
+
+  /// Wakes the thread because a call is over. Any thread may call this.
   void wake() noexcept { transfers_.wake(); }
 
-  /// What has been done so far. From any thread.
+  /// Returns the counters so far. Any thread may call this.
   [[nodiscard]] http_stats stats() const { return meters_.snapshot(); }
 
  private:
@@ -290,7 +303,7 @@ class http_reactor {
 
   void run() noexcept {
     while (take_inbox()) {
-      // Before silence is judged: bytes may have waited for this thread, not it for them.
+      // Before the silence timeouts are checked, since bytes may have waited for this thread.
       transfers_.advance(
           meters_, [this](request_ptr one, ::CURLcode code) { finish(std::move(one), code); });
       const auto now = clock::now();
@@ -301,7 +314,7 @@ class http_reactor {
     }
   }
 
-  // False at the end.
+  // Returns false if the reactor is ending.
   [[nodiscard]] bool take_inbox() noexcept {
     std::vector<request_ptr> taken;
     {
@@ -311,7 +324,7 @@ class http_reactor {
     }
     for (request_ptr& one : taken) {
       if (const planned_request& range = one->range; range.parts > 0) {
-        // A call's ranges count with its first request.
+        // The ranges of a call are counted with its first request.
         meters_.ask(range.first_part == 0 ? one->call->plan().ranges : 0, range.parts - 1);
       }
       guarded(*one, [&] { ready_.push_back(std::move(one)); });
@@ -319,7 +332,7 @@ class http_reactor {
     return true;
   }
 
-  // Ends what nobody waits for any more, and attempts whose server is silent.
+  // Cancels attempts whose call is over, and attempts whose server is silent.
   void drop_unwanted(clock::time_point now) noexcept {
     for (std::size_t i = transfers_.size(); i-- > 0;) {
       if (transfers_[i].call->was_over()) {
@@ -342,7 +355,7 @@ class http_reactor {
     delayed_.erase(due, delayed_.end());
   }
 
-  // Whether any has started.
+  // Returns true if an attempt has started.
   [[nodiscard]] bool start_ready() noexcept {
     bool has_any = false;
     while (!ready_.empty() && transfers_.has_room()) {
@@ -376,30 +389,45 @@ class http_reactor {
         repeat(std::move(one), result.reason, result.retry_after);
       } else {
         if (one->is_unversioned(one->version())) meters_.take_unversioned();
-        one->call->finish_one();
+        if (one->answered_end() < one->range.end) {  // the server sends what is left on request
+          one->range.begin = one->answered_end();
+          one->failures = 0;
+          ready_.push_front(std::move(one));
+        } else {
+          one->call->finish_one();
+        }
       }
     });
   }
 
-  // Where the object is another one than earlier answers told of. What this one says counts from
-  // here on where it had what was wanted.
+  // Returns an error if the object differs from earlier responses. If `counts` is true, the
+  // properties in this response become known.
   [[nodiscard]] std::exception_ptr changed(const http_request& one, bool counts) {
     const int status = one.answer.status;
     const bool tells = status == 200 || status == 206 || status == 416;
     if (one.kind == request_kind::page || !tells) return {};
     const object_version said = one.version();
-    object_version& known = versions_[one.object];
+    const auto [at, is_new] = versions_.try_emplace(one.object);
+    object_version& known = at->second;
+    if (is_new) known.size = listed_size(one.object);
     if (counts ? known.agrees(said) : !known.differs(said)) return {};
     return one.difference(known, said);
   }
 
-  // The date after which an object without a strong ETag must not have changed; "" where none is
-  // known.
+  // Returns the size of an object from a listing, or nothing if no listing contained it.
+  [[nodiscard]] std::optional<std::uint64_t> listed_size(std::string_view object) {
+    const std::lock_guard lock{mutex_};
+    const auto at = listed_sizes_.find(name_hash{}(object));
+    return at == listed_sizes_.end() ? std::nullopt : std::optional{at->second};
+  }
+
+  // Returns the date after which an object without a strong ETag must not have changed, or "" if no
+  // date is known.
   [[nodiscard]] std::string condition_of(const http_request& one) {
     if (one.kind != request_kind::range || !options_.check_modified) return {};
     const auto known = versions_.find(one.object);
     if (known == versions_.end() || known->second.has_strong_etag()) return {};
-    // What came from a server goes into a header: a date and nothing else.
+    // Text from a server goes into a header, so only a valid date is accepted.
     const std::string& date = known->second.modified;
     const bool is_date =
         std::all_of(date.begin(), date.end(), [](char c) { return c >= ' ' && c <= '~'; }) &&
@@ -424,7 +452,7 @@ class http_reactor {
     });
   }
 
-  // What fails in the work for a request is the error of its call.
+  // Runs `work`. An exception becomes the error of the request's call.
   template <class Work>
   void guarded(const http_request& one, const Work& work) noexcept {
     const std::shared_ptr<http_call> call = one.call;
@@ -435,7 +463,7 @@ class http_reactor {
     }
   }
 
-  // Until the next repetition, or until a server has been silent for too long.
+  // Returns the time until the next retry or silence timeout.
   [[nodiscard]] std::chrono::milliseconds longest_sleep() noexcept {
     const auto now = clock::now();
     auto until = now + std::chrono::hours{1};
@@ -449,71 +477,83 @@ class http_reactor {
   const http_options options_;
   const std::shared_ptr<const http_service> service_;
   std::mutex mutex_;
-  std::vector<request_ptr> inbox_;  // by mutex_
-  bool is_ending_ = false;          // by mutex_
+  std::vector<request_ptr> inbox_;  // guarded by mutex_
+  // Guarded by mutex_. Keyed by hashes of names, since a listing may have millions.
+  std::unordered_map<std::size_t, std::uint64_t> listed_sizes_;
+  bool is_ending_ = false;  // guarded by mutex_
   http_meters meters_;
-  // From here on the thread's own.
+  // Only the reactor's thread uses the members below.
   backoff backoff_;
-  std::unordered_map<std::string, object_version> versions_;  // of all objects asked for
+  std::unordered_map<std::string, object_version> versions_;  // of all requested objects
   http_transfers transfers_;
   std::deque<request_ptr> ready_;
   std::vector<delayed_request> delayed_;
   std::thread thread_;
 };
 
-/// What stores over HTTP share: calls that wait for their requests of objects below `base`.
+/// The common part of stores over HTTP: calls that wait for their requests of objects below `base`.
 /// Thread-safe.
 class http_client {
  public:
-  /// Throws `option_error`, and `std::system_error` without a thread or a descriptor.
+  /// Starts the reactor. Throws `option_error` if an option is invalid, and `std::system_error` if
+  /// the system refuses a thread or a descriptor.
   http_client(http_target base, const http_options& options,
               std::shared_ptr<const http_service> service)
-      : base_(std::move(base)), options_(options) {
+      : base_(std::move(base)), options_(options), takes_any_name_(service->takes_any_name()) {
     require_sound(options);
     reactor_ = std::make_unique<http_reactor>(options, std::move(service));
   }
   http_client(http_client&&) = delete;
   ~http_client() {
-    // In a child made by fork() there is no thread to end, and the connections are the parent's.
+    // In a child made by fork() the thread does not exist, and the connections belong to the
+    // parent.
     if (!is_in_child()) return;
     static_cast<void>(reactor_.release());
     static_cast<void>(library_.release());
   }
 
-  /// Where the objects are.
+  /// Returns the location of the objects.
   [[nodiscard]] const http_target& base() const noexcept { return base_; }
 
   /// Reads `ranges`.
   void read_many(std::span<const byte_range> ranges) const {
-    request_plan plan = plan_requests(
-        ranges, options_.merge_gap, options_.largest_request,
-        [&](std::string_view object) { return object_target(base_, object).shown(); });
+    request_plan plan =
+        plan_requests(ranges, options_.merge_gap, options_.largest_request,
+                      [&](std::string_view object) { return target_of(object).shown(); });
     if (plan.requests.empty()) return;
     std::vector<http_target> targets;
     targets.reserve(plan.objects.size());
-    for (const std::string& object : plan.objects) targets.push_back(object_target(base_, object));
+    for (const std::string& object : plan.objects) targets.push_back(target_of(object));
     static_cast<void>(run(std::move(plan), request_kind::range, targets));
   }
 
-  /// The size of the object `object` and its version.
+  /// Returns the size and the version of `object`.
   [[nodiscard]] object_state state_of(std::string_view object) const {
-    const http_target target = object_target(base_, object);
+    const http_target target = target_of(object);
     const auto call = run(single_plan(object), request_kind::header, {&target, 1});
     return {call->version.size.value_or(0), call->version.name()};
   }
 
-  /// The whole body at `target`, at most 64 MiB.
+  /// Returns the whole body at `target`, at most 64 MiB.
   [[nodiscard]] std::string page(const http_target& target) const {
     return std::move(run(single_plan(""), request_kind::page, {&target, 1})->page);
   }
 
-  /// What has been done so far.
+  /// Compares the sizes of `objects`, as listed, with later responses.
+  void expect_sizes(std::span<const s3_object> objects) const { reactor_->expect_sizes(objects); }
+
+  /// Returns the counters so far.
   [[nodiscard]] http_stats stats() const { return reactor_->stats(); }
 
  private:
+  [[nodiscard]] http_target target_of(std::string_view object) const {
+    return object_target(base_, object, takes_any_name_);
+  }
+
   [[nodiscard]] bool is_in_child() const noexcept { return ::getpid() != process_; }
 
-  // One request that no range waits for: of a page, or of the first byte.
+  // Returns a plan with a single request that reads no range: for a page, or for the size of an
+  // object.
   [[nodiscard]] static request_plan single_plan(std::string_view object) {
     request_plan plan;
     plan.objects.emplace_back(object);
@@ -521,7 +561,7 @@ class http_client {
     return plan;
   }
 
-  // The call of `plan`, whose objects are at `targets`, when it is done.
+  // Runs the call of `plan`, whose objects are at `targets`, and returns it after it is done.
   [[nodiscard]] std::shared_ptr<http_call> run(request_plan plan, request_kind kind,
                                                std::span<const http_target> targets) const {
     if (is_in_child()) {
@@ -559,6 +599,7 @@ class http_client {
   const ::pid_t process_ = ::getpid();
   const http_target base_;
   const http_options options_;
+  const bool takes_any_name_;
   std::unique_ptr<const curl_library> library_ = std::make_unique<const curl_library>();
   std::unique_ptr<http_reactor> reactor_;
 };

@@ -34,10 +34,9 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// libcurl's state of the process, for as long as this object is there. libcurl counts, and locks
-/// since 7.84 wherever the compiler has atomics (the feature "threadsafe" of `curl --version`); so
-/// no state of our own is needed. Where it does not lock, a program calls `curl_global_init` itself
-/// before its first thread.
+/// Owns a reference to libcurl's global state. libcurl counts the references. Since 7.84 it also
+/// locks, if the compiler has atomics (the feature "threadsafe" of `curl --version`). Without this
+/// feature, a program must call `curl_global_init` before it starts its first thread.
 class curl_library {
  public:
   curl_library() {
@@ -56,9 +55,9 @@ struct free_curl_list {
   void operator()(curl_slist* list) const noexcept { ::curl_slist_free_all(list); }
 };
 
-/// One transfer at a time.
+/// A handle for one transfer at a time.
 using curl_easy = std::unique_ptr<CURL, free_curl_easy>;
-/// Lines of a request's header.
+/// The header lines of a request.
 using curl_list = std::unique_ptr<curl_slist, free_curl_list>;
 
 /// Appends a line.
@@ -69,7 +68,7 @@ inline void append(curl_list& list, const std::string& line) {
   list.reset(longer);
 }
 
-/// Sets an option; throws `error` for one that this libcurl was built without.
+/// Sets an option. Throws `error` if this libcurl was built without it.
 template <class Value>
 void set(CURL* easy, ::CURLoption option, const Value& value) {
   const ::CURLcode code = ::curl_easy_setopt(easy, option, value);
@@ -80,17 +79,23 @@ void set(CURL* easy, ::CURLoption option, const Value& value) {
   }
 }
 
-/// How an attempt ended: with what was wanted, with an error that no attempt will mend, or, where
-/// both are empty, with `success` false: it may be made again.
+/// Sets an optional setting. Ignores a failure.
+template <class Value>
+void set_if_taken(CURL* easy, ::CURLoption option, const Value& value) noexcept {
+  static_cast<void>(::curl_easy_setopt(easy, option, value));
+}
+
+/// The result of an attempt. The attempt succeeded, failed permanently with `error`, or may be
+/// retried if `success` is false and `error` is empty.
 struct attempt_result {
   bool success = false;
-  bool retry_with_get = false;  ///< HEAD does not tell: ask for the first byte
+  bool retry_with_get = false;  ///< HEAD gave no result: request the first byte.
   std::exception_ptr error = {};
-  std::string reason = {};  ///< of what may be made again
+  std::string reason = {};  ///< Reason of a failure that may be retried.
   std::optional<std::chrono::milliseconds> retry_after = std::nullopt;
 };
 
-/// What a Retry-After line asks for: seconds, or a date.
+/// Parses a Retry-After line, which contains seconds or a date.
 [[nodiscard]] inline std::optional<std::chrono::milliseconds> retry_after(const std::string& text) {
   constexpr std::uint64_t most = 86'400;  // a day
   if (const auto seconds = whole_number(text)) {
@@ -102,8 +107,8 @@ struct attempt_result {
   return std::chrono::seconds{std::clamp<std::int64_t>(left, 0, std::int64_t{most})};
 }
 
-/// Whether a transfer that ended so may be made again: no for what is wrong with the request, with
-/// certificates or with this libcurl.
+/// Returns true if a transfer with this result may be retried. Returns false for problems with the
+/// request, the certificates or this libcurl.
 [[nodiscard]] inline bool may_pass(::CURLcode code) noexcept {
   switch (code) {
     case CURLE_COULDNT_RESOLVE_PROXY:
@@ -126,16 +131,16 @@ struct attempt_result {
   }
 }
 
-/// What a request wants of the server.
+/// The purpose of a request.
 enum class request_kind {
-  range,   ///< bytes of an object, for the parts of a plan
-  header,  ///< HEAD: the size of an object
-  probe,   ///< the first byte, for the size in Content-Range: where HEAD does not tell
-  page,    ///< a whole body, as listings are
+  range,   ///< Bytes of an object, for the parts of a plan.
+  header,  ///< HEAD: the size of an object.
+  probe,   ///< The first byte, for the size in Content-Range if HEAD gave none.
+  page,    ///< A whole body, such as a listing.
 };
 
-/// One request with all its attempts: what it asks for, what has come so far, and how an attempt
-/// ended. The reactor's, once it has been handed over.
+/// A request with all its attempts: its target, the data received so far, and the evaluation of
+/// each attempt. Only the reactor uses it after it was submitted.
 class http_request {
  public:
   static constexpr std::size_t longest_page = std::size_t{64} << 20U;
@@ -143,46 +148,53 @@ class http_request {
 
   std::shared_ptr<http_call> call;
   http_target target;
-  std::string object;  ///< its name in the store
+  std::string object;  ///< Name in the store.
   const http_options* options = nullptr;
   request_kind kind = request_kind::range;
   planned_request range = {};
 
   unsigned failures = 0;
-  std::string unmodified_since = {};  ///< goes with the next attempt; "": nothing does
+  std::string unmodified_since = {};  ///< Date sent with the next attempt, or "".
 
-  // Of the attempt under way.
+  // State of the current attempt.
   curl_easy easy = {};
   curl_list lines = {};
   http_answer answer = {};
-  std::uint64_t received = 0;        ///< bytes of the body
-  std::optional<body_sum> sum = {};  ///< of the body, where the server has said it
-  std::string error_body = {};       ///< the first bytes of an error's body
-  std::exception_ptr refusal = {};   ///< why the body was not taken
-  bool is_enough = false;            ///< the rest of the body was not taken, and need not be
+  std::uint64_t received = 0;        ///< Bytes of the body.
+  std::optional<body_sum> sum = {};  ///< Checksum of the body, if the server reported it.
+  std::string error_body = {};       ///< The first bytes of an error body.
+  std::exception_ptr refusal = {};   ///< Reason for rejecting the body.
+  bool is_enough = false;            ///< The rest of the body was rejected and is not needed.
   std::chrono::steady_clock::time_point last_byte = {};
   std::array<char, CURL_ERROR_SIZE> curl_words = {};
 
   [[nodiscard]] std::uint64_t size() const noexcept { return range.end - range.begin; }
+
+  /// Returns the offset in the object at which the body of this response ends. A server may send
+  /// only the first bytes of a range (RFC 9110, 14.2).
+  [[nodiscard]] std::uint64_t answered_end() const noexcept {
+    const bool is_part = kind == request_kind::range && answer.status == 206 && answer.range;
+    return is_part ? (std::min)(range.end, answer.range->end) : range.end;
+  }
   [[nodiscard]] const char* method() const noexcept {
     return kind == request_kind::header ? "HEAD" : "GET";
   }
 
-  /// An error about the object.
+  /// Returns an error of type `E` about the object.
   template <class E>
   [[nodiscard]] std::exception_ptr problem(std::string expected, std::string found) const {
     return std::make_exception_ptr(
         E(target.shown(), range.begin, std::move(expected), std::move(found)));
   }
 
-  /// What was wanted, for messages.
+  /// Returns a description of the request, for messages.
   [[nodiscard]] std::string wanted() const {
     if (kind == request_kind::page) return "a listing";
     if (kind != request_kind::range) return "the size of the object";
     return "bytes " + std::to_string(range.begin) + " to " + std::to_string(range.end);
   }
 
-  /// Readies it and its handle, which is as new, for the next attempt.
+  /// Prepares the request and its new or reset handle for the next attempt.
   void prepare(const http_service& service) {
     answer = {};
     received = 0;
@@ -203,17 +215,17 @@ class http_request {
     set(handle, CURLOPT_SSL_VERIFYHOST, 2L);
     if (!options->ca_file.empty()) {
       set(handle, CURLOPT_CAINFO, options->ca_file.c_str());
-      set(handle, CURLOPT_CAPATH, static_cast<const char*>(nullptr));  // else the system's too
+      set(handle, CURLOPT_CAPATH, static_cast<const char*>(nullptr));  // disables the system folder
     }
-    // A connection for each request: that is what makes many requests fast, and one that is cut
-    // costs one request.
+    // Separate connections make many concurrent requests fast, and a lost connection costs only one
+    // request.
     set(handle, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
     set(handle, CURLOPT_NOSIGNAL, 1L);
     set(handle, CURLOPT_PATH_AS_IS, 1L);
-    set(handle, CURLOPT_TCP_KEEPALIVE, 1L);
-    set(handle, CURLOPT_BUFFERSIZE, 128L * 1024);
+    set_if_taken(handle, CURLOPT_TCP_KEEPALIVE, 1L);
+    set_if_taken(handle, CURLOPT_BUFFERSIZE, 128L * 1024);
     set(handle, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(options->connect_timeout.count()));
-    set(handle, CURLOPT_USERAGENT, "penstock");
+    set_if_taken(handle, CURLOPT_USERAGENT, "penstock");
     set(handle, CURLOPT_ERRORBUFFER, curl_words.data());
     set(handle, CURLOPT_WRITEFUNCTION, &taken<&http_request::take_piece>);
     set(handle, CURLOPT_WRITEDATA, static_cast<void*>(this));
@@ -231,25 +243,42 @@ class http_request {
     if (lines) set(handle, CURLOPT_HTTPHEADER, lines.get());
   }
 
-  /// How the attempt ended that libcurl ends with `code`.
+  /// Returns the result of the attempt, which libcurl ended with `code`.
   [[nodiscard]] attempt_result judge(::CURLcode code, const http_service& service) {
     if (refusal) return {.error = std::exchange(refusal, nullptr)};
     const bool ended_by_us = is_enough && code == CURLE_WRITE_ERROR;
     if (code != CURLE_OK && !ended_by_us) return judge_code(code);
     const int status = answer.status;
+    // An object that is empty according to HEAD has no first byte.
+    if (kind == request_kind::probe && status == 416 && !answer.range && call->version.size == 0U) {
+      return {.success = true};
+    }
     const bool is_probe_of_nothing =
         kind == request_kind::probe && status == 416 && answer.range && answer.range->total == 0U;
     if (status != 200 && status != 206 && !is_probe_of_nothing) return judge_status(service);
+    if (!answer.contradiction.empty()) {
+      return {.error = problem<bad_response>("one " + answer.contradiction,
+                                             "two that differ: the server contradicts itself")};
+    }
     if (kind == request_kind::range) return judge_range(ended_by_us);
     if (kind == request_kind::page) return {.success = true};
-    call->version = version();
-    if (call->version.size) return {.success = true};
-    if (kind == request_kind::header) return {.retry_with_get = true};
+    const object_version said = version();
+    const bool is_header = kind == request_kind::header;
+    const std::optional<std::uint64_t> of_header = std::exchange(call->version, said).size;
+    // Many servers report a size of 0 for every object if no body follows.
+    if (is_header && said.size.value_or(0) == 0) return {.retry_with_get = true};
+    if (of_header && said.size && *of_header != *said.size) {
+      return {.error = problem<bad_response>(
+                  "one size of the object",
+                  std::to_string(*of_header) + " bytes by HEAD and " + std::to_string(*said.size) +
+                      " bytes by GET: the server contradicts itself, or was just written to")};
+    }
+    if (said.size) return {.success = true};
     return {.error = problem<bad_response>("Content-Range with the object's size",
                                            "an answer that does not say it")};
   }
 
-  /// The error for an object that is not the one that was `before`.
+  /// Returns the error for an object that was `before` and is now different.
   [[nodiscard]] std::exception_ptr difference(const object_version& before,
                                               const object_version& now) const {
     std::string found = now.words() + new_store;
@@ -261,22 +290,22 @@ class http_request {
     return problem<object_changed>(before.words() + ", as in an answer before", std::move(found));
   }
 
-  /// libcurl's words for how a transfer ended.
+  /// Returns libcurl's description of the end of a transfer.
   [[nodiscard]] std::string words_of(::CURLcode code) const {
-    // Words about a URL may show all of it, and those about a proxy its password.
+    // A text about a URL may contain the whole URL, and a text about a proxy its password.
     const std::string_view said = curl_words.data();
     const bool is_secret = code == CURLE_URL_MALFORMAT || code == CURLE_COULDNT_RESOLVE_PROXY ||
                            said.starts_with("Unsupported proxy");
     return said.empty() || is_secret ? ::curl_easy_strerror(code) : std::string{said};
   }
 
-  /// Whether a part of an object came whose version nothing but the size tells.
+  /// Returns true if the response is a part of an object whose version is known by size only.
   [[nodiscard]] bool is_unversioned(const object_version& said) const noexcept {
     return kind == request_kind::range && said.etag.empty() && said.modified.empty() &&
            !(said.size && size() == *said.size);
   }
 
-  /// What the answer says about the object.
+  /// Returns the properties of the object in this response.
   [[nodiscard]] object_version version() const {
     object_version said;
     if (answer.status == 206 || answer.status == 416) {
@@ -284,6 +313,7 @@ class http_request {
     } else if (answer.status == 200 && kind != request_kind::page) {
       said.size = answer.length;
     }
+    said.is_of_get = answer.status / 100 == 2 && kind != request_kind::header;
     if (options->check_etag) said.etag = object_version::kept(answer.etag);
     if (options->check_modified) said.modified = object_version::kept(answer.modified);
     return said;
@@ -294,8 +324,8 @@ class http_request {
   static constexpr const char* several_dates =
       ", or set check_modified to false for a server that has several dates for one object";
 
-  // libcurl's call for a line of an answer's header, or a piece of its body. Another number than it
-  // was given ends the attempt: where `Take` is false, or throws.
+  // libcurl's callback for a header line or a piece of the body. Returning a different size ends
+  // the attempt if `Take` returns false or throws.
   template <bool (http_request::*Take)(std::string_view)>
   static std::size_t taken(char* text, std::size_t one, std::size_t count, void* request) noexcept {
     auto& taking = *static_cast<http_request*>(request);
@@ -331,12 +361,12 @@ class http_request {
       return true;
     }
     if (kind != request_kind::range) {
-      // A server without ranges sends all of the object.
+      // A server without range support sends the whole object.
       is_enough = true;
       return answer.status == 206 && received <= 1;
     }
     if (position == 0) refusal = wrong_range();
-    if (!refusal && received > size()) {
+    if (!refusal && received > answered_end() - range.begin) {
       refusal = problem<bad_response>(wanted(), "a body that goes on after them");
     }
     if (refusal) return false;
@@ -350,12 +380,12 @@ class http_request {
     return false;
   }
 
-  // The error for an object that ends before what was asked for.
+  // Returns the error for an object that ends before the requested range.
   [[nodiscard]] std::exception_ptr shorter_object(std::uint64_t bytes) const {
     return problem<file_truncated>(wanted(), "an object of " + std::to_string(bytes) + " bytes");
   }
 
-  // Why the body of this answer is not the range that was asked for; nothing where it is.
+  // Returns the error if the body of this response is not the requested range, or null if it is.
   [[nodiscard]] std::exception_ptr wrong_range() const {
     if (answer.status == 206) {
       if (!answer.range || answer.range->begin == answer.range->end) {
@@ -367,23 +397,27 @@ class http_request {
       if (said.total && *said.total < range.end) {
         return shorter_object(*said.total);
       }
-      if (said.begin != range.begin || said.end != range.end) {
+      if (said.begin != range.begin || said.end > range.end) {
         return problem<bad_response>(wanted(), "Content-Range: bytes " +
                                                    std::to_string(said.begin) + " to " +
                                                    std::to_string(said.end));
       }
       return {};
     }
-    // All of the object: right only where that is what was asked for.
+    // The whole object: correct only if the whole object was requested.
     if (range.begin == 0 && answer.length.value_or(range.end) == range.end) return {};
     if (answer.length && *answer.length < range.end) {
       return shorter_object(*answer.length);
     }
     return problem<bad_response>(
-        wanted(), "the whole object: the server has no ranges, without which nothing can be read");
+        wanted(),
+        answer.is_transformed()
+            ? "the whole object, unpacked on the way: store it without Content-Encoding, or have "
+              "`headers` accept the encoding that it is stored with"
+            : "the whole object: the server has no ranges, without which nothing can be read");
   }
 
-  // How it ended where libcurl has no answer.
+  // Evaluates an attempt that ended with an error of libcurl.
   [[nodiscard]] attempt_result judge_code(::CURLcode code) const {
     if (code == CURLE_OUT_OF_MEMORY) return {.error = std::make_exception_ptr(std::bad_alloc{})};
     std::string words = words_of(code);
@@ -401,16 +435,17 @@ class http_request {
     return {.error = problem<store_unreachable>(wanted(), std::move(words))};
   }
 
-  // How it ended by an answer that has bytes of an object.
+  // Evaluates a response that contains bytes of an object.
   [[nodiscard]] attempt_result judge_range(bool ended_by_us) {
     if (received == 0) {
       if (auto wrong = wrong_range()) return {.error = std::move(wrong)};
     }
-    if (received < size()) {
-      // Where that ended as it should, the object has no more bytes.
+    const std::uint64_t expected = answered_end() - range.begin;
+    if (received < expected) {
+      // A chunked body that ended correctly contains all bytes of the object.
       if (answer.status == 200 && answer.is_chunked) return {.error = shorter_object(received)};
       return {.reason = "a body of " + std::to_string(received) + " in place of " +
-                        std::to_string(size()) + " bytes"};
+                        std::to_string(expected) + " bytes"};
     }
     if (sum && !ended_by_us) {
       if (auto difference = sum->difference()) return {.reason = *std::move(difference)};
@@ -418,7 +453,7 @@ class http_request {
     return {.success = true};
   }
 
-  // How it ended by an answer with a status that is no success.
+  // Evaluates a response whose status is not a success.
   [[nodiscard]] attempt_result judge_status(const http_service& service) const {
     const int status = answer.status;
     const service_error said = service.error_of(answer, error_body);
@@ -431,7 +466,7 @@ class http_request {
     const auto remedy = [&](const char* usual) {
       return found + ": " + (said.remedy.empty() ? usual : said.remedy);
     };
-    // Some have no HEAD, some allow GET alone, and the reason of a refusal is in a body.
+    // Some servers have no HEAD, or allow only GET. The reason of a refusal is only in a body.
     if (kind == request_kind::header &&
         (status == 400 || status == 403 || status == 405 || status == 501)) {
       return {.retry_with_get = true};
@@ -459,8 +494,8 @@ class http_request {
                                      : "the server does not do this"))};
   }
 
-  // Whether a certificate that was refused has been trusted, and has other names than the URL's
-  // host. libcurl has one code for both; its TLS libraries say which by words.
+  // Returns true if a refused certificate was trusted, but is for names other than the URL's host.
+  // libcurl has the same code for both; only the texts of its TLS libraries differ.
   [[nodiscard]] bool is_for_another_host() const {
     const std::string_view said = curl_words.data();
     for (const char* const words : {"target host name", "does not match", "no alternative cert"}) {
@@ -470,7 +505,7 @@ class http_request {
   }
 };
 
-/// A request on its way through the reactor.
+/// A request owned by the reactor or on its way there.
 using request_ptr = std::unique_ptr<http_request>;
 
 }  // namespace detail

@@ -17,27 +17,28 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// What a request is made of. All of it is percent-encoded.
+/// The URL of a request, percent-encoded.
 struct http_target {
   std::string origin;  ///< "https://host:port"
   std::string path;    ///< "/folder/object"
-  std::string query;   ///< after the "?"; may be secret
+  std::string query;   ///< The part after the "?". May be secret.
 
-  /// What libcurl is given.
+  /// Returns the complete URL for libcurl.
   [[nodiscard]] std::string url() const {
     return query.empty() ? origin + path : origin + path + '?' + query;
   }
-  /// For messages: without the query.
+  /// Returns the URL without the query, for messages.
   [[nodiscard]] std::string shown() const { return origin + path; }
-  /// "host:port", as the header Host has it.
+  /// Returns "host:port", as in the Host header.
   [[nodiscard]] std::string_view host() const {
     return std::string_view{origin}.substr(origin.find("://") + 3);
   }
-  /// Whether it is https.
+  /// Returns true if the scheme is https.
   [[nodiscard]] bool is_secure() const { return origin.starts_with("https:"); }
 };
 
-/// `text` with all bytes but letters, digits, "-._~" and those of `kept` as %XX (RFC 3986).
+/// Returns `text` with every byte as %XX, except letters, digits, "-._~" and the bytes of `kept`
+/// (RFC 3986).
 [[nodiscard]] inline std::string percent_encoded(std::string_view text, std::string_view kept) {
   std::string out;
   out.reserve(text.size());
@@ -56,15 +57,15 @@ struct http_target {
   return out;
 }
 
-/// Throws `file_unreadable` for a name that leads out of its store, or nowhere: an empty one, one
-/// that starts at the root, one with "." or ".." between its slashes. Servers and proxies take such
-/// paths apart in different ways.
-inline void require_object(std::string_view store, std::string_view object) {
+/// Throws `file_unreadable` if no request can contain the name. Unless `takes_any_name` is set,
+/// also throws if the name leads out of its store: if it starts with a slash, or has "." or ".."
+/// between its slashes. Servers and proxies interpret such paths in different ways.
+inline void require_object(std::string_view store, std::string_view object, bool takes_any_name) {
   const auto refuse = [&](const char* found) {
     throw file_unreadable(std::string{store} + '/' + std::string{object}, 0,
                           "the name of an object below the store", found);
   };
-  constexpr std::size_t longest = 65'536;  // libcurl has URLs of 8 MB
+  constexpr std::size_t longest = 65'536;  // libcurl accepts URLs of up to 8 MB
   if (object.size() > longest) {
     throw file_unreadable(
         std::string{store} + '/' + std::string{object.substr(0, 100)} + "...", 0,
@@ -72,6 +73,7 @@ inline void require_object(std::string_view store, std::string_view object) {
         "one of " + std::to_string(object.size()) + " bytes: no request can hold it");
   }
   if (object.empty()) refuse("an empty name");
+  if (takes_any_name) return;
   if (object.front() == '/') refuse("a name that starts with a slash: leave it out");
   const std::string framed = '/' + std::string{object} + '/';
   if (framed.find("/./") != std::string::npos || framed.find("/../") != std::string::npos) {
@@ -79,8 +81,8 @@ inline void require_object(std::string_view store, std::string_view object) {
   }
 }
 
-/// Takes `url`, the place of a store, apart; its path has no slash at the end. Throws
-/// `option_error` for `option`, which never shows what may be secret in the URL.
+/// Parses `url`, the location of a store. The resulting path has no slash at the end. Throws
+/// `option_error` for `option`; the message never contains parts of the URL that may be secret.
 [[nodiscard]] inline http_target parse_store_url(std::string_view url, const char* option) {
   const auto require = [option](bool holds, const char* problem) {
     if (!holds) throw option_error(option, problem);
@@ -89,7 +91,8 @@ inline void require_object(std::string_view store, std::string_view object) {
     require(static_cast<unsigned char>(c) > 0x20 && c != 0x7f && c != '\\',
             "must be percent-encoded: it has a blank, a backslash or a control character");
   }
-  const std::size_t scheme = url.starts_with("https://") ? 8 : url.starts_with("http://") ? 7 : 0;
+  const std::string start = in_lower_case(url.substr(0, 8));
+  const std::size_t scheme = start == "https://" ? 8 : start.starts_with("http://") ? 7 : 0;
   require(scheme != 0, "must start with https:// or http://");
   require(url.find('#') == std::string_view::npos, "must not have a '#'");
   const std::size_t question = (std::min)(url.find('?'), url.size());
@@ -99,42 +102,46 @@ inline void require_object(std::string_view store, std::string_view object) {
   require(!host.empty() && host.front() != ':', "must name a host");
   require(host.find('@') == std::string_view::npos,
           "must not have a user and a password: give an Authorization line in `headers`");
-  http_target target{std::string{place.substr(0, slash)}, std::string{place.substr(slash)},
+  http_target target{start.substr(0, scheme) + std::string{host}, std::string{place.substr(slash)},
                      std::string{question < url.size() ? url.substr(question + 1) : ""}};
   while (target.path.ends_with('/')) target.path.pop_back();
   return target;
 }
 
-/// The object `object` of the store at `store`. Throws as `require_object`.
-[[nodiscard]] inline http_target object_target(const http_target& store, std::string_view object) {
-  require_object(store.shown(), object);
+/// Returns the URL of `object` in the store at `store`. Throws the errors of `require_object`.
+[[nodiscard]] inline http_target object_target(const http_target& store, std::string_view object,
+                                               bool takes_any_name) {
+  require_object(store.shown(), object, takes_any_name);
   return {store.origin, store.path + '/' + percent_encoded(object, "/"), store.query};
 }
 
-/// What an error's body means to a service.
+/// The meaning of an error body for a service.
 struct service_error {
-  std::string code = {};      ///< what it says, for messages; never what is secret
-  std::string remedy = {};    ///< what to do
-  bool is_transient = false;  ///< a repeated request may succeed, whatever the status
-  bool is_denied = false;     ///< it is about the credentials
-  bool is_missing = false;    ///< there is no such object
+  std::string code = {};      ///< The server's error code, for messages. Never contains a secret.
+  std::string remedy = {};    ///< Advice to the user.
+  bool is_transient = false;  ///< A retry may succeed, whatever the status is.
+  bool is_denied = false;     ///< The error is about the credentials.
+  bool is_missing = false;    ///< The object does not exist.
 };
 
-/// How one kind of server wants to be asked, and what its errors mean. Called on the thread of the
-/// store's requests, once for each attempt: a signature holds for minutes only.
+/// The requests that a kind of server needs, and the meaning of its errors. The thread of the store
+/// calls it once for each attempt, because a signature is valid only for minutes.
 class http_service {
  public:
   explicit http_service(std::vector<std::string> headers) : headers_(std::move(headers)) {}
   http_service(http_service&&) = delete;
   virtual ~http_service() = default;
 
-  /// The lines that go with a request.
+  /// Returns the header lines of a request.
   [[nodiscard]] virtual std::vector<std::string> headers(std::string_view /*method*/,
                                                          const http_target& /*target*/) const {
     return headers_;
   }
 
-  /// What an answer that is no success means; `body` is the start of it.
+  /// Returns true if "/", "." and ".." have no special meaning in an object's name.
+  [[nodiscard]] virtual bool takes_any_name() const noexcept { return false; }
+
+  /// Returns the meaning of a response that is not a success. `body` is the start of the body.
   [[nodiscard]] virtual service_error error_of(const http_answer& /*answer*/,
                                                std::string_view /*body*/) const {
     return {};

@@ -13,6 +13,7 @@
 #include <arrow/table.h>
 #include <arrow/type.h>
 #include <arrow/type_traits.h>
+#include <arrow/util/compression.h>
 #include <fcntl.h>
 #include <parquet/arrow/reader.h>
 #include <parquet/arrow/schema.h>
@@ -30,6 +31,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <concepts>
@@ -51,6 +53,7 @@
 #include <penstock/core/error.hpp>
 #include <penstock_ext/blob/support/blob_file.hpp>
 #include <penstock_ext/files/file_error.hpp>
+#include <penstock_ext/files/support/foreign_format.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
 #include <penstock_ext/table/arrow_table.hpp>
 #include <penstock_ext/table/detail/columns.hpp>
@@ -59,18 +62,18 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A `file_error`, on its way through Arrow's functions.
+/// Carries a `file_error` through Arrow's functions.
 class parquet_failure final : public ::arrow::StatusDetail {
  public:
-  /// Keeps the exception that is handled now.
+  /// Stores the exception that is being handled.
   parquet_failure() : problem_(std::current_exception()) {}
 
-  /// A name of this type.
+  /// Returns the name of this type.
   const char* type_id() const override { return name; }
-  /// Some words.
+  /// Returns the name of this type.
   std::string ToString() const override { return name; }
 
-  /// Throws what `status` carries, if it does.
+  /// Throws the exception in `status`, if there is one.
   static void rethrow(const ::arrow::Status& status) {
     const auto& detail = status.detail();
     if (detail == nullptr || detail->type_id() != std::string_view{name}) return;
@@ -83,7 +86,7 @@ class parquet_failure final : public ::arrow::StatusDetail {
   std::exception_ptr problem_;
 };
 
-/// Where a column of a row group lies in its file, compressed.
+/// The position of a compressed column of a row group in its file.
 struct parquet_chunk {
   std::uint64_t offset;
   std::uint64_t bytes;
@@ -91,9 +94,9 @@ struct parquet_chunk {
   [[nodiscard]] std::uint64_t end() const noexcept { return offset + bytes; }
 };
 
-/// The few requests that read `chunks`.
+/// Returns the requests that read `chunks`: chunks that are close together share a request.
 inline std::vector<parquet_chunk> requests_of(std::vector<parquet_chunk> chunks) {
-  // Bytes that nobody asks for, up to which one request costs less than two.
+  // Up to this number of unneeded bytes, one request costs less than two.
   constexpr std::uint64_t most_gap = std::uint64_t{1} << 14U;
   std::sort(chunks.begin(), chunks.end(),
             [](const parquet_chunk& a, const parquet_chunk& b) { return a.offset < b.offset; });
@@ -109,13 +112,12 @@ inline std::vector<parquet_chunk> requests_of(std::vector<parquet_chunk> chunks)
   return requests;
 }
 
-/// The bytes of a Parquet file, as it was when this was made: a later change is noticed. Reading is
-/// thread-safe.
+/// The bytes of a Parquet file. Later changes of the file are detected. Reading is thread-safe.
 class parquet_bytes {
  public:
-  /// Opens the file `path`; with `direct` once more, for reads past the page cache, if its file
-  /// system has such reads. Throws `file_unreadable`, and `file_changed` where it was replaced
-  /// meanwhile.
+  /// Opens the file `path`. With `direct`, opens it a second time for reads past the page cache, if
+  /// its file system has direct I/O. Throws `file_unreadable`, and `file_changed` if the file was
+  /// replaced between the two calls.
   parquet_bytes(std::string path, bool direct) : file_(std::move(path), advice) {
     if (!direct) return;
     direct_ = open_at(AT_FDCWD, this->path().c_str(), O_DIRECT | O_NONBLOCK | O_NOCTTY);
@@ -128,17 +130,18 @@ class parquet_bytes {
     throw file_changed(this->path(), 0, "the file that was opened before", "another of its name");
   }
 
-  /// The path as it was given.
+  /// Returns the path that the constructor got.
   [[nodiscard]] const std::string& path() const noexcept { return file_.path(); }
-  /// How many bytes there are.
+  /// Returns the size in bytes.
   [[nodiscard]] std::uint64_t size() const noexcept { return file_.size(); }
 
-  /// Fills `out` with the bytes from `offset` on. Throws `file_unreadable`, and `file_changed`
-  /// where the file was written to or cut.
+  /// Fills `out` with the bytes that start at `offset`. Throws `file_unreadable`, and
+  /// `file_changed` if the file was written to or cut.
   void read(std::uint64_t offset, std::span<std::byte> out) const {
     file_.read_unchanged(offset, out);
   }
-  /// As `read`, past the page cache where that is asked for, by way of `memory`.
+  /// Reads as `read` does, but past the page cache if `is_direct()`. Direct reads use the buffer
+  /// `memory`.
   void read_pages(std::uint64_t offset, std::span<std::byte> out, direct_memory& memory) const {
     constexpr std::size_t alignment = direct_memory::alignment;
     while (is_direct() && !out.empty()) {
@@ -148,7 +151,7 @@ class parquet_bytes {
       const ssize_t got = ::pread(direct_.get(), room, bytes / alignment * alignment,
                                   static_cast<off_t>(offset - skipped));
       if (got < 0 && errno == EINTR) continue;
-      // By way of the page cache then, which has the last word on what is wrong.
+      // Then read through the page cache, which reports the actual error.
       if (got <= static_cast<ssize_t>(skipped)) break;
       const std::size_t count = (std::min)(static_cast<std::size_t>(got) - skipped, out.size());
       std::memcpy(out.data(), room + skipped, count);
@@ -157,9 +160,9 @@ class parquet_bytes {
     }
     read(offset, out);
   }
-  /// Whether pages are read past the page cache.
+  /// Returns true if pages are read past the page cache.
   [[nodiscard]] bool is_direct() const noexcept { return direct_.get() >= 0; }
-  /// Has the system read a request into the page cache, if it can.
+  /// Advises the system to read these bytes into the page cache, if it can.
   void prefetch(const parquet_chunk& request) const noexcept {
     file_.prefetch(request.offset, request.bytes);
   }
@@ -172,9 +175,9 @@ class parquet_bytes {
   descriptor direct_{-1};
 };
 
-/// A file as Arrow reads it: one that can't be read, was written to or cut has another error
-/// than one whose content is damaged. Reads are bounded by the file, whatever is in its footer.
-/// Several can read one open file, each by one thread at a time.
+/// A file for Arrow. A file that cannot be read, was written to or cut has another error than a
+/// file whose content is damaged. Reads stay within the file, even if its footer is wrong. Several
+/// inputs can share an open file, but an input is for one thread at a time.
 class parquet_input final : public ::arrow::io::RandomAccessFile {
  public:
   /// Reads `file`, which is open.
@@ -182,8 +185,8 @@ class parquet_input final : public ::arrow::io::RandomAccessFile {
     set_mode(::arrow::io::FileMode::READ);
   }
 
-  /// Reads `chunks` in few requests, and holds them for `ReadAt` in place of those before. Throws
-  /// as `parquet_bytes::read`.
+  /// Reads `chunks` in few requests, and keeps them for `ReadAt` in place of the previous chunks.
+  /// Throws the errors of `parquet_bytes::read`.
   ::arrow::Status hold(std::vector<parquet_chunk> chunks) {
     held_.clear();
     for (const parquet_chunk& request : requests_of(std::move(chunks))) {
@@ -195,9 +198,9 @@ class parquet_input final : public ::arrow::io::RandomAccessFile {
     }
     return ::arrow::Status::OK();
   }
-  /// Gives back what it holds.
+  /// Releases the chunks that it keeps.
   void drop() noexcept { held_.clear(); }
-  /// How many bytes it holds.
+  /// Returns the number of bytes that it keeps.
   [[nodiscard]] std::int64_t held_bytes() const noexcept {
     std::int64_t all = 0;
     for (const auto& [begin, held] : held_) all += held->size();
@@ -206,9 +209,10 @@ class parquet_input final : public ::arrow::io::RandomAccessFile {
 
   using RandomAccessFile::ReadAt;
 
-  /// How long it was when it was opened.
+  /// Returns the size of the file when it was opened.
   ::arrow::Result<std::int64_t> GetSize() override { return size(); }
-  /// Fills `out` with bytes from `position` on, less only at the end.
+  /// Fills `out` with the bytes that start at `position`. Returns fewer bytes only at the end of
+  /// the file.
   ::arrow::Result<std::int64_t> ReadAt(std::int64_t position, std::int64_t bytes,
                                        void* out) override {
     if (position < 0 || bytes < 0) return ::arrow::Status::Invalid("a place below 0");
@@ -222,7 +226,7 @@ class parquet_input final : public ::arrow::io::RandomAccessFile {
           .WithDetail(std::make_shared<parquet_failure>());
     }
   }
-  /// Bytes from `position` on: a part of what is held, or a buffer of their own.
+  /// Returns the bytes that start at `position`: a part of a kept chunk, or a new buffer.
   ::arrow::Result<std::shared_ptr<::arrow::Buffer>> ReadAt(std::int64_t position,
                                                            std::int64_t bytes) override {
     if (position < 0 || bytes < 0) return ::arrow::Status::Invalid("a place below 0");
@@ -240,13 +244,13 @@ class parquet_input final : public ::arrow::io::RandomAccessFile {
     return buffer;
   }
 
-  /// Reads on from the position.
+  /// Reads the next bytes at the position.
   ::arrow::Result<std::int64_t> Read(std::int64_t bytes, void* out) override {
     const auto read = ReadAt(position_, bytes, out);
     if (read.ok()) position_ += *read;
     return read;
   }
-  /// The next `bytes` bytes, in a buffer of their own.
+  /// Returns the next `bytes` bytes.
   ::arrow::Result<std::shared_ptr<::arrow::Buffer>> Read(std::int64_t bytes) override {
     auto read = ReadAt(position_, bytes);
     if (read.ok()) position_ += (*read)->size();
@@ -258,49 +262,50 @@ class parquet_input final : public ::arrow::io::RandomAccessFile {
     position_ = position;
     return ::arrow::Status::OK();
   }
-  /// The position.
+  /// Returns the position.
   ::arrow::Result<std::int64_t> Tell() const override { return position_; }
-  /// Does nothing: the destructor closes it.
+  /// Does nothing: the destructor closes the file.
   ::arrow::Status Close() override { return ::arrow::Status::OK(); }
-  /// Never.
+  /// Always returns false.
   bool closed() const override { return false; }
 
  private:
   [[nodiscard]] std::int64_t size() const noexcept {
     return static_cast<std::int64_t>(file_->size());
   }
-  // How many bytes there are from `position` on, `bytes` at most.
+  // Returns the number of bytes after `position`, at most `bytes`.
   [[nodiscard]] std::int64_t room(std::int64_t position, std::int64_t bytes) const noexcept {
     return (std::min)(bytes, (std::max)(size() - position, std::int64_t{0}));
   }
 
   std::shared_ptr<const parquet_bytes> file_;
   direct_memory memory_;
-  std::vector<std::pair<std::int64_t, std::shared_ptr<::arrow::Buffer>>> held_;  // from where on
+  std::vector<std::pair<std::int64_t, std::shared_ptr<::arrow::Buffer>>> held_;  // by position
   std::int64_t position_ = 0;
 };
 
-/// A row group of one of several files.
+/// A row group of a file in a list of files.
 struct parquet_group {
-  std::size_t file;         // which one
-  int number;               // of the group, in the file
+  std::size_t file;         // index of the file
+  int number;               // number of the group in the file
   std::uint64_t rows;       // not 0
   std::uint64_t first_row;  // in the file
 };
 
-/// Reads columns of numbers of one row group, none of which is null.
+/// Reads columns of numbers of a row group. A column with a null is not read.
 struct number_reader {
   /// The values of a column.
   struct numbers {
-    std::shared_ptr<::arrow::Buffer> values;  // null: one is null, or something is wrong
-    bool is_in_file_pages = false;            // whether they stay in memory that was read
+    std::shared_ptr<::arrow::Buffer> values;  // null if a value is null or something is wrong
+    bool is_in_file_pages = false;            // true if they stay in memory that was read
   };
 
   parquet::RowGroupReader& group;
   std::int64_t rows;                      // above 0
-  std::vector<std::int16_t> levels = {};  // memory for one page after the other
+  std::vector<std::int16_t> levels = {};  // reused for each page
 
-  /// The values of `leaf`, of `bytes` each. Throws `ParquetException` for most of what is damaged.
+  /// Returns the values of `leaf`, of `bytes` bytes each. Throws `ParquetException` for most kinds
+  /// of damage.
   [[nodiscard]] numbers read(int leaf, int bytes) {
     switch (group.metadata()->schema()->Column(leaf)->physical_type()) {
       case parquet::Type::INT32:
@@ -321,9 +326,10 @@ struct number_reader {
   }
 
  private:
-  // PLAIN values lie in pages as in memory. Those of an only page stay there: it is a part of what
-  // was read, or lies in the memory that the page reader decompresses the next page into. There is
-  // none: the reader ends with the last of as many values as there are rows.
+  // PLAIN values have the same layout in a page as in memory. The values of a single page stay in
+  // it. The page is a part of the bytes that were read, or it lies in the buffer that the page
+  // reader reuses for the next decompressed page. There is no next page: the reader stops after as
+  // many values as there are rows.
   template <class Type>
   [[nodiscard]] numbers read_as(int leaf) {
     const parquet::ColumnDescriptor& column = *group.metadata()->schema()->Column(leaf);
@@ -333,7 +339,7 @@ struct number_reader {
     const auto pages = group.GetColumnPageReader(leaf);
     std::unique_ptr<parquet::DictDecoder<Type>> dictionary;
     numbers all;
-    std::int64_t filled = 0;  // rows
+    std::int64_t filled = 0;  // in rows
     while (const auto page = pages->NextPage()) {
       if (page->type() == parquet::PageType::DICTIONARY_PAGE) {
         const auto& entries = static_cast<const parquet::DictionaryPage&>(*page);
@@ -380,7 +386,8 @@ struct number_reader {
     return filled == rows ? all : numbers{};
   }
 
-  // The bytes of a value. Of strings of fixed length only float16 is read: `is_number`.
+  // Size of a value in bytes. The only fixed-length byte array that is read is float16, see
+  // `is_number`.
   template <class Type>
   static constexpr std::int64_t width =
       std::same_as<Type, parquet::FLBAType> ? 2 : std::int64_t{sizeof(typename Type::c_type)};
@@ -398,13 +405,13 @@ struct number_reader {
     }
   }
 
-  // Parquet has short integers in 4 bytes.
+  // Parquet stores short integers in 4 bytes.
   template <class Short>
   [[nodiscard]] numbers narrowed(const numbers& from) const {
     if (from.values == nullptr) return {};
     numbers all{memory(sizeof(Short))};
     if (all.values == nullptr) return {};
-    const std::uint8_t* in = from.values->data();  // which a page need not have aligned
+    const std::uint8_t* in = from.values->data();  // may be unaligned in a page
     auto* const out = reinterpret_cast<Short*>(all.values->mutable_data());
     for (std::int64_t row = 0; row < rows; ++row, in += sizeof(std::int32_t)) {
       std::int32_t one = 0;
@@ -414,13 +421,14 @@ struct number_reader {
     return all;
   }
 
-  // For a column; null where there is none.
+  // Returns memory for a column, or null if there is not enough.
   [[nodiscard]] std::shared_ptr<::arrow::Buffer> memory(std::int64_t bytes) const {
     auto made = ::arrow::AllocateBuffer(rows * bytes);
     return made.ok() ? std::shared_ptr<::arrow::Buffer>{std::move(*made)} : nullptr;
   }
 
-  // How many bytes the levels of a page take; nothing where they can't be, or one says null.
+  // Returns the size of a page's levels in bytes. Returns nothing if the levels are invalid or a
+  // value is null.
   [[nodiscard]] std::optional<int> levels_of(const parquet::DataPage& page, bool has_levels) {
     const int count = page.num_values();
     parquet::LevelDecoder decoder;
@@ -438,7 +446,7 @@ struct number_reader {
     if (!has_levels) return bytes;
     levels.resize(static_cast<std::size_t>(count));
     if (decoder.Decode(count, levels.data()) != count) return {};
-    // Levels are 0 or 1. Without a branch, as 16 at a time.
+    // Levels are 0 or 1. The loop has no branch, so that it can be vectorized.
     if (std::accumulate(levels.begin(), levels.end(), std::int16_t{1},
                         std::bit_and<std::int16_t>{}) == 0) {
       return {};
@@ -447,16 +455,18 @@ struct number_reader {
   }
 };
 
-/// A Parquet file: its type, and its row groups one by one. All members but the constructor are
-/// thread-safe: each decoding has a reader of its own, over one descriptor and one footer. Readers
-/// are kept for the next decoding, as many as there were at a time.
+/// A Parquet file: its type, and its row groups. All members except the constructor are
+/// thread-safe: each decoding uses a separate reader, over a shared descriptor and footer. Readers
+/// are kept for later decodings, as many as were in use at the same time.
 class parquet_file {
  public:
-  /// Opens it and reads its footer; with `verify`, decoding compares pages with their sums.
-  /// `direct`: see `parquet_bytes`. Throws `file_unreadable`, `file_changed`, and `file_corrupt`
-  /// for what is no Parquet file.
+  /// Opens the file and reads its footer. With `verify`, decoding checks the checksums of pages.
+  /// For `direct`, see `parquet_bytes`. Throws `file_unreadable`, `file_changed`, and
+  /// `file_format_error` for a file that is encrypted or of another known format. Throws
+  /// `file_corrupt` for any other file that is not a Parquet file.
   explicit parquet_file(std::string path, bool verify = false, bool direct = false)
       : file_(std::make_shared<const parquet_bytes>(std::move(path), direct)), verify_(verify) {
+    require_kind();
     guarded("the footer of a Parquet file", [&] {
       metadata_ = parquet::ReadMetaData(std::make_shared<parquet_input>(file_));
       auto first = make_reader();
@@ -472,14 +482,57 @@ class parquet_file {
       }
       idle_->readers.push_back(std::move(first));
     });
+    std::uint64_t all = 0;
+    for (int number = 0; number < groups(); ++number) all += rows(number);
+    if (const auto said = static_cast<std::uint64_t>(metadata_->num_rows()); all != said) {
+      throw file_corrupt(this->path(), 0, std::to_string(said) + " rows, as the footer says",
+                         std::to_string(all) + " in its row groups");
+    }
+  }
+
+  /// Throws `file_format_error` if leaves of row group `number` are valid but cannot be read: they
+  /// are in another file, encrypted, or use a codec or an encoding that Arrow does not have.
+  void require_support(int number, const std::vector<int>& leaves) const {
+    const auto refuse = [&](int leaf, std::int64_t at, const std::string& found) {
+      throw file_format_error(path(), static_cast<std::uint64_t>((std::max)(at, std::int64_t{0})),
+                              "column \"" +
+                                  metadata_->schema()->Column(leaf)->path()->ToDotString() +
+                                  "\" of " + name_of(number),
+                              found);
+    };
+    for (const int leaf : leaves) {
+      guarded("the columns of " + name_of(number), [&] {
+        const auto group = metadata_->RowGroup(number);
+        try {
+          const auto chunk = group->ColumnChunk(leaf);
+          const auto codec = chunk->compression();
+          if (!chunk->file_path().empty()) {
+            refuse(leaf, 0, "it in the file " + chunk->file_path() + ": open that one");
+          }
+          if (!::arrow::util::Codec::IsAvailable(codec)) {
+            refuse(leaf, begin_of(*chunk),
+                   "a codec that this Arrow does not have (" +
+                       ::arrow::util::Codec::GetCodecAsString(codec) +
+                       "): write the file with zstd or snappy");
+          }
+          if (std::ranges::any_of(chunk->encodings(), is_unknown)) {
+            refuse(leaf, begin_of(*chunk),
+                   "an encoding that this Arrow does not know: write the file in an older one");
+          }
+        } catch (const parquet::ParquetException& problem) {
+          if (has_words(problem.what(), "decrypt")) refuse(leaf, 0, encrypted);
+          throw;
+        }
+      });
+    }
   }
 
   [[nodiscard]] const std::string& path() const noexcept { return file_->path(); }
-  /// The type of its rows.
+  /// Returns the type of the rows.
   [[nodiscard]] const ArrowSchema& schema() const noexcept { return *schema_; }
-  /// How many row groups there are.
+  /// Returns the number of row groups.
   [[nodiscard]] int groups() const { return metadata_->num_row_groups(); }
-  /// How many rows row group `number` has. Throws `file_corrupt` for less than none.
+  /// Returns the number of rows of row group `number`. Throws `file_corrupt` for a negative number.
   [[nodiscard]] std::uint64_t rows(int number) const {
     const std::int64_t rows = metadata_->RowGroup(number)->num_rows();
     if (rows < 0) {
@@ -488,14 +541,14 @@ class parquet_file {
     return static_cast<std::uint64_t>(rows);
   }
 
-  /// The leaves below the columns at `paths`, as Parquet counts them: each once, those of the first
-  /// path first.
+  /// Returns the leaves below the columns at `paths`, in Parquet's numbering. Each leaf appears
+  /// once, and the leaves of the first path come first.
   [[nodiscard]] std::vector<int> leaves(const std::vector<column_path>& paths) const {
     std::vector<int> all;
     for (const column_path& path : paths) {
       const auto* field = &columns_[path[0].child];
       for (std::size_t i = 1; i < path.size(); ++i) {
-        // Arrow makes an extension type of all its storage, or not at all.
+        // Arrow makes an extension type of all of its storage, or not at all.
         if (field->field->type()->id() == ::arrow::Type::EXTENSION) break;
         field = &field->children[path[i].child];
       }
@@ -504,8 +557,8 @@ class parquet_file {
     return all;
   }
 
-  /// The bytes of leaves of row group `number`, before they are compressed, as the footer has it: a
-  /// value that a dictionary has once counts once. Throws `file_corrupt` where they can't be.
+  /// Returns the uncompressed size of leaves of row group `number` in bytes, as in the footer: a
+  /// value in a dictionary counts once. Throws `file_corrupt` if a size is invalid.
   [[nodiscard]] std::uint64_t bytes(int number, const std::vector<int>& leaves) const {
     std::int64_t all = 0;
     guarded("the columns of " + name_of(number), [&] {
@@ -520,8 +573,8 @@ class parquet_file {
     return static_cast<std::uint64_t>(all);
   }
 
-  /// Where leaves of row group `number` lie; without those whose place in the footer is not in the
-  /// file.
+  /// Returns the positions of leaves of row group `number`. Skips leaves whose position in the
+  /// footer is outside of the file.
   [[nodiscard]] std::vector<parquet_chunk> chunks(int number,
                                                   const std::vector<int>& leaves) const {
     std::vector<parquet_chunk> all;
@@ -538,8 +591,8 @@ class parquet_file {
     });
     return all;
   }
-  /// Has the system read leaves of row group `number` ahead, if it can; not what is read past the
-  /// page cache.
+  /// Advises the system to read leaves of row group `number` ahead, if it can. Does nothing if
+  /// pages are read past the page cache.
   void prefetch(int number, const std::vector<int>& leaves) const {
     if (file_->is_direct()) return;
     for (const parquet_chunk& request : requests_of(chunks(number, leaves))) {
@@ -547,8 +600,8 @@ class parquet_file {
     }
   }
 
-  /// The columns of a row group that have one of `leaves`, each of which is there once; structs
-  /// without their other members. Throws `file_unreadable`, `file_changed` where the file was
+  /// Returns the columns of a row group that contain one of `leaves`, each column once. Structs
+  /// have only the members in `leaves`. Throws `file_unreadable`, `file_changed` if the file was
   /// written to or cut since it was opened, and `file_corrupt`, which names the column.
   [[nodiscard]] arrow_table decode(const parquet_group& group,
                                    const std::vector<int>& leaves) const {
@@ -573,7 +626,7 @@ class parquet_file {
       }
     });
     arrow_table table{std::move(type), std::move(batches)};
-    if (table.size() != group.rows) {  // the footer may say another number than the pages hold
+    if (table.size() != group.rows) {  // the footer may differ from the pages
       throw file_corrupt(path(), 0, std::to_string(group.rows) + " rows in " + what,
                          std::to_string(table.size()));
     }
@@ -585,12 +638,46 @@ class parquet_file {
     return "row group " + std::to_string(number);
   }
 
-  void require(const ::arrow::Status& status, const std::string& expected) const {
-    parquet_failure::rethrow(status);
-    if (!status.ok()) throw file_corrupt(path(), 0, expected, status.message());
+  static constexpr const char* encrypted = "it encrypted: write the file without encryption";
+
+  [[nodiscard]] static bool has_words(std::string_view text, std::string_view words) noexcept {
+    return text.find(words) != text.npos;
+  }
+  [[nodiscard]] static bool is_unknown(parquet::Encoding::type encoding) noexcept {
+    return encoding < parquet::Encoding::PLAIN || encoding >= parquet::Encoding::UNDEFINED;
   }
 
-  // Calls of Parquet's own throw as well as return.
+  // Throws for a file of another format or with an encrypted footer, which Arrow calls damaged.
+  void require_kind() const {
+    constexpr std::uint64_t mark = 4;
+    if (file_->size() < 2 * mark) return;
+    std::array<std::byte, mark> end{};
+    file_->read(file_->size() - mark, end);
+    const std::string_view ends{reinterpret_cast<const char*>(end.data()), end.size()};
+    if (ends == "PARE") {
+      throw file_format_error(path(), file_->size() - mark, "the footer of a Parquet file",
+                              encrypted);
+    }
+    if (ends == "PAR1") return;
+    std::vector<std::byte> start(static_cast<std::size_t>((std::min)(file_->size(), most_start)));
+    file_->read(0, start);
+    if (foreign_format_of(start).name == parquet_format.name) return;
+    refuse_foreign(start, path(), "a Parquet file", 0, "");
+  }
+  static constexpr std::uint64_t most_start = 4096;
+
+  void require(const ::arrow::Status& status, const std::string& expected) const {
+    parquet_failure::rethrow(status);
+    if (status.ok()) return;
+    // Some of Parquet's own errors have no status code.
+    if (status.IsNotImplemented() || has_words(status.message(), "Not yet implemented")) {
+      throw file_format_error(path(), 0, expected,
+                              "what this Arrow does not support: " + status.message());
+    }
+    throw file_corrupt(path(), 0, expected, status.message());
+  }
+
+  // Parquet's own functions report errors by exceptions as well as by a status.
   template <class Call>
   void guarded(const std::string& expected, const Call& call) const {
     try {
@@ -599,7 +686,7 @@ class parquet_file {
       require(problem.status(), expected);
       throw;
     } catch (const parquet::ParquetException& problem) {
-      throw file_corrupt(path(), 0, expected, problem.what());
+      require(::arrow::Status::Invalid(problem.what()), expected);
     }
   }
 
@@ -619,14 +706,15 @@ class parquet_file {
     pages.set_page_checksum_verification(verify_);
     require(builder.Open(input, pages, metadata_), "a Parquet file");
     parquet::ArrowReaderProperties how;
-    how.set_use_threads(false);  // the workers are ours
+    how.set_use_threads(false);  // the worker threads are penstock's
     how.set_pre_buffer(false);
     std::unique_ptr<parquet::arrow::FileReader> decoder;
     require(builder.properties(how)->Build(&decoder), "a Parquet file");
     return {std::move(input), std::move(decoder)};
   }
 
-  // One that is idle, or a new one: what it knows of all columns takes longer than a row group.
+  // Returns an idle reader, or a new reader. To read the metadata of all columns again would take
+  // longer than a row group.
   [[nodiscard]] group_reader take_reader() const {
     {
       const std::lock_guard lock{idle_->mutex};
@@ -645,7 +733,7 @@ class parquet_file {
     idle_->readers.push_back(std::move(reader));
   }
 
-  // As Arrow 24 has it, and as those before it.
+  // `ReadRowGroup` of Arrow 24 returns a result; earlier versions write to a pointer.
   template <class Reader>
   [[nodiscard]] std::shared_ptr<::arrow::Table> read_group(Reader& reader, int number,
                                                            const std::vector<int>& leaves) const {
@@ -669,7 +757,7 @@ class parquet_file {
     return has_more ? (std::min)(pages, chunk.dictionary_page_offset()) : pages;
   }
 
-  // Whether the values of a column are numbers as `number_reader` reads them, one a row.
+  // Returns true if `number_reader` can read the column: numbers, one per row.
   [[nodiscard]] bool is_number(const parquet::arrow::SchemaField& column) const {
     if (!column.is_leaf()) return false;
     const parquet::ColumnDescriptor& leaf = *metadata_->schema()->Column(column.column_index);
@@ -691,8 +779,9 @@ class parquet_file {
     }
   }
 
-  // Columns of numbers without nulls, for less than half of what `read_leaves` takes. Null where
-  // there is another column or a null, or where something is wrong: `read_leaves` says what.
+  // Reads columns of numbers without nulls, in less than half the time of `read_leaves`. Returns
+  // null if there is another kind of column, a null or an error; `read_leaves` then reports the
+  // error.
   [[nodiscard]] std::shared_ptr<::arrow::RecordBatch> read_numbers(
       int number, const std::vector<int>& leaves) const {
     ::arrow::FieldVector fields;
@@ -700,7 +789,7 @@ class parquet_file {
     for (const int leaf : leaves) {
       fields.push_back(numbers_[static_cast<std::size_t>(leaf)]);
       if (fields.back() == nullptr) return nullptr;
-      row_bytes += (std::max)(fields.back()->type()->byte_width(), 4);  // as pages may have them
+      row_bytes += (std::max)(fields.back()->type()->byte_width(), 4);  // 4 bytes or more in pages
     }
     const std::int64_t rows = metadata_->RowGroup(number)->num_rows();
     std::int64_t bytes = 0;
@@ -717,7 +806,8 @@ class parquet_file {
         if (columns.back().values == nullptr) return nullptr;
         if (columns.back().is_in_file_pages) kept += columns.back().values->size();
       }
-      // All that was read stays as long as one of its pages does: only where it is little more.
+      // A single kept page keeps all bytes that were read alive. Keep pages only if the rest is
+      // small.
       const bool keeps = own.input->held_bytes() - kept <= kept / 4;
       std::vector<std::shared_ptr<::arrow::Array>> arrays;
       for (std::size_t i = 0; i < fields.size(); ++i) {
@@ -737,7 +827,7 @@ class parquet_file {
       return nullptr;
     }
   }
-  // Arrow's words do not say in which column a page is damaged, so one after the other is tried.
+  // Arrow's messages do not name the column of a damaged page, so read the columns one by one.
   [[nodiscard]] std::shared_ptr<::arrow::Table> read_leaves(int number,
                                                             const std::vector<int>& leaves) const {
     const auto read = [&](const std::vector<int>& some) {
@@ -782,18 +872,18 @@ class parquet_file {
   std::shared_ptr<parquet::FileMetaData> metadata_;
   arrow_schema schema_;
   std::vector<parquet::arrow::SchemaField> columns_;
-  ::arrow::FieldVector numbers_;  // of each leaf: its column, null unless `is_number`
+  ::arrow::FieldVector numbers_;  // per leaf: its column, null unless `is_number`
   std::unique_ptr<idle_readers> idle_ = std::make_unique<idle_readers>();
 };
 
-/// The row groups of several Parquet files, whose rows are numbered through, and the columns of
-/// them that are read. What is read next can be said: the system is asked to have it in memory by
-/// then, and decoding is left to the readers. All members but the constructor are thread-safe.
+/// The row groups of several Parquet files, with their rows numbered consecutively, and the columns
+/// to read. A hint about the rows to read next makes the system read their bytes into memory; the
+/// readers still decode them. All members except the constructor are thread-safe.
 class parquet_groups {
  public:
-  /// Opens the files, see `parquet_options`. Of each, those leaves are read that `leaves_of(file)`
-  /// returns, once all are open. Throws `file_unreadable`, `file_corrupt`, and `option_error` where
-  /// there is no path.
+  /// Opens the files, see `parquet_options`. When all are open, calls `leaves_of(file)` for each
+  /// file, which returns the leaves to read. Throws `file_unreadable`, `file_corrupt`, and
+  /// `option_error` if `paths` is empty.
   template <class LeavesOf>
   parquet_groups(const std::vector<std::string>& paths, bool verify, bool direct,
                  const LeavesOf& leaves_of) {
@@ -818,7 +908,8 @@ class parquet_groups {
     for (const parquet_file& file : files_) leaves_.push_back(leaves_of(file));
     for (const parquet_group& one : groups_) {
       std::uint64_t bytes = 0;
-      // Places that can't be are left alone: decoding refuses them.
+      file_of(one).require_support(one.number, leaves_[one.file]);
+      // Invalid positions are skipped here. Decoding reports them.
       for (const auto& chunk : file_of(one).chunks(one.number, leaves_[one.file])) {
         bytes += chunk.bytes;
       }
@@ -829,71 +920,72 @@ class parquet_groups {
 
   [[nodiscard]] const std::vector<parquet_file>& files() const noexcept { return files_; }
   [[nodiscard]] const std::vector<parquet_group>& groups() const noexcept { return groups_; }
-  /// The file of a group.
+  /// Returns the file of a group.
   [[nodiscard]] const parquet_file& file_of(const parquet_group& group) const noexcept {
     return files_[group.file];
   }
-  /// How many rows all have.
+  /// Returns the number of rows of all groups.
   [[nodiscard]] std::uint64_t size() const noexcept { return ends_.empty() ? 0 : ends_.back(); }
-  /// How many rows the largest group has, 1 at least.
+  /// Returns the number of rows of the largest group, at least 1.
   [[nodiscard]] std::uint64_t block() const noexcept { return block_; }
-  /// The group of row `index`, below `size()`. O(log groups).
+  /// Returns the group of row `index`, which must be below `size()`. O(log groups).
   [[nodiscard]] std::size_t group_of(std::uint64_t index) const noexcept {
     return static_cast<std::size_t>(std::upper_bound(ends_.begin(), ends_.end(), index) -
                                     ends_.begin());
   }
-  /// The number of the first row of group `number`, over all files.
+  /// Returns the number of the first row of group `number`, over all files.
   [[nodiscard]] std::uint64_t first_row(std::size_t number) const noexcept {
     return number == 0 ? 0 : ends_[number - 1];
   }
 
-  /// What of group `number` is read, see `parquet_file::decode`.
+  /// Returns the columns to read of group `number`, see `parquet_file::decode`.
   [[nodiscard]] arrow_table decode(std::size_t number) const {
     const parquet_group& one = groups_[number];
     return file_of(one).decode(one, leaves_[one.file]);
   }
-  /// How many bytes that is, see `parquet_file::bytes`.
+  /// Returns the size in bytes of the columns to read of a group, see `parquet_file::bytes`.
   [[nodiscard]] std::uint64_t bytes(const parquet_group& one) const {
     return file_of(one).bytes(one.number, leaves_[one.file]);
   }
 
-  /// Asks for the row groups of the rows `indices` that were not asked for since they were read
-  /// last; rows out of range are left alone.
+  /// Advises the system to read the row groups of the rows `indices`. Skips groups that were
+  /// already requested since they were last read, and rows out of range.
   void prefetch_hint(std::span<const std::uint64_t> indices) const noexcept {
     for (const std::uint64_t index : indices) {
       if (index >= size()) continue;
       const std::size_t number = group_of(index);
-      // Relaxed: hints alone depend on it.
+      // Relaxed, because only hints depend on the flag.
       if (is_told_[number].exchange(true, std::memory_order_relaxed)) continue;
       try {
         const parquet_group& group = groups_[number];
         file_of(group).prefetch(group.number, leaves_[group.file]);
       } catch (...) {
-        // Without memory it is read when it is needed.
+        // Without memory for the hint, the group is read on demand.
       }
     }
   }
-  /// Row group `number` is read, so that it may be asked for again.
+  /// Records that row group `number` was read, so that it can be requested again.
   void note_read(std::size_t number) const noexcept {
     if (is_told_[number].load(std::memory_order_relaxed)) {
       is_told_[number].store(false, std::memory_order_relaxed);
     }
   }
-  /// The share of row `index` in the bytes of its row group in the file; 0 for one out of range.
+  /// Returns the stored bytes of the row group of row `index`, divided by its rows. Returns 0 for
+  /// an index out of range.
   [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const noexcept {
     return index < size() ? row_bytes_[group_of(index)] : 0;
   }
 
  private:
-  // So that what is counted of them has room.
+  // The limit keeps counts of rows from overflowing.
   static constexpr std::uint64_t most_rows = (std::uint64_t{1} << 62U) - 1;
 
   std::vector<parquet_file> files_;
-  std::vector<std::vector<int>> leaves_;  // of each file, those that are read
+  std::vector<std::vector<int>> leaves_;  // per file: the leaves to read
   std::vector<parquet_group> groups_;
-  std::vector<std::uint64_t> ends_;       // of the groups, in rows from the first one's start
-  std::vector<std::uint64_t> row_bytes_;  // of each group, in the file
-  mutable std::vector<std::atomic<bool>> is_told_;  // of each group, since it was read
+  std::vector<std::uint64_t> ends_;                 // the row after the last row of each group
+  std::vector<std::uint64_t> row_bytes_;            // of each group, in the file
+  mutable std::vector<std::atomic<bool>> is_told_;  // per group: requested since its last read
   std::uint64_t block_ = 1;
 };
 

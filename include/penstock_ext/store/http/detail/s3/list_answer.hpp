@@ -23,14 +23,15 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// An XML text as S3 answers with, read by pugixml. Document types and CDATA are refused, and so is
-/// what is deeper or has more markup than any answer of S3, so that memory is bounded.
+/// An XML document from S3, parsed by pugixml. To bound the memory, the parser rejects documents
+/// with more depth or markup than any response of S3. Document types and CDATA are rejected too.
 class s3_xml {
  public:
   static constexpr int deepest = 16;
   static constexpr std::size_t most_markup = std::size_t{1} << 20U;
 
-  /// Reads `text`. What is wrong with it is in `problem()`; what stands before that can be read.
+  /// Parses `text`. After an error, `problem()` describes it, and the part before the error is
+  /// readable.
   explicit s3_xml(std::string_view text) {
     if (static_cast<std::size_t>(std::count(text.begin(), text.end(), '<') +
                                  std::count(text.begin(), text.end(), '=')) > most_markup) {
@@ -58,19 +59,19 @@ class s3_xml {
     }
   }
 
-  /// What is wrong; "" for nothing.
+  /// Returns the description of the error, or "".
   [[nodiscard]] const std::string& problem() const noexcept { return problem_; }
-  /// Where it is, in bytes.
+  /// Returns the position of the error in bytes.
   [[nodiscard]] std::size_t offset() const noexcept { return offset_; }
-  /// The first element.
+  /// Returns the root element.
   [[nodiscard]] pugi::xml_node root() const { return document_.document_element(); }
 
-  /// Where in the text a node is, in bytes; 0 for none.
+  /// Returns the position of a node in the text in bytes, or 0 for no node.
   [[nodiscard]] static std::size_t offset_of(const pugi::xml_node& node) {
     return static_cast<std::size_t>((std::max)(node.offset_debug(), std::ptrdiff_t{0}));
   }
 
-  /// The text of an element that has nothing else in it, and of none "".
+  /// Returns the text of an element that contains only text, otherwise "".
   [[nodiscard]] static std::string_view text_in(const pugi::xml_node& element) {
     const pugi::xml_node text = element.first_child();
     return text.type() == pugi::node_pcdata && !text.next_sibling() ? text.value() : "";
@@ -90,7 +91,8 @@ class s3_xml {
     const char* why = nullptr;
   };
 
-  // Where in `text` a reference to no character is, which pugixml takes for plain text.
+  // Returns the position of the first invalid character reference in `text`. pugixml treats such a
+  // reference as plain text.
   [[nodiscard]] static std::size_t unsound_reference(std::string_view text) noexcept {
     std::size_t at = text.find('&');
     for (; at != std::string_view::npos; at = text.find('&', at + 1)) {
@@ -118,7 +120,7 @@ class s3_xml {
   std::size_t offset_ = 0;
 };
 
-/// What %XX and '+' stand for; nothing for a '%' without two digits.
+/// Decodes %XX and '+'. Returns nothing if a '%' is not followed by two digits.
 [[nodiscard]] inline std::optional<std::string> percent_decoded(std::string_view text) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -136,13 +138,13 @@ class s3_xml {
   return out;
 }
 
-/// One page of a bucket's listing: the answer to ListObjectsV2.
+/// A page of a bucket listing: the response to ListObjectsV2.
 struct list_answer {
   std::vector<s3_object> objects = {};
-  std::string next = {};  ///< asks for the page after it; "" where this is the last one
+  std::string next = {};  ///< Token of the next page, or "" on the last page.
 
-  /// Reads `text`, the answer of `url`, which errors name. Throws `bad_response` with the byte in
-  /// the answer.
+  /// Parses `text`, the response of `url`. Throws `bad_response` with `url` and the position in the
+  /// response.
   [[nodiscard]] static list_answer parse(std::string_view text, const std::string& url) {
     const s3_xml xml{text};
     const auto require = [&](bool holds, std::size_t offset, const char* expected,
@@ -153,7 +155,8 @@ struct list_answer {
     const pugi::xml_node root = xml.root();
     require(root.name() == std::string_view{"ListBucketResult"}, s3_xml::offset_of(root),
             "ListBucketResult", std::string{std::string_view{root.name()}.substr(0, 64)});
-    // S3 has keys of 1024 bytes, each three where it is encoded; libcurl has URLs of 8 MB.
+    // Keys of S3 have at most 1024 bytes, or three times as many if encoded. libcurl accepts URLs
+    // of up to 8 MB.
     const auto short_text = [&](const pugi::xml_node& element, std::size_t most,
                                 const char* expected, const char* remedy) {
       const std::string_view found = s3_xml::text_in(element);
@@ -177,8 +180,16 @@ struct list_answer {
         require(decoded.has_value(), s3_xml::offset_of(key), "a percent-encoded key", object.key);
         object.key = *std::move(decoded);
       }
+      require(answer.objects.empty() || answer.objects.back().key != object.key,
+              s3_xml::offset_of(key), "each key once", "the one before again");
       answer.objects.push_back(std::move(object));
     }
+    const pugi::xml_node count = root.child("KeyCount");
+    const auto stated = whole_number(s3_xml::text_in(count));
+    require(!stated || *stated == answer.objects.size(), s3_xml::offset_of(count),
+            "as many keys as KeyCount says",
+            std::to_string(answer.objects.size()) + " in place of " +
+                std::to_string(stated.value_or(0)));
     answer.next =
         short_text(root.child("NextContinuationToken"), 65536, "a token of at most 65536 bytes",
                    "no request can hold it: list by longer prefixes");
@@ -190,9 +201,9 @@ struct list_answer {
   }
 };
 
-/// The text of the element `name` right below <Error>, what S3 says in an error's body; "" where
-/// it is not there or has other characters than letters, digits, dots and dashes. The body may be
-/// cut.
+/// Returns the text of the element `name` directly below <Error> in an error body of S3. Returns ""
+/// if the element is missing or has characters other than letters, digits, dots and dashes. The
+/// body may be truncated.
 [[nodiscard]] inline std::string error_word(std::string_view body, const char* name) {
   const s3_xml xml{body};
   if (xml.root().name() != std::string_view{"Error"}) return {};

@@ -1,193 +1,137 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
 #include <cstdlib>
-#include <filesystem>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
-#include <vector>
 
 #include <penstock/core/error.hpp>
-#include <penstock_ext/files/file_error.hpp>
-#include <penstock_ext/files/support/system_file.hpp>
 #include <penstock_ext/store/byte_store.hpp>
+#include <penstock_ext/store/http/detail/answer.hpp>
 #include <penstock_ext/store/http/detail/http_service.hpp>
+#include <penstock_ext/store/http/detail/s3/aws_config.hpp>
 #include <penstock_ext/store/http/http_options.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// What a profile of the files ~/.aws/credentials and ~/.aws/config says that a store needs; "" for
-/// what is not there.
-struct aws_profile {
-  std::string key_id = {};
-  std::string secret = {};
-  std::string session_token = {};
-  std::string region = {};
-  bool is_there = false;
-};
-
-[[nodiscard]] inline std::string_view without_blanks(std::string_view text) noexcept {
-  constexpr std::string_view blanks = " \t\r";
-  const std::size_t begin = text.find_first_not_of(blanks);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(blanks) - begin + 1);
-}
-
-/// The name in a section's line: "x" of "[x]", "[profile x]" and "[profile \"x\"]"; "" for what is
-/// no profile, such as "[sso-session x]".
-[[nodiscard]] inline std::string_view profile_name(std::string_view line) noexcept {
-  const std::size_t end = line.find(']');
-  if (end == std::string_view::npos) return {};
-  std::string_view name = without_blanks(line.substr(1, end - 1));
-  const std::size_t blank = name.find_first_of(" \t");
-  if (blank != std::string_view::npos) {
-    if (name.substr(0, blank) != "profile") return {};
-    name = without_blanks(name.substr(blank));
-  }
-  if (name.size() >= 2 && name.front() == '"' && name.back() == '"') {
-    name = name.substr(1, name.size() - 2);
-  }
-  return name;
-}
-
-/// Reads what `text`, the content of the file `path`, says about the profile `profile`, besides
-/// what `found` has already. Settings that are indented belong to another one and are left out, as
-/// are comments. Throws `file_format_error` for a line of the profile that is no setting, without
-/// its text, which may be secret.
-inline void read_aws_profile(std::string_view text, const std::string& path,
-                             std::string_view profile, aws_profile& found) {
-  bool is_inside = false;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t newline = (std::min)(text.find('\n', begin), text.size());
-    const std::string_view raw = text.substr(begin, newline - begin);
-    const std::size_t offset = begin;
-    begin = newline + 1;
-    const std::string_view line = without_blanks(raw);
-    if (line.empty() || line.front() == '#' || line.front() == ';') continue;
-    if (line.front() == '[') {
-      is_inside = profile_name(line) == profile && !profile.empty();
-      found.is_there |= is_inside;
-      continue;
-    }
-    if (!is_inside || raw.front() == ' ' || raw.front() == '\t') continue;
-    const std::size_t equals = line.find('=');
-    if (equals == std::string_view::npos) {
-      throw file_format_error(path, offset, "a setting, \"name = value\"", "a line without '='");
-    }
-    const std::string_view name = without_blanks(line.substr(0, equals));
-    std::string_view value = without_blanks(line.substr(equals + 1));
-    for (const std::string_view comment : {" #", " ;", "\t#", "\t;"}) {
-      value = without_blanks(value.substr(0, value.find(comment)));
-    }
-    std::string* const wanted = name == "aws_access_key_id"       ? &found.key_id
-                                : name == "aws_secret_access_key" ? &found.secret
-                                : name == "aws_session_token"     ? &found.session_token
-                                : name == "region"                ? &found.region
-                                                                  : nullptr;
-    if (wanted != nullptr && wanted->empty()) *wanted = value;
-  }
-}
-
-/// Where a bucket is, and with which credentials it is asked for.
+/// The location of a bucket, and the credentials for its requests.
 struct s3_place {
   http_target bucket;
   std::string region;
-  std::optional<s3_credentials> credentials;  ///< nothing: without a signature
+  std::optional<s3_credentials> credentials;  ///< Empty for unsigned requests.
+  std::string ca_file = {};                   ///< From AWS_CA_BUNDLE or the profile.
 };
 
-/// A variable of the environment; "" where it is not set.
-[[nodiscard]] inline std::string from_environment(const char* name) {
-  const char* const value = std::getenv(name);
-  return value == nullptr ? std::string{} : std::string{value};
-}
-
-[[nodiscard]] inline std::string first_of(std::string a, std::string b) {
-  return a.empty() ? std::move(b) : std::move(a);
-}
-
-/// The text of the file `path`; nothing where there is none. Throws `file_unreadable` for one that
-/// can't be read, such as a folder.
-[[nodiscard]] inline std::optional<std::string> text_of(const std::string& path) {
-  std::error_code wrong;
-  const bool is_there = std::filesystem::exists(path, wrong);
-  if (wrong) throw file_unreadable(path, 0, "a file of AWS's profiles", wrong.message());
-  if (!is_there) return std::nullopt;
-  const std::vector<std::byte> bytes = read_file(path);
-  return std::string{reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-/// The profile `profile` of both files of AWS, the credentials' one first: the key, the secret and
-/// the token are those of one file.
-[[nodiscard]] inline aws_profile aws_profile_of(const std::string& profile) {
-  const std::string home = from_environment("HOME");
-  aws_profile found;
-  for (const auto& [variable, name] :
-       {std::pair{"AWS_SHARED_CREDENTIALS_FILE", "/.aws/credentials"},
-        std::pair{"AWS_CONFIG_FILE", "/.aws/config"}}) {
-    const std::string path =
-        first_of(from_environment(variable), home.empty() ? std::string{} : home + name);
-    const auto text = text_of(path);
-    if (!text) continue;
-    aws_profile said;
-    read_aws_profile(*text, path, profile, said);
-    if (!found.key_id.empty() || !found.secret.empty()) {
-      found.region = first_of(found.region, said.region);
-    } else {
-      said.region = first_of(found.region, said.region);
-      said.is_there |= found.is_there;
-      found = std::move(said);
+/// Returns the key, the secret and the token in `settings`, a profile from a single file. Returns
+/// nothing without a key. Throws `file_format_error` for a key without a secret.
+[[nodiscard]] inline std::optional<s3_credentials> keys_in(
+    const std::optional<aws_settings>& settings) {
+  if (!settings || settings->find("aws_access_key_id") == settings->end()) return std::nullopt;
+  const auto value = [&](std::string_view name) {
+    const auto at = settings->find(name);
+    if (at == settings->end()) return std::string{};
+    if (at->second.value.find('\n') != std::string::npos) {
+      at->second.refuse(std::string{name} + " on one line",
+                        "a value that goes on in an indented line: indent all settings alike");
     }
+    return at->second.value;
+  };
+  s3_credentials found{
+      value("aws_access_key_id"), value("aws_secret_access_key"),
+      value(settings->contains("aws_security_token") ? "aws_security_token" : "aws_session_token")};
+  if (found.key_id.empty() || found.secret.empty()) {
+    settings->at("aws_access_key_id")
+        .refuse("aws_access_key_id and aws_secret_access_key in one section",
+                "one without the other");
   }
   return found;
 }
 
-/// Whether the credentials of AWS_ACCESS_KEY_ID count.
-[[nodiscard]] inline bool environment_asks(const s3_options& options) {
-  return options.profile.empty() && !from_environment("AWS_ACCESS_KEY_ID").empty();
+/// Returns the credentials of the environment or of `profile`, in the order of botocore. Throws:
+/// - `file_format_error` if a setting requires a role, SSO, a login or another program
+/// - `access_denied` if a variable of the environment requires a role, or if no credentials are
+///   found
+[[nodiscard]] inline s3_credentials found_credentials(const s3_options& options,
+                                                      const aws_profile& profile,
+                                                      const std::string& url) {
+  const std::string remedy =
+      ": `aws configure export-credentials --format env` prints credentials that it takes";
+  const std::string key = from_environment("AWS_ACCESS_KEY_ID");
+  if (options.profile.empty() && !key.empty()) {
+    const std::string secret = from_environment("AWS_SECRET_ACCESS_KEY");
+    if (secret.empty()) {
+      throw access_denied(url, 0, "AWS_SECRET_ACCESS_KEY beside AWS_ACCESS_KEY_ID",
+                          "none: set both");
+    }
+    return {
+        key, secret,
+        first_of(from_environment("AWS_SECURITY_TOKEN"), from_environment("AWS_SESSION_TOKEN"))};
+  }
+  const auto refuse = [&](std::initializer_list<const char*> names) {
+    for (const char* const name : names) {
+      if (const aws_setting* const setting = profile.find(name)) {
+        setting->refuse("settings that a store takes credentials from, aws_access_key_id and so on",
+                        name + (", by which it can't get any" + remedy));
+      }
+    }
+  };
+  refuse({"role_arn", "web_identity_token_file"});
+  if (options.profile.empty() && !from_environment("AWS_WEB_IDENTITY_TOKEN_FILE").empty()) {
+    throw access_denied(url, 0, "credentials that a store can get",
+                        "AWS_WEB_IDENTITY_TOKEN_FILE, whose role it can't assume" + remedy);
+  }
+  refuse({"sso_role_name", "sso_account_id"});
+  if (auto found = keys_in(profile.credentials())) return *std::move(found);
+  refuse({"login_session", "credential_process"});
+  if (auto found = keys_in(profile.config())) return *std::move(found);
+  throw access_denied(
+      url, 0, "credentials",
+      "none in the options, in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or in the profile " +
+          profile.name() + " of " + profile.files() +
+          (profile.is_there() ? "" : ", which is not there") +
+          ": on an instance or in a container, `aws configure export-credentials --format env` "
+          "prints them; for a public bucket set `anonymous`");
 }
 
-/// The credentials. Throws `access_denied` where there are none.
+/// Returns the credentials of the options or of `found_credentials`, or nothing if
+/// `options.anonymous` is set. Throws the errors of `found_credentials`. Also throws
+/// `access_denied` if a credential is empty or contains a line break.
 [[nodiscard]] inline std::optional<s3_credentials> credentials_of(const s3_options& options,
-                                                                  const std::string& profile,
-                                                                  const aws_profile& found,
+                                                                  const aws_profile& profile,
                                                                   const std::string& url) {
   if (options.anonymous) return std::nullopt;
-  s3_credentials who;
-  if (options.credentials) {
-    who = *options.credentials;
-  } else if (environment_asks(options)) {
-    who = {from_environment("AWS_ACCESS_KEY_ID"), from_environment("AWS_SECRET_ACCESS_KEY"),
-           from_environment("AWS_SESSION_TOKEN")};
-  } else {
-    who = {found.key_id, found.secret, found.session_token};
+  s3_credentials who =
+      options.credentials ? *options.credentials : found_credentials(options, profile, url);
+  if (who.key_id.empty() || who.secret.empty()) {
+    throw access_denied(url, 0, "a key and a secret in `credentials`", "an empty one");
   }
   constexpr std::string_view breaks{"\r\n\0", 3};
-  const auto has_break = [&](const std::string& text) {
-    return text.find_first_of(breaks) != std::string::npos;
-  };
-  if (who.key_id.empty() || who.secret.empty()) {
-    throw access_denied(
-        url, 0, "credentials",
-        "none in the options, in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or in the profile " +
-            profile + " of the files of AWS" + (found.is_there ? "" : ", which is not there") +
-            ": after a login by SSO, or with a role, `aws configure export-credentials --format "
-            "env` prints them; for a public bucket set `anonymous`");
-  }
-  if (has_break(who.key_id) || has_break(who.session_token)) {
-    throw access_denied(url, 0, "credentials of one line each", "one with a line break");
+  for (const std::string& text : {who.key_id, who.session_token}) {
+    if (text.find_first_of(breaks) != std::string::npos) {
+      throw access_denied(url, 0, "credentials of one line each", "one with a line break");
+    }
   }
   return who;
 }
 
-/// Finds out where the bucket `bucket` is; reads the files of AWS where something is left for them
-/// to say. Throws `option_error`, `access_denied`, `file_unreadable`, `file_format_error`.
+/// Returns the variable, or the setting if the variable is not set, if its value is "true". Returns
+/// nothing otherwise.
+[[nodiscard]] inline std::optional<aws_setting> enabled(const char* variable,
+                                                        const aws_setting* setting) {
+  std::optional<aws_setting> found;
+  if (setting != nullptr) found = *setting;
+  if (std::getenv(variable) != nullptr) found = {from_environment(variable), variable};
+  return found && in_lower_case(found->value) == "true" ? found : std::nullopt;
+}
+
+/// Determines the location of the bucket `bucket` from the options, the environment and the files
+/// of AWS, in the order of botocore. Throws `option_error`, `access_denied`, `file_unreadable`,
+/// `file_format_error`.
 [[nodiscard]] inline s3_place place_of(std::string_view bucket, const s3_options& options) {
   require_option(!bucket.empty() && bucket.front() != '.', "bucket", "must have a name");
   for (const char c : bucket) {
@@ -195,45 +139,108 @@ struct s3_place {
                          (c >= '0' && c <= '9') || c == '.' || c == '-' || c == '_';
     require_option(is_fine, "bucket", "must be a name of letters, digits, dots and dashes");
   }
-  const std::string profile =
-      first_of(options.profile, first_of(from_environment("AWS_PROFILE"), "default"));
-  std::string endpoint = first_of(options.endpoint, from_environment("AWS_ENDPOINT_URL_S3"));
-  endpoint = first_of(endpoint, from_environment("AWS_ENDPOINT_URL"));
-  const bool is_aws = endpoint.empty();
+  const std::string chosen =
+      first_of(options.profile,
+               first_of(from_environment("AWS_DEFAULT_PROFILE"), from_environment("AWS_PROFILE")));
+  const aws_profile profile{first_of(chosen, "default")};
+  if (!chosen.empty() && !profile.is_there()) {
+    throw file_unreadable(profile.files(), 0, "the profile " + chosen, "no section for it");
+  }
   s3_place place;
+
+  // The endpoint, and its source unless that is `options`.
+  std::optional<aws_setting> configured;
+  const bool is_ignored = enabled("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS",
+                                  profile.find("ignore_configured_endpoint_urls"))
+                              .has_value();
+  if (options.endpoint.empty() && !is_ignored) {
+    for (const char* const variable : {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"}) {
+      const std::string url = from_environment(variable);
+      if (!configured && !url.empty()) configured = {url, variable};
+    }
+    if (!configured) configured = profile.endpoint();
+  }
+  const bool is_aws = options.endpoint.empty() && !configured;
+
   place.region = first_of(options.region, from_environment("AWS_REGION"));
   place.region = first_of(place.region, from_environment("AWS_DEFAULT_REGION"));
-  // Without a signature another endpoint does not hear of the region.
-  const bool wants_region = place.region.empty() && (is_aws || !options.anonymous);
-  const bool wants_key = !options.anonymous && !options.credentials && !environment_asks(options);
-  const aws_profile found = wants_region || wants_key ? aws_profile_of(profile) : aws_profile{};
-  place.region = first_of(place.region, first_of(found.region, "us-east-1"));
+  const aws_setting* const region = profile.find("region");
+  const bool is_of_profile = place.region.empty() && region != nullptr;
+  if (is_of_profile) place.region = region->value;
   for (const char c : place.region) {
     const bool is_fine = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
+    if (!is_fine && is_of_profile) region->refuse("region, a name such as eu-central-1", "another");
     require_option(is_fine, "region", "must be a name such as eu-central-1");
   }
+  place.region = first_of(place.region, "us-east-1");
 
+  std::string aws_host = "s3";
+  if (options.endpoint.empty()) {
+    const auto of_s3 = [&](const char* name) {
+      const auto setting = profile.find_s3(name);
+      return setting && in_lower_case(setting->value) == "true" ? setting : std::nullopt;
+    };
+    if (const auto accelerated = of_s3("use_accelerate_endpoint")) {
+      accelerated->refuse("an endpoint that a store finds by itself",
+                          "use_accelerate_endpoint: name that endpoint in `endpoint`");
+    }
+    const auto fips = enabled("AWS_USE_FIPS_ENDPOINT", profile.find("use_fips_endpoint"));
+    auto dual = of_s3("use_dualstack_endpoint");
+    if (!dual) {
+      dual = enabled("AWS_USE_DUALSTACK_ENDPOINT", profile.find("use_dualstack_endpoint"));
+    }
+    if (configured && fips) {
+      fips->refuse("an endpoint of AWS", "use_fips_endpoint, and another endpoint: remove one");
+    }
+    if (fips) aws_host += "-fips";
+    if (dual) aws_host += ".dualstack";
+  }
+  std::string endpoint = configured ? configured->value : options.endpoint;
   if (is_aws) {
-    endpoint = "https://s3." + place.region + ".amazonaws.com";
+    endpoint = "https://" + aws_host + '.' + place.region + ".amazonaws.com";
     if (place.region.starts_with("cn-")) endpoint += ".cn";
   }
-  place.bucket = parse_store_url(endpoint, "endpoint");
-  require_option(place.bucket.query.empty(), "endpoint", "must not have a query");
-  // libcurl leaves a scheme's own port out of the line Host, which the signature covers.
+  try {
+    place.bucket = parse_store_url(endpoint, "endpoint");
+    require_option(place.bucket.query.empty(), "endpoint", "must not have a query");
+  } catch (const option_error& wrong) {
+    if (configured)
+      configured->refuse("the URL of a server", std::string{"another endpoint: "} + wrong.what());
+    throw;
+  }
+  // The signature covers the Host header, from which libcurl omits the default port of a scheme.
   const std::string_view usual = place.bucket.is_secure() ? ":443" : ":80";
   if (place.bucket.origin.ends_with(usual)) {
     place.bucket.origin.erase(place.bucket.origin.size() - usual.size());
   }
-  // No certificate of AWS's fits a host with a dot more.
-  const bool in_path = options.addressing == s3_addressing::path ||
-                       (options.addressing == s3_addressing::usual &&
-                        (!is_aws || bucket.find('.') != std::string_view::npos));
+  // The wildcard certificates of AWS do not match a bucket name with a dot.
+  const bool has_dot = bucket.find('.') != std::string_view::npos;
+  bool in_path = options.addressing == s3_addressing::path;
+  if (options.addressing == s3_addressing::usual) {
+    in_path = !is_aws || has_dot;
+    if (const auto style = profile.find_s3("addressing_style")) {
+      if (style->value == "path") {
+        in_path = true;
+      } else if (style->value == "virtual") {
+        // A bucket name cannot precede an IP address, and a dotted name does not match a
+        // certificate.
+        const bool is_address =
+            place.bucket.host().find_first_not_of("0123456789.:") == std::string_view::npos ||
+            place.bucket.host().front() == '[';
+        in_path = is_address || (has_dot && place.bucket.is_secure());
+      } else if (style->value != "auto") {
+        style->refuse("addressing_style = auto, path or virtual", "another one");
+      }
+    }
+  }
   if (in_path) {
     place.bucket.path += '/' + std::string{bucket};
   } else {
     place.bucket.origin.insert(place.bucket.origin.find("://") + 3, std::string{bucket} + '.');
   }
-  place.credentials = credentials_of(options, profile, found, place.bucket.shown());
+  const aws_setting* const bundle = profile.find("ca_bundle");
+  place.ca_file = first_of(from_environment("AWS_CA_BUNDLE"), bundle ? bundle->value : "");
+  place.credentials = credentials_of(options, profile, place.bucket.shown());
   return place;
 }
 

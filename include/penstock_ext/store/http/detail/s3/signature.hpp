@@ -25,25 +25,25 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A header line that a signature covers: its name in lower case, and its value without blanks
-/// around it.
+/// A header line that a signature covers: its name in lower case, and its trimmed value.
 using signed_line = std::pair<std::string, std::string>;
 
-/// What a signature covers: all of it as it is sent. `path` and `query` are percent-encoded, the
-/// query's parts are sorted, and the lines are in the order of their names.
+/// The parts of a request that a signature covers, as sent. `path` and `query` are percent-encoded,
+/// the parts of the query are sorted, and the lines are sorted by name.
 struct signed_request {
   std::string_view method;
   std::string_view path;
   std::string_view query;
   std::span<const signed_line> lines;
-  std::string_view body_sum;  ///< SHA-256 of the body in hexadecimal digits
+  std::string_view body_sum;  ///< SHA-256 of the body in hexadecimal.
 };
 
-/// SHA-256 of nothing, the body of each request here.
+/// SHA-256 of the empty body of every request.
 inline constexpr std::string_view sum_of_nothing =
     "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
-/// HMAC with SHA-256, by libcrypto. Throws `error` where libcrypto is configured without it.
+/// Returns the HMAC with SHA-256, from libcrypto. Throws `error` if libcrypto is configured without
+/// it.
 [[nodiscard]] inline std::vector<std::uint8_t> hmac_sha256(std::string_view key,
                                                            std::string_view text) {
   const auto* const bytes = reinterpret_cast<const unsigned char*>(text.data());
@@ -60,7 +60,7 @@ inline constexpr std::string_view sum_of_nothing =
   return sum;
 }
 
-/// A moment as signatures have it: "20130524T000000Z".
+/// Returns a time in the format of signatures: "20130524T000000Z".
 [[nodiscard]] inline std::string signing_time(std::time_t moment) {
   std::tm parts{};
   ::gmtime_r(&moment, &parts);
@@ -68,8 +68,8 @@ inline constexpr std::string_view sum_of_nothing =
   return {text.data(), std::strftime(text.data(), text.size(), "%Y%m%dT%H%M%SZ", &parts)};
 }
 
-/// The value of the Authorization line: AWS Signature Version 4. Source: "Signature Calculations
-/// for the Authorization Header", Amazon S3 API Reference.
+/// Returns the value of the Authorization header for AWS Signature Version 4. Source: "Signature
+/// Calculations for the Authorization Header", Amazon S3 API Reference.
 [[nodiscard]] inline std::string authorization(const s3_credentials& credentials,
                                                std::string_view region, std::string_view service,
                                                std::string_view time,

@@ -7,7 +7,7 @@
 
 #include <fake_cuda/fake_cuda.hpp>
 
-// Stands in for Thrust's CUDA system: host code on the stream, in the place of Thrust's kernels.
+// Replaces Thrust's CUDA system: host code on the stream in place of the kernels of Thrust.
 namespace thrust {
 
 namespace cuda {

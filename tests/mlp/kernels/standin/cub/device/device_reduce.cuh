@@ -8,11 +8,11 @@
 
 #include "fake_cuda/fake_cuda.hpp"
 
-// Stands in for CUB: host code on the stream, in the place of CUB's own kernels.
+// Replaces CUB: host code on the stream in place of the kernels of CUB.
 namespace cub {
 
 struct DeviceReduce {
-  /// *to = init + values[0] + values[1] ..., where `sum` adds.
+  /// Computes *to = init + values[0] + values[1] + ..., with `sum` for the additions.
   template <class Values, class Result, class Sum, class Init>
   static cudaError_t Reduce(void* scratch, std::size_t& bytes, Values values, Result* to,
                             std::int64_t count, Sum sum, Init init, cudaStream_t stream) {

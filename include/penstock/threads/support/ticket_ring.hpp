@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+#include <vector>
+
+#include <penstock/core/version.hpp>
+#include <penstock/threads/support/atomics.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// A value that can pass through a `batch_queue`: small and trivial, so a number or a handle and
+/// not an owner.
+template <class T>
+concept queue_ticket = std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T> &&
+                       std::is_default_constructible_v<T> && sizeof(T) <= 64;
+
+struct ticket_ring_access;
+
+/// A bounded first-in-first-out ring of tickets for any number of producers and consumers. A call
+/// never blocks: waiting is the business of `batch_queue`. The constructor allocates all memory.
+///
+/// All operations are lock-free: a thread that is suspended inside a call blocks no other thread.
+/// There is one limit: while `spare` or more producers are suspended inside `try_push`, another
+/// push may be refused although the ring is not full.
+///
+/// The ring is an array of entries. Position p, which counts pushes, belongs to entry p modulo the
+/// length, and a push fills the entry by a compare-and-swap on its word (P. Tsigas and Y. Zhang,
+/// SPAA 2001). The word has the position for which the entry was filled last and the number of the
+/// cell that holds the ticket, so a ticket may be larger than a word, as in SCQ (R. Nikolaev, DISC
+/// 2019). SCQ finds free cells by a second ring; here each cell stores the head position from which
+/// it is free. The tail is only a hint, because the words show which positions are filled.
+/// Positions have 64 bits and do not repeat, so a compare-and-swap never mistakes an old word.
+template <queue_ticket T, class Atomics = std_atomics>
+class ticket_ring {
+ public:
+  /// Number of cells in addition to the capacity, at least. A producer holds one during a push.
+  static constexpr std::size_t spare = 64;
+
+  /// Creates an empty ring for `capacity` tickets, at least 1. Tests pass a `first` position.
+  explicit ticket_ring(std::size_t capacity, std::uint64_t first = 0)
+      : capacity_(static_cast<std::int64_t>(capacity)),
+        mask_(std::bit_ceil(capacity + spare) - 1),
+        entries_(mask_ + 1),
+        free_from_(mask_ + 1) {
+    for (std::uint64_t at = first; at != first + mask_ + 1; ++at) {
+      entry_at(at).word.store(at - mask_ - 1, std::memory_order_relaxed);
+      free_from_[at & mask_].store(first, std::memory_order_relaxed);
+    }
+    head_.value.store(first, std::memory_order_relaxed);
+    tail_.value.position.store(first, std::memory_order_relaxed);
+    tail_.value.known_head.store(first, std::memory_order_relaxed);
+  }
+  ticket_ring(ticket_ring&&) = delete;
+
+  /// Appends a ticket. Returns false if the ring holds `capacity` tickets. Any thread may call
+  /// this.
+  bool try_push(const T& ticket) noexcept {
+    std::uint64_t tail = tail_.value.position.load(std::memory_order_relaxed);
+    // Acquire, for each load of a head: a producer that finds a cell free by this head writes to it
+    // after the consumer that moved the head has read it.
+    std::uint64_t head = tail_.value.known_head.load(std::memory_order_acquire);
+    claim mine;
+    for (;;) {
+      if (!has_room(tail, head)) {
+        head = head_.value.load(std::memory_order_seq_cst);
+        if (!has_room(tail, head)) return give_up(mine, tail);
+        tail_.value.known_head.store(head, std::memory_order_release);
+      }
+      entry& last = entry_at(tail);
+      std::uint64_t word = last.word.load(std::memory_order_relaxed);
+      // The tail may lag: its entry may be filled for this position or for one of a later lap.
+      const std::uint64_t filled = first_of_lap(word) | (tail & mask_);
+      if (static_cast<std::int64_t>(filled - tail) >= 0) {
+        tail = filled + 1;
+        continue;
+      }
+      if (!mine.is_made) {
+        if (!make(mine, tail, head)) {
+          // If no other push has finished since, unfinished pushes hold all free cells.
+          if (last.word.load(std::memory_order_relaxed) == word) return give_up(mine, tail);
+          continue;
+        }
+        entry_at(mine.cell).write(ticket);
+      }
+      // Release: publishes the ticket and all that its producer wrote before. Sequentially
+      // consistent, as in `try_pop`: a thread that changes the ring and then checks for sleepers,
+      // and a thread that announces its sleep and then checks the ring, cannot miss each other.
+      if (last.word.compare_exchange_strong(word, first_of_lap(tail) | mine.cell,
+                                            std::memory_order_seq_cst, std::memory_order_relaxed)) {
+        free_from_[mine.cell].store(tail + 1, std::memory_order_release);
+        tail_.value.position.store(tail + 1, std::memory_order_relaxed);
+        return true;
+      }
+    }
+  }
+
+  /// Removes the oldest ticket. Returns false if the ring is empty; `ticket` is unspecified then.
+  /// Any thread may call this.
+  bool try_pop(T& ticket) noexcept {
+    std::uint64_t head = head_.value.load(std::memory_order_seq_cst);
+    for (;;) {
+      const std::uint64_t word = entry_at(head).word.load(std::memory_order_seq_cst);
+      const std::int64_t ahead = laps_ahead(word, head);
+      if (ahead < 0) return false;
+      if (ahead > 0) {  // other consumers have moved the head since it was loaded
+        head = head_.value.load(std::memory_order_seq_cst);
+        continue;
+      }
+      entry_at(word).read(ticket);  // valid only if the head has not moved afterwards
+      // Release: the next writer of the cell comes after this read.
+      if (head_.value.compare_exchange_strong(head, head + 1, std::memory_order_seq_cst,
+                                              std::memory_order_relaxed)) {
+        return true;
+      }
+    }
+  }
+
+  /// Returns true if the ring was empty at some moment during the call. Any thread may call this.
+  [[nodiscard]] bool was_empty() const noexcept {
+    for (;;) {
+      const std::uint64_t head = head_.value.load(std::memory_order_seq_cst);
+      const std::uint64_t word = entry_at(head).word.load(std::memory_order_seq_cst);
+      if (const std::int64_t ahead = laps_ahead(word, head); ahead <= 0) return ahead < 0;
+    }
+  }
+
+ private:
+  friend struct ticket_ring_access;  // tests advance a ring by very many tickets
+
+  template <class U>
+  using atomic = typename Atomics::template atomic<U>;
+
+  static constexpr std::size_t words = (sizeof(T) + 7) / 8;
+  static constexpr std::uint64_t never = std::uint64_t{1} << 62;  // no head advances by as much
+
+  // An entry and the cell of the same number. Both share a cache line, because the ticket of a
+  // position mostly lies in the cell of its entry.
+  struct entry {
+    // The position for which the entry was filled last. The low bits, which are the same for all
+    // positions of an entry, hold the number of the cell with the ticket. Invariant: the position
+    // grows by one lap at a time, and no position is filled before its predecessor.
+    atomic<std::uint64_t> word;
+    // The cell. Invariant: only the producer that claimed the cell writes. A read is valid only if
+    // the head has not passed the ticket's position afterwards; other reads may race with a write,
+    // so the words are atomic.
+    std::array<atomic<std::uint64_t>, words> ticket;
+
+    void write(const T& from) noexcept {
+      std::array<std::uint64_t, words> copy{};
+      std::memcpy(copy.data(), &from, sizeof from);
+      for (std::size_t i = 0; i < words; ++i) ticket[i].store(copy[i], std::memory_order_relaxed);
+    }
+    void read(T& to) const noexcept {
+      std::array<std::uint64_t, words> copy;
+      for (std::size_t i = 0; i < words; ++i) copy[i] = ticket[i].load(std::memory_order_relaxed);
+      std::memcpy(&to, copy.data(), sizeof to);
+    }
+  };
+
+  struct tail_end {
+    // A position at or before the first unfilled position. A producer that was suspended may set it
+    // back; the next producer then skips the filled positions, at most one lap of them.
+    atomic<std::uint64_t> position;
+    // A head that a producer has loaded. Invariant: at or before the head, so the ring has room if
+    // it has room by this value. Until the ring seems full, producers need not load the head
+    // itself.
+    atomic<std::uint64_t> known_head;
+  };
+
+  // A cell that a push has claimed.
+  struct claim {
+    std::uint64_t cell = 0;
+    std::uint64_t before = 0;  // the value of `free_from_` before the claim
+    bool is_made = false;
+  };
+
+  [[nodiscard]] bool has_room(std::uint64_t tail, std::uint64_t head) const noexcept {
+    return static_cast<std::int64_t>(tail - head) < capacity_;
+  }
+  [[nodiscard]] std::uint64_t first_of_lap(std::uint64_t position) const noexcept {
+    return position & ~mask_;
+  }
+  // Negative if the entry was last filled in a lap before that of `position`, positive if after.
+  [[nodiscard]] std::int64_t laps_ahead(std::uint64_t word, std::uint64_t position) const noexcept {
+    return static_cast<std::int64_t>(first_of_lap(word) - first_of_lap(position));
+  }
+  entry& entry_at(std::uint64_t position) noexcept { return entries_[position & mask_]; }
+  const entry& entry_at(std::uint64_t position) const noexcept {
+    return entries_[position & mask_];
+  }
+
+  // Claims a free cell, preferably that of the entry of `tail`. Returns false if no cell is free.
+  bool make(claim& mine, std::uint64_t tail, std::uint64_t head) noexcept {
+    for (std::uint64_t at = tail; at != tail + mask_ + 1; ++at) {
+      mine.cell = at & mask_;
+      mine.before = free_from_[mine.cell].load(std::memory_order_relaxed);
+      if (static_cast<std::int64_t>(mine.before - head) > 0) continue;
+      mine.is_made = free_from_[mine.cell].compare_exchange_strong(
+          mine.before, tail + never, std::memory_order_acquire, std::memory_order_relaxed);
+      if (mine.is_made) return true;
+    }
+    return false;
+  }
+  // Ends a push that is refused: returns its cell, and saves the next push its search for the tail.
+  bool give_up(const claim& mine, std::uint64_t tail) noexcept {
+    if (mine.is_made) free_from_[mine.cell].store(mine.before, std::memory_order_release);
+    tail_.value.position.store(tail, std::memory_order_relaxed);
+    return false;
+  }
+
+  std::int64_t capacity_;
+  std::uint64_t mask_;
+  std::vector<entry> entries_;
+  // By cell: the head from which the cell is free, or `never` after the tail while a push holds it.
+  // Invariant: a thread claims a cell by changing a value that the head has reached to `never`.
+  // Only that thread then writes the cell and changes the value. Apart from the entries, so that
+  // consumers, which do not need it, leave its cache lines with the producers.
+  std::vector<atomic<std::uint64_t>> free_from_;
+  own_line<atomic<std::uint64_t>> head_;  // the position to pop next. Invariant: it only grows
+  own_line<tail_end> tail_;
+};
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// Adaptors of datasets beyond those of `penstock/adaptors.hpp`, and datasets whose type is chosen
+/// at run time.
+
+#include <penstock_ext/adaptors/any_dataset.hpp>
+#include <penstock_ext/adaptors/interleave.hpp>
+#include <penstock_ext/adaptors/map_batch.hpp>
+#include <penstock_ext/adaptors/with_index.hpp>
+#include <penstock_ext/adaptors/without.hpp>
+#include <penstock_ext/adaptors/zip.hpp>

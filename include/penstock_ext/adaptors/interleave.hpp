@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <penstock/core/error.hpp>
+#include <penstock/data/adaptors/concat.hpp>
+#include <penstock/data/adaptors/subset.hpp>
+#include <penstock/data/dataset.hpp>
+#include <penstock/order/support/word_hash.hpp>
+#include <penstock_ext/samplers/support/even_turns.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// A selection from the concatenation of the parts: the parts take turns in proportion to their
+/// weights. The pattern, see `even_turns`, repeats after sum(weights) positions.
+class weighted_turns {
+ public:
+  /// Makes the selection for parts of these sizes. If `repeats`, an exhausted part starts again
+  /// until every part has been read once. Otherwise the first exhausted part ends the mixture.
+  /// Throws `option_error`.
+  weighted_turns(const std::vector<std::uint32_t>& weights, const std::vector<std::uint64_t>& sizes,
+                 bool repeats)
+      : sizes_(sizes), repeats_(repeats) {
+    weights_ = weights.empty() ? std::vector<std::uint32_t>(sizes_.size(), 1) : weights;
+    require_valid();
+    weights_ = reduced(std::move(weights_));
+    turns_ = even_turns(weights_);
+    begins_.assign(1, 0);
+    for (const std::uint64_t size : sizes_) begins_.push_back(begins_.back() + size);
+    size_ = places();
+  }
+
+  /// The number of samples.
+  [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
+  /// Returns the index of sample `i` in the concatenation of the parts.
+  [[nodiscard]] std::uint64_t operator[](std::uint64_t i) const noexcept {
+    const part_turn& at = turns_[static_cast<std::size_t>(i % turns_.size())];
+    const std::uint64_t nth = i / turns_.size() * weights_[at.part] + at.before;
+    return begins_[at.part] + (nth < sizes_[at.part] ? nth : nth % sizes_[at.part]);
+  }
+  /// Adds the pattern to a hash.
+  void add_to(word_hash& hash) const noexcept {
+    hash.add_all({4 /* of turns */, repeats_});
+    hash.add_all(weights_).add_all(sizes_);
+  }
+  /// Does nothing: the pattern was made for these parts.
+  void check(std::uint64_t) const noexcept {}
+
+ private:
+  void require_valid() const {
+    if (weights_.size() != sizes_.size()) {
+      refuse_option("weights", {"there are ", weights_.size(), " for ", sizes_.size(),
+                                " datasets: give one for each, or none for equal ones"});
+    }
+    for (std::size_t part = 0; part < weights_.size(); ++part) {
+      if (weights_[part] != 0) continue;
+      refuse_option("weights", {"that of dataset ", part, " is 0: leave the dataset out"});
+    }
+  }
+
+  /// Returns the position of the `nth` sample of a part, counted from 0.
+  [[nodiscard]] std::uint64_t place_of(std::size_t part, std::uint64_t nth) const {
+    const std::uint64_t rounds = nth / weights_[part];
+    const auto in_round = static_cast<std::uint32_t>(nth % weights_[part]);
+    const auto at = std::find_if(turns_.begin(), turns_.end(), [&](const part_turn& one) {
+      return one.part == part && one.before == in_round;
+    });
+    const auto place = static_cast<std::uint64_t>(at - turns_.begin());
+    if (rounds > ((std::numeric_limits<std::uint64_t>::max)() - place) / turns_.size()) {
+      refuse_option("weights", {"the samples of all turns are more than 64 bits count"});
+    }
+    return rounds * turns_.size() + place;
+  }
+
+  [[nodiscard]] std::uint64_t places() const {
+    std::uint64_t first = (std::numeric_limits<std::uint64_t>::max)();
+    std::uint64_t last = 0;
+    for (std::size_t part = 0; part < sizes_.size(); ++part) {
+      if (sizes_[part] == 0 && repeats_) {
+        refuse_option("when_through", {"dataset ", part, " has no sample that could be repeated"});
+      }
+      first = (std::min)(first, place_of(part, sizes_[part]));
+      if (repeats_) last = (std::max)(last, place_of(part, sizes_[part] - 1) + 1);
+    }
+    return repeats_ ? last : first;
+  }
+
+  std::vector<std::uint64_t> sizes_;
+  std::vector<std::uint32_t> weights_;  // without a common divisor
+  bool repeats_;
+  std::vector<part_turn> turns_;
+  std::vector<std::uint64_t> begins_;  // of the parts, and the end of the last part
+  std::uint64_t size_ = 0;
+};
+
+}  // namespace detail
+
+/// The action of `interleave` when one of its datasets is exhausted.
+enum class through_action {
+  end,     ///< the mixture ends where the next sample of that dataset would be
+  repeat,  ///< the dataset starts again; the mixture ends when every dataset has been read once
+};
+
+/// The options of `interleave`.
+struct interleave_options {
+  /// The number of samples of each dataset in a round, in the order of the datasets. {3, 1} takes
+  /// three samples of the first dataset for each sample of the second. Each weight is at least 1.
+  /// The sum of the weights, divided by their greatest common divisor, is at most 65536. Empty:
+  /// equal weights.
+  std::vector<std::uint32_t> weights = {};
+  /// The end of the mixture.
+  through_action when_through = through_action::end;
+};
+
+/// Mixes datasets by weights: `interleave({.weights = {3, 1}}, large, small) | map(f)`. The result
+/// is a dataset whose sample i is a pure function of i. So any sampler works on it, and a resume
+/// takes constant time. Every round of sum(weights) samples has exactly as many samples of each
+/// dataset as its weight specifies, spread evenly. Each dataset keeps its own order. With a
+/// shuffling sampler the shares hold over the epoch, with `sequential` in every round.
+///
+/// The pattern needs 8 bytes for each sample of a round. All datasets must have the same record.
+/// Throws `concat_mismatch` if their dynamic extents differ, and `option_error` for invalid weights
+/// or for an empty dataset that would have to repeat. Lvalues are stored by reference and must
+/// outlive the result; rvalues are moved in.
+template <class... Parts>
+  requires(sizeof...(Parts) > 0)
+[[nodiscard]] auto interleave(const interleave_options& options, Parts&&... parts) {
+  (detail::require_dataset<std::remove_cvref_t<Parts>>(), ...);
+  // So that a misuse reports one sentence, and no page of unmet constraints after it.
+  if constexpr ((dataset<std::remove_cvref_t<Parts>> && ...)) {
+    detail::weighted_turns turns{options.weights,
+                                 {static_cast<std::uint64_t>(parts.size())...},
+                                 options.when_through == through_action::repeat};
+    auto whole = concat(std::forward<Parts>(parts)...);
+    return detail::subset_dataset<decltype(whole), detail::weighted_turns>{std::move(whole),
+                                                                           std::move(turns)};
+  }
+}
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <concepts>
+#include <type_traits>
+#include <utility>
+
+#include <penstock/core/batch.hpp>
+#include <penstock/core/record.hpp>
+#include <penstock/data/adaptors/adaptor.hpp>
+#include <penstock/data/dataset.hpp>
+#include <penstock/data/support/over_dataset.hpp>
+#include <penstock/order/random.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// A dataset whose complete batches are transformed in place, see `map_batch`.
+template <class Base, class F>
+class map_batch_dataset : public over_dataset<Base> {
+  using below = over_dataset<Base>;
+  using below::base_;
+
+ public:
+  using typename below::record_type;
+  static constexpr bool borrows = detail::borrows<Base> || function_borrows<F>;
+  /// True if the function takes random bits.
+  static constexpr bool is_random =
+      std::invocable<const F&, batch_view<record_type>, sample_generator&>;
+
+  static_assert(is_random || std::invocable<const F&, batch_view<record_type>>,
+                "penstock::map_batch: the function must take (batch_view<Record>) or "
+                "(batch_view<Record>, sample_generator&) of the dataset's own record, as const");
+
+  /// Reads from `base` and passes every batch to `function`.
+  map_batch_dataset(Base base, F function)
+      : below(std::move(base)), function_(std::move(function)) {}
+
+  /// Applies the function to the batch, after the functions of `base`.
+  void finish_batch(batch_view<record_type> all, sample_generator& rng) const {
+    if constexpr (finishes_batches<Base>) base_.finish_batch(all, rng);
+    if constexpr (is_random) {
+      function_(all, rng);
+    } else {
+      function_(all);
+    }
+  }
+
+ private:
+  F function_;
+};
+
+/// The result of `map_batch(f)`: `data | map_batch(f)`.
+template <class F>
+using map_batch_adaptor = holding_adaptor<map_batch_dataset, F>;
+
+template <class F>
+inline constexpr bool is_last<map_batch_adaptor<F>> = true;
+
+}  // namespace detail
+
+/// Transforms every batch in place after all its samples are read, before it is handed out or
+/// copied to a device: `data | map_batch(f)` with `f(batch_view<R> all)` or `f(batch_view<R> all,
+/// sample_generator& rng)`, where R is the dataset's record. Use it for operations across samples,
+/// such as mixup. If the function needs additional fields, such as a float label, add them by a
+/// preceding `map`. `map_batch` must be last in a pipeline, or followed only by another
+/// `map_batch`.
+///
+/// The worker that reads the last sample of the batch calls the function. Without workers, the
+/// consumer's thread calls it. So batches are transformed in parallel, and workers spare the
+/// consumer's thread. `rng` is keyed by (seed, epoch, batch), and the pipeline's batch functions
+/// share it in their order. A batch is the same for any number of workers, but not for another
+/// batch size or, with `sharded`, another number of ranks.
+///
+/// `all` has the samples of the batch, including samples that `partial_batch::pad` adds, but
+/// without skipped samples. The function is moved in and called as const from several threads
+/// concurrently. Its exceptions reach the consumer together with that batch. No `error_policy`
+/// applies to them, and `last_failure()` has the stage "batch". The function is not called for
+/// batches that failed or are empty, and `loader_options::faults` does not watch it.
+template <class F>
+[[nodiscard]] detail::map_batch_adaptor<std::decay_t<F>> map_batch(F&& function) {
+  return detail::map_batch_adaptor<std::decay_t<F>>{std::forward<F>(function)};
+}
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include <penstock/core/batch.hpp>
+#include <penstock/core/record.hpp>
+#include <penstock/data/adaptors/adaptor.hpp>
+#include <penstock/data/chunk_context.hpp>
+#include <penstock/data/dataset.hpp>
+#include <penstock/data/reader.hpp>
+#include <penstock/data/support/over_dataset.hpp>
+#include <penstock_ext/adaptors/support/joined_record.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// A dataset whose samples have their index as the last field, see `with_index`.
+template <dataset Base, name Name>
+class indexed_dataset : public over_dataset<Base> {
+  using below = over_dataset<Base>;
+  using below::base_;
+  using base_record = typename Base::record_type;
+  using index_record = record<field<Name, std::uint64_t>>;
+  static constexpr std::size_t place = base_record::size;
+
+ public:
+  using record_type = joined_record_t<base_record, index_record>;
+  static constexpr bool borrows = detail::borrows<Base>;
+  static_assert(record_type::ragged_fields == 0,
+                "penstock::with_index: it does not take ragged fields, whose values lie after all "
+                "other fields: loader_options::observe.indices says which samples a batch has");
+
+  /// Adds the index to the samples of `base`.
+  explicit indexed_dataset(Base base) : below(std::move(base)), lengths_(extents_of(base_)) {}
+
+  [[nodiscard]] record_extents<record_type> extents() const {
+    return joined_extents(lengths_, record_extents<index_record>{});
+  }
+
+  /// Reads the chunk from `base` in place, and fills in the index field.
+  void read_chunk(std::span<const std::uint64_t> indices, batch_view<record_type> out,
+                  const chunk_context& context) const {
+    const fields_in_place<base_record, 0> others{out, lengths_};
+    penstock::read_chunk(base_, indices, others.view(), context);
+    const auto column = out.template at<place>();
+    for (std::size_t i = 0; i < indices.size(); ++i) column(i) = indices[i];
+  }
+
+ private:
+  record_extents<base_record> lengths_;
+};
+
+/// The result of `with_index()`: `data | with_index()`.
+template <name Name>
+class index_adaptor : public adaptor<index_adaptor<Name>> {
+ public:
+  /// Returns the dataset `data` with indices.
+  template <class Data>
+  [[nodiscard]] auto operator()(Data&& data) && {
+    using base = stored_dataset_t<Data>;
+    constexpr bool is_free = !base::record_type::template has_field<Name>;
+    static_assert(is_free,
+                  "penstock::with_index: the record has a field of that name already: give "
+                  "another one, with_index<\"number\">()");
+    if constexpr (is_free) return indexed_dataset<base, Name>{base(std::forward<Data>(data))};
+  }
+};
+
+}  // namespace detail
+
+/// Adds to every sample its index in the dataset on the left, as the last field. `data |
+/// with_index()` has a field "index" of one `std::uint64_t`. `data | with_index<"row">()` has a
+/// field "row". The field travels to the device with the batch. If only the host needs the indices,
+/// use `loader_options::observe.indices` instead. The adaptor copies no data.
+template <name Name>
+[[nodiscard]] detail::index_adaptor<Name> with_index() {
+  return {};
+}
+/// Adds a field "index". An overload and not a default argument: nvcc passes on the value of a
+/// default argument in a form that clang++ rejects.
+[[nodiscard]] inline detail::index_adaptor<"index"> with_index() { return {}; }
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

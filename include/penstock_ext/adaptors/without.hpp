@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <penstock/core/error.hpp>
+#include <penstock/data/adaptors/adaptor.hpp>
+#include <penstock/data/adaptors/subset.hpp>
+#include <penstock/data/dataset.hpp>
+#include <penstock/order/support/word_hash.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// The complement of a list of indices. The memory is 8 bytes per excluded sample.
+class index_complement {
+ public:
+  /// Excludes `out`, a sorted list without repetitions, from `whole` samples.
+  index_complement(std::vector<std::uint64_t> out, std::uint64_t whole)
+      : gaps_(std::move(out)), size_(whole - gaps_.size()) {
+    // The number of samples kept below each excluded sample. `operator[]` searches these numbers.
+    for (std::size_t i = 0; i < gaps_.size(); ++i) gaps_[i] -= i;
+  }
+
+  /// The number of samples.
+  [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
+  /// Returns the index of sample `i` in the whole dataset, in time logarithmic in the number of
+  /// excluded samples.
+  [[nodiscard]] std::uint64_t operator[](std::uint64_t i) const noexcept {
+    const auto after = std::upper_bound(gaps_.begin(), gaps_.end(), i);
+    return i + static_cast<std::uint64_t>(after - gaps_.begin());
+  }
+  /// Adds the selection to a hash.
+  void add_to(word_hash& hash) const noexcept {
+    hash.add(3);  // marks a complement
+    hash.add_all(gaps_);
+  }
+  /// Does nothing: the complement was made for this dataset.
+  void check(std::uint64_t) const noexcept {}
+
+ private:
+  std::vector<std::uint64_t> gaps_;
+  std::uint64_t size_;
+};
+
+/// Returns the indices in `data` of the samples whose index in the bottom dataset `part` is in
+/// `out`, which is sorted. Throws `index_error`.
+template <dataset D>
+[[nodiscard]] std::vector<std::uint64_t> indices_from(const D& data,
+                                                      const std::vector<std::uint64_t>& out,
+                                                      std::uint64_t part) {
+  const std::vector<std::uint64_t> bottom = base_sizes_of(data);
+  if (part >= bottom.size()) {
+    throw index_error(part, bottom.size(),
+                      "without: there is no part " + std::to_string(part) + ": the pipeline has " +
+                          std::to_string(bottom.size()) + " at its bottom, counted from 0");
+  }
+  if (!out.empty() && out.back() >= bottom[static_cast<std::size_t>(part)]) {
+    throw index_error("without: the largest entry of the list", out.back(),
+                      bottom[static_cast<std::size_t>(part)]);
+  }
+  if constexpr (!has_origins<D> && !has_bases<D>) {
+    return out;
+  } else {
+    std::vector<std::uint64_t> found;
+    if (out.empty()) return found;
+    for (std::uint64_t i = 0, size = data.size(); i < size; ++i) {
+      const sample_origin from = origin_of(data, i);
+      if (from.part == part && std::binary_search(out.begin(), out.end(), from.index)) {
+        found.push_back(i);
+      }
+    }
+    return found;
+  }
+}
+
+/// The result of `without(...)`: `data | without(bad)`.
+class without_adaptor : public adaptor<without_adaptor> {
+ public:
+  /// Stores the list until the adaptor is applied to a dataset.
+  without_adaptor(std::vector<std::uint64_t> out, std::uint64_t part)
+      : out_(std::move(out)), part_(part) {
+    std::sort(out_.begin(), out_.end());
+    out_.erase(std::unique(out_.begin(), out_.end()), out_.end());
+  }
+
+  /// Returns the dataset `data` without the listed samples.
+  template <class Data>
+  [[nodiscard]] auto operator()(Data&& data) && {
+    using base = stored_dataset_t<Data>;
+    base whole(std::forward<Data>(data));
+    index_complement rest{indices_from(whole, out_, part_), whole.size()};
+    return subset_dataset<base, index_complement>{std::move(whole), std::move(rest)};
+  }
+
+ private:
+  std::vector<std::uint64_t> out_;
+  std::uint64_t part_;
+};
+
+}  // namespace detail
+
+/// Excludes the samples of a list and keeps the order of the others: `data | without(bad)`. `bad`
+/// comes, for example, from `read_quarantine`.
+///
+/// The list has the indices of the dataset at the bottom of the pipeline, below `subset`, `map` and
+/// `concat`, as a quarantine list does. If `concat` joins several datasets, the list is for dataset
+/// `part`, counted from 0. So the same list serves a whole dataset and any subset of it: indices
+/// that a subset does not have are ignored. Order and repetitions do not matter. If the dataset is
+/// adapted, the origin of each sample is requested once.
+///
+/// Access is a binary search in the list. Samples that are kept need no memory. Size, order and the
+/// fingerprint in a `loader_state` change with the list: a state saved with another list is
+/// rejected. To exclude samples during a training, see `error_policy::quarantined`.
+///
+/// Throws `index_error` when it is applied to a dataset if an index is not less than the size of
+/// the bottom dataset, or if there is no such part.
+[[nodiscard]] inline detail::without_adaptor without(std::vector<std::uint64_t> indices,
+                                                     std::uint64_t part = 0) {
+  return {std::move(indices), part};
+}
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

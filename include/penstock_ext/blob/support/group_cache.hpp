@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <penstock/core/version.hpp>
+#include <penstock/threads/support/exit_handler.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// A cache of decoded groups of rows that threads share, bounded in bytes. A single thread makes
+/// each group, while other threads that need the group wait. To make room, the cache evicts the
+/// least recently requested group without a lease.
+///
+/// A thread may hold at most one lease when it requests another group. Threads that wait for room
+/// therefore wait only for threads that read or decode, and never for themselves. All members are
+/// thread-safe.
+template <class Group>
+class group_cache {
+  struct entry {
+    std::unique_ptr<const Group> group;  // null while the group is made
+    std::uint64_t bytes = 0;
+    std::uint64_t asked = 0;  // time of the last request, by `clock_`
+    std::size_t leases = 0;   // evictable if 0
+  };
+
+ public:
+  /// Keeps a group in memory while the lease exists.
+  class lease {
+   public:
+    lease(lease&& other) noexcept
+        : cache_(std::exchange(other.cache_, nullptr)), entry_(other.entry_) {}
+    lease& operator=(lease&&) = delete;
+    ~lease() {
+      if (cache_ != nullptr) cache_->end(*entry_);
+    }
+    [[nodiscard]] const Group& operator*() const noexcept { return *entry_->group; }
+
+   private:
+    friend group_cache;
+    lease(group_cache& cache, entry& of) noexcept : cache_(&cache), entry_(&of) {}
+
+    group_cache* cache_;
+    entry* entry_;
+  };
+
+  /// Holds groups of up to `limit` bytes.
+  explicit group_cache(std::uint64_t limit) noexcept : limit_(limit) {}
+
+  /// Returns a lease on group `number`, and calls `make()` if the group is not cached. The group
+  /// has `bytes` bytes, at most `limit`. An exception of `make` is rethrown, and the next request
+  /// tries again.
+  template <class Make>
+  [[nodiscard]] lease get(std::size_t number, std::uint64_t bytes, const Make& make) {
+    return *find(number, bytes, make, true);
+  }
+  /// Like `get`, but returns nothing instead of waiting for another thread or for room.
+  template <class Make>
+  [[nodiscard]] std::optional<lease> try_get(std::size_t number, std::uint64_t bytes,
+                                             const Make& make) {
+    return find(number, bytes, make, false);
+  }
+
+  /// Calls `use(part, group)` for the group of each of `parts`. A part has the members `group`, a
+  /// number, and `bytes`. If a group is not cached, `make(part)` makes it. Groups that other
+  /// threads are making come last, so that this thread can make another group in the meantime.
+  /// `begin(part)` is called before each lookup. Throws the exception of the first part that fails,
+  /// independent of other threads.
+  template <class Parts, class Begin, class Make, class Use>
+  void get_each(const Parts& parts, const Begin& begin, const Make& make, const Use& use) {
+    std::vector<const typename Parts::value_type*> late;
+    std::exception_ptr problem;  // of the last element of `late`
+    for (const auto& part : parts) {
+      begin(part);
+      try {
+        if (const auto held = try_get(part.group, part.bytes, [&] { return make(part); })) {
+          use(part, **held);
+          continue;
+        }
+      } catch (...) {
+        problem = std::current_exception();
+      }
+      late.push_back(&part);
+      if (problem != nullptr) break;
+    }
+    for (const auto* const part : late) {
+      begin(*part);
+      if (problem != nullptr && part == late.back()) std::rethrow_exception(problem);
+      use(*part, *get(part->group, part->bytes, [&] { return make(*part); }));
+    }
+  }
+
+  /// Returns the total bytes of all groups that are cached or being made.
+  [[nodiscard]] std::uint64_t held() const {
+    const std::lock_guard lock{mutex_};
+    return held_;
+  }
+  /// Returns the number of groups made so far.
+  [[nodiscard]] std::uint64_t made() const {
+    const std::lock_guard lock{mutex_};
+    return made_;
+  }
+
+ private:
+  template <class Make>
+  std::optional<lease> find(std::size_t number, std::uint64_t bytes, const Make& make,
+                            bool may_wait) {
+    std::unique_lock lock{mutex_};
+    while (true) {
+      const auto found = entries_.find(number);
+      if (found == entries_.end()) {
+        if (make_room(bytes)) break;
+      } else if (found->second.group) {
+        found->second.asked = ++clock_;
+        ++found->second.leases;
+        return lease{*this, found->second};
+      }
+      if (!may_wait) return std::nullopt;
+      changed_.wait(lock);
+    }
+    entry& own = entries_[number];
+    own.bytes = bytes;
+    own.leases = 1;
+    held_ += bytes;
+    lock.unlock();
+    const auto drop = [&] {
+      if (!lock.owns_lock()) lock.lock();
+      held_ -= bytes;
+      entries_.erase(number);
+      changed_.notify_all();
+    };
+    try {
+      const exit_handler handler{[&] {
+        drop();
+        lock.unlock();
+      }};
+      auto made = std::make_unique<const Group>(make());
+      lock.lock();
+      own.group = std::move(made);
+    } catch (...) {
+      drop();
+      throw;
+    }
+    own.asked = ++clock_;
+    ++made_;
+    changed_.notify_all();
+    return lease{*this, own};
+  }
+
+  // Evicts groups until there is room for `bytes`. Returns false if the remaining groups are in
+  // use.
+  bool make_room(std::uint64_t bytes) {
+    while (held_ > limit_ - bytes) {  // avoids overflow of a sum
+      auto oldest = entries_.end();
+      for (auto one = entries_.begin(); one != entries_.end(); ++one) {
+        if (one->second.leases > 0) continue;
+        if (oldest == entries_.end() || one->second.asked < oldest->second.asked) oldest = one;
+      }
+      if (oldest == entries_.end()) return false;
+      held_ -= oldest->second.bytes;
+      entries_.erase(oldest);
+    }
+    return true;
+  }
+
+  void end(entry& of) {
+    const std::lock_guard lock{mutex_};
+    if (--of.leases == 0) changed_.notify_all();
+  }
+
+  const std::uint64_t limit_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;       // a group was made, a group failed, or a lease ended
+  std::map<std::size_t, entry> entries_;  // addresses are stable
+  std::uint64_t held_ = 0;
+  std::uint64_t clock_ = 0;
+  std::uint64_t made_ = 0;
+};
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

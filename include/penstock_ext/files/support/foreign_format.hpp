@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <penstock/core/version.hpp>
+#include <penstock_ext/files/file_error.hpp>
+#include <penstock_ext/files/support/system_file.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// A format whose files are passed to readers of raw bytes by mistake. Empty views mean no format.
+struct foreign_format {
+  std::string_view name;    ///< Name with its article: "a gzip file".
+  std::string_view remedy;  ///< Advice for such a file.
+  /// True if raw values may follow a header, so that a reader that skips the header can read the
+  /// file.
+  bool may_hold_values = false;
+};
+
+/// A format that starts with a magic number.
+struct format_magic {
+  std::string_view bytes;
+  std::size_t offset;
+  foreign_format format;
+};
+
+inline constexpr foreign_format npy_format{"an npy file", "read it by penstock::npy_dataset", true};
+inline constexpr foreign_format llm_c_format{"a file of llm.c's or modded-nanogpt's",
+                                             "read it by penstock::token_shards with .header = "
+                                             "penstock::llmc_header, or by token_windows with "
+                                             ".header = 1024",
+                                             true};
+inline constexpr foreign_format safetensors_format{"a safetensors file",
+                                                   "read it by penstock::safetensors_file", true};
+inline constexpr foreign_format arrow_format{
+    "an Arrow file or stream", "read it by Arrow and pass its arrays to penstock::arrow_dataset",
+    true};
+inline constexpr foreign_format parquet_format{"a Parquet file",
+                                               "read it by penstock::parquet_dataset"};
+inline constexpr foreign_format zip_format{"a zip or npz file",
+                                           "unzip it, or read an npz by penstock::npz", true};
+inline constexpr foreign_format zstd_format{
+    "a zstd file", "unpack it by unzstd, or open an IDX file by penstock::zstd"};
+inline constexpr foreign_format pickle_format{"a pickle of Python's",
+                                              "save the values as raw bytes or by numpy.save"};
+
+inline constexpr format_magic format_magics[] = {
+    {"\x93NUMPY", 0, npy_format},
+    {"PK\x03\x04", 0, zip_format},
+    {"PK\x05\x06", 0, zip_format},
+    {"\x28\xb5\x2f\xfd", 0, zstd_format},
+    {"\xfd\x37zXZ", 0, {"an xz file", "unpack it by unxz"}},
+    {"1AY&SY", 4, {"a bzip2 file", "unpack it by bunzip2"}},
+    {"\x04\x22\x4d\x18", 0, {"an lz4 file", "unpack it by unlz4"}},
+    {"PAR1", 0, parquet_format},
+    {"PARE", 0, parquet_format},
+    {"ARROW1", 0, arrow_format},
+    {"FEA1", 0, arrow_format},
+    {"ustar", 257, {"a tar file", "unpack it, or read it by penstock::tar_shards", true}},
+    {"\x89HDF\r\n\x1a\n", 0, {"an HDF5 file", "save its array as raw bytes", true}},
+    {"\x89PNG\r\n\x1a\n", 0, {"a PNG picture", "decode it, see penstock::image_decoder"}},
+    {"MMIDIDX",
+     0,
+     {"an index of Megatron's", "open the .bin file beside it, or penstock::megatron_documents",
+      true}},
+    {"\x80\x02\x8a\x0al\xfc\x9c\x46", 0, pickle_format},  // old format of torch.save
+    {"version https://git-lfs", 0, {"a pointer of Git LFS", "get the file by git lfs pull"}},
+    {"<!DOCTYPE html", 0, {"a page of HTML", "look what the server answered, and get it again"}},
+};
+
+/// Returns the format that the first bytes of a file indicate. Returns an empty name if they
+/// indicate none. Formats without a long magic number are recognized by additional fields, so that
+/// fewer than one in 2^26 files of raw values is mistaken for such a format.
+[[nodiscard]] inline foreign_format foreign_format_of(std::span<const std::byte> bytes) noexcept {
+  const std::string_view text{reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  for (const format_magic& one : format_magics) {
+    if (text.size() > one.offset && text.substr(one.offset).starts_with(one.bytes)) {
+      return one.format;
+    }
+  }
+  const auto byte = [&](std::size_t at) { return std::to_integer<unsigned>(bytes[at]); };
+  if (bytes.size() < 12) return {};
+  if (text.starts_with("\x1f\x8b\x08") && byte(3) < 0x20) {  // the other flags are reserved
+    return {"a gzip file", "unpack it by gunzip, or open an IDX file by penstock::gzip"};
+  }
+  if (text.starts_with("\xff\xd8\xff") && byte(3) >= 0xc0 && byte(3) < 0xff) {
+    return {"a JPEG picture", "decode it, see penstock::image_decoder"};
+  }
+  const std::uint64_t first = little_endian(bytes.first(4));
+  const std::uint64_t second = little_endian(bytes.subspan(4, 4));
+  const std::uint64_t rest = bytes.size() - 8;
+  if ((first & ~std::uint64_t{0xf}) == 0x184d2a50U && second <= rest) return zstd_format;
+  // Tokens of GPT-2 or of Llama 3, followed by a version.
+  if ((first == 20240520 || first == 20240801) && second < 256) return llm_c_format;
+  // The continuation mark of a stream, the length of a message, and the position of its table.
+  if (first == 0xffff'ffffU && second % 8 == 0 && second > 0 && second <= rest &&
+      little_endian(bytes.subspan(8, 4)) == 16) {
+    return arrow_format;
+  }
+  const std::uint64_t length = little_endian(bytes.first(8));
+  if (length > 1 && length <= rest) {
+    const std::string_view json = text.substr(8, static_cast<std::size_t>(length));
+    const auto is_blank = [](char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; };
+    const auto begin = std::ranges::find_if_not(json, is_blank);
+    const std::size_t end = json.find_last_not_of(" \n\r\t");
+    if (begin != json.end() && *begin == '{' && json[end] == '}') return safetensors_format;
+  }
+  const bool is_framed = byte(0) == 0x80 && (byte(1) == 4 || byte(1) == 5) && byte(2) == 0x95;
+  if (is_framed && little_endian(bytes.subspan(3, 8)) <= bytes.size() - 11) return pickle_format;
+  const bool is_pickle = byte(0) == 0x80 && (byte(1) == 2 || byte(1) == 3);
+  if (is_pickle && text.substr(2, 1).find_first_of("}](c") == 0 && text.back() == '.') {
+    return pickle_format;
+  }
+  return {};
+}
+
+/// Returns the format and the advice for a message: "a gzip file: unpack it by gunzip". Returns ""
+/// if the first bytes indicate no format.
+[[nodiscard]] inline std::string foreign_text(std::span<const std::byte> bytes) {
+  const foreign_format found = foreign_format_of(bytes);
+  return found.name.empty() ? "" : std::string{found.name} + ": " + std::string{found.remedy};
+}
+
+/// Throws `file_format_error` if `bytes`, the content of the file `path`, start like a file of
+/// another format. A reader that skips a `header` accepts the formats in which raw values may
+/// follow a header. The reader must skip the whole header of npy and llm.c files. `advice`
+/// completes the message, for a file that only looks like the format.
+inline void refuse_foreign(
+    std::span<const std::byte> bytes, const std::string& path, const std::string& expected,
+    std::uint64_t header,
+    const std::string& advice = "; if it is no such file, set .check_format = false") {
+  const foreign_format found = foreign_format_of(bytes);
+  if (found.name.empty()) return;
+  std::string text = foreign_text(bytes);
+  std::uint64_t values = found.name == llm_c_format.name ? 1024 : 1;  // lowest start of the values
+  if (found.name == npy_format.name && bytes.size() >= 12) {
+    const std::size_t width = bytes[6] == std::byte{1} ? 2 : 4;
+    values = 8 + width + little_endian(bytes.subspan(8, width));
+    text += ", or skip its header by .header = " + std::to_string(values);
+  }
+  if (found.may_hold_values && header >= values) return;
+  throw file_format_error(path, 0, expected, text + advice);
+}
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

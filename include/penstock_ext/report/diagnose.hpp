@@ -1,0 +1,597 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <limits>
+#include <string>
+
+#include <penstock/core/version.hpp>
+#include <penstock/observe/stats.hpp>
+#include <penstock/threads/support/cpus.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+/// The part of a loop that limits its speed.
+enum class loop_limit {
+  step,          ///< the loop's body, which never waits
+  device,        ///< the device: the body waits for steps or copies that it has queued
+  launches,      ///< the body, which queues work too slowly for the device
+  workers,       ///< reading, which more workers would speed up
+  storage,       ///< storage: workers are blocked on I/O
+  processors,    ///< processor time: reading and the body need more than the cores provide
+  quota,         ///< the container's CPU quota
+  copy,          ///< the bus
+  depth,         ///< too few device slots: a copy does not overlap with the previous step
+  slow_samples,  ///< stragglers: single slow reads delay their batch while workers are idle
+  leases,        ///< the program holds the leases that it waits for
+  results,       ///< the path of results back to the host: their consumers, or the copies
+  mixed,         ///< several parts that are about equally slow
+  nothing,       ///< unknown: no batch was delivered
+};
+
+/// The answer to "why is my GPU idle?", see `diagnose`. Shares are fractions of the loop's time.
+struct verdict {
+  loop_limit limit = loop_limit::nothing;  ///< the bottleneck
+  double waiting = 0;                      ///< share of time in which the loop waited
+  double for_batches = 0;   ///< share spent waiting for a batch (without workers: reading it)
+  double for_copies = 0;    ///< share spent waiting for a copy
+  double for_leases = 0;    ///< share spent waiting for a lease to end
+  double for_results = 0;   ///< share spent waiting for a slot for the results of a step
+  double throttled = 0;     ///< share in which the container was throttled
+  double busy_workers = 0;  ///< mean number of workers that read
+  double busy_cores = 0;    ///< mean number of cores that read or run the body
+  std::size_t cores = 0;    ///< number of cores that the process may use
+  std::size_t workers = 0;  ///< number of workers of the loader
+  std::size_t wanted_workers = 0;  ///< number of workers that is expected to suffice
+  /// A value of `loader_options::ahead.bytes` to try if reads wait for a disk or a network; 0: no
+  /// change. Its gain is unknown and not part of `gain`.
+  std::uint64_t wanted_read_ahead = 0;
+  /// The time per batch without loading, in seconds, see `transfer::replay`; 0: unknown.
+  double floor = 0;
+  double above_floor = 0;  ///< 0.32: a batch takes 1.32 times the floor
+  /// Time of a copy by the device's clock, in seconds per batch, see
+  /// `transfer_options::observe.time_device`. 0 means unknown, also for `device_step` and
+  /// `device_idle`.
+  double device_copy = 0;
+  double device_step = 0;  ///< time of the body's work on the device
+  double device_idle = 0;  ///< time in which the step's stream was idle
+  double gain = 0;         ///< expected gain of the remedy: 0.44 is 44 % more batches per second
+  std::string sentence;    ///< the bottleneck, with figures
+  std::string remedy;      ///< the change to make, in terms of the options
+
+  /// Returns the sentence and the remedy.
+  [[nodiscard]] std::string str() const { return sentence + ". " + remedy; }
+};
+
+namespace detail {
+
+/// Advice on `loader_options::ahead.bytes` for a loop whose reads wait.
+struct ahead_advice {
+  std::uint64_t bytes = 0;  ///< suggested value of the option; 0: no change
+  std::string sentence;     ///< empty: no advice
+};
+
+/// Returns the advice that follows from the prefetch statistics. The gain is unknown: the disk or
+/// the network may already be saturated.
+[[nodiscard]] inline ahead_advice advice_on(const ahead_stats& ahead) {
+  constexpr std::uint64_t most = (std::numeric_limits<std::uint64_t>::max)();
+  if (ahead.source_bytes == 0) return {};  // the dataset accepts no hints
+  if (ahead.most_bytes == 0) {
+    const std::uint64_t bytes = std::min<std::uint64_t>(ahead.source_bytes, 64U << 20U);
+    return {bytes, "Or .ahead = {.bytes = " + std::to_string(bytes) +
+                       "}: the source can fetch before workers ask; the gain is not known."};
+  }
+  if (ahead.samples == 0 && ahead.failed != 0) {
+    return {0, "The source throws when it is told what comes: see stats().ahead.failed."};
+  }
+  if (ahead.late <= ahead.samples / 8) return {};
+  const std::string late = std::to_string(ahead.late) + " samples were told too late";
+  if (ahead.most_bytes >= ahead.source_bytes) {
+    return {0, late + ": let the source keep more ahead than its " +
+                   std::to_string(ahead.source_bytes) + " bytes; the gain is not known."};
+  }
+  const std::uint64_t twice = ahead.most_bytes > most / 2 ? most : 2 * ahead.most_bytes;
+  const std::uint64_t bytes = (std::min)(twice, ahead.source_bytes);
+  return {bytes,
+          late + ": .ahead = {.bytes = " + std::to_string(bytes) + "}; the gain is not known."};
+}
+
+[[nodiscard]] inline std::string rounded(double value, int decimals) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.*f", decimals, value);
+  return text.data();
+}
+/// Returns a share as "44 %".
+[[nodiscard]] inline std::string percent(double share) { return rounded(100 * share, 0) + " %"; }
+/// Returns a number as "2.5".
+[[nodiscard]] inline std::string tenths(double value) { return rounded(value, 1); }
+
+/// The times of a batch and the loop's waits, from statistics.
+struct loop_times {
+  verdict known;         // values that need no judgment
+  double all = 0;        // in seconds, like all times here; 0: there was no batch
+  double body = 0;       // part of `all` in the loop's body
+  double no_core = 0;    // part of `all` in which the loop's thread was ready and had no core
+  double reading = 0;    // time of workers, or of the consumer
+  double computing = 0;  // part of `reading` that is processor time
+  double queuing = 0;    // part of `reading` in which a worker was ready and had no core
+  double for_batches = 0;
+  double for_copies = 0;
+  double for_leases = 0;
+  double for_results = 0;
+  double consuming = 0;  // time of consumers of results
+  double throttled = 0;
+  std::size_t consumers = 0;
+  double behind_device = 0;    // share of the workers' idle time: copies out of slots
+  double tail = 1;             // time of a slow read relative to the median
+  double ahead = 0;            // copies in flight after the batch that was handed out
+  std::size_t worker_cap = 0;  // limit if workers = automatic; 0: their number is fixed
+  bool is_fed = false;
+  std::uint64_t depth = 0;  // depth of the feed
+  ahead_stats told;         // the prefetch hints
+  bool is_body = false;     // the step is the loop's body, and idle between two batches
+};
+
+[[nodiscard]] inline double seconds(std::chrono::nanoseconds time) noexcept {
+  return std::chrono::duration<double>(time).count();
+}
+/// Returns a batch's part of `time`; 0 if there are no batches.
+[[nodiscard]] inline double share_of(std::chrono::nanoseconds time,
+                                     std::uint64_t batches) noexcept {
+  return batches == 0 ? 0 : seconds(time) / static_cast<double>(batches);
+}
+
+/// Returns the mean number of active workers: inactive workers sleep all the time.
+[[nodiscard]] inline std::size_t workers_with_seats(const loader_stats& loader) noexcept {
+  if (loader.workers == 0 || loader.age.count() <= 0) return loader.workers;
+  const auto spared = std::llround(seconds(loader.wait_while_inactive.time) / seconds(loader.age));
+  return loader.workers - (std::min)(loader.workers - 1, static_cast<std::size_t>(spared));
+}
+
+/// Adds the reads of the loader below a loop of `batches` batches.
+inline void add_reads(loop_times& times, const loader_stats& loader, std::uint64_t batches) {
+  times.known.workers = workers_with_seats(loader);
+  times.worker_cap = loader.workers_are_automatic ? loader.workers : 0;
+  times.told = loader.ahead;
+  times.reading = share_of(loader.read.busy, batches);
+  times.computing = loader.workers == 0
+                        ? times.reading
+                        : (std::min)(times.reading, share_of(loader.processor, batches));
+  times.queuing = (std::min)(times.reading - times.computing, share_of(loader.run_queue, batches));
+  times.throttled = share_of(loader.throttled.time, batches);
+  const double idle = seconds(loader.wait_for_slot.time) + seconds(loader.wait_for_copy.time) +
+                      seconds(loader.wait_for_demand.time);
+  times.behind_device = idle > 0 ? seconds(loader.wait_for_copy.time) / idle : 0;
+  const double median = seconds(loader.read.times.quantile(0.5));
+  times.tail = median > 0 ? seconds(loader.read.times.quantile(0.99)) / median : 1;
+}
+
+/// Adds the time that the loop's thread spends on the run queue, as a part of its own work.
+inline void add_run_queue(loop_times& times, const step_stats& step) {
+  const double work = times.body + (times.known.workers == 0 ? times.reading : 0);
+  times.no_core = (std::min)(work, share_of(step.run_queue, step.batches));
+}
+
+/// Returns the times between two snapshots.
+[[nodiscard]] inline loop_times times_of(const loader_stats& before, const loader_stats& after) {
+  const loader_stats stats = after - before;
+  const std::uint64_t batches = stats.step.batches;
+  loop_times times;
+  if (batches == 0) return times;
+  add_reads(times, stats, batches);
+  times.body = share_of(stats.step.busy, batches);
+  times.for_leases = share_of(stats.wait_for_lease.time, batches);
+  times.for_batches = share_of(stats.wait_for_ready.time, batches);
+  if (stats.workers == 0) times.for_batches += times.reading;
+  times.all = times.body + times.for_batches + times.for_leases;
+  add_run_queue(times, stats.step);
+  return times;
+}
+[[nodiscard]] inline loop_times times_of(const transfer_stats& before,
+                                         const transfer_stats& after) {
+  const transfer_stats stats = after - before;
+  const std::uint64_t batches = stats.step.batches;
+  loop_times times;
+  if (batches == 0) return times;
+  times.known.floor = share_of(after.replay.time, after.replay.batches);
+  if (stats.loader) add_reads(times, *stats.loader, batches);
+  times.body = share_of(stats.step.busy, batches);
+  times.for_batches = share_of(stats.wait_for_batch.time, batches);
+  times.for_copies = share_of(stats.wait_for_copy.time, batches);
+  times.for_leases = share_of(stats.wait_for_slot.time, batches);
+  times.all = times.body + times.for_batches + times.for_copies + times.for_leases;
+  add_run_queue(times, stats.step);
+  if (stats.results) {  // the loop has waited within its body
+    times.for_results = (std::min)(times.body, share_of(stats.results->waited, batches));
+    times.body -= times.for_results;
+    times.consuming = share_of(stats.results->consuming, batches);
+    times.consumers = stats.results->workers;
+  }
+  times.ahead = stats.ahead.mean();
+  times.is_fed = true;
+  times.depth = stats.depth;
+  times.known.device_copy = share_of(stats.device.copy, stats.device.batches);
+  times.known.device_step = share_of(stats.device.step, stats.device.batches);
+  times.known.device_idle = share_of(stats.device.idle, stats.device.batches);
+  times.is_body = stats.is_body && stats.device.batches != 0;
+  return times;
+}
+
+/// Returns the predicted time of a batch with `workers` workers, at least 1. This is the slowest of
+/// the body, reading on free cores, all computation shared by the cores, and handing a batch from
+/// one thread to another (6 to 8 us).
+[[nodiscard]] inline double time_with(const loop_times& times, std::size_t workers,
+                                      std::size_t cores) noexcept {
+  constexpr double hand_off = 7e-6;
+  const double computing = (times.computing + times.body) / static_cast<double>(cores);
+  const double reading = (times.reading - times.queuing) / static_cast<double>(workers);
+  return (std::max)({times.body, reading, computing, hand_off});
+}
+
+/// Returns the smallest number of workers with which a batch takes at most 2 % longer than with the
+/// best number.
+[[nodiscard]] inline std::size_t enough_workers(const loop_times& times,
+                                                std::size_t cores) noexcept {
+  constexpr std::size_t most = 256;
+  const double best = time_with(times, most, cores);
+  std::size_t workers = 1;
+  while (workers < most && time_with(times, workers, cores) > 1.02 * best) ++workers;
+  return workers;
+}
+
+/// Finds the verdict, in the order of the usual questions: does the loop wait, for what, and why.
+class judge {
+ public:
+  judge(const loop_times& times, std::size_t cores) : times_(times), cores_(cores) {}
+
+  [[nodiscard]] verdict decide() {
+    if (times_.all <= 0) {
+      say(loop_limit::nothing, "no batch came", "Let the loop run between the two snapshots.");
+      return said_;
+    }
+    fill();
+    if (said_.throttled > noticeable) {
+      throttled();
+    } else if (is_crowded_out()) {
+      crowded_out();
+    } else if (said_.waiting < noticeable) {
+      says_step();
+    } else if (said_.for_results >
+               (std::max)({said_.for_batches, said_.for_copies, said_.for_leases})) {
+      results();
+    } else if (said_.for_leases > (std::max)(said_.for_batches, said_.for_copies)) {
+      leases();
+    } else if (said_.for_copies > said_.for_batches && (said_.workers == 0 || busy_share() < 0.9)) {
+      copies();
+    } else {
+      batches();
+    }
+    return said_;
+  }
+
+ private:
+  static constexpr double noticeable = 0.05;
+
+  void fill() {
+    said_ = times_.known;
+    said_.for_batches = times_.for_batches / times_.all;
+    said_.for_copies = times_.for_copies / times_.all;
+    said_.for_leases = times_.for_leases / times_.all;
+    said_.for_results = times_.for_results / times_.all;
+    said_.waiting = said_.for_batches + said_.for_copies + said_.for_leases + said_.for_results;
+    said_.throttled = (std::min)(1.0, times_.throttled / times_.all);  // the sum over all cores
+    said_.busy_workers = times_.reading / times_.all;
+    said_.cores = cores_;
+    // A body may wait for a device, so the sum can exceed the number of cores.
+    said_.busy_cores = (std::min)((times_.computing + times_.body - times_.no_core) / times_.all,
+                                  static_cast<double>(cores_));
+    if (said_.floor > 0) said_.above_floor = (std::max)(0.0, times_.all / said_.floor - 1);
+    said_.wanted_workers = times_.reading > 0 ? enough_workers(times_, cores_) : said_.workers;
+  }
+
+  /// Sets the verdict and a remedy with the predicted `time` per batch in seconds; 0: unknown.
+  void say(loop_limit limit, const std::string& sentence, const std::string& remedy,
+           double time = 0) {
+    said_.limit = limit;
+    said_.sentence = sentence;
+    said_.remedy = remedy;
+    if (said_.floor > 0) {
+      said_.sentence += "; " + percent(said_.above_floor) + " above the floor";
+      time = time > 0 ? (std::max)(time, said_.floor) : 0;  // no remedy makes the step faster
+    }
+    said_.gain = time > 0 ? (std::max)(0.0, times_.all / time - 1) : 0;
+    if (said_.gain >= 0.01) said_.remedy += ": expected +" + percent(said_.gain);
+    if (said_.remedy.back() != '.') said_.remedy += '.';
+  }
+
+  void throttled() {
+    say(loop_limit::quota,
+        "throttled: for " + percent(said_.throttled) +
+            " of the time the container had used up its quota of processor time",
+        "Raise the quota, or take fewer workers (" + workers_option() + ")");
+  }
+
+  /// Returns true if the cores are taken by threads that neither read nor run the loop's body.
+  [[nodiscard]] bool others_have_cores() const noexcept {
+    return said_.busy_cores < 0.8 * static_cast<double>(cores_);
+  }
+  [[nodiscard]] std::string others_text() const {
+    return "of which other threads have " + tenths(static_cast<double>(cores_) - said_.busy_cores);
+  }
+  static constexpr const char* fewer_programs =
+      "Fewer programs and threads on these cores, or less work a sample";
+
+  /// Returns true if other threads keep the loop's own thread off the cores.
+  [[nodiscard]] bool is_crowded_out() const noexcept {
+    return others_have_cores() && times_.no_core > 0.15 * times_.all;
+  }
+  void crowded_out() {
+    say(loop_limit::processors,
+        "CPU-bound: for " + percent(times_.no_core / times_.all) +
+            " of the time the loop's thread is ready and has none of the " +
+            std::to_string(cores_) + " cores, " + others_text(),
+        fewer_programs);
+  }
+
+  /// Returns the share of time in which the device has no step to run, as far as known.
+  [[nodiscard]] double device_idles() const noexcept {
+    const double all = said_.device_idle + said_.device_step;
+    return all > 0 ? said_.device_idle / all : 0;
+  }
+  /// Sets the verdict if a copy takes longer than a step.
+  bool says_long_copies(const std::string& waits) {
+    if (said_.device_copy <= said_.device_step) return false;
+    say(loop_limit::copy,
+        "copy-bound: " + waits + ": a copy takes the device " + tenths(1e6 * said_.device_copy) +
+            " us, a step " + tenths(1e6 * said_.device_step) + " us",
+        "Let fewer bytes travel: a smaller type and a transform on the device");
+    return true;
+  }
+
+  /// Sets the verdict if the host does not wait, but the device is idle.
+  void idle_device() {
+    const std::string waits = "the device has no step to do for " + percent(device_idles()) +
+                              " of the time, and batches are there";
+    if (says_long_copies(waits)) return;
+    say(loop_limit::launches, "launch-bound: " + waits,
+        "Give it work sooner: no synchronisation in the body, fewer launches, CUDA graphs");
+  }
+
+  void says_step() {
+    if (device_idles() > noticeable && !times_.is_body) return idle_device();
+    if (said_.above_floor > noticeable) {
+      say(loop_limit::step,
+          "step-bound: the loop waits for " + percent(said_.waiting) +
+              " of the time, and yet its body takes longer than alone",
+          "What runs beside it slows it: fewer workers (" + workers_option() +
+              "), or fewer bytes to copy",
+          said_.floor);
+      return;
+    }
+    std::string remedy = "Faster batches gain nothing";
+    if (said_.workers > said_.wanted_workers) {
+      remedy +=
+          ", " + workers_option() + " = " + std::to_string(said_.wanted_workers) + " would do";
+    }
+    say(loop_limit::step,
+        "step-bound: the loop waits for " + percent(said_.waiting) + " of the time", remedy);
+  }
+
+  void leases() {
+    say(loop_limit::leases,
+        "lease-bound: for " + percent(said_.for_leases) +
+            " of the time the loop waits for batches that the program holds",
+        times_.is_fed ? "End leases sooner, or raise .depth"
+                      : "End leases sooner, or raise .prefetch",
+        times_.all - times_.for_leases);
+  }
+
+  void results() {
+    const std::string waits = "results-bound: for " + percent(said_.for_results) +
+                              " of the time the loop waits for a slot for its results";
+    const double others = times_.all - times_.for_results;
+    const double busy = times_.consuming / times_.all / static_cast<double>(times_.consumers);
+    constexpr double most = 256;
+    const double wanted = (std::min)(most, others > 0 ? std::ceil(times_.consuming / others)
+                                                      : static_cast<double>(2 * times_.consumers));
+    if (busy < 0.5 || wanted <= static_cast<double>(times_.consumers)) {
+      return say(loop_limit::results,
+                 waits + ", and consumers are busy for " + percent(busy) + " of theirs",
+                 "Let fewer bytes go back, or raise .depth and .host_slots of the results");
+    }
+    const double time = (std::max)(others, times_.consuming / wanted);
+    say(loop_limit::results,
+        waits + ", whose consumers are busy for " + percent(busy) + " of theirs",
+        "Consume in more threads (.workers = " + std::to_string(std::llround(wanted)) +
+            " of the results), or do less for each batch",
+        time);
+  }
+
+  void copies() {
+    const std::string waits =
+        "the loop waits " + percent(said_.for_copies) + " of the time for copies";
+    if (times_.ahead < 0.5) {
+      const std::string none = "copy-bound: " + waits + ", and none runs ahead";
+      // Nothing was copied during the body: no slot was free, or no batch was ready.
+      if (said_.workers == 0) return say(loop_limit::depth, none, "Read by a worker: .workers = 1");
+      if (times_.depth < 3) {
+        const double longer = (std::max)(times_.body, times_.for_copies);
+        return say(loop_limit::depth, none, "Raise .depth to 3", longer);
+      }
+      return say(loop_limit::depth, none,
+                 "Leases hold the slots: end them sooner, or raise .depth");
+    }
+    say(loop_limit::copy, "copy-bound: " + waits,
+        "Let fewer bytes travel: a smaller type and a transform on the device");
+  }
+
+  void batches() {
+    // If all workers are busy, the loop waits for the copy of a batch that came late.
+    const std::string waits = "the loop waits " + percent(said_.for_batches + said_.for_copies) +
+                              " of the time for batches";
+    if (times_.reading <= 0) {
+      say(loop_limit::workers, "source-bound: " + waits, "The source is no loader: look there");
+      return;
+    }
+    const double computes = times_.computing / times_.reading;
+    const double queues = times_.queuing / times_.reading;
+    if (said_.workers == 0 &&
+        times_.all <= 1.03 * time_with(times_, said_.wanted_workers, cores_)) {
+      say(loop_limit::processors,
+          "CPU-bound: " + waits +
+              ", which it reads itself, as fast as workers would hand them over",
+          "Less work a sample, or larger batches");
+      return;
+    }
+    if (busy_share() < 0.8) return idle_workers(waits);
+    const double better = time_with(times_, said_.wanted_workers, cores_);
+    const auto cores = static_cast<double>(cores_);
+    // Some kernels do not report run-queue time. Workers of a loop that uses all cores do not wait
+    // for I/O.
+    const double blocked = said_.busy_cores > 0.9 * cores ? 0 : 1 - computes - queues;
+    const bool is_storage = blocked > 0.5;
+    if (said_.wanted_workers > said_.workers && times_.all / better > 1.03) {
+      say(is_storage ? loop_limit::storage : loop_limit::workers,
+          std::string{is_storage ? "I/O-bound: " : "loader-bound: "} + waits + ", " +
+              workers_text(computes),
+          more_workers(), better);
+      if (is_storage) advise_ahead();
+      return;
+    }
+    if (is_storage) {
+      say(loop_limit::storage, "I/O-bound: " + waits + ", " + workers_text(computes),
+          "Faster storage, larger reads, or data that stays in memory");
+      return advise_ahead();
+    }
+    if (others_have_cores() && queues > (std::max)(0.2, blocked)) {
+      say(loop_limit::processors,
+          "CPU-bound: " + waits + ", " + workers_text(computes) + ", " + others_text(),
+          fewer_programs);
+      return;
+    }
+    if (others_have_cores()) {
+      say(loop_limit::mixed,
+          "mixed: " + waits + ", " + workers_text(computes) + "; the loop's body takes " +
+              percent(1 - said_.waiting),
+          "No part is much slower than the others: each has to become faster");
+      return;
+    }
+    const double reads = times_.computing / times_.all;
+    say(loop_limit::processors,
+        "CPU-bound: " + waits +
+            (reads > 0.8 * cores
+                 ? "; reading takes " + tenths(reads)
+                 : "; reading and the loop's body take " + tenths(said_.busy_cores)) +
+            " of " + std::to_string(cores_) + " cores",
+        "Less work a sample: decode less, transform on the device, or keep what was decoded");
+  }
+
+  void advise_ahead() {
+    const ahead_advice advice = advice_on(times_.told);
+    said_.wanted_read_ahead = advice.bytes;
+    if (!advice.sentence.empty()) said_.remedy += ' ' + advice.sentence;
+  }
+
+  void idle_workers(const std::string& waits) {
+    if (times_.behind_device > 0.5) {
+      if (says_long_copies(waits)) return;
+      say(loop_limit::device,
+          "device-bound: " + waits + ", and workers wait for copies out of their slots",
+          "Batches are read in time: shorten the step, or the copy");
+      return;
+    }
+    std::string slow = waits + " while workers are idle for " + percent(1 - busy_share());
+    if (times_.tail >= 3) {
+      slow += ": a slow read takes " + tenths(times_.tail) + " times the usual one";
+    }
+    say(loop_limit::slow_samples, "held up by single reads: " + slow,
+        "Raise .prefetch, or mend the slowest samples (stats name them)",
+        (std::max)(times_.body,
+                   time_with(times_, (std::max)(said_.workers, std::size_t{1}), cores_)));
+  }
+
+  /// Returns the share of time in which a worker reads.
+  [[nodiscard]] double busy_share() const noexcept {
+    return said_.workers == 0 ? 1.0 : said_.busy_workers / static_cast<double>(said_.workers);
+  }
+
+  /// Returns the option that sets or limits the number of workers.
+  [[nodiscard]] std::string workers_option() const {
+    return times_.worker_cap == 0 ? ".workers" : ".tuning.cpus";
+  }
+  [[nodiscard]] std::string more_workers() const {
+    if (said_.wanted_workers > times_.worker_cap) {
+      return workers_option() + " = " + std::to_string(said_.wanted_workers);
+    }
+    return "Let the loop run on: .workers = automatic may take up to " +
+           std::to_string(times_.worker_cap);
+  }
+
+  [[nodiscard]] std::string workers_text(double computes) const {
+    if (said_.workers == 0) return "which it reads itself";
+    std::string text = tenths(said_.busy_workers) + " of " + std::to_string(said_.workers) +
+                       " workers are busy, " + percent(computes) + " of that computing";
+    const double queues = times_.queuing / times_.reading;
+    if (queues > noticeable) text += " and " + percent(queues) + " without a core";
+    return text + ", on " + std::to_string(cores_) + " cores";
+  }
+
+  const loop_times& times_;
+  std::size_t cores_;
+  verdict said_;
+};
+
+}  // namespace detail
+
+/// Finds the part that limits a loop from two snapshots of `loader::stats()` or
+/// `transfer::stats()`, between which the loop ran. The verdict follows from which thread waits for
+/// which, not from utilization. `cores` is the number of cores that the process may use; 0 uses the
+/// limits of affinity and cgroup. Throws `stats_mismatch` if the snapshots do not belong together.
+///
+///     const auto before = feed.stats();
+///     for (auto& batch : feed.epoch(0)) ...
+///     std::cout << ps::diagnose(before, feed.stats()).str() << '\n';
+template <class Stats>
+  requires requires(const Stats& stats) { detail::times_of(stats, stats); }
+[[nodiscard]] verdict diagnose(const Stats& before, const Stats& after, std::size_t cores = 0) {
+  const detail::loop_times times = detail::times_of(before, after);
+  return detail::judge{times, cores == 0 ? detail::usable_cpus() : cores}.decide();
+}
+
+/// Explains a verdict, one line per question: loader, copy, step, processor; the device if it was
+/// timed, and the distance to the floor after a replay. The verdict comes last.
+[[nodiscard]] inline std::string explain(const verdict& said) {
+  using detail::percent;
+  using detail::tenths;
+  if (said.limit == loop_limit::nothing) return said.str() + '\n';
+  std::string text = "loader:    waited for during " + percent(said.for_batches) +
+                     " of the time, " + tenths(said.busy_workers) + " of " +
+                     std::to_string(said.workers) + " workers busy\n";
+  text += "copy:      waited for during " + percent(said.for_copies) + "; leases " +
+          percent(said.for_leases) + '\n';
+  if (said.for_results > 0) {
+    text += "results:   a slot for them waited for during " + percent(said.for_results) + '\n';
+  }
+  text += "step:      " + percent(1 - said.waiting) + " in the loop's body\n";
+  text += "processor: " + tenths(said.busy_cores) + " of " + std::to_string(said.cores) +
+          " cores busy, throttled " + percent(said.throttled) + '\n';
+  if (said.device_step > 0) {
+    text += "device:    a copy " + tenths(1e6 * said.device_copy) + " us, a step " +
+            tenths(1e6 * said.device_step) + " us, idle before it " +
+            tenths(1e6 * said.device_idle) + " us\n";
+  }
+  if (said.floor > 0) {
+    text += "floor:     " + tenths(1e6 * said.floor) + " us a batch, the loop is " +
+            percent(said.above_floor) + " above it\n";
+  }
+  return text + said.str() + '\n';
+}
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+
+#include <penstock/core/error.hpp>
+#include <penstock/order/random.hpp>
+#include <penstock/order/sampler.hpp>
+#include <penstock/order/support/permutation.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+/// The order of an epoch of `block_shuffled`: O(1) memory, trivially copyable.
+///
+/// The full blocks come in the order of a permutation. The short block at the end of the dataset,
+/// if any, is inserted at a uniformly drawn position. Therefore no inverse permutation is needed,
+/// and all orders of the blocks are equally likely.
+class block_order {
+ public:
+  /// Makes the order of `n` samples in blocks of `block` >= 1. Throws std::invalid_argument unless
+  /// 1 <= n <= 2^63.
+  block_order(std::uint64_t n, std::uint64_t block, std::uint64_t seed, std::uint64_t epoch)
+      : key_{.seed = seed, .epoch = epoch, .stage = block_shuffle_stage},
+        block_(block),
+        full_(require_size(n) / block),
+        short_size_(n % block),
+        blocks_(drawn_permutation((std::max)(full_, std::uint64_t{1}), key_, of_blocks)) {
+    sample_generator gen{key_, of_short_block};
+    if (short_size_ != 0) short_begin_ = uniform(gen, std::uint64_t{0}, full_) * block_;
+  }
+
+  /// Writes the samples at the positions of the order that start at `first`. Each block in this
+  /// range costs as much as some tens of samples.
+  void fill(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
+    while (!out.empty()) {
+      const auto [which, begin, length] = block_at(first);
+      const auto count =
+          static_cast<std::size_t>((std::min)(std::uint64_t{out.size()}, begin + length - first));
+      const std::span<std::uint64_t> part = out.first(count);
+      drawn_permutation(length, key_, which).fill(first - begin, part);
+      for (std::uint64_t& index : part) index += which * block_;
+      out = out.subspan(count);
+      first += count;
+    }
+  }
+
+ private:
+  struct placed_block {
+    std::uint64_t which;   // index in the dataset
+    std::uint64_t begin;   // position of its first sample in the order
+    std::uint64_t length;  // number of samples
+  };
+
+  // Streams are numbered by block from 0, so the last two numbers are free for other draws.
+  static constexpr std::uint64_t of_blocks = (std::numeric_limits<std::uint64_t>::max)();
+  static constexpr std::uint64_t of_short_block = of_blocks - 1;
+
+  static std::uint64_t require_size(std::uint64_t n) {
+    if (n == 0 || n > std::uint64_t{1} << 63) {
+      throw std::invalid_argument("block_shuffled: expected 1 <= n <= 2^63, found n = " +
+                                  std::to_string(n));
+    }
+    return n;
+  }
+
+  /// Returns the block that contains position `k` of the order.
+  [[nodiscard]] placed_block block_at(std::uint64_t k) const noexcept {
+    const bool behind_short = k >= short_begin_;
+    if (behind_short && k - short_begin_ < short_size_) return {full_, short_begin_, short_size_};
+    const std::uint64_t in_full = behind_short ? k - short_size_ : k;
+    return {blocks_(in_full / block_), k - in_full % block_, block_};
+  }
+
+  random_key key_;
+  std::uint64_t block_;
+  std::uint64_t full_;  // number of full blocks
+  std::uint64_t short_size_;
+  std::uint64_t short_begin_ = 0;  // position of the short block's first sample
+  permutation blocks_;             // order of the full blocks
+};
+
+}  // namespace detail
+
+/// Shuffles blocks of `block` consecutive samples, and the samples within each block; every sample
+/// comes once. For storage where sequential reads are faster than single samples (disks, networks,
+/// compressed shards): a block is read while the page cache holds it. The order differs in every
+/// epoch and is reproducible from `seed`.
+///
+/// Less random than a full shuffle: samples of a block stay within `block` positions of each other,
+/// so a dataset sorted by class gives batches of few classes. A block of several batches and at
+/// least some MiB is a good start. Both block >= n and block == 1 are full shuffles. A shorter last
+/// block also comes at a random position.
+///
+/// O(1) memory and resume anywhere, as with `shuffled`. PyTorch: no counterpart in core;
+/// WebDataset's shuffle of shards with a buffer is close. `size` and `order` throw `option_error`
+/// if `block` is 0. `order` throws std::invalid_argument unless 1 <= n <= 2^63.
+struct block_shuffled {
+  /// Determines the order, together with the epoch.
+  std::uint64_t seed = 0;
+  /// Samples per block.
+  std::uint64_t block = 1024;
+
+  [[nodiscard]] std::uint64_t size(std::uint64_t n) const {
+    require_block();
+    return n;
+  }
+  [[nodiscard]] detail::block_order order(std::uint64_t n, std::uint64_t epoch) const {
+    require_block();
+    return {n, block, seed, epoch};
+  }
+
+ private:
+  void require_block() const {
+    if (block == 0) throw option_error("block", "must be at least 1, is 0");
+  }
+};
+
+static_assert(std::is_aggregate_v<block_shuffled>);
+static_assert(epoch_order<detail::block_order>);
+static_assert(sampler<block_shuffled>);
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

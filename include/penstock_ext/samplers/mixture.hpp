@@ -1,0 +1,582 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <penstock/core/error.hpp>
+#include <penstock/order/random.hpp>
+#include <penstock/order/sampler.hpp>
+#include <penstock/order/support/permutation.hpp>
+#include <penstock/order/support/word_hash.hpp>
+#include <penstock_ext/samplers/support/even_turns.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+/// The action of a `mixture` if all samples of a part have been drawn.
+enum class part_through {
+  repeat,    ///< starts its next epoch, in another order, across epochs of the mixture
+  end,       ///< ends the epoch at its next turn; the shortest epoch bounds all epochs
+  drop_out,  ///< continues without it; an epoch has every sample of every part once
+};
+
+/// The weights of a mixture, starting at a position in the training.
+struct mixture_weights {
+  /// The position where the weights start. A step beyond an epoch's end counts into the next
+  /// epochs. Each of them counts its short last batch as a step, even if a loader or a `sharded`
+  /// drops that batch. With `part_through::end` such a step is not reached, and the weights start
+  /// with the next epoch.
+  training_place from = {};
+  /// The turns of each part in a round: {6, 3, 1}. 0 means no turn. Their sum, after division by a
+  /// common divisor, is at most 65536.
+  std::vector<std::uint32_t> weights = {};
+};
+
+/// The options of `mixture`. Its constructor throws `option_error` for invalid values.
+struct mixture_options {
+  /// Determines the order of a part, together with the part and its epoch.
+  std::uint64_t seed = 0;
+  /// The weights in the order of their positions, starting with {0, 0}. Empty means equal weights.
+  std::vector<mixture_weights> schedule = {};
+  /// The action at the end of a part.
+  part_through when_through = part_through::repeat;
+  /// Samples of a step: the loader's `batch_size`, or the `global_batch` of a `sharded` over it.
+  /// Needed if steps are counted; 0 if only epochs are counted.
+  std::size_t batch_size = 0;
+  /// Steps of an epoch, for `part_through::repeat`. 0 gives about as many samples as the parts
+  /// have.
+  std::uint64_t epoch_steps = 0;
+};
+
+/// The samples that a mixture has drawn from a part since the start of the training.
+struct part_progress {
+  /// The number of samples.
+  std::uint64_t samples = 0;
+  /// The epoch of the part's next sample: the number of times that its samples were drawn before.
+  /// If a part is exhausted and waits for the mixture's next epoch, this is the epoch of its last
+  /// sample.
+  std::uint64_t epoch = 0;
+  /// The number of samples of that epoch that were drawn.
+  std::uint64_t in_epoch = 0;
+  friend bool operator==(const part_progress&, const part_progress&) = default;
+};
+
+namespace detail {
+
+/// The schedule of a mixture, split into segments of constant weights. Within a segment a round of
+/// sum(weights) turns repeats, so every window of the length of a round has the exact shares, at
+/// any start. Immutable; the copies of a mixture and its orders share it.
+struct mixture_plan {
+  /// The turns of a round.
+  struct round {
+    std::vector<std::uint32_t> weights;
+    std::vector<part_turn> turns;
+
+    /// Adds the turns of each part among the first `places` positions.
+    void add_turns(std::uint64_t places, std::span<std::uint64_t> counts) const noexcept {
+      for (std::size_t part = 0; part < counts.size(); ++part) {
+        counts[part] += places / turns.size() * weights[part];
+      }
+      for (std::size_t k = 0; k < places % turns.size(); ++k) ++counts[turns[k].part];
+    }
+    /// Returns the first position where a part has its next turn after `counts[part]` more turns:
+    /// at most `most`.
+    [[nodiscard]] std::uint64_t first_after(std::span<const std::uint64_t> counts) const noexcept {
+      std::uint64_t first = most;
+      for (std::size_t k = 0; k < turns.size(); ++k) {
+        const auto [part, before] = turns[k];
+        const std::uint64_t whole = counts[part] / weights[part];
+        if (counts[part] % weights[part] != before || whole > most / turns.size()) continue;
+        first = (std::min)(first, whole * turns.size() + k);
+      }
+      return first;
+    }
+  };
+
+  /// The positions [begin, end) of a pass, after `counts[part]` samples of each part.
+  struct segment {
+    std::uint64_t begin;
+    std::uint64_t end;
+    std::size_t round;
+    std::vector<std::uint64_t> counts;
+  };
+
+  /// The segments of each epoch, starting at `first_epoch`, up to the first epoch of the next pass.
+  /// With `repeat` a single pass covers all epochs.
+  struct pass {
+    std::uint64_t first_epoch;
+    std::vector<segment> segments = {};
+  };
+
+  /// The maximum number of positions of a training.
+  static constexpr std::uint64_t most = std::uint64_t{1} << 63;
+
+  mixture_options options;
+  std::vector<std::uint64_t> sizes;      ///< sizes of the parts
+  std::vector<std::uint64_t> begins{0};  ///< starts of the parts in their concat, and the end
+  permutation_family shuffles{{.seed = options.seed, .epoch = 0, .stage = mixture_stage}};
+  std::vector<std::uint64_t> seeds;  ///< per part: `seed + e` is the bijection of epoch e
+  std::uint64_t size = 0;            ///< samples of an epoch
+  std::vector<round> rounds;
+  std::vector<pass> passes;
+  std::uint64_t fingerprint = 0;
+
+  /// Computes the plan. Throws `option_error`.
+  mixture_plan(mixture_options by, std::vector<std::uint64_t> of_sizes)
+      : options(std::move(by)), sizes(std::move(of_sizes)) {
+    if (sizes.empty()) refuse_option("parts", {"expected at least one"});
+    for (std::size_t part = 0; part < sizes.size(); ++part) {
+      if (sizes[part] == 0 || sizes[part] > most - begins.back()) {
+        refuse_option("parts", {"part ", part, " has ", sizes[part], " samples: expected 1 to ",
+                                most - begins.back(), ", so that all are at most 2^63"});
+      }
+      begins.push_back(begins.back() + sizes[part]);
+      seeds.push_back(shuffles.bits(part));
+    }
+    size = begins.back();
+    std::vector<mixture_weights>& schedule = options.schedule;
+    if (schedule.empty()) schedule = {{{}, std::vector<std::uint32_t>(sizes.size(), 1)}};
+    if (repeats()) {
+      size = repeated_size();
+    } else if (options.epoch_steps != 0) {
+      refuse_option("epoch_steps", {"is for part_through::repeat: otherwise an epoch is as long as "
+                                    "the parts"});
+    }
+    for (std::size_t i = 0; i < schedule.size(); ++i) require_valid(i);
+    lay_out_passes();
+    word_hash hash;
+    for (const auto& [from, weights] : schedule) {
+      hash.add_all({from.epoch, position_of(from.step)}).add_all(weights);
+    }
+    fingerprint =
+        hash.add_all(sizes)
+            .add_all({options.seed, size, static_cast<std::uint64_t>(options.when_through)})
+            .value();
+  }
+
+  [[nodiscard]] bool repeats() const noexcept {
+    return options.when_through == part_through::repeat;
+  }
+
+  /// Returns the same position with a step within its epoch.
+  [[nodiscard]] training_place normal(const training_place& at) const {
+    if (at.step == 0 || options.when_through == part_through::end) return at;
+    static_cast<void>(position_of(at.step));  // throws if steps are not counted
+    const std::uint64_t steps = (size - 1) / options.batch_size + 1;
+    if (at.step / steps > ~at.epoch) {
+      refuse_option("epoch", {at.epoch, " and ", at.step, " steps of ", steps,
+                              " an epoch are more than 2^64 epochs"});
+    }
+    return {at.epoch + at.step / steps, at.step % steps};
+  }
+
+  /// Returns the position of step `step` within its epoch. Throws `option_error` if steps are not
+  /// counted.
+  [[nodiscard]] std::uint64_t position_of(std::uint64_t step) const {
+    if (step == 0) return 0;
+    if (options.batch_size == 0) {
+      refuse_option("batch_size", {"is needed where steps are counted, as step ", step, ", is 0"});
+    }
+    return step > size / options.batch_size ? size : step * options.batch_size;
+  }
+
+  /// Returns the position of the first sample of `epoch` in the segments for that epoch. Throws
+  /// `option_error` beyond `most` samples.
+  [[nodiscard]] std::uint64_t base_of(std::uint64_t epoch) const {
+    if (epoch < most / size) return repeats() ? epoch * size : 0;
+    refuse_option("epoch", {epoch, " epochs of ", size, " samples are more than 2^63"});
+  }
+
+  /// Returns the pass for `epoch`.
+  [[nodiscard]] std::size_t pass_of(std::uint64_t epoch) const noexcept {
+    const auto after = std::ranges::upper_bound(passes, epoch, {}, &pass::first_epoch);
+    return static_cast<std::size_t>(after - passes.begin()) - 1;
+  }
+
+  /// Reports the samples of each part before step `at.step` of epoch `at.epoch`. Calls
+  /// `each(part, first epoch, epochs, count)` for every part and pass, and the pass's earlier
+  /// epochs, whose number may be 0: each of these epochs has drawn `count` samples. With `repeat`
+  /// there is one call per part, for the whole training so far.
+  template <class Each>
+  void each_before(training_place at, const Each& each) const {
+    at = normal(at);
+    const std::uint64_t end = base_of(at.epoch) + position_of(at.step);
+    const auto call = [&](std::size_t which, std::uint64_t epoch, std::uint64_t epochs,
+                          std::uint64_t position) {
+      const segment& in = segment_at(which, position);
+      std::vector<std::uint64_t> counts = in.counts;
+      rounds[in.round].add_turns(position - in.begin, counts);
+      for (std::size_t part = 0; part < counts.size(); ++part) {
+        each(part, epoch, epochs, counts[part]);
+      }
+    };
+    if (repeats()) return call(0, 0, 1, end);
+    const std::size_t last = pass_of(at.epoch);
+    for (std::size_t which = 0; which <= last; ++which) {
+      const std::uint64_t first = passes[which].first_epoch;
+      call(which, first, (which < last ? passes[which + 1].first_epoch : at.epoch) - first, size);
+    }
+    call(last, at.epoch, 1, end);
+  }
+
+  /// Returns the sample at position `at` of a part in one of its epochs.
+  [[nodiscard]] std::uint64_t sample_of(std::size_t part, std::uint64_t epoch,
+                                        std::uint64_t at) const noexcept {
+    return shuffles(seeds[part] + epoch, sizes[part], at);
+  }
+
+  /// Returns the segment of a position.
+  [[nodiscard]] const segment& segment_at(std::size_t which,
+                                          std::uint64_t position) const noexcept {
+    const std::vector<segment>& all = passes[which].segments;
+    return *(std::ranges::upper_bound(all, position, {}, &segment::begin) - 1);
+  }
+
+ private:
+  [[nodiscard]] std::uint64_t repeated_size() const {
+    const std::uint64_t batch = options.batch_size;
+    std::uint64_t steps = options.epoch_steps;
+    if (batch == 0 && steps == 0) return size;
+    if (batch == 0) refuse_option("batch_size", {"is needed for .epoch_steps, is 0"});
+    if (steps == 0) steps = (std::max)(size / batch, std::uint64_t{1});
+    if (batch <= most && steps <= most / batch) return steps * batch;
+    refuse_option("epoch_steps",
+                  {steps, " steps of ", batch, " samples are more than 2^63 samples"});
+  }
+
+  void require_valid(std::size_t entry) {
+    auto& [from, weights] = options.schedule[entry];
+    from = normal(from);
+    if (entry == 0 ? from != training_place{} : from <= options.schedule[entry - 1].from) {
+      refuse_option(
+          "schedule",
+          {"entry ", entry, " begins at step ", from.step, " of epoch ", from.epoch, ": expected ",
+           entry == 0 ? "step 0 of epoch 0" : "a place after the entry before"});
+    }
+    if (weights.size() != sizes.size()) {
+      refuse_option("weights", {"entry ", entry, " of the schedule has ", weights.size(), " for ",
+                                sizes.size(), " parts"});
+    }
+    weights = reduced(std::move(weights));
+  }
+
+  /// Returns the number of the round with these weights.
+  std::size_t round_of(const std::vector<std::uint32_t>& weights) {
+    const std::vector<std::uint32_t> by = reduced(weights);
+    const auto sum = std::accumulate(by.begin(), by.end(), std::uint64_t{0});
+    const auto same = std::ranges::find_if(
+        rounds, [&](const round& one) { return one.turns.size() == sum && one.weights == by; });
+    const auto which = static_cast<std::size_t>(same - rounds.begin());
+    if (same == rounds.end()) rounds.push_back({by, even_turns(by)});
+    return which;
+  }
+
+  /// Lays out each epoch separately, unless parts repeat. Epochs without a change inside, and with
+  /// equal weights, form a pass.
+  void lay_out_passes() {
+    if (options.when_through == part_through::end) size = most;  // no step is beyond it yet
+    std::uint64_t shortest = lay_out(0);
+    for (const auto& [from, weights] : options.schedule) {
+      for (const std::uint64_t epoch : {from.epoch, from.epoch + std::uint64_t{from.step != 0}}) {
+        if (repeats() || epoch <= passes.back().first_epoch) continue;
+        shortest = (std::min)(shortest, lay_out(epoch));
+      }
+    }
+    if (!repeats()) size = shortest;
+  }
+
+  /// Lays out an epoch and returns its number of samples; `most` if parts repeat.
+  std::uint64_t lay_out(std::uint64_t epoch) {
+    passes.push_back({epoch});
+    constexpr std::uint64_t never = ~std::uint64_t{0};
+    const bool drops = options.when_through == part_through::drop_out;
+    std::vector<std::uint64_t> counts(sizes.size());
+    std::uint64_t at = 0;
+    const auto begin_of = [&](std::size_t entry) {
+      if (entry == options.schedule.size()) return never;
+      const training_place& from = options.schedule[entry].from;
+      if (repeats() || from.epoch == epoch) {
+        return (repeats() ? base_of(from.epoch) : 0) + position_of(from.step);
+      }
+      return from.epoch < epoch ? 0 : never;
+    };
+    for (std::size_t next = 1;;) {
+      while (begin_of(next) <= at) ++next;
+      std::vector<std::uint32_t> weights = options.schedule[next - 1].weights;
+      for (std::size_t part = 0; drops && part < weights.size(); ++part) {
+        if (counts[part] == sizes[part]) weights[part] = 0;
+      }
+      if ((std::ranges::max)(weights) == 0) {
+        refuse_option("weights", {"at sample ", at, " of epoch ", epoch, " all parts that have a ",
+                                  "weight are through, and others are not: give them a weight"});
+      }
+      const std::size_t which = round_of(weights);
+      const round& turns = rounds[which];
+      std::uint64_t end = most - at;
+      if (!repeats()) {
+        std::vector<std::uint64_t> left = sizes;
+        for (std::size_t part = 0; part < left.size(); ++part) left[part] -= counts[part] + drops;
+        // A part drops out after its last turn; otherwise the epoch ends before the extra turn.
+        end = (std::min)(turns.first_after(left) + drops, end);
+      }
+      const bool changes = begin_of(next) <= at + end;
+      if (changes) end = begin_of(next) - at;
+      passes.back().segments.push_back({at, at + end, which, counts});
+      turns.add_turns(end, counts);
+      at += end;
+      if (drops ? at == begins.back() : !changes) return at;
+    }
+  }
+};
+
+/// The order of an epoch of a `mixture`. Refers to the plan of the mixture that made it.
+class mixture_order {
+ public:
+  /// Makes the order of `epoch`. Throws `option_error` beyond 2^63 samples.
+  mixture_order(const mixture_plan& plan, std::uint64_t epoch)
+      : plan_(&plan),
+        pass_(plan.pass_of(epoch)),
+        base_(plan.base_of(epoch)),
+        epoch_(plan.repeats() ? 0 : epoch) {}
+
+  /// Writes the samples at the positions of the order that start at `first`. Takes O(log changes)
+  /// to begin, and then O(1) for each sample, for any number of parts.
+  void fill(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
+    const mixture_plan& plan = *plan_;
+    for (std::uint64_t position = base_ + first; !out.empty();) {
+      const mixture_plan::segment& in = plan.segment_at(pass_, position);
+      const auto& [weights, turns] = plan.rounds[in.round];
+      const std::uint64_t place = position - in.begin;
+      std::uint64_t rounds = place / turns.size();
+      auto next = static_cast<std::size_t>(place % turns.size());
+      const auto count =
+          static_cast<std::size_t>((std::min)(std::uint64_t{out.size()}, in.end - position));
+      for (std::uint64_t& one : out.first(count)) {
+        const auto [part, before] = turns[next];
+        const std::uint64_t turn = in.counts[part] + rounds * weights[part] + before;
+        const std::uint64_t size = plan.sizes[part];
+        one = plan.begins[part] + plan.sample_of(part, epoch_ + turn / size, turn % size);
+        if (++next == turns.size()) {
+          next = 0;
+          ++rounds;
+        }
+      }
+      out = out.subspan(count);
+      position += count;
+    }
+  }
+
+ private:
+  const mixture_plan* plan_;
+  std::size_t pass_;
+  std::uint64_t base_;
+  std::uint64_t epoch_;  // epoch of the parts at the start of their streams
+};
+
+}  // namespace detail
+
+/// Mixes parts by weights that may change during the training. A sampler over the `concat` of the
+/// same parts, in the same order:
+///
+///     ps::mixture mixed{{.seed = 1,
+///                        .schedule = {{{.step = 0}, {6, 3, 1}}, {{.step = 20'000}, {4, 4, 2}}},
+///                        .batch_size = 1024},
+///                       web, code, books};
+///     ps::sharded order{mixed, {.rank = 3, .world = 8, .global_batch = 1024}};
+///     ps::loader loader{ps::concat(web, code, books), order, {.batch_size = order.batch_size()}};
+///
+/// Between two changes, every window of sum(weights) samples contains each part exactly according
+/// to its weight, spread evenly. Each part is shuffled separately, in a new order in each of its
+/// epochs. No sample of a part is repeated or omitted before the part's epoch ends, even if the
+/// weights change.
+///
+/// The sample at a position is a pure function of options and sizes, found in O(log changes), so
+/// that a loop can resume anywhere, with any workers and ranks. With `sharded`, this holds for
+/// whole steps only; `repeat` has no other steps. With `end` all epochs have as many samples as the
+/// shortest epoch of the schedule.
+///
+/// Memory: each change takes 48 bytes and 8 per part. If its weights are new, it also takes 8 for
+/// each turn of their round, at most 512 KiB, and 4 per part. With `drop_out` each part that drops
+/// out is such a change, in up to two epochs for each entry of the schedule: a thousand parts of
+/// equal weights take 16 MB. Construction takes O(turns x different weights in them) for each
+/// round. Copies share the memory; any number of threads may share a mixture. An order refers to
+/// the mixture: keep the mixture or a copy alive as long as its orders, as a loader does. `order`
+/// of a temporary does not compile.
+///
+/// PyTorch: no counterpart in core. Errors: `option_error` for invalid options, and from `size` and
+/// `order` if the dataset's size is not the total size of the parts.
+class mixture {
+ public:
+  /// Mixes `parts`, of which only the sizes are kept. Throws `option_error`.
+  template <class... Parts>
+    requires(sizeof...(Parts) > 0 &&
+             requires(const Parts&... parts) { (static_cast<std::uint64_t>(parts.size()), ...); })
+  explicit mixture(mixture_options options, const Parts&... parts)
+      : mixture(of_sizes(std::move(options), {static_cast<std::uint64_t>(parts.size())...})) {}
+
+  /// Mixes parts of these sizes. Throws `option_error`.
+  [[nodiscard]] static mixture of_sizes(mixture_options options, std::vector<std::uint64_t> sizes) {
+    return mixture{
+        std::make_shared<const detail::mixture_plan>(std::move(options), std::move(sizes))};
+  }
+
+  [[nodiscard]] std::uint64_t size(std::uint64_t n) const {
+    require_size(n);
+    return plan_->size;
+  }
+  [[nodiscard]] detail::mixture_order order(std::uint64_t n, std::uint64_t epoch) const& {
+    require_size(n);
+    return {*plan_, epoch};
+  }
+  detail::mixture_order order(std::uint64_t n, std::uint64_t epoch) && = delete;
+
+  /// Returns a hash of the seed, the sizes and the whole schedule, for the states of loaders.
+  [[nodiscard]] std::uint64_t fingerprint() const noexcept { return plan_->fingerprint; }
+
+  /// Returns the samples of a step over all ranks: `batch_size` of the options. Unless it is 0, a
+  /// loader or a `sharded` with another number refuses the mixture.
+  [[nodiscard]] std::size_t step_size() const noexcept { return plan_->options.batch_size; }
+
+  /// Returns the options. Steps of the schedule are below those of an epoch, and its weights have
+  /// no common divisor.
+  [[nodiscard]] const mixture_options& options() const noexcept { return plan_->options; }
+
+  /// Returns the same mixture up to `from`, with other weights after it: the parts continue at
+  /// their current positions. States then have another fingerprint: see `with_order_of`. Throws
+  /// `option_error`. With `part_through::end`, this includes the cases that epochs would get
+  /// another length after the first epoch, or end before `from`.
+  [[nodiscard]] mixture continued(training_place from, std::vector<std::uint32_t> weights) const {
+    mixture_options options = plan_->options;
+    from = plan_->normal(from);
+    std::erase_if(options.schedule, [&](const mixture_weights& one) { return one.from >= from; });
+    options.schedule.push_back({from, std::move(weights)});
+    mixture after = of_sizes(std::move(options), plan_->sizes);
+    const std::uint64_t had = plan_->size;
+    const std::uint64_t has = after.plan_->size;
+    if ((from.epoch != 0 && has != had) ||
+        after.plan_->position_of(from.step) != plan_->position_of(from.step)) {
+      detail::refuse_option("weights", {"with these an epoch has ", has, " samples, before ", had,
+                                        ": step ", from.step, " of epoch ", from.epoch,
+                                        " would be another place of the training"});
+    }
+    return after;
+  }
+
+  /// Returns the samples of each part drawn before the position `at`, without reading data. Takes a
+  /// pass over the parts and a round; if epochs differ, except with `repeat`, it takes this for
+  /// each different epoch. Counts all samples of past epochs, including samples that a loader or a
+  /// `sharded` drops at the end. Throws `option_error` if `at` counts steps and `batch_size` is 0.
+  [[nodiscard]] std::vector<part_progress> progress(training_place at) const {
+    std::vector<part_progress> all(plan_->sizes.size());
+    plan_->each_before(
+        at, [&](std::size_t part, std::uint64_t epoch, std::uint64_t epochs, std::uint64_t count) {
+          const std::uint64_t through = plan_->repeats() ? count / plan_->sizes[part] : 0;
+          all[part].samples += epochs * count;
+          all[part].epoch = epoch + through;
+          all[part].in_epoch = count - through * plan_->sizes[part];
+        });
+    return all;
+  }
+
+  /// Returns the sum of `length(part, index)` over the samples of each part drawn before the
+  /// position `at`: their tokens, if `length` returns the tokens of sample `index` of part `part`.
+  /// With `repeat`, calls `length` at most twice per sample of the parts. With `drop_out`, once for
+  /// each run of epochs of the same weights, and once for the epoch of `at`. With `end`, at most
+  /// once for each drawn sample. If all samples of a part have the same length, `progress` is
+  /// faster.
+  template <class Length>
+    requires std::invocable<const Length&, std::size_t, std::uint64_t>
+  [[nodiscard]] std::vector<std::uint64_t> total(training_place at, const Length& length) const {
+    std::vector<std::uint64_t> all(plan_->sizes.size());
+    const auto sum_of = [&](std::size_t part, std::uint64_t epoch, std::uint64_t count) {
+      std::uint64_t sum = 0;
+      for (std::uint64_t k = 0; k < count; ++k) {
+        sum += static_cast<std::uint64_t>(length(part, plan_->sample_of(part, epoch, k)));
+      }
+      return sum;
+    };
+    plan_->each_before(
+        at, [&](std::size_t part, std::uint64_t epoch, std::uint64_t epochs, std::uint64_t count) {
+          const std::uint64_t size = plan_->sizes[part];
+          const std::uint64_t whole = count / size * epochs;
+          if (whole != 0) all[part] += whole * sum_of(part, epoch, size);
+          for (std::uint64_t e = 0; count % size != 0 && e < epochs; ++e) {
+            all[part] += sum_of(part, epoch + count / size + e, count % size);
+          }
+        });
+    return all;
+  }
+
+ private:
+  explicit mixture(std::shared_ptr<const detail::mixture_plan> plan) : plan_(std::move(plan)) {}
+
+  void require_size(std::uint64_t n) const {
+    if (n == plan_->begins.back()) return;
+    detail::refuse_option("parts", {"expected a dataset of the mixture's ", plan_->begins.back(),
+                                    " samples, the concat of its parts, found ", n});
+  }
+
+  std::shared_ptr<const detail::mixture_plan> plan_;
+};
+
+/// Returns weights of a round of `round` turns, with shares that are proportional to amounts[i]^(1
+/// / temperature). A temperature of 1 keeps the proportions of the amounts (for example the sizes
+/// of the parts), and a higher temperature makes them more equal. Each share is exact to 1 / round,
+/// except that a part with an amount has at least one turn, taken from the largest weight. The same
+/// on every machine. Throws `option_error` unless the temperature is at least 0.01, an amount is
+/// above 0, and `round` is at most 65536 and at least the number of parts.
+[[nodiscard]] inline std::vector<std::uint32_t> tempered(std::span<const std::uint64_t> amounts,
+                                                         double temperature,
+                                                         std::uint32_t round = 1000) {
+  if (!(temperature >= 0.01)) {
+    detail::refuse_option("temperature",
+                          {"must be at least 0.01, is ", detail::to_text(temperature)});
+  }
+  if (round > detail::most_turns || round < amounts.size()) {
+    detail::refuse_option("round", {"must be at least the ", amounts.size(), " parts, at most ",
+                                    detail::most_turns, ", is ", round});
+  }
+  const std::uint64_t largest = amounts.empty() ? 0 : (std::ranges::max)(amounts);
+  if (largest == 0) detail::refuse_option("amounts", {"expected one above 0"});
+  // Uses the functions of the normal numbers, because those of C libraries differ in their last
+  // bits.
+  using math = detail::ziggurat;
+  std::vector<double> shares(amounts.size());
+  for (std::size_t i = 0; i < amounts.size(); ++i) {
+    if (amounts[i] == 0) continue;
+    const double below =
+        (math::log(static_cast<double>(largest)) - math::log(static_cast<double>(amounts[i]))) /
+        temperature;
+    shares[i] = below > 700 ? 0 : math::exp_minus((std::max)(below, 0.0));
+  }
+  const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
+  std::vector<std::uint32_t> weights(amounts.size());
+  std::uint32_t given = 0;
+  for (std::size_t i = 0; i < amounts.size(); ++i) {
+    shares[i] = shares[i] / sum * round;
+    weights[i] = (std::max)(static_cast<std::uint32_t>(shares[i]), amounts[i] == 0 ? 0U : 1U);
+    shares[i] -= weights[i];
+    given += weights[i];
+  }
+  for (; given < round; ++given) {
+    const auto lacks_most = std::ranges::max_element(shares);
+    *lacks_most -= 1;
+    ++weights[static_cast<std::size_t>(lacks_most - shares.begin())];
+  }
+  for (; given > round; --given) --*std::ranges::max_element(weights);
+  return weights;
+}
+
+static_assert(epoch_order<detail::mixture_order>);
+static_assert(sampler<mixture>);
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <penstock/core/error.hpp>
+#include <penstock/order/random.hpp>
+#include <penstock/order/sampler.hpp>
+#include <penstock/order/support/word_hash.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+/// The options of `prioritized`. Its constructor throws `option_error` for invalid values.
+struct prioritized_options {
+  /// Determines the draws, together with the step.
+  std::uint64_t seed = 0;
+  /// Samples of a step: the loader's `batch_size`, or the `global_batch` of a `sharded` over it.
+  std::size_t batch_size = 0;
+  /// Weights that are set in step s take effect in step s + lag. At least 1, and more than the
+  /// steps that are drawn ahead: prefetch + 1, with a transfer prefetch + depth + 1.
+  std::uint64_t lag = 0;
+  /// Samples of an epoch, rounded up to whole steps; 0 means the number of weights.
+  std::uint64_t draws = 0;
+};
+
+namespace detail {
+
+/// Weights as a tree of sums. Sums are integers, so they do not depend on the order of changes.
+/// Source: Fenwick, "A new data structure for cumulative frequency tables", 1994.
+class weight_tree {
+ public:
+  static bool is_weight(float weight) noexcept { return weight >= 0 && weight <= 65'536; }
+  static void require_weight(float weight, std::uint64_t index) {
+    if (is_weight(weight)) return;
+    refuse_option("weights",
+                  {"expected 0 to 65536, found ", to_text(weight), " for sample ", index});
+  }
+
+  /// Builds the tree. Throws `option_error`.
+  explicit weight_tree(std::vector<float> weights)
+      : weights_(std::move(weights)), sums_(weights_.size() + 1) {
+    const std::uint64_t n = weights_.size();
+    if (n == 0 || n > 0xffffffffU) refuse_option("weights", {"expected 1 to 2^32 - 1, found ", n});
+    // The scale keeps n weights of 65536 below 2^63.
+    scale_ =
+        std::bit_cast<double>((1023 + 46 - static_cast<std::uint64_t>(std::bit_width(n))) << 52);
+    for (std::size_t i = 1; i <= n; ++i) {
+      require_weight(weights_[i - 1], i - 1);
+      sums_[i] += units(weights_[i - 1]);
+      total_ += units(weights_[i - 1]);
+      if (i + lowest_bit(i) <= n) sums_[i + lowest_bit(i)] += sums_[i];
+    }
+  }
+
+  [[nodiscard]] std::span<const float> weights() const noexcept { return weights_; }
+
+  /// Exchanges `weight` with the weight of sample `index`.
+  void exchange(std::uint64_t index, float& weight) noexcept {
+    auto i = static_cast<std::size_t>(index) + 1;
+    const std::uint64_t more = units(weight) - units(weights_[i - 1]);  // modulo 2^64
+    std::swap(weights_[i - 1], weight);
+    total_ += more;
+    for (; i < sums_.size(); i += lowest_bit(i)) sums_[i] += more;
+  }
+
+  [[nodiscard]] std::uint64_t draw(sample_generator gen) const noexcept {
+    const std::size_t n = weights_.size();
+    if (total_ == 0) return uniform(gen, std::uint64_t{0}, std::uint64_t{n - 1});
+    std::uint64_t left = uniform(gen, std::uint64_t{0}, total_ - 1);
+    std::size_t found = 0;
+    for (std::size_t bit = std::bit_floor(n); bit != 0; bit /= 2) {
+      if (found + bit <= n && sums_[found + bit] <= left) left -= sums_[found += bit];
+    }
+    return found;
+  }
+
+ private:
+  static std::size_t lowest_bit(std::size_t i) noexcept { return i & (~i + 1); }
+  [[nodiscard]] std::uint64_t units(float weight) const noexcept {
+    return static_cast<std::uint64_t>(double{weight} * scale_);
+  }
+
+  std::vector<float> weights_;
+  std::vector<std::uint64_t> sums_;
+  std::uint64_t total_ = 0;
+  double scale_ = 1;  // units of the sums in a weight of 1, a power of 2
+};
+
+/// The weights of `prioritized` at a step, and a log that leads to earlier and later steps.
+///
+/// `mutex_` guards all members except options_, count_ and steps_, which never change. An entry of
+/// the log holds the weight that is not in the tree, so that the same exchange applies and undoes
+/// it.
+class priority_log {
+ public:
+  /// Starts with `weights`. Throws `option_error`.
+  priority_log(std::span<const float> weights, const prioritized_options& options)
+      : options_(options), count_(weights.size()), tree_({weights.begin(), weights.end()}) {
+    if (options.batch_size == 0) refuse_option("batch_size", {"must be at least 1, is 0"});
+    if (options.lag == 0 || options.lag > std::uint64_t{1} << 20) {
+      refuse_option("lag", {"must be 1 to 2^20 steps, is ", options.lag});
+    }
+    const std::uint64_t draws = options.draws == 0 ? count_ : options.draws;
+    if (draws > std::uint64_t{1} << 62 || options.batch_size > std::uint64_t{1} << 32) {
+      refuse_option("draws", {"more than 2^62, or batches above 2^32"});
+    }
+    steps_ = (draws - 1) / options.batch_size + 1;
+  }
+
+  [[nodiscard]] const prioritized_options& options() const noexcept { return options_; }
+  [[nodiscard]] std::uint64_t weights() const noexcept { return count_; }
+  [[nodiscard]] std::uint64_t steps() const noexcept { return steps_; }
+
+  /// Returns the step of `at`, counted over all epochs.
+  [[nodiscard]] std::uint64_t step_of(const training_place& at) const {
+    if (at.epoch < (std::uint64_t{1} << 62) / steps_ && at.step <= steps_) {
+      return at.epoch * steps_ + at.step;
+    }
+    refuse_option("at", {"step ", at.step, " of epoch ", at.epoch, ": an epoch has ", steps_,
+                         " steps, and all are below 2^62"});
+  }
+
+  /// Draws the positions of a step that start at `place`.
+  void draw(std::uint64_t step, std::uint64_t place, std::span<std::uint64_t> out) noexcept {
+    const std::scoped_lock lock{mutex_};
+    seek(step);
+    has_lost_ = has_lost_ || step < oldest_;
+    end_ = (std::max)(end_, step + 1);
+    const random_key key{.seed = options_.seed, .epoch = step, .stage = prioritized_stage};
+    for (std::uint64_t& one : out) one = tree_.draw({key, place++});
+  }
+
+  void set(std::uint64_t step, std::span<const std::uint64_t> indices,
+           std::span<const float> weights) {
+    if (indices.size() != weights.size()) {
+      refuse_option("weights", {"expected one for each of the ", indices.size(), " indices, found ",
+                                weights.size()});
+    }
+    for (std::size_t i = 0; i < indices.size(); ++i) {
+      if (indices[i] >= count_) throw index_error("prioritized", indices[i], count_);
+      weight_tree::require_weight(weights[i], indices[i]);
+    }
+    const std::scoped_lock lock{mutex_};
+    require_whole();
+    const std::uint64_t from = step + options_.lag;
+    if (from < end_) {
+      refuse_option("lag", {"what is set in step ", step, " counts from step ", from,
+                            " on, but step ", end_ - 1, " is drawn already: expected at least ",
+                            end_ - step, ", found ", options_.lag});
+    }
+    if (step < newest_) {
+      refuse_option("at", {"step ", step, " comes after step ", newest_,
+                           ": set weights in the order of steps, or load a state before"});
+    }
+    for (std::size_t i = 0; i < indices.size(); ++i) {
+      log_.push_back({from, indices[i], weights[i]});
+    }
+    newest_ = step;
+    forget_before(step);
+  }
+
+  [[nodiscard]] std::vector<std::byte> save(std::uint64_t step) {
+    const std::scoped_lock lock{mutex_};
+    require_whole();
+    if (step < oldest_) {
+      refuse_option("at", {"the weights of step ", step, " are not kept any more, those from step ",
+                           oldest_, " on are"});
+    }
+    seek(step);
+    std::vector<std::uint64_t> words = head_of(step);
+    words.resize(changes_at());
+    std::memcpy(words.data() + head_words, tree_.weights().data(), count_ * sizeof(float));
+    // The run that loads the state repeats the calls of `set` for this step and later steps.
+    for (std::size_t i = applied_; i < log_.size() && log_[i].step < step + options_.lag; ++i) {
+      const auto [from, index, weight] = log_[i];
+      words.insert(words.end(), {from, index, std::bit_cast<std::uint32_t>(weight)});
+    }
+    words.push_back(word_hash{}.add_all(words).value());
+    const auto bytes = std::as_bytes(std::span{words});
+    return {bytes.begin(), bytes.end()};
+  }
+
+  /// Loads a state and returns its step. Throws `text_error` and `option_error`, and then changes
+  /// nothing.
+  std::uint64_t load(std::span<const std::byte> bytes) {
+    std::vector<std::uint64_t> words(bytes.size() / 8);
+    const auto require = [&](bool good, std::size_t at, const std::string& expected) {
+      if (good) return;
+      const std::string found = at < words.size() ? std::to_string(words[at]) : "the end";
+      throw text_error("state of prioritized", 8 * at, expected, found);
+    };
+    const std::string whole = "a whole state of " + std::to_string(count_) + " weights";
+    require(bytes.size() % 8 == 0 && words.size() > head_words, words.size(), whole);
+    std::memcpy(words.data(), bytes.data(), bytes.size());
+    const std::uint64_t step = words[head_words - 1];
+    const std::vector<std::uint64_t> head = head_of(step);
+    require(words[0] == head[0], 0, "a state of version 2");
+    const std::size_t end = words.size() - 1;
+    const std::uint64_t sum = word_hash{}.add_all(std::span{words}.first(end)).value();
+    require(words[end] == sum, end, "the checksum " + std::to_string(sum));
+    static constexpr const char* names[] = {"", "weights", "seed", "batch_size", "lag", "draws"};
+    for (std::size_t i = 1; i < std::size(names); ++i) {
+      if (words[i] == head[i]) continue;
+      refuse_option(names[i], {words[i], " in the state, ", head[i], " here"});
+    }
+    require(end >= changes_at() && (end - changes_at()) % 3 == 0, words.size(), whole);
+    require(step >> 62 == 0, head_words - 1, "a step below 2^62");
+    std::vector<float> weights(static_cast<std::size_t>(count_));
+    std::memcpy(weights.data(), words.data() + head_words, weights.size() * sizeof(float));
+    weight_tree tree{std::move(weights)};
+    std::vector<change> log;
+    for (std::size_t at = changes_at(); at < end; at += 3) {
+      const change one{words[at], words[at + 1],
+                       std::bit_cast<float>(static_cast<std::uint32_t>(words[at + 2]))};
+      require(one.step >= (log.empty() ? step + 1 : log.back().step) &&
+                  one.step < step + options_.lag && one.index < count_ &&
+                  weight_tree::is_weight(one.weight),
+              at, "a weight of a sample from one of the next steps on, in their order");
+      log.push_back(one);
+    }
+    const std::scoped_lock lock{mutex_};
+    tree_ = std::move(tree);
+    log_ = std::move(log);
+    applied_ = 0;
+    oldest_ = end_ = newest_ = step;
+    has_lost_ = false;
+    return step;
+  }
+
+ private:
+  struct change {
+    std::uint64_t step;  // first step where it takes effect
+    std::uint64_t index;
+    float weight;
+  };
+
+  static constexpr std::size_t head_words = 7;
+  [[nodiscard]] std::vector<std::uint64_t> head_of(std::uint64_t step) const {
+    constexpr std::uint64_t name = 0x3249524F49525050;  // "PPRIORI2" in the bytes of a file
+    return {name, count_, options_.seed, options_.batch_size, options_.lag, options_.draws, step};
+  }
+  [[nodiscard]] std::size_t changes_at() const noexcept {  // in the words of a state
+    return head_words + static_cast<std::size_t>((count_ + 1) / 2);
+  }
+
+  void require_whole() const {
+    if (!has_lost_) return;
+    throw std::logic_error(
+        "prioritized: a step was drawn again whose weights are not kept any more: load the state "
+        "of a step before a loop goes back to it");
+  }
+
+  /// Sets the tree to the weights of `step`, or to the oldest known weights.
+  void seek(std::uint64_t step) noexcept {
+    const auto exchange = [&](change& one) { tree_.exchange(one.index, one.weight); };
+    while (applied_ > 0 && log_[applied_ - 1].step > step) exchange(log_[--applied_]);
+    while (applied_ < log_.size() && log_[applied_].step <= step) exchange(log_[applied_++]);
+  }
+  /// Removes log entries that are only needed for steps more than `lag` before `step`. Does so only
+  /// in some steps, so that it costs as much as the changes.
+  void forget_before(std::uint64_t step) {
+    if (step < oldest_ + 2 * options_.lag) return;
+    oldest_ = step - options_.lag;
+    seek(oldest_);
+    log_.erase(log_.begin(), log_.begin() + static_cast<std::ptrdiff_t>(applied_));
+    applied_ = 0;
+  }
+
+  prioritized_options options_;
+  std::uint64_t count_;
+  std::uint64_t steps_ = 0;  // steps of an epoch
+  std::mutex mutex_;
+  weight_tree tree_;
+  std::vector<change> log_;   // ordered by step
+  std::size_t applied_ = 0;   // number of log entries in the tree
+  std::uint64_t oldest_ = 0;  // the first step whose weights are known
+  std::uint64_t newest_ = 0;  // the last step in which weights were set
+  std::uint64_t end_ = 0;     // end of the drawn steps
+  bool has_lost_ = false;     // a step was drawn with wrong weights
+};
+
+/// The draws of an epoch of `prioritized`. Refers to the weights of the sampler that made it.
+class prioritized_order {
+ public:
+  /// Draws for `epoch`. Throws `option_error` beyond 2^62 steps.
+  prioritized_order(priority_log& log, std::uint64_t epoch)
+      : log_(&log), begin_(log.step_of({epoch, 0})) {}
+
+  /// Writes the samples at the positions of the order that start at `first`.
+  void fill(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
+    fill_by_rows(log_->options().batch_size, first, out,
+                 [this](auto step, auto at, auto part) { log_->draw(begin_ + step, at, part); });
+  }
+
+ private:
+  priority_log* log_;
+  std::uint64_t begin_;  // first step of the epoch
+};
+
+}  // namespace detail
+
+/// Draws with replacement, by weights that the training sets: losses, pass rates.
+///
+///     ps::prioritized order{weights, {.seed = 1, .batch_size = 64, .lag = 8}};
+///     ps::loader loader{data, order, {.batch_size = 64, .observe = {.indices = true}}};
+///     for (auto& batch : loader.epoch(0)) {
+///       ...                                                 // losses: one for each sample
+///       order.set({batch.epoch(), batch.number()}, batch.indices(), losses);
+///     }
+///
+/// Weights that are set in step s take effect exactly in step s + lag, so that no batch depends on
+/// how far a loader reads ahead. If a step that they affect has been drawn already, because the lag
+/// is too short, `set` throws. A loader with `ahead.bytes` is refused, because hints draw steps far
+/// ahead. A sample that is not set keeps its weight. If an index appears twice, its last weight
+/// counts. With `sharded` every rank sets the weights of all ranks, in the same order.
+///
+/// Weights are 0 to 65536, in units of 2^-(46 - bits of n): 2^-26 for a million. A sample of weight
+/// 0 is not drawn; if all weights are 0, all samples are equally likely. Memory: 12 bytes per
+/// sample, 24 for each weight set in the last 4 lag steps. A draw and a set take O(log n).
+///
+/// The weights are a part of the training's state: call `save` together with the loader's state,
+/// and `load` before the loader resumes. Copies share the weights. Any thread may call `set` and
+/// `save`. Each chunk of samples takes a lock, which is held while the samples are drawn. An order
+/// refers to the sampler: keep the sampler or a copy alive as long as its orders, as a loader does.
+/// `order` of a temporary does not compile.
+class prioritized {
+ public:
+  /// A draw fixes the weights of a step, so that `set` cannot change them any more.
+  static constexpr bool counts_draws = true;
+
+  /// Starts with `weights`, one for each sample. Throws `option_error`.
+  prioritized(std::span<const float> weights, const prioritized_options& options)
+      : log_(std::make_shared<detail::priority_log>(weights, options)) {}
+
+  [[nodiscard]] std::uint64_t size(std::uint64_t n) const {
+    detail::require_one_each("weights", n, log_->weights());
+    return log_->steps() * log_->options().batch_size;
+  }
+  [[nodiscard]] detail::prioritized_order order(std::uint64_t n, std::uint64_t epoch) const& {
+    detail::require_one_each("weights", n, log_->weights());
+    return {*log_, epoch};
+  }
+  detail::prioritized_order order(std::uint64_t n, std::uint64_t epoch) && = delete;
+
+  /// Returns a hash of the options, for the states of loaders. Does not include the weights.
+  [[nodiscard]] std::uint64_t fingerprint() const noexcept {
+    const auto& [seed, batch, lag, draws] = log_->options();
+    return detail::word_hash{}.add_all({log_->weights(), seed, batch, lag, draws}).value();
+  }
+  /// Returns the samples of a step over all ranks. A loader or a `sharded` with another number
+  /// refuses the sampler.
+  [[nodiscard]] std::size_t step_size() const noexcept { return log_->options().batch_size; }
+  /// Returns the options.
+  [[nodiscard]] const prioritized_options& options() const noexcept { return log_->options(); }
+
+  /// Sets the weights of the samples `indices` to `weights`, with effect in the step `at` + lag.
+  /// Steps must come in order; a step may be set several times. Throws `option_error` for invalid
+  /// weights, for an earlier step than that of the last call, and if the lag is too short. Throws
+  /// `index_error`, and std::logic_error if a loop has returned to a step whose weights are no
+  /// longer known.
+  void set(const training_place& at, std::span<const std::uint64_t> indices,
+           std::span<const float> weights) const {
+    log_->set(log_->step_of(at), indices, weights);
+  }
+
+  /// Returns the state for a run whose next step is `at`, after all calls of `set` for earlier
+  /// steps. Takes 4 bytes per sample, 24 for each weight that has no effect yet, and 64.
+  /// Little-endian, with a checksum. Throws `option_error` if `at` is more than `lag` steps before
+  /// the last `set`.
+  [[nodiscard]] std::vector<std::byte> save(const training_place& at) const {
+    return log_->save(log_->step_of(at));
+  }
+
+  /// Loads a state that `save` returned, and returns its position. No loop may be running. Throws
+  /// `text_error` for damaged bytes, and `option_error` for the state of other options or of
+  /// another number of weights; then it changes nothing.
+  training_place load(std::span<const std::byte> state) const {
+    const std::uint64_t step = log_->load(state);
+    return {step / log_->steps(), step % log_->steps()};
+  }
+
+ private:
+  std::shared_ptr<detail::priority_log> log_;
+};
+
+static_assert(epoch_order<detail::prioritized_order>);
+static_assert(sampler<prioritized>);
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

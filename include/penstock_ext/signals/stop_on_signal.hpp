@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cerrno>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <thread>
+
+#include <penstock/core/error.hpp>
+#include <penstock/core/support/fork_guard.hpp>
+#include <penstock/core/version.hpp>
+#include <penstock/threads/support/exit_handler.hpp>
+#include <penstock_ext/signals/support/signals_blocked.hpp>
+
+/// State that exists once in a process, because a signal has one handler. Objects with and without
+/// `PENSTOCK_COMPILED` share it, so it is declared outside the inline namespace and consists of
+/// standard types. If its layout changes, it needs a new name.
+namespace penstock::per_process {
+
+/// State that signal handlers share with the threads that wait for signals. The object is
+/// constant-initialized and never destroyed, so a handler that runs late can still use it.
+///
+/// A handler may use lock-free atomics, and wake a thread by a system call.
+struct signal_board {
+  // Invariant: the handler of a claimed signal sets its bit before it advances `changes`. The bit
+  // is cleared when the claim of the signal begins. Bit n - 1 represents signal number n, here and
+  // below.
+  std::atomic<std::uint64_t> arrived{0};
+  // Invariant: the `signal_claim` that owns a signal has set the bit of the signal, and clears it.
+  std::atomic<std::uint64_t> taken{0};
+  // Advances after each arrival, and when a waiter must end. Threads sleep on it in the kernel.
+  std::atomic<std::uint32_t> changes{0};
+  // Held while an action is checked and changed. No handler locks it.
+  std::mutex actions;
+
+  static_assert(std::atomic<std::uint64_t>::is_always_lock_free &&
+                    std::atomic<std::uint32_t>::is_always_lock_free,
+                "used by handlers");
+
+  /// Advances `changes` and wakes all sleepers.
+  void advance() noexcept {
+    changes.fetch_add(1, std::memory_order_seq_cst);
+    ::syscall(SYS_futex, &changes, FUTEX_WAKE_PRIVATE, (std::numeric_limits<int>::max)(), nullptr,
+              nullptr, 0);
+  }
+  /// Waits until `is_over()` returns true. Checks it again after each change.
+  template <class IsOver>
+  void wait(const IsOver& is_over) noexcept {
+    for (;;) {
+      const std::uint32_t seen = changes.load(std::memory_order_seq_cst);
+      if (is_over()) return;
+      // The kernel compares `changes` with `seen`, so a change since then is not missed.
+      ::syscall(SYS_futex, &changes, FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);
+    }
+  }
+};
+
+// Visible, like the handler, so that all libraries of a program share the board.
+[[gnu::visibility("default")]] inline constinit signal_board the_signals;
+
+/// The signal handler. When its first statement runs, SA_RESETHAND has already reset the action.
+[[gnu::visibility("default")]] inline void note_signal(int number) noexcept {
+  const int kept = errno;
+  the_signals.arrived.fetch_or(std::uint64_t{1} << static_cast<unsigned>(number - 1),
+                               std::memory_order_relaxed);
+  the_signals.advance();  // seq_cst: a thread that sees it sees the bit
+  errno = kept;
+}
+
+}  // namespace penstock::per_process
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+namespace detail {
+
+using per_process::note_signal;
+using per_process::the_signals;
+
+/// A set of signals. Bit n - 1 represents signal number n.
+using signal_mask = std::uint64_t;
+
+inline constexpr int largest_signal = 64;
+
+[[nodiscard]] constexpr signal_mask mask_of(int number) noexcept {
+  return signal_mask{1} << static_cast<unsigned>(number - 1);
+}
+
+/// Calls `use(number)` for each signal of a set.
+template <class Use>
+void for_each_signal(signal_mask set, Use use) {
+  for (int number = 1; number <= largest_signal; ++number) {
+    if ((set & mask_of(number)) != 0) use(number);
+  }
+}
+
+/// Installs our handler for some signals during its lifetime. The kernel restores the default
+/// action of the first signal that arrives.
+class signal_handlers {
+ public:
+  explicit signal_handlers(signal_mask set) noexcept : set_(set) {
+    struct sigaction ours {};
+    ours.sa_handler = &note_signal;
+    ours.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART | SA_ONSTACK);
+    // While a handler runs, the other signals wait: each arrives after its own action is set.
+    for_each_signal(set, [&](int number) { ::sigaddset(&ours.sa_mask, number); });
+    // A `reset` runs after the loop, even if the first signal has already arrived.
+    const std::lock_guard lock{the_signals.actions};
+    for_each_signal(set, [&](int number) {
+      ::sigaction(number, &ours, &former_[static_cast<std::size_t>(number)]);
+    });
+  }
+  signal_handlers(signal_handlers&&) = delete;
+  /// Restores the former handler of each signal whose action is still ours, or the default action
+  /// to which the kernel has reset it.
+  ~signal_handlers() {
+    // In a child made by fork(), a thread that does not exist there may hold the mutex, and no
+    // other thread can.
+    std::unique_lock lock{the_signals.actions, std::defer_lock};
+    if (!process_.is_in_child()) lock.lock();
+    const bool has_come = (the_signals.arrived.load(std::memory_order_relaxed) & set_) != 0;
+    for_each_signal(set_, [&](int number) {
+      struct sigaction now {};
+      ::sigaction(number, nullptr, &now);
+      // On another thread a signal may be on its way to our handler: the kernel has reset the
+      // action and kept the flags, but the handler has not recorded the signal yet.
+      const bool is_coming = (now.sa_flags & static_cast<int>(SA_RESETHAND)) != 0;
+      const bool is_default = now.sa_handler == SIG_DFL;
+      if (now.sa_handler != &note_signal && !(is_default && (has_come || is_coming))) return;
+      ::sigaction(number, &former_[static_cast<std::size_t>(number)], nullptr);
+    });
+  }
+
+  /// Restores the default action of the signals of a set whose handler is ours.
+  static void reset(signal_mask set) noexcept {
+    const std::lock_guard lock{the_signals.actions};
+    for_each_signal(set, [](int number) {
+      struct sigaction now {};
+      ::sigaction(number, nullptr, &now);
+      if (now.sa_handler == &note_signal) ::signal(number, SIG_DFL);  // NOLINT: no handler
+    });
+  }
+
+ private:
+  signal_mask set_;
+  const fork_guard process_{true};
+  std::array<struct sigaction, largest_signal + 1> former_{};
+};
+
+/// A thread that requests a stop when one of some signals has arrived. The thread then ends. The
+/// destructor also ends the thread, except in a child made by fork(), which does not have it.
+class signal_waiter {
+ public:
+  /// Throws `std::system_error` if the system refuses the thread.
+  explicit signal_waiter(signal_mask set) : set_(set) {
+    // The thread inherits the mask: the program's handlers, and ours, run on other threads.
+    const signals_blocked while_it_starts;
+    thread_ = std::thread{[this] { work(); }};
+  }
+  signal_waiter(signal_waiter&&) = delete;
+  ~signal_waiter() {
+    if (process_.is_in_child()) {
+      thread_.detach();  // the thread does not exist here
+      return;
+    }
+    is_over_.store(true, std::memory_order_relaxed);
+    the_signals.advance();        // seq_cst: a waiter that sees the change sees the end
+    join_unless_caller(thread_);  // `exit()` in a callback of the token
+  }
+
+  [[nodiscard]] std::stop_token token() const noexcept { return stop_.get_token(); }
+  [[nodiscard]] std::optional<int> received() const noexcept {
+    const int number = received_.load(std::memory_order_acquire);
+    return number == 0 ? std::nullopt : std::optional{number};
+  }
+
+ private:
+  void work() noexcept {
+    the_signals.wait(
+        [this] { return is_over_.load(std::memory_order_relaxed) || (come() & set_) != 0; });
+    const signal_mask here = come() & set_;
+    if (here == 0) return;
+    // Before the stop request: code that sees the request may rely on the action of the next
+    // signal.
+    signal_handlers::reset(set_);
+    received_.store(std::countr_zero(here) + 1, std::memory_order_release);
+    stop_.request_stop();
+  }
+  static signal_mask come() noexcept { return the_signals.arrived.load(std::memory_order_relaxed); }
+
+  signal_mask set_;
+  const fork_guard process_{true};
+  std::stop_source stop_;
+  std::atomic<int> received_{0};      // 0: none. Written once, before the stop request
+  std::atomic<bool> is_over_{false};  // written before a change of the board, read after it
+  std::thread thread_;
+};
+
+}  // namespace detail
+
+/// Thrown if another live `stop_on_signal` of this process waits for the signal.
+class [[gnu::visibility("default")]] signal_in_use : public error {
+ public:
+  /// Reports this signal.
+  explicit signal_in_use(int number)
+      : error("stop_on_signal: signal " + std::to_string(number) +
+              " is waited for by another stop_on_signal: end that one first, or share its token"),
+        number_(number) {}
+  /// The signal's number.
+  [[nodiscard]] int number() const noexcept { return number_; }
+
+ private:
+  int number_;
+};
+
+namespace detail {
+
+/// The exclusive right of the process to wait for some signals.
+class signal_claim {
+ public:
+  explicit signal_claim(std::initializer_list<int> numbers) {
+    if (numbers.size() == 0) throw option_error("stop_on_signal", "no signal is named");
+    signal_mask wanted = 0;
+    for (const int number : numbers) wanted |= mask_of(checked(number));
+    // Claims all signals in a single step: if two threads want the same signal, one thread gets all
+    // its signals.
+    signal_mask taken = the_signals.taken.load(std::memory_order_relaxed);
+    do {
+      if ((taken & wanted) != 0) throw signal_in_use(std::countr_zero(taken & wanted) + 1);
+    } while (
+        !the_signals.taken.compare_exchange_weak(taken, taken | wanted, std::memory_order_acquire));
+    mask_ = wanted;
+    the_signals.arrived.fetch_and(~mask_, std::memory_order_relaxed);  // too late for the previous
+                                                                       // claim
+  }
+  signal_claim(signal_claim&&) = delete;
+  // Release: the next thread that claims the signals sees the restored handlers.
+  ~signal_claim() { the_signals.taken.fetch_and(~mask_, std::memory_order_release); }
+
+  [[nodiscard]] signal_mask mask() const noexcept { return mask_; }
+
+ private:
+  static int checked(int number) {
+    struct sigaction now {};
+    const bool is_there =
+        number >= 1 && number <= largest_signal && ::sigaction(number, nullptr, &now) == 0;
+    if (!is_there || number == SIGKILL || number == SIGSTOP) {
+      throw option_error("stop_on_signal",
+                         "signal " + std::to_string(number) + " can't be handled by a program");
+    }
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS}) {
+      if (number != fault) continue;
+      throw option_error("stop_on_signal", "signal " + std::to_string(number) +
+                                               " tells of a fault of the program, after which no "
+                                               "thread can go on");
+    }
+    return number;
+  }
+
+  signal_mask mask_ = 0;
+};
+
+}  // namespace detail
+
+/// A stop token that signals, such as Ctrl-C, request to stop. Use it for the option `stop`.
+///
+///     ps::stop_on_signal ctrl_c{SIGINT, SIGTERM};
+///     ps::loader loader{data, ps::shuffled{}, {.batch_size = 64, .stop = ctrl_c.token()}};
+///
+/// The first of the signals requests the stop. The next signal, of any kind, has its default
+/// action: a second Ctrl-C ends the program. The handler records the number and wakes a thread of
+/// this object, which requests the stop. Callbacks of the token run on that thread, and may do work
+/// that a handler may not. So the object also works if threads were started earlier that do not
+/// block the signals.
+///
+/// During the lifetime of the object, the signals have its handlers, even signals that were
+/// ignored. Calls that a signal interrupts are resumed (SA_RESTART). The destructor restores the
+/// former handlers, but does not replace handlers that were installed later, and ends its thread.
+/// The token may outlive the object. Any thread may use the object.
+///
+/// A child made by fork() has the handlers, but not the thread. There the first signal is lost, and
+/// the second signal ends the child. The destructor restores the former handlers there too, and
+/// does not wait.
+class stop_on_signal {
+ public:
+  /// Starts to wait for these signals. Throws `option_error` if the list is empty, or if a signal
+  /// can't be handled or reports a fault of the program. Throws `signal_in_use`, and
+  /// `std::system_error` if no thread can be started. After an exception the signals have their
+  /// former handlers.
+  stop_on_signal(std::initializer_list<int> numbers)
+      : claim_(numbers), waiter_(claim_.mask()), handlers_(claim_.mask()) {}
+  /// Waits for one signal.
+  explicit stop_on_signal(int number) : stop_on_signal({number}) {}
+  stop_on_signal(stop_on_signal&&) = delete;  // the thread refers to the object
+
+  /// Returns the token on which the first of the signals requests a stop.
+  [[nodiscard]] std::stop_token token() const noexcept { return waiter_.token(); }
+  /// Returns the signal that has requested the stop, or `std::nullopt`. Any thread may call this.
+  [[nodiscard]] std::optional<int> received() const noexcept { return waiter_.received(); }
+
+ private:
+  // Destroyed in reverse order: first the handlers, then the thread, then the right to the signals.
+  detail::signal_claim claim_;
+  detail::signal_waiter waiter_;
+  detail::signal_handlers handlers_;
+};
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

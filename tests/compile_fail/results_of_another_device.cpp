@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/cuda.hpp>
+#include <penstock_ext/results/results.hpp>
+
+namespace ps = penstock;
+
+using score = ps::record<ps::field<"score", float>>;
+using batch = ps::device_batch<score, ps::cuda_device>;
+
+void good(ps::results<score, ps::cuda_device>& out, ps::results<score>& on_host, const batch& one) {
+  out.take(one).send();             // compiles
+  on_host.take(one.info()).send();  // compiles
+}
+
+void bad(ps::results<score>& on_host, const batch& one) {
+  on_host.take(one).send();  // expected-error: the batch is on another kind of device
+}

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock/threads/cpu_list.hpp>
+
+#include <cerrno>
+
+#include "support/catch.hpp"
+
+namespace ps = penstock;
+
+TEST_CASE("where workers run is told in a sentence, and why", "[threads]") {
+  using enum ps::core_binding;
+  const ps::cpu_list cores{{8, 9, 10}};
+  CHECK(to_text(ps::affinity_report{}) == "workers anywhere: the device has no NUMA node");
+  CHECK(to_text(ps::affinity_report{bound, 1, cores}) == "workers on node 1, cores 8-10");
+  CHECK(to_text(ps::affinity_report{within_node, 0, cores}) ==
+        "workers on node 0, cores 8-10, as the process is allowed");
+  CHECK(to_text(ps::affinity_report{disabled}) ==
+        "workers anywhere: worker_placement::anywhere was asked for");
+  CHECK(to_text(ps::affinity_report{no_workers, 1}) == "no workers: the consumer reads, anywhere");
+  CHECK(to_text(ps::affinity_report{unknown_cores, 3}) ==
+        "workers anywhere: the system does not say which cores node 3 has");
+  CHECK(to_text(ps::affinity_report{not_in_cpuset, 3}) ==
+        "workers anywhere: the process may not run on node 3");
+  CHECK(to_text(ps::affinity_report{refused, 3, cores, EPERM}) ==
+        "workers anywhere: the system refused node 3, cores 8-10: Operation not permitted");
+  CHECK(to_text(ps::affinity_report{refused, 3, {}, ENOSYS}) ==
+        "workers anywhere: the system refused node 3: Function not implemented");
+}
