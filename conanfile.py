@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: BSL-1.0
-"""The Conan 2 recipe, for the tree that it lies in: conan create . --build=missing"""
+"""The Conan 2 recipe, for the tree that it lies in:
+
+    conan create . --build=missing -s compiler.cppstd=20
+"""
 
 import os
 import re
 
 from conan import ConanFile
+from conan.errors import ConanInvalidConfiguration
 from conan.tools.build import check_min_cppstd
 from conan.tools.cmake import CMake, CMakeDeps, CMakeToolchain, cmake_layout
 from conan.tools.files import copy, load
@@ -61,7 +65,10 @@ class PenstockRecipe(ConanFile):
             self.requires("zstd/[>=1.4 <2]", transitive_headers=True, transitive_libs=True)
 
     def validate(self):
-        check_min_cppstd(self, 20)
+        try:
+            check_min_cppstd(self, 20)
+        except ConanInvalidConfiguration as reason:
+            raise ConanInvalidConfiguration(f"{reason} Pass -s compiler.cppstd=20.") from None
 
     def layout(self):
         cmake_layout(self)

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: BSL-1.0
-// penstock::compiled: what loaders and transfers of all datasets and records share, compiled once.
-// Compiled with PENSTOCK_COMPILED=1, as all that links it is.
+// penstock::compiled: the code that loaders and transfers of all datasets and records share,
+// compiled once. The library and everything that links it are compiled with PENSTOCK_COMPILED=1.
 #include <penstock/penstock.hpp>
 
 #if !PENSTOCK_COMPILED
 #error "compile with PENSTOCK_COMPILED=1, as the CMake target penstock::compiled does"
 #endif
 
+template std::string penstock::detail::joined<void>(
+    std::initializer_list<penstock::detail::text_piece>);
+template void penstock::detail::refuse_option<void>(
+    std::string_view, std::initializer_list<penstock::detail::text_piece>);
 template std::uint64_t penstock::uniform(penstock::sample_generator&, std::uint64_t, std::uint64_t);
 template struct penstock::detail::delete_outside_of_work<penstock::cpu_stream_ref>;
 PENSTOCK_LOADERS_ON(template, penstock::cpu_device)

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: BSL-1.0
-# Finds Arrow's and Parquet's C++ libraries and leaves the target penstock::arrow; leaves none
-# otherwise. Installed beside penstock-config.cmake: this project and those that use it look in the
-# same way.
+# Defines the target penstock::arrow if the C++ libraries of Arrow and Parquet are found. Installed
+# next to penstock-config.cmake, so that this project and its users search in the same way.
 #
-# Arrow's own CMake packages count; where there are none, the libraries and headers in the Python
-# package pyarrow, which has no CMake package. A program that loads both, this and another version,
-# has two of them: use one.
+# Prefers Arrow's own CMake packages. Otherwise uses the libraries and headers in the Python package
+# pyarrow, which has no CMake package. A program that loads pyarrow's libraries and another version
+# has two copies of Arrow; use only one.
 #
-#   PENSTOCK_PARQUET    OFF: as if there were no Arrow
+#   PENSTOCK_PARQUET    OFF: ignores an installed Arrow
 
-# Leaves the folder of pyarrow and its two libraries in the caller's scope, or none.
+# Sets the folder of pyarrow and its two libraries in the caller's scope, or sets nothing.
 function(penstock_find_pyarrow)
   find_program(penstock_python NAMES python3)
   mark_as_advanced(penstock_python)
   set(wheel "")
-  # Asks where the package is, and does not import it. A wheel is for the machine it is on.
+  # Queries the location of the package without importing it. A wheel is for the machine it is
+  # installed on.
   if(penstock_python AND NOT CMAKE_CROSSCOMPILING)
     execute_process(
       COMMAND
@@ -25,7 +25,7 @@ function(penstock_find_pyarrow)
   endif()
   find_path(penstock_arrow_include_dir parquet/arrow/reader.h HINTS ${wheel} PATH_SUFFIXES include)
   mark_as_advanced(penstock_arrow_include_dir)
-  foreach(name IN ITEMS parquet arrow)  # whose names end in a version
+  foreach(name IN ITEMS parquet arrow)  # their names end in a version
     file(GLOB found "${penstock_arrow_include_dir}/../lib${name}.so.*")
     list(FILTER found INCLUDE REGEX "/lib${name}\\.so\\.[0-9]+$")
     set(penstock_${name}_library "${found}" PARENT_SCOPE)

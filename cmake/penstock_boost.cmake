@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSL-1.0
-# Finds Boost's headers, 1.74 or newer, and leaves the target Boost::headers; leaves none otherwise.
-# Installed beside penstock-config.cmake: this project and those that use it look in the same way.
+# Defines the target Boost::headers if Boost 1.74 or newer is found. Installed next to
+# penstock-config.cmake, so that this project and its users search in the same way.
 #
-# First a CMake package of Boost, then a folder that holds nothing but the headers (an unpacked
-# archive). The second step is ours because CMake drops its FindBoost module from 3.30 on.
-# Hints: CMAKE_PREFIX_PATH, Boost_DIR, Boost_ROOT or BOOST_ROOT (variable or environment).
+# Searches first for a CMake package of Boost, then for a folder that contains only the headers (an
+# unpacked archive). This file does the second step itself, because CMake 3.30 removed the FindBoost
+# module. Hints: CMAKE_PREFIX_PATH, Boost_DIR, Boost_ROOT or BOOST_ROOT (variable or environment).
 if(NOT TARGET Boost::headers)
   find_package(Boost 1.74 CONFIG QUIET HINTS "${BOOST_ROOT}" "$ENV{BOOST_ROOT}")
 endif()

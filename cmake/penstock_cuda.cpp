@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// penstock::compiled_cuda: what loaders and transfers on CUDA devices share, compiled once, to be
-// linked beside penstock::compiled.
+// penstock::compiled_cuda: the code that loaders and transfers on CUDA devices share, compiled
+// once. Must be linked together with penstock::compiled.
 #include <penstock/cuda.hpp>
 
 #if !PENSTOCK_COMPILED_CUDA

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: BSL-1.0
-# Turns on CMake's language CUDA where there is nvcc 12.4 or newer, and leaves penstock_has_cuda:
-# TRUE or FALSE. Quietly does nothing else without nvcc. Include it at the highest folder whose
-# targets have .cu files; once more below costs nothing.
+# Enables CMake's language CUDA if nvcc 12.4 or newer is found, and sets penstock_has_cuda to TRUE
+# or FALSE. Does nothing else without nvcc, and prints no message. Include this file in the highest
+# folder whose targets have .cu files; including it again below costs nothing.
 #
-#   PENSTOCK_BUILD_CUDA         OFF: as if there were no nvcc
+#   PENSTOCK_BUILD_CUDA         OFF: ignores an installed nvcc
 #   CMAKE_CUDA_COMPILER         the compiler; else $CUDACXX, nvcc in the PATH,
-# /usr/local/cuda/bin/nvcc
-#   CMAKE_CUDA_ARCHITECTURES    what to compile for; else $CUDAARCHS, $PENSTOCK_CUDA_ARCHITECTURES,
-# the
-#                               GPU of this machine, or all from 7.5 to 9.0 and PTX for later ones
+#                               /usr/local/cuda/bin/nvcc
+#   CMAKE_CUDA_ARCHITECTURES    the architectures; else $CUDAARCHS, $PENSTOCK_CUDA_ARCHITECTURES,
+#                               the GPU of this machine, or all from 7.5 to 9.0 and PTX for later
+#                               GPUs
 #
-# Leaves the target penstock_cuda_options for what has .cu files: C++20, our warnings, the shared
-# runtime. It replaces penstock_warnings there, whose options nvcc does not know.
+# Defines the target penstock_cuda_options for targets with .cu files: the project's warnings and
+# the shared runtime. It replaces penstock_warnings there, because nvcc does not know the options of
+# penstock_warnings.
 include_guard(DIRECTORY)
 option(PENSTOCK_BUILD_CUDA "Build what needs nvcc, where it is found" ON)
 
@@ -33,7 +34,7 @@ if(PENSTOCK_BUILD_CUDA AND NOT CMAKE_CUDA_COMPILER)
 endif()
 
 if(PENSTOCK_BUILD_CUDA AND CMAKE_CUDA_COMPILER)
-  # What is called nvcc may be left from a toolkit that is gone; CMake would end here then.
+  # An nvcc may be left over from a removed toolkit. CMake would stop with an error then.
   execute_process(
     COMMAND "${CMAKE_CUDA_COMPILER}" --version RESULT_VARIABLE status OUTPUT_QUIET ERROR_QUIET
   )
@@ -47,8 +48,8 @@ if(PENSTOCK_BUILD_CUDA AND CMAKE_CUDA_COMPILER)
     if(NOT "$ENV{PENSTOCK_CUDA_ARCHITECTURES}" STREQUAL "")
       set(CMAKE_CUDA_ARCHITECTURES "$ENV{PENSTOCK_CUDA_ARCHITECTURES}")
     else()
-      # What this compiler knows, and what this machine has. CMake's own "native" warns and falls
-      # back to one architecture where there is no GPU.
+      # Architectures that this compiler supports and this machine has. CMake's own "native" warns
+      # and falls back to one architecture if there is no GPU.
       execute_process(
         COMMAND "${CMAKE_CUDA_COMPILER}" --list-gpu-arch
         OUTPUT_VARIABLE known ERROR_QUIET
@@ -84,7 +85,7 @@ if(PENSTOCK_BUILD_CUDA AND CMAKE_CUDA_COMPILER)
   endif()
 
   include(CheckLanguage)
-  check_language(CUDA)  # enable_language ends the configuration where the compiler does not work
+  check_language(CUDA)  # enable_language would stop the configuration if the compiler does not work
   if(CMAKE_CUDA_COMPILER)
     enable_language(CUDA)
     if(CMAKE_CUDA_COMPILER_ID STREQUAL "NVIDIA"
@@ -101,12 +102,11 @@ endif()
 
 if(penstock_has_cuda AND NOT TARGET penstock_cuda_options)
   add_library(penstock_cuda_options INTERFACE)
-  # By hand: CMake 3.25 does not know which dialects nvcc 13 has, and refuses CUDA_STANDARD 20. No
-  # -Wpedantic, which the code that nvcc hands to the host compiler can't satisfy.
+  # Without -Wpedantic, because the code that nvcc passes to the host compiler violates it.
   target_compile_options(
     penstock_cuda_options
     INTERFACE
-      "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;-Xcompiler=-Wall,-Wextra,-Wconversion,-Wsign-conversion,-Wshadow>"
+      "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Wconversion,-Wsign-conversion,-Wshadow>"
       $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${PENSTOCK_WARNINGS_AS_ERRORS}>>:-Werror=all-warnings>
       $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${PENSTOCK_WARNINGS_AS_ERRORS}>>:-Xcompiler=-Werror>
       $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${PENSTOCK_NATIVE}>>:-Xcompiler=-march=native>

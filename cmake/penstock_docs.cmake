@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: BSL-1.0
-# The target docs: the reference documentation in <build>/docs/html. Not in the default build; fails
-# when a public name has no word of documentation. Without Doxygen the target says so, and fails.
+# The target docs: the reference documentation in <build>/docs/html. Not part of the default build.
+# Fails if a public name is undocumented. Without Doxygen the target prints that and fails.
 #
-#   cmake -Dlog=... -P penstock_docs.cmake   what the target runs after Doxygen: looks at its
-# warnings
+#   cmake -Dlog=... -P penstock_docs.cmake   runs after Doxygen and checks its warnings
 cmake_policy(VERSION 3.25)
 
 if(NOT CMAKE_SCRIPT_MODE_FILE)
@@ -11,7 +10,7 @@ if(NOT CMAKE_SCRIPT_MODE_FILE)
   mark_as_advanced(PENSTOCK_DOXYGEN)
   if(PENSTOCK_DOXYGEN)
     set(penstock_docs_output "${PROJECT_BINARY_DIR}/docs")
-    # The tests of each promise, where there is Python to list them.
+    # Lists the tests of each promise if Python is found.
     find_package(Python3 3.9 QUIET COMPONENTS Interpreter)
     set(penstock_promises)
     set(list_promises)
@@ -45,12 +44,12 @@ endif()
 
 # ---- the warnings --------------------------------------------------------------------------------
 
-# Names that are documented once, and not again in every class that has them. Doxygen's own switch,
-# WARN_AS_ERROR, can't tell these from the rest.
+# Names that are documented once and not again in every class that has them. Doxygen's own option
+# WARN_AS_ERROR cannot distinguish these from the others.
 set(said_elsewhere
     # the concepts dataset and adaptor: data/dataset.hpp
-    "/(data|files)/[a-z_]+\\.hpp:[0-9]+: warning: Member (size|extents|scratch_bytes|prefetch|read_chunk|view|fingerprint|origin|base_sizes)\\("
-    "/(data|files)/[a-z_]+\\.hpp:[0-9]+: warning: Member (stages|borrows) "
+    "/(data|adaptors|files)/[a-z_]+\\.hpp:[0-9]+: warning: Member (size|extents|scratch_bytes|prefetch|read_chunk|view|fingerprint|origin|base_sizes)\\("
+    "/(data|adaptors|files)/[a-z_]+\\.hpp:[0-9]+: warning: Member (stages|borrows) "
     # the concepts device and registering_device: device/device.hpp, memory/registered_memory.hpp
     "/(device|cuda)/(cpu|cuda)_device\\.hpp:[0-9]+: warning: Member (make_stream|make_event|record|wait|is_complete|deallocate|deallocate_pinned|unregister_memory)\\("
     # the concept batch_source: transfer/batch_source.hpp
@@ -58,8 +57,8 @@ set(said_elsewhere
     # the policy many_producers_many_consumers: threads/batch_queue.hpp
     "/lockfree/single_producer_single_consumer\\.hpp:[0-9]+: warning: Member (ring|eventcount|is_ordered) "
     # the concept sampler: order/sampler.hpp
-    "/order/[a-z_]+\\.hpp:[0-9]+: warning: Member (size|order)\\("
-    # the standard's: random bit generators, allocators, iterators
+    "/(order|samplers)/[a-z_]+\\.hpp:[0-9]+: warning: Member (size|order)\\("
+    # standard requirements: random bit generators, allocators, iterators
     "/order/random\\.hpp:[0-9]+: warning: Member (min|max)\\("
     "/memory/pinned_allocator\\.hpp:[0-9]+: warning: Member (allocate|deallocate)\\("
     "warning: Member (value_type|result_type|difference_type|iterator_concept) "
@@ -69,9 +68,9 @@ set(said_elsewhere
     # comparison, copies, moves
     "warning: Member operator(==|=)\\("
     "warning: Member [a-z_]+\\([a-z_]+ &&[a-z]*\\)"
-    # exceptions: the library makes them, a program reads them
+    # exceptions: the library constructs them, a program only reads them
     "warning: Member [a-z_]*(error|mismatch|exceeded|out_of_memory|changed)\\("
-    # public only because the type of a template argument has to be structural
+    # public only because the type of a template argument must be structural
     "/core/name\\.hpp:[0-9]+: warning: Member word[0-3] "
 )
 

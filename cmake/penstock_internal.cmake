@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSL-1.0
-# Targets that this project's tests, benchmarks and examples link, and no user of the library sees.
+# Targets that this project's tests, benchmarks and examples link. Users of the library do not see
+# them.
 
 add_library(penstock_warnings INTERFACE)
 target_compile_options(
   penstock_warnings
   INTERFACE -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow
-            # gcc 12 sees an overlap in "literal" + std::string that is not there (its bug 105651).
+            # gcc 12 reports a nonexistent overlap in "literal" + std::string (its bug 105651).
             $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>
             $<$<BOOL:${PENSTOCK_WARNINGS_AS_ERRORS}>:-Werror>
 )
@@ -13,7 +14,8 @@ target_compile_options(
 add_library(penstock_native INTERFACE)
 target_compile_options(penstock_native INTERFACE $<$<BOOL:${PENSTOCK_NATIVE}>:-march=native>)
 
-# What every program of ours links: the library, what there are libraries for, warnings.
+# Linked by every program of this project: the library, all components whose libraries are
+# installed, and warnings.
 add_library(penstock_program INTERFACE)
 target_link_libraries(penstock_program INTERFACE penstock::penstock penstock_warnings)
 foreach(component IN ITEMS ${penstock_plain_extensions} cache gzip http jpeg lockfree mds png safetensors search
@@ -24,7 +26,7 @@ foreach(component IN ITEMS ${penstock_plain_extensions} cache gzip http jpeg loc
   endif()
 endforeach()
 
-# Whether all of this build is a checked one already.
+# True if this whole build is already a checked build.
 set(penstock_is_checked FALSE)
 if(PENSTOCK_CHECKED STREQUAL "AUTO")
   if(CMAKE_BUILD_TYPE STREQUAL "Debug")
@@ -34,8 +36,8 @@ elseif(PENSTOCK_CHECKED)
   set(penstock_is_checked TRUE)
 endif()
 
-# penstock_remove_benchmarks_of_missing(<list>): takes the benchmarks whose component is missing here
-# out of a list of sources.
+# penstock_remove_benchmarks_of_missing(<list>): removes the benchmarks whose component is missing
+# from a list of sources.
 function(penstock_remove_benchmarks_of_missing list)
   set(sources ${${list}})
   foreach(pair IN ITEMS cache:store cache:http http:http jpeg:jpeg lockfree:batch_queue search:tune)

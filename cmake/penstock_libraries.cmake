@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
-# The components that need libraries, and how these are found: this project and those that use it
-# look in the same way. Installed beside penstock-config.cmake.
+# The components that need libraries, and how to find the libraries. Installed next to
+# penstock-config.cmake, so that this project and its users search in the same way.
 
 set(penstock_components_with_libraries
     cache gzip http jpeg lockfree mds nvimgcodec parquet png safetensors search torch zstd
@@ -19,8 +19,8 @@ set(penstock_search_libraries nlohmann_json::nlohmann_json)
 set(penstock_torch_libraries penstock::libtorch)
 set(penstock_zstd_libraries penstock::libzstd)
 
-# Target; what find_package takes, or a file beside this one that leaves the target; in words;
-# where it comes from.
+# Columns: the target; the arguments of find_package, or a file in this folder that defines the
+# target; the name in words; the package that provides it.
 set(penstock_libraries
     "ZLIB::ZLIB|ZLIB|zlib|Debian: zlib1g-dev"
     "CURL::libcurl|CURL 7.85|libcurl 7.85|Debian: libcurl4-openssl-dev"
@@ -38,8 +38,8 @@ set(penstock_libraries
 )
 set(penstock_libraries_dir "${CMAKE_CURRENT_LIST_DIR}")
 
-# penstock_find_libraries(<component>): looks for its libraries, and leaves the names of those that
-# are missing, in words, in penstock_missing.
+# penstock_find_libraries(<component>): searches for the libraries of the component and sets
+# penstock_missing to the names of the missing libraries.
 macro(penstock_find_libraries component)
   set(penstock_missing)
   foreach(penstock_target IN LISTS penstock_${component}_libraries)

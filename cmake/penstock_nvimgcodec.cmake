@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: BSL-1.0
-# Finds nvImageCodec, 0.9 or newer, and leaves the target penstock::libnvimgcodec: its header,
-# CUDA's headers, which that one includes, and its library; leaves none otherwise. Installed beside
-# penstock-config.cmake: this project and those that use it look in the same way.
+# Defines the target penstock::libnvimgcodec if nvImageCodec 0.9 or newer is found: its header, the
+# CUDA headers that it includes, and its library. Installed next to penstock-config.cmake, so that
+# this project and its users search in the same way.
 #
-# Looked for below nvimgcodec_ROOT and CMAKE_PREFIX_PATH (NVIDIA's package), then in the folder of
-# the Python package nvidia-nvimgcodec-cu13 (or -cu12), which brings its extensions along. The
-# headers of CUDA may be those of a toolkit or of the Python package nvidia-cuda-runtime.
+# Searches below nvimgcodec_ROOT and CMAKE_PREFIX_PATH (NVIDIA's package), then in the folder of the
+# Python package nvidia-nvimgcodec-cu13 (or -cu12), which includes its extensions. The CUDA headers
+# may come from a toolkit or from the Python package nvidia-cuda-runtime.
 #
-#   PENSTOCK_NVIMGCODEC    OFF: as if there were no nvImageCodec
+#   PENSTOCK_NVIMGCODEC    OFF: ignores an installed nvImageCodec
 
-# penstock_find_nvimgcodec(): leaves the folders of the headers and the library in the cache.
+# penstock_find_nvimgcodec(): sets the folders of the headers and the library in the cache.
 function(penstock_find_nvimgcodec)
   set(roots "${nvimgcodec_ROOT}" "$ENV{nvimgcodec_ROOT}")
   find_program(penstock_python NAMES python3)
   mark_as_advanced(penstock_python)
   set(wheels)
-  # Asks where the package is, and does not import it. A wheel is for the machine it is on.
+  # Queries the location of the package without importing it. A wheel is for the machine it is
+  # installed on.
   if(penstock_python AND NOT CMAKE_CROSSCOMPILING)
     execute_process(
       COMMAND

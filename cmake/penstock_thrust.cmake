@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSL-1.0
-# penstock_thrust_host: Thrust on the host alone, for any C++ compiler and without a GPU. Out of a
-# CUDA toolkit if there is one (from 13 on in include/cccl, before in include), else out of Debian's
-# libthrust-dev. No target when there is neither. PENSTOCK_THRUST_INCLUDE_DIR names the folder by
-# hand.
+# penstock_thrust_host: Thrust on the host only, for any C++ compiler and without a GPU. Comes from
+# a CUDA toolkit if there is one (in include/cccl since version 13, in include before), otherwise
+# from Debian's libthrust-dev. The target is not defined if neither is found.
+# PENSTOCK_THRUST_INCLUDE_DIR sets the folder manually.
 #
-# The system is the sequential one for host and device vectors alike: one order of summation, so the
-# same bits in every run.
+# Host and device vectors both use the sequential system: a fixed order of summation gives the same
+# bits in every run.
 find_program(penstock_nvcc nvcc)
 mark_as_advanced(penstock_nvcc)
 if(penstock_nvcc)
@@ -31,7 +31,7 @@ find_path(
 mark_as_advanced(PENSTOCK_THRUST_INCLUDE_DIR)
 
 if(PENSTOCK_THRUST_INCLUDE_DIR AND NOT TARGET penstock_thrust_host)
-  # Imported, so that its headers are system headers and our warnings spare them.
+  # Imported, so that its headers are system headers and cause no warnings.
   add_library(penstock_thrust_host INTERFACE IMPORTED GLOBAL)
   target_include_directories(penstock_thrust_host INTERFACE "${PENSTOCK_THRUST_INCLUDE_DIR}")
   target_compile_definitions(

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: BSL-1.0
-# Finds libtorch, 1.13 or newer, and leaves the target penstock::libtorch: its headers, and its
-# libraries for the CPU; leaves none otherwise. Installed beside penstock-config.cmake: this project
-# and those that use it look in the same way.
+# Defines the target penstock::libtorch if libtorch 1.13 or newer is found: its headers and its
+# libraries for the CPU. Installed next to penstock-config.cmake, so that this project and its users
+# search in the same way.
 #
-# What find_package(Torch) has found before counts, and is the way to a libtorch with CUDA. Else its
-# headers are looked for, because Torch's own package file ends the configuration where a CUDA
-# toolkit is missing or is another one: below CMAKE_PREFIX_PATH, Torch_ROOT or Torch_DIR (an
-# unpacked libtorch, Debian's libtorch-dev), then in the folder of the Python package torch.
+# Uses the result of an earlier find_package(Torch), which is the way to get a libtorch with CUDA.
+# Otherwise searches for the headers, because Torch's own package file stops the configuration if a
+# CUDA toolkit is missing or has another version. The search covers CMAKE_PREFIX_PATH, Torch_ROOT or
+# Torch_DIR (an unpacked libtorch, Debian's libtorch-dev), then the folder of the Python package
+# torch.
 #
-#   PENSTOCK_TORCH    OFF: as if there were no libtorch
+#   PENSTOCK_TORCH    OFF: ignores an installed libtorch
 
-# penstock_find_libtorch(): leaves penstock_torch_include_dir and the libraries in the cache.
+# penstock_find_libtorch(): sets penstock_torch_include_dir and the libraries in the cache.
 function(penstock_find_libtorch)
   set(roots "${Torch_ROOT}" "$ENV{Torch_ROOT}")
   if(Torch_DIR)
@@ -18,7 +19,8 @@ function(penstock_find_libtorch)
   endif()
   find_program(penstock_python NAMES python3)
   mark_as_advanced(penstock_python)
-  # Asks where the package is, and does not import it. A wheel is for the machine it is on.
+  # Queries the location of the package without importing it. A wheel is for the machine it is
+  # installed on.
   if(penstock_python AND NOT CMAKE_CROSSCOMPILING)
     execute_process(
       COMMAND
@@ -39,7 +41,7 @@ function(penstock_find_libtorch)
   endforeach()
 endfunction()
 
-# Why what was found can't be used; empty where it can.
+# Sets `problem` to the reason why the found libtorch cannot be used, or to an empty string.
 function(penstock_check_libtorch problem)
   set(${problem} "" PARENT_SCOPE)
   file(GLOB config "${penstock_torch_include_dir}/../share/cmake/Torch/TorchConfig.cmake")
@@ -50,7 +52,7 @@ function(penstock_check_libtorch problem)
       return()
     endif()
   endif()
-  if(NOT DEFINED penstock_torch_links)  # it may need others, of CUDA for instance
+  if(NOT DEFINED penstock_torch_links)  # it may need other libraries, for example of CUDA
     set(source "${CMAKE_CURRENT_BINARY_DIR}/penstock_torch_links.cpp")
     file(WRITE "${source}" "int main() {}\n")
     try_compile(

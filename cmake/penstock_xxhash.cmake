@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSL-1.0
-# Finds libxxhash, 0.8 or newer, and leaves the target penstock::libxxhash; leaves none otherwise.
-# Installed beside penstock-config.cmake: this project and those that use it look in the same way.
+# Defines the target penstock::libxxhash if libxxhash 0.8 or newer is found. Installed next to
+# penstock-config.cmake, so that this project and its users search in the same way.
 #
-# Distributions may leave its CMake package out; then the header and the library are looked for.
-# CMAKE_DISABLE_FIND_PACKAGE_xxHash: as if there were none.
+# Distributions may omit its CMake package. This file then searches for the header and the library.
+# CMAKE_DISABLE_FIND_PACKAGE_xxHash: ignores an installed libxxhash.
 if(NOT CMAKE_DISABLE_FIND_PACKAGE_xxHash AND NOT TARGET penstock::libxxhash)
   find_package(xxHash 0.8 CONFIG QUIET)
   set(penstock_xxhash_link)
@@ -20,7 +20,7 @@ if(NOT CMAKE_DISABLE_FIND_PACKAGE_xxHash AND NOT TARGET penstock::libxxhash)
       string(REGEX MATCHALL "[0-9]+" penstock_xxhash_version "${penstock_xxhash_version}")
       list(JOIN penstock_xxhash_version "." penstock_xxhash_version)
       if(penstock_xxhash_version VERSION_LESS 0.8)
-        message(STATUS "penstock: libxxhash in ${penstock_xxhash_include_dir} is older than 0.8")
+        message(VERBOSE "penstock: libxxhash in ${penstock_xxhash_include_dir} is older than 0.8")
       else()
         set(penstock_xxhash_link "${penstock_xxhash_library}")
       endif()

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSL-1.0
-# Finds libzstd, 1.4 or newer, and leaves the target penstock::libzstd; leaves none otherwise.
-# Installed beside penstock-config.cmake: this project and those that use it look in the same way.
+# Defines the target penstock::libzstd if libzstd 1.4 or newer is found. Installed next to
+# penstock-config.cmake, so that this project and its users search in the same way.
 #
-# Its own CMake package has a target of another name in each of its versions, and distributions may
-# leave it out; then the header and the library are looked for. CMAKE_DISABLE_FIND_PACKAGE_zstd: as
-# if there were none.
+# The name of the target in its CMake package differs between versions, and distributions may omit
+# the package. This file then searches for the header and the library.
+# CMAKE_DISABLE_FIND_PACKAGE_zstd: ignores an installed libzstd.
 
-# penstock_find_zstd(): leaves the header's folder and the library in the cache.
+# penstock_find_zstd(): sets the folder of the header and the library in the cache.
 function(penstock_find_zstd)
   find_path(penstock_zstd_include_dir zstd.h HINTS "${zstd_ROOT}" PATH_SUFFIXES include)
   find_library(penstock_zstd_library zstd HINTS "${zstd_ROOT}" PATH_SUFFIXES lib64 lib)
@@ -30,7 +30,7 @@ if(NOT CMAKE_DISABLE_FIND_PACKAGE_zstd AND NOT TARGET penstock::libzstd)
       string(REGEX MATCHALL "[0-9]+" penstock_zstd_version "${penstock_zstd_version}")
       list(JOIN penstock_zstd_version "." penstock_zstd_version)
       if(penstock_zstd_version VERSION_LESS 1.4)
-        message(STATUS "penstock: libzstd in ${penstock_zstd_include_dir} is older than 1.4")
+        message(VERBOSE "penstock: libzstd in ${penstock_zstd_include_dir} is older than 1.4")
       else()
         set(penstock_zstd_link "${penstock_zstd_library}")
       endif()

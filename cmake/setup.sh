@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
 # shellcheck shell=bash
-# Shell functions that tests/run.sh and examples/run.sh share; to be sourced by bash.
+# Shell functions that tests/run.sh, examples/run.sh and others share; to be sourced by bash.
 
 penstock_say() { printf '== %s\n' "$*"; }
 
@@ -9,10 +9,10 @@ penstock_die() {
   exit 1
 }
 
-# penstock_jobs: how many jobs to run at once.
+# penstock_jobs: prints the number of parallel jobs.
 penstock_jobs() { echo "${PENSTOCK_JOBS:-$(nproc)}"; }
 
-# penstock_install PACKAGE...: installs Debian packages, as root or by sudo. Asks for nothing.
+# penstock_install PACKAGE...: installs Debian packages, as root or with sudo. Never prompts.
 penstock_install() {
   local as_root=()
   command -v apt-get >/dev/null ||
@@ -31,8 +31,8 @@ penstock_install() {
     penstock_die "could not install: $*"
 }
 
-# penstock_setup ROOT PART...: installs what building these parts (TESTS, ALL_TESTS, BENCH,
-# EXAMPLES) needs and lacks.
+# penstock_setup ROOT PART...: installs the missing packages for building these parts (TESTS,
+# ALL_TESTS, BENCH, EXAMPLES).
 penstock_setup() {
   local root=$1 part probe output missing=() options=()
   shift
@@ -53,20 +53,46 @@ penstock_setup() {
   if [ ${#missing[@]} -eq 0 ]; then
     penstock_say "nothing to install"
   else
-    # Most of them are of one component or test, which is left out without its library.
+    # Most packages belong to a single component or test, which the build omits without its library.
     (penstock_install "${missing[@]}") || penstock_say "left out is what needs: ${missing[*]}"
   fi
 }
 
-# penstock_no_aslr: prints the command to run sanitized programs under. Empty almost everywhere;
-# some kernels randomise addresses by more bits than ThreadSanitizer can map ("unexpected memory
-# mapping"), and setarch turns that off for one program and its children.
+# penstock_bare_path ROOT FOLDER PART...: fills FOLDER with links to the tools of a minimal Debian
+# and of the packages that penstock_setup installs for these parts. As PATH it hides all other
+# tools.
+penstock_bare_path() {
+  local root=$1 folder=$2 part packages options=(-DPENSTOCK_LIST_ALL=ON)
+  shift 2
+  for part in "$@"; do options+=("-DPENSTOCK_BUILD_$part=ON"); done
+  mapfile -t packages < <(cmake -G Ninja -S "$root/cmake/probe" -B "$folder/probe" "${options[@]}" 2>&1 |
+    sed -n 's/^missing: //p')
+  rm -rf "$folder/probe"
+  mapfile -t packages < <(
+    dpkg-query -W -f '${Priority} ${Essential} ${Package}\n' | sed -n 's/^required .* \|.* yes //p'
+    apt-cache depends --recurse --installed --no-recommends --no-suggests --no-conflicts \
+      --no-breaks --no-replaces --no-enhances g++ cmake ninja-build "${packages[@]}" | sed -n '/^[a-z]/p'
+  )
+  # No package lists the links of update-alternatives, so the target of a link counts too.
+  paste <(realpath -m /usr/bin/* /usr/sbin/*) <(ls -d /usr/bin/* /usr/sbin/*) >"$folder.tools"
+  { dpkg -L "${packages[@]}" 2>/dev/null || true; } | sed 's|^/\(s\{0,1\}bin/\)|/usr/\1|' |
+    awk 'NR == FNR {listed[$1]; next} $1 in listed || $2 in listed {print $2}' - "$folder.tools" |
+    xargs ln -s -t "$folder"
+  rm "$folder.tools"
+  for part in g++ cmake ctest ninja; do # installed, but not from a package
+    [ -e "$folder/$part" ] || ln -s "$(command -v "$part")" "$folder"
+  done
+}
+
+# penstock_no_aslr: prints the command under which sanitized programs must run. Empty on most
+# machines. Some kernels randomize addresses with more bits than ThreadSanitizer can map
+# ("unexpected memory mapping"); setarch disables that for a program and its children.
 penstock_no_aslr() {
   local dir status=0
   dir=$(mktemp -d)
   echo 'int main() {}' >"$dir/probe.cpp"
   if "${CXX:-g++}" -fsanitize=thread "$dir/probe.cpp" -o "$dir/probe" 2>/dev/null; then
-    # Randomised: one good run says little.
+    # The addresses are random, so a single good run proves little.
     for _ in 1 2 3 4 5 6 7 8; do "$dir/probe" >/dev/null 2>&1 || status=1; done
     if [ $status -ne 0 ] && setarch "$(uname -m)" -R "$dir/probe" >/dev/null 2>&1; then
       echo "setarch $(uname -m) -R"

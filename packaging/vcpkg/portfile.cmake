@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSL-1.0
-# An overlay port: it packages the tree that it lies in.
+# An overlay port that packages the source tree that contains it.
 #   vcpkg install "penstock[cache,gzip,http,jpeg,lockfree,mds,png,zstd]" --overlay-ports=<this repository>/packaging/vcpkg
 # For a registry, replace the next line by vcpkg_from_github or vcpkg_from_git.
 get_filename_component(SOURCE_PATH "${CURRENT_PORT_DIR}/../.." ABSOLUTE)
@@ -20,8 +20,8 @@ vcpkg_check_features(
     zstd CMAKE_DISABLE_FIND_PACKAGE_zstd
 )
 
-# penstock::cuda and penstock::compiled_cuda are made where they are used, by penstock_cuda.cmake, so
-# that feature sets nothing here.
+# penstock_cuda.cmake makes penstock::cuda and penstock::compiled_cuda in the project that uses
+# them. So that feature sets nothing here.
 vcpkg_cmake_configure(
   SOURCE_PATH "${SOURCE_PATH}"
   OPTIONS
@@ -35,7 +35,8 @@ vcpkg_cmake_configure(
 )
 vcpkg_cmake_install()
 vcpkg_cmake_config_fixup(CONFIG_PATH lib/cmake/penstock)
+vcpkg_fixup_pkgconfig()
 
-# Nothing but the moved CMake package was in there.
+# The folder contained only the CMake package, which was moved.
 file(REMOVE_RECURSE "${CURRENT_PACKAGES_DIR}/lib")
 vcpkg_install_copyright(FILE_LIST "${SOURCE_PATH}/LICENSE")
