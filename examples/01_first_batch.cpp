@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// The smallest program: a dataset, a loader that reads it on two threads, a transfer
-// that copies batches ahead, and one loop over all batches of one epoch, whose body is the step.
-// The CPU device stands in for a GPU; example 03 has a step that runs on a stream.
+// The smallest program. A loader reads a dataset on two threads, a transfer copies batches ahead,
+// and one loop visits all batches of an epoch. The body of the loop is the training step. The CPU
+// device replaces a GPU here; example 03 runs its step on a stream.
 #include <penstock/penstock.hpp>
 
 #include <cstdint>
@@ -22,14 +22,14 @@ int main() {
 
   std::uint64_t sum = 0;
   for (auto& batch : feed.epoch(0)) {
-    // 64 numbers in device memory, whose copy is complete; 40 in the last batch
+    // 64 numbers in device memory, 40 in the last batch. The copy is complete.
     const auto values = ps::get<"value">(batch);
     if (batch.number() == 0) {
       std::cout << "first batch: " << batch.size() << " samples of " << loader.samples_per_epoch()
                 << '\n';
     }
     for (const std::uint64_t value : values.flat()) sum += value;
-    // Leaving the body gives the batch back
+    // The end of the body releases the batch
   }
 
   std::cout << "sum of all squares: " << sum << '\n';

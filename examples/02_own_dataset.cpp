@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// A dataset with several fields, one of them of a length that is known only at run time, and one
-// bad sample. What read throws reaches the loop with its own type, at that batch's turn;
-// last_failure() says which sample it was, and the loop can go on after that batch.
+// A dataset with several fields and one bad sample. A field has a length that is known only at run
+// time. An exception from read keeps its type and reaches the loop in place of its batch.
+// last_failure() returns which sample failed, and the loop can continue with the next batch.
 #include <penstock/penstock.hpp>
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace ps = penstock;
 
-// Sequences of up to `longest` values, filled up with zeros
+// Sequences of up to `longest` values, padded with zeros
 class recordings {
  public:
   using record_type = ps::record<ps::field<"signal", float, ps::dyn>,
@@ -18,7 +18,7 @@ class recordings {
 
   explicit recordings(std::size_t longest) : longest_(longest) {}
   std::uint64_t size() const { return 400; }
-  // One list for each field, in their order: the dyn extents of that field.
+  // The dyn extents of each field, one list per field in the order of the record.
   ps::record_extents<record_type> extents() const { return {{longest_}, {}, {}}; }
 
   // Called from several threads
@@ -43,7 +43,7 @@ int main() {
   int failures = 0;
   while (next.batch != loader.batches_per_epoch()) {
     try {
-      for (auto& batch : loader.batches(next, 1)) {
+      for (auto& batch : loader.batches(next, ps::until_epoch{1})) {
         next.batch = batch.number() + 1;
         seen += batch.size();
         if (ps::get<"signal">(batch)(3, 0) != 0.5F) return 1;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
-// One dataset split in two at random: the training part gets noise from map with rng, the
-// validation part stays as it is. A line is fitted to the one in five epochs and checked on the
-// other. The noise belongs to (seed, epoch, sample): new in every epoch, and the same for any
-// number of workers.
+// One dataset, split at random into two parts. map with rng adds noise to the training part; the
+// validation part is unchanged. Five epochs fit a line to the training part, and the validation
+// part checks it. The noise depends only on (seed, epoch, sample): it is new in every epoch, and
+// equal for any number of workers.
 #include <penstock/penstock.hpp>
 
 #include <cmath>
@@ -30,7 +30,7 @@ int main() {
   const points all;
   const auto [learned, held_out] = ps::random_split(all, {0.8, 0.2}, 1);
   const ps::cpu_device device;
-  // What the step runs on; the loops' bodies only launch
+  // The stream that runs the step; the bodies of the loops only launch
   auto stream = device.make_stream();
   ps::loader train{learned | ps::map(noise),
                    ps::shuffled{.seed = 1},
@@ -51,7 +51,7 @@ int main() {
       });
     }
     stream.launch([&worst] { worst = 0; });
-    // Epoch 0 each time: nothing here depends on it
+    // Always epoch 0: nothing here depends on the epoch
     for (auto& batch : validation_feed.epoch(0)) {
       stream.launch([&, x = ps::get<"x">(batch), y = ps::get<"y">(batch)] {
         for (std::size_t i = 0; i < x.size(); ++i)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// The loader without a device: batches in host memory, for a program that has its own way to the
-// GPU or none at all. Shows the options that matter here and what the loader says of the memory it
-// took.
+// The loader without a device: batches in host memory, for a program that does not use a GPU or
+// copies to it by itself. Shows the options that matter here, and the memory that the loader
+// reports.
 #include <penstock/penstock.hpp>
 
 #include <cstddef>
@@ -24,9 +24,9 @@ int main() {
                     ps::shuffled{.seed = 7},
                     {.batch_size = 48,
                      .workers = 2,                          // 0: read in the loop itself
-                     .prefetch = 4,                         // batches ahead, in all
-                     .last_batch = ps::partial_batch::pad,  // all batches of one size
-                     .pinned = false}};                     // no GPU copies out of them
+                     .prefetch = 4,                         // batches ahead, in total
+                     .last_batch = ps::partial_batch::pad,  // all batches have one size
+                     .pinned = false}};                     // no GPU copies from them
   const auto taken = loader.footprint();
   std::cout << taken.slot_count << " slots of " << taken.slot_bytes << " bytes, "
             << (taken.pinned ? "" : "not ") << "pinned; " << loader.batches_per_epoch()
@@ -35,10 +35,10 @@ int main() {
   std::uint64_t samples = 0, fillers = 0, wrong = 0;
   // No pause between the two epochs
   for (auto& batch : loader.epochs(0, 2)) {
-    // 48 x 32 x 32, used here as it lies
+    // 48 x 32 x 32, used in place
     const auto image = ps::get<"image">(batch);
     const auto label = ps::get<"label">(batch);
-    // The filling does not count
+    // Padding does not count
     for (std::size_t i = 0; i < batch.valid(); ++i) {
       wrong += image(i, 31, 31) == static_cast<std::uint8_t>(label[i]) ? 0U : 1U;
     }

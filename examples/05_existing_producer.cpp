@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// A producer that exists already, here a camera with two buffers of its own, fed to a device
-// without a loader: it models batch_source, its batches model source_batch, and transfer does the
-// rest.
+// Feeds a device from an existing producer instead of a loader: here a camera with two buffers. The
+// camera models batch_source, its batches model source_batch, and transfer does the rest.
 #include <penstock/device/cpu_stream.hpp>
 #include <penstock/penstock.hpp>
 #include <penstock/transfer/batch_source.hpp>
@@ -12,13 +11,14 @@
 namespace ps = penstock;
 const ps::cpu_device cpu;
 
-// A record of one field lies in memory as a plain array. For a GPU it should be page-locked, by
-// ps::registered_memory. The event is complete after the last copy out of it.
+// A record with one field has the memory layout of a plain array. For a GPU the buffer should be
+// page-locked with ps::registered_memory. The event is complete after the last copy from the
+// buffer.
 struct buffer {
   std::uint16_t pixels[4 * 64];
   ps::cpu_event drained;
 };
-// Owns nothing, but moves
+// Move-only, but owns nothing
 using borrowed = std::unique_ptr<buffer, decltype([](buffer*) {})>;
 struct camera_batch {
   using record_type = ps::record<ps::field<"pixels", std::uint16_t, 64>>;
@@ -31,7 +31,7 @@ struct camera_batch {
   std::uint64_t number = 0;
 };
 
-// Knows no epochs: 30 batches of four frames, and that is it
+// Has no epochs: it produces 30 batches of four frames and then ends
 struct camera {
   using record_type = camera_batch::record_type;
   using device_type = ps::cpu_device;
@@ -46,7 +46,7 @@ struct camera {
     for (auto& pixel : to.pixels) pixel = static_cast<std::uint16_t>(count);
     return {borrowed{&to}, count++};
   }
-  // Does not wait: empty while the buffer in turn is still copied from
+  // Does not wait: returns an empty batch while the next buffer is still being copied
   batch_type try_next() {
     return cpu.is_complete(ring[count % 2].drained) ? next() : camera_batch{};
   }

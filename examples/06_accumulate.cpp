@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
-// Gradient accumulation over four batches whose weights depend on all four: their leases are moved
-// out of the loop, used together and released together. The transfer needs a slot for each batch
-// that is held and some for copies ahead; with too few it says leases_exhausted instead of waiting
-// forever.
+// Gradient accumulation over four batches whose weights depend on all four. The program moves their
+// leases out of the loop, uses them together and releases them together. The transfer needs one
+// slot for each held batch and some for copies ahead. With too few slots it throws leases_exhausted
+// instead of waiting forever.
 #include <penstock/penstock.hpp>
 
 #include <cstddef>
@@ -30,7 +30,7 @@ int main() {
   using feed_type = ps::transfer<decltype(loader)&>;
   constexpr std::size_t together = 4;
 
-  // Two copies run ahead meanwhile
+  // Leaves two slots for copies ahead
   feed_type feed{loader, stream, {.depth = together + 2}};
   std::vector<feed_type::batch_type> held;
   double counted = 0, gradient = 0, sum = 0;
@@ -38,16 +38,16 @@ int main() {
     stream.launch([&counted, counts = ps::get<"counts">(batch)] {
       for (const int one : counts.flat()) counted += one;
     });
-    // The loop does not release it now
+    // The loop no longer releases the batch
     held.push_back(std::move(batch));
     if (held.size() < together) continue;
-    // How many count is known only now
+    // The number of counted samples is known only here
     for (auto& one : held) {
       stream.launch([&, value = ps::get<"value">(one), counts = ps::get<"counts">(one)] {
         for (std::size_t i = 0; i < value.size(); ++i) gradient += value[i] * counts[i] / counted;
       });
     }
-    // The optimiser's step, after which all four slots are free; nothing has waited here
+    // The optimizer's step. All four slots are free after it, and nothing has waited here.
     stream.launch([&] { sum += gradient, gradient = 0, counted = 0; });
     held.clear();
   }

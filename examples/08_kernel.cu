@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// A CUDA kernel that is fed: images travel as bytes, a quarter of what floats take, arrive as
-// floats, and one launch a batch works on them. nvcc compiles it for a GPU; the tests run it
-// without one, on the double of the CUDA runtime in tests/fake_cuda.
+// Feeds a CUDA kernel. Images travel as bytes, a quarter of the size of floats, and arrive as
+// floats. Each batch takes one launch. nvcc compiles the program for a GPU; the tests run it
+// without a GPU, on the double of the CUDA runtime in tests/fake_cuda.
 #include <penstock/cuda.hpp>
 #include <penstock/cuda/on_device.cuh>
 
@@ -23,7 +23,7 @@ struct toy_images {
   }
 };
 
-// Writes the mean of each image to the place of its number. One thread an image.
+// Writes the mean of each image to the index that is its number. Uses one thread per image.
 __global__ void mean_of_each(ps::tensor_view<const float, ps::dyn, 16, 16> images,
                              ps::tensor_view<const std::uint32_t, ps::dyn> numbers, float* means) {
   const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -37,15 +37,15 @@ int main() {
   const ps::cuda_device device{0};
   const ps::cuda_stream stream = device.make_stream();
   ps::loader loader{toy_images{}, ps::shuffled{.seed = 1}, device, {.batch_size = 64}};
-  // Makes floats of the bytes on the device: (x / 255 - 0.5) / 0.5
+  // Converts the bytes to floats on the device: (x / 255 - 0.5) / 0.5
   const auto to_float = ps::on_device<"image">(ps::normalised({.mean = 0.5, .deviation = 0.5}));
   ps::transfer feed{loader, stream, to_float};
 
-  // Page-locked memory, which kernels can write to
+  // Page-locked memory, which kernels can write
   const ps::pinned_allocator<float, ps::cuda_device> pinned{device};
   std::vector means(1000, 0.0F, pinned);
 
-  // One launch a batch; the next batches are copied and made floats meanwhile
+  // A single launch per batch; the next batches are copied and converted at the same time
   for (auto& batch : feed.epoch(0)) {
     mean_of_each<<<1, 64, 0, stream.get()>>>(ps::get<"image">(batch), ps::get<"number">(batch),
                                              means.data());

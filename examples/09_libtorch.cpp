@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: BSL-1.0
-// A small convolutional network of libtorch on MNIST ($MNIST_DIR, plain files, else noise),
-// augmented, and validated after each epoch. Ctrl-C writes a checkpoint. Run again, it goes on with
-// the very next batch, and ends with the same weights, bit by bit, as without the stop.
+// Trains a small convolutional libtorch network on MNIST, with augmentation, and validates it after
+// each epoch. $MNIST_DIR is the folder of the plain files; without it the program uses noise.
+// Ctrl-C writes a checkpoint. The next run continues with the very next batch, and ends with the
+// same weights, bit for bit, as a run without the stop.
 //
-//   09_libtorch [CHECKPOINT [WORKERS [STOP_AFTER]]]   a Ctrl-C of its own after so many steps
+//   09_libtorch [CHECKPOINT [WORKERS [STOP_AFTER]]]   STOP_AFTER: raises SIGINT after so many steps
 #include <torch/torch.h>
 #include <unistd.h>
 
-#include <penstock/data/any_dataset.hpp>
 #include <penstock/penstock.hpp>
-#include <penstock/threads/stop_on_signal.hpp>
+#include <penstock_ext/adaptors/any_dataset.hpp>
 #include <penstock_ext/files/idx_dataset.hpp>
 #include <penstock_ext/interop/torch/torch.hpp>
+#include <penstock_ext/signals/stop_on_signal.hpp>
 
 #include <csignal>
 #include <cstddef>
@@ -49,7 +50,7 @@ ps::any_dataset<record> digits_of(const std::string& part) {
   return ps::idx_dataset<>{path + "-images-idx3-ubyte", path + "-labels-idx1-ubyte"};
 }
 
-// Shifts a digit by up to two pixels each way
+// Shifts a digit by up to two pixels in each direction
 void shift(ps::const_sample<record> in, ps::sample<record> out, ps::sample_generator& random) {
   const std::uint8_t* from = ps::get<"image">(in).data();
   std::uint8_t* to = ps::get<"image">(out).data();
@@ -76,14 +77,14 @@ struct training {
   torch::Tensor operator()(const torch::Tensor& image) {
     return net->forward(image.unsqueeze(1).to(torch::kFloat).div(255));
   }
-  // Until backward has run, what it needs of the tensors holds the batch's slot
+  // The tensors that autograd keeps hold the batch's slot until backward has run
   void step(const torch::Tensor& image, const torch::Tensor& label) {
     optimizer.zero_grad();
     nn::functional::cross_entropy((*this)(image), label.to(torch::kLong)).backward();
     optimizer.step();
   }
 
-  // Network, optimizer and place in the data: one file, there as a whole or not at all
+  // Writes network, optimizer and data position to one file. The file is either complete or absent.
   void save(const std::string& file, const ps::loader_state& at) {
     torch::serialize::OutputArchive all, weights, moments;
     net->save(weights);
@@ -114,7 +115,7 @@ int main(int argc, char** argv) {
   const auto train_digits = digits_of("train");
   const auto test_digits = digits_of("t10k");
   torch::manual_seed(1);
-  torch::set_num_threads(1);  // one order of sums
+  torch::set_num_threads(1);  // a fixed order of sums
   training run;
 
   ps::stop_on_signal ctrl_c{SIGINT, SIGTERM};

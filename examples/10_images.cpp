@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSL-1.0
-// Pictures out of a folder of classes, as a training or a validation reads them: decoded, cropped
-// and resized by workers, counted here. A tool to see what a machine gives, and to compare pixels
-// with another loader's; --help lists the options. Without a folder it makes one, out of
-// photographs that the system's packages have, or painted.
-#include <penstock/observe/diagnose.hpp>
+// Reads pictures from a folder of classes as a training or a validation does: workers decode, crop
+// and resize them, and the program counts them. The tool measures what a machine can deliver, and
+// compares pixels with those of another loader. --help lists the options. Without a folder it makes
+// one, from photographs in the system's packages or from painted pictures.
 #include <penstock/penstock.hpp>
 #include <penstock_ext/blob/image_folder.hpp>
 #include <penstock_ext/image/crop.hpp>
 #include <penstock_ext/image/decode.hpp>
 #include <penstock_ext/image/jpeg/jpeg.hpp>
 #include <penstock_ext/image/png/png.hpp>
+#include <penstock_ext/report/diagnose.hpp>
 #include <penstock_ext/report/stats_text.hpp>
 
 #include <chrono>
@@ -43,7 +43,7 @@ struct tool_options {
   std::string json;
 };
 
-// Reads `epochs` epochs and says how fast that was.
+// Reads `epochs` epochs and prints the throughput.
 template <class Dataset, class Sampler>
 void read_all(const Dataset& pictures, const Sampler& order, const tool_options& chosen) {
   ps::loader_options options{
@@ -106,7 +106,7 @@ void run(const tool_options& chosen) {
             << ", " << (chosen.validation ? "validation" : "training") << ", " << chosen.size
             << " x " << chosen.size << '\n';
   if (chosen.validation) {
-    // The shorter side to 256 for a crop of 224.
+    // Resizes the shorter side to 256 for a crop of 224.
     const auto middle = ps::resize_shorter{chosen.size * 8 / 7} | ps::center_crop{chosen.size};
     read_all(photos | ps::decode_images<ps::jpeg_decoder, ps::png_decoder>(middle),
              ps::sequential{}, chosen);
@@ -122,7 +122,7 @@ void run(const tool_options& chosen) {
 int main(int argc, char** argv) {
   tool_options chosen;
   bool training = false;
-  chosen.workers = ps::loader_options{}.workers;
+  chosen.workers = ps::loader_options{}.workers.value();
   CLI::App app{"Reads a folder of pictures as a training or a validation does."};
   app.add_option("folder", chosen.folder, "FOLDER/class/file; none: synthetic pictures");
   auto* const as_training = app.add_flag("--train", training, "random crops, shuffled (default)");

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
-// An inference server without its network: clients ask one by one and wait for their answers, the
-// model answers many at once, and a thread hands the answers back under the next step. After Ctrl-C
-// nobody may ask any more, and what was asked is answered.
+// An inference server without its network. Clients send single requests and wait for their answers,
+// the model computes many answers at once, and a thread returns them while the next step runs.
+// After Ctrl-C the server accepts no new requests and answers the pending ones.
 #include <penstock/penstock.hpp>
-#include <penstock/threads/stop_on_signal.hpp>
-#include <penstock/transfer/results.hpp>
+#include <penstock_ext/results/results.hpp>
 #include <penstock_ext/serve/batcher.hpp>
+#include <penstock_ext/signals/stop_on_signal.hpp>
 
 #include <atomic>
 #include <chrono>
@@ -56,7 +56,7 @@ int main() {
           const float answer = answers[tag].get_future().get();
           answered += answer == 8 * static_cast<float>(tag) ? 1 : 0;
         }
-      } catch (const std::exception& problem) {  // ps::batcher_closed: the server ends
+      } catch (const std::exception& problem) {  // ps::batcher_closed: the server is stopping
         std::cerr << problem.what() << '\n';
       }
     });

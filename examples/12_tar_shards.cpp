@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
-// Pictures out of tar shards, as WebDataset writes them: any sample is read on its own, so a
-// shuffle goes over all shards. Arguments: the shards, or patterns such as train-{000..146}.tar;
-// without one a shard is made. --digest reads in order, and prints the SHA-256 of each field of all
-// samples.
+// Reads pictures from tar shards in WebDataset's format. Every sample can be read on its own, so a
+// shuffle covers all shards. The arguments are the shards, or patterns such as
+// train-{000..146}.tar; without arguments the program makes a shard. --digest reads in order and
+// prints the SHA-256 of each field over all samples.
 #include <penstock/penstock.hpp>
 #include <penstock_ext/blob/tar/tar_shards.hpp>
 #include <penstock_ext/image/crop.hpp>

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: BSL-1.0
-// A program whose flags choose the pipeline, and whose training loop knows none of it: the loader
-// has a type that a header can name. Without flags it augments and shuffles.
+// The flags of this program choose the pipeline, and the training loop does not depend on the
+// choice: the loader has a type that a header can name. Without flags the program augments and
+// shuffles.
 //
 //   penstock_13_run_time_choices [augment] [shuffle] [progress]
 //
-// Two samples are known to be bad, from the quarantine list of an earlier run: they are skipped
-// without being read. The batches say which samples they have, so that the hardest one is named.
-#include <penstock/data/any_dataset.hpp>
-#include <penstock/faults/quarantine.hpp>
+// Two samples are known to be bad, from the quarantine list of an earlier run. The loader skips
+// them without reading them. The batches carry the indices of their samples, so the program can
+// name the hardest one.
 #include <penstock/load/any_loader.hpp>
 #include <penstock/penstock.hpp>
+#include <penstock_ext/adaptors/any_dataset.hpp>
+#include <penstock_ext/quarantine/quarantine.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +23,7 @@
 
 namespace ps = penstock;
 
-// ---- what a header would have
+// ---- contents of a header
 
 using point = ps::record<ps::field<"x", float>, ps::field<"y", float>>;
 
@@ -36,7 +38,7 @@ using feed_type = ps::transfer<ps::any_loader<point>>;
 
 // ---- the pipelines
 
-// y = 3 x + 1, but for one sample that is far off, and two that can't be read
+// y = 3 x + 1, except one sample that is far off and two that cannot be read
 struct line {
   using record_type = point;
   std::uint64_t size() const { return 2000; }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
-// Whole documents packed into rows of tokens, for models whose attention stays within documents:
-// the rows are the same for any workers. Argument: the prefix of Megatron's .bin and .idx, 16 bits
-// a token; without one, documents are made. A flat FILE.bin of tokens, as nanoGPT has it, is cut
-// into windows. --digest reads in order, and prints the SHA-256 of each field of all rows.
-#include <penstock/order/block_shuffled.hpp>
+// Packs whole documents into rows of tokens, for models whose attention stays within a document.
+// The rows are the same for any number of workers. The argument is the prefix of Megatron's .bin
+// and .idx files with 16 bits per token; without an argument the program makes documents. A flat
+// FILE.bin of tokens, as nanoGPT writes it, is cut into windows. --digest reads in order and prints
+// the SHA-256 of each field over all rows.
 #include <penstock/penstock.hpp>
+#include <penstock_ext/samplers/block_shuffled.hpp>
 #include <penstock_ext/text/megatron_documents.hpp>
 #include <penstock_ext/text/packed_documents.hpp>
 #include <penstock_ext/text/token_windows.hpp>

@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: BSL-1.0
-// A folder of pictures in a format of your own, on slow storage, some of them damaged: the decoder
-// is yours, everything around it is here. A second run takes the first one's list of bad files.
+// Reads a folder of pictures in a format of your own from slow storage; some of the files are
+// damaged. You write the decoder, the library does the rest. A second run uses the first run's list
+// of bad files.
 //
-//   penstock_15_own_format [FOLDER [MILLISECONDS]]    FOLDER/class/file; what a read waits besides
+//   penstock_15_own_format [FOLDER [MILLISECONDS]]    FOLDER/class/file; the extra wait of a read
 //
-// Without a folder it makes one: PGM and PPM files of two brightnesses, every 40th cut in half.
+// Without a folder the program makes one: PGM and PPM files in two brightnesses, every 40th cut in
+// half.
 #include "images/made_pnm_folder.hpp"
 #include "images/pnm_decoder.hpp"
 
-#include <penstock/faults/quarantine.hpp>
-#include <penstock/observe/diagnose.hpp>
 #include <penstock/observe/stats.hpp>
 #include <penstock/penstock.hpp>
 #include <penstock_ext/blob/image_folder.hpp>
 #include <penstock_ext/image/crop.hpp>
 #include <penstock_ext/image/decode.hpp>
+#include <penstock_ext/quarantine/quarantine.hpp>
+#include <penstock_ext/report/diagnose.hpp>
 
 #include <chrono>
 #include <cstddef>
@@ -30,7 +32,7 @@
 
 namespace ps = penstock;
 
-// ---- storage that takes its time: any blob source inside, each read later
+// ---- slow storage: wraps any blob source and delays each read
 
 struct slow_folder {
   const ps::image_folder* files;
@@ -45,7 +47,7 @@ struct slow_folder {
   std::string key(std::uint64_t index) const { return files->key(index); }
 };
 
-// ---- a run over all of it: which class is the lighter one?
+// ---- a run over all files: which class is lighter?
 
 struct seen {
   double light[2] = {};

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
-// Objects over HTTP or in S3, all at once. Arguments: the URL of a folder and the names below it,
-// or s3://bucket/prefix, whose objects are listed. Prints how many bytes came, and how.
+// Reads many objects at once, over HTTP or from S3. The arguments are the URL of a folder and the
+// names below it, or s3://bucket/prefix, whose objects are listed except folders and hidden files.
+// Prints how many bytes arrived and how they were read.
+#include <penstock_ext/files/hidden_path.hpp>
 #include <penstock_ext/store/http/http_store.hpp>
 #include <penstock_ext/store/http/s3_store.hpp>
 
@@ -13,7 +15,7 @@
 
 namespace ps = penstock;
 
-// Each object whole, by one call.
+// Reads every object completely, in one call.
 template <ps::batching_store Store>
 void read_all(const Store& store, const std::vector<std::string>& names) {
   std::vector<std::vector<std::byte>> contents;
@@ -42,7 +44,10 @@ int main(int argc, char** argv) try {
     const std::string prefix = slash == std::string::npos ? "" : place.substr(slash + 1);
     const ps::s3_store bucket{place.substr(0, slash)};
     std::vector<std::string> names;
-    for (const ps::s3_object& object : bucket.list(prefix)) names.push_back(object.key);
+    for (const ps::s3_object& object : bucket.list(prefix)) {
+      const bool is_folder = object.key.ends_with('/');
+      if (!is_folder && !ps::is_hidden_path(object.key)) names.push_back(object.key);
+    }
     read_all(bucket, names);
   } else {
     const ps::http_store folder{arguments[0], {.most_in_flight = 64}};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
-// Arrays and records, mapped from their files. Arguments: IMAGES.npy LABELS.npy, N x H x W x C
-// bytes and N numbers of 64 bits; or FILE.npz with the arrays "image" and "label"; or FILE.bin,
-// records of CIFAR-10's form; without one, such records are made. --digest reads in order, and
-// prints the SHA-256 of each field of all samples.
+// Maps arrays and records from their files. The arguments are IMAGES.npy and LABELS.npy, N x H x W
+// x C bytes and N numbers of 64 bits; or FILE.npz with the arrays "image" and "label"; or FILE.bin
+// with records in CIFAR-10's format. Without arguments the program makes such records. --digest
+// reads in order and prints the SHA-256 of each field over all samples.
 #include <penstock/penstock.hpp>
 #include <penstock_ext/files/npy_dataset.hpp>
 #include <penstock_ext/files/raw_records.hpp>
@@ -22,7 +22,7 @@ using picture = ps::record<ps::field<"image", std::uint8_t, ps::dyn, ps::dyn, ps
 using record_of_cifar =
     ps::record<ps::field<"label", std::uint8_t>, ps::field<"image", std::uint8_t, 3, 32, 32>>;
 
-// As many records, of one byte and 3072.
+// Returns `count` records, each with a label of one byte and an image of 3072 bytes.
 std::string made_records(unsigned count) {
   std::string bytes;
   for (unsigned i = 0; i < count; ++i) {

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: BSL-1.0
-// Texts of different lengths out of MDS shards, as Mosaic's MDSWriter writes them, in a ragged
-// field: nothing is padded, and a batch has texts of similar length. Arguments: the folder, the
-// column of the texts where more than one has values of any size ("" where there is but one), and a
-// folder for the unpacked shards of compressed ones; without one, a shard is made.
-// --digest reads in order, and prints the SHA-256 of all texts and of their lengths.
+// Reads texts of different lengths from MDS shards, as Mosaic's MDSWriter writes them, into a
+// ragged field. Nothing is padded, and a batch has texts of similar length. The arguments are the
+// folder; the column of the texts if several columns have values of variable size ("" if only one
+// has); and a folder for the unpacked shards if the shards are compressed. Without arguments the
+// program makes a shard. --digest reads in order and prints the SHA-256 of all texts and of their
+// lengths.
 #include <penstock_ext/blob/mds/mds_shards.hpp>
 #ifdef EXAMPLE_HAS_ZSTD
 #include <penstock_ext/files/zstd/zstd.hpp>
 #endif
-#include <penstock/order/bucketed.hpp>
 #include <penstock/penstock.hpp>
+#include <penstock_ext/samplers/bucketed.hpp>
 
 #include <cstddef>
 #include <exception>
@@ -22,7 +23,7 @@
 
 namespace ps = penstock;
 
-// One shard of 500 texts, and its index.json, as Mosaic's package writes them.
+// Writes one shard of 500 texts and its index.json, as Mosaic's package does.
 void make_shard(const data::made_folder& made) {
   const auto append = [](std::string& bytes, std::size_t number) {
     for (unsigned shift = 0; shift < 32; shift += 8) bytes += static_cast<char>(number >> shift);

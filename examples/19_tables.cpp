@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSL-1.0
-// Columns as samples: "x", lists of floats of one length, and "label", numbers of 64 bits.
-// Arguments: Parquet files, where penstock::parquet was found; without one, a table comes through
-// Arrow's C stream, which takes no library. --digest reads in order, and prints the SHA-256 of each
-// field of all samples.
+// Reads columns as samples: "x", lists of floats of equal length, and "label", numbers of 64 bits.
+// The arguments are Parquet files if CMake found penstock::parquet. Without arguments a table
+// arrives through Arrow's C stream, which needs no library. --digest reads in order and prints the
+// SHA-256 of each field over all samples.
 #include <penstock/penstock.hpp>
 #include <penstock_ext/table/arrow_dataset.hpp>
 #ifdef EXAMPLE_HAS_PARQUET
 #include <penstock_ext/table/parquet/parquet_dataset.hpp>
 #endif
-#include <penstock/order/block_shuffled.hpp>
+#include <penstock_ext/samplers/block_shuffled.hpp>
 
 #include <cstdint>
 #include <exception>
@@ -24,7 +24,7 @@ using point = ps::record<ps::field<"x", float, ps::dyn>, ps::field<"label", std:
 int main(int argc, char** argv) try {
   const auto [files, digest] = data::arguments_of(argc, argv);
   if (files.empty()) {
-    ArrowArrayStream stream = data::made_table::stream(5, 60);  // or another library's
+    ArrowArrayStream stream = data::made_table::stream(5, 60);  // or a stream of another library
     const ps::arrow_dataset<point> rows{ps::arrow_stream{&stream}};
     data::read_all(rows, ps::shuffled{.seed = 1}, digest);
     return 0;

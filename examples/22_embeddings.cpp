@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: BSL-1.0
-// Embeddings of a folder of pictures: workers decode, a device computes, and a thread writes what
-// comes back under the next steps. Killed at any moment and run again, it goes on where it was, and
-// each picture has its row once.
+// Computes embeddings of a folder of pictures. Workers decode, a device computes, and a thread
+// writes the results while the next steps run. A run that was killed at any moment continues where
+// it was, and each picture has exactly one row.
 //   penstock_22_embeddings FOLDER OUT   writes OUT.npy (a row a file), OUT.txt (the files' names)
-// Without arguments it makes a folder, kills a first run half-way, and checks what a second one
-// makes.
+// Without arguments the program makes a folder, kills a first run halfway, and checks the output of
+// a second run.
 #include "images/made_pnm_folder.hpp"
 #include "images/pnm_decoder.hpp"
 
 #include <penstock/penstock.hpp>
-#include <penstock/transfer/results.hpp>
 #include <penstock_ext/blob/image_folder.hpp>
 #include <penstock_ext/image/crop.hpp>
 #include <penstock_ext/image/decode.hpp>
+#include <penstock_ext/results/results.hpp>
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -38,7 +38,7 @@ std::string content_of(const std::string& path) {
   return (std::ostringstream{} << file.rdbuf()).str();
 }
 
-// `killed_after`: the batch whose rows are the last ones that are written.
+// `killed_after`: the last batch whose rows are written.
 void embed(const std::string& folder, const std::string& out, std::uint64_t killed_after = ~0ULL) {
   const ps::image_folder files{folder};
   ps::loader_options options{.batch_size = 8, .observe = {.indices = true}};
@@ -49,13 +49,14 @@ void embed(const std::string& folder, const std::string& out, std::uint64_t kill
   std::string text = "{'descr': '<f4', 'fortran_order': False, 'shape': (";
   text += std::to_string(files.size()) + ", 3), }";
   text.resize(head_bytes - 11, ' ');
-  std::ofstream{out + ".npy", std::ios::app};  // makes it where it is not there
+  std::ofstream{out + ".npy", std::ios::app};  // creates the file if it does not exist
   std::fstream rows{out + ".npy", std::ios::in | std::ios::out | std::ios::binary};
   rows << std::string{"\x93NUMPY\x01\0\x76\0", 10} << text << '\n' << std::flush;
   std::filesystem::resize_file(out + ".npy", head_bytes + row_bytes * files.size());
   std::ofstream names{out + ".txt"};
   for (std::uint64_t i = 0; i < files.size(); ++i) names << files.key(i) << '\n';
-  // One worker: batch after batch, in order. A row has its own place, so twice is as good as once.
+  // A single worker writes batch after batch, in order. A row has a fixed place in the file, so
+  // writing it twice does no harm.
   ps::results<embedding> results{
       ps::cpu_device{}, 8, [&](const auto& done) {
         for (std::size_t i = 0; i < done.size(); ++i) {
@@ -65,7 +66,7 @@ void embed(const std::string& folder, const std::string& out, std::uint64_t kill
         std::ofstream next{out + ".new"};
         next << loader.state_at({done.epoch(), done.number() + 1});
         require(rows.flush() && next.flush(), "the rows or the state can't be written");
-        std::filesystem::rename(out + ".new", out + ".state");  // as a whole, and after the rows
+        std::filesystem::rename(out + ".new", out + ".state");  // atomically, and after the rows
         if (done.number() == killed_after) std::raise(SIGKILL);
       }};
   auto at = loader.state_at({0, 0});
@@ -75,13 +76,13 @@ void embed(const std::string& folder, const std::string& out, std::uint64_t kill
     const auto image = ps::get<"image">(batch);
     const auto vector = ps::get<"vector">(slot);
     for (std::size_t i = 0; i < batch.size(); ++i) {
-      for (std::size_t c = 0; c < 3; ++c) {  // the mean of a colour, in place of a network
+      for (std::size_t c = 0; c < 3; ++c) {  // the mean of a color, instead of a network
         vector(i, c) = 0;
         for (std::size_t p = 0; p < 576; ++p) vector(i, c) += image(i, p / 24, p % 24, c) / 576.0F;
       }
     }
   }
-  results.close();  // all rows are there, or this throws
+  results.close();  // throws unless all rows are written
 }
 
 int main(int argc, char** argv) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
-// Weights that are uploaded, trained and saved every ten steps, while the next steps run. Killed at
-// any moment and run again, it goes on from the last whole checkpoint.
+// Uploads weights, trains them, and saves them every ten steps while the next steps run. A run that
+// was killed at any moment continues from the last complete checkpoint.
 //
 //   penstock_23_checkpoint FILE   trains for 100 steps, with FILE as its checkpoint
 //
-// Without arguments it kills a first run while a checkpoint is written, and checks that a second
-// one ends with the weights of a run that nobody killed.
+// Without arguments the program kills a first run while it writes a checkpoint. The program then
+// checks that a second run ends with the weights of a run that was never killed.
 #include "images/made_pnm_folder.hpp"
 
 #include <penstock/device/cpu_device.hpp>
@@ -32,17 +32,17 @@ void require(bool is_so, const char* problem) {
 
 std::vector<float> train(const std::string& file, std::uint64_t steps, std::uint64_t killed_at) {
   const ps::cpu_device device;
-  std::vector<float> weights(300'000, 1.0F);  // a CPU device's memory
+  std::vector<float> weights(300'000, 1.0F);  // memory of a CPU device
   const auto stream = device.make_stream();
   const auto bytes = std::as_writable_bytes(std::span{weights});
-  // The snapshot is a copy on the device: the step after it may change the weights.
+  // The snapshot is a copy on the device, so the next step may change the weights.
   ps::bulk_copier copier{device, {.workers = 2, .piece_bytes = 1 << 16, .snapshot = true}};
 
   std::uint64_t step = 0;
   if (std::filesystem::exists(file)) {
     const ps::safetensors_file saved{file};
     require(saved.has_sum(), "a checkpoint without a sum");
-    copier.upload(stream, bytes, saved.all()).wait();  // or throws where the file is damaged
+    copier.upload(stream, bytes, saved.all()).wait();  // throws if the file is damaged
     step = std::stoull(saved.metadata().at("step"));
   }
   ps::bulk_transfer<ps::cpu_device> saving;
@@ -53,7 +53,7 @@ std::vector<float> train(const std::string& file, std::uint64_t steps, std::uint
         all[i] += 1.0F / static_cast<float>(i % 7 + step);
     });
     if (step % 10 != 0) continue;
-    saving.wait();  // of the checkpoint before; `done()` says whether that takes time
+    saving.wait();  // waits for the previous checkpoint; `done()` reports whether that would block
     saving =
         copier.download(stream,
                         ps::safetensors_sink{file,

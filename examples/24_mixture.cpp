@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
-// A mixture of three corpora whose weights change during the training. It is killed and goes on,
-// then gets other weights on purpose. No sample of a part is read twice before the part is through.
-// With several ranks, ps::sharded{planned, {...}} takes the place of `planned`.
-#include <penstock/order/mixture.hpp>
+// A mixture of three corpora whose weights change during training. The program kills a run and
+// resumes it, and later changes the weights on purpose. No sample of a part is read twice before
+// the part is exhausted. With several ranks, use ps::sharded{planned, {...}} instead of `planned`.
 #include <penstock/penstock.hpp>
+#include <penstock_ext/samplers/mixture.hpp>
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -19,7 +19,7 @@
 #include <vector>
 
 namespace ps = penstock;
-using document = ps::record<ps::field<"id", std::uint64_t>>;  // tokens, in a real one
+using document = ps::record<ps::field<"id", std::uint64_t>>;  // a real program has tokens
 
 void require(bool is_so, const char* problem) {
   if (!is_so) throw std::runtime_error(problem);
@@ -36,21 +36,22 @@ struct corpus {
 const corpus web{0, 5000}, code{10'000, 2000}, books{20'000, 700};
 constexpr std::size_t batch_size = 24;
 
-// Trains up to step `last`, from where the last run was. A batch's line comes before its state.
+// Trains up to step `last`, starting where the previous run ended. Writes the line of a batch
+// before its state.
 ps::loader_state train(const ps::mixture& mixed, const std::string& folder, std::uint64_t last,
                        bool has_other_weights = false, std::uint64_t killed_after = ~0ULL) {
   ps::loader loader{ps::concat(web, code, books), mixed, {.batch_size = batch_size, .workers = 2}};
   ps::loader_state state = loader.state_at({});
   std::ifstream{folder + "/state", std::ios::binary}.read(reinterpret_cast<char*>(&state), 64);
-  if (has_other_weights) state = with_order_of(state, loader.state_at({}));  // refused otherwise
+  if (has_other_weights) state = with_order_of(state, loader.state_at({}));  // otherwise refused
   std::ofstream out{folder + "/ids", std::ios::app};
   for (const auto& batch : loader.resume(state, 1)) {
     for (const std::uint64_t id : ps::get<"id">(batch).flat()) out << id << ' ';
     out << '\n' << std::flush;
     state = loader.state();
     std::ofstream next{folder + "/new", std::ios::binary};
-    if (!next.write(reinterpret_cast<char*>(&state), 64).flush()) std::abort();  // a full disk
-    std::filesystem::rename(folder + "/new", folder + "/state");                 // as a whole
+    if (!next.write(reinterpret_cast<char*>(&state), 64).flush()) std::abort();  // the disk is full
+    std::filesystem::rename(folder + "/new", folder + "/state");                 // atomically
     if (batch.number() == killed_after) std::raise(SIGKILL);
     if (batch.number() + 1 == last) break;
   }
@@ -61,7 +62,7 @@ int main() {
   std::string folder = (std::filesystem::temp_directory_path() / "mixture-XXXXXX").string();
   require(::mkdtemp(folder.data()) != nullptr, "there is no folder");
 
-  // The whole training: epochs of 160 steps, and from step 100 on less of the web.
+  // The plan of the whole training: epochs of 160 steps, and less of the web starting at step 100.
   const ps::mixture planned{{.seed = 1,
                              .schedule = {{{}, {6, 3, 1}}, {{.step = 100}, {4, 4, 2}}},
                              .batch_size = batch_size,
@@ -74,7 +75,7 @@ int main() {
   require(::wait(&status) > 0 && WIFSIGNALED(status), "the first run was not killed");
   const ps::loader_state state = train(planned, folder, 120);
 
-  // More books than planned: the state is of another schedule, and with_order_of says so.
+  // More books than planned. The state belongs to another schedule, and with_order_of accepts that.
   const ps::mixture changed = planned.continued({state.epoch, state.batch}, {1, 1, 1});
   train(changed, folder, 160, true);
 
@@ -83,7 +84,7 @@ int main() {
   for (std::ifstream in{folder + "/ids"}; in >> id; ++count) read[id / 10'000].insert(id);
   std::filesystem::remove_all(folder);
   require(count == 160 * batch_size, "a batch is missing, or is there twice");
-  const auto progress = changed.progress({0, 160});  // without a look at what was read
+  const auto progress = changed.progress({0, 160});  // computed without the samples read
   for (std::size_t part = 0; part < 3; ++part) {
     require(progress[part].epoch == 0, "a part is through");
     require(read[part].size() == progress[part].samples, "a sample was read twice");

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
-// Batches of as many texts as fit a budget of tokens. A run on four ranks is ended in the middle of
-// an epoch and goes on with two, then with one: each text is read once, and in every step all ranks
-// have nearly the same number of tokens.
-#include <penstock/order/by_tokens.hpp>
+// Batches that contain as many texts as fit a token budget. A run on four ranks ends in the middle
+// of an epoch and continues with two ranks, then with one. Each text is read once, and in every
+// step all ranks have nearly the same number of tokens.
 #include <penstock/penstock.hpp>
+#include <penstock_ext/samplers/by_tokens.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -20,7 +20,7 @@ struct texts {
   using record_type = text;
   std::uint64_t size() const { return 20'000; }
   ps::record_extents<text> extents() const { return {{.longest = 2000}, {}}; }
-  std::uint64_t length(std::uint64_t index) const {  // most are short
+  std::uint64_t length(std::uint64_t index) const {  // most texts are short
     const std::uint64_t drawn = index * 7919 % 2000;
     return std::max<std::uint64_t>(1, drawn * drawn / 2000 * drawn / 2000);
   }
@@ -43,15 +43,15 @@ int main() {
             << static_cast<int>(100 * order.fill()) << " % of the budget\n";
 
   std::vector<int> read(data.size());
-  std::map<std::uint64_t, std::vector<std::uint64_t>> tokens;  // by step: of each batch
+  std::map<std::uint64_t, std::vector<std::uint64_t>> tokens;  // the tokens of each batch, by step
   ps::loader_state saved;
   struct part {
     int world;
-    std::uint64_t end;  // in batches of all ranks: after a step
+    std::uint64_t end;  // in batches of all ranks: the end of a step
   };
   for (const auto& [world, end] : {part{4, 40}, part{2, 100}, part{1, order.batches()}}) {
     ps::loader_state next;
-    for (int rank = 0; rank < world; ++rank) {  // processes of their own, elsewhere
+    for (int rank = 0; rank < world; ++rank) {  // separate processes in a real program
       const ps::sharded share{order, {.rank = rank, .world = world}};
       ps::loader loader{data,
                         share,

@@ -14,6 +14,7 @@
 # Environment: DATA_MIRRORS addresses of folders to take instead of the public mirrors, with blanks
 # between them; file:///... works with curl.
 set -euo pipefail
+case ${1:-} in -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;; esac
 
 say() { printf 'get_data: %s\n' "$*" >&2; }
 fail() {
@@ -25,7 +26,7 @@ usage() {
   exit 2
 }
 
-# Brings what file $2 lacks of address $1. Status 33 or 36: this mirror can't go on with it.
+# Downloads the missing rest of file $2 from address $1. Status 33 or 36: this mirror cannot resume.
 fetch() {
   if command -v curl >/dev/null; then
     curl --fail --silent --show-error --location --connect-timeout 15 --speed-limit 1 \
@@ -39,7 +40,7 @@ is_right() { # FILE SHA256
   [ -f "$1" ] && [ "$(sha256sum <"$1")" = "$2  -" ]
 }
 
-# Brings the file called $1, of $2 bytes and with sum $3, into the folder.
+# Downloads the file $1 with $2 bytes and sum $3 into the folder.
 bring() {
   local name=$1 bytes=$2 sum=$3 target=$folder/$1 part=$folder/$1.part
   local mirror start said status why=''
@@ -47,7 +48,7 @@ bring() {
     say "$name: is there"
     return
   fi
-  # Nothing can go on after the end.
+  # A file that has all its bytes cannot be resumed.
   if [ -f "$part" ] && [ "$(stat --format=%s "$part")" -ge "$bytes" ]; then rm -f -- "$part"; fi
   for mirror in "${mirrors[@]}"; do
     for start in rest anew; do
@@ -63,11 +64,11 @@ bring() {
         say "$name: fetched from ${mirror%/}"
         return
       elif [ $status -eq 0 ]; then
-        # Perhaps the rest was of another file: once more, without it.
+        # The partial file may have come from another version: try again without it.
         rm -f -- "$part"
         said="not the file that is expected (SHA-256)"
       fi
-      # A rest outlives a network that fails, so that the next run goes on with it.
+      # Keeps a partial file after a network error, so that the next run can resume it.
       case $status in 0 | 33 | 36) ;; *) break ;; esac
     done
     why+="; ${mirror%/}: ${said##*$'\n'}"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Several GPUs in one process: for each a thread, a stream, a loader and a transfer of its own,
-// over its share of the dataset. Needs the CUDA runtime and no nvcc: the "step" only copies the
-// labels back.
+// Several GPUs in one process. Each GPU has its own thread, stream, loader and transfer, and its
+// own share of the dataset. Needs the CUDA runtime but no nvcc: the "step" only copies the labels
+// back.
 #include <penstock/cuda.hpp>
 
 #include <cstdint>
@@ -18,10 +18,10 @@ struct squares {  // sample i is i * i
   void read(std::uint64_t i, ps::sample<record_type> out) const { ps::get<"value">(out) = i * i; }
 };
 
-// Runs one epoch of share `rank` of `world` on the device with that ordinal; the sum of all values.
+// Runs one epoch of share `rank` of `world` on device number `rank`. Returns the sum of all values.
 std::uint64_t chunk_per_worker(int rank, int world) {
   const ps::cuda_device device{rank};
-  device.make_current();  // cudaSetDevice, for the kernels that this thread would launch
+  device.make_current();  // cudaSetDevice, for kernels that this thread would launch
   const auto stream = device.make_stream();
 
   const squares all;

@@ -5,7 +5,8 @@
 # are one and a CUDA toolkit, else on the CPU device.
 #
 #   bash examples/run.sh                   plain MNIST, then with augmentation
-#   bash examples/run.sh ARGUMENT...       once, with these arguments; --help lists them
+#   bash examples/run.sh ARGUMENT...       once, with these arguments
+#   bash examples/run.sh --help            prints this and the arguments, and builds nothing
 #   bash examples/run.sh --example NAME [ARGUMENT...]
 #                                          another example: 10_images reads a folder of pictures,
 #                                          12_tar_shards tar archives, 14_packed_tokens tokens,
@@ -17,10 +18,18 @@
 # here.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+case " $* " in
+  *' -h '* | *' --help '*)
+    sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"
+    echo && sed -n '/R"(usage: /,/^)"/s/^ .*(usage: .*/The arguments:/; /^The arguments:/,/^)"/{/^)"/!p}' \
+      "$root/examples/mlp/main.cpp"
+    exit 0
+    ;;
+esac
 # shellcheck source=cmake/setup.sh
 . "$root/cmake/setup.sh"
 
-# The compiler for CUDA, where cmake/penstock_cuda_language.cmake looks for it.
+# Finds the CUDA compiler in the places where cmake/penstock_cuda_language.cmake searches.
 find_nvcc() {
   local candidate
   for candidate in "${CUDACXX:-}" nvcc "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" \
@@ -64,7 +73,7 @@ if [ -n "$example" ]; then
   exec "$root/build/examples/examples/$target" "$@"
 fi
 
-# The caller's folder stays: --data and --trace may be relative to it.
+# Does not change the folder: --data and --trace may be relative to it.
 mlp=$root/build/examples/examples/mlp/$target
 if [ $# -gt 0 ]; then
   exec "$mlp" "$@"

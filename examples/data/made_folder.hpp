@@ -11,10 +11,10 @@
 
 namespace data {
 
-/// A folder for files of an example's own, removed with them at the end.
+/// A folder for the files of an example. The destructor removes it with its files.
 class made_folder {
  public:
-  /// Makes it. Throws std::runtime_error.
+  /// Creates the folder. Throws std::runtime_error.
   made_folder() {
     std::string pattern =
         (std::filesystem::temp_directory_path() / "penstock-data-XXXXXX").string();
@@ -28,11 +28,11 @@ class made_folder {
     std::filesystem::remove_all(path_, ignored);
   }
 
-  /// The path of `name` in it.
+  /// Returns the path of `name` in the folder.
   [[nodiscard]] std::string path(const std::string& name) const { return (path_ / name).string(); }
 
-  /// Writes a file, and makes the folders that it lies in; it
-  /// returns its path. Throws std::runtime_error.
+  /// Writes a file, creates the folders on its path, and returns its path. Throws
+  /// std::runtime_error.
   std::string write(const std::string& name, std::string_view bytes) const {
     std::filesystem::create_directories(std::filesystem::path{path(name)}.parent_path());
     std::ofstream file{path(name), std::ios::binary};

@@ -11,12 +11,12 @@
 
 namespace data {
 
-/// A producer of Arrow's C stream, as any library has one: batches of a column "x" of lists of four
-/// floats, and a column "label" of numbers of 64 bits. It is gone when all that it gave is
-/// released.
+/// A producer of Arrow's C stream, as many libraries have one. The batches have a column "x" of
+/// lists of four floats and a column "label" of 64-bit numbers. The producer is destroyed when
+/// everything it returned is released.
 class made_table {
  public:
-  /// A stream of `batches` times `rows` rows; the receiver releases it.
+  /// Returns a stream of `batches` batches with `rows` rows each; the receiver releases it.
   static ArrowArrayStream stream(std::size_t batches, std::size_t rows) {
     ArrowArrayStream made{};
     made.get_schema = [](ArrowArrayStream*, ArrowSchema* out) {
@@ -40,7 +40,7 @@ class made_table {
  private:
   made_table(std::size_t batches, std::size_t rows) : batches_(batches), rows_(rows) {}
 
-  // What the structures point to; the table's own holds those of its columns.
+  // The targets of the structures' pointers. The table's object also holds those of its columns.
   struct types {
     std::array<ArrowSchema, 3> all{};  // x, its elements, label
     std::array<ArrowSchema*, 2> columns{&all[0], &all[2]};
@@ -69,7 +69,7 @@ class made_table {
     ArrowSchema one{};
     one.format = format;
     one.name = name;
-    one.release = free_type;  // of a column: nothing of its own
+    one.release = free_type;  // a column owns nothing
     return one;
   }
   static ArrowSchema schema() {

@@ -17,8 +17,8 @@
 
 namespace data {
 
-/// The sums of the fields of all samples that were added, field by field. Of a ragged field the
-/// values, and the lengths as numbers of 64 bits.
+/// SHA-256 sums over all added samples, one per field. A ragged field has one sum of its values and
+/// one of its lengths as 64-bit numbers.
 template <class Record>
 class field_sums {
  public:
@@ -39,7 +39,7 @@ class field_sums {
       }
     });
   }
-  /// Prints them, a line each. Ends the sums.
+  /// Prints one line per sum. No samples can be added afterwards.
   void print() {
     each([&]<std::size_t I>(std::integral_constant<std::size_t, I>) {
       using field = typename Record::template field_at<I>;
@@ -62,9 +62,9 @@ class field_sums {
   std::array<sha256, Record::size> lengths_;
 };
 
-/// Reads all samples once, by `order`, and prints how many there are. With `digest` they come in
-/// their own order, and the sums of their fields are printed: what another reader of the same files
-/// can be compared with.
+/// Reads all samples once in the order `order` and prints their count. With `digest`, reads them in
+/// index order and prints the sums of their fields, for a comparison with another reader of the
+/// same files.
 template <class Dataset, class Sampler>
 void read_all(const Dataset& dataset, const Sampler& order, bool digest,
               std::size_t batch_size = 64) {
@@ -86,7 +86,7 @@ void read_all(const Dataset& dataset, const Sampler& order, bool digest,
   }
 }
 
-/// The arguments of a program without `flag`, and whether that was there.
+/// Returns the program's arguments without `flag`, and whether `flag` was among them.
 inline std::pair<std::vector<std::string>, bool> arguments_of(int argc, char** argv,
                                                               const char* flag = "--digest") {
   std::vector<std::string> all{argv + 1, argv + argc};

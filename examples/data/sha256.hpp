@@ -12,7 +12,7 @@
 
 namespace data {
 
-/// SHA-256 of bytes that come in pieces, by OpenSSL's libcrypto.
+/// Computes SHA-256 of bytes that arrive in pieces, with OpenSSL's libcrypto.
 class sha256 {
  public:
   /// Throws `std::runtime_error` if libcrypto has no SHA-256.
@@ -22,7 +22,7 @@ class sha256 {
   void add(std::span<const std::byte> bytes) {
     require(EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()));
   }
-  /// The sum in 64 hexadecimal digits. Ends the summation: `add` and `finish` are not to follow.
+  /// Returns the sum as 64 hexadecimal digits. Neither `add` nor `finish` may be called afterwards.
   [[nodiscard]] std::string finish() {
     std::array<unsigned char, EVP_MAX_MD_SIZE> sum{};
     unsigned size = 0;

@@ -18,7 +18,7 @@
 
 #include <penstock/resume/loader_state.hpp>
 
-/// The training on disk: a line of text with the place in the data, and the arrays as they lie.
+/// The training on disk: a line of text with the data position, followed by the raw arrays.
 namespace data_parallel {
 
 struct checkpoint {
@@ -27,8 +27,8 @@ struct checkpoint {
   std::vector<float> momenta;
 };
 
-/// Makes `file` this checkpoint. It is written beside the last one, synced and renamed: at any
-/// moment there is a whole one. Throws `std::system_error`.
+/// Replaces `file` by this checkpoint. The function writes a new file next to the old one, syncs it
+/// and renames it, so a complete checkpoint exists at any moment. Throws `std::system_error`.
 inline void write_checkpoint(const std::filesystem::path& file, const checkpoint& what) {
   std::string text = penstock::to_text(what.next) + '\n';
   for (const auto* values : {&what.weights, &what.momenta}) {
@@ -50,8 +50,9 @@ inline void write_checkpoint(const std::filesystem::path& file, const checkpoint
   std::filesystem::rename(beside, file);
 }
 
-/// The checkpoint in `file`, of arrays with `size` values; none where there is no file. Throws
-/// `std::runtime_error` for a file of another length, `penstock::error` for another text.
+/// Reads the checkpoint in `file`, with arrays of `size` values. Returns no value if the file does
+/// not exist. Throws `std::runtime_error` if the file has another length and `penstock::error` if
+/// its text is not a state.
 [[nodiscard]] inline std::optional<checkpoint> read_checkpoint(const std::filesystem::path& file,
                                                                std::size_t size) {
   if (!std::filesystem::exists(file)) return std::nullopt;

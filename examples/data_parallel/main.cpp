@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // penstock_data_parallel: one training by the ranks that mpirun has started, on the CPU device or
-// on a GPU a rank. Compiled by nvcc where there are nvcc and NCCL, else by the C++ compiler.
+// with one GPU per rank. nvcc compiles it if nvcc and NCCL are found, otherwise the C++ compiler.
 #include <algorithm>
 #include <charconv>
 #include <cstddef>
@@ -48,7 +48,7 @@ namespace ps = penstock;
 struct command_line : data_parallel::options {
   bool on_gpu = false;
   std::uint64_t samples = 60'000;
-  std::string data;  ///< the folder with MNIST's files; empty: random digits
+  std::string data;  ///< the folder of MNIST's files; empty: random digits
 };
 
 constexpr std::string_view usage =
@@ -60,7 +60,7 @@ constexpr std::string_view usage =
     "ranks.\n"
     "--die: for tests, a rank ends as by kill -9.\n";
 
-/// Throws `std::invalid_argument`, with the argument.
+/// Throws `std::invalid_argument` that names the argument.
 template <class Integer>
 void read_number(std::string_view text, Integer& value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -106,8 +106,8 @@ command_line parse(int argc, char** argv) {
   return o;
 }
 
-/// Digits that are made when they are read, so that no rank makes more than its own: a random
-/// pattern of the class under noise.
+/// Digits that are generated when they are read, so that a rank generates only its own. A digit is
+/// a random pattern of its class under noise.
 struct random_digits {
   using record_type = ps::digit_record;
   std::uint64_t count = 0;

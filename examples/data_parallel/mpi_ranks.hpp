@@ -17,13 +17,14 @@
 
 namespace data_parallel {
 
-/// All ranks, from MPI_Init to MPI_Finalize, for one thread. Sums and gathers in ordinary memory,
-/// that of the CPU device. A rank that dies is the launcher's: mpirun ends all others and names it.
-/// What leaves the scope by an exception calls `abort` first: the others would wait for this rank.
+/// All ranks, from MPI_Init to MPI_Finalize. Sums and gathers work in host memory, which is also
+/// the CPU device's. For use by one thread. mpirun handles a dead rank: it ends all others and
+/// names it. A caller that leaves the scope with an exception calls `abort` first, because the
+/// other ranks would wait for this one.
 class mpi_ranks {
  public:
-  /// Throws `std::runtime_error` where MPI and the environment differ: an mpirun of another MPI
-  /// starts worlds of one.
+  /// Throws `std::runtime_error` if MPI and the environment disagree: the mpirun of another MPI
+  /// starts worlds of one rank.
   explicit mpi_ranks(const penstock::world& w) {
     int provided = 0;
     require(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
@@ -48,20 +49,20 @@ class mpi_ranks {
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int size() const { return size_; }
 
-  /// `mine` of rank i to all[i * mine.size()], on all ranks.
+  /// Copies `mine` of rank i to all[i * mine.size()], on all ranks.
   void gather(std::span<const std::byte> mine, std::span<std::byte> all) {
     const auto count = static_cast<int>(mine.size());
     require(
         MPI_Allgather(mine.data(), count, MPI_BYTE, all.data(), count, MPI_BYTE, MPI_COMM_WORLD),
         "MPI_Allgather");
   }
-  /// The sum over the ranks of each value, in place, after what is on the stream.
+  /// Replaces each value by its sum over the ranks, after the work on the stream.
   void sum(std::span<float> values, penstock::cpu_stream_ref) {
     require(MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_FLOAT,
                           MPI_SUM, MPI_COMM_WORLD),
             "MPI_Allreduce");
   }
-  /// What comes on the stream after this comes after all sums: here they are done.
+  /// Orders later work of the stream after all sums. The sums are already complete here.
   void join(penstock::cpu_stream_ref) {}
 
  private:

@@ -16,20 +16,21 @@
 
 namespace data_parallel {
 
-/// Ranks with a GPU each, which sum in its memory. The ranks of `Host` are the same processes: they
-/// pass NCCL's id on, and bytes of the host. Device and host outlive it. For one thread.
+/// Ranks with one GPU each, which compute sums in its memory. The ranks of `Host` are the same
+/// processes: they distribute NCCL's id, and bytes in host memory. Device and host must outlive the
+/// object. For use by one thread.
 ///
-/// Sums are on a stream of their own, so that a layer's are under way while the backward pass makes
-/// the next one's:
+/// Sums run on a stream of their own, so that the sum of a layer overlaps the backward pass of the
+/// next layer:
 ///
 ///     the network's | layer 2 | layer 1      |       | update
 ///     the sums'     |         | sum 2        | sum 1 |
 ///
-/// A rank that is gone is the launcher's, which ends the others too.
+/// The launcher handles a dead rank: it ends the other ranks too.
 template <class Host>
 class nccl_ranks {
  public:
-  /// Every rank at once; returns when all are connected.
+  /// All ranks construct at the same time; the constructor returns when all are connected.
   nccl_ranks(Host& host, const penstock::cuda_device& device)
       : host_(host),
         device_(device),
@@ -45,8 +46,8 @@ class nccl_ranks {
   }
   nccl_ranks(const nccl_ranks&) = delete;
   nccl_ranks& operator=(const nccl_ranks&) = delete;
-  /// Where an exception has come, the other ranks may be waiting for another call: nobody is waited
-  /// for then.
+  /// Does not wait if an exception is in flight: the other ranks may be waiting in a different
+  /// call.
   ~nccl_ranks() {
     if (std::uncaught_exceptions() > exceptions_) {
       ncclCommAbort(ranks_);
@@ -58,20 +59,21 @@ class nccl_ranks {
   [[nodiscard]] int rank() const { return host_.rank(); }
   [[nodiscard]] int size() const { return host_.size(); }
 
-  /// `mine` of rank i to all[i * mine.size()], on all ranks, in the host's memory.
+  /// Copies `mine` of rank i to all[i * mine.size()], on all ranks, in host memory.
   void gather(std::span<const std::byte> mine, std::span<std::byte> all) {
     host_.gather(mine, all);
   }
-  /// The sum over the ranks of each value, in place, after what is on the stream, which goes on.
+  /// Replaces each value by its sum over the ranks, after the work on the stream. The stream does
+  /// not wait for the sum.
   void sum(std::span<float> values, penstock::cuda_stream_ref stream) {
-    // A wait binds to the record that the event has at the call: one event is enough for all.
+    // A wait uses the event's latest record at the time of the call, so one event serves all sums.
     device_.record(made_, stream);
     device_.wait(stream_, made_);
     require(ncclAllReduce(values.data(), values.data(), values.size(), ncclFloat, ncclSum, ranks_,
                           penstock::cuda_stream_ref{stream_}.get()),
             "ncclAllReduce");
   }
-  /// What comes on the stream after this comes after all sums.
+  /// Orders later work of the stream after all sums.
   void join(penstock::cuda_stream_ref stream) {
     device_.record(summed_, stream_);
     device_.wait(stream, summed_);

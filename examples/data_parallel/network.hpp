@@ -16,28 +16,29 @@
 #define DATA_PARALLEL_KERNEL
 #endif
 
-/// A perceptron 784-32-10 with ReLU, softmax cross-entropy and momentum: small, since it is the
-/// sums over the ranks that this example shows. Each kernel is a function of one index, the same
-/// source on both devices, and every sum in it has one order.
+/// A perceptron 784-32-10 with ReLU, softmax cross-entropy and momentum. The network is small
+/// because this example shows the sums over ranks. Each kernel is a function of one index with the
+/// same source on both devices, and adds in a fixed order.
 namespace data_parallel {
 
 inline constexpr std::size_t inputs = 28 * 28;
 inline constexpr std::size_t hidden = 32;
 inline constexpr std::size_t classes = 10;
-/// All parameters lie in one array: a layer's weights, an input after the other, and its bias.
+/// All parameters are in one array. Each layer stores its weights, input by input, and then its
+/// bias.
 inline constexpr std::size_t second_layer = hidden * (inputs + 1);
 inline constexpr std::size_t parameters = second_layer + classes * (hidden + 1);
 
-/// What the kernels of a pass work on, in device memory. Arrays have a row a sample.
+/// Arguments of the kernels of a pass, in device memory. Arrays have one row per sample.
 struct pass {
   const std::uint8_t* images;
   const std::uint8_t* labels;
   std::size_t count;  ///< samples
-  float scale;        ///< a sample's share of the loss
+  float scale;        ///< the weight of a sample in the loss
   const float* weights;
-  float* outputs;  ///< of the hidden layer
-  float* slopes1;  ///< the gradients of what goes into it
-  float* slopes2;  ///< and of the logits
+  float* outputs;  ///< outputs of the hidden layer
+  float* slopes1;  ///< gradients of the hidden layer's inputs
+  float* slopes2;  ///< gradients of the logits
   float* losses;
   float* gradients;
 
@@ -46,7 +47,7 @@ struct pass {
   }
 };
 
-/// One output of the hidden layer.
+/// Computes one output of the hidden layer.
 struct hide : pass {
   DATA_PARALLEL_KERNEL void operator()(std::size_t i) const {
     const std::size_t sample = i / hidden;
@@ -57,7 +58,7 @@ struct hide : pass {
   }
 };
 
-/// A sample's loss, and the gradients of its logits.
+/// Computes the loss of a sample and the gradients of its logits.
 struct judge : pass {
   DATA_PARALLEL_KERNEL void operator()(std::size_t sample) const {
     const float* layer = weights + second_layer;
@@ -81,7 +82,7 @@ struct judge : pass {
   }
 };
 
-/// The gradient of one parameter of the second layer.
+/// Computes the gradient of a parameter of the second layer.
 struct differentiate_second : pass {
   DATA_PARALLEL_KERNEL void operator()(std::size_t i) const {
     const std::size_t input = i / classes;
@@ -94,7 +95,7 @@ struct differentiate_second : pass {
   }
 };
 
-/// The gradient of what goes into one hidden unit.
+/// Computes the gradient of the input of a hidden unit.
 struct go_back : pass {
   DATA_PARALLEL_KERNEL void operator()(std::size_t i) const {
     float sum = 0.0F;
@@ -105,7 +106,7 @@ struct go_back : pass {
   }
 };
 
-/// The gradient of one parameter of the first layer.
+/// Computes the gradient of a parameter of the first layer.
 struct differentiate_first : pass {
   DATA_PARALLEL_KERNEL void operator()(std::size_t i) const {
     const std::size_t input = i / hidden;
@@ -117,7 +118,7 @@ struct differentiate_first : pass {
   }
 };
 
-/// The update of one parameter.
+/// Updates one parameter.
 struct learn {
   float* weights;
   float* momenta;
@@ -128,7 +129,8 @@ struct learn {
   }
 };
 
-/// Runs a kernel for the indices below `count`, in stream order. A CUDA device has its own.
+/// Runs a kernel for all indices below `count`, in stream order. CUDA devices have their own
+/// overload.
 template <class Kernel>
 void each(penstock::cpu_stream_ref stream, std::size_t count, const Kernel& kernel) {
   stream.launch([count, kernel] {
@@ -150,12 +152,12 @@ class array {
   [[nodiscard]] T* data() const noexcept { return data_; }
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
-  /// Returns when all of `values` is there.
+  /// Copies `values` to the array and waits for the copy.
   void put(std::span<const T> values, stream_ref stream) {
     device_.copy_async(data_, values.data(), values.size_bytes(), stream);
     device_.synchronize(stream);
   }
-  /// The elements, when what is on the stream is done.
+  /// Returns the elements after the work on the stream.
   [[nodiscard]] std::vector<T> get(stream_ref stream) const {
     std::vector<T> values(size_);
     device_.copy_async(values.data(), data_, size_ * sizeof(T), stream);
@@ -169,13 +171,14 @@ class array {
   T* data_;
 };
 
-/// The network on one device. All but the constructor and `assign` enqueue and return.
+/// The network on one device. All functions except the constructor and `assign` enqueue work and
+/// return.
 template <class Device>
 class network {
  public:
   using stream_ref = typename Device::stream_ref;
 
-  /// For parts of a step with up to `samples` samples.
+  /// `samples`: the maximum number of samples in one call.
   network(const Device& device, std::size_t samples)
       : weights(device, parameters),
         momenta(device, parameters),
@@ -183,7 +186,7 @@ class network {
         slopes1_(device, samples * hidden),
         slopes2_(device, samples * classes) {}
 
-  /// The first parameters, without any momentum.
+  /// Sets the initial parameters and zero momenta.
   void assign(std::uint64_t seed, stream_ref stream) {
     penstock::sample_generator random{penstock::random_key{.seed = seed}, 0};
     std::vector<float> values(parameters);
@@ -195,9 +198,9 @@ class network {
     momenta.put(std::vector<float>(parameters), stream);
   }
 
-  /// The losses of `count` samples, and the gradients of `scale` times their sum, into device
-  /// memory. `after(place, length)` is called when the work that makes those gradients, of one
-  /// layer, is enqueued: the last layer's first.
+  /// Writes the losses of `count` samples, and the gradients of `scale` times their sum, to device
+  /// memory. Calls `after(place, length)` once per layer when the work for the layer's gradients is
+  /// enqueued, starting with the last layer.
   template <class After>
   void differentiate(const std::uint8_t* images, const std::uint8_t* labels, std::size_t count,
                      float scale, float* losses, float* gradients, stream_ref stream,

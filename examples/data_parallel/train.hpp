@@ -23,32 +23,33 @@
 #include "checkpoint.hpp"
 #include "network.hpp"
 
-/// The loop of one rank: sharded, compared with the others', and gone on with from a checkpoint.
+/// The training loop of a rank: it shards the data, checks that all ranks agree, and resumes from a
+/// checkpoint.
 namespace data_parallel {
 
-/// Options of a training; every rank must be given equal values.
+/// Options of a training. Every rank must have the same values.
 struct options {
   std::uint64_t epochs = 1;
   std::size_t global_batch = 64;
   std::size_t workers = 1;
   std::uint64_t seed = 1;
-  bool deterministic = false;  ///< add gradients up by eighths of the global batch, in order
-  std::filesystem::path checkpoint{};  ///< empty: none is kept
-  std::uint64_t every = 100;           ///< steps from one checkpoint to the next
-  std::filesystem::path log{};         ///< empty: none; else a line a step, by rank 0
-  int dying_rank = -1;                 ///< for tests: ends by SIGKILL before it learns in this step
+  bool deterministic = false;          ///< sums gradients by eighths of the global batch, in order
+  std::filesystem::path checkpoint{};  ///< empty: no checkpoint
+  std::uint64_t every = 100;           ///< steps between checkpoints
+  std::filesystem::path log{};         ///< empty: none; else rank 0 writes one line per step
+  int dying_rank = -1;                 ///< for tests: gets SIGKILL before it learns in this step
   std::uint64_t dying_step = 0;
 };
 
-/// What a run leaves behind, the same on all ranks.
+/// The result of a run, equal on all ranks.
 struct result {
-  std::uint64_t steps = 0;  ///< of this run, without those before its checkpoint
-  float last_loss = 0;      ///< the mean over the last global batch
-  std::uint64_t next = 0;   ///< steps before this run: those of the checkpoint
+  std::uint64_t steps = 0;  ///< steps of this run, without those before its checkpoint
+  float last_loss = 0;      ///< mean over the last global batch
+  std::uint64_t next = 0;   ///< steps before this run, according to the checkpoint
   std::vector<float> weights{};
 };
 
-/// What every rank has of `mine`, one after the other.
+/// Returns `mine` of all ranks, concatenated in rank order.
 template <class T, class Ranks>
 [[nodiscard]] std::vector<T> gathered(std::span<const T> mine, Ranks& ranks) {
   std::vector<T> all(mine.size() * static_cast<std::size_t>(ranks.size()));
@@ -56,9 +57,9 @@ template <class T, class Ranks>
   return all;
 }
 
-/// A step that the ranks share. Each makes the gradients of its part of the global batch; then they
-/// are added up, by the ranks' `sum` under the backward pass; or, with `deterministic`, on the host
-/// by eighths of the global batch in their order: the same bits for 1, 2, 4 and 8 ranks.
+/// A step that all ranks share. Each rank computes the gradients of its part of the global batch,
+/// and the ranks' `sum` adds them during the backward pass. With `deterministic` the host adds them
+/// by eighths of the global batch in order, which gives the same bits for 1, 2, 4 and 8 ranks.
 template <class Device, class Ranks>
 class shared_step {
  public:
@@ -104,7 +105,7 @@ class shared_step {
   }
   void update() { net_.update(gradients_.data(), stream_); }
 
-  /// The mean loss of the last global batch, before its step. All ranks have to ask.
+  /// Returns the mean loss of the last global batch, before its step. All ranks must call this.
   [[nodiscard]] float loss() {
     float sum = 0;
     for (const float each : gathered<float>(losses_.get(stream_), ranks_)) sum += each;
@@ -130,15 +131,15 @@ class shared_step {
   bool is_ordered_;
   float scale_;
   std::size_t share_;
-  std::size_t parts_;  // of a rank's share
+  std::size_t parts_;  // parts of a rank's share
   network<Device> net_;
   array<float, Device> gradients_;
   array<float, Device> losses_;
 };
 
-/// Trains from the checkpoint on, if there is one, to the last epoch, on a stream of this rank's
-/// device. Throws `run_mismatch` on all ranks where they would not train as one, and
-/// `std::runtime_error` where they end with other parameters.
+/// Trains to the last epoch on a stream of this rank's device, starting at the checkpoint if one
+/// exists. Throws `run_mismatch` on all ranks if their runs do not match, and `std::runtime_error`
+/// if they end with different parameters.
 template <class Data, class Device, class Ranks>
 result train(const Data& data, const penstock::world& w, const Device& device,
              typename Device::stream_ref stream, Ranks& ranks, const options& chosen) {
@@ -164,7 +165,7 @@ result train(const Data& data, const penstock::world& w, const Device& device,
       step.net().weights.put(found->weights, stream);
       step.net().momenta.put(found->momenta, stream);
     }
-    ps::require_same_run(w, at, exchange);  // each rank has read the file by itself
+    ps::require_same_run(w, at, exchange);  // each rank has read its own file
   }
 
   const std::uint64_t per_epoch = loader.batches_per_epoch();
@@ -205,7 +206,7 @@ result train(const Data& data, const penstock::world& w, const Device& device,
     ++found.steps;
   }
   found.weights = step.net().weights.get(stream);
-  // Bits and not values: a NaN is no difference, and a zero of another sign is one.
+  // Compares bits instead of values: equal NaNs match, and zeros of different sign do not.
   const auto all = gathered<float>(found.weights, ranks);
   for (std::size_t i = 0; i < all.size(); i += parameters) {
     if (std::memcmp(all.data() + i, found.weights.data(), parameters * sizeof(float)) == 0)

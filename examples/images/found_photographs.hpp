@@ -29,8 +29,8 @@ struct photograph {
   }
 };
 
-/// Where Debian's packages have photographs: wallpapers, and what is shown on by python3-sklearn's,
-/// python-matplotlib-data's and python3-skimage's examples.
+/// Returns the folders in which Debian's packages have photographs: wallpapers, and the example
+/// data of python3-sklearn, python-matplotlib-data and python3-skimage.
 inline std::vector<std::filesystem::path> folders_of_photographs() {
   return {"/usr/share/backgrounds",
           "/usr/share/wallpapers",
@@ -40,9 +40,9 @@ inline std::vector<std::filesystem::path> folders_of_photographs() {
           "/usr/lib/python3/dist-packages/sklearn/datasets/images"};
 }
 
-/// The first eight JPEG files, in the order of their paths, that lie at any depth below `folders`,
-/// are at least of `least`, and of at most 16 MiB. None where there are none; what can't be
-/// decoded is left out.
+/// Returns the first eight JPEG files at any depth below `folders`, in the order of their paths,
+/// that are at least `least` large and have at most 16 MiB. Skips files that cannot be decoded. The
+/// result may be empty.
 inline std::vector<photograph> found_photographs(
     const penstock::image_size& least,
     const std::vector<std::filesystem::path>& folders = folders_of_photographs()) {
@@ -70,7 +70,7 @@ inline std::vector<photograph> found_photographs(
     try {
       one.size = decoder.info(one.bytes(), one.path).size;
       if (one.size.width < least.width || one.size.height < least.height) continue;
-      // The last pixel: what comes before it is whole then.
+      // Decodes the last pixel: this shows that everything before it is complete.
       std::uint8_t last[3];
       decoder.decode(one.bytes(), one.path, {one.size.width - 1, one.size.height - 1, {1, 1}},
                      penstock::pixels{last, {1, 1}, 3, 3});

@@ -14,11 +14,11 @@
 
 namespace images {
 
-/// A folder of made-up PGM and PPM files of different sizes in two classes, "dark" and "light",
-/// removed at the end. Every 40th file is cut in half.
+/// A folder of generated PGM and PPM files of different sizes in two classes, "dark" and "light".
+/// Every 40th file is cut in half. The destructor removes the folder.
 class made_pnm_folder {
  public:
-  /// Makes `count` files. Throws std::runtime_error.
+  /// Creates `count` files. Throws std::runtime_error.
   explicit made_pnm_folder(std::size_t count) : folder_("penstock-pnm") {
     for (const char* const tone : {"dark", "light"}) {
       std::filesystem::create_directory(folder_.path() / tone);

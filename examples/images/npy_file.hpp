@@ -10,7 +10,7 @@
 
 namespace images {
 
-/// A .npy file (format 1.0) of pictures, N x size x size x 3 bytes, whose N is known at the end.
+/// A .npy file (format 1.0) of pictures with N x size x size x 3 bytes. N is known only at the end.
 class npy_file {
  public:
   /// Creates the file. Throws std::runtime_error.
@@ -18,15 +18,15 @@ class npy_file {
     file_.open(path, std::ios::binary | std::ios::trunc);
     write_header(0);
   }
-  /// Adds pictures, one after another. Throws std::runtime_error.
+  /// Appends pictures. Throws std::runtime_error.
   void append(std::span<const std::uint8_t> pixels) {
-    // A character may look at any object's bytes.
+    // The aliasing rules let char read the bytes of any object.
     file_.write(reinterpret_cast<const char*>(pixels.data()),
                 static_cast<std::streamsize>(pixels.size()));
     bytes_ += pixels.size();
     check();
   }
-  /// Writes how many there are. Throws std::runtime_error.
+  /// Writes the number of pictures. Throws std::runtime_error.
   void close() {
     file_.seekp(0);
     write_header(bytes_ / (size_ * size_ * 3));
@@ -35,7 +35,7 @@ class npy_file {
   }
 
  private:
-  // 128 bytes, whatever N is: the data stay where they are.
+  // Always 128 bytes, so the data do not move.
   void write_header(std::uint64_t count) {
     const std::string side = std::to_string(size_);
     std::string text = "{'descr': '|u1', 'fortran_order': False, 'shape': (" +

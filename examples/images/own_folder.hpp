@@ -11,10 +11,12 @@
 
 namespace images {
 
-/// A new folder below the system's for temporary files, removed at the end with all that is in it.
+/// A new folder in the system's folder for temporary files. The destructor removes it with its
+/// contents.
 class own_folder {
  public:
-  /// Makes it, called `name` and six characters more. Throws std::runtime_error.
+  /// Creates the folder; the name is `name`, a dash and six random characters. Throws
+  /// std::runtime_error.
   explicit own_folder(const std::string& name) {
     std::string made = (std::filesystem::temp_directory_path() / (name + "-XXXXXX")).string();
     if (::mkdtemp(made.data()) == nullptr) throw std::runtime_error(made + ": can't be made");

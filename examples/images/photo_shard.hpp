@@ -16,10 +16,10 @@
 
 namespace images {
 
-/// A tar shard of the synthetic photographs, each with a label, removed at the end.
+/// A tar shard of the synthetic photographs with their labels. The destructor removes it.
 class photo_shard {
  public:
-  /// Makes it. Throws std::runtime_error.
+  /// Writes the shard. Throws std::runtime_error.
   photo_shard() : photos_(1), path_(photos_.path() + "/shard.tar") {
     namespace fs = std::filesystem;
     std::vector<fs::path> files;
@@ -42,7 +42,7 @@ class photo_shard {
   [[nodiscard]] const std::string& path() const { return path_; }
 
  private:
-  // A header of POSIX's ustar and the content, in blocks of 512 bytes.
+  // Writes a POSIX ustar header and the content, in blocks of 512 bytes.
   static void add(std::ofstream& tar, std::string_view name, std::string_view content) {
     std::string block(512, '\0');
     name.copy(block.data(), 100);

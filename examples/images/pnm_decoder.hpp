@@ -12,8 +12,8 @@
 
 namespace images {
 
-/// Binary PGM (P5) and PPM (P6) of 8 bits: what a decoder of your own takes, see
-/// `penstock::image_decoder`. Comments in the header are not read.
+/// Decodes binary PGM (P5) and PPM (P6) with 8 bits. Shows the requirements on a custom decoder,
+/// see `penstock::image_decoder`. Does not support comments in the header.
 class pnm_decoder {
  public:
   [[nodiscard]] bool matches(std::span<const std::byte> bytes) const noexcept {
@@ -50,7 +50,8 @@ class pnm_decoder {
     return std::to_integer<char>(bytes[place]);
   }
 
-  // A number of the header, after at least one blank, and where it ends. Limited before use.
+  // Parses a number of the header after at least one blank, and moves `place` to its end. Checks
+  // the limit before use.
   static std::size_t number(std::span<const std::byte> bytes, std::string_view key,
                             std::size_t& place) {
     const std::size_t blank = place;

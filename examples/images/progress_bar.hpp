@@ -11,7 +11,8 @@
 
 namespace images {
 
-/// A line on a terminal that shows how far a count is, ten times a second; nothing elsewhere.
+/// Shows the progress of a count on a terminal, ten times a second. Prints nothing if the output is
+/// not a terminal.
 class progress_bar {
  public:
   progress_bar(std::uint64_t all, std::string what) : all_(all), what_(std::move(what)) {}

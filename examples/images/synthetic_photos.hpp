@@ -23,17 +23,18 @@
 
 namespace images {
 
-/// A folder of made-up pictures, removed at the end: clouds of colour from coarse to fine, or parts
-/// of photographs. 500 x 375, quality 90, colour at half the resolution: as large as photographs of
-/// ImageNet are, and as dear to decode. Equal seeds and photographs give equal files.
+/// A folder of generated pictures: clouds of color from coarse to fine, or parts of photographs.
+/// The pictures have 500 x 375 pixels, quality 90 and color at half the resolution, so they are as
+/// large as ImageNet's photographs and cost as much to decode. Equal seeds and photographs give
+/// equal files. The destructor removes the folder.
 class synthetic_photos {
  public:
   static constexpr std::size_t width = 500;
   static constexpr std::size_t height = 375;
 
-  /// Makes 4 classes of 32 pictures, cut out of `photographs` at random places where there are any,
-  /// each of which must be as large as a picture. Throws std::runtime_error, and what decoding
-  /// does.
+  /// Writes 4 classes of 32 pictures. If there are `photographs`, cuts the pictures out of them at
+  /// random places; each must be at least as large as a picture. Throws std::runtime_error, and the
+  /// errors of the decoder.
   explicit synthetic_photos(std::uint64_t seed, const std::vector<photograph>& photographs = {})
       : folder_("penstock-photos") {
     penstock::jpeg_decoder decoder;
@@ -60,7 +61,8 @@ class synthetic_photos {
     return pixels;
   }
 
-  // Random values on grids of 4, 8, ... 256 cells a side, interpolated, finer ones weaker.
+  // Adds random values on grids of 4, 8, ... 256 cells per side, interpolated; finer grids are
+  // weaker.
   static std::vector<std::uint8_t> painted(penstock::sample_generator& random) {
     std::vector<float> sum(width * height * 3, 128.0F);
     float strength = 60;
@@ -95,7 +97,7 @@ class synthetic_photos {
   static void write(const std::filesystem::path& path, std::vector<std::uint8_t> pixels) {
     jpeg_compress_struct to{};
     jpeg_error_mgr errors{};
-    to.err = jpeg_std_error(&errors);  // ends the program: nothing here is a user's
+    to.err = jpeg_std_error(&errors);  // ends the program; no user input gets here
     jpeg_create_compress(&to);
     unsigned char* bytes = nullptr;
     unsigned long count = 0;

@@ -20,7 +20,7 @@ namespace example {
 template <class T, class Device>
 class device_array {
  public:
-  /// Throws `penstock::out_of_memory`; `size` must not be 0.
+  /// Throws `penstock::out_of_memory`. `size` must not be 0.
   device_array(const Device& device, std::size_t size)
       : device_(device), size_(size), data_(static_cast<T*>(device.allocate(size * sizeof(T)))) {}
   device_array(device_array&& other) noexcept
@@ -33,12 +33,12 @@ class device_array {
   [[nodiscard]] T* data() const noexcept { return data_; }
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
-  /// Copies `values` to the first elements. Returns when that is done.
+  /// Copies `values` to the first elements and waits for the copy.
   void upload(std::span<const T> values, typename Device::stream_ref stream) {
     device_.copy_async(data_, values.data(), values.size_bytes(), stream);
     device_.synchronize(stream);
   }
-  /// Copies the first elements to `values`. Returns when that is done.
+  /// Copies the first elements to `values` and waits for the copy.
   void download(std::span<T> values, typename Device::stream_ref stream) const {
     device_.copy_async(values.data(), data_, values.size_bytes(), stream);
     device_.synchronize(stream);
@@ -50,26 +50,27 @@ class device_array {
   T* data_;
 };
 
-/// Where the network computes: the CPU device. Its stream is the training loop's own thread, and so
-/// the step is the loop's body. One thread, so that every sum has one order. `cuda_backend` is the
-/// same for a GPU, and all that differs.
+/// Runs the network on the CPU device. Its stream is the training loop's own thread, so the step is
+/// the body of the loop. A single thread is used, so that every sum has a fixed order.
+/// `cuda_backend` has the same members for a GPU; the rest of the program is equal for both.
 class cpu_backend {
  public:
   using device_type = penstock::cpu_device;
-  /// Of a product: eight rows of sixteen columns fill the vector registers of AVX2 and AVX-512.
+  /// The tile of a product: eight rows of sixteen columns fill the vector registers of AVX2 and
+  /// AVX-512.
   static constexpr std::size_t tile_height = 8;
   static constexpr std::size_t tile_width = 16;
 
   [[nodiscard]] const device_type& device() const { return device_; }
   [[nodiscard]] device_type::stream_ref stream() const { return device_.inline_stream(); }
   [[nodiscard]] static std::string name() { return "CPU device"; }
-  /// Whether the step takes a core, which the workers then lack.
+  /// True if the step uses a core that the workers then lack.
   static constexpr bool shares_cores = true;
 
-  /// What tells Thrust where to work.
+  /// Execution policy for Thrust.
   [[nodiscard]] static auto policy() { return thrust::cpp::par; }
 
-  /// *to = the sum of function(i) over all i < count.
+  /// Sets *to to the sum of function(i) over all i < count.
   template <class Function>
   void sum(std::size_t count, const Function& function, float* to) const {
     const thrust::counting_iterator<std::size_t> first{0};

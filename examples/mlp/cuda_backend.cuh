@@ -21,16 +21,17 @@
 
 namespace example {
 
-/// Where the network computes: a GPU, all of it on one stream, by Thrust and CUB. Once it is made,
-/// nothing here waits or allocates. `cpu_backend` is the same without a GPU.
+/// Runs the network on a GPU, on one stream, with Thrust and CUB. After construction nothing here
+/// waits or allocates. `cpu_backend` has the same members without a GPU.
 class cuda_backend {
  public:
   using device_type = penstock::cuda_device;
-  /// Of a product: a thread an element. Such small matrices have too few for more.
+  /// The tile of a product: one element per thread. Such small matrices have too few elements for
+  /// more.
   static constexpr std::size_t tile_height = 1;
   static constexpr std::size_t tile_width = 1;
 
-  /// Works on GPU 0, and makes it the thread's device.
+  /// Uses GPU 0 and makes it the current device of the thread.
   cuda_backend()
       : device_(0), stream_(made_stream(device_)), scratch_(device_, std::size_t{1} << 20) {}
 
@@ -43,7 +44,7 @@ class cuda_backend {
   }
   static constexpr bool shares_cores = false;
 
-  /// Enqueues, and leaves the waiting to the loop.
+  /// Enqueues work; the loop does the waiting.
   [[nodiscard]] auto policy() const { return thrust::cuda::par_nosync.on(stream_.get()); }
 
   template <class Function>
@@ -56,7 +57,7 @@ class cuda_backend {
             "cub::DeviceReduce::Reduce");
     };
     std::size_t bytes = 0;
-    reduce(nullptr, bytes);  // asks how much scratch memory it takes
+    reduce(nullptr, bytes);  // queries the size of the scratch memory
     if (bytes > scratch_.size()) {
       throw std::logic_error("a sum of " + std::to_string(count) + " values needs " +
                              std::to_string(bytes) + " bytes of scratch memory");

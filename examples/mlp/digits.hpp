@@ -20,12 +20,12 @@
 
 namespace example {
 
-/// Pictures of 28 x 28 pixels, and which digit each shows.
+/// Images of 28 x 28 pixels and the digit that each shows.
 struct digit_set {
   std::vector<std::uint8_t> images;
   std::vector<std::uint8_t> labels;
 
-  /// For a loader; refers to them.
+  /// Returns a dataset for a loader. The dataset refers to the vectors of this object.
   [[nodiscard]] penstock::memory_dataset<penstock::digit_record> samples() const {
     return penstock::memory_dataset<penstock::digit_record>{images, labels};
   }
@@ -36,8 +36,8 @@ struct digit_data {
   digit_set test;
 };
 
-/// The first `most` samples of two of MNIST's files, plain or with .gz after their names. Throws
-/// `penstock::file_error`s.
+/// Reads the first `most` samples of two MNIST files, plain or with the extension .gz. Throws the
+/// errors derived from `penstock::file_error`.
 [[nodiscard]] inline digit_set read_digits(const std::filesystem::path& folder,
                                            const std::string& part, std::size_t most) {
   const std::string images = (folder / (part + "-images-idx3-ubyte")).string();
@@ -48,7 +48,7 @@ struct digit_data {
   const std::size_t count = std::min<std::size_t>(most, digits.size());
   digit_set copy;
   if (count == 0) return copy;
-  const auto first = digits.view(0);  // all samples lie one after the other
+  const auto first = digits.view(0);  // all samples are contiguous
   const std::uint8_t* pixels = penstock::get<"image">(first).data();
   const std::uint8_t* numbers = &penstock::get<"label">(first);
   copy.images.assign(pixels, pixels + count * 784);
@@ -56,8 +56,8 @@ struct digit_data {
   return copy;
 }
 
-/// Where there is no MNIST: ten patterns of soft spots, shifted and under noise. `first` counts on
-/// from another set, so that no two samples are equal.
+/// Makes digits for a machine without MNIST: ten patterns of soft spots, shifted and under noise.
+/// `first` is the number of the first sample, so that no two sets share a sample.
 [[nodiscard]] inline digit_set random_digits(std::size_t count, std::uint64_t first) {
   constexpr int side = 28;
   constexpr int spots = 6;
@@ -79,7 +79,7 @@ struct digit_data {
     drawn.labels[i] = digit;
     float sums[side][side] = {};
     for (int spot = 0; spot < spots; ++spot) {
-      // A spot wanders a little, apart from the others.
+      // Every spot moves a little, independently of the others.
       const float cx = x[digit][spot] + penstock::uniform(random, -2.0F, 2.0F);
       const float cy = y[digit][spot] + penstock::uniform(random, -2.0F, 2.0F);
       float across[side];
@@ -103,8 +103,8 @@ struct digit_data {
   return drawn;
 }
 
-/// MNIST out of `folder`, else out of $MNIST_DIR, else random digits: the first `most` samples to
-/// train on, and to test on.
+/// Loads MNIST from `folder` or $MNIST_DIR, or makes random digits: the first `most` samples of the
+/// training set and of the test set.
 [[nodiscard]] inline digit_data find_digits(std::string folder, std::size_t most) {
   if (const char* set = std::getenv("MNIST_DIR"); folder.empty() && set != nullptr) folder = set;
   if (!folder.empty()) {
@@ -117,9 +117,10 @@ struct digit_data {
           random_digits(std::min(most, test_size), train_size)};
 }
 
-/// Turns a 28 x 28 picture by up to 15 degrees and shifts it by up to two pixels each way, anew for
-/// each sample in each epoch: a function for `penstock::map`. Its random bits come from the loader,
-/// and depend on seed, epoch and sample alone; so a serial loop gets the same pictures.
+/// Rotates a 28 x 28 image by up to 15 degrees and shifts it by up to two pixels in each direction,
+/// differently for each sample in each epoch. A function for `penstock::map`. The random bits come
+/// from the loader and depend only on seed, epoch and sample, so a serial loop gets the same
+/// images.
 struct augment {
   using record = penstock::digit_record;
   static constexpr int side = 28;
@@ -133,9 +134,9 @@ struct augment {
     turn(penstock::get<"image">(in).data(), penstock::get<"image">(out).data(), angle, dx, dy);
   }
 
-  /// Each pixel is interpolated bilinearly at the place where it comes from.
+  /// Interpolates each pixel bilinearly at its source position.
   static void turn(const std::uint8_t* in, std::uint8_t* out, float angle, float dx, float dy) {
-    // A frame of background, wide enough for all places that are asked for after clamping.
+    // A border of background, wide enough for all positions that can occur after clamping.
     constexpr int margin = 2;
     constexpr int stride = side + 2 * margin;
     std::array<std::uint8_t, stride * stride> framed{};

@@ -11,11 +11,11 @@
 #define EXAMPLE_KERNEL
 #endif
 
-/// The functions that Thrust and CUB call for each element: the same text on every device. Matrices
-/// are row-major with a row a sample, as a batch lies in memory.
+/// The functions that Thrust and CUB call for each element, with the same source on every device.
+/// Matrices are row-major with one row per sample, as a batch lies in memory.
 namespace example::kernel {
 
-/// A pixel as the network sees it, with the mean and deviation of MNIST.
+/// Normalizes a pixel with the mean and deviation of MNIST.
 struct normalise {
   EXAMPLE_KERNEL float operator()(std::uint8_t pixel) const {
     constexpr float scale = 1.0F / (255.0F * 0.3081F);
@@ -28,15 +28,15 @@ struct relu {
   EXAMPLE_KERNEL float operator()(float x) const { return x > 0.0F ? x : 0.0F; }
 };
 
-/// The gradient back through ReLU.
+/// Propagates the gradient back through ReLU.
 struct relu_slope {
   EXAMPLE_KERNEL float operator()(float gradient, float output) const {
     return output > 0.0F ? gradient : 0.0F;
   }
 };
 
-/// A matrix whose elements are `Row` apart from row to row and `Column` from column to column. The
-/// compiler knows both, and makes vector loads of the one and broadcasts of the other.
+/// A matrix with stride `Row` between rows and `Column` between columns. Both are compile-time
+/// constants, so the compiler uses vector loads for one matrix and broadcasts for the other.
 template <std::size_t Row, std::size_t Column = 1>
 struct matrix {
   const float* data;
@@ -46,21 +46,22 @@ struct matrix {
   EXAMPLE_KERNEL matrix<Column, Row> transposed() const { return {data}; }
 };
 
-/// A matrix of ones: times another one it gives the sums of the columns.
+/// A matrix of ones. Multiplied by a matrix it gives the sums of the columns.
 struct ones {
   EXAMPLE_KERNEL float operator()(std::size_t, std::size_t) const { return 1.0F; }
 };
 
-/// Element i of a row-major matrix of so many columns.
+/// Returns element i of a row-major matrix with `Columns` columns.
 template <std::size_t Columns, class Matrix>
 struct element {
   Matrix from;
   EXAMPLE_KERNEL float operator()(std::size_t i) const { return from(i / Columns, i % Columns); }
 };
 
-/// A tile of out = bias + a * b, where `out` has `rows` rows and `Columns` columns: what a core or
-/// a thread of a GPU computes at a time. Its sums stay in registers; on a CPU a row of them is a
-/// vector. They have one order whatever the tile's size, so that results have the same bits.
+/// Computes a tile of out = bias + a * b, where `out` has `rows` rows and `Columns` columns. A CPU
+/// core or a GPU thread computes one tile at a time. The sums stay in registers; on a CPU a row of
+/// them is a vector. The order of the sums does not depend on the tile's size, so results have the
+/// same bits.
 template <std::size_t Height, std::size_t Width, std::size_t Columns, class A, class B>
 struct product {
   static_assert(Columns % Width == 0);
@@ -92,7 +93,7 @@ struct product {
     }
     for (std::size_t k = 0; k < terms; ++k) {
       for (std::size_t r = 0; r < H; ++r) {
-        // GCC 12 would unroll this loop, and find no vector in what comes of it.
+        // Without the pragma GCC 12 unrolls this loop and then fails to vectorize it.
 #pragma omp simd
         for (std::size_t c = 0; c < Width; ++c) sums[r][c] += a(row + r, k) * b(k, column + c);
       }
@@ -103,8 +104,8 @@ struct product {
   }
 };
 
-/// For sample i: notes the cross-entropy of its softmax, and turns its logits into the gradient of
-/// the batch's mean loss.
+/// For sample i: stores the cross-entropy of its softmax, and replaces its logits by the gradient
+/// of the batch's mean loss.
 template <std::size_t Classes>
 struct cross_entropy {
   const std::uint8_t* labels;
@@ -125,14 +126,14 @@ struct cross_entropy {
   }
 };
 
-/// A sample's part of the mean loss.
+/// Returns the contribution of a sample to the mean loss.
 struct loss_share {
   const float* losses;
   float share;
   EXAMPLE_KERNEL float operator()(std::size_t i) const { return losses[i] * share; }
 };
 
-/// 1 where the largest logit of sample i is that of its label.
+/// Returns 1 if the largest logit of sample i is that of its label, else 0.
 template <std::size_t Classes>
 struct is_right {
   const std::uint8_t* labels;
@@ -145,8 +146,8 @@ struct is_right {
   }
 };
 
-/// Adam (Kingma and Ba, 2015) for parameter i. `rate` and `epsilon` are those of the step, which
-/// correct the moments for their start at zero: last note of the paper's section 2.
+/// Adam (Kingma and Ba, 2015) for parameter i. `rate` and `epsilon` belong to the step and include
+/// the bias correction of the moments, as described at the end of section 2 of the paper.
 struct adam {
   static constexpr float beta1 = 0.9F;
   static constexpr float beta2 = 0.999F;

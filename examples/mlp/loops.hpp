@@ -10,15 +10,15 @@
 #include <vector>
 
 #include <penstock/data/reader.hpp>
-#include <penstock/observe/diagnose.hpp>
 #include <penstock/observe/trace_recorder.hpp>
 #include <penstock/penstock.hpp>
+#include <penstock_ext/report/diagnose.hpp>
 
 #include "training.hpp"
 
-/// The training loops: the serial one, in which one thread does everything in turn; the overlapped
-/// one, in which workers read and copies run under the step; and the floor, where all data lies on
-/// the device before the clock starts. Each trains from the same first parameters, on the
+/// The training loops. In the serial loop one thread does everything in order. In the overlapped
+/// loop workers read and copies run while the step computes. In the resident loop all data is on
+/// the device before the clock starts. Each loop trains from the same initial parameters on the
 /// same batches.
 namespace example {
 
@@ -29,8 +29,8 @@ template <class Loop>
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// One thread does everything in turn: reads a batch into ordinary memory, copies it, computes,
-/// waits. Returns the seconds of the loop.
+/// A single thread does everything in order: it reads a batch into ordinary memory, copies it,
+/// computes, and waits. Returns the seconds of the loop.
 template <class Data, class Backend>
 double train_serially(const Data& data, training<Backend>& trained, const loop_options& how,
                       stage_clock& stages) {
@@ -67,8 +67,8 @@ double train_serially(const Data& data, training<Backend>& trained, const loop_o
   });
 }
 
-/// Workers read into pinned slots, and the copies of the next batches run under this one's step.
-/// Returns the seconds of the loop; `verdict` becomes what limits it.
+/// Workers read into pinned slots, and the next batches are copied during the current step. Returns
+/// the seconds of the loop. Sets `verdict` to the bottleneck of the loop.
 template <class Data, class Backend>
 double train_overlapped(const Data& data, training<Backend>& trained, const loop_options& how,
                         ps::trace_recorder* trace, std::string& verdict) {
@@ -91,8 +91,8 @@ double train_overlapped(const Data& data, training<Backend>& trained, const loop
   return seconds;
 }
 
-/// All batches of the training lie on the device, in its order, before the clock starts: about the
-/// floor of all feeds. Returns the seconds of the loop.
+/// All batches of the training are on the device, in training order, before the clock starts:
+/// roughly the lower bound of all feeds. Returns the seconds of the loop.
 template <class Data, class Backend>
 double train_resident(const Data& data, training<Backend>& trained, const loop_options& how) {
   using record = typename Data::record_type;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Trains a network on MNIST three times, fed serially, overlapped, and from data that are resident
-// on the device, and holds the times against each other. main.cu is the same program for a GPU.
+// Trains a network on MNIST three times, with a serial feed, an overlapped feed, and data resident
+// on the device, and compares the times. main.cu is the same program for a GPU.
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
@@ -47,7 +47,7 @@ struct bad_option : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Nothing where help was asked for. Throws `bad_option`.
+/// Returns no value if the user requested help. Throws `bad_option`.
 inline std::optional<options> parsed(int count, const char* const* arguments) {
   options chosen;
   chosen.workers = std::clamp(std::thread::hardware_concurrency(), 2U, 9U) - 1;
@@ -88,7 +88,7 @@ inline std::optional<options> parsed(int count, const char* const* arguments) {
   return chosen;
 }
 
-/// The digits to test on, on the device.
+/// The test digits on the device.
 template <class Backend>
 class test_digits {
  public:
@@ -102,11 +102,11 @@ class test_digits {
     labels_.upload(digits.labels, stream_);
   }
 
-  /// A step whose learning is thrown away: a GPU loads its kernels when they are first used.
+  /// Runs a step and discards its result, because a GPU loads its kernels on first use.
   void warm_up(network<Backend>& net) const {
     net.step(images_.data(), labels_.data(), std::min(batch_, labels_.size()), right_.data());
   }
-  /// The share that is classified rightly. Waits for the stream.
+  /// Returns the share of correctly classified digits. Waits for the stream.
   [[nodiscard]] double accuracy(network<Backend>& net) const {
     for (std::size_t b = 0; b < right_.size(); ++b) {
       const std::size_t first = b * batch_;
@@ -131,7 +131,7 @@ class test_digits {
   array<float> right_;
 };
 
-/// What a loop leaves behind.
+/// The results of a loop.
 struct run {
   const char* name;
   double seconds;
@@ -140,7 +140,7 @@ struct run {
   double accuracy;
 };
 
-/// Throws unless both runs trained the same network, to the last bit.
+/// Throws unless both runs trained the same network, bit for bit.
 inline void require_same(const run& first, const run& other) {
   const std::string names = std::string{other.name} + " and " + first.name + " differ: ";
   const auto [at, its] = std::mismatch(first.losses.begin(), first.losses.end(),
@@ -169,9 +169,10 @@ inline void print_table(const std::vector<run>& runs, std::size_t epochs) {
   std::printf("All loops had the same losses and parameters, to the last bit.\n\n");
 }
 
-/// About what a loop with these workers takes at least, from what the stages take alone: means of
-/// other runs. Steps take least in the resident loop, which does not wait for each. The copy is no
-/// limit here: timed alone it is out of ordinary memory, and mostly the wait for it.
+/// Prints a rough lower bound for the time of a loop with these workers, from the stages of the
+/// other runs. The step time is the resident loop's mean, because that loop does not wait for each
+/// step. The copy is not included: timed alone it copies from ordinary memory and mostly measures
+/// the wait.
 inline void print_bound(const stage_clock& stages, const run& overlapped, const run& resident,
                         std::size_t workers, std::size_t cores, bool step_takes_core) {
   const auto of_a_batch = [](const run& one) {
@@ -198,7 +199,7 @@ inline void print_bound(const stage_clock& stages, const run& overlapped, const 
       read, copy, step, least.time, least.words, of_a_batch(overlapped));
 }
 
-/// The serial loop as a thread of its own beside those of the overlapped one.
+/// Writes the trace, with the serial loop as one more thread next to those of the overlapped loop.
 inline void write_trace(const ps::trace_recorder& recorder, const stage_clock& stages,
                         const std::string& file) {
   ps::trace_snapshot both = recorder.snapshot();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// The program for a GPU: main.cpp by nvcc, with one device more to choose from.
+// The GPU program: nvcc compiles main.cpp with one additional device.
 #define EXAMPLE_HAS_CUDA
 #include "cuda_backend.cuh"
 #include "main.cpp"

@@ -18,7 +18,7 @@
 
 namespace example {
 
-/// A layer's place among the parameters: its weights, inputs x outputs, and then its bias.
+/// The position of a layer in the parameters: its weights, inputs x outputs, and then its bias.
 template <std::size_t Inputs, std::size_t Outputs, std::size_t First>
 struct layer {
   static constexpr std::size_t inputs = Inputs;
@@ -31,7 +31,7 @@ using layer1 = layer<28 * 28, 128, 0>;
 using layer2 = layer<128, 64, layer1::end>;
 using layer3 = layer<64, 10, layer2::end>;
 
-/// The parameters before the first step: uniform in +-1/sqrt(inputs), weights and biases alike.
+/// Returns the initial parameters. Weights and biases are uniform in +-1/sqrt(inputs).
 [[nodiscard]] inline std::vector<float> initial_parameters(std::uint64_t seed) {
   std::vector<float> values;
   penstock::sample_generator random{{.seed = seed}, 0};
@@ -45,16 +45,16 @@ using layer3 = layer<64, 10, layer2::end>;
   return values;
 }
 
-/// A perceptron 784-128-64-10 with ReLU, softmax cross-entropy and Adam, by Thrust and CUB on the
-/// device of `Backend`. `step` and `count_right` enqueue work on the backend's stream and return:
-/// they wait for nothing and allocate nothing. All pointers are to device memory, which must live
-/// until the stream is past that work. One thread uses it.
+/// A perceptron 784-128-64-10 with ReLU, softmax cross-entropy and Adam, computed by Thrust and CUB
+/// on the device of `Backend`. `step` and `count_right` enqueue work on the backend's stream and
+/// return; they do not wait or allocate. All pointers refer to device memory, which must live until
+/// the stream has finished that work. Only one thread may use the object.
 template <class Backend>
 class network {
   using array = device_array<float, typename Backend::device_type>;
 
  public:
-  /// For batches of up to `batch_size` samples. `backend` must outlive it.
+  /// `batch_size` is the maximum. `backend` must outlive the network.
   network(const Backend& backend, std::size_t batch_size, std::uint64_t seed)
       : on_(backend),
         initial_(initial_parameters(seed)),
@@ -73,7 +73,7 @@ class network {
     restart();
   }
 
-  /// Back to the first parameters. Waits for the stream.
+  /// Restores the initial parameters. Waits for the stream.
   void restart() {
     const std::vector<float> zeros(layer3::end);
     parameters_.upload(initial_, on_.stream());
@@ -81,15 +81,16 @@ class network {
     second_moments_.upload(zeros, on_.stream());
     steps_ = 0;
   }
-  /// Waits for the stream.
+  /// Returns a copy of the parameters. Waits for the stream.
   [[nodiscard]] std::vector<float> parameters() const {
     std::vector<float> copy(layer3::end);
     parameters_.download(copy, on_.stream());
     return copy;
   }
 
-  /// One step on `count` images and their labels. The mean loss before the step goes to `*loss`,
-  /// on the device too: a loop that read it here would wait for the GPU in every step.
+  /// Runs one step on `count` images and their labels. Writes the mean loss before the step to
+  /// `*loss` in device memory: a loop that read it on the host would wait for the GPU in every
+  /// step.
   void step(const std::uint8_t* images, const std::uint8_t* labels, std::size_t count,
             float* loss) {
     const float share = 1.0F / static_cast<float>(count);
@@ -106,7 +107,7 @@ class network {
     update();
   }
 
-  /// How many of `count` images are classified rightly, into `*right`.
+  /// Writes the number of correctly classified images, among `count`, to `*right`.
   void count_right(const std::uint8_t* images, const std::uint8_t* labels, std::size_t count,
                    float* right) {
     forward(images, count);
@@ -119,7 +120,7 @@ class network {
     thrust::for_each_n(on_.policy(), thrust::counting_iterator<std::size_t>{0}, count, kernel);
   }
 
-  /// out = bias + a * b, for `rows` rows and `Columns` columns.
+  /// Computes out = bias + a * b for `rows` rows and `Columns` columns.
   template <std::size_t Columns, class A, class B>
   void multiply(const A& a, const B& b, const float* bias, float* out, std::size_t rows,
                 std::size_t terms) const {
@@ -149,7 +150,8 @@ class network {
                       kernel::relu{});
   }
 
-  /// The gradients of a layer's weights and bias, by what went in and the slopes of what came out.
+  /// Computes the gradients of a layer's weights and bias from its inputs and the slopes of its
+  /// outputs.
   template <class Layer>
   void differentiate(const array& in, const array& slopes, std::size_t count) const {
     const kernel::matrix<Layer::outputs> b{slopes.data()};
@@ -158,10 +160,10 @@ class network {
                              to + Layer::weights, Layer::inputs, count);
     multiply<Layer::outputs>(kernel::ones{}, b, nullptr, to + Layer::bias, 1, count);
   }
-  /// The slopes of what went into a layer, which came out of a ReLU.
+  /// Computes the slopes of a layer's inputs, which are the outputs of a ReLU.
   template <class Layer>
   void propagate(const array& slopes, const array& in, const array& to, std::size_t count) const {
-    // A product wants its right side by rows, for vector loads.
+    // The product needs its right side by rows, for vector loads.
     const auto turned = weights<Layer>().transposed();
     thrust::tabulate(on_.policy(), transposed_.data(),
                      transposed_.data() + Layer::inputs * Layer::outputs,
@@ -196,14 +198,14 @@ class network {
   array gradients_;
   array first_moments_;
   array second_moments_;
-  array transposed_;  // the weights that the gradient goes back through
+  array transposed_;  // the weights for the backward pass
   array pixels_;
   array hidden1_;
   array hidden2_;
-  array logits_;   // and then their slopes
-  array slopes1_;  // of what went into hidden1_
+  array logits_;   // later their slopes
+  array slopes1_;  // slopes of the input of hidden1_
   array slopes2_;
-  array losses_;  // of each sample of the batch
+  array losses_;  // one per sample of the batch
 };
 
 }  // namespace example

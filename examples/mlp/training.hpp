@@ -24,7 +24,7 @@ struct loop_options {
   std::uint64_t seed = 1;
 };
 
-/// The network that the loops train by turns, and the loss of each of its steps.
+/// The network that the loops train one after another, and the loss of each step.
 template <class Backend>
 class training {
  public:
@@ -42,14 +42,14 @@ class training {
     network_.step(ps::get<"image">(batch).data(), ps::get<"label">(batch).data(), batch.size(),
                   losses_.data() + steps_++);
   }
-  /// Back to the first parameters. Waits for the stream.
+  /// Restores the initial parameters. Waits for the stream.
   void restart() {
     network_.restart();
     steps_ = 0;
   }
 
   [[nodiscard]] network<Backend>& net() { return network_; }
-  /// Of all steps, read from the device at once. Waits for the stream.
+  /// Returns the losses of all steps, read from the device at once. Waits for the stream.
   [[nodiscard]] std::vector<float> losses() const {
     std::vector<float> copy(steps_);
     losses_.download(copy, stream);
@@ -65,18 +65,18 @@ class training {
   std::size_t steps_ = 0;
 };
 
-/// How long each stage of a serial loop takes, one after the other.
+/// Measures the stages of a serial loop.
 class stage_clock {
  public:
   using clock = std::chrono::steady_clock;
 
-  /// The loop begins. Room for all its stages is taken now.
+  /// Starts the measurement and reserves memory for `stages` stages.
   void begin(std::size_t stages) {
     events_.clear();
     events_.reserve(stages);
     last_ = clock::now();
   }
-  /// What was done since the last call was this stage of that batch.
+  /// Attributes the time since the last call to `stage` of that batch.
   void end(ps::trace_stage stage, std::uint64_t epoch, std::uint64_t batch) {
     const auto now = clock::now();
     events_.push_back({.stage = stage,
@@ -86,7 +86,8 @@ class stage_clock {
     last_ = now;
   }
 
-  /// Of a batch, in microseconds: the median, which a busy machine disturbs least.
+  /// Returns the median time of the stage for a batch, in microseconds. A busy machine disturbs the
+  /// median least.
   [[nodiscard]] double median(ps::trace_stage stage) const {
     std::vector<std::chrono::nanoseconds> times;
     for (const auto& event : events_) {

@@ -16,8 +16,8 @@
 namespace nb = nanobind;
 namespace ps = penstock;
 
-/// A DLPack tensor in the capsule that Python passes it by. Who takes it renames the capsule; one
-/// that keeps its name still owns the tensor.
+/// Wraps a DLPack tensor in the capsule that Python passes around. The consumer renames the
+/// capsule; a capsule with the original name still owns the tensor.
 template <class Managed>
 nb::object capsule_of(std::unique_ptr<Managed, ps::dlpack::delete_managed> tensor) {
   static constexpr const char* name =
@@ -31,24 +31,24 @@ nb::object capsule_of(std::unique_ptr<Managed, ps::dlpack::delete_managed> tenso
   return nb::steal(capsule);
 }
 
-/// A lease of memory on a GPU.
+/// A lease of GPU memory.
 template <class Batch>
 concept gpu_lease = requires(const Batch& batch) {
   batch.stream();
   batch.device().ordinal();
 };
 
-/// One field of a batch, for Python: an object that `numpy.from_dlpack` and its like take, any
-/// number of times and without a copy. It and all that was made of it share the batch's lease. The
-/// last of them may go on any thread, with or without the interpreter's lock.
+/// A field of a batch, for Python. `numpy.from_dlpack` and similar functions accept it any number
+/// of times and make no copy. The object and all arrays made from it share the batch's lease. The
+/// last of them may be destroyed on any thread, with or without the interpreter's lock.
 ///
-/// A class of our own, because the binding library's arrays leave the order of streams to the user.
+/// The class exists because the arrays of the binding library leave stream ordering to the user.
 template <class Batch>
 class exported_field {
-  using place = std::pair<int, int>;  // kind of device, and which
+  using place = std::pair<int, int>;  // kind and index of the device
 
  public:
-  /// The field called `Name` of `batch`.
+  /// Returns the field `Name` of `batch`.
   template <ps::name Name>
   static exported_field of(const ps::shared_batch<Batch>& batch) {
     exported_field made;
@@ -58,14 +58,15 @@ class exported_field {
     return made;
   }
 
-  /// `__dlpack_device__()`.
+  /// Implements `__dlpack_device__()`.
   [[nodiscard]] place device() const {
     const auto where = current_(batch_)->array.where;
     return {static_cast<int>(where.kind), static_cast<int>(where.index)};
   }
 
-  /// `__dlpack__(stream, max_version, dl_device, copy)`, as the Python array API has it: makes the
-  /// consumer's stream wait for the batch's copy, and the slot's reuse wait for that stream.
+  /// Implements `__dlpack__(stream, max_version, dl_device, copy)` of the Python array API. Makes
+  /// the consumer's stream wait for the batch's copy, and the reuse of the slot wait for that
+  /// stream.
   [[nodiscard]] nb::object dlpack(const nb::object& stream, std::optional<place> max_version,
                                   std::optional<place> dl_device, std::optional<bool> copy) const {
     if (copy.value_or(false)) {
@@ -79,7 +80,7 @@ class exported_field {
     return capsule_of(older_(batch_));
   }
 
-  /// Makes the Python class.
+  /// Defines the Python class.
   static void bind(nb::module_& module, const char* name) {
     nb::class_<exported_field>(module, name)
         .def("__dlpack__", &exported_field::dlpack, nb::kw_only(), nb::arg("stream") = nb::none(),
@@ -92,7 +93,7 @@ class exported_field {
   void order(const nb::object& stream) const {
     if constexpr (gpu_lease<Batch>) {
       using native = decltype(batch_.stream().get());
-      // None is the legacy default stream, 1 and 2 are CUDA's two default streams, -1 asks for no
+      // None is the legacy default stream, 1 and 2 are CUDA's two default streams, -1 requests no
       // wait; 0 is ambiguous
       const auto number = stream.is_none() ? std::intptr_t{1} : nb::cast<std::intptr_t>(stream);
       if (number == 0) throw nb::value_error("__dlpack__: stream 0 is ambiguous: 1, 2 or a stream");

@@ -16,8 +16,8 @@
 namespace nb = nanobind;
 namespace ps = penstock;
 
-/// A loader whose consumer is Python: it waits without the interpreter's lock, and in slices,
-/// between which signals are looked at, so that Ctrl-C ends the wait. For the main thread.
+/// A loader with a Python consumer. The loader waits without the interpreter's lock, in slices, and
+/// checks for signals between them, so that Ctrl-C ends the wait. For use by the main thread.
 template <class Loader>
 class interruptible {
   using clock = std::chrono::steady_clock;
@@ -33,8 +33,9 @@ class interruptible {
 
   [[nodiscard]] const Loader& loader() const noexcept { return loader_; }
 
-  /// Ends the epoch that runs, waiting for its reads, and starts one at this batch: its number.
-  /// Whoever leaves an epoch does not wait: nothing beyond what is read ahead is read of it.
+  /// Ends the current epoch, waits for its reads, and starts an epoch at batch `from`. Returns the
+  /// number of the new epoch. Abandoning an epoch does not wait: only batches already being
+  /// prefetched are still read.
   std::uint64_t start(const ps::batch_position& from) {
     const one_user inside{*this};
     {
@@ -45,8 +46,8 @@ class interruptible {
     return ++serial_;
   }
 
-  /// The next batch of the epoch with this number, or none. Throws what the loader throws, and the
-  /// Python exception of a signal's handler.
+  /// Returns the next batch of the epoch with number `serial`, or an empty batch. Throws the errors
+  /// of the loader, and the Python exception of a signal handler.
   typename Loader::batch_type next(std::uint64_t serial) {
     if (serial != serial_) return {};
     const one_user inside{*this};
@@ -54,7 +55,8 @@ class interruptible {
     const nb::gil_scoped_release unlocked;
     const auto begin = clock::now();
     for (auto checked = begin;;) {
-      // Without workers it is read here; where all slots are held it throws; at the end it is empty
+      // next() does not block long: it reads here without workers, throws if all slots are held,
+      // and returns an empty batch at the end
       if (loader_.options().workers == 0 || loader_.held() == slots_ || loader_.at_end()) {
         return loader_.next();
       }
@@ -65,14 +67,14 @@ class interruptible {
         if (PyErr_CheckSignals() != 0) throw nb::python_error();
         checked = now;
       }
-      // Late by a sixteenth of the wait at most
+      // Adds at most a sixteenth to the wait
       std::this_thread::sleep_for(std::clamp<clock::duration>(
           (now - begin) / 16, std::chrono::microseconds{5}, std::chrono::milliseconds{5}));
     }
   }
 
  private:
-  // Waiting gives the interpreter's lock away, under which another thread may come in
+  // Waiting releases the interpreter's lock, so another thread may enter
   class one_user {
    public:
     explicit one_user(interruptible& of) : of_(of) {
@@ -87,6 +89,6 @@ class interruptible {
 
   Loader loader_;
   std::size_t slots_;
-  std::uint64_t serial_ = 0;  // of the epoch that was started last
-  bool busy_ = false;         // under the interpreter's lock
+  std::uint64_t serial_ = 0;  // the latest epoch
+  bool busy_ = false;         // protected by the interpreter's lock
 };

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
-// A pipeline in C++, a loop in Python:
+// A pipeline in C++ with a loop in Python:
 //
 //   loader = patterns.Loader(samples=1000, batch_size=64, workers=2, seed=1)
 //   for image, label in loader.epoch(0):
 //       x = torch.from_dlpack(image).float() / 255
 //
-// Reading runs on C++ threads, without the interpreter's lock. A batch's memory is refilled when
-// the last array over it is gone.
+// Reading runs on C++ threads, without the interpreter's lock. The memory of a batch is reused
+// after its last array is destroyed.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
@@ -25,7 +25,7 @@
 
 namespace {
 
-// Pictures that tell their sample. One may be bad; `disk` is a file that each read waits for
+// Images that encode their sample. A chosen sample may be bad; each read waits for the file `disk`
 struct patterns {
   using record_type =
       ps::record<ps::field<"image", std::uint8_t, 28, 28>, ps::field<"label", std::int64_t>>;
@@ -47,7 +47,7 @@ using loader_type = ps::loader<patterns, ps::shuffled>;
 using batch_type = loader_type::batch_type;
 using field = exported_field<batch_type>;
 
-// One epoch of a loader. A later one ends it
+// An epoch of a loader. Starting another epoch ends it
 class epoch {
  public:
   epoch(std::shared_ptr<interruptible<loader_type>> source, const ps::batch_position& from)

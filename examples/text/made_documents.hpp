@@ -13,10 +13,10 @@
 
 namespace text {
 
-/// A thousand documents of Megatron's, most of them short, removed at the end.
+/// A thousand documents in Megatron's format, most of them short. The destructor removes them.
 class made_documents {
  public:
-  /// Writes them. Throws std::runtime_error.
+  /// Writes the documents. Throws std::runtime_error.
   made_documents() {
     std::string pattern =
         (std::filesystem::temp_directory_path() / "penstock-tokens-XXXXXX").string();
@@ -52,7 +52,7 @@ class made_documents {
     std::filesystem::remove_all(folder_, ignored);
   }
 
-  /// The path without .bin and .idx.
+  /// Returns the path without .bin and .idx.
   [[nodiscard]] std::string prefix() const { return (folder_ / "documents").string(); }
 
  private:

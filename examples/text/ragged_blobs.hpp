@@ -12,8 +12,8 @@
 
 namespace text {
 
-/// The blobs of a source, which must outlive it, as samples of one ragged field. Reads all of them
-/// once, for their lengths: a source with an index of lengths would ask that.
+/// The blobs of a source as samples of a single ragged field. The source must outlive this object.
+/// Reads all blobs once to get their lengths; a source with an index of lengths could avoid that.
 template <penstock::blob_source Source>
 class ragged_blobs {
  public:
@@ -30,7 +30,7 @@ class ragged_blobs {
 
   std::uint64_t size() const { return lengths_.size(); }
   std::uint64_t length(std::uint64_t index) const { return lengths_[index]; }
-  /// Those of all samples, for `bucketed`.
+  /// Returns the lengths of all samples, for `bucketed`.
   const std::vector<std::uint32_t>& lengths() const { return lengths_; }
   penstock::record_extents<record_type> extents() const {
     const auto longest = std::max_element(lengths_.begin(), lengths_.end());
