@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: BSL-1.0
-// batch_queue beside its peers and floors, in the same run.
+// Compares batch_queue with its peers and floors in the same run.
 //
 //   build/bench/bench/penstock_batch_queue_bench
 //   ... --benchmark_filter=capacity:256     the throughput of every shape at one capacity
-//   ... --benchmark_filter=wake             what a wake-up costs
+//   ... --benchmark_filter=wake             the cost of a wake-up
 //
-// QUEUE/producers:P/consumers:C/capacity:N: one iteration passes 96,000 tickets of 64 bits from P
-// threads to C threads, as fast as they can, each its share; the clock runs from when all threads
-// are there until the last consumer is done. batch_queue_spsc is the one for one producer and one
-// consumer. Peers that wait by themselves: oneTBB's concurrent_bounded_queue, and a ring under a
-// mutex with two condition variables. Boost.Lockfree's queue and spsc_queue (for one producer and
-// one consumer) and rigtorp's MPMCQueue (not lock-free) fail at once: they try again 32 times with
-// a pause in between, then yield between tries. moodycamel's ConcurrentQueue and
-// BlockingConcurrentQueue (a token for each thread, their best setting; in order only among the
-// tickets of one producer) and oneTBB's concurrent_queue have no bound, so no thread waits for room
-// there; empty, the ones that can't wait do as Boost's.
+// QUEUE/producers:P/consumers:C/capacity:N: an iteration passes 96,000 tickets of 64 bits from P
+// threads to C threads as fast as possible, in equal shares. The clock runs from the moment when
+// all threads are ready until the last consumer has finished. batch_queue_spsc is the queue for a
+// single producer and a single consumer. Two peers wait by themselves: oneTBB's
+// concurrent_bounded_queue, and a ring under a mutex with two condition variables. Boost.Lockfree's
+// queue and spsc_queue (single producer and consumer) and rigtorp's MPMCQueue (not lock-free) fail
+// at once; they retry 32 times with pauses and then yield between retries. moodycamel's
+// ConcurrentQueue and BlockingConcurrentQueue use a token for each thread, which is their best
+// setting; they keep only the order of each producer's tickets. Those two and oneTBB's
+// concurrent_queue are unbounded, so no thread waits for space there. If they are empty and cannot
+// wait, they retry like Boost's queues.
 //
-// round_trip: the floor; a cache line there and back between two threads that spin on it.
+// round_trip: the floor. A cache line travels back and forth between two threads that spin on it.
 //
-// wake/...: there and back between two threads of which the other one sleeps: it has been idle for
-// 200 microseconds when the clock starts. Floor: two atomics with std::atomic's own wait and
-// notify_one.
+// wake/...: a round trip between two threads, one of which sleeps: it has been idle for 200
+// microseconds when the clock starts. Floor: two atomics with std::atomic's wait and notify_one.
 
 #include <benchmark/benchmark.h>
 
@@ -64,8 +64,8 @@ using ticket = std::uint64_t;
 
 // ---- the queues
 //
-// All have push and pop, which wait, of an end that a thread makes for itself: `producer` and
-// `consumer`.
+// All have push and pop, which wait, of a `producer` or `consumer` endpoint that a thread makes for
+// itself.
 
 struct shape {
   std::size_t producers;
@@ -73,7 +73,7 @@ struct shape {
   std::size_t capacity;
 };
 
-// How the queues wait that can't.
+// Retries for queues that cannot wait.
 template <class Try>
 void insist(Try attempt) noexcept {
   for (int tries = 0; !attempt(); ++tries) {
@@ -161,7 +161,7 @@ class mutex_ring {
   std::size_t count_ = 0;
 };
 
-// The end of a queue that needs nothing of its threads.
+// The endpoint of a queue that needs no state per thread.
 template <class Queue>
 struct end_of {
   explicit end_of(Queue& queue) : queue_(queue) {}
@@ -269,7 +269,7 @@ struct ends<with_tokens<Queue>> {
 
 // ---- throughput
 
-// A multiple of every number of threads: each pushes or pops its share.
+// A multiple of every number of threads, so that each pushes or pops an equal share.
 constexpr std::size_t tickets = 96'000;
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
@@ -317,7 +317,7 @@ void pass(benchmark::State& state, const shape& of) {
 
 // ---- floors and wake-ups
 
-// A cache line there and back.
+// A round trip of a cache line.
 class spinning {
  public:
   void send(std::uint32_t value) { word_.store(value, std::memory_order_release); }
@@ -329,7 +329,7 @@ class spinning {
   std::atomic<std::uint32_t> word_{0};
 };
 
-// 32 bits: the size that the kernel waits on without help of the library.
+// 32 bits: the size on which the kernel waits without help from the library.
 class atomic_wait {
  public:
   void send(std::uint32_t value) {
@@ -368,7 +368,7 @@ void there_and_back(benchmark::State& state, std::chrono::microseconds idle) {
   }};
   std::uint32_t round = 0;
   for (auto _ : state) {
-    // Spins and does not sleep, so that this core is awake; the other one may do as it likes.
+    // Spins instead of sleeping, so that this core is awake. The other core may sleep.
     for (auto begin = std::chrono::steady_clock::now();
          std::chrono::steady_clock::now() < begin + idle;) {
       ps::detail::std_atomics::pause();

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSL-1.0
-// How near bulk transfers come to the slowest of bus, storage and worker threads: the time of an
-// upload and of a download of 256 MiB over what that one takes alone.
+// Compares bulk transfers with the slowest of bus, storage and worker threads: the time of an
+// upload and of a download of 256 MiB divided by the time of that stage alone.
 //
 //   build/bench/bench/penstock_bulk_bench [--json FILE]
 //
-// The bus is the CPU device's modelled one; a medium of so many MB a second for each thread, a disk
-// or the memcpy of a thread, waits and does not burn. `bus_alone` is one copy of the whole out of
-// page-locked memory, `medium_alone` the threads without device and copies. The ring is taken
-// before, as a `bulk_copier` has it; `whole_upload` takes and frees it too. `sum` is what a
-// checkpoint's sum costs one thread.
+// The bus is modeled by the CPU device. A medium has a rate in MB per second for each thread, like
+// a disk or a thread's memcpy, and sleeps instead of using a core. `bus_alone` is a single copy of
+// all bytes from page-locked memory; `medium_alone` runs the threads without device and copies. The
+// ring is allocated before, as in a `bulk_copier`; `whole_upload` also allocates and frees it.
+// `sum` is the cost of a checkpoint's checksum on a single thread.
 #include <benchmark/benchmark.h>
 #include <sys/prctl.h>
 
@@ -37,8 +37,8 @@ using clock_type = std::chrono::steady_clock;
 constexpr std::size_t bytes = std::size_t{256} << 20;
 constexpr std::size_t piece = std::size_t{1} << 20;
 
-/// Waits as long as a medium of so many bytes a second takes; a late return makes the next one
-/// shorter.
+/// Waits as long as a medium with `rate` bytes per second would take. A late return shortens the
+/// next wait.
 void wait_for(std::size_t count, double rate) {
   thread_local std::chrono::nanoseconds late{0};
   thread_local bool is_exact = false;
@@ -51,7 +51,7 @@ void wait_for(std::size_t count, double rate) {
   late = clock_type::now() - until;
 }
 
-/// A source and sink that waits; 0: host memory, as fast as it is.
+/// A source and sink that waits. Rate 0: host memory at its own speed.
 struct medium {
   double rate;
   std::span<std::byte> memory;
@@ -68,8 +68,8 @@ struct medium {
 };
 
 struct point {
-  std::int64_t bus;     // MB a second
-  std::int64_t medium;  // likewise, of each thread; 0: host memory
+  std::int64_t bus;     // MB per second
+  std::int64_t medium;  // MB per second of each thread; 0: host memory
   std::int64_t workers;
 };
 constexpr std::int64_t mega = 1'000'000;
@@ -190,7 +190,7 @@ int main(int argc, char** argv) {
     }
   }
   once(benchmark::RegisterBenchmark("sum", sum));
-  // A default of this program, before the caller's own: the grid is large.
+  // A default of this program, before the caller's options, because the grid is large.
   std::vector<char*> words{argv, argv + argc};
   std::string few{"--benchmark_repetitions=5"};
   words.insert(words.begin() + 1, few.data());

@@ -1,23 +1,25 @@
 // SPDX-License-Identifier: BSL-1.0
-// Batches by a budget of tokens: what planning them costs a sample, how much of the budget they use,
-// and how equal the ranks of a step are.
+// Batches that fit a token budget: the cost of planning per sample, the used share of the budget,
+// and the balance between the ranks of a step.
 //
 //   build/bench/bench/penstock_by_tokens_bench
 //
-// An iteration of plan/... is one batch: its extent and its samples, of an epoch in order. The floor
-// shuffled/... is the order of `shuffled`, 64 samples an iteration. An iteration of make/... is the
-// construction for all samples. Items are samples.
+// An iteration of plan/... is a batch: its extent and its samples, in the order of an epoch. The
+// floor shuffled/... is the order of `shuffled` with 64 samples per iteration. An iteration of
+// make/... is the construction for all samples. Items are samples.
 //
-// Counters: `fill`, the share of the budget that values use; `imbalance`, the sum over the steps of
-// an epoch of the costliest batch's cost, over the sum of the mean costs, less 1; `worst`, the same
-// of the step that has most. A cost is a batch's values, with padding samples times the longest.
+// Counters: `fill` is the share of the budget that values use. `imbalance` is the cost of the most
+// expensive batch of each step, summed over an epoch, divided by the sum of the mean costs, minus
+// 1. `worst` is the same for the most unbalanced step. The cost of a batch is its number of values;
+// with padding it is samples times the longest sample.
 //
-// The lengths are drawn from those of two real sets of documents, each by 65 quantiles, in tokens of
-// 4 bytes:
-//   code  the files .hpp, .h and .ipp of Debian 12's libboost1.74-dev: 14303, 2283 tokens in the mean
-//   prose the docstrings of Debian 12's libpython3.11-stdlib: 8074, 52 tokens in the mean
-// What is longer than 8192 tokens is cut there, as for a context of that length. Budgets: 16,384
-// tokens for code, 4096 for prose; the window is the default one.
+// The lengths are drawn from the distributions of two real sets of documents, each given by 65
+// quantiles, in tokens of 4 bytes:
+//   code  the files .hpp, .h and .ipp of Debian 12's libboost1.74-dev: 14303, 2283 tokens on
+//         average
+//   prose the docstrings of Debian 12's libpython3.11-stdlib: 8074, 52 tokens on average
+// Lengths above 8192 tokens are cut to 8192, as for a context of that length. Budgets: 16,384
+// tokens for code, 4096 for prose; the window has its default size.
 
 #include <benchmark/benchmark.h>
 
@@ -30,9 +32,9 @@
 #include <string>
 #include <vector>
 
-#include <penstock/order/by_tokens.hpp>
 #include <penstock/order/random.hpp>
 #include <penstock/order/sampler.hpp>
+#include <penstock_ext/samplers/by_tokens.hpp>
 
 #include "support/program.hpp"
 
@@ -61,7 +63,7 @@ struct corpus {
   std::vector<std::uint32_t> lengths;
 };
 
-// `samples` lengths of the distribution with these quantiles, straight between two of them.
+// Returns `samples` lengths of the distribution with these quantiles, interpolated linearly.
 corpus drawn(const std::string& name, const quantiles& of, std::uint64_t most,
              std::size_t samples) {
   corpus made{name + '/' + std::to_string(samples), most, {}};
@@ -91,7 +93,7 @@ std::uint64_t cost_of(const corpus& of, std::span<const std::uint64_t> batch, bo
   return padded ? longest * batch.size() : sum;
 }
 
-// An order, and how its first epoch comes out.
+// An order, and the statistics of its first epoch.
 struct planned {
   ps::by_tokens order;
   double imbalance = 0;

@@ -74,7 +74,7 @@ done
 [ ! -d "$json" ] || refuse "$json is a folder, not a file"
 mkdir -p "$(dirname "$json")" 2>/dev/null || refuse "$json can't be written"
 json=$(cd "$(dirname "$json")" && pwd)/$(basename "$json")
-# Better said before the minutes than after.
+# Reports this before minutes of work.
 (: >"$json.part") 2>/dev/null || refuse "$json can't be written"
 rm -f "$json.part"
 
@@ -97,7 +97,7 @@ leave_out() {
 
 # ---- ours --------------------------------------------------------------------------------------------
 
-# build PRESET TARGET: with the reason in a log.
+# build PRESET TARGET: builds, and prints the reason for a failure from a log.
 build() {
   penstock_say "building $2 in build/$1"
   {

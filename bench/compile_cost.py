@@ -228,7 +228,7 @@ def measured(compiler, folder, options):
         rows.append((name, label))
     phases = {"preprocess": ["-E"], "compile": ["-c"]}
     taken, errors = {}, {}
-    for round_number in range(options.repeat + 1):  # the first one fills the file cache
+    for round_number in range(options.repeat + 1):  # the first round fills the file cache
         for name, command in commands.items():
             for phase, flags in phases.items():
                 if name in errors:
@@ -284,7 +284,7 @@ def goals(rows, compilers, beside):
             goal["ratio"] = None
             if "nanoseconds" in ours and "nanoseconds" in below:
                 goal["ratio"] = ours["nanoseconds"]["median"] / below["nanoseconds"]["median"]
-                # One second stands still: there the spread of the time itself decides.
+                # One second never varies; the spread of the measured time decides.
                 still = ours if below is second else below
                 goal["noisy"] = still["nanoseconds"]["max"] > 1.2 * still["nanoseconds"]["min"]
                 if "at_most" in goal:

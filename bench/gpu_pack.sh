@@ -82,7 +82,7 @@ cmake -S "$root" -B "$build" "${generator[@]}" "${launchers[@]}" -DCMAKE_BUILD_T
   "-DCMAKE_CUDA_FLAGS=-Xcompiler=-march=$march" "-DCMAKE_BUILD_RPATH=\$ORIGIN/../lib" \
   -DPENSTOCK_MLP_CUBLAS_ON_DEMAND=ON -DPENSTOCK_GOOGLE_BENCHMARK=OFF -DPENSTOCK_INSTALL=OFF \
   ${CMAKE_ARGS:-} --log-level=NOTICE
-# What is built only where its library is here.
+# Targets that are built only if their library is found.
 known=$(cmake --build "$build" --target help)
 for target in penstock_nccl_on_gpu penstock_nvimgcodec_gpu_tests; do
   [[ $known != *"$target"* ]] || targets+=("$target")
@@ -99,7 +99,7 @@ cmake --build "$build" --target "${targets[@]}" --parallel "${PENSTOCK_JOBS:-$(n
 
 rm -rf "${dir:?}"/{bin,lib,mnist,pack.txt,gpu_report.sh,gpu_report.py,gpu_torch.py,pytorch_mnist.py}
 mkdir -p "$dir/bin" "$dir/lib"
-: >"$dir/pack.txt" # so that the folder is known for ours, should this end early
+: >"$dir/pack.txt" # marks the folder as a pack, even if this script ends early
 for target in "${targets[@]}"; do
   found=$(find "$build" -type f \( -name "$target" -o -name "$target.so" \) -perm -u+x)
   case $found in
@@ -110,8 +110,8 @@ done
 packed=()
 for file in "$dir"/bin/* "$dir"/lib/*.so; do [ ! -e "$file" ] || packed+=("$file"); done
 
-# What the programs are linked with, as files: not the C library and its loader, which are the
-# machine's, and not NCCL, for its size.
+# Copies the linked libraries except the C library and its loader, which belong to the machine, and
+# NCCL, which is too large.
 machines='^(ld-linux.*|libc|libm|libpthread|libdl|librt|libresolv|libnccl)\.so'
 linked=$(ldd "${packed[@]}")
 if [[ $linked == *"not found"* ]]; then
@@ -120,7 +120,7 @@ fi
 while read -r name path; do
   [[ $name =~ $machines ]] || cp -L "$path" "$dir/lib/$name"
 done < <(sed -n 's/^\t\([^ ]*\) => \(\/[^ ]*\) .*/\1 \2/p' <<<"$linked" | sort -u)
-# nvImageCodec loads what decodes JPEG, and that loads nvJPEG, which a toolkit has too.
+# nvImageCodec loads its JPEG decoder, which loads nvJPEG; a toolkit has nvJPEG too.
 if [ -e "$dir/bin/penstock_nvimgcodec_gpu_tests" ]; then
   library=$(sed -n 's/^penstock_nvimgcodec_library:[A-Z]*=//p' "$build/CMakeCache.txt")
   mkdir "$dir/lib/extensions"
@@ -132,7 +132,7 @@ if [ -e "$dir/bin/penstock_nvimgcodec_gpu_tests" ]; then
   done
 fi
 for program in "${packed[@]}"; do
-  # Not by a pipe to grep -q: it ends at its first match, and the writer of a broken pipe.
+  # Does not pipe to grep -q, which ends at its first match: the writer would get a broken pipe.
   section=$(readelf -d "$program")
   if [[ $section == *libcublas* ]]; then refuse "${program##*/} is linked with cuBLAS"; fi
   [[ $section == *PATH*ORIGIN/../lib* ]] ||

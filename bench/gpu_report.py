@@ -13,8 +13,8 @@ import shutil
 import statistics
 import sys
 
-ACCEPTED = ("passed", "absent", "left out")  # absent: a peer; left out: asked for
-SAME = "All loops had the same losses and parameters"  # the main example, where it is right
+ACCEPTED = ("passed", "absent", "left out")  # absent: a peer; left out: on request
+SAME = "All loops had the same losses and parameters"  # the main example's line if its results agree
 
 
 def read(path):

@@ -83,13 +83,13 @@ else
   fi
 fi
 steps=$out/gpu_report_steps
-# What an earlier run has left is no result.
+# Removes the results of an earlier run.
 rm -rf "$steps" "$out/report.json" "$out/report.txt" "$out/logs.txt"
 mkdir "$steps" || exit 2
 
-# One query for the whole run: it keeps the GPU initialised, so that no step pays for that, and says
-# which clocks and which link the figures belong to. The link saves power when nothing is
-# transferred: what it reached counts.
+# A single query for the whole run. It keeps the GPU initialized, so that no step pays for that, and
+# records the clocks and the link of each measurement. The link saves power when idle, so its
+# maximum counts.
 watched=timestamp,clocks.sm,clocks.mem,pcie.link.gen.current,pcie.link.width.current
 watched+=,utilization.gpu,temperature.gpu,power.draw
 watcher=
@@ -127,13 +127,14 @@ fi
 
 planned=$SECONDS # the end of this step's share
 
-# note NAME ENDED SECONDS SHARE EXPECTS COMMAND: a line of steps.tsv, which gpu_report.py judges.
+# note NAME ENDED SECONDS SHARE EXPECTS COMMAND: adds a line to steps.tsv, which gpu_report.py
+# evaluates.
 note() { (IFS=$'\t' && printf '%s\n' "$*") >>"$steps/steps.tsv"; }
 
-# step NAME SHARE EXPECTS COMMAND...: runs it, within its share of seconds and what the ones before
-# have left over. EXPECTS: what must be found besides status 0: json ($steps/NAME.json), tests
-# (some, in the log), sanitized (the tool's summary), example (its loops trained the same), "-" for
-# nothing; joined by commas.
+# step NAME SHARE EXPECTS COMMAND...: runs a command within its share of seconds plus the time that
+# earlier steps have left over. EXPECTS lists the requirements in addition to status 0, joined by
+# commas: json ($steps/NAME.json), tests (some in the log), sanitized (the tool's summary), example
+# (its loops trained the same), or "-" for nothing.
 step() {
   local name=$1 share=$2 expects=$3 began=$SECONDS status=0 most
   shift 3
@@ -162,7 +163,8 @@ targets=(penstock_gpu_tests penstock_gpu_torch penstock_mlp_gpu_tests penstock_c
   penstock_cuda_on_device_bench penstock_cuda_narrowed_bench penstock_mlp_bench penstock_mlp)
 [[ $without == *" nccl "* ]] || targets+=(penstock_nccl_on_gpu)
 
-# program NAME: its path, or that of a library to be loaded; or one where nothing is.
+# program NAME: prints the path of the program or loadable library, or a nonexistent path if there
+# is none.
 program() {
   local found
   if [ -e "$packed/lib/$1.so" ]; then
@@ -193,7 +195,8 @@ if [ -z "$packed" ]; then
   [ ! -e "$build/build.ninja" ] || keeps_going=-k0
   build_share=195
   [ $only_builds = no ] || build_share=550
-  # One by one where that fails: what there is no library for here is no target at all, and ends it.
+  # Builds the targets one by one if that fails: a target whose library is missing does not exist
+  # and would end the build.
   jobs=$(nproc)
   if ! step build $build_share - cmake --build "$build" --target "${targets[@]}" \
     --parallel "$jobs" -- $keeps_going; then
@@ -224,8 +227,8 @@ if [ -n "$packed" ] && [ -z "${MNIST_DIR:-}" ] && [ -d "$packed/mnist" ]; then
   export MNIST_DIR=$packed/mnist
 fi
 
-# A packed MLP loads cuBLAS when it is first used, and NCCL's program has this machine's NCCL.
-# Where the loader would not find them, they are looked for in the usual places.
+# A packed MLP loads cuBLAS on first use, and NCCL's program uses this machine's NCCL. If the loader
+# cannot find these libraries, the usual folders are searched.
 library_folders() {
   printf '%s\n' "${CUDA_HOME:-/usr/local/cuda}/lib64" /usr/local/cuda*/lib64 \
     /usr/local/cuda*/targets/*/lib
@@ -233,7 +236,7 @@ library_folders() {
 for path in sys.path[1:]:
     print(*glob.glob(path + "/nvidia/*/lib"), sep="\n")' 2>/dev/null
 }
-# find_libraries FILE...: links these files alone, lest another CUDA runtime comes with them.
+# find_libraries FILE...: links only these files, so that no other CUDA runtime comes with them.
 find_libraries() {
   local folder file
   if [ -z "$1" ] || grep -qF "$1 " <<<"$(ldconfig -p 2>/dev/null)"; then return; fi
@@ -245,7 +248,7 @@ find_libraries() {
   done < <(library_folders)
 }
 if [ -n "$packed" ]; then
-  chmod u+x "$packed"/bin/* 2>/dev/null # some ways to carry a folder lose it
+  chmod u+x "$packed"/bin/* 2>/dev/null # some ways to copy a folder lose the permission
   cublas=$(sed -n 's/^cublas //p' "$packed/pack.txt" 2>/dev/null)
   find_libraries "$cublas" "${cublas/cublas/cublasLt}"
   find_libraries libnccl.so.2
@@ -255,7 +258,8 @@ fi
 
 # ---- measurements --------------------------------------------------------------------------------
 
-# All programs that measure, in seconds: what can't run here says so before minutes are spent.
+# Runs all measuring programs for a few seconds, so that a program that cannot run here is reported
+# before minutes are spent.
 step smoke 8 json "$transfer" --quick --json "$steps/smoke.json"
 step transfer 32 json "$transfer" --json "$steps/transfer.json"
 step on-device 12 json "$on_device" --json "$steps/on-device.json"
@@ -283,7 +287,8 @@ mlp_run augment 20 --workers 8 --augment
 mlp_run wide 15 --workers 8 --workload wide "${wide[@]}"
 mlp_run workers 13 --mode overlapped --worker-counts 1,4,16
 mlp_run no-graph 8 --workers 8 --no-graph
-# The step alone, with operands of 16 bits and of 32: by cuBLAS, as no fused kernel has them.
+# The step alone, with 16-bit and 32-bit operands. Uses cuBLAS, because the fused kernels support
+# only float.
 if [ $with_cublas = yes ]; then
   mlp_run precisions 6 --mode resident --epochs 1 --precisions fp32,fp16,bf16
   mlp_run steps-table 15 --workers 8 --steps-table
@@ -304,9 +309,10 @@ fi
 
 # ---- correctness ---------------------------------------------------------------------------------
 
-# Apart: the two that a wrong device could make wait forever, or take the process with them. The
-# names are quoted as they are: in "${names[@]/#/~}" bash takes the tilde for the home directory.
-# Without '~[.]' Catch2 2 adds the hidden tests to a selection that has exclusions alone.
+# The two tests that a faulty device could make wait forever or that could end the process run
+# separately. The names are spelled out, because in "${names[@]/#/~}" bash takes the tilde for the
+# home directory. Without '~[.]' Catch2 2 adds the hidden tests to a selection that consists only of
+# exclusions.
 contract='a GPU keeps the contract*'
 fault='a kernel fault*'
 not_apart=('~[.]' '~a GPU keeps the contract*' '~a kernel fault*')
@@ -327,7 +333,7 @@ else
   step nccl 4 tests "$nccl"
 fi
 
-# nvImageCodec finds its extensions, and these nvJPEG, in the pack or in the toolkit.
+# nvImageCodec finds its extensions, and these find nvJPEG, in the pack or in the toolkit.
 if [ -e "$nvimgcodec" ]; then
   [ ! -d "$packed/lib/extensions" ] || export NVIMGCODEC_EXTENSIONS_PATH=$packed/lib/extensions
   path=${packed:+$packed/lib:}${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}/usr/local/cuda/lib64
@@ -338,10 +344,11 @@ fi
 
 # ---- compute-sanitizer ---------------------------------------------------------------------------
 
-# Memory errors in all kernels; races and barriers in those of the MLP, which alone have shared
-# memory. Not on the two tests: one has to fault, and in the other the host holds kernels, for which
-# a tool that lets them run one by one would wait. API errors are none of ours here: a test makes
-# some on purpose. Steps of 300 samples take racecheck two minutes on an H100: it gets 64.
+# Checks memory errors in all kernels, and races and barriers in the MLP's kernels, the only ones
+# with shared memory. Excludes two tests: in the first a kernel must fault, and in the second the
+# host holds kernels, which would block a tool that serializes kernels. API errors are not counted,
+# because a test makes some on purpose. Steps of 300 samples take racecheck two minutes on an H100,
+# so it gets 64.
 sanitized() {
   local name=$1 share=$2
   shift 2
@@ -361,7 +368,7 @@ sanitized leak-check 12 --tool memcheck --leak-check full --report-api-errors no
 sanitized memcheck-mlp 18 --tool memcheck --report-api-errors no "$mlp_tests" 640
 sanitized racecheck-fused 30 --tool racecheck "$mlp_tests" 65 fused
 sanitized synccheck-fused 10 --tool synccheck "$mlp_tests" 640 fused
-if [ $with_cublas = yes ]; then # apart: in these, races may be cuBLAS's own
+if [ $with_cublas = yes ]; then # separate, because races here may be cuBLAS's own
   sanitized racecheck-cublas 30 --tool racecheck "$mlp_tests" 65 cublas
 else
   note racecheck-cublas "left out" 0 0 sanitized "no cuBLAS"

@@ -73,7 +73,7 @@ def wrong_on(torch, library, stream, images, labels):
             wrong = wrong + (label != labels[first : first + count]).sum()
             del image, label
             batches, first = batches + 1, (first + count) % SAMPLES
-        return batches, int(wrong)  # asked for on the stream, which it waits for
+        return batches, int(wrong)  # computed on the stream, for which it waits
 
 
 def main(path):
@@ -83,7 +83,7 @@ def main(path):
         skipped("there is no PyTorch here")
     if not torch.cuda.is_available():
         skipped("PyTorch sees no GPU")
-    library = ctypes.CDLL(path)  # after PyTorch, whose CUDA runtime is then the one of both
+    library = ctypes.CDLL(path)  # loaded after PyTorch, so that both use PyTorch's CUDA runtime
     images, labels = expected_of(torch)
     torch.cuda.synchronize()
     comparisons, failures = 0, 0

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: BSL-1.0
-// What grows with what: each group keeps all numbers but one, and asks how the cost goes with that.
+// Measures how costs grow: each group varies a single number.
 //
 //   build/bench/bench/penstock_growth_bench
 //
-// samples_*    a batch of 64 out of 1e3 to 1e9 samples, computed ones, shuffled: flat. (An epoch of
-//              1e3 ends every 16 batches.)
-// fields       a batch of 64 samples of 1 to 64 fields of four bytes each, from arrays in the
-//              cache: linear, so the fields a second are flat.
-// idle         1 to 64 workers. The consumer takes a batch and sleeps for 0.1 ms; a batch is one
-//              run, so one worker can work on it and one can open the next: more than that are to
-//              cost nothing. The CPU time of the whole process for a batch, the consumer's
-//              included.
-// asleep       the same flow while nothing is taken for 10 ms: the CPU time of that.
-// saturated    the same flow while the consumer does not sleep: the CPU time of a batch.
-// start_stop   a range is begun, its first batch taken, the range ended: the CPU time of that.
-// make_loader  a loader made and destroyed, wall time; items are threads.
+// samples_*    a batch of 64 from 1e3 to 1e9 computed samples, shuffled: flat. (An epoch of 1e3
+//              ends every 16 batches.)
+// fields       a batch of 64 samples with 1 to 64 fields of four bytes each, from arrays in the
+//              cache: linear, so the fields per second are flat.
+// idle         1 to 64 workers. The consumer takes a batch and sleeps for 0.1 ms. A batch is a
+//              single run, so one worker can work on it and another can open the next batch:
+//              further workers must cost nothing. Measures the CPU time of the whole process per
+//              batch, including the consumer.
+// asleep       the same flow while nothing is taken for 10 ms: its CPU time.
+// saturated    the same flow while the consumer does not sleep: the CPU time per batch.
+// start_stop   starts a range, takes its first batch, and ends the range: its CPU time.
+// make_loader  makes and destroys a loader: wall time; items are threads.
 
 #include <benchmark/benchmark.h>
 #include <time.h>
@@ -40,7 +40,7 @@ constexpr std::uint64_t forever = std::uint64_t{1} << 32;  // epochs
 
 using number = ps::record<ps::field<"x", std::uint32_t>>;
 
-// Samples that take no memory: any number of them costs the same to read.
+// Samples that take no memory, so that any number of them costs the same to read.
 struct numbers {
   using record_type = number;
   std::uint64_t samples;
@@ -117,7 +117,7 @@ auto make_idle_loader(std::size_t workers) {
                      .tuning = {.chunk = batch_size}}};
 }
 
-// The CPU time of `step`, by all threads, for each of its `batches` batches.
+// Measures the CPU time of `step` in all threads, per batch of its `batches` batches.
 template <class Step>
 void measure_cpu(benchmark::State& state, std::int64_t batches, Step step) {
   for (auto _ : state) {

@@ -1,23 +1,25 @@
 // SPDX-License-Identifier: BSL-1.0
-// How much of a link's rate arrives, where each request takes 30 ms before its first byte.
+// Measures the share of a link's rate that arrives if each request takes 30 ms before its first
+// byte.
 //
 //   build/bench/bench/penstock_http_bench
 //
-// link/<rate>           the floor: the bytes of the blobs over the link's rate, in MB/s
-// read_many/<rate>      two threads read the blobs by `http_store::read_many`, 256 ranges a call
-// blobs/<rate>/<n>      a loader's epoch of two workers over `stored_blobs` over `http_store`, with
-//                       64 MiB of `ahead.bytes` and n `.threads`, of which each has 16 blobs under
-//                       way
-// second/<tier>         eight epochs over a `cached_store` over `http_store`, after a first one has
-//                       left all blocks in memory, or on the disk, and so in the page cache
-// local                 its floor: as many epochs over a `local_store` of the same bytes, in the
+// link/<rate>           the floor: the bytes of the blobs divided by the link's rate, in MB/s
+// read_many/<rate>      two threads read the blobs with `http_store::read_many`, 256 ranges per
+//                       call
+// blobs/<rate>/<n>      an epoch of a loader with two workers over `stored_blobs` over
+//                       `http_store`, with 64 MiB of `ahead.bytes` and n `.threads`, each with 16
+//                       blobs in flight
+// second/<tier>         eight epochs over a `cached_store` over `http_store`, after a first epoch
+//                       has stored all blocks in memory, or on the disk and thus in the page cache
+// local                 its floor: as many epochs over a `local_store` with the same bytes in the
 //                       page cache
-// cold/disk, cold/local two such epochs each; before them files are dropped from the page cache
+// cold/disk, cold/local two such epochs each; the files are removed from the page cache before them
 //
-// Blobs of 112 KiB in shuffled order out of one object of 256 MiB, two seconds of the link's rate.
-// The server is a program of this process, a thread for each connection: it waits 30 ms, then until
-// the link has room for the answer. It takes its share of the cores, which a server far away does
-// not.
+// The blobs have 112 KiB and are read in shuffled order from an object of 256 MiB, which takes two
+// seconds at the link's rate. The server runs in this process, with a thread for each connection:
+// it waits 30 ms, then until the link has capacity for the answer. Unlike a remote server it uses
+// this machine's cores.
 
 #include <benchmark/benchmark.h>
 #include <fcntl.h>
@@ -59,12 +61,12 @@ constexpr std::size_t blob_bytes = std::size_t{112} << 10;
 constexpr std::size_t object_bytes = std::size_t{256} << 20;
 constexpr milliseconds latency{30};
 
-/// A link that carries so many bytes a second, one answer after the other.
+/// A link with a rate in bytes per second that carries answers one after another.
 class far_link {
  public:
   explicit far_link(double bytes_per_second) : rate_(bytes_per_second) {}
 
-  /// Waits until `bytes` have gone over it.
+  /// Waits until the link has carried `bytes` bytes.
   void carry(std::size_t bytes) {
     clock_type::time_point end;
     {
@@ -83,7 +85,7 @@ class far_link {
   clock_type::time_point free_{};
 };
 
-/// A server of one object behind such a link.
+/// A server of a single object behind such a link.
 class far_server {
  public:
   explicit far_server(double bytes_per_second)
@@ -95,7 +97,7 @@ class far_server {
         }) {}
 
   [[nodiscard]] std::string url() const { return server_.url(); }
-  /// The object's bytes.
+  /// Returns the bytes of the object.
   [[nodiscard]] static const std::string& content() {
     static const std::string bytes = test::some_bytes(object_bytes);
     return bytes;
@@ -159,10 +161,10 @@ void read_many(benchmark::State& state, double rate) {
 }
 
 constexpr std::size_t later_epochs =
-    8;  // one takes 40 ms, in which a machine does other things too
+    8;  // a single epoch takes 40 ms, in which other work may disturb it
 constexpr std::size_t cold_epochs = 2;
 
-// Lets the system forget what it has of the files in `folder`, as far as it is on the disk.
+// Removes the files in `folder` from the page cache, except data not yet written to disk.
 void drop_from_memory(const std::string& folder) {
   for (const auto& entry : std::filesystem::recursive_directory_iterator{folder}) {
     if (!entry.is_regular_file()) continue;
@@ -172,7 +174,7 @@ void drop_from_memory(const std::string& folder) {
   }
 }
 
-// Which epochs are timed: the first one, or those after it; out of files in `cold` if it is given.
+// The timed epochs: the first, or those after it; from files in `cold` if it is set.
 struct epochs {
   bool are_later = false;
   std::string cold = {};
@@ -192,7 +194,7 @@ void read_epochs(benchmark::State& state, const ps::stored_blobs<Store&>& blobs,
   };
   if (!which.are_later) return timed(state, blobs.size(), run);
   run();
-  ::sync();  // so that the system need not write while epochs are read
+  ::sync();  // so that the system does not write while epochs are read
   if (which.cold.empty()) {
     return timed(state, later_epochs * blobs.size(), [&] {
       for (std::size_t i = 0; i < later_epochs; ++i) run();
@@ -220,7 +222,7 @@ void read_blobs(benchmark::State& state, double rate, std::size_t threads) {
   read_epochs(state, blobs, {});
 }
 
-constexpr double no_link = 1e12;  // bytes a second: not waited for
+constexpr double no_link = 1e12;  // bytes per second: no waiting
 
 enum class tier { memory, disk, cold_disk };
 

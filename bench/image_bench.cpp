@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
-// What pictures cost on one core.
+// Measures the cost of pictures on a single core.
 //
 //   build/bench/bench/penstock_image_bench
 //
-// resize/*     a box of 320 x 290 of a picture of 500 x 375, three channels, to 224 x 224: another
-//              box each time, so that no table of coefficients is used twice, and every other one
-//              mirrored; items are pictures. `fastest` by the vector instructions that the machine
-//              has, `plain` by the same resizer's plain loops, which give the same bits.
+// resize/*     a box of 320 x 290 of a picture of 500 x 375, three channels, to 224 x 224. The box
+//              changes each time, so that no coefficient table is reused, and every second picture
+//              is mirrored; items are pictures. `fastest` uses the vector instructions of the
+//              machine; `plain` uses the plain loops of the same resizer, which give the same bits.
 
 #include <benchmark/benchmark.h>
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
-// One part of the flow by itself, for as many batches as it is told: what bench/instructions.sh
-// counts the instructions of. Samples of four bytes, so that little but the library is counted.
+// Runs a single part of the flow for a given number of batches, so that bench/instructions.sh can
+// count its instructions. Samples have four bytes, so that mostly the library is counted.
 //
 //   instructions PART BATCH_SIZE BATCHES
 //
-// Parts: sampler        the order alone: the indices of the samples
+// Parts: sampler        only the order: the indices of the samples
 //        plain          the floor: indices, a gather, and a consumer that reads every value
 //        inline         a loader without workers and the same consumer
 //        worker         a loader with one worker and the same consumer
@@ -32,7 +32,7 @@ namespace ps = penstock;
 using number = ps::record<ps::field<"x", std::uint32_t>>;
 
 constexpr std::size_t samples = std::size_t{1} << 16;
-constexpr std::uint64_t epochs = 1'000'000;  // more than anybody waits for
+constexpr std::uint64_t epochs = 1'000'000;  // more than any run needs
 
 std::vector<std::uint32_t> numbers() {
   std::vector<std::uint32_t> made(samples);
@@ -46,7 +46,7 @@ std::uint64_t sum_of(std::span<const std::uint32_t> values) {
   return sum;
 }
 
-// The batches that the plain parts make: begin and length of each, epoch after epoch.
+// Iterates over the batches of the plain parts: begin and length of each, epoch after epoch.
 template <class Use>
 void for_each_batch(std::size_t batch_size, std::uint64_t batches, Use use) {
   for (std::uint64_t epoch = 0; batches > 0; ++epoch) {
@@ -75,7 +75,7 @@ std::uint64_t plain(std::size_t batch_size, std::uint64_t batches) {
   for_each_batch(batch_size, batches, [&](const auto& order, std::size_t first, std::size_t count) {
     order.fill(first, std::span{indices}.first(count));
     for (std::size_t i = 0; i < count; ++i) slab[i] = data[indices[i]];
-    asm volatile("" ::: "memory");  // the values go through memory, as they do between two threads
+    asm volatile("" ::: "memory");  // forces the values through memory, as between two threads
     sum += sum_of(std::span{slab}.first(count));
   });
   return sum;

@@ -14,6 +14,7 @@
 # Environment: CXX the compiler (g++), CXXFLAGS more flags, such as -I of Boost's headers. Ends with
 # 77 where there is no valgrind.
 set -euo pipefail
+case ${1:-} in -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;; esac
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 json=
@@ -36,7 +37,8 @@ read -ra flags <<<"${CXXFLAGS:-}"
 "${CXX:-g++}" -std=c++20 -O3 -DNDEBUG -I"$root/include" ${flags[@]+"${flags[@]}"} \
   "$root/bench/instructions.cpp" -o "$work/instructions" -pthread
 
-# counts PART BATCH_SIZE BATCHES: the instructions of each thread, in the order in which they began.
+# counts PART BATCH_SIZE BATCHES: prints the instructions of each thread, in the order of their
+# start.
 counts() {
   rm -f "$work"/count-*
   if ! valgrind --tool=callgrind --separate-threads=yes --callgrind-out-file="$work/count" \
@@ -59,7 +61,7 @@ for batch in 16 64 256; do
   done
 done >"$work/rows"
 
-# A row: part, batch size, thread, instructions a batch.
+# Columns: part, batch size, thread, instructions per batch.
 awk -v json="$json" '
   function names(part) {
     if (part == "transfer") return "consumer consumer_stream worker copy_stream"

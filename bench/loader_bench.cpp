@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: BSL-1.0
-// The loader beside its floors, in the same run: the same bytes gathered (and converted to float)
-// by a plain loop with the same sampler and the same prefetches, once on the consumer's thread
-// (floor_inline) and once on a thread of its own with one hand-off a batch (floor_hand_off), over
-// as many slabs as the loader has. The consumer reads every value. One iteration is a batch.
+// Compares the loader with its floors in the same run. The floors gather the same bytes (and
+// convert them to float) in a plain loop with the same sampler and the same prefetches, over as
+// many slabs as the loader has. floor_inline does this on the consumer's thread; floor_hand_off
+// uses a separate thread with one hand-off per batch. The consumer reads every value. An iteration
+// is a batch.
 //
 //   build/bench/bench/penstock_loader_bench
 //   build/bench/bench/penstock_loader_bench --benchmark_filter=byte/
 //
-// float, byte: 60,000 samples of 28 x 28 bytes and a label, as MNIST has, shuffled, batches of 64,
-// made into floats or copied as they are; any_loader: of types that are chosen at run time. Then
-// samples of one field of 4 to 65,536 bytes, 60,000 of them or 256 MiB, in batches of 16 to 256.
-// sampler is the order's part of all that, alone, for batches of 64. cancel is the time from a
-// request on loader_options::stop until the consumer has its exception and every worker has ended,
-// in the middle of an epoch of the first kind.
+// float, byte: 60,000 samples of 28 x 28 bytes and a label, as in MNIST, shuffled, in batches of
+// 64, converted to floats or copied unchanged. any_loader: the same with types that are chosen at
+// run time. Then samples of a single field of 4 to 65,536 bytes, 60,000 of them or 256 MiB, in
+// batches of 16 to 256. sampler is only the computation of the order, for batches of 64. cancel is
+// the time from a request on loader_options::stop, in the middle of an epoch of the first kind,
+// until the consumer has its exception and every worker has ended.
 
 #include <benchmark/benchmark.h>
 
@@ -35,9 +36,9 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/data/any_dataset.hpp>
 #include <penstock/load/any_loader.hpp>
 #include <penstock/penstock.hpp>
+#include <penstock_ext/adaptors/any_dataset.hpp>
 
 #include "support/program.hpp"
 
@@ -47,7 +48,7 @@ namespace ps = penstock;
 
 constexpr std::uint64_t forever = std::uint64_t{1} << 32;  // epochs
 
-// ---- what is read
+// ---- the data
 
 constexpr std::size_t pixels = 28 * 28;
 constexpr std::size_t digit_count = 60'000;
@@ -79,8 +80,8 @@ void normalise(const std::uint8_t* in, float* out) noexcept {
   }
 }
 
-// A work says what both sides do: the dataset for the loader; for the plain loop where the samples
-// lie (`rows`, `labels`) and how one gets to its place in a slab (`put`).
+// A work describes both sides: the dataset for the loader; for the plain loop the location of the
+// samples (`rows`, `labels`) and the function that writes a sample to its place in a slab (`put`).
 struct to_floats {
   using value_type = float;
   static constexpr std::size_t samples = digit_count;
@@ -162,7 +163,7 @@ std::uint64_t read_all(std::span<const std::uint8_t> values) {
   return sum;
 }
 
-// The same code for all, not inlined: GCC 12 vectorises it in one loop and not in the next.
+// The same code for all, not inlined: GCC 12 vectorizes it in some loops and not in others.
 template <class Work>
 [[gnu::noinline]] void consume(const std::byte* slab, std::size_t size) {
   using value_type = typename Work::value_type;
@@ -179,12 +180,12 @@ using slab_ptr = std::unique_ptr<std::byte, free_slab>;
 
 slab_ptr make_slab(std::size_t bytes) {
   slab_ptr made{static_cast<std::byte*>(::operator new(bytes, std::align_val_t{256}))};
-  std::memset(made.get(), 0, bytes);  // its pages are there before the clock starts
+  std::memset(made.get(), 0, bytes);  // touches the pages before the clock starts
   return made;
 }
 
-// The plain loop, batch by batch, epoch after epoch: rows prefetched four ahead and a kilobyte far,
-// as the library's dataset does.
+// The plain loop, batch by batch, epoch after epoch. Rows are prefetched four ahead and up to a
+// kilobyte, as in the library's dataset.
 template <class Work>
 class plain_loop {
  public:
@@ -198,7 +199,7 @@ class plain_loop {
     const std::size_t count = std::min(batch_, Work::samples - first_);
     order_.fill(first_, std::span{indices_}.first(count));
     first_ += count;
-    const Work work = work_;  // copies: stores to the slab could alias the members
+    const Work work = work_;  // copies, because stores to the slab could alias the members
     const std::size_t batch = batch_;
     const std::span<const std::uint64_t> indices{indices_};
     for (std::size_t i = 0; i < std::min(ahead, count); ++i) prefetch(work, indices[i]);
@@ -240,7 +241,8 @@ void floor_inline(benchmark::State& state, std::size_t batch) {
   state.SetItemsProcessed(static_cast<std::int64_t>(samples));
 }
 
-// The cheapest hand-off we know: a single-producer queue of slabs each way, waits as the library's.
+// The cheapest known hand-off: a single-producer queue of slabs in each direction, with the
+// library's way of waiting.
 template <class T>
 class channel {
  public:
@@ -312,7 +314,7 @@ void load(benchmark::State& state, std::size_t workers, std::size_t batch) {
   load_from<Work>(state, make_loader<Work>(workers, batch));
 }
 
-// The same behind virtual calls: the dataset's, one a run, and the loader's, a few a batch.
+// The same behind virtual calls: the dataset's, one per run, and the loader's, a few per batch.
 template <class Work>
 void load_any(benchmark::State& state, std::size_t workers, std::size_t batch) {
   const ps::any_dataset data = Work::dataset();
@@ -405,7 +407,7 @@ void add_rows() {
   }
 }
 
-// "loader/float/workers:1" is to reach 0.90 of "floor_hand_off/float".
+// "loader/float/workers:1" must reach 0.90 of "floor_hand_off/float".
 bench::goal digits_goal(const std::string& what, std::int64_t workers) {
   return {.name = bench::named("loader/" + what, {{"workers", workers}}),
           .floor = (workers == 0 ? "floor_inline/" : "floor_hand_off/") + what,

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: BSL-1.0
-// How often ps::diagnose is right about a loop that runs: the 54 loops of overlap_bench's grid of
-// load, copy and compute, on the CPU device with a modelled bus, and six more.
+// Measures how often ps::diagnose is right about a running loop: the 54 loops of overlap_bench's
+// grid of load, copy and compute, on the CPU device with a modeled bus, and six more.
 //
 //   build/bench/bench/penstock_observe_bench
 //
-// An item is a loop; a repetition runs all of them, and counts as a second.
+// An item is a loop. A repetition runs all of them and counts as a second.
 //
-// right    the verdict names the slowest part, as the model has it. Where two are equally slow,
-//          either is right, and that it is mixed.
-// near     a gain that was promised for more workers, a deeper ring or more read ahead is, with
-//          these options, within a tenth of the time that the loop then takes.
-// all, promised   the floors: how many there are.
+// right    the verdict names the slowest part of the model. If two parts are equally slow, either
+//          is right, and so is "mixed".
+// near     the promised gain of more workers, a deeper ring or more prefetching is, with these
+//          options, within a tenth of the loop's actual time.
+// all, promised   the floors: the numbers of loops and of promised gains.
 //
-// Reads and body wait and do not burn, so reads count as waiting for storage. A loop that takes a
-// twelfth longer than its model was disturbed by the machine, and is run again, up to five times.
-// The six more: one slot on the device, slow samples, too many workers, reads that wait for very
-// long, reads that compute, a very slow bus.
+// Reads and body sleep instead of using a core, so reads count as waiting for storage. A loop that
+// takes a twelfth longer than its model was disturbed by the machine and is repeated, up to five
+// times. The six additional loops: a single slot on the device, slow samples, too many workers,
+// reads that wait for very long, reads that compute, a very slow bus.
 
 #include <benchmark/benchmark.h>
 #include <sys/prctl.h>
@@ -33,9 +33,9 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/observe/diagnose.hpp>
 #include <penstock/observe/stats.hpp>
 #include <penstock/penstock.hpp>
+#include <penstock_ext/report/diagnose.hpp>
 
 #include "support/program.hpp"
 
@@ -49,9 +49,8 @@ using std::chrono::nanoseconds;
 constexpr std::size_t samples_a_batch = 16;
 constexpr microseconds unit{400};
 
-/// Waits that last as long as they should when taken together: one that ends late makes the next
-/// ones shorter. Where the machine has stopped the thread for long, they stay as they are. One
-/// thread.
+/// Waits whose total has the intended length: a late return shortens the next waits. If the machine
+/// has stopped the thread for long, the next waits are not shortened. For use by one thread.
 class steady_wait {
  public:
   void operator()(nanoseconds cost) {
@@ -72,15 +71,15 @@ void burn(nanoseconds cost) {
   }
 }
 
-/// A loop by what its parts take for a batch.
+/// A loop, described by the time of its parts per batch.
 struct loop {
-  double load = 1;  // in units, of one worker
+  double load = 1;  // in units, of a single worker
   double copy = 1;
   double body = 1;
   std::size_t workers = 1;
   std::size_t prefetch = 4;
   std::size_t depth = 3;
-  std::size_t slow_every = 0;  // samples: one in so many takes `slow` units; 0: none
+  std::size_t slow_every = 0;  // every `slow_every`-th sample takes `slow` units; 0: none
   double slow = 0;
   bool burns = false;  // reads compute
 };
@@ -102,11 +101,11 @@ struct samples {
 };
 
 struct judged {
-  double time = 0;  // of a batch, seconds
+  double time = 0;  // seconds per batch
   ps::verdict said;
 };
 
-/// The units that a batch takes, where nothing disturbs the loop and no sample is slow.
+/// Returns the units per batch if nothing disturbs the loop and no sample is slow.
 double modelled(const loop& how) {
   const double load = how.load / static_cast<double>(how.workers);
   if (how.depth == 1) return std::max(load, how.copy + how.body);
@@ -144,8 +143,8 @@ judged run_once(const loop& how) {
   return {took.count() / static_cast<double>(batches), ps::diagnose(before, feed.stats(), 16)};
 }
 
-/// Where the machine stops a thread for long, it is that loop that `diagnose` judges, and not the
-/// one of the model: it is run again, a few times at most.
+/// Runs the loop. If the machine stops a thread for long, `diagnose` judges a different loop than
+/// the model's; the run is then repeated, a few times at most.
 judged run(const loop& how) {
   const double most = (1 + 1.0 / 12) * std::chrono::duration<double>{of(modelled(how))}.count();
   auto found = run_once(how);
@@ -160,7 +159,8 @@ bool is_reading(ps::loop_limit limit) {
   return limit == ps::loop_limit::storage || limit == ps::loop_limit::workers;
 }
 
-/// Whether the verdict names the slowest part; parts within a tenth of it are as slow.
+/// Returns true if the verdict names the slowest part. Parts within a tenth of it count as equally
+/// slow.
 bool is_right(const loop& how, ps::loop_limit said) {
   const double load = how.load / static_cast<double>(how.workers);
   const double longest = 0.9 * std::max({load, how.copy, how.body});

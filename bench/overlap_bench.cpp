@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: BSL-1.0
-// How much of load, copy and compute runs at the same time: a batch's time in the whole flow (a
-// loader, a transfer and a step on a stream of the CPU device) over the bound max(load / workers,
-// copy, compute), for every ratio of the three costs from 1:10:1 to 10:1:10; and with a transform
-// on the device, which counts as a stage of its own, for every ratio of copy and transform.
+// Measures how much of load, copy and compute runs at the same time: the time of a batch in the
+// whole flow (a loader, a transfer and a step on a stream of the CPU device) divided by the bound
+// max(load / workers, copy, compute), for every ratio of the three costs from 1:10:1 to 10:1:10.
+// Also measures a transform on the device, which counts as a separate stage, for every ratio of
+// copy and transform.
 //
 //   build/bench/bench/penstock_overlap_bench [--json FILE]
 //
-// The stages wait and do not burn, so two cores are enough to see five threads overlap. Copy and
-// transform are copies of the CPU device's own, with bandwidth and latency set: each takes as long
-// as modelled, and the next one starts when what it needs has ended, though its thread may be late
-// to do it. Load and step are timed waits. A timed wait comes back late, by as much as the machine
-// likes, and the next one is shorter by that: a stage holds its thread for n * cost in n batches,
-// never less, and whatever the flow itself loses shows. All times are taken in the step.
+// The stages sleep instead of using a core, so two cores are enough to see five threads overlap.
+// Copy and transform are copies of the CPU device with a set bandwidth and latency: each takes the
+// modeled time, and the next copy starts when its dependencies are complete, even if its thread is
+// late. Load and step are timed waits. A timed wait returns late by a varying amount, and the next
+// wait is shorter by that amount: a stage occupies its thread for exactly n * cost in n batches and
+// never less, so any loss of the flow is visible. All times are taken in the step.
 //
-// `wait_alone` is the floor: nothing but the waits of the slowest stage. `plain_wait_alone` is the
-// same without making up for late returns: how late this machine's timers are. The counters of a
-// `flow` row are the point of the grid in microseconds, with the serial loop measured beside it.
+// `wait_alone` is the floor: only the waits of the slowest stage. `plain_wait_alone` is the same
+// without the correction for late returns and shows how late this machine's timers are. The
+// counters of a `flow` row are the point of the grid in microseconds, and the serial loop that was
+// measured with it.
 
 #include <benchmark/benchmark.h>
 #include <sys/prctl.h>
@@ -47,8 +49,8 @@ using nanoseconds = std::chrono::nanoseconds;
 constexpr std::size_t samples_a_batch = 64;
 constexpr std::size_t values_a_sample = 64;
 constexpr microseconds unit{400};
-constexpr microseconds latency{10};  // part of every copy's and every step's cost
-constexpr std::size_t prefetch = 2;  // what a loader of large batches takes: the hardest to fill
+constexpr microseconds latency{10};  // part of the cost of every copy and step
+constexpr std::size_t prefetch = 2;  // as for a loader of large batches: the hardest to fill
 
 struct point {
   std::int64_t load;  // all three in units
@@ -76,7 +78,7 @@ constexpr point point_at(std::size_t i) {
   return {digit(1), digit(3), digit(9), i < points / 2 ? 1 : 2};
 }
 
-// Batches of about this long together are one repetition.
+// The approximate duration of the batches of a repetition.
 constexpr std::chrono::milliseconds repetition{60};
 constexpr int warm_up = 8;  // more batches than the flow holds
 
@@ -88,7 +90,7 @@ double in_microseconds(clock_type::duration span) {
   return std::chrono::duration<double, std::micro>(span).count();
 }
 
-/// Waits that last as long as they should when taken together. One thread.
+/// Waits whose total has the intended length. For use by one thread.
 class steady_wait {
  public:
   void operator()(nanoseconds cost) {
@@ -101,7 +103,7 @@ class steady_wait {
   nanoseconds late_{0};
 };
 
-/// The kernel may otherwise add 50 us to every wait of the calling thread.
+/// Removes the timer slack of the calling thread. The kernel may otherwise add 50 us to every wait.
 void wait_exactly() { ::prctl(PR_SET_TIMERSLACK, 1UL); }
 
 struct slow_samples {
@@ -126,7 +128,7 @@ ps::cpu_device device_of(const point& at) {
       {.copy_bytes_per_second = batch_bytes / bus.count(), .launch_latency = latency}};
 }
 
-/// What runs on the consumer's stream: waits, and notes when it was done.
+/// The work on the consumer's stream: waits, and records when it was done.
 struct step {
   nanoseconds cost;
   steady_wait waits;
@@ -138,8 +140,8 @@ struct step {
   }
 };
 
-/// Microseconds a batch, from the first batch that met a full flow to the last. `make_feed(loader,
-/// stream)` carries the batches.
+/// Returns the microseconds per batch, from the first batch that found a full flow to the last.
+/// `make_feed(loader, stream)` returns the feed that carries the batches.
 template <class MakeFeed>
 double run_flow(const point& at, const MakeFeed& make_feed) {
   const int batches = batches_in(at.bound()) + warm_up;
@@ -165,7 +167,7 @@ double run_flow(const point& at) {
     return run_flow(at, [](auto& loader, auto& stream) { return ps::transfer{loader, stream}; });
   }
   const auto device = device_of(at);
-  const auto cost = at.transform * unit - 2 * latency;  // of launch and copy, one each
+  const auto cost = at.transform * unit - 2 * latency;  // for a launch and a copy
   const auto bytes = static_cast<std::size_t>(device.options().copy_bytes_per_second *
                                               std::chrono::duration<double>{cost}.count());
   const std::vector<std::byte> from(bytes);
@@ -181,7 +183,7 @@ double run_flow(const point& at) {
   });
 }
 
-/// This work, one after the other on one thread.
+/// Does this work in sequence on a single thread.
 double run_serial(const point& at) {
   constexpr int batches = 4;
   const auto device = device_of(at);
@@ -213,7 +215,7 @@ std::string floor_of(const point& at) {
   return bench::named("wait_alone", {{"us", at.bound().count()}});
 }
 
-// Manual time below: what is measured is one batch out of many, not an iteration of the State.
+// Uses manual time below: the measured unit is a batch among many, not an iteration of the State.
 
 void flow(benchmark::State& state, const point& at) {
   for (auto _ : state) {
@@ -281,7 +283,7 @@ int main(int argc, char** argv) {
     once(benchmark::RegisterBenchmark(("plain_wait_alone" + us).c_str(), wait_alone<plain_wait>,
                                       cost));
   }
-  // A default of this program, before the caller's own: the grid is large.
+  // A default of this program, before the caller's options, because the grid is large.
   std::vector<char*> words{argv, argv + argc};
   std::string few{"--benchmark_repetitions=5"};
   words.insert(words.begin() + 1, few.data());

@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: BSL-1.0
-// Pinned memory of the CPU device: what it costs to take and give back, through a pool, and to
-// write to.
+// Pinned memory of the CPU device: the cost of allocating and freeing it, through a pool too, and
+// of writing to it.
 //
 //   build/bench/bench/penstock_pinned_allocator_bench
-//   ... --benchmark_filter=write             the speed of the memory alone
+//   ... --benchmark_filter=write             only the speed of the memory
 //
-// What "pinned" means here: anonymous pages of the process's own, every one touched before the call
-// returns, in huge pages from 2 MiB on where the system gives them, and locked into RAM by mlock as
-// far as `ulimit -l` allows; the counter `locked` says whether it did. To a CPU it is ordinary
-// memory. On a GPU pinned memory is the driver's, and dear: bench/cuda measures that.
+// "Pinned" here means anonymous pages of the process. Each page is touched before the call returns;
+// pages are huge starting at 2 MiB if the system provides them; mlock locks them into RAM as far as
+// `ulimit -l` permits. The counter `locked` reports whether it did. For a CPU this is ordinary
+// memory. On a GPU the driver allocates pinned memory, which is expensive: bench/cuda measures
+// that.
 //
-// take: one iteration takes `bytes`, writes once to each page and gives them back. The floor is the
-// same by bare system calls: map, populate, lock, unmap. Peers: what std::allocator,
-// new_delete_resource, std::aligned_alloc and oneTBB's cache_aligned_allocator give. They keep what
-// is given back, below some threshold, so a second look at the same size costs them no page fault:
-// that is what a loop over them would see, and the reason to put a pool over pinned memory.
+// take: an iteration allocates `bytes`, writes once to each page and frees the memory. The floor
+// does the same with bare system calls: map, populate, lock, unmap. Peers: std::allocator,
+// new_delete_resource, std::aligned_alloc and oneTBB's cache_aligned_allocator. Below some
+// threshold these cache freed memory, so a second allocation of the same size causes no page fault.
+// A loop over them would see this speed, which is the reason for a pool over pinned memory.
 //
-// pool: one iteration takes 16 blocks of `bytes` from a resource of the standard library, writes to
-// each and gives them back: over pinned memory, and over new and delete, which is the floor.
+// pool: an iteration allocates 16 blocks of `bytes` from a resource of the standard library, writes
+// to each and frees them: over pinned memory, and over new and delete, which is the floor.
 //
-// write: memcpy of `bytes` into pinned memory and, the floor, into ordinary memory that was written
-// before, aligned alike.
+// write: memcpy of `bytes` to pinned memory and, as the floor, to ordinary memory with the same
+// alignment that was written before.
 
 #include <benchmark/benchmark.h>
 
@@ -55,7 +56,7 @@ namespace ps = penstock;
 constexpr std::size_t page = 4096;
 constexpr std::size_t huge_page = std::size_t{2} << 20;
 
-// Writes once to each page; memory that was not there before is there now.
+// Writes once to each page, so that all pages are resident.
 void touch(void* data, std::size_t bytes) {
   for (std::size_t at = 0; at < bytes; at += page) static_cast<volatile char*>(data)[at] = 1;
 }
@@ -64,9 +65,9 @@ std::size_t bytes_of(const benchmark::State& state) {
   return static_cast<std::size_t>(state.range(0));
 }
 
-// ---- taking and giving back
+// ---- allocating and freeing
 
-// The best that bare system calls do.
+// The best result with bare system calls.
 struct bare_pages {
   static void* take(std::size_t bytes) {
     void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -178,7 +179,8 @@ void pool_new_delete(benchmark::State& state) {
   pool_over(state, *std::pmr::new_delete_resource());
 }
 
-// A buffer that is carved and, as a whole, used again: a batch's worth of temporaries.
+// A buffer from which blocks are carved and which is then reused as a whole, like the temporaries
+// of a batch.
 template <class Allocator>
 void pool_monotonic(benchmark::State& state) {
   std::vector<std::byte, Allocator> buffer(blocks * (bytes_of(state) + 64));

@@ -94,7 +94,7 @@ def train(batches_of_epoch, epochs, test, seed=1):
     loss_of = nn.CrossEntropyLoss()
     seconds = []
     for epoch in range(epochs + 1):
-        if epoch == 1:  # the first one starts workers and libraries: it does not count, nor does it train
+        if epoch == 1:  # the first epoch starts workers and libraries: it is not counted, and its training is discarded
             network, optimiser = new_network(seed)
         torch.cuda.synchronize()
         begin = time.perf_counter()
@@ -140,7 +140,7 @@ def main():
             {"name": name, "seconds_per_epoch": sum(seconds) / len(seconds), "accuracy": accuracy}
         )
         print(f"{name:40} {rows[-1]['seconds_per_epoch']:8.3f} s/epoch   {100 * accuracy:6.2f} %", flush=True)
-        if chosen.json:  # after each row: what a time limit cuts off is not all lost
+        if chosen.json:  # after each row, so that a time limit does not discard all results
             with open(chosen.json, "w") as file:
                 json.dump(result, file, indent=1)
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
-// What it costs to have results back: a batch's time in a loop whose steps leave results, which are
-// copied to the host and consumed by a thread, over the loop that throws them away where the step
-// is the slowest stage, and over max(step, copy, consumer) elsewhere.
+// Measures the cost of returning results. The time of a batch in a loop whose steps leave results,
+// which are copied to the host and consumed by a thread, is divided by a floor: the loop that
+// discards them if the step is the slowest stage, otherwise max(step, copy, consumer).
 //
 //   build/bench/bench/penstock_results_bench [--json FILE]
 //
-// As in overlap_bench the stages wait and do not burn: the copy on the CPU device's modelled bus,
-// step and consumer by timed waits that make up for late returns. `thrown_away` is the loop without
-// results; `wait_alone` nothing but the waits of the slowest stage.
+// The stages sleep instead of using a core, as in overlap_bench: the copy on the CPU device's
+// modeled bus, step and consumer with timed waits that correct late returns. `thrown_away` is the
+// loop without results; `wait_alone` is only the waits of the slowest stage.
 #include <benchmark/benchmark.h>
 #include <sys/prctl.h>
 
@@ -22,7 +22,7 @@
 
 #include <penstock/device/cpu_stream.hpp>
 #include <penstock/penstock.hpp>
-#include <penstock/transfer/results.hpp>
+#include <penstock_ext/results/results.hpp>
 
 #include "support/program.hpp"
 
@@ -51,7 +51,7 @@ constexpr std::array<std::int64_t, 3> costs{1, 3, 10};
 constexpr std::size_t points = costs.size() * costs.size() * costs.size();
 constexpr point point_at(std::size_t i) { return {costs[i % 3], costs[i / 3 % 3], costs[i / 9]}; }
 
-/// Waits that last as long as they should when taken together. One thread.
+/// Waits whose total has the intended length. For use by one thread.
 class steady_wait {
  public:
   void operator()(nanoseconds cost) {
@@ -67,8 +67,8 @@ class steady_wait {
   bool is_exact_ = false;
 };
 
-/// Seconds a batch of a loop over steps that note when they end; `step_of(number, launch)` launches
-/// one.
+/// Returns the seconds per batch of a loop over steps that record when they end. `step_of(number,
+/// launch)` launches a step.
 template <class StepOf>
 double seconds_a_batch(std::int64_t step, ps::cpu_stream& stream, const StepOf& step_of) {
   steady_wait waits;
@@ -160,7 +160,7 @@ int main(int argc, char** argv) {
     once(benchmark::RegisterBenchmark(bench::named("wait_alone", {{"units", cost}}).c_str(),
                                       wait_alone, cost));
   }
-  // A default of this program, before the caller's own: the grid is large.
+  // A default of this program, before the caller's options, because the grid is large.
   std::vector<char*> words{argv, argv + argc};
   std::string few{"--benchmark_repetitions=5"};
   words.insert(words.begin() + 1, few.data());

@@ -60,7 +60,7 @@ while [ $# -gt 0 ]; do
   esac
 done
 
-# wanted NAME: what the options ask for; compare only by name.
+# wanted NAME: succeeds if the options request it. compare must be requested by name.
 wanted() {
   if [ "$1" = compare ] && $compare; then return 0; fi
   if [ ${#only[@]} -eq 0 ]; then [ "$1" != compare ]; return; fi
@@ -76,14 +76,14 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 : >"$work/steps.tsv"
 
-# note NAME ENDED SECONDS COMMAND...
+# note NAME ENDED SECONDS COMMAND...: records the end of a step.
 note() {
   local name=$1 ended=$2 seconds=$3
   shift 3
   printf '%s\t%s\t%s\t%s\n' "$name" "$ended" "$seconds" "$*" >>"$work/steps.tsv"
 }
 
-# step NAME COMMAND...: runs a program that writes its findings to the file JSON in its command.
+# step NAME COMMAND...: runs a program that writes its results to the file JSON in its command.
 step() {
   local name=$1 status=0 start=$SECONDS ended word command=()
   shift
@@ -104,8 +104,9 @@ step() {
   note "$name" "${ended//$'\t'/ }" $((SECONDS - start)) "${*//$root\//}"
 }
 
-# build PRESET FOLDER TARGET...: fails as a step of its own, so that what did build still runs.
-# Programs of an earlier build go first: they would be measured for these sources.
+# build PRESET FOLDER TARGET...: fails as a separate step, so that the programs that were built
+# still run. Removes programs of an earlier build first, because they would be measured as if built
+# from these sources.
 build() {
   local preset=$1 folder=build/$1/$2 start=$SECONDS
   shift 2
@@ -158,7 +159,7 @@ compiler=$("${CXX:-g++}" --version 2>/dev/null | head -n 1 || true)
 export command_line began load_before commit dirty compiler
 file=$(python3 bench/report.py --merge "$work" "$out")
 python3 bench/report.py "$file"
-# A program that was skipped or left out is none that failed.
+# A program that was skipped or left out is not a failure.
 if grep -q $'\tfailed: ' "$work/steps.tsv"; then
   penstock_say "failed: $(grep $'\tfailed: ' "$work/steps.tsv" | cut -f 1 | paste -sd ' ')"
   exit 1

@@ -1,25 +1,27 @@
 // SPDX-License-Identifier: BSL-1.0
-// The order of samples and their random bits: what an index costs when it is computed from its
-// position, in constant memory, and what it costs to read from a list that was shuffled before.
+// The order of samples and their random bits: the cost of an index that is computed from its
+// position in constant memory, and the cost of reading it from a list that was shuffled before.
 //
 //   build/bench/bench/penstock_sampler_bench
 //
-// One iteration is 64 indices, the batch of a typical loop, which the consumer adds up. The floors
-// are the same sum over a shuffled std::vector<uint64_t> of four times the last-level cache, 128
-// MiB at least:
+// An iteration is 64 indices, the batch of a typical loop, which the consumer sums. The floors are
+// the same sum over a shuffled std::vector<uint64_t> of four times the last-level cache, at least
+// 128 MiB:
 //   read_permutation          from start to end: the bandwidth of an otherwise idle memory
-//   read_permutation_blocks   64 in a row, anywhere: what a worker meets that reads samples between
-//   read_permutation_index    one index anywhere
-// The making of the list is in none of them; shuffle_permutation is that: an iteration is
-// std::shuffle once, for one epoch. A list of 1e12 samples takes 8 TB (so does PyTorch's randperm),
-// and none is that long here; ours takes order_bytes for any number. samples:0 stands for 2^63.
+//   read_permutation_blocks   64 in a row, anywhere: the pattern of a reading worker
+//   read_permutation_index    single indices anywhere
+// None of them includes making the list; shuffle_permutation measures that: an iteration is
+// std::shuffle once, for an epoch. A list of 1e12 samples takes 8 TB (and so does PyTorch's
+// randperm), so no list here is that long; penstock takes order_bytes for any number. samples:0
+// represents 2^63.
 //
-// Where the list is read in blocks, ours loses: six multiplications an index, and one index in ten
-// goes in again at 1e12, are more than eight bytes of bandwidth.
+// If the list is read in blocks, penstock is slower: an index costs six multiplications, and one
+// index in ten is computed again at 1e12, which takes longer than reading eight bytes.
 //
-// Peers of the generator: std::mt19937_64, drawn on, and seeded for each sample as ours is, and
-// std::normal_distribution over it. (std::philox_engine is C++26.) One iteration is 64 draws. Drawn
-// on, Philox loses, too: what it is chosen for is that a stream costs nothing to begin.
+// Peers of the generator: std::mt19937_64, with continued draws, and seeded for each sample like
+// penstock's generator; and std::normal_distribution over it. (std::philox_engine is C++26.) An
+// iteration is 64 draws. For continued draws Philox is slower too: it was chosen because starting a
+// stream costs nothing.
 
 #include <benchmark/benchmark.h>
 
@@ -34,9 +36,9 @@
 #include <string>
 #include <vector>
 
-#include <penstock/order/mixture.hpp>
 #include <penstock/order/random.hpp>
 #include <penstock/order/sampler.hpp>
+#include <penstock_ext/samplers/mixture.hpp>
 
 #include "support/program.hpp"
 
@@ -46,7 +48,7 @@ namespace ps = penstock;
 
 constexpr std::size_t block = 64;
 constexpr std::int64_t trillion = 1'000'000'000'000;
-constexpr std::int64_t most = 0;  // stands for 2^63, which an axis does not hold
+constexpr std::int64_t most = 0;  // represents 2^63, which does not fit an axis
 
 std::uint64_t samples_of(std::int64_t axis) {
   return axis == most ? std::uint64_t{1} << 63 : static_cast<std::uint64_t>(axis);
@@ -86,9 +88,9 @@ double permutation_bytes() {
   return static_cast<double>(permutation().size() * sizeof(std::uint64_t));
 }
 
-// ---- where the next block, or the next index, is taken
+// ---- the position of the next block or index
 
-// From the start to the end, again and again.
+// From start to end, repeatedly.
 class in_order {
  public:
   explicit in_order(std::uint64_t size) : end_(size) {}
@@ -103,7 +105,7 @@ class in_order {
   std::uint64_t next_ = 0;
 };
 
-// Places that no prefetcher foresees, and that cost next to nothing themselves.
+// Positions that no prefetcher can predict and that cost almost nothing to compute.
 class anywhere {
  public:
   explicit anywhere(std::uint64_t size) : size_(size) {}
@@ -155,7 +157,7 @@ void fill_blocks(benchmark::State& state) {
   count_indices(state, sizeof(order));
 }
 
-// A mixture of parts of a billion samples, with sixteen changes of weights.
+// A mixture of parts with a billion samples each, with sixteen changes of weights.
 void mixture_blocks(benchmark::State& state) {
   const auto parts = static_cast<std::size_t>(state.range(0));
   ps::mixture_options options{.seed = 1, .schedule = {}, .batch_size = 1024};
@@ -179,7 +181,7 @@ void mixture_blocks(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * state.range(1));
 }
 
-// The cost of an epoch's begin.
+// The cost of starting an epoch.
 void make_order(benchmark::State& state) {
   std::uint64_t epoch = 0;
   for (auto _ : state) {
@@ -240,7 +242,8 @@ void bits_mt19937_64(benchmark::State& state) {
   draw_on(state, std::mt19937_64{1}, [](auto& generator) { return generator(); });
 }
 
-// A generator for each sample, and two words of 64 bits out of it: a shift and an angle, say.
+// A generator for each sample, from which two words of 64 bits are drawn, for example for a shift
+// and an angle.
 void fresh_philox(benchmark::State& state) {
   std::uint64_t index = 0;
   for (auto _ : state) {

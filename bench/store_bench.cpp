@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: BSL-1.0
-// What reading ranges of a file costs that is larger than what is read of it.
+// Measures the cost of reading ranges of a file that is much larger than the bytes read from it.
 //
 //   build/bench/bench/penstock_store_bench
 //
-// <cache>/<engine>/<bytes>  64 random ranges of a file of 1 GiB by one `read_many`; items are ranges,
-//                           bytes are theirs. `cold`: taken out of the page cache before each call,
-//                           which does not count; `direct`: past it; `warm`: a file of 64 MiB that
-//                           is in it. `uring` is one thread, `threads` are sixteen, `pread` is one
-//                           read after the other
-// belady, lru               an epoch of 20,000 blocks through a cache that has room for a quarter;
-//                           items are blocks, `below` the share of them that was not in the cache
-// far/hints, far/ahead      an epoch of 512 shuffled blobs of 4 KiB, in batches of 16 by two workers,
-//                           out of a store in memory of which each call takes 5 ms. `hints`: workers
-//                           prefetch the run that they read; `ahead`: the loader's `ahead.bytes`
-//                           tells besides what comes; items are blobs
+// <cache>/<engine>/<bytes>  64 random ranges of a file of 1 GiB with one `read_many`; items are
+//                           ranges, bytes are theirs. `cold`: the ranges are removed from the page
+//                           cache before each call, which is not timed; `direct`: bypasses the page
+//                           cache; `warm`: a file of 64 MiB in the page cache. `uring` is a single
+//                           thread, `threads` are sixteen, `pread` reads in sequence
+// belady, lru               an epoch of 20,000 blocks through a cache that holds a quarter of them;
+//                           items are blocks, `below` is the share of cache misses
+// far/hints, far/ahead      an epoch of 512 shuffled blobs of 4 KiB, in batches of 16 with two
+//                           workers, from a store in memory whose calls take 5 ms each. `hints`:
+//                           workers prefetch the run that they read; `ahead`: the loader's
+//                           `ahead.bytes` also announces later samples; items are blobs
 //
-// The file is in the folder for temporary files (TMPDIR); where that is memory, nothing is cold.
+// The file is in the folder for temporary files (TMPDIR). If that is in memory, nothing is cold.
 
 #include <benchmark/benchmark.h>
 #include <fcntl.h>
@@ -50,9 +50,9 @@ namespace {
 namespace ps = penstock;
 
 constexpr std::size_t ranges_at_once = 64;
-constexpr std::size_t far_bytes = 4096;  // of a blob
+constexpr std::size_t far_bytes = 4096;  // bytes of a blob
 
-// A folder with two files, removed at the end.
+// A folder with two files. The destructor removes it.
 class large_file {
  public:
   large_file() {
@@ -115,7 +115,7 @@ void read_ranges(benchmark::State& state, const large_file& file, kind how, ps::
   state.SetBytesProcessed(count * static_cast<std::int64_t>(bytes));
 }
 
-// Objects that take no time.
+// Objects that take no time to read.
 struct zeros {
   [[nodiscard]] std::uint64_t size_of(std::string_view) const { return std::uint64_t{1} << 40; }
   void read(const ps::byte_range& range) const {
@@ -151,7 +151,7 @@ void read_cached(benchmark::State& state, bool is_told) {
   state.counters["below"] = static_cast<double>(below) / static_cast<double>(used);
 }
 
-// Objects whose every call takes a round trip.
+// Objects for which every call takes a round trip.
 struct far_away {
   [[nodiscard]] std::uint64_t size_of(std::string_view) const { return std::uint64_t{1} << 40; }
   void read(const ps::byte_range& range) const { read_many({&range, 1}); }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
-// What tar shards cost on one core, from the page cache.
+// Measures the cost of tar shards on a single core, from the page cache.
 //
 //   build/bench/bench/penstock_tar_bench
 //
-// list/headers  opens an archive of 20,000 samples of two files, a picture and a label, and reads
-//               all headers; items are files. `small` with pictures of 1 KiB, `large` of 64 KiB
-// list/index    the same archive by its index file
-// read/*        a million bytes and more of blobs and their labels, one after the other
-//               (`sequential`) and in the order of `shuffled`; items are samples
+// list/headers  opens an archive of 20,000 samples with two files, a picture and a label, and reads
+//               all headers; items are files. `small` has pictures of 1 KiB, `large` of 64 KiB
+// list/index    the same archive with its index file
+// read/*        at least a million bytes of blobs and their labels, in sequence (`sequential`) and
+//               in the order of `shuffled`; items are samples
 
 #include <benchmark/benchmark.h>
 #include <fcntl.h>
@@ -37,7 +37,7 @@ namespace ps = penstock;
 
 constexpr std::size_t samples = 20'000;
 
-// A header of POSIX's form.
+// Returns a header in POSIX format.
 std::string header(const std::string& name, std::size_t size) {
   std::string block(512, '\0');
   name.copy(block.data(), 100);
@@ -51,7 +51,7 @@ std::string header(const std::string& name, std::size_t size) {
   return block;
 }
 
-// An archive whose pictures are holes in the file, removed at the end.
+// An archive whose pictures are holes in the file. The destructor removes it.
 class archive {
  public:
   explicit archive(std::size_t picture) {

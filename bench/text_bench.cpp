@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// What packed documents and windows of tokens cost on one core, from the page cache.
+// Measures the cost of packed documents and windows of tokens on a single core, from the page
+// cache.
 //
 //   build/bench/bench/penstock_text_bench
 //
@@ -7,7 +8,7 @@
 // read/packed rows of 2048 tokens, in order, eight at a time; bytes are those of the tokens
 // read/written their floor: the same tokens copied by memcpy, and the labels, positions and borders
 //             written by memset
-// read/windows the same by token_windows
+// read/windows the same with token_windows
 
 #include <benchmark/benchmark.h>
 
@@ -40,9 +41,9 @@ namespace {
 namespace ps = penstock;
 
 constexpr std::size_t row_length = 2048;
-constexpr std::size_t some = 8;  // rows of a batch
+constexpr std::size_t some = 8;  // rows per batch
 
-// An indexed data set of Megatron's, removed at the end.
+// A data set in Megatron's indexed format. The destructor removes it.
 class documents {
  public:
   explicit documents(std::size_t count) {
@@ -114,7 +115,7 @@ void read_rows(benchmark::State& state, const Dataset& rows) {
   state.SetBytesProcessed(tokens * static_cast<std::int64_t>(sizeof(std::uint16_t)));
 }
 
-// The parts of documents that the rows have, one after the other.
+// Returns the pieces of documents in all rows, concatenated.
 std::vector<ps::detail::packed_piece> pieces_of(const ps::megatron_documents& source,
                                                 const ps::packing_options& options) {
   std::vector<ps::detail::packed_piece> pieces;

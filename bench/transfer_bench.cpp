@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: BSL-1.0
-// What the transfer adds to a copy, on the CPU device, for batches from 64 bytes to 64 MiB and 1 to
-// 4 device slots. Nothing is read and nothing is computed: all that is left is copying and handing
-// over.
+// Measures the cost that the transfer adds to a copy, on the CPU device, for batches from 64 bytes
+// to 64 MiB and 1 to 4 device slots. Nothing is read or computed: only copying and handing over
+// remain.
 //
 //   build/bench/bench/penstock_transfer_bench [--json FILE]
 //
 // Floors, with as many slabs of the same size as the flow has:
 //   memcpy          a plain loop on the consumer's thread
-//   copying_thread  one thread that copies ahead of the consumer, written by hand
+//   copying_thread  a thread that copies ahead of the consumer, written by hand
 // Measured:
 //   feed            a transfer of a source whose batches are always ready
-//   loader          a loader alone, one worker, of a dataset that has nothing to do
+//   loader          only a loader, with one worker, of a dataset that does nothing
 //   loader_feed     a transfer of that loader
 //
-// The consumer is the calling thread, and waits for each batch's copy. `bytes` are those of a
-// batch, which is one sample. Up to 64 KiB the CPU device copies on the thread that asks, so the
-// feed stands beside `memcpy` there, and beyond beside `copying_thread`. The counter `consumer_ns`
-// is the processor time of the consumer's thread for each batch; at 64 bytes it is what the calls
-// cost.
+// The consumer is the calling thread and waits for each batch's copy. `bytes` are those of a batch,
+// which is a single sample. Up to 64 KiB the CPU device copies on the calling thread, so the feed
+// must be compared with `memcpy`; above that, with `copying_thread`. The counter `consumer_ns` is
+// the processor time of the consumer's thread per batch; at 64 bytes it is the cost of the calls.
 
 #include <benchmark/benchmark.h>
 #include <time.h>
@@ -50,7 +49,7 @@ using host_slab = ps::detail::slab<ps::cpu_device>;
 constexpr std::array<std::int64_t, 6> sizes{64, 4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20};
 constexpr std::size_t source_slots = 3;  // as many as a loader of large batches has
 
-/// Where all sides copy from: made once for each size.
+/// Returns the source of all copies, made once for each size.
 const std::byte* source_slab(std::size_t bytes, std::uint64_t which) {
   static std::map<std::size_t, host_slab> made;
   const auto [found, is_new] = made.try_emplace(bytes, ps::cpu_device{}, bytes * source_slots,
@@ -59,7 +58,7 @@ const std::byte* source_slab(std::size_t bytes, std::uint64_t which) {
   return found->second.data() + which % source_slots * bytes;
 }
 
-/// A source whose batches are always ready, without end.
+/// An endless source whose batches are always ready.
 class ready_source {
  public:
   using record_type = bytes_record;
@@ -84,7 +83,7 @@ class ready_source {
     explicit operator bool() const noexcept { return data_ != nullptr; }
     [[nodiscard]] const std::byte* data() const noexcept { return data_; }
     [[nodiscard]] const ps::batch_info& info() const noexcept { return info_; }
-    /// Records as a loader does; the memory is not refilled here.
+    /// Records like a loader; the memory is not refilled here.
     void release_after(ps::cpu_stream_ref stream) {
       ps::cpu_device{}.record(*drained_, stream);
       data_ = nullptr;
@@ -121,7 +120,7 @@ class ready_source {
 };
 static_assert(ps::batch_source<ready_source>);
 
-/// A dataset that leaves the memory as it is.
+/// A dataset that does not write to the memory.
 struct nothing_to_read {
   using record_type = bytes_record;
   std::size_t bytes;
@@ -137,8 +136,8 @@ double thread_nanoseconds() {
   return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
 }
 
-/// Times `next_batch()` once for each iteration. The first batch comes before the clock starts, and
-/// the flow is never drained: as many copies are under way at the end as were at the start.
+/// Times `next_batch()` once per iteration. The first batch comes before the clock starts, and the
+/// flow is never drained: as many copies are in flight at the end as at the start.
 template <class NextBatch>
 void measure(benchmark::State& state, std::size_t bytes, NextBatch next_batch) {
   next_batch();
@@ -168,7 +167,7 @@ void copying_thread(benchmark::State& state) {
   const host_slab to{ps::cpu_device{}, bytes * depth, ps::detail::memory_kind::device};
   const std::byte* from = source_slab(bytes, 0);
   ps::detail::waitable_counter copied;
-  ps::detail::waitable_counter released;  // the library's own way of waiting, on both sides
+  ps::detail::waitable_counter released;  // both sides wait in the library's way
   std::atomic<bool> stop{false};
   std::thread copier{[&] {
     for (std::uint32_t i = 0;; ++i) {
@@ -257,7 +256,7 @@ int main(int argc, char** argv) {
   add("loader", loader_alone, {});
   add("loader_feed", loader_feed, {3});
 
-  // Defaults of this program, before the caller's own: 84 rows are many.
+  // Defaults of this program, before the caller's options, because there are 84 rows.
   std::vector<char*> words{argv, argv + argc};
   std::string few{"--benchmark_repetitions=5"};
   std::string brief{"--benchmark_min_time=0.05"};

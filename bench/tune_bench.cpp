@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: BSL-1.0
-// How many trials it takes to find options whose loop is within 2 % of the best there are. A
-// microsecond stands for a trial: medians over 20 seeds, by option_search, and by random trials and
-// the grid in its order, where the trial that has cost least is the best so far.
+// Measures how many trials it takes to find options whose loop is within 2 % of the best. A
+// microsecond represents a trial. Shows medians over 20 seeds for option_search, for random trials,
+// and for the grid in its order; in the last two the cheapest trial so far is the best.
 //
 //   build/bench/bench/penstock_tune_bench
 //
-// modelled   1,800 combinations of a modelled loop on 16 cores, whose costs are off by 1 %.
+// modelled   1,800 combinations of a modeled loop on 16 cores, with costs that vary by 1 %.
 // loader     36 combinations of a loader whose reads wait, on this machine, each timed five times
-//            before: a trial costs one of these five, and the best is that of the medians.
-// running    a loop on this machine that tunes itself from one worker, 200 batches after its start,
-//            beside the best number of workers of a sweep: here time is time, of 600 batches.
+//            in advance: a trial returns one of these five, and the best is that of the medians.
+// running    a loop on this machine that tunes itself from a single worker, 200 batches after its
+//            start, compared with the best number of workers of a sweep: here time is real time, of
+//            600 batches.
 
 #include <benchmark/benchmark.h>
 
@@ -37,7 +38,7 @@ namespace {
 
 namespace ps = penstock;
 
-/// A grid of options, what a trial of each costs, and what it costs without noise.
+/// A grid of options with the cost of a trial of each, and its cost without noise.
 struct problem {
   ps::search_space space;
   std::function<double(const ps::tuned_options&, std::mt19937&)> trial;
@@ -119,7 +120,8 @@ double good_enough(const problem& of, const ps::detail::search_grid& grid) {
   return 1.02 * best;
 }
 
-/// Trials until the search's best is good enough; all combinations where it never is.
+/// Returns the number of trials until the search's best is good enough, or all combinations if it
+/// never is.
 std::size_t by_search(const problem& of, std::uint64_t seed) {
   const ps::detail::search_grid grid{of.space};
   const double enough = good_enough(of, grid);
@@ -132,7 +134,7 @@ std::size_t by_search(const problem& of, std::uint64_t seed) {
   return grid.size();
 }
 
-/// Trials in a given order until the one that has cost least is good enough.
+/// Returns the number of trials in a given order until the cheapest is good enough.
 std::size_t in_order(const problem& of, const std::vector<std::size_t>& order, std::uint64_t seed) {
   const ps::detail::search_grid grid{of.space};
   const double enough = good_enough(of, grid);
@@ -162,7 +164,7 @@ std::size_t by_random(const problem& of, std::uint64_t seed) {
   return in_order(of, order, seed);
 }
 
-/// The grid is gone through from a start of the seed's, so that no lucky corner decides.
+/// Traverses the grid from a start that depends on the seed, so that no lucky corner decides.
 std::size_t by_grid(const problem& of, std::uint64_t seed) {
   auto order = grid_order(of);
   const auto start = static_cast<std::ptrdiff_t>(seed * order.size() / 20);
@@ -170,13 +172,13 @@ std::size_t by_grid(const problem& of, std::uint64_t seed) {
   return in_order(of, order, seed);
 }
 
-/// A loop whose reads take long, take long now and then, or wait. Work is counted in turns, not in
-/// time: a thread without a core does none.
+/// A loop whose reads take long, take long occasionally, or wait. Work is counted in turns instead
+/// of time, because a thread without a core makes no turns.
 struct running_loop {
   const char* name;
-  int read = 0;          // turns a sample
-  int slow = 0;          // turns of one sample of 64
-  int wait = 0;          // microseconds a sample
+  int read = 0;          // turns per sample
+  int slow = 0;          // turns of one sample in 64
+  int wait = 0;          // microseconds per sample
   std::size_t most = 2;  // workers
 };
 
@@ -195,7 +197,7 @@ struct running_data {
   }
 };
 
-/// The time of the 600 batches after the first 200.
+/// Returns the time of the 600 batches after the first 200.
 double seconds_running(const running_loop& loop, const ps::loader_options& options) {
   ps::loader loader{running_data{loop}, ps::shuffled{.seed = 1}, options};
   std::size_t taken = 0;

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: BSL-1.0
-// What it costs to hand ranges of indices to a worker_pool, by the parts that a loader hands its
-// own work out with.
+// Measures the cost of handing ranges of indices to a worker_pool, with the same parts that a
+// loader uses.
 //
 //   build/bench/bench/penstock_worker_pool_bench
-//   ... --benchmark_filter=range             the loops over indices alone
+//   ... --benchmark_filter=range             only the loops over indices
 //
-// range: one iteration is a loop over `pieces` indices, piece by piece, which the calling thread
-// shares with threads - 1 others; `steps` is how long a piece computes, 0: it only returns. Ours: a
-// claim_cursor (range/cursor), where a loader also counts each piece down, as several batches are
-// on their way at once (range/cursor_countdown). Peers: oneTBB's parallel_for with a grain of one
-// piece, with simple_partitioner, which hands out every piece as well, and with auto_partitioner,
-// which hands out as few chunks as it can. Floors: the loop on one thread, and a bare fetch_add, by
-// one thread and by several on the same word.
+// range: an iteration is a loop over `pieces` indices, piece by piece, which the calling thread
+// shares with threads - 1 others. `steps` is the computing time of a piece; with 0 it only returns.
+// penstock: a claim_cursor (range/cursor); a loader also counts each piece down, because several
+// batches are in flight (range/cursor_countdown). Peers: oneTBB's parallel_for with a grain of one
+// piece, with simple_partitioner, which also hands out every piece, and with auto_partitioner,
+// which hands out as few chunks as possible. Floors: the loop on a single thread, and a bare
+// fetch_add by a single thread and by several threads on the same word.
 //
-// idle: CPU time that threads without work burn in 100 ms, from 1 ms after their last work on; the
-// time shown is that. Beside it one that spins: the ratio is the part of a core that is burnt.
+// idle: the CPU time that threads without work use in 100 ms, starting 1 ms after their last work;
+// this is the displayed time. The floor is a spinning thread: the ratio is the used share of a
+// core.
 
 #include <benchmark/benchmark.h>
 
@@ -47,7 +48,7 @@ namespace {
 
 namespace ps = penstock;
 
-// What every piece is, on all sides; not inlined, so that no loop over it is folded.
+// The work of a piece on all sides. Not inlined, so that no loop over it is folded.
 [[gnu::noinline]] void compute(std::uint32_t index, std::uint32_t steps) noexcept {
   std::uint32_t value = index;
   for (std::uint32_t step = 0; step < steps; ++step) value = value * 1664525U + 1013904223U;
@@ -56,11 +57,11 @@ namespace ps = penstock;
 
 // ---- ranges of indices
 
-// How a thread says that it has run its pieces: all at once when it finds no more, or one by one.
+// The way in which a thread reports its pieces: all at once when it finds no more, or one by one.
 enum class counting { by_thread, by_piece };
 
 // A loop over indices that the caller shares with the threads of a pool, as workers share a batch:
-// a range is a batch of the cursor, a piece is a run. One thread at a time calls.
+// a range is a batch of the cursor, a piece is a run. Only one thread at a time may call it.
 template <counting Counting>
 class shared_loop {
  public:
@@ -71,7 +72,7 @@ class shared_loop {
         caller_opens_(cursor_.next().what == ps::detail::claim::kind::open),
         pool_(threads - 1, work_on{this}, wake_all{this}) {}
 
-  // Runs all pieces, and returns when they have run.
+  // Runs all pieces and returns when they have finished.
   void operator()() {
     const std::uint32_t range = next_++;
     left_.store(pieces_, std::memory_order_relaxed);
@@ -89,7 +90,7 @@ class shared_loop {
       }
       caller_opens_ = got.what == ps::detail::claim::kind::open;
       if (got.batch == range) break;
-      cursor_.wait_past(got.batch);  // a worker is to open the range
+      cursor_.wait_past(got.batch);  // a worker must open the range
     }
     finish(ran);
     done_.wait([range](std::uint32_t now) { return now == range + 1; });
@@ -138,7 +139,8 @@ class shared_loop {
     }
   }
 
-  // Whoever has run the last piece of a range ends it; the next range begins no sooner.
+  // Called by each thread. The thread that ran the last piece of a range ends it; the next range
+  // starts only after that.
   void finish(std::uint32_t ran) {
     if (ran != 0 && left_.fetch_sub(ran, std::memory_order_acq_rel) == ran) done_.advance();
   }
@@ -146,11 +148,11 @@ class shared_loop {
   std::uint32_t pieces_;
   std::uint32_t steps_;
   ps::detail::claim_cursor<> cursor_;
-  bool caller_opens_;       // the caller claimed what opens the next range
-  std::uint32_t next_ = 0;  // the number of the next range
+  bool caller_opens_;       // the caller claimed the piece that opens the next range
+  std::uint32_t next_ = 0;  // number of the next range
   alignas(ps::detail::cache_line) std::atomic<std::uint32_t> left_{0};
-  alignas(ps::detail::cache_line) ps::detail::waitable_counter wanted_;  // ranges asked for
-  alignas(ps::detail::cache_line) ps::detail::waitable_counter done_;    // ranges done
+  alignas(ps::detail::cache_line) ps::detail::waitable_counter wanted_;  // requested ranges
+  alignas(ps::detail::cache_line) ps::detail::waitable_counter done_;    // finished ranges
   ps::worker_pool<work_on, wake_all> pool_;
 };
 
@@ -192,7 +194,7 @@ void floor_fetch_add(benchmark::State& state) {
 }
 
 #if defined(PENSTOCK_BENCH_HAS_TBB)
-// As many threads as ours, also where that is more than there are cores.
+// As many threads as penstock's side has, even if there are fewer cores.
 class tbb_threads {
  public:
   explicit tbb_threads(std::size_t threads)

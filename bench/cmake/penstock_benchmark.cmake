@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSL-1.0
-# Google Benchmark: an installed one, else fetched. Gives benchmark::benchmark_main, or no such
-# target where there is none and FETCHCONTENT_FULLY_DISCONNECTED forbids to fetch it.
+# Google Benchmark: uses an installed copy or fetches one. Defines benchmark::benchmark_main. The
+# target is not defined if no copy is installed and FETCHCONTENT_FULLY_DISCONNECTED forbids
+# fetching.
 find_package(benchmark QUIET)
 if(NOT benchmark_FOUND)
   include(FetchContent)
@@ -9,7 +10,7 @@ if(NOT benchmark_FOUND)
   endif()
   set(BENCHMARK_ENABLE_TESTING OFF CACHE INTERNAL "")
   set(BENCHMARK_ENABLE_INSTALL OFF CACHE INTERNAL "")
-  # SYSTEM goes first: after the URL, CMake 3.25 takes it for a second one.
+  # SYSTEM must come first: after the URL, CMake 3.25 parses it as a second URL.
   FetchContent_Declare(
     benchmark SYSTEM URL https://github.com/google/benchmark/archive/refs/tags/v1.8.3.tar.gz
   )

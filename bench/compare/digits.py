@@ -17,7 +17,7 @@ from pathlib import Path
 NAMES = [
     f"{part}-{what}-ubyte" for part in ("train", "t10k") for what in ("images-idx3", "labels-idx1")
 ]
-# SHA-256 of all four, one after the other.
+# SHA-256 of all four files, concatenated.
 MNIST = "b2d8f5bf39174ee5ffeefa97e42d673c35432b411bb5d1f74fbbeddae7f1690a"
 
 

@@ -20,8 +20,8 @@ from side_by_side import PER_CPU
 
 HERE = Path(__file__).resolve().parent
 PEERS = ("pillow", "pytorch", "torchcodec", "dali", "opencv", "ffcv", "spdl")
-STEP = 64  # pictures.py's: the consumer reads one value of so many
-# What is beside ours, and how many times as many pictures a second of processor time are wanted.
+STEP = 64  # pictures.py's: the consumer reads every 64th value
+# The peers, and the goals for the ratio of pictures per second of processor time.
 GOALS = {
     "photos": {
         "Pillow/threads:1": 3.5,
@@ -47,7 +47,7 @@ def check(rows, side):
             found = run["checked"]
             looked_at = found["samples"] * math.ceil(side * side * 3 / STEP)
             far = abs(found["values"] - reference["values"]) / looked_at
-            # Of few crops the mean differs more: 24 levels at 4 pictures, 6 at 512.
+            # The mean of few crops differs more: 24 levels at 4 pictures, 6 at 512.
             most = 4 + 40 / math.sqrt(found["samples"])
             if any(found[key] != reference[key] for key in ("samples", "labels")) or far > most:
                 row.failed = f"failed: read {found}, others {reference}"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// What the C++ sides have in common: the data, the clock, and how they are called; peer.py in C++.
-// Needs the standard library alone, so that it builds beside any peer.
+// The common parts of the C++ sides: the data, the clock, and the command line; peer.py in C++.
+// Needs only the standard library, so that it builds together with any peer.
 #pragma once
 
 #include <sys/resource.h>
@@ -26,7 +26,7 @@ namespace compare {
 
 inline constexpr std::size_t batch_size = 64;
 inline constexpr std::size_t pixels = 28 * 28;
-// x / 255 - mean, over the deviation, as one product and one sum: what each side computes.
+// (x / 255 - mean) / deviation, as a multiplication and an addition. Each side computes this.
 inline constexpr float scale = 1.0F / (255.0F * 0.3081F);
 inline constexpr float shift = -0.1307F / 0.3081F;
 inline constexpr double least_seconds = 0.5;
@@ -48,18 +48,18 @@ inline std::vector<std::uint8_t> bytes_behind(const std::string& path, std::stre
   return bytes;
 }
 
-/// `part`: "train" or "t10k".
+/// `part` is "train" or "t10k".
 inline digit_files read_digits(const std::string& folder, const std::string& part) {
   return {bytes_behind(folder + "/" + part + "-images-idx3-ubyte", 16),
           bytes_behind(folder + "/" + part + "-labels-idx1-ubyte", 8)};
 }
 
-/// Bytes to floats, one sample.
+/// Converts the bytes of a sample to floats.
 inline void normalise(const std::uint8_t* in, float* out) noexcept {
   for (std::size_t i = 0; i < pixels; ++i) out[i] = static_cast<float>(in[i]) * scale + shift;
 }
 
-/// A batch by a plain loop, rows prefetched four ahead as the library's dataset does.
+/// Gathers a batch in a plain loop. Rows are prefetched four ahead, as in the library's dataset.
 template <class Index, class LabelIn, class LabelOut>
 void gather(std::span<const Index> indices, const std::uint8_t* images, const LabelIn* labels,
             float* images_out, LabelOut* labels_out) {
@@ -91,7 +91,8 @@ inline double cpu_seconds() {
   return seconds(used.ru_utime) + seconds(used.ru_stime);
 }
 
-/// The process's proportional set size: as peer.py has it, but there are no children here.
+/// Returns the process's proportional set size in MiB, like peer.py; there are no child processes
+/// here.
 inline double memory_mib() {
   std::ifstream file{"/proc/self/smaps_rollup"};
   for (std::string word; file >> word;) {
@@ -101,9 +102,9 @@ inline double memory_mib() {
   return 0;
 }
 
-// ---- what the consumer does
+// ---- the consumer
 
-/// Reads every value; 16 sums, so that the additions need not wait for each other.
+/// Reads every value. Uses 16 sums, so that the additions need not wait for each other.
 inline double sum_of(std::span<const float> values) {
   std::array<float, 16> sums{};
   std::size_t i = 0;
@@ -116,7 +117,7 @@ inline double sum_of(std::span<const float> values) {
   return total;
 }
 
-/// What was read: so that all sides can be seen to have done the same.
+/// A summary of the values read, which shows that all sides have read the same.
 struct seen {
   double values = 0;
   std::int64_t labels = 0;
@@ -142,10 +143,10 @@ inline std::string number(double value) {
   return text.data();
 }
 
-/// Measures a loader: whole epochs, until half a second has passed and two at least.
+/// Measures a loader over whole epochs, for at least half a second and two epochs.
 ///
-/// make() gives a loader; run(loader, epoch, each) goes through the epoch with that number and
-/// calls each(add) for every batch, where add(seen&) reads all of it.
+/// make() returns a loader. run(loader, epoch, each) iterates over the epoch with that number and
+/// calls each(add) for every batch; add(seen&) reads the whole batch.
 template <class Make, class Run>
 std::string load(Make make, Run run) {
   const double before = memory_mib();
@@ -155,7 +156,7 @@ std::string load(Make make, Run run) {
   seen checked;
   const double made_at = now();
   auto loader = make();
-  run(loader, 0, [&](auto&& add) {  // the warm-up; it is the epoch that is checked as well
+  run(loader, 0, [&](auto&& add) {  // the warm-up epoch, which is also the checked epoch
     add(checked);
     if (number_of == 0) cold = now() - made_at;
     if (number_of == 1 || number_of == 450) most = std::max(most, memory_mib());
@@ -189,7 +190,7 @@ std::string load(Make make, Run run) {
          number(checked.values) + R"(, "labels": )" + std::to_string(checked.labels) + "}";
 }
 
-/// Measures run(), which trains for `epochs`; accuracy() is asked for after it.
+/// Measures run(), which trains for `epochs`, and then calls accuracy().
 template <class Run, class Accuracy>
 std::string train(std::size_t epochs, std::size_t samples, Run run, Accuracy accuracy) {
   const double cpu_before = cpu_seconds();
@@ -205,10 +206,10 @@ std::string train(std::size_t epochs, std::size_t samples, Run run, Accuracy acc
          R"(, "checked": {"accuracy": )" + number(accuracy()) + "}";
 }
 
-/// A row's name, and what measures it, given the folder.
+/// The name of a row, and the function that measures it, given the folder.
 using row = std::pair<std::string, std::function<std::string(const std::string& folder)>>;
 
-/// main() of a side: `--list`, or `--data FOLDER --row NAME`.
+/// The main function of a side: `--list`, or `--data FOLDER --row NAME`.
 inline int main_of(int argc, char** argv, const std::vector<row>& rows, const std::string& library,
                    const std::string& version) try {
   const std::vector<std::string> words(argv + 1, argv + argc);

@@ -19,7 +19,7 @@ from pathlib import Path
 BATCH = 64
 PIXELS = 28 * 28
 MEAN, DEVIATION = 0.1307, 0.3081
-# x / 255 - mean, over the deviation, as one product and one sum: what each side computes.
+# (x / 255 - mean) / deviation, as a multiplication and an addition. Each side computes this.
 SCALE = 1 / (255 * DEVIATION)
 SHIFT = -MEAN / DEVIATION
 LEAST_SECONDS = 0.5
@@ -41,7 +41,7 @@ def family(pid=None):
         try:
             for child in task.read_text().split():
                 found += family(int(child))
-        except OSError:  # it has ended meanwhile
+        except OSError:  # it has ended in the meantime
             pass
     return found
 
@@ -86,7 +86,7 @@ def load(make, consume):
     begin = time.perf_counter()
     loader = make()
     cold = None
-    for number, batch in enumerate(loader):  # the warm-up; it is the epoch that is checked as well
+    for number, batch in enumerate(loader):  # the warm-up epoch, which is also the checked epoch
         x, y, count = consume(batch)
         if cold is None:
             cold = time.perf_counter() - begin

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Our pictures, measured as their peers are: see images.py and peer.hpp.
+// penstock's side of images.py, measured like its peers: see images.py and peer.hpp.
 
 #include <algorithm>
 #include <cstddef>
@@ -56,7 +56,7 @@ std::string load(std::size_t workers, bool scaled, const std::string& folder) {
   });
 }
 
-// Pictures of some 320 x 290 to 224 x 224; sizes differ as pictures.py says.
+// Resizes pictures of about 320 x 290 to 224 x 224. Sizes differ as in pictures.py.
 std::string resize(const std::string&) {
   std::vector<std::uint8_t> in(322 * 290 * 3);
   ps::sample_generator random{{.seed = 1}, 0};

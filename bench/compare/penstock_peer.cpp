@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Our loader, measured as its peers are: see peer.hpp. plain_loop is what is left without a loader.
+// penstock's loader, measured like its peers: see peer.hpp. plain_loop is the same work without a
+// loader.
 
 #include <array>
 #include <cstddef>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// How long a folder of pictures takes from nothing to the first batch: see start.py.
+// Measures the time from the start to the first batch for a folder of pictures: see start.py.
 
 #include <chrono>
 #include <cstdio>

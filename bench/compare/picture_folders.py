@@ -30,7 +30,8 @@ def painted(random, size):
     cell, strength = max(size) // 4, 40.0
     while cell >= 1:
         shape = (size[1] // cell + 2, size[0] // cell + 2)
-        # Grey noise and a little colour: a photograph's colours vary less than its light.
+        # Gray noise and a little color, because a photograph's colors vary less than its
+        # brightness.
         grid = random.uniform(-1, 1, (*shape, 1)) + random.uniform(-0.3, 0.3, (*shape, 3))
         for c in range(3):
             plane = Image.fromarray((grid[..., c] * strength).astype(np.float32))
@@ -49,7 +50,7 @@ def make(kind, folder):
             path.parent.mkdir(parents=True, exist_ok=True)
             options = {"quality": 90, "subsampling": "4:2:0"} if form == "jpg" else {}
             painted(random, size).save(path, **options)
-        # Last: a folder with it is complete.
+        # Written last, so that its presence marks a complete folder.
         (folder / "task").write_text(f"{side} {batch}\n")
     sizes = [path.stat().st_size for path in folder.glob("train/*/*")]
     mean = sum(sizes) / len(sizes) / 1000

@@ -15,7 +15,8 @@ import numpy as np
 import peer
 
 peer.LEAST_SECONDS = 1
-# A consumer that reads each cache line: reading each value would weigh more on some sides than on others.
+# The consumer reads a value of each cache line. Reading every value would cost some sides more than
+# others.
 STEP = 64
 SCALE, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
 
@@ -65,7 +66,7 @@ class Batches:
             pixels = np.empty((len(chosen), self.task.side, self.task.side, 3), np.uint8)
             labels = np.array([self.task.labels[i] for i in chosen])
             paths = [self.task.paths[i] for i in chosen]
-            # A list: an exception of a thread must be seen.
+            # Converts to a list, so that exceptions of the threads are raised.
             list((self.pool.map if self.pool else map)(self.sample, paths, pixels))
             yield pixels, labels
 

@@ -131,7 +131,7 @@ def train(form, workers, folder, threads=1):
         loss_of(network(images), labels).backward()
         optimiser.step()
 
-    # Workers are started and libraries warm before the clock starts, here and on all sides.
+    # Starts workers and warms libraries up before the clock starts, as on all sides.
     warm = new_network()
     batch = as_tensors(next(iter(loader)))
     for _ in range(20):

@@ -59,7 +59,7 @@ def machine():
 
 def output_of(command, seconds):
     """The standard output; RuntimeError with the reason if there is none. Ends workers too."""
-    # One thread inside an operation, but where a row sets it itself.
+    # One thread per operation, unless a row sets the number itself.
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     process = subprocess.Popen(
         command,
@@ -207,8 +207,8 @@ class Judge:
             self.add(ours, self.best(peer), "speed")
         self.add(ours, self.best("plain_loop"), "speed")
 
-        # To the first batch: with a worker on both sides, at the start of an epoch that is not the
-        # first.
+        # The time to the first batch: with a worker on both sides, at the start of an epoch that is
+        # not the first.
         key = "first_batch_warm_ms"
         named = {row.name: row for row in self.rows}
         persistent = [
@@ -304,7 +304,7 @@ def main():
             ],
             "goals": goals,
         }
-        # After each round: what a time limit cuts off is not all lost.
+        # Written after each round, so that a time limit does not discard all results.
         part = f"{chosen.json}.part"
         with open(part, "w") as file:
             json.dump(result, file, indent=1)
@@ -335,8 +335,8 @@ def main():
     for name, why in (*left_out, *failed):
         print(f"  {name}: {why}")
     print(f"\n{chosen.json}, {result['seconds']} s")
-    # A side that is not installed is no failure; one that is and does not run, or reads other data,
-    # is.
+    # A side that is not installed is not a failure. An installed side that does not run, or reads
+    # other data, is a failure.
     sys.exit(1 if failed or absent else 0)
 
 

@@ -31,7 +31,8 @@ def load(threads, folder):
     def decode(index):
         packets = spdl.io.demux_image(task.paths[index])
         left, top, width, height = pictures.crop_of(packets.codec.width, packets.codec.height)
-        # `exact`, or the crop would begin at even pixels, where colour has half the resolution.
+        # Without `exact` the crop would begin at even pixels, because color has half the
+        # resolution.
         crop = f"crop=w={width}:h={height}:x={left}:y={top}:exact=1"
         scale = f"scale={task.side}:{task.side}:flags=bilinear"
         frames = spdl.io.decode_packets(packets, filter_desc=f"{crop},{scale},format=rgb24")
@@ -66,6 +67,6 @@ def load(threads, folder):
 ROWS = {f"SPDL/threads:{threads}": functools.partial(load, threads) for threads in (1, 2)}
 
 if __name__ == "__main__":
-    # Without FFmpeg's libraries an error, which says which are looked for.
+    # Fails without FFmpeg's libraries; the error lists the libraries that were searched.
     found = spdl.io.utils.get_ffmpeg_versions()["libavcodec"]
     peer.main(ROWS, {"spdl": version("spdl"), "libavcodec": ".".join(map(str, found))})

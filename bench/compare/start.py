@@ -32,7 +32,7 @@ for number in range(count):
     with open(f"{path}/{number:08}.jpg", "wb") as file:
         file.write(encoded.getvalue())
 """
-# (ours, beside, what, how many times as quick is wanted)
+# (penstock's row, peer's row, quantity, required speedup)
 GOALS = (
     ("penstock", "DataLoader/workers:2", "listed_ms", 4),
     ("penstock", "DataLoader/workers:2", "first_batch_ms", None),
@@ -63,7 +63,7 @@ def main():
         "DataLoader/workers:2": [*peer, "2"],
     }
     where = rounds.machine()
-    rounds.output_of(plan["penstock"], rounds.ROW_SECONDS)  # lists the folder into the cache
+    rounds.output_of(plan["penstock"], rounds.ROW_SECONDS)  # lists the folder into the page cache
     found = {name: [] for name in plan}
     for _ in range(chosen.rounds):
         for name, command in plan.items():

@@ -8,12 +8,13 @@
 
 namespace bench {
 
-/// Has the call fail that PENSTOCK_FAIL_CALL names: "cudaHostRegister:2" the third of them, once;
-/// "lost:2" the third of all calls and those after it, as where the context is lost.
+/// Makes the call fail that PENSTOCK_FAIL_CALL specifies: "cudaHostRegister:2" makes the third call
+/// of that function fail once; "lost:2" makes the third call and all later calls fail, as after a
+/// lost context.
 inline void arm_failure() {
   const char* const given = std::getenv("PENSTOCK_FAIL_CALL");
   if (given == nullptr) return;
-  fake_cuda::reset({.policy = fake_cuda::policy::early});  // nothing naps for work that is held
+  fake_cuda::reset({.policy = fake_cuda::policy::early});  // no thread naps for held work
   const std::string call = given;
   const std::size_t colon = call.find(':');
   const auto which = std::stoull(colon == std::string::npos ? "0" : call.substr(colon + 1));
@@ -21,8 +22,8 @@ inline void arm_failure() {
   fake_cuda::fail_call_of(call.substr(0, colon), which, cudaErrorNotSupported);
 }
 
-/// How often this thread has made each call, a line each, into the file that PENSTOCK_LIST_CALLS
-/// names.
+/// Writes how often this thread has made each call, one per line, to the file in
+/// PENSTOCK_LIST_CALLS.
 inline void list_calls() {
   const char* const path = std::getenv("PENSTOCK_LIST_CALLS");
   if (path == nullptr) return;

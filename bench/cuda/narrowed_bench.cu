@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
-// Floats that travel as fewer bytes and are floats again after the copy, on a GPU: `narrowed` and
-// `widen_on_device` against the same feed of plain floats, by how many bytes of floats arrive in a
-// second. Batches are always ready: what is measured is the bus and the kernel that widens.
+// Floats that travel in fewer bytes and become floats again after the copy, on a GPU. Compares
+// `narrowed` and `widen_on_device` with the same feed of plain floats, by the bytes of floats that
+// arrive per second. Batches are always ready, so only the bus and the widening kernel are
+// measured.
 //
 //   penstock_cuda_narrowed_bench [--json FILE] [--quick]
 //
-// --quick takes a second: to see whether it works, not to be quoted. The first value that arrives
-// is compared in each way: a wrong one is an error.
+// --quick takes a second. Such a run checks that the program works; the numbers must not be quoted.
+// The first value that arrives is checked in each way; a wrong value is an error.
 
 #include <cuda_runtime_api.h>
 
@@ -39,7 +40,8 @@ using values = ps::record<ps::field<"x", T, ps::dyn>>;
 using scaled_bytes = ps::record<ps::field<"x", std::int8_t, ps::dyn>, ps::field<"x_scale", float>,
                                 ps::field<"x_zero", float>>;
 
-/// Batches of `length` elements a sample that stand for 1, and a feed that makes floats of them.
+/// Batches of `length` elements per sample that represent 1, and a feed that converts them to
+/// floats.
 template <class Record, class Element, class... Transforms>
 class way {
  public:
@@ -55,14 +57,14 @@ class way {
     for (std::size_t slot = 0; slot < slots; ++slot) {
       std::byte* const at = host_.data() + slot * layout_.bytes();
       std::fill_n(reinterpret_cast<Element*>(at), samples * length, one);
-      if constexpr (Record::size == 3) {  // byte 1 stands for 0.25 + 0.75 * 1
+      if constexpr (Record::size == 3) {  // byte 1 represents 0.25 + 0.75 * 1
         std::fill_n(reinterpret_cast<float*>(at + layout_.template offset<1>()), samples, 0.75F);
         std::fill_n(reinterpret_cast<float*>(at + layout_.template offset<2>()), samples, 0.25F);
       }
     }
   }
 
-  /// The seconds of an epoch.
+  /// Returns the seconds of an epoch.
   [[nodiscard]] double operator()() {
     const auto begin = std::chrono::steady_clock::now();
     float first = 0.0F;
@@ -118,7 +120,7 @@ void run(bench::rows& out, bool quick) {
     const std::size_t floats = samples * length * sizeof(float);
     const std::uint64_t count =
         quick ? 6 : std::clamp<std::uint64_t>((std::uint64_t{1} << 30) / floats, 6, 2000);
-    // Each way with memory of its own, made when its turn comes first.
+    // Each way has its own memory, which is allocated at its first turn.
     const auto one_way = [&](const char* name, auto make) {
       return bench::way{name, [make] {
                           auto feed = make();

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
-// Bytes to normalised floats on a GPU: the kernel of on_device against CUB's DeviceTransform and
-// against what the memory gives (a copy on the device of as many bytes as are read and written).
+// Converts bytes to normalized floats on a GPU. Compares the kernel of on_device with CUB's
+// DeviceTransform and with the memory bandwidth (a copy on the device of as many bytes as are read
+// and written).
 //
 //   penstock_cuda_on_device_bench [--json FILE] [--quick]
 //
-// --quick takes a second: to see whether it works, not to be quoted. Rows of the group "launch, L2"
-// are of batches so small that launches take as long as the memory, or that the ring stays in the
-// second-level cache: they tell how fast launches follow each other, and nothing of the memory.
+// --quick takes a second. Such a run checks that the program works; the numbers must not be quoted.
+// Rows of the group "launch, L2" have small batches: launches take as long as the memory, or the
+// ring stays in the L2 cache. Such rows measure the launch rate and not the memory.
 
 #include <cuda_runtime.h>
 
@@ -35,7 +36,8 @@ using record =
 
 using bench::must;
 
-/// Seconds of one call, of `launches` in a row on the stream, by events.
+/// Returns the seconds of a call, as the mean of `launches` consecutive launches on the stream,
+/// measured with events.
 template <class Launch>
 double timed(cudaStream_t stream, int launches, Launch launch) {
   cudaEvent_t begin{};
@@ -64,7 +66,7 @@ void run(bench::rows& out, bool quick) {
     if (quick && batch > 1024) continue;
     const ps::batch_layout<record> in_layout{{}, batch};
     const ps::batch_layout<floats> out_layout{{}, batch};
-    // Rings larger than the caches, where the batch is not too small for that.
+    // The rings are larger than the caches unless the batch is too small.
     const std::size_t ring =
         std::min<std::size_t>(16, (std::size_t{2} << 30) / out_layout.bytes() + 1);
     const ps::detail::slab<ps::cuda_device> in{device, in_layout.bytes() * ring,
@@ -75,7 +77,7 @@ void run(bench::rows& out, bool quick) {
     const auto at = [&](int i) { return static_cast<std::size_t>(i) % ring; };
     const std::size_t moved = in_layout.used_bytes(batch) + out_layout.used_bytes(batch);
     const int launches = quick ? 2 : 64;
-    // As many bytes as a GPU of 5 TB/s moves in the time of a launch or two.
+    // The bytes that a GPU with 5 TB/s moves in the time of a launch or two.
     const char* const group = moved < (std::size_t{16} << 20) ? "launch, L2" : "on_device";
     std::vector<bench::way> ways;
     ways.push_back({"copy on the device", [&] {

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSL-1.0
-# The benchmarks of this folder as C++ on the double of the CUDA runtime, for the tests: every call
-# that they make is made, and no figure means anything. penstock_cuda_<name>_bench_on_double.
-# PENSTOCK_FAIL_CALL=<function>:<k> in their environment has the k-th call of a function fail once.
+# The benchmarks of this folder, compiled as C++ for the double of the CUDA runtime, for the tests.
+# The programs make all their calls, but their numbers have no meaning.
+# penstock_cuda_<name>_bench_on_double. The environment variable PENSTOCK_FAIL_CALL=<function>:<k>
+# makes the k-th call of a function fail once.
 foreach(name IN ITEMS transfer on_device narrowed)
   set(target penstock_cuda_${name}_bench_on_double)
   add_executable(${target})

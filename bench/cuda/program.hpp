@@ -16,14 +16,14 @@
 
 namespace bench {
 
-/// What every main() here is: measures, and keeps what was measured in the file of `--json FILE`
-/// after every row, with "complete" false until all rows are there.
+/// The main function of every program here. Measures, and writes the results to the file of `--json
+/// FILE` after every row, with "complete" false until all rows are present.
 ///
-/// `measure` gets the rows to fill, of the groups that were given by `--group` or of all, and
-/// whether `--quick` was given: few repetitions of the small sizes, to see whether it works.
-/// Returns the exit status: 1 after an error outside of all groups, 2 for other arguments and where
-/// there is no group of a name that was given, 3 where the GPU's context was lost. `name` is how
-/// the program calls itself where it says what is wrong.
+/// `measure` gets the rows to fill and the value of `--quick`. The rows include only the groups
+/// given by `--group`, or all groups. `--quick` means few repetitions of the small sizes, to check
+/// that the program works. Returns the exit status: 1 after an error outside all groups; 2 for
+/// invalid arguments or an unknown group; 3 if the GPU's context was lost. `name` is the program's
+/// name in error messages.
 template <class Measure>
 int run(int argc, char** argv, const char* name, const Measure& measure) {
   const char* json = nullptr;

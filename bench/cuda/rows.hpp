@@ -28,8 +28,8 @@ namespace bench {
   return values[values.size() / 2];
 }
 
-/// Throws `std::runtime_error` with the name and the text of a refusal, and leaves the last-error
-/// slot as if the call had not been made; `penstock::cuda_context_lost` where no call can succeed
+/// Throws `std::runtime_error` with the name and the text of the error, and restores the last-error
+/// slot to its state before the call. Throws `penstock::cuda_context_lost` if no call can succeed
 /// any more.
 inline void must(cudaError_t code) {
   if (code == cudaSuccess) return;
@@ -38,23 +38,23 @@ inline void must(cudaError_t code) {
   throw std::runtime_error(std::string{cudaGetErrorName(code)} + ": " + cudaGetErrorString(code));
 }
 
-/// One way to do something: `prepare` makes what it needs and returns what does it once, which
-/// returns what that took. Both may throw: then this way is refused, and no other.
+/// A way to do something. `prepare` allocates resources and returns a function that does the work
+/// once and returns its time. Both may throw; then only this way is refused.
 struct way {
   std::string name;
   std::function<std::function<double()>()> prepare;
 };
 
-/// What was measured of a way: the median of its repetitions, or why there is none.
+/// The result for a way: the median of its repetitions, or the reason why there is none.
 struct measurement {
   double value = 0;
   std::string refused;
-  bool is_lost = false;  ///< the GPU's context went while this was measured
+  bool is_lost = false;  ///< the GPU's context was lost during this measurement
 };
 
-/// Several ways to do one thing, measured in turns so that a change of the machine's mood meets all
-/// of them: the median of `repetitions` for every way; one more before that doesn't count. Ends
-/// where the GPU's context is lost; what has been measured by then counts.
+/// Measures several ways to do the same thing, in rotation, so that changes of the machine affect
+/// all of them. Returns the median of `repetitions` for every way, after a warm-up repetition.
+/// Stops if the GPU's context is lost; earlier measurements count.
 [[nodiscard]] inline std::vector<measurement> in_turns(int repetitions,
                                                        const std::vector<way>& ways) {
   std::vector<measurement> found(ways.size());
@@ -71,7 +71,7 @@ struct measurement {
     } catch (const std::exception& error) {
       found[at].refused = error.what();
       static_cast<void>(
-          cudaGetLastError());  // of a launch, which the next way would take for its own
+          cudaGetLastError());  // of a launch; the next way would report it as its own
     }
   };
   for (std::size_t at = 0; at < ways.size(); ++at) {
@@ -96,26 +96,27 @@ struct measurement {
   return found;
 }
 
-/// What was measured: printed line by line, and in a JSON file that is whole after every row.
+/// The results: printed line by line, and written to a JSON file that is complete after every row.
 class rows {
  public:
-  /// The file can't be written. No std::exception: no row is to blame, and none can be kept.
+  /// Thrown if the file cannot be written. Not derived from std::exception, because no row has
+  /// caused the error and no row can be saved.
   struct write_error {
     std::string path;
   };
 
-  /// `path` may be null: then no file is written. Of groups only those called so are measured, or
-  /// all where there is no name.
+  /// `path` may be null: then no file is written. Only groups with the given names are measured, or
+  /// all groups if there are no names.
   explicit rows(const char* path, std::vector<std::string> groups = {})
       : path_(path == nullptr ? "" : path), groups_(std::move(groups)) {}
 
-  /// A member beside the rows. `value` is JSON.
+  /// Adds a member to the JSON object next to the rows. `value` is JSON.
   void fact(const std::string& name, const std::string& value) {
     facts_ += ",\n " + quoted(name) + ": " + value;
     write();
   }
 
-  /// `floor` is what the value is to be held against, in the same unit; 0 for none.
+  /// `floor` is the value to compare with, in the same unit; 0 for none.
   void add(const std::string& group, const std::string& name, double bytes, double value,
            const char* unit, double floor = 0.0) {
     std::printf("%-12s %-38s %12.0f B %12.3f %-10s", group.c_str(), name.c_str(), bytes, value,
@@ -127,7 +128,7 @@ class rows {
       members += ", " + number("floor", floor) + ", " + number("ratio", value / floor);
     keep(group, name, bytes, members);
   }
-  /// A row that could not be measured, and why.
+  /// Adds a row that could not be measured, with the reason.
   void refuse(const std::string& group, const std::string& name, double bytes,
               const std::string& why) {
     std::printf("%-12s %-38s %12.0f B  refused: %s\n", group.c_str(), name.c_str(), bytes,
@@ -141,8 +142,8 @@ class rows {
     add(group, name, bytes, measured.value, unit, floor);
   }
 
-  /// Measures `ways` in turns and adds a row for each; `value` makes a row's value of what a
-  /// repetition took. The first way is the floor of the others. Returns what was measured.
+  /// Measures `ways` in rotation and adds a row for each. `value` converts the time of a repetition
+  /// to the row's value. The first way is the floor of the others. Returns the measurements.
   template <class Value>
   std::vector<measurement> compare(const std::string& group, double bytes, int repetitions,
                                    const char* unit, const std::vector<way>& ways,
@@ -156,8 +157,8 @@ class rows {
     return found;
   }
 
-  /// Runs one group of measurements and notes its seconds; what it throws is a refused row of the
-  /// group and ends nothing else. No group runs after the GPU's context is lost.
+  /// Runs a group of measurements and records its seconds. An exception becomes a refused row of
+  /// the group and does not affect other groups. No group runs after the GPU's context is lost.
   template <class Measure>
   void group(const std::string& name, const Measure& measure) {
     if (!groups_.empty()) {
@@ -183,7 +184,7 @@ class rows {
     write();
   }
 
-  /// One of the names of groups that no group had; or nothing.
+  /// Returns a requested group name that no group had, or an empty string.
   [[nodiscard]] std::string unknown_group() const {
     for (const std::string& name : groups_) {
       if (std::find(was_met_.begin(), was_met_.end(), name) == was_met_.end()) return name;
@@ -191,10 +192,10 @@ class rows {
     return {};
   }
 
-  /// Whether the GPU's context is lost: no call of this process can succeed any more.
+  /// Returns true if the GPU's context is lost: no call of this process can succeed any more.
   [[nodiscard]] bool is_lost() const noexcept { return !lost_.empty(); }
 
-  /// All has been tried that there is. What lost the context was not.
+  /// Marks the results as complete unless the context was lost.
   void complete() {
     is_complete_ = !is_lost();
     write();
@@ -227,7 +228,7 @@ class rows {
     write();
   }
 
-  /// By a file beside it and a rename: whoever ends this process finds the rows up to then.
+  /// Writes a new file and renames it: if the process is killed, the earlier rows remain.
   void write() const {
     if (path_.empty()) return;
     const std::string beside = path_ + ".new";
@@ -242,11 +243,11 @@ class rows {
   }
   std::string path_;
   std::vector<std::string> groups_;
-  std::vector<std::string> was_met_;  // of those
+  std::vector<std::string> was_met_;  // requested groups that exist
   std::string facts_;
   std::string seconds_;
   std::string lines_;
-  std::string lost_;  // where
+  std::string lost_;  // the row at which the context was lost
   bool is_complete_ = false;
 };
 

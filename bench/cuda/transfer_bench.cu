@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: BSL-1.0
-// What the bus gives and what the transfer makes of it, on a GPU: bandwidth over sizes both ways,
-// copies beside a kernel, bulk uploads beside one copy, the time of the consumer's thread at tiny
-// batches and of each call of the runtime, fed steps beside resident ones, and the cost of pinning.
+// Measures the bus and the transfer on a GPU: bandwidth over sizes in both directions, copies
+// concurrent with a kernel, bulk uploads compared with a single copy, the time of the consumer's
+// thread at tiny batches and of each call of the runtime, fed steps compared with resident steps,
+// and the cost of pinning.
 //
 //   penstock_cuda_transfer_bench [--json FILE] [--quick]
 //
-// --quick takes a second: to see whether it works, not to be quoted.
+// --quick takes a second. Such a run checks that the program works; the numbers must not be quoted.
 //
-// Every figure stands beside its floor, measured in turns with it. A way that the system refuses is
-// a row that says so, and ends nothing else.
+// Every number is shown with its floor, measured in rotation with it. A way that the system refuses
+// becomes a row with the reason and does not affect the others.
 
 #include <cuda_runtime.h>
 #include <sys/mman.h>
@@ -36,8 +37,8 @@
 #include <penstock/cuda.hpp>
 #include <penstock/cuda/on_device.cuh>
 #include <penstock/memory/registered_memory.hpp>
-#include <penstock/transfer/results.hpp>
 #include <penstock_ext/bulk/bulk_copier.hpp>
+#include <penstock_ext/results/results.hpp>
 
 #include "program.hpp"
 #include "ready_source.hpp"
@@ -50,7 +51,7 @@ using clock_type = std::chrono::steady_clock;
 
 using bench::must;
 
-/// Keeps the stream busy for about so long.
+/// Keeps the stream busy for about `nanoseconds`.
 #if defined(PENSTOCK_BENCH_ON_DOUBLE)
 __global__ void spin(std::uint64_t) {}
 #else
@@ -64,7 +65,7 @@ __global__ void spin(std::uint64_t nanoseconds) {
 }
 #endif
 
-/// As above; throws what the launch gives.
+/// Keeps the stream busy for about `nanoseconds`. Throws the error of the launch.
 void keep_busy(cudaStream_t stream, std::uint64_t nanoseconds) {
   spin<<<1, 1, 0, stream>>>(nanoseconds);
   must(cudaGetLastError());
@@ -82,13 +83,13 @@ constexpr std::size_t slots = 3;
 
 std::size_t padded(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
 
-/// `count` batches of `bytes` bytes, always ready, out of a ring of three.
+/// Returns `count` batches of `bytes` bytes, always ready, from a ring of three.
 ready_bytes ready(const ps::cuda_device& device, const std::byte* data, std::size_t bytes,
                   std::uint64_t count) {
   return {device, {{{bytes}}, 1}, data, padded(bytes), slots, count};
 }
 
-/// `count` copies of `bytes` bytes on one stream, from and to rings of three.
+/// Makes `count` copies of `bytes` bytes on a stream, from and to rings of three.
 double plain_loop(const std::byte* from, std::byte* to, std::size_t bytes, std::uint64_t count,
                   cudaStream_t stream) {
   const auto begin = clock_type::now();
@@ -108,7 +109,7 @@ double feed_loop(const ps::cuda_device& device, const ps::cuda_stream& stream,
   return bench::seconds_since(begin);
 }
 
-/// Page-locked memory by the runtime's own call.
+/// Page-locked memory from the runtime's own call.
 struct plain_pinned {
   explicit plain_pinned(std::size_t bytes) {
     void* made = nullptr;
@@ -121,7 +122,7 @@ struct plain_pinned {
   std::byte* data = nullptr;
 };
 
-/// A ring of batches in memory of one kind, and a feed that copies them.
+/// A ring of batches in memory of a given kind, and a feed that copies them.
 struct ready_feed {
   ready_feed(const ps::cuda_device& device, const ps::cuda_stream& stream, const std::byte* data,
              std::size_t bytes, std::uint64_t count,
@@ -138,7 +139,7 @@ void bandwidth(const ps::cuda_device& device, bench::rows& out, bool quick) {
   const std::size_t most = std::size_t{quick ? 1U : 256U} << 20;
   for (std::size_t bytes = 4096; bytes <= most; bytes *= 4) {
     const std::size_t ring = padded(bytes) * slots;
-    // About 20 ms at 50 GB/s, and enough copies to get going.
+    // About 20 ms at 50 GB/s, and enough copies to reach a steady state.
     std::uint64_t count = std::max<std::uint64_t>(6, (std::uint64_t{1} << 30) / bytes);
     count = std::min<std::uint64_t>(count, quick ? 30 : 4000);
     const slab there{device, ring, ps::detail::memory_kind::device};
@@ -150,7 +151,7 @@ void bandwidth(const ps::cuda_device& device, bench::rows& out, bool quick) {
     const auto of_slab = [&](ps::detail::memory_kind kind) {
       return std::make_shared<slab>(device, ring, kind, padded(bytes));
     };
-    // Pages of its own: what shares one with memory that is registered already is refused.
+    // Has its own pages: the runtime refuses memory that shares a page with registered memory.
     const auto registered = [&] {
       static constexpr auto page = std::align_val_t{4096};
       const std::size_t pages = (ring + 4095) / 4096 * 4096;
@@ -211,7 +212,7 @@ void bandwidth(const ps::cuda_device& device, bench::rows& out, bool quick) {
 
 using result_bytes = ps::record<ps::field<"bytes", std::uint8_t, ps::dyn>>;
 
-/// The way back: plain copies both ways, and `results` with nothing to consume.
+/// Measures the way back: plain copies in both directions, and `results` with nothing to consume.
 void download(const ps::cuda_device& device, bench::rows& out, bool quick) {
   const auto stream = device.make_stream();
   for (const std::size_t bytes :
@@ -257,7 +258,8 @@ void download(const ps::cuda_device& device, bench::rows& out, bool quick) {
   }
 }
 
-/// Weights out of ordinary memory through the ring of a bulk transfer, and back, beside one copy.
+/// Measures weights that pass from ordinary memory through the ring of a bulk transfer, and back,
+/// compared with a single copy.
 void bulk(const ps::cuda_device& device, bench::rows& out, bool quick) {
   const auto stream = device.make_stream();
   const std::size_t bytes = std::size_t{quick ? 8U : 512U} << 20;
@@ -301,13 +303,13 @@ bench::measurement in_us(bench::measurement seconds, std::uint64_t count = 1) {
   return seconds;
 }
 
-/// The floor of what does both at once; 0, none, where one was not measured.
+/// Returns the floor for doing both at once, or 0 (none) if either was not measured.
 double longer_of(const bench::measurement& one, const bench::measurement& other) {
   if (!one.refused.empty() || !other.refused.empty()) return 0;
   return std::max(one.value, other.value);
 }
 
-/// Copies and a kernel, each alone and both at once: 1 is perfect overlap.
+/// Measures copies and a kernel, each alone and both at once: 1 is perfect overlap.
 void overlap(const ps::cuda_device& device, bench::rows& out, bool quick) {
   const auto steps = device.make_stream();
   const auto copies = device.make_stream();
@@ -338,7 +340,8 @@ void overlap(const ps::cuda_device& device, bench::rows& out, bool quick) {
           "us", longer_of(in_us(found[0]), in_us(found[1])));
 }
 
-/// Page-locked memory, by the runtime's calls and by ours: as it is, and mapped at any size.
+/// Measures page-locked memory from the runtime's calls and from the library: the default, and
+/// mapped at any size.
 void pinning(const ps::cuda_device& device, bench::rows& out, bool quick) {
   const auto timed = [](auto take, auto give_back) {
     return [=] {
@@ -390,7 +393,7 @@ void pinning(const ps::cuda_device& device, bench::rows& out, bool quick) {
   }
 }
 
-/// The calls of one batch by hand: a wait, a copy, a record, a wait and a record.
+/// Makes the calls of a batch by hand: a wait, a copy, a record, a wait and a record.
 double calls_by_hand(const std::byte* from, std::byte* to, std::size_t bytes, std::uint64_t count,
                      cudaStream_t stream, const std::vector<cudaStream_t>& copies, unsigned flags,
                      cudaMemcpyKind kind) {
@@ -401,7 +404,7 @@ double calls_by_hand(const std::byte* from, std::byte* to, std::size_t bytes, st
   const auto begin = clock_type::now();
   for (std::uint64_t i = 0; i < count; ++i) {
     const std::size_t slot = i % slots;
-    cudaEvent_t* of_slot = &events[slot * 2];  // released; copied, that is drained
+    cudaEvent_t* of_slot = &events[slot * 2];  // released; copied, which means drained
     const cudaStream_t on = copies[i % copies.size()];
     must(cudaStreamWaitEvent(on, of_slot[0], 0));
     must(cudaMemcpyAsync(to + slot * padded(bytes), from + slot * padded(bytes), bytes, kind, on));
@@ -427,8 +430,9 @@ struct small_digits {
 };
 using ready_digits = bench::ready_source<small_digits::record_type>;
 
-/// One stream of copies, or two by turns; events that threads sleep on, or not; the direction told,
-/// or found by the driver. All by hand: what the library does, and what gained nothing on an H100.
+/// Compares one copy stream with two in rotation; events on which threads sleep or spin; a copy
+/// direction that is given or found by the driver. All by hand: the library's choices, and variants
+/// that gained nothing on an H100.
 void choices(const ps::cuda_device& device, bench::rows& out, bool quick) {
   const auto stream = device.make_stream();
   const auto first = device.make_stream();
@@ -461,7 +465,7 @@ void choices(const ps::cuda_device& device, bench::rows& out, bool quick) {
   }
 }
 
-/// What a transfer's options cost, batches ready, to the copies' end.
+/// Measures the cost of a transfer's options, with batches ready, until the copies end.
 void options(const ps::cuda_device& device, bench::rows& out, bool quick) {
   const auto stream = device.make_stream();
   constexpr std::uint64_t burst = 100;
@@ -485,7 +489,7 @@ void options(const ps::cuda_device& device, bench::rows& out, bool quick) {
   }
 }
 
-/// Adds up the bytes at `from`, a part by each thread.
+/// Adds the bytes at `from`, a part in each thread.
 __global__ void add_up(const std::uint8_t* from, std::size_t bytes, unsigned* sums) {
   const std::size_t threads = std::size_t{gridDim.x} * blockDim.x;
   const std::size_t thread = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x;
@@ -505,7 +509,7 @@ struct loaded_feed {
   ps::transfer<ps::loader<small_digits, ps::sequential, ps::cuda_device>&> feed;
 };
 
-/// Steps that read each byte of their batch once: of a copy, and in the host slot.
+/// Measures steps that read each byte of their batch once: from a copy, and in the host slot.
 void zero_copy(const ps::cuda_device& device, bench::rows& out, bool quick) {
   const auto stream = device.make_stream();
   const std::uint64_t count = quick ? 2 : 58;
@@ -533,11 +537,12 @@ void zero_copy(const ps::cuda_device& device, bench::rows& out, bool quick) {
               [&](double seconds) { return seconds / static_cast<double>(count) * 1e6; });
 }
 
-/// The consumer's thread, batches ready: plain, with a transform, with the step as a graph.
+/// Measures the consumer's thread, with batches ready: plain, with a transform, and with the step
+/// as a graph.
 void tiny_batches(const ps::cuda_device& device, bench::rows& out, bool quick) {
   const auto stream = device.make_stream();
   const auto copies = device.make_stream();
-  // Few enough that the streams' queues never fill: then the host would wait for the GPU.
+  // Few enough that the streams' queues never fill, because the host would then wait for the GPU.
   const std::uint64_t burst = quick ? 20 : 100;
   const int repetitions = quick ? 1 : 101;
   const auto per_batch = [burst](double seconds) {
@@ -604,7 +609,8 @@ void tiny_batches(const ps::cuda_device& device, bench::rows& out, bool quick) {
       per_batch);
 }
 
-/// Interrupts of the GPU's driver on all cores so far; nothing where the system does not tell.
+/// Returns the number of the GPU driver's interrupts on all cores so far, or 0 if the system does
+/// not report it.
 double interrupts() {
   std::ifstream file{"/proc/interrupts"};
   double sum = 0;
@@ -655,13 +661,14 @@ void loaders(const ps::cuda_device& device, bench::rows& out, bool quick) {
   }
 }
 
-/// A step of one kernel as a graph, without anything of the library's.
+/// A step of a single kernel as a graph, without the library.
 struct step_graph {
   explicit step_graph(cudaStream_t stream) {
     must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
     spin<<<1, 1, 0, stream>>>(std::uint64_t{0});
     cudaError_t code = cudaGetLastError();
-    cudaGraph_t graph = nullptr;  // ended in any case, lest others find their stream captured
+    cudaGraph_t graph = nullptr;  // always ends the capture; otherwise others would find their
+                                  // stream captured
     const cudaError_t ended = cudaStreamEndCapture(stream, &graph);
     if (code == cudaSuccess) code = ended;
     if (code == cudaSuccess) code = cudaGraphInstantiateWithFlags(&exec, graph, 0);
@@ -673,7 +680,8 @@ struct step_graph {
   cudaGraphExec_t exec = nullptr;
 };
 
-/// Host time of each call of the runtime that a batch needs, of a hundred in a row.
+/// Measures the host time of each runtime call that a batch needs, over a hundred consecutive
+/// calls.
 void calls(const ps::cuda_device& device, bench::rows& out, bool quick) {
   const auto stream = device.make_stream();
   const slab there{device, 4096, ps::detail::memory_kind::device};
@@ -730,12 +738,12 @@ void calls(const ps::cuda_device& device, bench::rows& out, bool quick) {
   static_cast<void>(cudaEventDestroy(blocking));
 }
 
-/// Launches of one thread while others do what workers do that wait for a copy.
+/// Measures launches of a thread while other threads act like workers that wait for a copy.
 void launches(const ps::cuda_device& device, bench::rows& out, bool quick) {
   const auto stream = device.make_stream();
   const auto busy = device.make_stream();
   auto event = device.make_event(ps::event_wait::by_host);
-  constexpr int count = 400;  // no queue is full
+  constexpr int count = 400;  // the queues never fill
   const auto beside = [&](int threads, const auto& work) {
     return std::function<double()>{[&, threads, work] {
       keep_busy(busy.get(), 30'000'000);
@@ -749,7 +757,7 @@ void launches(const ps::cuda_device& device, bench::rows& out, bool quick) {
             while (!stop.stop_requested()) work();
           });
         }
-        std::this_thread::sleep_for(std::chrono::milliseconds{2});  // all are at it
+        std::this_thread::sleep_for(std::chrono::milliseconds{2});  // all threads are running
         const auto begin = clock_type::now();
         for (int i = 0; i < count; ++i) keep_busy(stream.get(), 0);
         taken = bench::seconds_since(begin);
@@ -775,7 +783,8 @@ void launches(const ps::cuda_device& device, bench::rows& out, bool quick) {
       [&](double seconds) { return seconds / count * 1e6; });
 }
 
-/// Steps of a modelled length, fed and on one batch that stays, and how long the stream stood idle.
+/// Measures steps of a modeled length, fed and on a batch that stays in place, and the idle time of
+/// the stream.
 void fed_steps(const ps::cuda_device& device, bench::rows& out, bool quick) {
   const auto stream = device.make_stream();
   const std::size_t bytes = std::size_t{256} << 10;

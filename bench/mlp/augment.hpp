@@ -13,13 +13,13 @@
 
 namespace mlp {
 
-/// A random affine warp of a 28 x 28 picture about its centre: rotation by up to 15 degrees, scale
-/// 0.9 to 1.1, shift by up to 2 pixels each way. A function for `penstock::map`.
+/// A random affine warp of a 28 x 28 picture about its center: rotation by up to 15 degrees, scale
+/// 0.9 to 1.1, shift by up to 2 pixels in each direction. A function for `penstock::map`.
 ///
 /// Every pixel is the mean of seven points of the warped picture, each interpolated bilinearly: its
-/// centre and a hexagon around it. Thin strokes stay smooth, and loading costs about as much as a
-/// training step, the case in which overlapping the two pays most. All in integers of 16 fractional
-/// bits.
+/// center and a hexagon around it. Thin strokes stay smooth. Loading then costs about as much as a
+/// training step, the case in which overlap gains most. All computations use integers with 16
+/// fractional bits.
 struct augment {
   using record = penstock::digit_record;
 
@@ -29,8 +29,8 @@ struct augment {
     warp(penstock::get<"image">(in).data(), penstock::get<"image">(out).data(), draw(random));
   }
 
-  /// Where an output point comes from: (u, v) = (ux * x + uy * y + u0, vx * x + vy * y + v0), 65536
-  /// is one pixel.
+  /// Maps an output point to its source: (u, v) = (ux * x + uy * y + u0, vx * x + vy * y + v0).
+  /// 65536 is one pixel.
   struct affine {
     std::int32_t ux, uy, u0, vx, vy, v0;
   };
@@ -73,7 +73,7 @@ struct augment {
 
  private:
   static constexpr std::int32_t side = 28;
-  static constexpr std::int32_t width = 32;  // of a line, so that whole vectors fill it
+  static constexpr std::int32_t width = 32;  // row length, a multiple of whole vectors
   static constexpr std::int32_t one = 1 << 16;
 
   struct offset {
@@ -84,8 +84,9 @@ struct augment {
 
   static std::int32_t fixed(float value) { return static_cast<std::int32_t>(value * one); }
 
-  /// The picture within a frame of background, as squares between four pixels: the corners' values
-  /// lie in the bytes of one word, so that a point costs one load, and compilers find the gather.
+  /// The picture with a border of background, stored as squares between four pixels. The values at
+  /// the corners are the bytes of a word, so that a point costs a single load and compilers can use
+  /// a gather.
   class cells {
    public:
     explicit cells(const std::uint8_t* picture) {
@@ -101,14 +102,14 @@ struct augment {
       }
     }
 
-    /// The picture at (u, v), times 2^14.
+    /// Returns the picture at (u, v), times 2^14.
     [[nodiscard]] std::uint32_t at(std::int32_t u, std::int32_t v) const {
       u = std::min(std::max(u, -one), side * one) + one;
       v = std::min(std::max(v, -one), side * one) + one;
       const std::uint32_t c = corners_[(v >> 16) * stride + (u >> 16)];
       const std::uint32_t right = static_cast<std::uint32_t>(u) % one >> 9U;  // of 128
       const std::uint32_t below = static_cast<std::uint32_t>(v) % one >> 9U;
-      // Two products in one word: even bytes are the left corners, odd ones the right.
+      // Two products in a word: even bytes are the left corners, odd bytes the right.
       const std::uint32_t row = (c & 0x00ff00ffU) * (128 - right) + (c >> 8U & 0x00ff00ffU) * right;
       return (row & 0xffffU) * (128 - below) + (row >> 16U) * below;
     }

@@ -6,7 +6,7 @@
 
 namespace mlp {
 
-/// Why cuBLAS can't be loaded here; nothing where it can.
+/// Returns the reason why cuBLAS cannot be loaded, or no value if it can.
 [[nodiscard]] std::optional<std::string> why_no_cublas();
 
 }  // namespace mlp

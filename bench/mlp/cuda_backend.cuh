@@ -41,17 +41,17 @@ inline void check(cublasStatus_t status, const char* call) {
   throw std::runtime_error(std::string{call} + " gave " + cublasGetStatusString(status));
 }
 
-/// For the runtime calls of this file, launches among them.
+/// Checks the runtime calls of this file, including launches.
 inline void check(cudaError_t code, const char* call) {
   if (code == cudaSuccess) return;
-  static_cast<void>(cudaGetLastError());  // the next call is not to take it for its own
+  static_cast<void>(cudaGetLastError());  // the next call must not report it as its own
   if (penstock::detail::is_sticky(code)) penstock::detail::throw_cuda_error(code, call);
   throw penstock::cuda_error(code, call,
                              std::string{call} + " gave " + cudaGetErrorName(code) + " (" +
                                  cudaGetErrorString(code) + ")");
 }
 
-/// A kernel in phases, see `fused`.
+/// Runs a kernel in phases, see `fused`.
 template <class Kernel>
 __global__ void __launch_bounds__(Kernel::threads) run_phases(const Kernel kernel) {
   __shared__ typename Kernel::shared shared;
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(Kernel::threads) run_phases(const Kernel kerne
   }
 }
 
-/// A block a row.
+/// Gathers rows, with one block per row.
 template <class T>
 __global__ void gather(unsigned length, const std::uint64_t* order, const kernel::step_state* state,
                        std::uint64_t capacity, const T* from, T* to) {
@@ -74,7 +74,7 @@ __global__ void gather(unsigned length, const std::uint64_t* order, const kernel
   }
 }
 
-/// For rows of one element.
+/// Gathers rows of a single element.
 template <class T>
 __global__ void gather_single(unsigned count, const std::uint64_t* order,
                               const kernel::step_state* state, std::uint64_t capacity,
@@ -101,8 +101,8 @@ using blas_handle = std::unique_ptr<cublasContext, destroy_blas>;
   return owner;
 }
 
-/// What the steps use on one device: cuBLAS (not with fused kernels), memory for its work and for
-/// CUB's, the graphs. Taken once; used by one thread at a time.
+/// The resources of the steps on a device: cuBLAS (except with fused kernels), memory for its work
+/// and for CUB's, the graphs. Allocated once. Only one thread at a time may use them.
 class toolbox {
  public:
   toolbox(const penstock::cuda_device& device, std::size_t batch_size, kernel_choice kernels)
@@ -115,12 +115,12 @@ class toolbox {
     ones.upload(values, 0, stream);
   }
 
-  /// cuBLAS, for calls that go into `stream`.
+  /// Returns cuBLAS for calls on `stream`.
   [[nodiscard]] cublasHandle_t blas(penstock::cuda_stream_ref stream) {
     if (blas_stream_ != stream.get()) {
       check(cublasSetStream(blas_.get(), stream.get()), "cublasSetStream");
-      // Setting the stream has set the workspace back to one that cuBLAS allocates, which a capture
-      // can't do, and on whose size the choice of algorithms depends.
+      // Setting the stream has reset the workspace to one that cuBLAS allocates. A capture cannot
+      // allocate, and the choice of algorithms depends on the size of the workspace.
       check(cublasSetWorkspace(blas_.get(), workspace_->data(), workspace_->size()),
             "cublasSetWorkspace");
       blas_stream_ = stream.get();
@@ -134,13 +134,13 @@ class toolbox {
 
  private:
   std::optional<device_array<std::byte, penstock::cuda_device>> workspace_;
-  blas_handle blas_;  // goes before its workspace
+  blas_handle blas_;  // destroyed before its workspace
   cudaStream_t blas_stream_ = nullptr;
 };
 
 }  // namespace cuda
 
-/// What the network does on a GPU, all of it on one stream. `host_backend` names the operations.
+/// The operations of the network on a GPU, all on one stream. `host_backend` lists them.
 class cuda_context {
  public:
   cuda_context(penstock::cuda_stream_ref stream, kernel_choice kernels, cuda::toolbox& tools)
@@ -154,7 +154,7 @@ class cuda_context {
 
   template <class Function, class Sum>
   void sum(std::size_t count, const Function& function, Sum* to) const {
-    // Not by DeviceReduce::TransformReduce, which CUDA 12.4 has not got yet.
+    // Does not use DeviceReduce::TransformReduce, which CUDA 12.4 does not have.
     const auto values =
         thrust::make_transform_iterator(thrust::counting_iterator<std::size_t>{0}, function);
     const auto reduce = [&](void* scratch, std::size_t& bytes) {
@@ -175,7 +175,7 @@ class cuda_context {
   void multiply(std::size_t m, std::size_t n, std::size_t k, const float* a, const float* b,
                 float* c) const {
     if constexpr (A == transpose::no && B == transpose::no) {
-      if (kernels_ == kernel_choice::fused) {  // of no step: they are of its test
+      if (kernels_ == kernel_choice::fused) {  // not part of a step: used by its test
         each(m * n, kernel::product{m, k, a, b, c});
         return;
       }
@@ -191,7 +191,7 @@ class cuda_context {
                 "cublasSgemm");
   }
 
-  /// Operands of 16 bits, sums in float.
+  /// Multiplies operands of 16 bits with sums in float.
   template <transpose A, transpose B, class Narrow>
     requires(sizeof(Narrow) == 2)
   void multiply(std::size_t m, std::size_t n, std::size_t k, const Narrow* a, const Narrow* b,
@@ -231,7 +231,8 @@ class cuda_context {
                    T* to) const {
     const auto rows = static_cast<unsigned>(count);
     constexpr unsigned threads = 128;
-    // Rows, and the arrays they lie in, begin at multiples of 16 bytes where their length is one.
+    // Rows and their arrays are aligned to 16 bytes if the length of a row is a multiple of 16
+    // bytes.
     if (length == 1) {
       cuda::gather_single<<<(rows + threads - 1) / threads, threads, 0, stream_.get()>>>(
           rows, order, state, capacity, from, to);
@@ -276,8 +277,8 @@ class cuda_context {
   cuda::toolbox* tools_;
 };
 
-/// How the network computes on a GPU: Thrust, CUB and cuBLAS, or kernels of its own; as graphs or
-/// launch by launch. A handle: copies share their state.
+/// Computes the network on a GPU: with Thrust, CUB and cuBLAS, or with fused kernels; as graphs or
+/// with separate launches. A handle: copies share their state.
 class cuda_backend {
  public:
   using device_type = penstock::cuda_device;
@@ -286,7 +287,7 @@ class cuda_backend {
   template <class Narrow>
   using stored_type = Narrow;
 
-  /// For batches of up to `batch_size` samples. `graph`: steps are replayed as graphs.
+  /// `batch_size` is the maximum number of samples in a batch. `graph`: replays steps as graphs.
   cuda_backend(const device_type& device, std::size_t batch_size, kernel_choice kernels, bool graph)
       : kernels_(kernels),
         graph_(graph),

@@ -11,7 +11,7 @@ namespace mlp {
 template <class T, class Device>
 class device_array {
  public:
-  /// Throws `penstock::out_of_memory`; `size` must not be 0.
+  /// Throws `penstock::out_of_memory`. `size` must not be 0.
   device_array(const Device& device, std::size_t size)
       : device_(device), size_(size), data_(static_cast<T*>(device.allocate(size * sizeof(T)))) {}
   device_array(device_array&& other) noexcept
@@ -24,13 +24,13 @@ class device_array {
   [[nodiscard]] T* data() const noexcept { return data_; }
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
-  /// Copies `values` to the elements from `first` on. Returns when that is done.
+  /// Copies `values` to the elements starting at `first`, and waits for the copy.
   void upload(std::span<const T> values, std::size_t first, typename Device::stream_ref stream) {
     device_.copy_async(data() + first, values.data(), values.size_bytes(), stream);
     device_.synchronize(stream);
   }
 
-  /// Copies the elements from `first` on to `values`. Returns when that is done.
+  /// Copies the elements starting at `first` to `values`, and waits for the copy.
   void download(std::span<T> values, std::size_t first, typename Device::stream_ref stream) const {
     device_.copy_async(values.data(), data() + first, values.size_bytes(), stream);
     device_.synchronize(stream);

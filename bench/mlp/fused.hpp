@@ -15,18 +15,18 @@
 #define MLP_KERNEL
 #endif
 
-/// A whole training step in three launches: the first layer; all that is a sample's own, up to its
-/// gradients; the sums over the batch with Adam. Every sum has one order, whatever the device.
+/// A whole training step in three launches: the first layer; the work of each sample up to its
+/// gradients; the sums over the batch with Adam. Every sum has a fixed order on every device.
 ///
-/// Each is a kernel in phases: `phase(p, block, thread, shared, local)` is what one thread does
-/// between two barriers, so no thread reads what another one of its block writes in the same phase.
-/// A GPU runs it by `cuda_context::run`; the tests run the same source on the host, thread by
-/// thread.
+/// Each launch is a kernel in phases. `phase(p, block, thread, shared, local)` is the work of a
+/// thread between two barriers, so no thread reads a value that another thread of its block writes
+/// in the same phase. `cuda_context::run` runs it on a GPU; the tests run the same source on the
+/// host, thread by thread.
 namespace mlp::fused {
 
-/// hidden1 = relu(weight1 * normalised images + bias1), and the step's begin. A block makes 16
-/// outputs of `Samples` samples: 16 groups of threads sum every 16th input each, then the groups
-/// are summed.
+/// Computes hidden1 = relu(weight1 * normalized images + bias1), and begins the step. A block makes
+/// 16 outputs of `Samples` samples: each of 16 groups of threads sums every 16th input, then the
+/// groups are summed.
 template <class Pixel, unsigned Samples>
 struct first_layer {
   static constexpr unsigned threads = 256;
@@ -38,14 +38,14 @@ struct first_layer {
   static_assert(inputs % groups == 0 && shape::hidden1 % rows == 0 && rows * Samples <= threads);
 
   struct shared {
-    // A thread writes the pixels of one place, and reads them, as vectors of 16 bytes.
+    // A thread writes the pixels of a position and reads them as vectors of 16 bytes.
     alignas(16) float pixels[inputs][Samples];
-    // A sample more than needed: the two groups of a warp write to different memory banks.
+    // An extra sample, so that the two groups of a warp write to different memory banks.
     float sums[groups][Samples + 1][rows];
     static_assert((Samples + 1) * rows % 32 == rows);
   };
   struct local {
-    float weights[terms];  // all asked for at once: memory answers them together
+    float weights[terms];  // all loads are issued at once, so that their latencies overlap
   };
 
   const Pixel* images;
@@ -84,7 +84,7 @@ struct first_layer {
         }
       }
       for (unsigned n = 0; n < Samples; ++n) s.sums[group][n][row] = sums[n];
-    } else if (group < here) {  // a group a sample now
+    } else if (group < here) {  // now one group per sample
       float sum = net.parameters[shape::bias1 + first_row + row];
       for (unsigned g = 0; g < groups; ++g) sum += s.sums[g][group][row];
       net.hidden1[std::size_t{first + group} * shape::hidden1 + first_row + row] =
@@ -93,8 +93,8 @@ struct first_layer {
   }
 };
 
-/// For each sample: the second layer, the third, softmax, its loss, and the gradients back to the
-/// sums of the first layer. A block does one sample after the other, with the weights in shared
+/// For each sample: the second and third layer, softmax, its loss, and the gradients back to the
+/// sums of the first layer. A block processes sample after sample with the weights in shared
 /// memory.
 struct sample_gradients {
   static constexpr unsigned threads = 256;
@@ -102,15 +102,16 @@ struct sample_gradients {
   static constexpr unsigned hidden1 = shape::hidden1;
   static constexpr unsigned hidden2 = shape::hidden2;
   static constexpr unsigned classes = shape::classes;
-  static constexpr unsigned parts2 = threads / hidden2;  // of a sum over hidden1
-  static constexpr unsigned parts3 = 16;                 // of a sum over hidden2
-  static constexpr unsigned parts1 = threads / hidden1;  // of a sum over hidden2, going back
+  static constexpr unsigned parts2 = threads / hidden2;  // parts of a sum over hidden1
+  static constexpr unsigned parts3 = 16;                 // parts of a sum over hidden2
+  static constexpr unsigned parts1 = threads / hidden1;  // parts of a sum over hidden2 in the
+                                                         // backward pass
   static constexpr unsigned phases_a_sample = 10;
   static_assert(hidden1 % parts2 == 0 && hidden2 % parts3 == 0 && hidden2 % parts1 == 0 &&
                 parts3 * classes <= threads);
 
   struct shared {
-    // A column more than needed, so that neither rows nor columns meet in one memory bank.
+    // An extra column, so that neither rows nor columns share a memory bank.
     float weight2[hidden1][hidden2 + 1];
     float weight3[hidden2][classes + 1];
     float outputs1[hidden1];
@@ -126,7 +127,7 @@ struct sample_gradients {
   const std::uint8_t* labels;
   network_view net;
   unsigned count;
-  bool activates;  // hidden1 holds sums without bias and ReLU yet
+  bool activates;  // hidden1 has sums without bias and ReLU
 
   MLP_KERNEL unsigned blocks() const { return count < most_blocks ? count : most_blocks; }
   MLP_KERNEL unsigned phases(unsigned block) const {
@@ -231,7 +232,7 @@ struct sample_gradients {
     return found;
   }
 
-  /// As `kernel::softmax_cross_entropy`, a thread a class.
+  /// Computes `kernel::softmax_cross_entropy` with one thread per class.
   MLP_KERNEL void lose(std::size_t sample, unsigned t, shared& s) const {
     float sum = 0.0F;
     for (unsigned c = 0; c < classes; ++c) sum += s.powers[c];
@@ -245,8 +246,8 @@ struct sample_gradients {
   }
 };
 
-/// The gradients of all parameters, summed over the batch, and their Adam update, in one launch. A
-/// block does 64 outputs x 16 inputs of one layer's weights, and the first one beside them the
+/// Sums the gradients of all parameters over the batch and applies Adam, in a single launch. A
+/// block handles 64 outputs x 16 inputs of a layer's weights; the first block also handles the
 /// bias.
 template <class Pixel>
 struct update {
@@ -274,7 +275,7 @@ struct update {
   const Pixel* images;
   network_view net;
   unsigned count;
-  bool has_gradients1;  // those of weight1 lie in net.gradients already
+  bool has_gradients1;  // the gradients of weight1 are already in net.gradients
 
   MLP_KERNEL static unsigned blocks() { return blocks1 + blocks2 + blocks3; }
   MLP_KERNEL unsigned phases(unsigned block) const { return 2 * chunks(tile_of(block)) + 1; }
@@ -338,14 +339,14 @@ struct update {
     return {3, shape::classes, 0, block * columns, shape::weight3, shape::bias3, net.logits};
   }
 
-  /// How many times a tile loads samples: not at all where nothing is left to sum.
+  /// Returns how many times a tile loads samples; 0 if nothing is left to sum.
   MLP_KERNEL unsigned chunks(const tile& at) const {
     if (at.layer == 1 && has_gradients1 && at.first_column != 0) return 0;
     return (count + chunk - 1) / chunk;
   }
 
-  /// Loops of fixed lengths, so that all loads are under way at once; 0 for samples that are not
-  /// there.
+  /// Loads with loops of fixed length, so that all loads are in flight at once. Missing samples are
+  /// 0.
   MLP_KERNEL void load(const tile& at, unsigned first, unsigned here, unsigned t, shared& s) const {
     const unsigned output = at.first_row + t % rows;
     for (unsigned i = 0; i < chunk * rows / threads; ++i) {
@@ -368,12 +369,12 @@ struct update {
   }
 };
 
-/// The whole step on `count` samples. `on.run(kernel)` launches one kernel of the above.
+/// Runs the whole step on `count` samples. `on.run(kernel)` launches a kernel of this file.
 template <class Context, class Pixel>
 void train(const Context& on, const network_view& net, const Pixel* images,
            const std::uint8_t* labels, std::size_t count) {
   const auto samples = static_cast<unsigned>(count);
-  constexpr unsigned few = 256;  // small tiles then, so that more multiprocessors have one
+  constexpr unsigned few = 256;  // uses small tiles, so that more multiprocessors have work
   if (samples <= few) {
     on.run(first_layer<Pixel, 4>{images, net, samples});
   } else {
@@ -383,7 +384,7 @@ void train(const Context& on, const network_view& net, const Pixel* images,
   on.run(update<Pixel>{images, net, samples, false});
 }
 
-/// The step with the first layer's two products, which are most of the work, by `on.multiply`.
+/// Runs the step with `on.multiply` for the first layer's two products, which are most of the work.
 template <class Context, class Pixel>
 void train_by_products(const Context& on, const network_view& net, const Pixel* images,
                        const std::uint8_t* labels, std::size_t count) {

@@ -21,9 +21,9 @@
 
 namespace mlp {
 
-/// What the network does on the CPU device: on one thread, so that every sum has one order.
-/// `host_backend` names the operations. Nothing here allocates: the blocks into which a product
-/// packs its operands lie on the stack (EIGEN_STACK_ALLOCATION_LIMIT, set in CMakeLists.txt).
+/// The operations of the network on the CPU device, on a single thread, so that every sum has a
+/// fixed order. `host_backend` lists them. Nothing here allocates: the blocks into which a product
+/// packs its operands are on the stack (EIGEN_STACK_ALLOCATION_LIMIT, set in CMakeLists.txt).
 class host_context {
  public:
   template <class Kernel>
@@ -58,15 +58,15 @@ class host_context {
   }
 
   void sum_columns(std::size_t m, std::size_t n, const float* a, float* c) const {
-    // Column by column: Eigen's rowwise().sum() adds those rows in another order that lie before
-    // the first aligned address of c, so that the bits would depend on where c lies.
+    // Adds column by column. Eigen's rowwise().sum() uses a different order for the rows before the
+    // first aligned address of c, so the bits would depend on the address of c.
     const operand columns{a, length(m), length(n)};
     Eigen::Map<Eigen::VectorXf> sum{c, length(m)};
     sum = columns.col(0);
     for (Eigen::Index column = 1; column < length(n); ++column) sum += columns.col(column);
   }
 
-  // By value: read from memory in each iteration, they would keep the loop from being vectorised.
+  // Returns by value: reading from memory in each iteration would prevent vectorization.
   [[nodiscard]] kernel::adam_rates rates_of(const kernel::step_state* state) const {
     return state->rates;
   }
@@ -81,7 +81,7 @@ class host_context {
                    T* to) const {
     const std::uint64_t* rows = order + kernel::coming_place(*state, count, capacity);
     const std::size_t bytes = length * sizeof(T);
-    constexpr std::size_t ahead = 4;  // rows in random order: the hardware foresees none
+    constexpr std::size_t ahead = 4;  // rows are in random order, which the hardware cannot predict
     for (std::size_t i = 0; i < count; ++i) {
       if (i + ahead < count) {
         const auto* next = reinterpret_cast<const char*>(from + rows[i + ahead] * length);
@@ -97,43 +97,47 @@ class host_context {
   static Eigen::Index length(std::size_t n) { return static_cast<Eigen::Index>(n); }
 };
 
-/// How the network computes on the CPU device.
+/// Computes the network on the CPU device.
 ///
-/// A backend is what another device brings of its own (`cuda_backend`: Thrust, CUB, cuBLAS):
+/// A backend has these members, which another device defines too (`cuda_backend`: Thrust, CUB,
+/// cuBLAS):
 ///
 ///     device_type, stream_ref           the penstock device and its streams
-///     make_stream(device)               the stream that the training loop computes on
-///     widening()                        the transform that makes floats of narrowed images
+///     make_stream(device)               the stream on which the training loop computes
+///     widening()                        the transform that converts narrowed images to floats
 ///     enqueue(stream, work)             runs `work(context)` in stream order
-///     replay(slot, size, stream, work)  enqueues by `work(stream)`, or repeats what an earlier call
-///                                       with this slot and size has enqueued
-///     rehearses()                       whether first calls are dearer, and belong before the clock
-///     forget()                          the addresses behind the slots are going to be others
-///     stored_type<Narrow>               what an operand of that type lies in memory as
+///     replay(slot, size, stream, work)  enqueues with `work(stream)`, or repeats the work that an
+///                                       earlier call with this slot and size has enqueued
+///     rehearses()                       true if first calls cost more and must precede the clock
+///     forget()                          the addresses of the slots are about to change
+///     stored_type<Narrow>               the type of an operand of that type in memory
 ///
-/// and its context has, all enqueuing and none allocating, matrices being column-major as in BLAS:
+/// The context has these members. All of them enqueue and never allocate. Matrices are column-major
+/// as in BLAS:
 ///
 ///     each(count, kernel)               kernel(i) for all i < count, in any order
 ///     sum(count, function, to)          *to = the sum of function(i) over all i < count
 ///     multiply<A, B>(m, n, k, a, b, c)  c (m x n) = a (m x k) * b (k x n); a and b of any stored
 ///                                       type, sums in float
 ///     sum_columns(m, n, a, c)           c (m) = the sum of the n columns of a (m x n)
-///     rates_of(state)                   what converts to Adam's rates when a kernel runs
-///     settled(scaler)                   what converts to the scaler's state when a kernel runs
-///     gather_rows(...)                  to[i] = from[order[place + i]] for rows of `length` elements,
-///                                       where `place` is that of the coming step in the trace
-///     train_fused(...)                  optional: the whole step in its own way; false: not wanted
+///     rates_of(state)                   an object that converts to Adam's rates when a kernel runs
+///     settled(scaler)                   an object that converts to the scaler's state when a
+///                                       kernel runs
+///     gather_rows(...)                  to[i] = from[order[place + i]] for rows of `length`
+///                                       elements, where `place` is the next step's place in the
+///                                       trace
+///     train_fused(...)                  optional: runs the whole step; false: not supported
 class host_backend {
  public:
   using device_type = penstock::cpu_device;
   using stream_ref = device_type::stream_ref;
-  using context_lost = mlp::context_lost;  ///< which nothing here throws
-  /// A float of that value: products of 16 bits there are none.
+  using context_lost = mlp::context_lost;  ///< never thrown here
+  /// A float with that value, because the host has no products of 16 bits.
   template <class Narrow>
   using stored_type = float;
 
-  /// Nothing can run ahead of the calling thread but other threads of the same cores: it computes
-  /// itself.
+  /// The calling thread computes itself. Running ahead would only use other threads of the same
+  /// cores.
   [[nodiscard]] static auto widening() { return penstock::widen<"image">(); }
   [[nodiscard]] static stream_ref make_stream(const device_type& device) {
     return device.inline_stream();

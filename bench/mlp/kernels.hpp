@@ -15,11 +15,11 @@
 
 /// The elementwise work of the network: functions of one index, for `thrust::for_each_n` over a
 /// counting iterator. The same source runs on any Thrust system. Matrices are column-major with a
-/// column a sample, as BLAS has them, so that a batch of images is a matrix as it lies.
+/// column per sample, as in BLAS, so that a batch of images is a matrix without conversion.
 namespace mlp::kernel {
 
-/// A pixel as the network sees it: (x / 255 - 0.1307) / 0.3081, mean and deviation of MNIST, with
-/// the two divisions folded into constants. The only such expression: all modes go through it.
+/// Normalizes a pixel: (x / 255 - 0.1307) / 0.3081, the mean and deviation of MNIST, with the two
+/// divisions folded into constants. All modes use this single expression.
 MLP_KERNEL inline float normalised(std::uint8_t pixel) {
   constexpr double mean = 0.1307;
   constexpr double deviation = 0.3081;
@@ -27,10 +27,10 @@ MLP_KERNEL inline float normalised(std::uint8_t pixel) {
   constexpr auto shift = static_cast<float>(-mean / deviation);
   return static_cast<float>(pixel) * scale + shift;
 }
-/// The pixels of the wide workload have been normalised by the workers.
+/// Returns the pixel unchanged: the workers have normalized the wide workload.
 MLP_KERNEL inline float normalised(float pixel) { return pixel; }
 
-/// What changes in Adam from step to step.
+/// The rates of Adam, which change from step to step.
 struct adam_rates {
   float rate;     // lr * sqrt(1 - beta2^t) / (1 - beta1^t)
   float epsilon;  // eps * sqrt(1 - beta2^t)
@@ -44,30 +44,31 @@ struct adam {
   static constexpr double epsilon = 1e-8;
 };
 
-/// All that changes from step to step. It lies in device memory, so that a step which was captured
-/// as a CUDA graph can be replayed as it is.
+/// The state that changes from step to step. The state is in device memory, so that a step captured
+/// as a CUDA graph can be replayed unchanged.
 struct step_state {
-  std::uint64_t first = 0;  // where this step's losses stand in the trace
-  std::uint64_t next = 0;   // where the next step's will, if there is room
+  std::uint64_t first = 0;  // the place of this step's losses in the trace
+  std::uint64_t next = 0;   // the place of the next step's losses, if there is space
   double first_power = 1.0;
   double second_power = 1.0;
   adam_rates rates{};
 };
 
-/// Where a step of `count` samples that has not begun puts its losses, in a trace of `capacity`.
+/// Returns the place for the losses of the next step with `count` samples, in a trace of `capacity`
+/// losses.
 MLP_KERNEL inline std::uint64_t coming_place(const step_state& state, std::uint64_t count,
                                              std::uint64_t capacity) {
   return state.next + count > capacity ? 0 : state.next;
 }
 
-/// The place in the trace of a batch that begins.
+/// Sets the place in the trace for a batch that begins.
 MLP_KERNEL inline void begin_trace(step_state& state, std::uint64_t count, std::uint64_t capacity) {
   state.first = coming_place(state, count, capacity);
   state.next = state.first + count;
 }
 
-/// Adam's factors for one more step, which correct its moments for their start at zero. The order
-/// of operations is that of the paper's section 2, last note.
+/// Computes Adam's factors for the next step, which correct the moments for their start at zero.
+/// The order of operations is that of the last note in section 2 of the paper.
 MLP_KERNEL inline void advance_rates(step_state& state) {
   state.first_power *= static_cast<double>(adam::beta1);
   state.second_power *= static_cast<double>(adam::beta2);
@@ -76,7 +77,7 @@ MLP_KERNEL inline void advance_rates(step_state& state) {
                  static_cast<float>(adam::epsilon * correction)};
 }
 
-/// The start of a step of one batch.
+/// Begins a step with a single batch.
 MLP_KERNEL inline void begin_step(step_state& state, std::uint64_t count, std::uint64_t capacity) {
   begin_trace(state, count, capacity);
   advance_rates(state);
@@ -95,7 +96,7 @@ struct normalise {
   MLP_KERNEL void operator()(std::size_t i) const { out[i] = normalised(pixels[i]); }
 };
 
-/// Both at once.
+/// Begins a step and normalizes.
 struct begin_and_normalise {
   begin begins;
   normalise normalises;
@@ -105,8 +106,7 @@ struct begin_and_normalise {
   }
 };
 
-/// An element of c (m x n) = a (m x k) * b (k x n), for where a library's product is not worth
-/// having.
+/// Computes an element of c (m x n) = a (m x k) * b (k x n), for products too small for a library.
 struct product {
   std::size_t m;
   std::size_t k;
@@ -124,20 +124,20 @@ struct product {
 
 MLP_KERNEL inline float relu(float x) { return x > 0.0F ? x : 0.0F; }
 
-/// The gradient through ReLU: that of the output where the output is positive, else 0.
+/// Propagates the gradient through ReLU: the gradient if the output is positive, else 0.
 MLP_KERNEL inline float relu_slope(float output, float gradient) {
   return output > 0.0F ? gradient : 0.0F;
 }
 
-/// For sample i: adds the bias to its logits, notes its cross-entropy after softmax, and turns the
-/// logits into the gradient of the batch's mean loss.
+/// For sample i: adds the bias to its logits, stores its cross-entropy after softmax, and replaces
+/// the logits by the gradient of the batch's mean loss.
 template <std::size_t Classes>
 struct softmax_cross_entropy {
   const float* bias;
   const std::uint8_t* labels;
   float* logits;
   float* losses;            // the trace of all steps
-  const step_state* state;  // says where this one's stand in it
+  const step_state* state;  // has the place of this step's losses in the trace
   float scale;              // 1 / samples of the batch
 
   MLP_KERNEL void operator()(std::size_t i) const {
@@ -161,7 +161,7 @@ struct softmax_cross_entropy {
   }
 };
 
-/// 1 where the largest logit of sample i, bias added, is that of its label.
+/// Returns 1 if the largest logit of sample i, with bias, is that of its label, else 0.
 template <std::size_t Classes>
 struct is_right {
   const float* bias;
@@ -178,19 +178,19 @@ struct is_right {
   }
 };
 
-/// A loss in double, for sums.
+/// Returns a loss in double, for sums.
 struct loss_at {
   const float* losses;
   MLP_KERNEL double operator()(std::size_t i) const { return static_cast<double>(losses[i]); }
 };
 
-/// Parameters with their moments, all in one order.
+/// The parameters and their moments, all in the same order.
 struct adam_arrays {
   float* parameter;
   float* first_moment;
   float* second_moment;
 
-  /// The update of parameter i by its gradient.
+  /// Updates parameter i with its gradient.
   MLP_KERNEL void update(std::size_t i, float gradient, adam_rates rates) const {
     const float m = adam::beta1 * first_moment[i] + (1.0F - adam::beta1) * gradient;
     const float v = adam::beta2 * second_moment[i] + (1.0F - adam::beta2) * (gradient * gradient);
@@ -200,13 +200,13 @@ struct adam_arrays {
   }
 };
 
-/// Rates that are read where they lie, each time.
+/// Rates that are read from the state each time.
 struct rates_of_state {
   const step_state* state;
   MLP_KERNEL operator adam_rates() const { return state->rates; }
 };
 
-/// One pass over all parameters, moments and gradients. `Rates`: what converts to `adam_rates`.
+/// A pass over all parameters, moments and gradients. `Rates` converts to `adam_rates`.
 template <class Rates>
 struct adam_update {
   const float* gradient;
@@ -215,10 +215,10 @@ struct adam_update {
   MLP_KERNEL void operator()(std::size_t i) const { arrays.update(i, gradient[i], rates); }
 };
 
-// A pass through the network and back. `Narrow` is what operands of products are rounded to,
-// `Stored` what they lie in memory as: the same on a GPU; on the host, which has no products of 16
-// bits, a float of that value. Where `Narrow` is float nothing is rounded: `to` is not used, and
-// values stay where they are.
+// A pass through the network and back. `Narrow` is the type to which operands of products are
+// rounded, `Stored` their type in memory. Both are equal on a GPU. The host has no products of 16
+// bits, so `Stored` is a float of the rounded value there. If `Narrow` is float nothing is rounded:
+// `to` is unused, and values stay in place.
 
 template <class Narrow>
 inline constexpr bool is_rounded = !std::is_same_v<Narrow, float>;
@@ -235,7 +235,7 @@ struct round_values {
   MLP_KERNEL void operator()(std::size_t i) const { to[i] = rounded<Narrow, Stored>(from[i]); }
 };
 
-/// The pixels, as the first layer takes them.
+/// Converts the pixels to the operands of the first layer.
 template <class Pixel, class Narrow, class Stored>
 struct prepare {
   const Pixel* pixels;
@@ -245,7 +245,8 @@ struct prepare {
   }
 };
 
-/// The outputs of a layer from its products, max(x + bias, 0), for a matrix of `Width` rows.
+/// Computes the outputs of a layer from its products, max(x + bias, 0), for a matrix of `Width`
+/// rows.
 template <std::size_t Width, class Narrow, class Stored>
 struct activate {
   const float* bias;
@@ -261,10 +262,10 @@ struct activate {
   }
 };
 
-/// `softmax_cross_entropy`; with rounding, of the loss times `*loss_scale`.
+/// Computes `softmax_cross_entropy`; with rounding, of the loss times `*loss_scale`.
 template <std::size_t Classes, class Narrow, class Stored>
 struct cross_entropy {
-  softmax_cross_entropy<Classes> plain;  // its scale: a sample's share of the loss
+  softmax_cross_entropy<Classes> plain;  // its scale: the weight of a sample in the loss
   const float* loss_scale;
   Stored* to;
   MLP_KERNEL void operator()(std::size_t i) const {
@@ -281,7 +282,7 @@ struct cross_entropy {
   }
 };
 
-/// The gradient back through ReLU, in place, and rounded.
+/// Propagates the gradient through ReLU, in place, and rounds it.
 template <class Narrow, class Stored>
 struct slope {
   const Stored* output;
@@ -294,29 +295,29 @@ struct slope {
   }
 };
 
-// What a step does in mixed precision, or where several batches make it together, besides the
-// passes over its batches: sums, the gradient scaler, the update.
+// The work of a step in mixed precision or with several batches, in addition to the passes over its
+// batches: sums, the gradient scaler, the update.
 
-/// What becomes of the gradients of a step before Adam gets them. It lies in device memory, so that
-/// nothing waits for it on the host. The scale, and what changes it, are PyTorch's `GradScaler`.
+/// The state of the gradients of a step before Adam uses them. The state is in device memory, so
+/// that the host never waits for it. The scale and its rules are those of PyTorch's `GradScaler`.
 struct scaler_state {
   static constexpr float first_scale = 65536.0F;
   static constexpr float growth = 2.0F;
   static constexpr float backoff = 0.5F;
   static constexpr std::uint32_t growth_interval = 2000;
   static constexpr float smallest = 0x1p-100F;
-  static constexpr float largest = std::numeric_limits<float>::max();  // what a scale may be
+  static constexpr float largest = std::numeric_limits<float>::max();  // maximum of the scale
 
-  float scale = 1.0F;         // what losses are multiplied by
-  float factor = 1.0F;        // what sums of gradients are, when they are done
+  float scale = 1.0F;         // factor of the losses
+  float factor = 1.0F;        // factor of the sums of gradients when they are complete
   std::uint32_t good = 0;     // steps since the scale was changed
-  std::uint32_t found = 0;    // a gradient of the step under way is not finite
+  std::uint32_t found = 0;    // a gradient of the current step is not finite
   std::uint32_t skips = 0;    // the step that ends changes no parameter
-  std::uint64_t samples = 0;  // of the step under way
-  std::uint64_t skipped = 0;  // steps
+  std::uint64_t samples = 0;  // samples of the current step
+  std::uint64_t skipped = 0;  // skipped steps
 };
 
-/// The start of a batch, which may be one of several of a step: its place in the trace.
+/// Begins a batch, which may be one of several of a step: sets its place in the trace.
 struct begin_part {
   step_state* state;
   scaler_state* scaler;
@@ -328,7 +329,7 @@ struct begin_part {
   }
 };
 
-/// Adds a batch's gradients to those of the step, and notes one that is not finite.
+/// Adds a batch's gradients to those of the step, and records gradients that are not finite.
 struct add_gradients {
   const float* gradient;
   float* sum;
@@ -336,16 +337,16 @@ struct add_gradients {
   MLP_KERNEL void operator()(std::size_t i) const {
     sum[i] += gradient[i];
     const bool is_finite = std::fabs(gradient[i]) <= scaler_state::largest;
-    if (!is_finite) scaler->found = 1;  // all that write it write the same
+    if (!is_finite) scaler->found = 1;  // all writers write the same value
   }
 };
 
-/// The end of a step: whether it changes parameters, what its gradients are multiplied by, and the
-/// scale of the next one.
+/// Ends a step: decides whether it changes parameters, the factor of its gradients, and the scale
+/// of the next step.
 struct settle {
   step_state* state;
   scaler_state* scaler;
-  float planned;  // the samples that a loss's scale is meant for
+  float planned;  // the number of samples that the scale of a loss assumes
   bool scales;
   MLP_KERNEL void operator()(std::size_t) const {
     scaler_state& s = *scaler;
@@ -356,7 +357,7 @@ struct settle {
     if (s.skips == 0) advance_rates(*state);
     if (!scales) return;
     if (s.skips != 0) {
-      // No smaller than this: its inverse has to be a number.
+      // A lower limit, because the inverse must be finite.
       const float shrunk = s.scale * scaler_state::backoff;
       if (shrunk >= scaler_state::smallest) s.scale = shrunk;
       s.good = 0;
@@ -370,7 +371,7 @@ struct settle {
 };
 
 /// Unscales, updates unless the step is skipped, rounds the parameters for the next products, and
-/// leaves the sums at 0. `Rates`, `Scaler`: what convert to `adam_rates` and to `scaler_state`.
+/// resets the sums to 0. `Rates` converts to `adam_rates`, `Scaler` to `scaler_state`.
 template <class Narrow, class Stored, class Rates, class Scaler>
 struct scaled_update {
   float* sum;
@@ -386,7 +387,7 @@ struct scaled_update {
   }
 };
 
-/// What is read where it lies, each time.
+/// A scaler state that is read from memory each time.
 struct scaler_where_it_lies {
   const scaler_state* state;
   MLP_KERNEL operator scaler_state() const { return *state; }

@@ -26,12 +26,12 @@ void complain(const std::exception& error) {
   std::cerr << "penstock_mlp_bench: " << error.what() << std::endl;
 }
 
-/// A line for a run that has ended, whose row is in the file.
+/// Prints a line for a finished run whose row is in the file.
 void say(const mlp::mode_result& ran) {
   std::cout << "ran " << name_of(ran.fed_by) << ": " << ran.seconds.back() << " s" << std::endl;
 }
 
-/// Complains about what an experiment was refused; whether there is nothing.
+/// Prints the refused parts of an experiment. Returns true if there are none.
 bool is_whole(const mlp::results& found) {
   for (const mlp::refusal& one : found.refused) {
     std::cerr << "penstock_mlp_bench: " << one.what << ": " << one.why << std::endl;
@@ -39,8 +39,8 @@ bool is_whole(const mlp::results& found) {
   return found.refused.empty();
 }
 
-/// Runs an experiment, which is the last row of the file from its first mode on. Returns whether
-/// all of it ran.
+/// Runs an experiment. It is the last row of the file, starting with its first mode. Returns true
+/// if all of it ran.
 bool measure_row(const mlp::options& chosen, const mlp::digit_data& data,
                  std::vector<mlp::measured_step>& rows) {
   rows.push_back({chosen, {}, false});
@@ -68,8 +68,8 @@ bool measure_row(const mlp::options& chosen, const mlp::digit_data& data,
   return is_whole(rows.back().found);
 }
 
-/// Runs one experiment after the other in this process. One that fails ends its row alone. Returns
-/// whether none has.
+/// Runs the experiments one after another in this process. A failure ends only its own row. Returns
+/// true if none failed.
 bool measure_rows(const std::vector<mlp::options>& runs, const mlp::digit_data& data) {
   std::vector<mlp::measured_step> rows;
   bool all_ran = true;
@@ -87,7 +87,7 @@ bool measure_rows(const std::vector<mlp::options>& runs, const mlp::digit_data& 
   return all_ran;
 }
 
-/// Runs an experiment and its variants. Returns whether all of it ran.
+/// Runs an experiment and its variants. Returns true if all of them ran.
 bool measure_modes(const mlp::options& chosen, const mlp::digit_data& data) {
   mlp::results found;
   std::vector<mlp::measured_step> variants;
@@ -131,7 +131,7 @@ int main(int argc, char** argv) {
 #if defined(PENSTOCK_BENCH_ON_DOUBLE)
     bench::arm_failure();
 #endif
-    // Better said before digits are made or read.
+    // Fails before digits are made or read.
     if (chosen.steps_table || chosen.device == mlp::device_choice::cuda) mlp::require_cuda();
     const auto data = data_for(chosen);
     const auto rows = mlp::rows_of(chosen);

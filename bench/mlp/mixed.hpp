@@ -16,12 +16,12 @@
 
 namespace mlp {
 
-/// The rounded copies of what products take: weights, pixels, outputs and slopes.
+/// The rounded copies of the operands of products: weights, pixels, outputs and slopes.
 template <class Backend, class Narrow>
 class rounded_copies {
  public:
   using device_type = typename Backend::device_type;
-  /// What an operand lies in memory as.
+  /// The type of an operand in memory.
   using stored = typename Backend::template stored_type<Narrow>;
 
   rounded_copies(const device_type& device, std::size_t batch_size)
@@ -50,7 +50,7 @@ class rounded_copies {
   array slopes3_;
 };
 
-/// Floats need none.
+/// Floats need no copies.
 template <class Backend>
 class rounded_copies<Backend, float> {
  public:
@@ -62,12 +62,11 @@ class rounded_copies<Backend, float> {
   }
 };
 
-/// The steps of a network whose products take operands of type `Narrow` and sum in float: half,
-/// bfloat16, or float, where several batches make a step. Parameters, moments and gradients are
-/// float. With half, losses are scaled, and a step whose gradients overflow changes nothing but the
-/// scale.
+/// The steps of a network whose products have operands of type `Narrow` and sums in float: half,
+/// bfloat16, or float if several batches make a step. Parameters, moments and gradients are float.
+/// With half, losses are scaled, and a step whose gradients overflow changes only the scale.
 ///
-/// Everything that a step decides is decided on the device: the host never waits for it.
+/// All decisions of a step are made on the device: the host never waits for them.
 template <class Backend, class Narrow>
 class mixed_steps {
  public:
@@ -75,14 +74,14 @@ class mixed_steps {
   using stream_ref = typename Backend::stream_ref;
   using stored = typename rounded_copies<Backend, Narrow>::stored;
 
-  /// For batches of up to `batch_size` samples, `accumulate` of which make a step.
+  /// `batch_size` is the maximum number of samples in a batch; `accumulate` batches make a step.
   mixed_steps(const device_type& device, std::size_t batch_size, std::size_t accumulate)
       : planned_(batch_size * accumulate),
         copies_(device, batch_size),
         sums_(device, shape::parameters),
         scaler_(device, 1) {}
 
-  /// Starts anew, with no step under way.
+  /// Resets the state; no step is in progress afterwards.
   void assign(stream_ref stream) {
     const std::vector<float> zeros(shape::parameters);
     kernel::scaler_state start{};
@@ -90,7 +89,7 @@ class mixed_steps {
     sums_.upload(zeros, 0, stream);
     scaler_.upload({&start, 1}, 0, stream);
   }
-  /// Rounds the parameters, for the first products.
+  /// Rounds the parameters for the first products.
   template <class Context>
   void round_weights(const Context& on, const network_view& net) const {
     if constexpr (kernel::is_rounded<Narrow>) {
@@ -99,14 +98,15 @@ class mixed_steps {
     }
   }
 
-  /// Where the scaler stands. Waits for the stream.
+  /// Returns the state of the scaler. Waits for the stream.
   [[nodiscard]] kernel::scaler_state scaler(stream_ref stream) const {
     kernel::scaler_state copy{};
     scaler_.download({&copy, 1}, 0, stream);
     return copy;
   }
 
-  /// Forward and backward over a batch; with `ends`, the update by all batches since the last one.
+  /// Runs forward and backward over a batch. With `ends`, also updates with all batches since the
+  /// last update.
   template <class Context, class Pixel>
   void train(const Context& on, const network_view& net, const Pixel* images,
              const std::uint8_t* labels, std::size_t count, bool ends) const {
@@ -126,7 +126,7 @@ class mixed_steps {
                 sums_.data(), net.adam(), copies_.weights(), rates, scaler});
   }
 
-  /// Up to the logits, without their bias.
+  /// Computes the logits without their bias.
   template <class Context, class Pixel>
   void forward(const Context& on, const network_view& net, const Pixel* images,
                std::size_t count) const {

@@ -19,14 +19,14 @@
 
 namespace mlp {
 
-/// The arrays of a network in float on one device, taken once.
+/// The float arrays of a network on a device, allocated once.
 template <class Device>
 class network_memory {
  public:
   using stream_ref = typename Device::stream_ref;
   using array = device_array<float, Device>;
 
-  /// For batches of up to `batch_size` samples.
+  /// `batch_size` is the maximum number of samples in a batch.
   network_memory(const Device& device, std::size_t batch_size)
       : parameters_(device, shape::parameters),
         gradients_(device, shape::parameters),
@@ -43,7 +43,7 @@ class network_memory {
   [[nodiscard]] const array& parameters() const { return parameters_; }
   [[nodiscard]] const array& gradients() const { return gradients_; }
 
-  /// All of it, for steps whose losses go to `trace`.
+  /// Returns the addresses of all arrays, for steps whose losses go to `trace`.
   [[nodiscard]] network_view view(std::span<float> trace = {}) const {
     return {parameters_.data(), gradients_.data(), first_moments_.data(), second_moments_.data(),
             pixels_.data(),     hidden1_.data(),   hidden2_.data(),       logits_.data(),
@@ -51,7 +51,7 @@ class network_memory {
             trace.size()};
   }
 
-  /// These parameters, before any step. Waits for the stream.
+  /// Sets the parameters before any step. Waits for the stream.
   void assign(std::span<const float> parameters, stream_ref stream) {
     const std::vector<float> zeros(shape::parameters);
     const kernel::step_state start{};
@@ -75,7 +75,7 @@ class network_memory {
   device_array<kernel::step_state, Device> state_;
 };
 
-/// The work before a step that needs none.
+/// Used if nothing must run before a step.
 struct nothing_before {
   template <class Context>
   void operator()(const Context&, const network_view&) const {}
@@ -84,8 +84,8 @@ struct nothing_before {
 /// A perceptron 784-128-64-10 with ReLU, softmax cross-entropy and Adam, on the device of
 /// `Backend`.
 ///
-/// Takes images in device memory, `count` x 784: bytes, which it normalises itself, or floats that
-/// are normalised. `train` and `evaluate` enqueue and return; nothing is allocated after
+/// The images are in device memory, `count` x 784: bytes, which the network normalizes, or
+/// normalized floats. `train` and `evaluate` enqueue work and return. Nothing is allocated after
 /// construction. Not thread-safe.
 template <class Backend>
 class network {
@@ -93,7 +93,7 @@ class network {
   using device_type = typename Backend::device_type;
   using stream_ref = typename Backend::stream_ref;
 
-  /// For batches of up to `batch_size` samples. All parameters are 0 until `assign`.
+  /// `batch_size` is the maximum number of samples in a batch. All parameters are 0 until `assign`.
   network(const device_type& device, const Backend& backend, std::size_t batch_size,
           const step_options& how = {})
       : backend_(backend), memory_(device, batch_size) {
@@ -109,8 +109,8 @@ class network {
     }
   }
 
-  /// Starts anew from these `shape::parameters` values: moments, step count and place in the trace
-  /// are 0 again.
+  /// Restarts with these `shape::parameters` values: moments, step count and place in the trace are
+  /// reset to 0.
   void assign(std::span<const float> parameters, stream_ref stream) {
     memory_.assign(parameters, stream);
     with_mixed([&](auto& mixed) { mixed.assign(stream); });
@@ -120,24 +120,25 @@ class network {
   [[nodiscard]] const device_array<float, device_type>& parameters() const {
     return memory_.parameters();
   }
-  /// The gradients of the last step's mean loss, in the parameters' order; not with kernels that
-  /// keep them to themselves.
+  /// Returns the gradients of the last step's mean loss, in the order of the parameters. Not
+  /// available with kernels that do not store them.
   [[nodiscard]] const device_array<float, device_type>& gradients() const {
     return memory_.gradients();
   }
 
-  /// Where the gradient scaler stands; of a plain network, as at the start. Waits for the stream.
+  /// Returns the state of the gradient scaler; the initial state in a plain network. Waits for the
+  /// stream.
   [[nodiscard]] kernel::scaler_state scaler(stream_ref stream) const {
     kernel::scaler_state found{};
     with_mixed([&](const auto& mixed) { found = mixed.scaler(stream); });
     return found;
   }
 
-  /// One step on `count` samples: forward, backward, Adam. Each sample's loss before the step goes
-  /// to `trace`, after those of the previous step, or to its start where they do not fit. All
-  /// pointers are to device memory that lives until the stream is past it. `before(context, view)`
-  /// enqueues what is to go before, as part of the step. Where several batches make a step, only
-  /// the one that `ends` it changes parameters.
+  /// Runs a step on `count` samples: forward, backward, Adam. The loss of each sample before the
+  /// step goes to `trace`, after the losses of the previous step, or to its start if they do not
+  /// fit. All pointers refer to device memory that must live until the stream has finished the
+  /// step. `before(context, view)` enqueues work that precedes the step and is part of it. If
+  /// several batches make a step, only the batch that `ends` it changes parameters.
   template <class Pixel, class Before = nothing_before>
   void train(const Pixel* images, const std::uint8_t* labels, std::size_t count,
              std::span<float> trace, stream_ref stream, const Before& before = {},
@@ -167,8 +168,8 @@ class network {
     });
   }
 
-  /// How many of `count` samples are classified rightly, into `*right`. All pointers are to device
-  /// memory that lives until the stream is past it.
+  /// Writes the number of correctly classified samples, among `count`, to `*right`. All pointers
+  /// refer to device memory that must live until the stream has finished this work.
   template <class Pixel>
   void evaluate(const Pixel* images, const std::uint8_t* labels, std::size_t count,
                 std::uint64_t* right, stream_ref stream) {
@@ -184,7 +185,7 @@ class network {
   }
 
  private:
-  /// Calls `function` with the mixed steps, if that is what this network does.
+  /// Calls `function` with the mixed steps if this network uses them.
   template <class Function>
   bool with_mixed(const Function& function) {
     return visit_mixed(mixed_, function);
@@ -205,7 +206,7 @@ class network {
         mixed);
   }
 
-  /// Makes the narrow weights of a mixed network anew from the masters.
+  /// Recomputes the narrow weights of a mixed network from the master weights.
   void round_weights(stream_ref stream) {
     with_mixed([&](auto& mixed) {
       backend_.enqueue(stream,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// In the place of cuda_experiment.cu where there is no compiler for CUDA.
+// Replaces cuda_experiment.cu if there is no CUDA compiler.
 #include <stdexcept>
 
 #include "cuda_experiment.hpp"

@@ -18,7 +18,7 @@ namespace mlp {
 
 namespace {
 
-/// A message if `text` is no number of 64 bits; CLI11 itself lets -1 pass as 2^64 - 1.
+/// Returns a message if `text` is not a 64-bit number. CLI11 itself accepts -1 as 2^64 - 1.
 std::string require_word(const std::string& text) {
   std::uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -26,7 +26,7 @@ std::string require_word(const std::string& text) {
   return is_whole ? "" : text + " is not in the range of 0 to 2^64 - 1";
 }
 
-/// A message if the file can't be written: better said before the training.
+/// Returns a message if the file cannot be written, so that this is reported before the training.
 std::string require_writable(const std::string& file) {
   const bool is_new = !std::filesystem::exists(file);
   const bool is_writable = std::ofstream{file, std::ios::app}.is_open();
@@ -36,7 +36,7 @@ std::string require_writable(const std::string& file) {
   return "";
 }
 
-/// An option whose value is one of some words.
+/// Adds an option whose value is one of several words.
 template <class Choice>
 CLI::Option* add_choice(CLI::App& app, const std::string& name, Choice& choice,
                         const std::string& usual, const std::map<std::string, Choice>& words,
@@ -202,8 +202,8 @@ command_line parse_command_line(int argc, const char* const* argv) {
     return result;
   }
   if (o.fed == workload::wide && batch->count() == 0) o.batch = 4096;
-  // The fused kernels are made for small batches: on large ones they, and not the bus, would be the
-  // bound.
+  // The fused kernels are made for small batches. On large batches they would be the bottleneck
+  // instead of the bus.
   if (o.fed == workload::wide && kernels->count() == 0) o.kernels = kernel_choice::cublas;
   if (needs_thrust) o.kernels = kernel_choice::thrust;
   if (!data.empty()) o.data = data;

@@ -14,12 +14,12 @@
 
 namespace mlp {
 
-/// On what to train.
+/// The device to train on.
 enum class device_choice { automatic, host, cuda };
 
-/// What a step is made of on CUDA.
+/// The kernels of a step on CUDA.
 enum class kernel_choice {
-  thrust,  ///< Thrust, CUB and cuBLAS, an operation a launch
+  thrust,  ///< Thrust, CUB and cuBLAS, one operation per launch
   cublas,  ///< cuBLAS for the first layer's two products, fused kernels around them
   fused,   ///< three fused kernels
 };
@@ -29,17 +29,17 @@ enum class kernel_choice {
   return names[static_cast<std::size_t>(kernels)];
 }
 
-/// What is trained on.
+/// The training data.
 enum class workload {
-  mnist,  ///< images as bytes, which the network normalises
+  mnist,  ///< images as bytes, which the network normalizes
   wide,   ///< images as floats: 4x the bytes, in batches of 4096
 };
 
-/// What the floats of `workload::wide` are on their way to the device.
+/// The type of the floats of `workload::wide` on their way to the device.
 enum class travel_choice {
   as_they_are,
   half,      ///< half the bytes
-  bfloat16,  ///< as many
+  bfloat16,  ///< half the bytes
   int8,      ///< a quarter, with a scale for each image
 };
 
@@ -48,21 +48,21 @@ enum class travel_choice {
   return names[static_cast<std::size_t>(travel)];
 }
 
-/// What the command line says.
+/// The options on the command line.
 struct options {
   std::optional<std::filesystem::path> data;  // absent: find_data() chooses
   std::size_t epochs = 5;
   std::size_t batch = 64;
-  std::size_t samples = 0;       // of the training set, 0: all
-  std::size_t test_samples = 0;  // of the test set, 0: all
+  std::size_t samples = 0;       // of the training set; 0: all
+  std::size_t test_samples = 0;  // of the test set; 0: all
   std::size_t workers = 1;
   std::size_t prefetch = 8;
-  std::size_t chunk = 0;  // samples that a worker claims at a time, 0: the library chooses
+  std::size_t chunk = 0;  // samples that a worker claims at a time; 0: the library chooses
   std::size_t depth = 3;
   std::size_t repeat = 1;
   std::uint64_t seed = 1;
   bool augment = false;
-  double bus = 0;  // of the CPU device, modelled, in GB/s; 0: a copy is a memcpy
+  double bus = 0;  // modeled bus of the CPU device in GB/s; 0: a copy is a memcpy
   workload fed = workload::mnist;
   travel_choice travel = travel_choice::as_they_are;  // in the overlapped loop
   device_choice device = device_choice::automatic;
@@ -70,17 +70,17 @@ struct options {
   step_options step;
   bool graph = true;
   bool steps_table = false;
-  bool variants = false;             // of the overlapped loop, a row each
-  std::vector<std::uint64_t> seeds;  // each a row, where there are some; so these two
+  bool variants = false;             // of the overlapped loop, one row each
+  std::vector<std::uint64_t> seeds;  // if not empty: one row per value; the same for the next two
   std::vector<std::size_t> worker_counts;
   std::vector<precision_choice> precisions;
-  bool costs = true;  // measure what a batch costs in each stage
+  bool costs = true;  // measures the cost of a batch in each stage
   std::vector<technique> modes;
   std::optional<std::filesystem::path> json;
 };
 
-/// Either options to run with, or the status to exit with at once: after --help, which prints the
-/// list of options, or after a complaint about the command line on standard error.
+/// Either the options to run with, or the status to exit with: after --help, which prints the list
+/// of options, or after an error message about the command line on standard error.
 struct command_line {
   options chosen;
   std::optional<int> exit_status;
@@ -88,17 +88,18 @@ struct command_line {
 
 [[nodiscard]] command_line parse_command_line(int argc, const char* const* argv);
 
-/// The experiments that `chosen` asks for by `steps_table`, `seeds`, `worker_counts` or
-/// `precisions`, in the order of running: each is `chosen` with one value of these. None where it
-/// asks for a single experiment.
+/// Returns the experiments that `steps_table`, `seeds`, `worker_counts` or `precisions` request, in
+/// running order: each is `chosen` with one of these values. Empty if `chosen` requests a single
+/// experiment.
 [[nodiscard]] std::vector<options> rows_of(const options& chosen);
 
-/// What `--variants` runs after `chosen`: the overlapped loop alone, once with each other step and
-/// once with each type that images travel as. A run is plain: no files, no costs of the stages.
+/// Returns the experiments that `--variants` runs after `chosen`: only the overlapped loop, once
+/// with each other step and once with each type in which images travel. A run has no files and no
+/// costs of the stages.
 ///
-/// On CUDA the first one is the step in float of the kernels that the other steps have, which take
-/// an operation a launch. Where `chosen` feeds bytes, the first one whose images are floats sends
-/// them as they are.
+/// On CUDA the first variant is the step in float with the kernels of the other variants, which
+/// have one operation per launch. If `chosen` feeds bytes, the first variant with float images
+/// sends them unchanged.
 [[nodiscard]] std::vector<options> variants_of(const options& chosen, bool is_on_cuda);
 
 }  // namespace mlp

@@ -10,12 +10,12 @@
 
 namespace mlp {
 
-/// The way of a batch through the network, and back to the gradients of all parameters: the same
-/// for all precisions. Holds the addresses of the products' operands, in device memory; see
-/// `pass_kernels.hpp` for `Narrow` and `Stored`. Sums are float, and lie in the `network_view`.
+/// The pass of a batch through the network and back to the gradients of all parameters, the same
+/// for all precisions. Has the addresses of the products' operands, in device memory; see
+/// `kernels.hpp` for `Narrow` and `Stored`. Sums are float and are in the `network_view`.
 template <class Narrow, class Stored>
 struct pass {
-  const Stored* weights;  ///< in the parameters' order
+  const Stored* weights;  ///< in the order of the parameters
   Stored* inputs;
   Stored* outputs1;
   Stored* outputs2;
@@ -23,13 +23,13 @@ struct pass {
   Stored* slopes2;
   Stored* slopes3;
 
-  /// Up to the logits, without their bias. Returns what the first layer has had.
+  /// Computes the logits without their bias. Returns the input of the first layer.
   template <class Context, class Pixel>
   const Stored* forward(const Context& on, const network_view& net, const Pixel* images,
                         std::size_t count) const {
     const Stored* first = inputs;
     if constexpr (std::is_same_v<Pixel, Narrow>) {
-      first = images;  // normalised floats
+      first = images;  // normalized floats
     } else {
       on.each(count * shape::inputs, kernel::prepare<Pixel, Narrow, Stored>{images, inputs});
     }
@@ -48,9 +48,9 @@ struct pass {
     return first;
   }
 
-  /// From the logits to all gradients, of `scale` times the sum of the losses, and with rounding
-  /// times `*loss_scale`. `first` is what `forward` has returned. The logits become their own
-  /// gradient.
+  /// Computes all gradients from the logits, for `scale` times the sum of the losses, and with
+  /// rounding times `*loss_scale`. `first` is the result of `forward`. The logits are replaced by
+  /// their gradient.
   template <class Context>
   void backward(const Context& on, const network_view& net, const Stored* first,
                 const std::uint8_t* labels, std::size_t count, float scale,
@@ -81,8 +81,8 @@ struct pass {
  private:
   static const Stored* as_operand(const Stored* operand) { return operand; }
 
-  /// The gradients of a layer's weights, from its operands, and of its bias, from the slopes as
-  /// they are. The bias follows the weights in memory.
+  /// Computes the gradients of a layer's weights from its operands, and of its bias from the
+  /// unrounded slopes. The bias follows the weights in memory.
   template <std::size_t Outputs, std::size_t Inputs, class Context>
   static void sum(const Context& on, std::size_t count, const Stored* slopes, const Stored* input,
                   const float* slope, float* gradients) {
@@ -96,7 +96,7 @@ static_assert(shape::bias1 - shape::weight1 == shape::hidden1 * shape::inputs &&
               shape::bias2 - shape::weight2 == shape::hidden2 * shape::hidden1 &&
               shape::bias3 - shape::weight3 == shape::classes * shape::hidden2);
 
-/// The pass in float, whose operands are what the sums become.
+/// Returns the pass in float, whose operands are the arrays of the sums.
 [[nodiscard]] inline pass<float, float> plain_pass(const network_view& net) {
   return {net.parameters, net.pixels,    net.hidden1, net.hidden2,
           net.gradient1,  net.gradient2, net.logits};

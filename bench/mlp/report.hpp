@@ -9,29 +9,30 @@
 
 namespace mlp {
 
-/// One row of a table of several experiments.
+/// A row of a table of several experiments.
 struct measured_step {
   options chosen;
   results found;
-  bool is_complete = true;  ///< all of it has been run
+  bool is_complete = true;  ///< all of it has run
 };
 
-/// The table, the costs of the stages, and the bound with the distance of the overlapped loop.
-/// `variants` are runs of `variants_of`, and rows of the table.
+/// Prints the table, the costs of the stages, and the bound with the distance of the overlapped
+/// loop. `variants` are runs of `variants_of`, and become rows of the table.
 void print_report(std::ostream& out, const options& chosen, const results& found,
                   const std::vector<measured_step>& variants = {});
 
-/// The results as one JSON object, in which each variant is one of its own; README.md lists the
-/// keys. The file is whole at any time: it is replaced. Throws `std::runtime_error` if it can't be
+/// Writes the results as a JSON object that contains an object for each variant; README.md lists
+/// the keys. Replaces the file atomically. Throws `std::runtime_error` if the file cannot be
 /// written.
 void write_json(const options& chosen, const results& found, bool is_complete,
                 const std::vector<measured_step>& variants = {});
 
-/// The last of the rows, in Markdown, after the table's head if it is the first one; its gain is
-/// the time of the row before over its own, both resident.
+/// Prints the last row in Markdown, after the table's head if it is the first row. The gain of a
+/// row is the time of the previous row divided by its own, both resident.
 void print_last_step(std::ostream& out, const std::vector<measured_step>& rows);
 
-/// An array of what `write_json` writes, a row each. There must be a row. Throws as it.
+/// Writes an array of the objects of `write_json`, one per row. There must be at least one row.
+/// Throws like `write_json`.
 void write_steps_json(const std::vector<measured_step>& rows);
 
 }  // namespace mlp

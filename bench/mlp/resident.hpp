@@ -15,11 +15,11 @@
 
 namespace mlp {
 
-/// The pixels of a dataset's images.
+/// The pixel type of a dataset's images.
 template <class Data>
 using pixel_of = typename Data::record_type::template field_at<0>::value_type;
 
-/// Samples in device memory, images and labels apart.
+/// Samples in device memory, with images and labels in separate arrays.
 template <class Device, class Pixel = std::uint8_t>
 struct sample_store {
   device_array<Pixel, Device> images;
@@ -28,7 +28,7 @@ struct sample_store {
   sample_store(const Device& device, std::size_t samples)
       : images(device, samples * shape::inputs), labels(device, samples) {}
 
-  /// Fills the places from `first` on with all samples of `data`, in its order, with the random
+  /// Fills the places starting at `first` with all samples of `data`, in order, with the random
   /// bits of `key`.
   template <class Data>
   void fill(std::size_t first, const Data& data, const penstock::random_key& key,
@@ -52,15 +52,15 @@ struct sample_store {
   }
 };
 
-/// All that a run reads, on the device before its clock starts: the samples (with random
-/// augmentation those of every epoch, made beforehand with the same random bits), the order of all
-/// steps, and one batch's memory that each step is gathered into.
+/// All data of a run, on the device before its clock starts: the samples (with random augmentation
+/// those of every epoch, made in advance with the same random bits), the order of all steps, and
+/// memory for a batch into which each step is gathered.
 template <class Backend, class Pixel = std::uint8_t>
 class resident_set {
   using device_type = typename Backend::device_type;
 
  public:
-  /// `is_random`: reading `data` gives other samples in each epoch.
+  /// `is_random`: reading `data` returns different samples in each epoch.
   template <class Data, class Sampler>
   resident_set(const device_type& device, typename Backend::stream_ref stream, const Data& data,
                bool is_random, const Sampler& sampler, std::size_t batch_size, std::size_t epochs,
@@ -83,8 +83,8 @@ class resident_set {
     }
   }
 
-  /// What a step of `count` samples does first: it gathers them, by the order's part that its place
-  /// in the trace tells. For `trainer::step` on `images()` and `labels()`.
+  /// Returns the first work of a step with `count` samples: it gathers them, using the part of the
+  /// order that its place in the trace selects. For `trainer::step` on `images()` and `labels()`.
   [[nodiscard]] auto gathering(std::size_t count) const {
     return [this, count](const auto& on, const network_view& all) {
       on.gather_rows(count, shape::inputs, order_.data(), all.state, all.capacity,

@@ -14,11 +14,11 @@
 
 namespace mlp {
 
-/// The ways in which the training loop is fed.
+/// The ways to feed the training loop.
 enum class technique {
-  serial,      ///< one thread reads a batch, copies it, computes, waits
+  serial,      ///< one thread reads a batch, copies it, computes, and waits
   workers,     ///< workers read into ordinary memory; blocking copy, then compute
-  overlapped,  ///< workers read into pinned slots; the copy runs under the computation
+  overlapped,  ///< workers read into pinned slots; the copy overlaps the computation
   resident,    ///< all data on the device before the clock starts: the floor
 };
 
@@ -30,45 +30,46 @@ inline constexpr std::array all_techniques{technique::serial, technique::workers
   return names[static_cast<std::size_t>(t)];
 }
 
-/// The middle one of some values, the mean of the middle two. There must be one.
+/// Returns the median, which is the mean of the middle two for an even count. There must be at
+/// least one value.
 [[nodiscard]] inline double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const std::size_t half = values.size() / 2;
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2.0;
 }
 
-/// What one technique did.
+/// The results of a technique.
 struct mode_result {
   technique fed_by{};
-  std::vector<double> seconds{};       ///< one a run, the loop over all epochs alone
+  std::vector<double> seconds{};       ///< one per run: only the loop over all epochs
   std::vector<double> epoch_losses{};  ///< mean over the batches of each epoch
   double accuracy = 0.0;               ///< on the test set, 0 to 1
-  std::vector<double> first_losses{};  ///< the mean losses of the first steps
-  std::string limit{};                 ///< what the first run was limited by; empty: not known
+  std::vector<double> first_losses{};  ///< mean losses of the first steps
+  std::string limit{};                 ///< bottleneck of the first run; empty: unknown
 };
 
-/// What one batch costs, each stage alone on one thread, in microseconds.
+/// The cost of a batch in each stage alone on one thread, in microseconds.
 struct stage_costs {
   double load = 0.0;
   double copy = 0.0;
   double compute = 0.0;
 };
 
-/// What runs on the cores of the machine.
+/// The work that runs on the cores of the machine.
 enum class core_use { reads, reads_and_steps, everything };
 
-/// What a program has trained on.
+/// The device of the training.
 struct device_info {
   std::string kind = "host";        ///< or "cuda"
-  std::string name = "CPU device";  ///< of the GPU
-  std::string driver{};             ///< its CUDA version; empty on the CPU device
-  std::string runtime{};            ///< the CUDA runtime's
-  std::string capability{};         ///< the GPU's compute capability
+  std::string name = "CPU device";  ///< name of the GPU
+  std::string driver{};             ///< CUDA version of the driver; empty on the CPU device
+  std::string runtime{};            ///< version of the CUDA runtime
+  std::string capability{};         ///< compute capability of the GPU
   std::size_t multiprocessors = 0;
-  std::string kernels{};    ///< which ones a step is made of; empty on the CPU device
-  bool graph = false;       ///< whether it is replayed as a CUDA graph
-  bool models_bus = false;  ///< a copy on the CPU device takes time and no core
-  std::string why{};        ///< why this device and no other
+  std::string kernels{};    ///< kernels of a step; empty on the CPU device
+  bool graph = false;       ///< steps are replayed as a CUDA graph
+  bool models_bus = false;  ///< a copy on the CPU device takes time but no core
+  std::string why{};        ///< reason for the choice of this device
 
   [[nodiscard]] core_use on_cores() const {
     if (kind != "host") return core_use::reads;
@@ -76,7 +77,7 @@ struct device_info {
   }
 };
 
-/// The least time for which the stages let a batch pass, in microseconds, and what sets it.
+/// The minimum time per batch that the stages permit, in microseconds, and the stage that sets it.
 struct bound {
   double microseconds = 0.0;
   std::string_view limit;
@@ -98,37 +99,37 @@ struct bound {
   return most;
 }
 
-/// What failed, a way of feeding or what is measured beside them, and why.
+/// A mode, or an additional measurement, that failed, and the reason.
 struct refusal {
   std::string what;
   std::string why;
 };
 
-/// The GPU's context is lost: nothing that this process does on it can succeed any more.
+/// The GPU's context is lost: no later work of this process on it can succeed.
 struct context_lost : std::runtime_error {
-  /// `at` is what was being done, as in a `refusal`.
+  /// `at` is the current activity, as in a `refusal`.
   context_lost(std::string at, const char* why) : runtime_error(why), where(std::move(at)) {}
   std::string where;
 };
 
-/// All that one call of the program found out.
+/// All results of a run of the program.
 struct results {
   std::string data_name;
-  std::string data_directory;  ///< empty: not told
+  std::string data_directory;  ///< empty: not given
   std::size_t train_samples = 0;
   std::size_t test_samples = 0;
   device_info device;
   std::string build;
-  std::size_t cores = 0;  ///< that this process may run on
+  std::size_t cores = 0;  ///< cores that this process may use
   std::size_t batches_per_epoch = 0;
   std::vector<mode_result> modes;
-  std::vector<refusal> refused;      ///< what was not measured, or not as often as it was to be
-  std::string lost;                  ///< where the context was lost; empty: it was not
-  std::vector<double> one_batch;     ///< seconds of each run of `repeat_one_batch`; none: not run
-  std::optional<stage_costs> costs;  ///< none: not measured, or not yet
+  std::vector<refusal> refused;      ///< not measured, or less often than requested
+  std::string lost;                  ///< where the context was lost; empty: not lost
+  std::vector<double> one_batch;     ///< seconds of each run of `repeat_one_batch`; empty: not run
+  std::optional<stage_costs> costs;  ///< no value: not measured, or not yet
 };
 
-/// Is told what has been found so far, after every run of a mode, and of that mode.
+/// Called after every run of a mode, with the results so far and those of that mode.
 using row_done = std::function<void(const results& so_far, const mode_result& ran)>;
 
 }  // namespace mlp

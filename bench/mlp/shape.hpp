@@ -15,12 +15,12 @@
 
 namespace mlp {
 
-/// Whether a product takes a matrix with rows and columns exchanged.
+/// Specifies whether a product transposes a matrix.
 enum class transpose { no, yes };
 
-/// What operands of products are rounded to.
+/// The type to which operands of products are rounded.
 enum class precision_choice {
-  fp32,  ///< nothing
+  fp32,  ///< no rounding
   fp16,  ///< half; losses are scaled
   bf16,  ///< bfloat16
 };
@@ -30,19 +30,19 @@ enum class precision_choice {
   return names[static_cast<std::size_t>(precision)];
 }
 
-/// What a step is, on any device.
+/// The kind of a step, on any device.
 struct step_options {
   precision_choice precision = precision_choice::fp32;
-  std::size_t accumulate = 1;  ///< batches of a step
+  std::size_t accumulate = 1;  ///< batches per step
 
-  /// Whether the plain step of `network` is meant, or the one of `mixed_steps`.
+  /// Returns true for the plain step of `network`, false for a step of `mixed_steps`.
   [[nodiscard]] constexpr bool is_plain() const noexcept {
     return precision == precision_choice::fp32 && accumulate == 1;
   }
 };
 
-/// Where the parameters lie: all in one array, so that Adam is one pass. Weights are
-/// outputs x inputs, column-major; all offsets are multiples of 16 floats.
+/// The positions of the parameters. All are in one array, so that Adam is a single pass. Weights
+/// are outputs x inputs, column-major; all offsets are multiples of 16 floats.
 struct shape {
   static constexpr std::size_t inputs = 28 * 28;
   static constexpr std::size_t hidden1 = 128;
@@ -58,22 +58,22 @@ struct shape {
   static constexpr std::size_t parameters = bias3 + classes;
 };
 
-/// The addresses of all that a training step works on, in device memory. Matrices have a column a
+/// The addresses of all arrays of a training step, in device memory. Matrices have a column per
 /// sample.
 struct network_view {
   float* parameters;
   float* gradients;
   float* first_moments;
   float* second_moments;
-  float* pixels;     ///< normalised, for images that come as bytes
+  float* pixels;     ///< normalized, for images that arrive as bytes
   float* hidden1;    ///< outputs of the first layer
-  float* hidden2;    ///< outputs of the second
-  float* logits;     ///< of the third, and then their gradients
-  float* gradient1;  ///< of the sums that go into hidden1
-  float* gradient2;  ///< of those that go into hidden2
+  float* hidden2;    ///< outputs of the second layer
+  float* logits;     ///< outputs of the third layer, later their gradients
+  float* gradient1;  ///< gradients of the sums of hidden1
+  float* gradient2;  ///< gradients of the sums of hidden2
   kernel::step_state* state;
   float* losses;           ///< the trace
-  std::uint64_t capacity;  ///< of the trace
+  std::uint64_t capacity;  ///< capacity of the trace
 
   [[nodiscard]] MLP_KERNEL kernel::adam_arrays adam() const {
     return {parameters, first_moments, second_moments};

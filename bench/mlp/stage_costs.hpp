@@ -11,7 +11,7 @@
 
 namespace mlp {
 
-/// Samples of what a batch costs in each stage, alone on one thread, in microseconds.
+/// Samples of the cost of a batch in each stage alone on one thread, in microseconds.
 struct stage_samples {
   std::vector<double> load;
   std::vector<double> copy;
@@ -22,9 +22,9 @@ struct stage_samples {
   }
 };
 
-/// Takes some more samples, each the mean over a few tens of full batches: `load` is the reading of
-/// a shuffled batch, `copy` its copy out of pinned memory, `compute` the training step on data that
-/// is on the device. Copies and steps follow each other without a wait between them.
+/// Takes some more samples, each the mean over several tens of full batches. `load` is reading a
+/// shuffled batch, `copy` its copy from pinned memory, `compute` the training step on data that is
+/// on the device. Copies and steps follow each other without a wait.
 template <class Data, class Backend>
 void measure_stages(stage_samples& samples, const Data& data,
                     const typename Backend::device_type& device, trainer<Backend>& trained,

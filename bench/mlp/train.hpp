@@ -11,21 +11,21 @@
 #include <vector>
 
 #include <penstock/data/reader.hpp>
-#include <penstock/observe/diagnose.hpp>
 #include <penstock/penstock.hpp>
 #include <penstock_ext/narrow/half.hpp>
 #include <penstock_ext/narrow/narrowed.hpp>
+#include <penstock_ext/report/diagnose.hpp>
 
 #include "options.hpp"
 #include "resident.hpp"
 #include "trainer.hpp"
 
-/// The training loops. Each trains from the first parameters on, and returns the seconds that its
-/// loop over all epochs took; memory is taken, threads are started and, on CUDA, graphs are
-/// captured before the clock starts.
+/// The training loops. Each trains from the initial parameters and returns the seconds of its loop
+/// over all epochs. Memory is allocated, threads are started and, on CUDA, graphs are captured
+/// before the clock starts.
 namespace mlp {
 
-/// The order of the samples, in all loops.
+/// The order of the samples in all loops.
 [[nodiscard]] inline penstock::shuffled order_of(const options& chosen) {
   return {.seed = chosen.seed};
 }
@@ -46,22 +46,22 @@ template <class Loop>
           .tuning = {.chunk = chosen.chunk}};
 }
 
-/// A step on a batch in device memory.
+/// Runs a step on a batch in device memory.
 template <class Backend, class Batch>
 void step_on(trainer<Backend>& trained, std::size_t slot, const Batch& batch) {
   namespace ps = penstock;
   trained.step(slot, ps::get<"image">(batch).data(), ps::get<"label">(batch).data(), batch.size());
 }
 
-/// Rehearses on a slot that holds a full batch.
+/// Rehearses on a slot with a full batch.
 template <class Backend, class Batch>
 void rehearse_on(trainer<Backend>& trained, std::size_t slot, const Batch& batch) {
   namespace ps = penstock;
   trained.rehearse(slot, ps::get<"image">(batch).data(), ps::get<"label">(batch).data());
 }
 
-/// One thread does everything in turn: reads a batch into ordinary memory, copies it, computes,
-/// waits.
+/// A single thread does everything in order: it reads a batch into ordinary memory, copies it,
+/// computes, and waits.
 template <class Data, class Backend>
 double train_serially(const Data& data, const typename Backend::device_type& device,
                       trainer<Backend>& trained, const options& chosen) {
@@ -95,13 +95,13 @@ double train_serially(const Data& data, const typename Backend::device_type& dev
   });
 }
 
-/// The seconds of the overlapped loop, and what has limited it.
+/// The seconds of the overlapped loop, and its bottleneck.
 struct fed_run {
   double seconds = 0.0;
   penstock::verdict said{};
 };
 
-/// Workers read into pinned slots, and the copies of the next batches run under this one's step.
+/// Workers read into pinned slots, and the next batches are copied during the current step.
 /// `transforms` change a batch after its copy.
 template <class Data, class Backend, class... Transforms>
 fed_run train_overlapped(const Data& data, const typename Backend::device_type& device,
@@ -119,10 +119,10 @@ fed_run train_overlapped(const Data& data, const typename Backend::device_type& 
       if (++rehearsed == chosen.depth) break;
     }
   });
-  // What the steps take alone, for the verdict; what they learn is thrown away.
+  // Measures the steps alone, for the verdict. The learned parameters are discarded.
   if (chosen.costs) {
     const std::uint64_t steps = (data.size() + chosen.batch - 1) / chosen.batch;
-    for (auto& batch : feed.replay({0, 0}, std::min<std::uint64_t>(steps, 100))) {
+    for (auto& batch : feed.replay({0, 0}, ps::batch_count{std::min<std::uint64_t>(steps, 100)})) {
       step_on(trained, batch.slot(), batch);
     }
     trained.rewind();
@@ -139,10 +139,11 @@ fed_run train_overlapped(const Data& data, const typename Backend::device_type& 
 
 }  // namespace mlp
 
-/// The other loops, that the two of train.hpp are held against.
+/// The other loops, with which the two loops of train.hpp are compared.
 namespace mlp {
 
-/// Workers read into ordinary memory; this thread copies a batch, waits for the copy, computes.
+/// Workers read into ordinary memory. The calling thread copies a batch, waits for the copy, and
+/// computes.
 template <class Data, class Backend>
 double train_with_workers(const Data& data, const typename Backend::device_type& device,
                           trainer<Backend>& trained, const options& chosen) {
@@ -173,7 +174,7 @@ double train_with_workers(const Data& data, const typename Backend::device_type&
   });
 }
 
-/// Everything is on the device already: the floor.
+/// All data is already on the device: the floor.
 template <class Backend, class Pixel>
 double train_resident(const resident_set<Backend, Pixel>& set, std::size_t samples,
                       const typename Backend::device_type& device, trainer<Backend>& trained,
@@ -193,8 +194,8 @@ double train_resident(const resident_set<Backend, Pixel>& set, std::size_t sampl
   });
 }
 
-/// As many steps on the batch that `train_resident` has gathered last, so without its two kernels
-/// that gather: no feed is faster. What is learnt by it means nothing.
+/// Runs as many steps on the last batch that `train_resident` has gathered, and so without its two
+/// gather kernels: no feed is faster. The learned parameters have no meaning.
 template <class Backend, class Pixel>
 double repeat_one_batch(const resident_set<Backend, Pixel>& set, std::size_t samples,
                         const typename Backend::device_type& device, trainer<Backend>& trained,
@@ -210,8 +211,8 @@ double repeat_one_batch(const resident_set<Backend, Pixel>& set, std::size_t sam
   });
 }
 
-/// The overlapped loop on images that travel as `chosen.travel` and are what they were on the
-/// device. Bytes travel as they are.
+/// Runs the overlapped loop on images that travel as `chosen.travel` and get their original type on
+/// the device. Bytes travel unchanged.
 template <class Data, class Backend>
 fed_run train_travelling(const Data& data, const typename Backend::device_type& device,
                          trainer<Backend>& trained, const options& chosen) {

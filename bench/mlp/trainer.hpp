@@ -19,7 +19,7 @@
 
 namespace mlp {
 
-/// The parameters before the first step: uniform in +-1/sqrt(fan_in), weights and biases alike.
+/// Returns the initial parameters. Weights and biases are uniform in +-1/sqrt(fan_in).
 [[nodiscard]] inline std::vector<float> initial_parameters(std::uint64_t seed) {
   struct layer {
     std::size_t first, end, inputs;
@@ -38,14 +38,14 @@ namespace mlp {
   return values;
 }
 
-/// What a run leaves behind: equal for equal seeds, however the batches came.
+/// The results of a run: equal for equal seeds, for any way of feeding.
 struct run_trace {
-  std::vector<float> losses;  ///< of every sample in the order of training, before its step
+  std::vector<float> losses;  ///< loss of every sample before its step, in training order
   std::vector<float> parameters;
   friend bool operator==(const run_trace&, const run_trace&) = default;
 };
 
-/// Throws if a run's trace is not that of the first one.
+/// Throws if the trace of a run differs from the first trace.
 inline void require_same(const run_trace& first, technique first_mode, const run_trace& other,
                          technique other_mode) {
   if (other == first) return;
@@ -60,15 +60,15 @@ inline void require_same(const run_trace& first, technique first_mode, const run
   throw std::runtime_error(modes + " differ: equal losses, but not the same parameters");
 }
 
-/// Runs of a network from its first parameters on, with the losses of all samples kept on the
-/// device. `step` enqueues and returns.
+/// Runs a network from its initial parameters and keeps the losses of all samples on the device.
+/// `step` enqueues work and returns.
 template <class Backend>
 class trainer {
  public:
   using device_type = typename Backend::device_type;
   using stream_ref = typename Backend::stream_ref;
 
-  /// For runs of `epochs` epochs of `samples` samples, all work on `stream`.
+  /// For runs of `epochs` epochs with `samples` samples, with all work on `stream`.
   trainer(const device_type& device, const Backend& backend, stream_ref stream,
           std::size_t batch_size, std::size_t epochs, std::size_t samples, std::uint64_t seed,
           const step_options& how = {})
@@ -87,12 +87,12 @@ class trainer {
 
   [[nodiscard]] stream_ref stream() const noexcept { return stream_; }
 
-  /// Back to the first parameters, for steps on batches at new addresses.
+  /// Restores the initial parameters, for steps on batches at new addresses.
   void restart() {
     restart([] {});
   }
-  /// Restarts the training. A backend whose first steps cost more than later ones first gets a call
-  /// of `rehearsal`, which is to `rehearse` on every slot that will be used.
+  /// Restarts the training. If the first steps of a backend cost more than later steps, the
+  /// function first calls `rehearsal`, which must call `rehearse` for every slot that will be used.
   template <class Rehearsal>
   void restart(const Rehearsal& rehearsal) {
     device_.synchronize(stream_);
@@ -102,16 +102,16 @@ class trainer {
     rehearsal();
     rewind();
   }
-  /// Back to the first parameters, and on with the same slots.
+  /// Restores the initial parameters and keeps the same slots.
   void rewind() {
     network_.assign(initial_, stream_);
     parts_ = 0;
     seen_ = 0;
   }
 
-  /// Trains on `count` samples in device memory; where several batches make a step, the last one of
-  /// those, or of the epoch, ends it. A slot and a count always mean the same addresses, until
-  /// `restart`. `before`: see `network::train`.
+  /// Trains on `count` samples in device memory. If several batches make a step, the last batch of
+  /// the step or of the epoch ends it. A slot and a count must always mean the same addresses,
+  /// until `restart`. `before`: see `network::train`.
   template <class Pixel, class Before = nothing_before>
   void step(std::size_t slot, const Pixel* images, const std::uint8_t* labels, std::size_t count,
             const Before& before = {}) {
@@ -122,15 +122,15 @@ class trainer {
     if (seen_ >= samples_) seen_ = 0;
   }
 
-  /// Steps of all sizes that a run takes, on a slot that holds a full batch. `before_of(count)` is
-  /// what goes before one of `count` samples.
+  /// Runs steps of all sizes that occur, on a slot with a full batch. `before_of(count)` returns
+  /// the work before a step of `count` samples.
   template <class Pixel, class BeforeOf>
   void rehearse(std::size_t slot, const Pixel* images, const std::uint8_t* labels,
                 const BeforeOf& before_of) {
     for (const std::size_t count : {std::min(batch_size_, samples_), samples_ % batch_size_}) {
       if (count == 0) continue;
       const auto before = before_of(count);
-      // Once as it is: what loads at its first use can't do so while a graph is captured.
+      // Runs once without a graph: modules that load on first use cannot do so during a capture.
       enqueue(images, labels, count, stream_, before, true);
       step_as(true, slot, images, labels, count, before);
       if (accumulate_ > 1) step_as(false, slot, images, labels, count, before);
@@ -143,7 +143,7 @@ class trainer {
     rehearse(slot, images, labels, [](std::size_t) { return nothing_before{}; });
   }
 
-  /// For each epoch the mean over its batches of their mean losses. Waits for the stream.
+  /// Returns for each epoch the mean over its batches of their mean losses. Waits for the stream.
   [[nodiscard]] std::vector<double> epoch_losses() const {
     const std::size_t full = samples_ / batch_size_ * batch_size_;
     const std::size_t rest = samples_ - full;
@@ -164,7 +164,7 @@ class trainer {
     return means;
   }
 
-  /// Where the gradient scaler stands. Waits for the stream.
+  /// Returns the state of the gradient scaler. Waits for the stream.
   [[nodiscard]] kernel::scaler_state scaler() const { return network_.scaler(stream_); }
 
   [[nodiscard]] run_trace trace() const {
@@ -174,8 +174,8 @@ class trainer {
     return copy;
   }
 
-  /// The share of `count` samples in device memory that are classified rightly. Reads the result
-  /// once.
+  /// Returns the share of correctly classified samples among `count` samples in device memory.
+  /// Reads the result once.
   template <class Pixel>
   [[nodiscard]] double accuracy(const Pixel* images, const std::uint8_t* labels,
                                 std::size_t count) {
@@ -201,7 +201,7 @@ class trainer {
                    ends);
   }
 
-  /// What ends a step and what does not are captured apart, as batches of two slots are.
+  /// Captures batches that end a step and other batches separately, like batches of two slots.
   template <class Pixel, class Before>
   void step_as(bool ends, std::size_t slot, const Pixel* images, const std::uint8_t* labels,
                std::size_t count, const Before& before) {
@@ -223,7 +223,7 @@ class trainer {
   std::size_t epochs_;
   std::size_t samples_;
   std::size_t accumulate_;
-  std::size_t parts_ = 0;  // batches of the step under way
+  std::size_t parts_ = 0;  // batches of the current step
   std::size_t seen_ = 0;   // samples of the epoch
   std::vector<float> initial_;
   network<Backend> network_;

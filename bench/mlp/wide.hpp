@@ -11,11 +11,12 @@
 
 namespace mlp {
 
-/// A digit as the network sees it: 3 KiB a sample, 12.8 MB a batch of 4096. It loads the bus.
+/// A digit as the network's input: 3 KiB per sample, 12.8 MB in a batch of 4096. Such batches load
+/// the bus.
 using wide_record = penstock::record<penstock::field<"image", float, 28, 28>,
                                      penstock::field<"label", std::uint8_t>>;
 
-/// Makes such a digit out of bytes, on the workers. A function for `penstock::map`.
+/// Converts bytes to such a digit, on the workers. A function for `penstock::map`.
 struct widen {
   void operator()(penstock::const_sample<penstock::digit_record> in,
                   penstock::sample<wide_record> out) const {

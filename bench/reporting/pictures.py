@@ -184,7 +184,7 @@ def ratios(name, found):
             ends += [end, best, inside(bound)]
         panel.axvline(1, color=SOFT)
         panel.set_xscale("log", base=2)
-        near = 1.3 if max(ends) > 6 * min(ends) else 1  # no room beside the floor
+        near = 1.3 if max(ends) > 6 * min(ends) else 1  # there is no space next to the floor
         ticks = [tick for tick in TICKS if tick == 1 or not 1 / near < tick < near]
         panel.set_xticks([tick for tick in ticks if min(ends) <= tick <= max(ends)])
         panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))

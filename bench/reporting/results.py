@@ -152,7 +152,8 @@ def verdict_of(goal):
     return word
 
 
-# README's six loaders: the function that a row's name begins with, and what the picture calls it.
+# The six loaders in README: the function with which a row's name begins, and the label in the
+# picture.
 LOADERS = {
     "plain_loop": "plain C++ loop, no loader",
     "penstock": "penstock",
@@ -247,7 +248,7 @@ def merge(folder, out):
     slug = re.sub(r"[^a-z0-9]+", "-", plain.lower()).strip("-")
     stem = f"{known['began'][:10]}-{slug}-{known['commit']}"
     file, again = out / f"{stem}.json", 1
-    while file.exists():  # a run never takes another one's place
+    while file.exists():  # a run never replaces another run's file
         again += 1
         file = out / f"{stem}-{again}.json"
     file.write_text(text_of(report) + "\n")

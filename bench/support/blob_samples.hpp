@@ -11,8 +11,8 @@
 
 namespace bench {
 
-/// The bytes of blobs of `each` bytes, read as `decode_images` reads them. `Blobs` is a
-/// `stored_blobs`, or a reference to one.
+/// The bytes of blobs of `Each` bytes, read as `decode_images` reads them. `Blobs` is a
+/// `stored_blobs` or a reference to one.
 template <class Blobs, std::size_t Each>
 struct blob_samples {
   using record_type = penstock::record<penstock::field<"bytes", std::byte, Each>>;

@@ -40,7 +40,7 @@ std::string full_name(const benchmark::BenchmarkName& name) {
   return full;
 }
 
-// Every repetition of every benchmark; prints the medians only.
+// Keeps every repetition of every benchmark, and prints only the medians.
 class keeping_reporter : public benchmark::ConsoleReporter {
  public:
   struct row {
@@ -123,7 +123,7 @@ ordered_json machine() {
           }};
 }
 
-// A goal's two sides as medians of what it compares, and whether the floor held still.
+// The ratio of the medians of a goal's two sides, and whether the floor was stable.
 struct judgement {
   double ratio = 0;
   spread name;
@@ -194,7 +194,7 @@ ordered_json to_json(const keeping_reporter::row& row) {
   return out;
 }
 
-// Takes `--json FILE` or `--json=FILE` out of the arguments.
+// Removes `--json FILE` or `--json=FILE` from the arguments and returns FILE.
 std::optional<std::string> take_json(std::vector<std::string>& arguments) {
   for (std::size_t i = 1; i < arguments.size(); ++i) {
     if (arguments[i].starts_with("--json=")) {
@@ -236,7 +236,7 @@ int run(int argc, char** argv, const std::string& program, const std::vector<goa
     }
   }
 
-  // Defaults first, so that the caller's own flags win.
+  // The defaults come first, so that the caller's flags override them.
   std::vector<std::string> words{given.front(), "--benchmark_repetitions=9",
                                  "--benchmark_min_time=0.1",
                                  "--benchmark_enable_random_interleaving=true"};

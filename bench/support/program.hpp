@@ -10,12 +10,12 @@
 
 namespace bench {
 
-/// How one benchmark is to stand to another one of the same program, both by their full names:
-/// function, arguments, threads, as in "push_pop/producers:2/capacity:64".
+/// The required relation between two benchmarks of the same program, both given by their full
+/// names: function, arguments, threads, as in "push_pop/producers:2/capacity:64".
 struct goal {
   enum class kind {
-    speed_at_least,  ///< items a second of `name` / items a second of `floor`
-    time_at_most,    ///< wall time an iteration of `name` / that of `floor`
+    speed_at_least,  ///< items per second of `name` / items per second of `floor`
+    time_at_most,    ///< wall time per iteration of `name` / that of `floor`
   };
 
   std::string name;
@@ -24,16 +24,17 @@ struct goal {
   double bound = 0;  ///< 0: only the ratio is of interest
 };
 
-/// What every benchmark program's main() is: runs the registered benchmarks several times in random
-/// order and prints the medians, then for each goal the ratio of the medians of its two sides.
+/// The main function of every benchmark program: runs the registered benchmarks several times in
+/// random order and prints the medians, then for each goal the ratio of the medians of its two
+/// sides.
 ///
-/// Refuses a build without NDEBUG. Says what machine this is and how busy it was, and marks a ratio
-/// whose floor moved by more than 20 % within the run: then the machine was too noisy to judge.
-/// Takes Google Benchmark's flags, and `--json FILE`: see bench/README.md for what is in it.
-/// Returns the exit status; a goal that was missed is no failure.
+/// Refuses a build without NDEBUG. Prints the machine and its load, and marks a ratio as noisy if
+/// its floor varied by more than 20 % within the run. Accepts Google Benchmark's flags and `--json
+/// FILE`; bench/README.md describes the file. Returns the exit status; a missed goal is not a
+/// failure.
 int run(int argc, char** argv, const std::string& program, const std::vector<goal>& goals);
 
-/// The full name that a goal knows a benchmark by, for axes that a loop makes:
+/// Returns the full name by which a goal refers to a benchmark, for axes that a loop makes:
 /// named("push_pop", {{"producers", 2}, {"capacity", 64}}).
 struct axis {
   std::string name;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// libtorch's torch::data, and training fed by it, measured as peer.hpp says. threads:2 lets an
-// operation use two threads; all other rows use one.
+// libtorch's torch::data and training fed by it, measured as peer.hpp describes. threads:2 permits
+// two threads per operation; all other rows use a single thread.
 
 #include <torch/torch.h>
 #include <torch/version.h>
@@ -40,7 +40,7 @@ torch::Tensor normalised(const torch::Tensor& bytes) {
   return bytes.to(torch::kFloat).mul_(compare::scale).add_(compare::shift);
 }
 
-// A sample at a time, stacked by libtorch.
+// Single samples, stacked by libtorch.
 struct samples : data::Dataset<samples> {
   explicit samples(digits from) : from_(std::move(from)) {}
   example get(std::size_t index) override {
@@ -53,7 +53,7 @@ struct samples : data::Dataset<samples> {
   digits from_;
 };
 
-// A batch at a time, by tensor operations.
+// Whole batches, by tensor operations.
 struct batches : data::BatchDataset<batches, example> {
   explicit batches(digits from) : from_(std::move(from)) {}
   example get_batch(at::ArrayRef<std::size_t> indices) override {
@@ -69,7 +69,7 @@ struct batches : data::BatchDataset<batches, example> {
   digits from_;
 };
 
-// A batch at a time, by our floor's loop: what is left of libtorch is its loader.
+// Whole batches, by the loop of the floor. Only the loader is libtorch's.
 struct by_hand : data::BatchDataset<by_hand, example> {
   explicit by_hand(digits from) : from_(std::move(from)) {}
   example get_batch(at::ArrayRef<std::size_t> indices) override {
@@ -99,7 +99,7 @@ auto make_loader(Dataset dataset, std::size_t workers) {
   }
 }
 
-// No loader: each batch is gathered by the loop itself.
+// Without a loader: the loop gathers each batch itself.
 class resident {
  public:
   explicit resident(digits from) : from_(std::move(from)) {}
@@ -152,7 +152,7 @@ std::string train(std::size_t workers, const std::string& folder) {
     optimiser.step();
   };
 
-  {  // libraries are warm before the clock starts, here and on all sides
+  {  // warms the libraries up before the clock starts, as on all sides
     auto network = new_network();
     auto optimiser = new_optimiser(network);
     const auto labels = from.labels.slice(0, 0, compare::batch_size);

@@ -63,7 +63,7 @@ FORMS = {"tar": write_tar, "mds": write_mds, "hf": write_hf}
 def make(folder, count):
     left_out = []
     for form, write in FORMS.items():
-        done = Path(folder, form + ".done")  # last: a form with it is complete
+        done = Path(folder, form + ".done")  # written last: marks a complete format
         if done.exists() and done.read_text() == str(count):
             continue
         Path(folder, form).mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import peer  # noqa: E402
 
 peer.LEAST_SECONDS = 1
-STEP = 64  # the consumer reads each cache line, as ours does
+STEP = 64  # the consumer reads a value of each cache line, as penstock's side does
 
 
 def batch_of(samples):
@@ -53,7 +53,7 @@ class ByPlace:
         return len(self.places)
 
     def __getitem__(self, index):
-        if self.descriptors is None:  # in each worker process anew
+        if self.descriptors is None:  # once in each worker process
             self.descriptors = [os.open(file, os.O_RDONLY) for file in self.files]
         number, begin, size, label, digits = self.places[index]
         file = self.descriptors[number]

@@ -3,7 +3,7 @@
 
 import functools
 
-import torch  # noqa: F401: its DataLoader, which WebLoader is
+import torch  # noqa: F401: WebLoader is torch's DataLoader
 import webdataset as wds
 
 import shard_peer

@@ -88,7 +88,7 @@ def main(folder, name, workers, warm, epochs):
     if row.ending == "parquet":
         loader = DataLoader(Groups(row, files, read_columns(name)), batch_size=None, **common)
     else:
-        collate = list if row.ending == "npz" else None  # which differ in length
+        collate = list if row.ending == "npz" else None  # whose lengths differ
         common.update(batch_size=row.batch, shuffle=True, drop_last=True, collate_fn=collate)
         loader = DataLoader(Files(row, files), **common)
     samples, busy, begin = 0, 0.0, None
@@ -98,7 +98,7 @@ def main(folder, name, workers, warm, epochs):
             if begin is None or epoch < warm:
                 begin = time.perf_counter()
                 continue
-            busy += row.step  # a sleep that took longer is no work
+            busy += row.step  # a sleep that took longer does not count as work
             samples += len(batch[0] if row.ending == "parquet" else batch)
     seconds = time.perf_counter() - begin
     print(json.dumps({"utilisation": busy / seconds, "samples": samples, "seconds": seconds}))

@@ -103,7 +103,7 @@ def found(out, row):
 
 
 def run(folder, name, workers, warm, epochs):
-    os.environ["DFTRACER_ENABLE"] = "0"  # traces of every call otherwise
+    os.environ["DFTRACER_ENABLE"] = "0"  # otherwise it traces every call
     is_cold, epochs = int(warm) == 0, int(warm) + int(epochs)
     row, files = WORKLOADS[name], paths(folder, name, is_cold)
     try:

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSL-1.0
-// One row of storage.py by penstock: batches for an accelerator that is a sleep.
+// A row of storage.py with penstock: batches for an accelerator that is a sleep.
 //
 //   penstock_storage_peer KIND BATCH STEP_SECONDS WARM_EPOCHS EPOCHS WORKERS FILE...
 //
-// KIND: files (their bytes as they are), direct_files (past the page cache), pictures (decoded,
-// 800 x 800), blobs (the column "image" of Parquet files), columns (40 of them, c0 to c39),
-// direct_columns (past the page cache), typed_columns (40 of dlrm_types), or loop and direct_loop:
-// no penstock, threads that read files.
-// A STEP of 0 measures what the loader can do. Prints a JSON object for storage.py. WARM_EPOCHS, or
-// the first step if there are none, are not counted.
+// KIND: files (their raw bytes), direct_files (bypassing the page cache), pictures (decoded, 800 x
+// 800), blobs (the column "image" of Parquet files), columns (40 columns, c0 to c39),
+// direct_columns (bypassing the page cache), typed_columns (40 columns of dlrm_types), or loop and
+// direct_loop: threads that read files without penstock. A STEP of 0 measures the maximum rate of
+// the loader. Prints a JSON object for storage.py. WARM_EPOCHS are not counted; without any, the
+// first step is not counted.
 
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -34,9 +34,9 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/observe/diagnose.hpp>
-#include <penstock/order/block_shuffled.hpp>
 #include <penstock/penstock.hpp>
+#include <penstock_ext/report/diagnose.hpp>
+#include <penstock_ext/samplers/block_shuffled.hpp>
 #include <penstock_ext/store/local_store.hpp>
 
 #ifdef PENSTOCK_STORAGE_JPEG
@@ -55,8 +55,8 @@ namespace {
 namespace ps = penstock;
 
 using bytes_of_sample = ps::record<ps::field<"bytes", std::uint8_t, ps::ragged>>;
-// As many values as fill pages, so that reads past the page cache go straight to their places;
-// those after `size` are 0.
+// A sample has as many values as fill whole pages, so that reads that bypass the page cache go
+// directly to their destination. Values after `size` are 0.
 using pages_of_sample =
     ps::record<ps::field<"size", std::uint64_t>, ps::field<"bytes", std::uint8_t, ps::ragged>>;
 
@@ -72,7 +72,7 @@ struct wanted {
   std::size_t chunk = 0;
 };
 
-// The bytes of the pages that so many bytes need.
+// Returns the size of the pages that `bytes` bytes need.
 constexpr std::uint64_t in_pages(std::uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
 double cpu_seconds() {
@@ -104,7 +104,7 @@ void print(double busy, std::size_t samples, double seconds, double cpu, const s
       busy / seconds, samples, seconds, cpu, quoted(said).c_str());
 }
 
-// Each sample is a file of one folder, read at each turn into its place in the batch.
+// Each sample is a file of a folder, read into its place in the batch every time.
 class whole_files {
  public:
   using record_type = pages_of_sample;
@@ -143,7 +143,7 @@ class whole_files {
 
 template <class Data, class Order>
 void run(Data data, const Order& order, const wanted& asked) {
-  const std::uint64_t batches = data.size() / asked.batch;  // of an epoch
+  const std::uint64_t batches = data.size() / asked.batch;  // batches per epoch
   ps::loader_options how{.batch_size = asked.batch,
                          .workers = asked.workers,
                          .prefetch = asked.prefetch,
@@ -167,7 +167,7 @@ void run(Data data, const Order& order, const wanted& asked) {
       begin = now();
       continue;
     }
-    busy += asked.step.count();  // a sleep that took longer is no work
+    busy += asked.step.count();  // a sleep that took longer does not count as work
     samples += batch.size();
   }
   const double seconds = now() - begin;
@@ -175,8 +175,8 @@ void run(Data data, const Order& order, const wanted& asked) {
         ps::diagnose(before.value(), loader.stats()).sentence);
 }
 
-// The floor: threads that take the next file each and read it into memory of their own, which is
-// of the kind that the loader's slots have.
+// The floor: each thread takes the next file and reads it into its own memory, which is of the same
+// kind as the loader's slots.
 void loop(const wanted& asked, int flags) {
   const ps::cpu_device device;
   const std::size_t count = asked.files.size();
@@ -186,7 +186,8 @@ void loop(const wanted& asked, int flags) {
   }
   std::vector<std::byte*> memory(asked.workers);
   for (std::byte*& one : memory) {
-    one = static_cast<std::byte*>(device.allocate_pageable(longest));  // until the process ends
+    one = static_cast<std::byte*>(device.allocate_pageable(longest));  // freed when the process
+                                                                       // ends
   }
   std::atomic<std::size_t> next{0};
   const double cpu = cpu_seconds();
@@ -210,7 +211,7 @@ void loop(const wanted& asked, int flags) {
 }
 
 #ifdef PENSTOCK_STORAGE_PARQUET
-// Rows of a binary column, copied into the batch.
+// The rows of a binary column, copied into the batch.
 class blob_rows {
  public:
   using record_type = bytes_of_sample;
@@ -235,12 +236,12 @@ class blob_rows {
 
  private:
   ps::parquet_blobs blobs_;
-  std::size_t length_ = 0;  // of each row
+  std::size_t length_ = 0;  // length of each row
 };
 
 // "c0" to "c199".
 constexpr ps::name column(std::size_t number) {
-  std::uint64_t text = 0;  // its first character lowest
+  std::uint64_t text = 0;  // the first character is in the lowest byte
   std::size_t left = number;
   do text = text << 8U | ('0' + left % 10);
   while ((left /= 10) != 0);
@@ -289,7 +290,7 @@ void run(const wanted& asked) {
     return run(std::move(rows), order, asked);
   }
   const auto columns = [&]<class Row>(std::type_identity<Row>, bool direct) {
-    // Room for two groups of each worker, as many as a chunk lies in at most.
+    // Space for two groups per worker, because a chunk overlaps at most two groups.
     constexpr std::size_t group_bytes = 6144 * 160;
     ps::parquet_dataset<Row> rows{
         asked.files, {.cache_bytes = 2 * (asked.workers + 1) * group_bytes, .direct = direct}};

@@ -32,7 +32,7 @@ from workloads import WORKLOADS, drop, paths  # noqa: E402
 
 AIM = 0.99
 FLOOR_AIM = 0.95
-PAST_THE_CACHE = ("files", "columns")  # kinds that penstock reads so from the disk
+PAST_THE_CACHE = ("files", "columns")  # kinds that penstock reads from the disk without the page cache
 FLOORS = {"read loop": "loop", "direct loop": "direct_loop"}  # and their kinds
 WITHOUT_STEP = {"no step": None, **FLOORS}
 
@@ -62,7 +62,7 @@ def measured(side, chosen, name):
     if chosen.cold:
         files = paths(chosen.folder, name, is_cold=True)
         for path in files:
-            path.read_bytes()  # a virtual machine has as much memory as before for each side
+            path.read_bytes()  # gives each side the same free memory in a virtual machine
         drop(files)
     done = subprocess.run(command(side, chosen, name), stdout=subprocess.PIPE, text=True)
     if done.returncode == 77:
@@ -112,7 +112,7 @@ def lines(name, seen, workers=2):
             pairs = zip(seen.get("no step", seen["penstock"]), runs)
             ratio = statistics.median(a["samples_per_second"] / b["samples_per_second"] for a, b in pairs)
             yield f"    penstock over it {ratio:.2f}, aim {FLOOR_AIM}: " + ("met" if ratio >= FLOOR_AIM else "MISSED")
-    if "no step" in seen:  # else the disk may be what does not suffice
+    if "no step" in seen:  # otherwise the disk may be the bottleneck
         share = statistics.median(run["utilisation"] for run in seen["penstock"])
         cores = statistics.median(1 / carried(row, run) for run in seen["no step"])
         lacking = "1 core does not suffice" if workers == 1 else f"{workers} cores do not suffice"
@@ -140,7 +140,7 @@ def main():
         subprocess.run(maker + ["cold"] * chosen.cold, check=True)
         if not chosen.cold:
             for path in paths(chosen.folder, name):
-                path.read_bytes()  # into the page cache
+                path.read_bytes()  # reads the file into the page cache
         print("\n" + "\n".join(lines(name, seen_of(chosen, name, without), chosen.workers)), flush=True)
     for side in sorted(without):
         print(f"\n{side}: left out, not installed")

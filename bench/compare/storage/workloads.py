@@ -15,20 +15,20 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Workload:
-    kind: str  # as penstock_storage_peer takes it
-    sample: int  # bytes that are used; the mean
+    kind: str  # KIND of penstock_storage_peer
+    sample: int  # mean number of used bytes
     batch: int
     step: float  # seconds
-    passes: float  # the utilisation that the benchmark asks for
+    passes: float  # the utilization that the benchmark requires
     files: int
     samples_a_file: int
-    epochs: int  # that are counted; one before is not
+    epochs: int  # counted epochs; an earlier epoch is not counted
     ending: str = "parquet"
     codec: str = "NONE"  # of Parquet pages
-    numbers: int = 0  # how many different ones there are; 0: any from 0 to 1, as the benchmark's generator has them
-    has_dictionary: bool = False  # as pyarrow writes if not told otherwise
-    has_types: bool = False  # columns are of the types, and those that are read where, the benchmark has them
-    cold_files: int = 0  # if there are others from the disk, where one epoch is read
+    numbers: int = 0  # number of different values; 0: any values from 0 to 1, as in the benchmark's generator
+    has_dictionary: bool = False  # pyarrow's default
+    has_types: bool = False  # columns have the benchmark's types, and the read columns are at the benchmark's positions
+    cold_files: int = 0  # number of other files for reading an epoch from the disk, if any
 
     @property
     def samples_per_second(self):
@@ -61,7 +61,7 @@ WORKLOADS = {
 }
 UNET3D_SPREAD = 68341808  # bytes
 DLRM_COLUMNS, DLRM_READ, DLRM_GROUP = 200, 40, 6144
-# Those of dlrm_types that are read, as in mlcommons' dlrm_b200.yaml: 160 bytes a row.
+# The columns of dlrm_types that are read, as in mlcommons' dlrm_b200.yaml: 160 bytes a row.
 DLRM_TYPES = {
     "float32": (11, 17, 18, 25, 31, 41, 43, 49, 53, 59, 67, 71, 74, 88, 90, 91, 93, 96, 137, 141, 147, 155, 158, 160,
                 162, 189, 195),
@@ -70,7 +70,7 @@ DLRM_TYPES = {
     "int8": (116, 169, 180, 186),
 }
 FLUX_GROUP = 8
-PICTURES = 24  # different ones; the others are copies
+PICTURES = 24  # different pictures; the others are copies
 
 
 def read_columns(name):
@@ -88,7 +88,7 @@ def paths(folder, name, is_cold=False):
     row = WORKLOADS[name]
     own = name if row.ending == "parquet" else name.partition("_")[0]
     if row.codec != "NONE" and row.numbers == 0:
-        own += "_any"  # the folder without that had others once
+        own += "_any"  # older versions wrote other files to the folder without the suffix
     return [Path(folder, own, f"{number:05}.{row.ending}") for number in range(is_cold and row.cold_files or row.files)]
 
 
@@ -97,7 +97,7 @@ def drop(files):
     for path in files:
         file = os.open(path, os.O_RDONLY)
         try:
-            os.fsync(file)  # what is not written yet stays
+            os.fsync(file)  # unwritten data would stay
             os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(file)
@@ -152,7 +152,7 @@ def table(number, row):
                 values = np.floor(row.numbers * values) / 8
             types = dict.fromkeys(range(DLRM_COLUMNS), "float32")
             if row.has_types:
-                types = {column: list(DLRM_TYPES)[column % 4] for column in types}  # of those that are not read
+                types = {column: list(DLRM_TYPES)[column % 4] for column in types}  # types of the columns that are not read
                 types |= {column: kind for kind, columns in DLRM_TYPES.items() for column in columns}
             scale = {"int8": 128}
             yield pa.table({f"c{c}": (values[c] * scale.get(kind, 1)).astype(kind) for c, kind in types.items()})

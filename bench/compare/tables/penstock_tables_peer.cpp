@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
-// Our Parquet files, measured as their peers are: see tables.py and ../peer.hpp.
+// penstock's side of tables.py, measured like its peers: see tables.py and ../peer.hpp.
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include <penstock/order/block_shuffled.hpp>
 #include <penstock/penstock.hpp>
+#include <penstock_ext/samplers/block_shuffled.hpp>
 #include <penstock_ext/table/parquet/parquet_dataset.hpp>
 
 #include "../peer.hpp"
@@ -30,7 +30,7 @@ void add(compare::seen& sums, auto& batch) {
   sums.samples += batch.size();
 }
 
-// `order(data)` gives a sampler.
+// `order(data)` returns a sampler.
 template <class Order>
 std::string load(std::size_t workers, std::size_t cache_bytes, const Order& order,
                  const std::string& folder) {

@@ -27,7 +27,7 @@ def table(rows):
 
 def make(folder, rows):
     file = Path(folder, "table.parquet")
-    done = Path(folder, "table.done")  # last: a file with it is complete
+    done = Path(folder, "table.done")  # written last: marks a complete file
     if not done.exists() or done.read_text() != str(rows):
         file.parent.mkdir(parents=True, exist_ok=True)
         pyarrow.parquet.write_table(

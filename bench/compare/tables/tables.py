@@ -17,7 +17,7 @@ sys.path.insert(0, str(HERE.parent))
 import side_by_side  # noqa: E402
 from side_by_side import PER_CPU  # noqa: E402
 
-# Ours, the peer's, the number to compare, at least.
+# penstock's row, the peer's row, the compared number, its minimum.
 AIMS = (
     ("penstock/workers:0", "pyarrow_scan/threads:1", PER_CPU, 0.9),
     ("penstock/workers:0", "pyarrow_shuffled/threads:1", PER_CPU, 0.9),

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import peer  # noqa: E402
 
 SIDE = 224
-LOOKED_AT = 64  # training_loop.hpp's
+LOOKED_AT = 64  # as in training_loop.hpp
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 

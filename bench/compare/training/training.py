@@ -22,13 +22,14 @@ sys.path.insert(0, str(HERE.parent))
 import rounds  # noqa: E402
 
 LINKS, EPOCHS = 4, 1
-AIM = 3  # times DataLoader's images a second
-# Seconds of 64 pictures. `h100_storage`: MLPerf Storage's ResNet-50, 0.224 s for 400. `h100_training`: MLPerf
-# Training 3.0-2053, 13.466 minutes of eight GPUs; 35 epochs of 1,281,167 pictures are supposed, 6,940 a second.
+AIM = 3  # goal relative to DataLoader's images per second
+# Seconds for 64 pictures. `h100_storage`: MLPerf Storage's ResNet-50, 0.224 s for 400 pictures.
+# `h100_training`: MLPerf Training 3.0-2053, 13.466 minutes on eight GPUs; assuming 35 epochs of
+# 1,281,167 pictures, that is 6,940 per second.
 STEPS = {"h100_storage": 0.03584, "h100_training": 0.00923, "network": None}
 WORKERS = (2, 0)
 ROW_SECONDS = 300
-# So much of a core that other programs take makes a run count as disturbed.
+# A run counts as disturbed if other programs use more than this share of a core.
 ELSEWHERE = 0.1
 
 

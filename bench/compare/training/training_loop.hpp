@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Our side of training.py: the loop that trains, for any step; dataloader_training_peer.py in C++.
+// penstock's side of training.py: the training loop for any step; dataloader_training_peer.py in
+// C++.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +25,7 @@ namespace compare {
 namespace ps = penstock;
 
 inline constexpr std::size_t picture_side = 224;
-// The consumer's sums take one value of so many, in the epoch that is not measured.
+// In the unmeasured epoch the consumer's sums include every 64th value.
 inline constexpr std::size_t looked_at = 64;
 
 using float_planes = ps::record<ps::field<"image", float, 3, picture_side, picture_side>,
@@ -36,14 +37,14 @@ struct training {
   std::size_t epochs = 0;
 };
 
-/// Random resized crops of 224 x 224, flipped or not, as bytes.
+/// Random resized crops of 224 x 224 with random flips, as bytes.
 inline auto cropped_photos(const std::string& folder) {
   return ps::image_folder{folder + "/train"} |
          ps::decode_images<ps::jpeg_decoder, ps::png_decoder>(
              ps::random_resized_crop{picture_side} | ps::random_flip{});
 }
 
-/// The same as planes of floats, normalised as ImageNet's; by the workers.
+/// The same crops as planes of floats that the workers normalize with ImageNet's constants.
 inline auto normalised_photos(const std::string& folder) {
   const ps::channel_scale imagenet{.mean = {0.485F, 0.456F, 0.406F},
                                    .stddev = {0.229F, 0.224F, 0.225F}};
@@ -54,9 +55,10 @@ inline auto normalised_photos(const std::string& folder) {
          });
 }
 
-/// Trains on the batches of 64 of `photos` and prints what training.py reads: one epoch to warm up,
-/// whose values are looked at, and `asked.epochs` that are measured. `step(batch)` takes the lease.
-/// A range of its own each: nothing is read ahead for the measured ones meanwhile.
+/// Trains on batches of 64 of `photos` and prints the results for training.py. The first epoch is a
+/// warm-up whose values are checked; then `asked.epochs` epochs are measured. `step(batch)` takes
+/// the lease. The two parts are separate ranges, so that nothing is prefetched for the measured
+/// epochs during the warm-up.
 template <class Photos, class Step>
 void train_and_print(Photos photos, const training& asked, Step step) {
   ps::loader loader{std::move(photos),
