@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Measures the share of a link's rate that arrives if each request takes 30 ms before its first
-// byte.
+// Measures the share of a link's bandwidth that is used if each request takes 30 ms before its
+// first byte.
 //
 //   build/bench/bench/penstock_http_bench
 //

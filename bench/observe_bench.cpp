@@ -105,7 +105,7 @@ struct judged {
   ps::verdict said;
 };
 
-/// Returns the units per batch if nothing disturbs the loop and no sample is slow.
+/// Returns the units of time that a batch takes in an undisturbed loop without slow samples.
 double modelled(const loop& how) {
   const double load = how.load / static_cast<double>(how.workers);
   if (how.depth == 1) return std::max(load, how.copy + how.body);

@@ -14,7 +14,7 @@
 
 namespace ps = penstock;
 
-// Draws while reading: the third argument is keyed by (seed, epoch, index)
+// Draws random numbers while reading: the generator is keyed by (seed, epoch, index)
 struct noise {
   using record_type = ps::record<ps::field<"x", float, 8>>;
   std::uint64_t size() const { return 1000; }

@@ -16,7 +16,7 @@ struct measured_step {
   bool is_complete = true;  ///< all of it has run
 };
 
-/// Prints the table, the costs of the stages, and the bound with the distance of the overlapped
+/// Prints the table, the cost of each stage, and the bound with the distance of the overlapped
 /// loop. `variants` are runs of `variants_of`, and become rows of the table.
 void print_report(std::ostream& out, const options& chosen, const results& found,
                   const std::vector<measured_step>& variants = {});

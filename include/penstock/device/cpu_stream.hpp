@@ -346,7 +346,7 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
     return ring_[pushed_.load(std::memory_order_relaxed) % capacity];
   }
 
-  /// Makes the operation in the next place visible to the stream's thread. Called under the lock.
+  /// Publishes the next operation of the ring to the stream's thread. The caller holds the lock.
   void publish_next() noexcept {
     const std::uint64_t count = pushed_.load(std::memory_order_relaxed) + 1;
     // Invariant: operations below pushed_ are complete to read; a thread that loads pushed_

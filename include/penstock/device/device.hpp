@@ -158,7 +158,7 @@ void require_still_usable(const Device& device, typename Device::stream_ref stre
   }
 }
 
-/// Returns true if `stream` is the calling thread: then the loop's body is the step.
+/// Returns true if `stream` is the calling thread, in which case the loop's body is the step.
 template <class Device>
 [[nodiscard]] bool is_body(const Device& device, typename Device::stream_ref stream) noexcept {
   if constexpr (requires {

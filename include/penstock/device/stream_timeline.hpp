@@ -52,8 +52,8 @@ template <class Record, class Wait>
   }
 }
 
-/// Specifies if a record first checks that its stream is not being captured. A captured record
-/// becomes part of the program's graph and marks nothing.
+/// Specifies if recording an event first checks that the stream is not being captured. An event
+/// recorded during capture becomes part of the program's graph and marks no point.
 enum class capture_check {
   needed,  ///< check
   done,    ///< the caller has just checked, or the stream is the library's own
@@ -87,15 +87,15 @@ struct no_lock {
 /// Points are numbers, and a ring of events marks the newest points. The work of a stream ends in
 /// order, so a later point implies every earlier point. Therefore an event is recorded again
 /// whenever its turn comes: a thread or stream that still waits for the old record may wait longer
-/// than it must, but never too short. If the host waits for each slot before the slot is marked
+/// than necessary, but never less. If the host waits for each slot before the slot is marked
 /// again, a timeline of one event more than there are slots records an event again only after its
 /// previous point is known to be reached. A device may poll in `synchronize(event)` and miss that
 /// moment, so a timeline for which threads wait has a few times as many events.
 ///
-/// Any threads may wait at once, and while another thread marks. Several threads may mark at once,
-/// unless the lock is `no_lock`. A thread gets a point from the thread that marked it, by
-/// synchronization that makes the mark visible. The timeline may outlive its stream if nobody marks
-/// after the stream is gone.
+/// Any number of threads may wait at the same time, even while another thread marks. Several
+/// threads may mark at the same time, unless the lock is `no_lock`. A thread gets a point from the
+/// thread that marked it, by synchronization that makes the mark visible. The timeline may outlive
+/// its stream if nobody marks after the stream is gone.
 template <device Device, class Lock = std::mutex>
 class stream_timeline {
  public:
@@ -153,8 +153,8 @@ class stream_timeline {
     return true;
   }
 
-  /// Blocks the calling thread until the stream has reached `at`. At most one call of the device.
-  /// Throws what the device throws.
+  /// Blocks the calling thread until the stream has reached `at`. Makes at most one call to the
+  /// device. Throws what the device throws.
   void wait(point at) const {
     if (is_known(at)) return;
     device_.synchronize(event_of(at));

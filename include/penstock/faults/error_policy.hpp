@@ -35,7 +35,8 @@ enum class error_action {
 template <class T>
 class policy_value {
  public:
-  /// A value that is not set: the default of `T`, without code.
+  /// Stands for a policy that the program does not set. It is the default of `T`, and no code is
+  /// compiled for it.
   constexpr policy_value() = default;
   /// A value that is set.
   template <class From, class Recovering = detail::recovering>

@@ -237,7 +237,7 @@ class failure_ledger {
     }
   }
 
-  // Copies as one line, because the text goes into line-based files.
+  // Copies the text as one line, because it goes into line-based files.
   static void copy_line(std::string_view from, text& to) noexcept {
     from = from.substr(0, to.size() - 1);
     std::transform(from.begin(), from.end(), to.begin(), [](char c) {

@@ -226,7 +226,7 @@ class memory_budget {
                             {std::to_string(part), " is not above 0 and at most 1"});
     }
     const std::uint64_t available = available_memory(root);
-    // Not computed for 1: as a double, the largest number is 2^64, which does not convert back.
+    // No multiplication for 1: the largest number would round to 2^64, which does not convert back.
     return memory_budget{part == 1.0
                              ? available
                              : static_cast<std::uint64_t>(part * static_cast<double>(available))};

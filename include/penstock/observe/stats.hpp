@@ -46,8 +46,8 @@ struct log_buckets {
     const std::size_t power = bucket / each - 1;
     return (each + bucket % each) << power;
   }
-  /// Returns the largest number in a bucket. The last bucket is treated as if it had the usual
-  /// width.
+  /// Returns the largest value that a bucket counts. The last bucket is treated as if it had the
+  /// usual width.
   [[nodiscard]] static constexpr std::uint64_t last(std::size_t bucket) noexcept {
     return first(bucket + 1) - 1;
   }

@@ -128,7 +128,6 @@ inline constexpr std::uint32_t by_tokens_stage = shuffle_stage - 12;
 /// There are 256 layers of equal area; layer 0 is the base with the tail beyond `tail`. Source:
 /// Marsaglia, Tsang, "The ziggurat method for generating random variables", 2000. Layer and
 /// position come from different bits as in Doornik, "An improved ziggurat method", 2005.
-/// different bits after Doornik, "An improved ziggurat method", 2005.
 struct ziggurat {
   static constexpr std::size_t layers = 256;
   static constexpr double tail = 3.654152885361008771645;
@@ -303,8 +302,8 @@ class sample_generator {
 // The distributions take any generator that returns 32 uniform bits per call: `sample_generator`,
 // `std::mt19937`.
 
-/// Returns a uniform number in the half-open [low, high). Never returns `high`, not even by
-/// rounding, except that low == high returns low. A float takes one word and has 2^24 steps; a
+/// Returns a uniform number in the half-open interval [low, high). Never returns `high`, not even
+/// by rounding, except that low == high returns low. A float takes one word and has 2^24 steps; a
 /// double takes two words and has 2^53 steps. PyTorch: `Tensor.uniform_`. Throws
 /// std::invalid_argument unless low <= high and high - low is finite. Note: `uniform(gen, 0, 1)`
 /// calls the function for integers and returns 0 or 1.

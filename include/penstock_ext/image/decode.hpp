@@ -86,7 +86,7 @@ concept prefetches_chunks = requires(const Source& source, std::span<const std::
   return 1;
 }
 
-/// Returns the part of the image decoded to 1 / `denominator` that contains all pixels of `crop`.
+/// Returns the region of the image, decoded at 1 / `denominator`, that covers all pixels of `crop`.
 [[nodiscard]] constexpr image_box scaled_down(const image_box& crop,
                                               unsigned denominator) noexcept {
   const std::size_t left = crop.left / denominator;

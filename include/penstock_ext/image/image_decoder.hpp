@@ -140,7 +140,7 @@ inline void require_box(std::string_view decoder, const image_box& box, const im
       if (has_text(bytes, 8, brand)) return "HEIC";
     }
   }
-  // The sixth to ninth bytes are reserved and 0, unlike the letters of a text.
+  // Bytes 6 to 9 are reserved and 0. In a text they would not be 0.
   if (starts("BM"sv) && has_text(bytes, 6, "\0\0\0\0"sv)) return "BMP";
   if (bytes.size() > 2 && starts("P"sv)) {
     const auto kind = std::to_integer<char>(bytes[1]);

@@ -112,7 +112,7 @@ class scoped_relaxed_capture {
   bool changed_ = false;
 };
 
-/// Makes the calling thread strict in a scope that captures: CUDA then refuses calls that a capture
+/// Makes the calling thread strict while a scope captures: CUDA then refuses calls that a capture
 /// forbids, even if the thread is permanently relaxed. Restores the previous mode. Throws
 /// `cuda_error` or a derived type.
 class scoped_strict_capture {

@@ -20,7 +20,7 @@ namespace detail {
 
 struct adaptor_tag {};
 
-/// Reports an error for adapting, sample by sample, a dataset that changes whole batches: those
+/// Reports an error if a dataset that changes whole batches is adapted sample by sample: its
 /// changes would be lost.
 template <class D>
 constexpr void refuse_batch_maps() {
@@ -29,7 +29,7 @@ constexpr void refuse_batch_maps() {
                 "batches on");
 }
 
-/// True if an adaptor passes on changes to whole batches from below.
+/// True if an adaptor forwards the changes that its dataset makes to whole batches.
 template <class Adaptor>
 inline constexpr bool is_last = false;
 

@@ -123,7 +123,7 @@ template <record_type Out, record_type In>
 }
 
 /// Places the only sample of a batch. Throws `layout_error` if it is longer than the longest sample
-/// that was announced: the loader has not checked lengths that are not in its own record.
+/// that was announced. The loader checks only the lengths in its own record.
 template <record_type Record>
 void place_alone(const batch_view<Record>& one, const sample_lengths<Record>& lengths) {
   if (place_sample(one, 0, lengths) == Record::size) return;

@@ -28,7 +28,7 @@ namespace detail {
 struct index_range {
   /// The first index of the subset.
   std::uint64_t first = 0;
-  /// The index after the last index.
+  /// One past the last index.
   std::uint64_t last = 0;
 
   /// Returns the number of samples.

@@ -95,8 +95,8 @@ class plan_ledger {
     changed_.notify_all();
   }
 
-  /// Lookahead thread: waits until a batch was opened or read since the last call. Returns false
-  /// after `end`. Between two calls the thread counts as announcing.
+  /// Called by the lookahead thread: waits until a batch has been opened or read since the last
+  /// call. Returns false after `end`. Between two calls the thread counts as announcing.
   [[nodiscard]] bool wait() {
     std::unique_lock lock{mutex_};
     is_announcing_ = false;

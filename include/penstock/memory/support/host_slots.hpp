@@ -157,8 +157,8 @@ class host_slots : public slot_ring<Device, host_slots<Device>> {
   static constexpr std::uint32_t none_left = ~std::uint32_t{0};  // no slot: all are lost
 
   void add_free(std::uint32_t slot, bool is_copied) noexcept { push({slot, is_copied}); }
-  /// Wakes a thread that sleeps for a slot. The thread throws, and leaves the ticket for the next
-  /// thread.
+  /// Wakes a thread that waits for a slot. That thread throws, and leaves the ticket for the next
+  /// thread that waits.
   void wake_after_loss() noexcept { push({none_left, false}); }
   /// Leases may end in a child process. That changes memory of the child only.
   [[nodiscard]] static constexpr bool is_in_child() noexcept { return false; }

@@ -342,7 +342,7 @@ class alignas(cache_line) worker_meters : public traced_meters {
         // 50 us is slow: it is a thousand times the cost of timing a sample.
         reads_(clock.clocks(), clock.ten_milliseconds() / 200, largest_chunk) {}
 
-  /// Measures the read of a chunk for its lifetime.
+  /// Measures the read of a chunk, from the object's construction to its destruction.
   class chunk_probe {
    public:
     /// Begins a chunk of `samples` samples of `batch`. `batch` must outlive the probe and is the

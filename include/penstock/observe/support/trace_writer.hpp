@@ -70,7 +70,6 @@ class trace_ring {
   std::vector<place> events_;  // event n at n modulo capacity
   // Invariant: events below the count were stored before the count (release; readers acquire). So
   // if a place does not hold its event, a later event has overwritten it or is overwriting it.
-  // that does not hold its event has been, or is being, overwritten by a later one.
   typename Atomics::template atomic<std::uint64_t> count_{0};
 };
 

@@ -210,7 +210,7 @@ class ticket_ring {
     }
     return false;
   }
-  // Ends a push that is refused: returns its cell, and saves the next push its search for the tail.
+  // Finishes a refused push: gives its cell back, and spares the next push the search for the tail.
   bool give_up(const claim& mine, std::uint64_t tail) noexcept {
     if (mine.is_made) free_from_[mine.cell].store(mine.before, std::memory_order_release);
     tail_.value.position.store(tail, std::memory_order_relaxed);

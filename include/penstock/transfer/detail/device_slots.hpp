@@ -645,7 +645,8 @@ class device_slots {
   template <class HostBatch>
   [[gnu::cold]] void give_up(std::span<slot_filling<HostBatch>> batches, std::size_t queued,
                              const recorded_end& end) noexcept {
-    // If all batches were queued, the last batch has failed.
+    // If every batch was queued, the failure came after the last copy; the last batch counts as
+    // failed.
     filled_ = (std::min)(queued, batches.size() - 1);
     if (holds_host_) {
       for (auto& one : batches.first(filled_)) hold(one);

@@ -300,7 +300,7 @@ template <class Slots, class Timing>
 [[nodiscard]] std::size_t wait_for_free(Slots& ring, std::size_t first, held_action when_held,
                                         const std::stop_token& stop, const Timing& timing) {
   std::optional<std::size_t> slot = find_free(ring, first);
-  // A slot that was closed before may still be leased. Then the loop opens the next slot.
+  // A slot that was closed before may still be leased. In that case the loop opens the next slot.
   for (std::size_t had = 0; !slot && had < ring.count() && ring.count() < ring.most();) {
     had = ring.count();
     ring.open(had + 1);
@@ -389,7 +389,7 @@ class feed_engine {
   [[nodiscard]] bool has_room() const noexcept {
     return in_flight() != 0 || find_free(*slots_, next_slot_);
   }
-  /// Returns true if a stop of the source was requested.
+  /// Returns true if the source was asked to stop.
   [[nodiscard]] bool is_stopped() const { return source_.from()->stop_token().stop_requested(); }
   /// Waits for all work on the consumer's stream.
   void synchronize() const { slots_->device().synchronize(stream_); }
