@@ -131,11 +131,12 @@ class step_graphs {
 
   /// Runs `step` on the batch on `stream`, by replay if it was captured before. Blocks only the
   /// first time. If the program is capturing `stream`, calls the step to queue its work in that
-  /// capture, and keeps nothing, because a graph cannot be launched there. Throws the errors of the
-  /// step. Throws `capture_in_progress` if the step does something that cannot be captured. Throws
-  /// `std::logic_error` if the step queued no work on its stream, if the batch's address differs
-  /// from the captured address (another feed), if the batch is on another device, or if its lease
-  /// does not wait for `stream`. After an exception nothing is kept or left in the last-error slot.
+  /// capture, and keeps nothing, because a graph cannot be launched there. Throws what the
+  /// step throws. Throws `capture_in_progress` if the step does something that cannot be captured.
+  /// Throws `std::logic_error` if the step queued no work on its stream, if the batch's address
+  /// differs from the captured address (another feed), if the batch is on another device, or if its
+  /// lease does not wait for `stream`. After an exception nothing is kept or left in the last-error
+  /// slot.
   ///
   /// `others` are further leases, views or spans whose `data()` the step uses. Their addresses are
   /// frozen too, so another graph is kept for other addresses.

@@ -318,8 +318,8 @@ template <dataset D>
   }
 }
 
-/// Returns the lengths of the ragged fields of sample `index`, in the record's order. Throws the
-/// errors of the dataset.
+/// Returns the lengths of the ragged fields of sample `index`, in the record's order. Throws what
+/// the dataset throws.
 template <dataset D>
   requires detail::tells_lengths<D>
 [[nodiscard]] sample_lengths<typename D::record_type> lengths_of(const D& data,
@@ -443,7 +443,7 @@ template <class D>
 }
 
 /// Appends the samples `indices` to the plan of `data`, or of the datasets below it; an empty list
-/// retracts the plan. Throws the errors of the datasets.
+/// retracts the plan. Throws what the datasets throw.
 template <class D>
 void access_plan([[maybe_unused]] const D& data,
                  [[maybe_unused]] std::span<const std::uint64_t> indices) {

@@ -82,9 +82,9 @@ class reader {
     if (scratch_ != nullptr) ::operator delete(scratch_, alignment);
   }
 
-  /// Reads the samples `indices` into `out` with the random bits of `key`. Throws the errors of the
-  /// dataset; `failed_at()` is then the position in the chunk. Samples are timed unless `times` is
-  /// null.
+  /// Reads the samples `indices` into `out` with the random bits of `key`. Throws what the
+  /// dataset throws; `failed_at()` is then the position in the chunk. Samples are timed unless
+  /// `times` is null.
   void read(std::span<const std::uint64_t> indices, batch_view<record_type> out,
             const random_key& key, detail::sample_clock* times = nullptr) {
     progress_.store(0, std::memory_order_relaxed);
@@ -128,7 +128,7 @@ inline void prefetch_row(const std::byte* row, std::size_t bytes) noexcept {
 }
 
 /// Copies the samples `indices` of `data`, which has `view` and `prefetch`, to `out`, and
-/// prefetches the next rows. Throws the errors of `view`.
+/// prefetches the next rows. Throws what `view` throws.
 template <class Dataset, class Record>
 void copy_rows(const Dataset& data, const batch_layout<Record>& layout,
                std::span<const std::uint64_t> indices, batch_view<Record> out,

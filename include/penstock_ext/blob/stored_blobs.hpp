@@ -509,7 +509,7 @@ class stored_blobs {
 
   /// Announces to a `planned_store`, such as a `cached_store`, that the blobs `indices` will be
   /// read after those of earlier calls, each once. An empty list withdraws all announcements, as
-  /// does the destructor. Ignores indices out of range. Throws the errors of the store.
+  /// does the destructor. Ignores indices out of range. Throws what the store throws.
   void access_plan(std::span<const std::uint64_t> indices) const
     requires planned_store<Store>
   {

@@ -76,7 +76,7 @@ namespace detail {
 
 /// Reads each blob of `source` once, and writes its CRC-32C to the file `path`, in a line "1a2b3c4d
 /// KEY" with two blanks. Call this while the data is known to be intact; `verified_blobs` compares
-/// later reads with the list. Throws the errors of the source, `option_error` if a key is empty or
+/// later reads with the list. Throws what the source throws, `option_error` if a key is empty or
 /// contains a line end, and `file_unwritable`. After an exception an existing file is unchanged.
 template <blob_source Source>
 void write_sums(const Source& source, const std::string& path) {

@@ -273,7 +273,7 @@ class bulk_ring {
   std::optional<slab<Device>> snapshot_;
 
  public:
-  /// Returns the point after all copies queued so far. Throws the errors of the device.
+  /// Returns the point after all copies queued so far. Throws what the device throws.
   [[nodiscard]] point mark() {
     const auto end = ends.mark(capture_check::done);  // the stream belongs to the library
     end.rethrow_refusal();
@@ -311,7 +311,7 @@ class bulk_work {
   bulk_work(bulk_work&&) = delete;
   ~bulk_work() { join(); }
 
-  /// Orders the copies after all work queued on `stream` so far. Throws the errors of the device.
+  /// Orders the copies after all work queued on `stream` so far. Throws what the device throws.
   void begin_after(stream_ref stream) {
     ring_->device.record(begins_, stream);
     ring_->device.wait(ring_->copies, begins_);
@@ -370,8 +370,8 @@ class bulk_work {
       done_.fetch_add(at->bytes, std::memory_order_relaxed);
     }
   }
-  /// Marks the end of an upload: a wait for `all_copied` waits for all copies. Throws the errors of
-  /// the device.
+  /// Marks the end of an upload: a wait for `all_copied` waits for all copies. Throws what
+  /// the device throws.
   void mark_all_copied() { all_ = ring_->mark(); }
 
   /// Runs one thread's part of a download. While the thread writes a piece, its next pieces are
@@ -545,7 +545,7 @@ class bulk_transfer {
     work->ring().ends.wait(all, stream);
   }
 
-  /// Returns true if `wait` would not block. Throws the errors of the device.
+  /// Returns true if `wait` would not block. Throws what the device throws.
   [[nodiscard]] bool done() const {
     if (work_ == nullptr || work_->ring().is_in_child()) return true;
     if (!work_->was_ended()) return false;

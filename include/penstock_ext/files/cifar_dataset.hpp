@@ -124,7 +124,7 @@ class cifar_dataset {
   explicit cifar_dataset(Paths&&... paths)
       : cifar_dataset(std::vector<std::string>{std::string(std::forward<Paths>(paths))...}) {}
 
-  /// Reads any number of files, one after the other. Throws the errors of the constructor above.
+  /// Reads any number of files, one after the other. Throws what the constructor above throws.
   explicit cifar_dataset(const std::vector<std::string>& paths) {
     for (const std::string& path : paths) {
       require_new(path, paths);

@@ -259,7 +259,7 @@ class idx_dataset {
     requires(sizeof...(Paths) == Record::size)
   explicit idx_dataset(Paths&&... paths) : idx_dataset(open_file, std::forward<Paths>(paths)...) {}
 
-  /// Reads the files with `opener`, for example `gzip`. Throws the errors of the constructor above,
+  /// Reads the files with `opener`, for example `gzip`. Throws what the constructor above throws,
   /// and the errors of the sources that the opener returns.
   template <file_opener Open, std::convertible_to<std::string>... Paths>
     requires(sizeof...(Paths) == Record::size)

@@ -504,7 +504,7 @@ class npy_dataset : public detail::mapped_rows<Record> {
   explicit npy_dataset(const Paths&... paths) : npy_dataset(open_files({std::string(paths)...})) {}
 
   /// Opens the arrays `names` of an npz file. Without names, opens the arrays with the names of the
-  /// fields. Throws the errors of the constructor above. Also throws `file_format_error` if an
+  /// fields. Throws what the constructor above throws. Also throws `file_format_error` if an
   /// array is missing or compressed, and `file_corrupt` if the archive's directory or, with
   /// `verify`, an array is damaged.
   template <std::convertible_to<std::string>... Names>

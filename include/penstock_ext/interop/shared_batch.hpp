@@ -212,7 +212,7 @@ class shared_batch {
   }
   /// Makes `other` wait for the batch's copy, and the release wait for `other`, see
   /// `device_batch::also_used_on`. If a stream is passed again, it waits again but counts once.
-  /// Thread-safe, serialized by a lock of the batch. Throws the errors of the lease.
+  /// Thread-safe, serialized by a lock of the batch. Throws what the lease throws.
   void also_used_on(stream_ref other) const
     requires detail::has_stream<Batch>
   {

@@ -229,7 +229,7 @@ class imported_tensor {
       : imported_tensor(array_of(managed.get(), where), where) {
     owner_ = std::move(managed);
   }
-  /// Takes ownership of a tensor of the older layout. Throws the errors of the other constructor.
+  /// Takes ownership of a tensor of the older layout. Throws what the other constructor throws.
   imported_tensor(  // NOLINT: implicit, for the same reason
       dlpack::unversioned_ptr managed, std::string_view where = "from_dlpack")
       : imported_tensor(array_of(managed.get(), where), where) {

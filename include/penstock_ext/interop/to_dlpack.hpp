@@ -144,7 +144,7 @@ template <name Name, class Batch>
 /// Exports a field for work on `consumer`, like `__dlpack__(stream)` of Python's array interface.
 /// That stream waits for the batch's copy. The slot is reused only after the stream's work up to
 /// the end of the lease, see `shared_batch::also_used_on`. The stream must outlive the lease.
-/// Throws the errors of the device; then nothing is exported.
+/// Throws what the device throws; then nothing is exported.
 ///
 /// Python's numbers 1 and 2 are `cudaStreamLegacy` and `cudaStreamPerThread`; the second is
 /// refused. -1 requests no wait, like the overload without a stream.

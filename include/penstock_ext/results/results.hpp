@@ -233,7 +233,7 @@ class result_ring {
     return end;
   }
 
-  /// Queues the copy of `what`, ordered after the step. Throws the errors of the device.
+  /// Queues the copy of `what`, ordered after the step. Throws what the device throws.
   void queue_copy(const result_turns::job& what) {
     entry& from = on_device.entries[what.device_slot];
     entry& to = on_host.entries[what.host_slot];
@@ -248,7 +248,7 @@ class result_ring {
     to.tags.swap(from.tags);
     to.indices.swap(from.indices);
   }
-  /// Waits for the copy of `what`. Throws the errors of the device.
+  /// Waits for the copy of `what`. Throws what the device throws.
   void wait_for_copy(const result_turns::job& what) {
     copied_.wait(on_host.entries[what.host_slot].end);
   }
@@ -312,7 +312,7 @@ class result_slot_lease : public slot_lease<typename result_ring<Record, Device>
   /// Hands in the results, which are copied to the host after all work queued on the loop's stream
   /// so far, and then consumed. The call records one event on that stream and does not wait.
   /// Afterwards the lease is empty. After a failure or `close` the slot is discarded and the
-  /// function returns false; the next `take` throws the failure. Throws the errors of the device,
+  /// function returns false; the next `take` throws the failure. Throws what the device throws,
   /// such as `capture_in_progress`; the lease then keeps the slot.
   bool send() {
     base::use();

@@ -331,8 +331,8 @@ class request_board : public slot_ring<Device, request_board<Record, Device>> {
   void require_own() const {
     process_.require("batcher", "submit and serve there, and make a batcher of its own here");
   }
-  /// Opens the first free slot that no copy is reading, if there is one. Throws the errors of the
-  /// device.
+  /// Opens the first free slot that no copy is reading, if there is one. Throws what the
+  /// device throws.
   void open_free() {
     const auto first = std::ranges::find_if(
         free_, [&](const free_slot& one) { return !one.is_copied || base::is_copied(one.number); });

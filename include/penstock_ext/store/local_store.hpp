@@ -744,14 +744,14 @@ class basic_local_store {
   }
 
   /// Returns the size and the version of `object`: see `versioned_store`. The version contains the
-  /// time of the last write, in nanoseconds, and the inode. Throws the errors of `size_of`.
+  /// time of the last write, in nanoseconds, and the inode. Throws what `size_of` throws.
   [[nodiscard]] object_state state_of(std::string_view object) const {
     const detail::file_stamp stamp = state_->files.open(object)->stamp;
     return {stamp.size, std::to_string(stamp.seconds) + '.' + std::to_string(stamp.nanoseconds) +
                             ' ' + std::to_string(stamp.inode)};
   }
 
-  /// Reads a range on the calling thread. Throws the errors of `read_many`.
+  /// Reads a range on the calling thread. Throws what `read_many` throws.
   void read(const byte_range& range) const { state_->read({&range, 1}, true); }
 
   /// Reads all of `ranges` concurrently. Throws the error of the first range that fails:

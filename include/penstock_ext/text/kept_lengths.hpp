@@ -146,7 +146,7 @@ struct keep_lengths_options {
 /// next to its path and renamed. After a power cut it may be damaged, which its checksum detects.
 /// If several processes make it at once, each writes the same.
 ///
-/// Memory during construction: 4 bytes per sample. Throws the errors of opening, also for a file of
+/// Memory during construction: 4 bytes per sample. Throws what opening throws, also for a file of
 /// another dataset; the first exception of `length`; and `option_error` for 0 workers, more than
 /// 2^60 samples, or a length above 2^32 - 1. Throws `file_unwritable` if the file cannot be
 /// written; if its folder already shows this, no length is queried.

@@ -258,8 +258,8 @@ class megatron_documents {
   /// Returns the bytes of a token: 1, 2, 4 or 8.
   [[nodiscard]] std::size_t token_bytes() const noexcept { return index_.token_bytes(); }
 
-  /// Returns the number of tokens of document `index`, from the index file alone. Throws the errors
-  /// of `bytes`.
+  /// Returns the number of tokens of document `index`, from the index file alone. Throws what
+  /// `bytes` throws.
   [[nodiscard]] std::uint64_t length(std::uint64_t index) const {
     return place_of(index).size / index_.token_bytes();
   }
@@ -273,7 +273,7 @@ class megatron_documents {
   }
 
   /// Sets `lengths[i]` to `length(indices[i])`. Faster than single calls, since cache misses in the
-  /// index overlap. Throws the errors of `bytes`.
+  /// index overlap. Throws what `bytes` throws.
   void lengths(std::span<const std::uint64_t> indices, std::span<std::uint64_t> lengths) const {
     constexpr std::size_t most = 64;
     for (std::size_t i = 0; i < indices.size(); i += most) {

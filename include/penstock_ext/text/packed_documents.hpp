@@ -440,7 +440,7 @@ class packed_row {
     ends_[0] = 0;
   }
 
-  /// Appends a piece. Throws the errors of the documents, and `document_error`.
+  /// Appends a piece. Throws what the documents throw, and `document_error`.
   template <token_documents Documents>
   void add(const Documents& documents, const packed_piece& piece, blob_buffer& buffer) {
     const std::span<const std::byte> bytes = documents.bytes(piece.document, buffer);
@@ -763,7 +763,7 @@ class packed_documents {
 ///     loader feed{rows, order, {.batch_size = 8}};
 ///
 /// Refers to an lvalue, which must outlive the rows. `Token` is the type of the documents' tokens:
-/// an integer of 1, 2 or 4 bytes. Throws the errors of the constructor.
+/// an integer of 1, 2 or 4 bytes. Throws what the constructor throws.
 template <std::integral Token = std::uint16_t, class Documents>
   requires token_documents<std::remove_cvref_t<Documents>>
 [[nodiscard]] auto pack_documents(Documents&& documents, const packing_options& options = {}) {

@@ -119,7 +119,7 @@ class token_shard {
   using record_type = window_record<Token>;
   static constexpr bool looks_ahead = true;
 
-  /// Opens the file `path`. Throws the errors of the constructor of `token_shards`.
+  /// Opens the file `path`. Throws what the constructor of `token_shards` throws.
   token_shard(std::string path, const token_shards_options& options)
       : file_(std::move(path)), length_(options.length) {
     if (options.check_format && !options.header.is_llmc) {
@@ -205,7 +205,7 @@ class token_shard {
   std::uint64_t size_ = 0;
 };
 
-/// Opens the files. Throws the errors of the constructor of `token_shards`.
+/// Opens the files. Throws what the constructor of `token_shards` throws.
 template <std::integral Token>
 [[nodiscard]] part_list<token_shard<Token>> opened_shards(const std::vector<std::string>& paths,
                                                           const token_shards_options& options) {

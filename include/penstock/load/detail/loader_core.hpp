@@ -215,8 +215,8 @@ class loader_core {
 
   // ---- Workers
 
-  /// Runs a worker's loop until `stop` is requested and `wake` is called. Throws the errors of the
-  /// device.
+  /// Runs a worker's loop until `stop` is requested and `wake` is called. Throws what the
+  /// device throws.
   void work(const std::stop_token& stop, std::size_t worker) {
     slots_->device().make_current();
     scoped_flush_to_zero::enable_permanently();
@@ -355,8 +355,8 @@ class loader_core {
 
   // ---- Threads
 
-  /// Prepares everything that the threads use, before the first thread starts. Throws the errors of
-  /// the readers.
+  /// Prepares everything that the threads use, before the first thread starts. Throws what
+  /// the readers throw.
   void prepare() {
     source_->take_slots(slots_->count());
     for (std::size_t i = 0; i < readers_.size(); ++i) {

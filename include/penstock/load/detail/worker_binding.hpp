@@ -20,8 +20,8 @@ inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// Returns the planned cores of the workers of a loader that the calling thread makes, next to
-/// `device`. The workers start with the affinity mask of this thread. Throws the errors of the
-/// device.
+/// `device`. The workers start with the affinity mask of this thread. Throws what the
+/// device throws.
 template <class Device>
 [[nodiscard]] affinity_report plan_cores(const Device& device, const loader_options& options) {
   if (options.tuning.placement == worker_placement::anywhere) {

@@ -203,8 +203,8 @@ class mds_compression {
   explicit operator bool() const noexcept { return static_cast<bool>(open_); }
   /// Returns Mosaic's name of the compression, or "" without compression.
   [[nodiscard]] const std::string& family() const noexcept { return family_; }
-  /// Opens a compressed file. A compression must be set. Throws the errors of the source that the
-  /// codec returns.
+  /// Opens a compressed file. A compression must be set. Throws what the source that the
+  /// codec returns throws.
   [[nodiscard]] reader open(const std::string& path) const { return open_(path); }
 
  private:
@@ -521,14 +521,14 @@ class mds_shards {
     return value(find(index), blob_, buffer);
   }
 
-  /// Returns the value of the column `name` of sample `index`, read into `buffer`. Throws the
-  /// errors of `bytes`, and `option_error` if the column is missing or pickled.
+  /// Returns the value of the column `name` of sample `index`, read into `buffer`. Throws what
+  /// `bytes` throws, and `option_error` if the column is missing or pickled.
   [[nodiscard]] std::span<const std::byte> column(std::uint64_t index, std::string_view name,
                                                   blob_buffer& buffer) const {
     return value(find(index), readable_column(name, "name"), buffer);
   }
 
-  /// Returns the label of sample `index`. Throws the errors of `bytes`, and `file_format_error` if
+  /// Returns the label of sample `index`. Throws what `bytes` throws, and `file_format_error` if
   /// the label is not an integer that fits into 64 bits with its sign.
   [[nodiscard]] std::int64_t label(std::uint64_t index) const {
     const place at = find(index);

@@ -164,7 +164,7 @@ class shard_listing {
   /// of a sample.
   void pass_link() noexcept { has_links_ = true; }
 
-  /// Ends the last sample. Throws the errors of `add`.
+  /// Ends the last sample. Throws what `add` throws.
   void finish() {
     if (!files_.empty()) take_extracted();
     end_sample();
@@ -515,7 +515,7 @@ class shard_index_words {
 };
 
 /// Lists the samples of an archive by reading all its headers. If `index` is not null, it receives
-/// the text of the index. Throws the errors of `tar_walk` and `shard_listing`.
+/// the text of the index. Throws what `tar_walk` and `shard_listing` throws.
 template <archive_bytes Source>
 void list_by_headers(const Source& archive, shard_listing& into, shard_index_text* index) {
   tar_walk walk{archive};
@@ -531,7 +531,7 @@ void list_by_headers(const Source& archive, shard_listing& into, shard_index_tex
 
 /// Lists the samples of an archive from the text of its index. Returns the problem of the text, or
 /// "". Without a problem, each listed file fits into the archive, and no files follow them. The
-/// content is checked when it is read. Throws the errors of `tar_walk` and `shard_listing`.
+/// content is checked when it is read. Throws what `tar_walk` and `shard_listing` throws.
 template <archive_bytes Source>
 [[nodiscard]] std::string list_by_index(const Source& archive, std::string_view text,
                                         shard_listing& into) {
@@ -849,8 +849,8 @@ namespace detail {
 /// Each sample takes 24 bytes plus its key. Movable, not copyable. Reading is thread-safe.
 class tar_shards {
  public:
-  /// Opens and lists the shards of `pattern`, see `shard_paths`. Throws the errors of the
-  /// constructor below, and `option_error` if the pattern results in no path.
+  /// Opens and lists the shards of `pattern`, see `shard_paths`. Throws what the
+  /// constructor below throws, and `option_error` if the pattern results in no path.
   template <std::convertible_to<std::string> Pattern>
   explicit tar_shards(const Pattern& pattern, const tar_shards_options& options = {})
       : tar_shards(shard_paths(std::string(pattern)), options) {}

@@ -398,7 +398,7 @@ class random_affine {
     return change;
   }
 
-  /// Draws a change and writes `in`, transformed, to `out`. Throws the errors of `affine`.
+  /// Draws a change and writes `in`, transformed, to `out`. Throws what `affine` throws.
   void operator()(const const_pixels& in, const pixels& out, sample_generator& random) const {
     affine(in, draw(in.size, random), out, options_.sampling);
   }

@@ -230,7 +230,7 @@ class one_pass {
 
   /// Applies the steps to `in` and writes the result to `out`, which must not overlap `in`. Throws
   /// std::invalid_argument unless `in` and `out` have three channels and `out` has the size of the
-  /// result. Throws the errors of the crop, such as `picture_too_small`.
+  /// result. Throws what the crop throws, such as `picture_too_small`.
   void operator()(const const_pixels& in, const pixels& out, sample_generator& random) const
     requires(!makes_planes)
   {
@@ -248,7 +248,7 @@ class one_pass {
 
   /// Applies the steps to `in` and writes the result to the planes `out`. Throws
   /// std::invalid_argument unless `in` has three channels and `out` has the extents of the result.
-  /// Throws the errors of the crop.
+  /// Throws what the crop throws.
   template <std::size_t C, std::size_t H, std::size_t W>
     requires(makes_planes)
   void operator()(const const_pixels& in, const tensor_view<float, C, H, W>& out,

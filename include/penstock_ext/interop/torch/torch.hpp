@@ -74,7 +74,7 @@ inline constexpr at::ScalarType torch_type = detail::torch_type_of<T>();
 namespace detail {
 
 /// Returns the field as a tensor that holds a handle of the batch, whose stream order is already
-/// established. Throws the errors of libtorch, and `std::bad_alloc`; then no handle is kept.
+/// established. Throws what libtorch throws, and `std::bad_alloc`; then no handle is kept.
 template <name Field, class Batch>
 [[nodiscard]] at::Tensor tensor_of(const shared_batch<Batch>& batch, const at::Device& where) {
   using handle = shared_batch<Batch>;

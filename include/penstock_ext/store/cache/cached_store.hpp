@@ -247,7 +247,7 @@ inline std::uint64_t read_alone(block_disk& disk, std::span<block_piece> pieces)
 }
 
 /// Reads the blocks of `claims`: intact blocks from `disk`, and all others from `store` in one
-/// call. Throws the errors of the store.
+/// call. Throws what the store throws.
 template <byte_store Store>
 void read_blocks(const Store& store, block_disk& disk, std::span<block_claim> claims) {
   std::vector<byte_range> ranges;
@@ -331,7 +331,7 @@ class block_cache {
   [[nodiscard]] bool is_in_child() const noexcept { return process_.is_in_child(); }
 
   /// Returns the object `name`. The store below is queried for its size and version only once.
-  /// Throws the errors of the store.
+  /// Throws what the store throws.
   [[nodiscard]] const known_object& object(std::string_view name) {
     return objects_.find(name, [&](std::string_view asked) -> object_state {
       if constexpr (versioned_store<Store>) {
@@ -579,13 +579,13 @@ class cached_store {
       : cache_(new detail::block_cache<Store>(std::forward<From>(store), checked(options))) {}
 
   /// Returns the size of `object` in bytes. The store below is queried once, and the result is
-  /// kept. Throws the errors of the store below.
+  /// kept. Throws what the store below throws.
   [[nodiscard]] std::uint64_t size_of(std::string_view object) const {
     return cache_->object(object).size;
   }
 
   /// Returns the size and the version of `object`, if the store below has versions: see
-  /// `versioned_store`. Throws the errors of the store below.
+  /// `versioned_store`. Throws what the store below throws.
   [[nodiscard]] object_state state_of(std::string_view object) const
     requires versioned_store<Store>
   {
@@ -593,10 +593,10 @@ class cached_store {
     return {known.size, known.version};
   }
 
-  /// Reads a range. Throws the errors of `read_many`.
+  /// Reads a range. Throws what `read_many` throws.
   void read(const byte_range& range) const { cache_->read({&range, 1}); }
 
-  /// Reads all of `ranges`. Throws the errors of the store below, and `file_truncated` if a range
+  /// Reads all of `ranges`. Throws what the store below throws, and `file_truncated` if a range
   /// extends beyond the end of its object.
   void read_many(std::span<const byte_range> ranges) const { cache_->read(ranges); }
 

@@ -166,7 +166,7 @@ class s3_store {
   /// keys by their bytes. Directory buckets use another order. Sends a request for every thousand
   /// objects. The sizes are compared with later responses.
   ///
-  /// Throws the errors of `read`. Throws `bad_response` if a response is not a listing, does not
+  /// Throws what `read` throws. Throws `bad_response` if a response is not a listing, does not
   /// continue the order of the previous page, or if more than a thousand pages in a row have no
   /// key.
   [[nodiscard]] std::vector<s3_object> list(std::string_view prefix = {}) const {

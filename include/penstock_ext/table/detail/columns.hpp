@@ -536,7 +536,7 @@ class field_column {
     return found;
   }
 
-  /// Returns the rows of a batch. Throws the errors of `column_walk::rows`, and
+  /// Returns the rows of a batch. Throws what `column_walk::rows` throws, and
   /// `column_shape_mismatch`.
   [[nodiscard]] column_rows rows(const batch_place& of) {
     column_rows found = column_walk{plan_, of}.rows();
@@ -755,8 +755,8 @@ template <class Record>
 template <class Record>
 class table_rows {
  public:
-  /// `columns` are the columns of `table`. Messages count its rows from `first_row`. Throws the
-  /// errors of `table_columns::rows`.
+  /// `columns` are the columns of `table`. Messages count its rows from `first_row`. Throws what
+  /// `table_columns::rows` throws.
   table_rows(arrow_table table, table_columns& columns, std::uint64_t first_row)
       : table_(std::move(table)) {
     for (std::size_t i = 0; i < table_.batches(); ++i) {

@@ -317,7 +317,7 @@ struct nvimgcodec_opened {
 };
 
 /// Opens an image of at most `most_pixels`, which is an option of the type `options`. Allocates
-/// memory only for the header. Throws the errors of `image_decoder`.
+/// memory only for the header. Throws what `image_decoder` throws.
 [[nodiscard]] inline nvimgcodec_opened nvimgcodec_open(nvimgcodecInstance_t instance,
                                                        std::span<const std::byte> bytes,
                                                        std::string_view key,

@@ -108,7 +108,7 @@ inline void require_object(std::string_view store, std::string_view object, bool
   return target;
 }
 
-/// Returns the URL of `object` in the store at `store`. Throws the errors of `require_object`.
+/// Returns the URL of `object` in the store at `store`. Throws what `require_object` throws.
 [[nodiscard]] inline http_target object_target(const http_target& store, std::string_view object,
                                                bool takes_any_name) {
   require_object(store.shown(), object, takes_any_name);

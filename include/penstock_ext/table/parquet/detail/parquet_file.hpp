@@ -186,7 +186,7 @@ class parquet_input final : public ::arrow::io::RandomAccessFile {
   }
 
   /// Reads `chunks` in few requests, and keeps them for `ReadAt` in place of the previous chunks.
-  /// Throws the errors of `parquet_bytes::read`.
+  /// Throws what `parquet_bytes::read` throws.
   ::arrow::Status hold(std::vector<parquet_chunk> chunks) {
     held_.clear();
     for (const parquet_chunk& request : requests_of(std::move(chunks))) {

@@ -99,7 +99,7 @@ struct s3_place {
 }
 
 /// Returns the credentials of the options or of `found_credentials`, or nothing if
-/// `options.anonymous` is set. Throws the errors of `found_credentials`. Also throws
+/// `options.anonymous` is set. Throws what `found_credentials` throws. Also throws
 /// `access_denied` if a credential is empty or contains a line break.
 [[nodiscard]] inline std::optional<s3_credentials> credentials_of(const s3_options& options,
                                                                   const aws_profile& profile,
