@@ -389,7 +389,7 @@ class feed_engine {
   [[nodiscard]] bool has_room() const noexcept {
     return in_flight() != 0 || find_free(*slots_, next_slot_);
   }
-  /// Returns true if the source was asked to stop.
+  /// Returns true if a stop of the source was requested.
   [[nodiscard]] bool is_stopped() const { return source_.from()->stop_token().stop_requested(); }
   /// Waits for all work on the consumer's stream.
   void synchronize() const { slots_->device().synchronize(stream_); }

@@ -109,7 +109,7 @@ class gzip_source {
     return stream_.next_in[0] == 0x1f && (stream_.avail_in < 2 || stream_.next_in[1] == 0x8b);
   }
 
-  // The next one or two bytes in hexadecimal, for messages.
+  // At most two bytes of the stream in hexadecimal, for messages.
   [[nodiscard]] std::string next_bytes() const {
     const std::string first = detail::hex(stream_.next_in[0]);
     return stream_.avail_in < 2 ? first : first + ' ' + detail::hex(stream_.next_in[1]);
