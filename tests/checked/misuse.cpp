@@ -417,11 +417,10 @@ constexpr const char* used_after_poison = "AddressSanitizer: use-after-poison";
 
 constexpr const char* dead = ": a view was used after its lease had ended.";
 constexpr const char* shared = ": two threads use its lease.";
-constexpr const char* early =
-    "batch 0 of epoch 0: a view was looked at before the batch's copy was";
+constexpr const char* early = "batch 0 of epoch 0: a view was read before the batch's copy was";
 constexpr const char* unused_stream =
-    "batch 0 of epoch 0: a thread took its data, but the feed was given a stream";
-constexpr const char* unordered = ": its release does not wait for the stream that it is used on.";
+    "batch 0 of epoch 0: a thread read its data, but the feed has a stream";
+constexpr const char* unordered = ": its release does not wait for the stream that uses it.";
 // promise: race-free-12: view_kept_in_a_loop dead_sample view_beyond_the_loader
 // promise: race-free-12: view_overwritten_lease two_threads_on_one_lease
 // promise: race-free-12: used_on_a_stream_that_nothing_orders body_looks_before_the_copy
@@ -455,10 +454,11 @@ const std::array misuses = {
     ADDRESS(bytes_read_many_batches_later),
     ADDRESS(bytes_written_in_a_device_batch),
     ADDRESS(bytes_read_in_a_device_batch),
-    MISUSE(work_on_a_stream_that_the_feed_has_not,
-           "batch 0 of epoch 0: a view was used after its lease had ended. Work on a stream used "
-           "it, and the end of the lease did not wait for that work: the feed was given no stream, "
-           "or another one. Pass this stream to the feed (transfer feed{loader, stream}),"),
+    MISUSE(
+        work_on_a_stream_that_the_feed_has_not,
+        "batch 0 of epoch 0: a view was used after its lease had ended. Work on a stream used the "
+        "view, and the end of the lease did not wait for that work, because the feed has no stream "
+        "or a different one. Pass this stream to the feed (transfer feed{loader, stream}),"),
     ADDRESS(address_on_a_stream_behind_its_lease),
     ADDRESS(address_read_in_a_batch_of_requests),
     ADDRESS(address_read_of_results),
@@ -466,12 +466,12 @@ const std::array misuses = {
     MISUSE(device_view_behind_its_lease_on_a_stream, dead),
     ADDRESS(address_read_in_device_memory_behind_two_streams),
     MISUSE(two_threads_on_one_lease,
-           "batch 0 of epoch 1: two threads use its lease. Work on a stream captures the view,"),
+           "batch 0 of epoch 1: two threads use its lease. In work on a stream, capture the view,"),
     MISUSE(two_threads_on_one_device_lease, shared),
     MISUSE(lease_moved_from, "a lease was used that holds no batch"),
     MISUSE(lease_captured_by_reference,
-           "after the loop body: capture the view, `x = ps::get<\"x\">(batch)`\n"),
-    MISUSE(two_threads_advance_one_loop, "two threads advance one loop at once."),
+           "after the loop body. Capture the view, `x = ps::get<\"x\">(batch)`\n"),
+    MISUSE(two_threads_advance_one_loop, "two threads advanced one loop at the same time."),
     MISUSE(used_on_a_stream_that_nothing_orders, "batch 2 of epoch 0: its release does not wait"),
     MISUSE(shared_and_used_on_a_stream_that_nothing_orders, unordered),
     MISUSE(used_on_a_stream_of_the_batch_before, unordered),

@@ -12,16 +12,16 @@
 namespace ps = penstock;
 
 TEST_CASE("an option error names the option and the problem", "[core]") {
-  const ps::option_error problem{"batch_size", "must be 1 or more, is 0"};
+  const ps::option_error problem{"batch_size", "must be 1 or more, but is 0"};
   CHECK(problem.option() == "batch_size");
-  CHECK(std::string{problem.what()} == "batch_size: must be 1 or more, is 0");
+  CHECK(std::string{problem.what()} == "batch_size: must be 1 or more, but is 0");
 }
 
 TEST_CASE("an index error gives the index and the size", "[core]") {
   const ps::index_error problem{"subset", 10, 7};
   CHECK(problem.index() == 10);
   CHECK(problem.size() == 7);
-  CHECK(std::string{problem.what()} == "subset: sample index 10 is out of range, the size is 7");
+  CHECK(std::string{problem.what()} == "subset: sample index 10 is out of range for size 7");
 }
 
 TEST_CASE("every exception of the library is a penstock error", "[core]") {

@@ -55,10 +55,10 @@ TEST_CASE("layouts are equal when extents and batch size are", "[core]") {
 TEST_CASE("a layout of no samples or of an extent of 0 is refused", "[core][fault:memory-2]") {
   CHECK_THROWS_MATCHES(
       (ps::batch_layout<small_digit>{{}, 0}), ps::layout_error,
-      Catch::Matchers::Message("batch_layout: the batch size must be at least 1, is 0"));
+      Catch::Matchers::Message("batch_layout: the batch size must be at least 1, but is 0"));
   CHECK_THROWS_MATCHES((ps::batch_layout<series>{{{0}, {}}, 4}), ps::layout_error,
                        Catch::Matchers::Message("batch_layout: field \"x\": the extent of "
-                                                "dimension 0 must be at least 1, is 0"));
+                                                "dimension 0 must be at least 1, but is 0"));
 }
 
 TEST_CASE("a layout larger than the address space is refused", "[core][fault:memory-2]") {
@@ -85,8 +85,8 @@ TEST_CASE("a layout larger than the address space is refused", "[core][fault:mem
     CHECK_THROWS_MATCHES(
         (ps::batch_layout<series>{{{huge / 4}, {}}, 3}), ps::layout_error,
         Catch::Matchers::Message("batch_layout: field \"x\": 3 samples x 4611686018427387903 x "
-                                 "2 x 8 bytes, after the 0 bytes of other fields, are more than an "
-                                 "address can count: lower batch_size or the extents"));
+                                 "2 x 8 bytes, after 0 bytes of other fields, exceed the address "
+                                 "space: lower batch_size or the extents"));
   }
 }
 

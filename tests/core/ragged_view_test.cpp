@@ -156,11 +156,12 @@ TEST_CASE("lengths and batches that no layout can have are refused, and said", "
         .what();
   };
   CHECK(test::has(refused({.longest = 4}, 0x7fffffff), "batch_size must be below 2^31 - 1"));
-  CHECK(test::has(refused({.longest = 0}, 3), "the longest sample must have a value, has 0"));
+  CHECK(test::has(refused({.longest = 0}, 3),
+                  "the longest sample must have at least 1 value, but has 0"));
   CHECK(test::has(refused({.longest = 4, .values_per_batch = 3}, 3),
-                  "values_per_batch is 3, and the longest sample has 4: raise it"));
+                  "values_per_batch is 3, but the longest sample has 4: raise it"));
   CHECK(test::has(refused({.longest = 1 << 30}, 3),
-                  "3 samples of up to 1073741824 values are more than offsets of 32 bits count"));
+                  "3 samples of up to 1073741824 values exceed 32-bit offsets"));
 }
 
 TEST_CASE("the used bytes end with the last value", "[core][promise:bounded-5]") {
@@ -205,14 +206,14 @@ TEST_CASE("a sample that has no room is not placed", "[core][promise:bounded-5]"
 TEST_CASE("a layout whose ragged bounds can't be is refused", "[core][fault:samples-5]") {
   CHECK_THROWS_MATCHES((ps::batch_layout<sentence>{{{.longest = 0}, {}}, 4}), ps::layout_error,
                        Catch::Matchers::Message("batch_layout: field \"tokens\": the longest "
-                                                "sample must have a value, has 0"));
+                                                "sample must have at least 1 value, but has 0"));
   CHECK_THROWS_MATCHES(
       (ps::batch_layout<sentence>{{{.longest = 9, .values_per_batch = 8}, {}}, 4}),
       ps::layout_error,
-      Catch::Matchers::Message("batch_layout: field \"tokens\": values_per_batch is 8, and the "
-                               "longest sample has 9: raise it to that at least"));
+      Catch::Matchers::Message("batch_layout: field \"tokens\": values_per_batch is 8, but the "
+                               "longest sample has 9: raise it to at least that"));
   CHECK_THROWS_WITH((ps::batch_layout<sentence>{{{.longest = 1U << 20}, {}}, 1U << 11}),
-                    Catch::Matchers::Contains("name fewer as values_per_batch"));
+                    Catch::Matchers::Contains("set a smaller values_per_batch"));
   CHECK_NOTHROW(ps::batch_layout<sentence>{
       {{.longest = 1U << 20, .values_per_batch = 1U << 30}, {}}, 1U << 11});
   constexpr std::size_t huge = static_cast<std::size_t>(-1);

@@ -176,7 +176,7 @@ TEST_CASE("out of device memory names what is free, and the loader goes on",
   ps::loader loader{digits{}, ps::sequential{}, device, sixteen_each()};
   const auto problem =
       test::error_of<ps::out_of_memory>([&] { ps::transfer feed{loader, stream, {.depth = 3}}; });
-  CHECK(test::has(problem.what(), "device 0 has 20000 bytes free of 20000"));
+  CHECK(test::has(problem.what(), "device 0 has 20000 free bytes of 20000"));
   CHECK(test::has(problem.what(), "lower depth or batch_size"));
   CHECK(cudaGetLastError() == cudaSuccess);
   ps::transfer feed{loader, stream, {.depth = 1}};

@@ -67,9 +67,9 @@ TEST_CASE("no driver, no device and a wrong ordinal are different errors",
   CHECK_NOTHROW(ps::cuda_device{1});
   CHECK_THROWS_AS(ps::cuda_device{2}, ps::invalid_device_ordinal);
   CHECK_THROWS_AS(ps::cuda_device{-1}, ps::invalid_device_ordinal);
-  CHECK_THROWS_WITH(ps::cuda_device{2},
-                    "device ordinal 2 is out of range: there are 2 devices "
-                    "(CUDA_VISIBLE_DEVICES counts)");
+  CHECK_THROWS_WITH(
+      ps::cuda_device{2},
+      "device ordinal 2 is out of range: there are 2 devices (CUDA_VISIBLE_DEVICES applies)");
 }
 
 TEST_CASE("the library clears the last error of its own calls", "[cuda][promise:honest-5]") {

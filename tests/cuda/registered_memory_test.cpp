@@ -66,7 +66,7 @@ TEST_CASE("memory that is registered already, even in part, is a typed error",
     const auto error = test::error_of<ps::memory_already_registered>(
         [&] { const registered again{device, std::span{owner}.subspan(5'000)}; });
     CHECK(error.code() == cudaErrorHostMemoryAlreadyRegistered);
-    CHECK(test::has(error.what(), "register it once"));
+    CHECK(test::has(error.what(), "register it only once"));
     CHECK(fake_cuda::live().registrations == 1);
   }
   const registered now{device, std::span{owner}};
@@ -222,7 +222,7 @@ TEST_CASE("a machine that refuses 2 GB at once is told apart, and with a unit it
   fake_cuda::fail_call_of("cudaHostRegister", 0, cudaErrorInvalidValue);
   const auto error = test::error_of<ps::registration_unsupported>(
       [&] { const registered locked{device, mine.bytes}; });
-  CHECK(test::has(error.what(), "so that it is locked in pieces"));
+  CHECK(test::has(error.what(), "so that the memory is locked in pieces"));
   const registered locked{device, mine.bytes, 4096};
   CHECK(fake_cuda::live().registrations == 2);
 }

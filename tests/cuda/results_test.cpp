@@ -242,7 +242,7 @@ TEST_CASE("results on another stream or device than the feed's are refused",
     return std::string{};
   };
   CHECK(refusal(feed, device, stream).empty());
-  CHECK(refusal(feed, device, second).find("a feed that has stream 0x") != std::string::npos);
+  CHECK(refusal(feed, device, second).find("a feed with stream 0x") != std::string::npos);
   CHECK(refusal(on_default, device, cudaStreamLegacy).empty());
   CHECK(refusal(on_default, other, cudaStreamLegacy).find("device 0") != std::string::npos);
 }

@@ -581,7 +581,7 @@ TEST_CASE("a step on a stream that the batch does not name, or of another device
       CHECK(test::has(text, "launched on stream 0x"));
       CHECK(test::has(
           test::error_of<std::logic_error>([&] { elsewhere.launch(batch, stream, step); }).what(),
-          "the batch is on device 0, and the graphs are for device 1"));
+          "the batch is on device 0, but the graphs are for device 1"));
       batch.also_used_on(second);
       graphs.launch(batch, second, step);
     }

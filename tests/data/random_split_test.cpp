@@ -343,7 +343,8 @@ TEST_CASE("fractions that are no split are refused", "[data][fault:samples-7]") 
   CHECK(refused({0.8, -0.2}) == "fractions: must lie in [0, 1], found -0.2 for part 1");
   CHECK(refused({1.5, -0.5}) == "fractions: must lie in [0, 1], found 1.5 for part 0");
   CHECK(test::has(refused({std::numeric_limits<double>::quiet_NaN()}), "found nan"));
-  CHECK(refused({0.5, 0.25}) == "fractions: must have the sum 1, found 0.75: divide each by that");
+  CHECK(refused({0.5, 0.25}) ==
+        "fractions: must have the sum 1, found 0.75: divide each weight by that sum");
   CHECK(test::has(refused({80, 20}), "must lie in [0, 1], found 80"));
   CHECK(test::has(refused({1, 1}), "must have the sum 1, found 2"));
   CHECK(test::has(refused({0.5, 0.499998}), "must have the sum 1, found 0.99999"));

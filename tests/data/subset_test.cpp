@@ -70,14 +70,14 @@ TEST_CASE("a selection outside the dataset is refused at construction", "[data][
   CHECK_THROWS_AS(data | ps::subset(0, 11), ps::index_error);
   CHECK_THROWS_MATCHES(
       data | ps::subset(6, 5), ps::index_error,
-      Catch::Matchers::Message("subset: the range from 6 to 5 ends before it begins"));
+      Catch::Matchers::Message("subset: the range from 6 to 5 ends before its beginning"));
   CHECK_NOTHROW(data | ps::subset({0, 9}));
   CHECK_NOTHROW(data | ps::subset(0, 10));
   const auto problem = test::error_of<ps::index_error>([&] { (void)(data | ps::subset({3, 12})); });
   CHECK(problem.index() == 12);
   CHECK(problem.size() == 10);
   CHECK(std::string{problem.what()} ==
-        "subset: entry 1 of the list: sample index 12 is out of range, the size is 10");
+        "subset: entry 1 of the list: sample index 12 is out of range for size 10");
 }
 
 TEST_CASE("an index beyond a subset's end is refused, though the dataset goes on",

@@ -234,7 +234,7 @@ TEST_CASE("work that waits for its own stream is a logic error and not a hang",
   CHECK_THROWS_MATCHES(
       device.synchronize(ref), std::logic_error,
       Catch::Matchers::Message(
-          "penstock::cpu_stream: work on a stream can't wait for what that stream has yet to do"));
+          "penstock::cpu_stream: work on a stream cannot wait for later work on the same stream"));
   stream.launch([&] {
     auto own = device.make_event();
     device.record(own, ref);
@@ -261,7 +261,7 @@ TEST_CASE("a stream that was moved from refuses work, and does not become the in
   CHECK_THROWS_AS(stream.launch([&ran] { ran = true; }), std::logic_error);  // NOLINT: moved from
   CHECK_THROWS_MATCHES(
       ps::cpu_stream_ref{stream}, std::logic_error,
-      Catch::Matchers::Message("penstock::cpu_stream: it was moved from, and refers to no stream"));
+      Catch::Matchers::Message("penstock::cpu_stream: it was moved from and refers to no stream"));
   CHECK_FALSE(ran);
   stream = ps::cpu_stream{};
   stream.launch([&ran] { ran = true; });

@@ -57,7 +57,7 @@ TEST_CASE("a contradictory policy is refused by the name of its option",
   CHECK_THROWS_MATCHES(
       ps::detail::require_valid(ps::error_policy{.first_wait = -5ms}), ps::option_error,
       Catch::Matchers::Message(
-          "faults.on_error.first_wait: must lie between 0 ms and a day, is -5 ms"));
+          "faults.on_error.first_wait: must lie between 0 ms and a day, but is -5 ms"));
 }
 
 TEST_CASE("the wait before a retry doubles up to ten seconds", "[faults]") {

@@ -119,9 +119,9 @@ TEST_CASE("samples that are known to be bad leave room for those that fail, and 
   CHECK(report.skipped == 601);
   CHECK(report.dropped == 0);
   CHECK(report.misses_known);
-  CHECK(quarantine_of(report).find("\n4000 # skipped 1 time: new\n# incomplete: samples of "
-                                   "faults.on_error.quarantined were not kept: keep that list\n") !=
-        std::string::npos);
+  CHECK(quarantine_of(report).find(
+            "\n4000 # skipped 1 time: new\n# incomplete: samples of faults.on_error.quarantined "
+            "are not listed here: keep that list too\n") != std::string::npos);
   // Samples that have failed stay. Samples without room are dropped.
   for (std::uint64_t i = 0; i < ledger::capacity; ++i) note_failure(kept, 5000 + i, problem("bad"));
   CHECK(kept.report().samples.front().sample == 4000);

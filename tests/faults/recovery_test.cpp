@@ -126,7 +126,7 @@ TEST_CASE("the batch that passes the limit gives the exception of its first lost
   CHECK(text_of(books.check_limits(0, info, where)) == "of 11");
   CHECK(where.str() ==
         "stage read, epoch 4, batch 9, sample 11 (position 1 of the batch); passed on: 6 of 24 "
-        "samples could not be read, faults.on_error.most_failures is 2");
+        "samples could not be read, and faults.on_error.most_failures is 2");
   // A later batch without a loss is delivered.
   CHECK(books.check_limits(1, info, where) == nullptr);
 }

@@ -198,10 +198,10 @@ TEST_CASE("a state between steps goes on in worlds that divide it, others refuse
   const auto state = loader_of(1, 3, 0).state_at({0, 5});  // 15 batches of all ranks
   CHECK(loader_of(0, 1, 0).position_of(state) == ps::batch_position{0, 15});
   auto four = loader_of(0, 4, 0);
-  CHECK_THROWS_MATCHES(four.resume(state, 1), ps::state_mismatch,
-                       Catch::Matchers::Message(
-                           "resume: the state is at batch 15 of all ranks, which is no multiple of "
-                           "this world of 4: take states after whole steps"));
+  CHECK_THROWS_MATCHES(
+      four.resume(state, 1), ps::state_mismatch,
+      Catch::Matchers::Message("resume: the state is at batch 15 of all ranks, which is not a "
+                               "multiple of the world size 4: save states only after whole steps"));
   const auto other = budget(4);
   ps::loader steps_of_four{texts{}, other, {.batch_size = other.batch_size()}};
   CHECK_THROWS_AS(steps_of_four.resume(state, 1), ps::state_mismatch);

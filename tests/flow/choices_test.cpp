@@ -198,7 +198,8 @@ TEST_CASE("a known bad sample is an error where nothing else was asked for",
     for (auto& batch : other.epoch(0)) batches += batch ? 1U : 0U;
   });
   CHECK(problem.index() == 21);
-  CHECK_THAT(problem.what(), Catch::Matchers::Contains("sample 21 of the dataset is on the list"));
+  CHECK_THAT(problem.what(), Catch::Matchers::Contains(
+                                 "sample 21 of the dataset is in faults.on_error.quarantined"));
   CHECK(batches == 1);
   REQUIRE(other.last_failure());
   CHECK(other.last_failure()->str() ==
@@ -218,14 +219,12 @@ TEST_CASE("a list of bad samples that is not of the dataset is refused",
   };
   CHECK(why(partly_bad{}, {499}) == "none");
   CHECK(why(partly_bad{} | ps::subset(0, 10), {499}) == "none");
-  CHECK(
-      why(partly_bad{}, {500, 3}) ==
-      "faults.on_error.quarantined: sample 500 does not lie in the dataset of 500 samples: is the "
-      "list of "
-      "another one?");
+  CHECK(why(partly_bad{}, {500, 3}) ==
+        "faults.on_error.quarantined: sample 500 is not in the dataset of 500 samples: check that "
+        "the list belongs to this dataset");
   CHECK_THAT(why(ps::concat(partly_bad{}, partly_bad{}), {3}),
              Catch::Matchers::StartsWith(
-                 "faults.on_error.quarantined: a list does not say which of the 2 "));
+                 "faults.on_error.quarantined: the list does not specify which of the 2 "));
 }
 
 TEST_CASE("map_batch sees whole batches, and is the same for any workers",

@@ -251,7 +251,7 @@ TEST_CASE("two loaders over one cache take back what they foresaw themselves",
   CHECK(samples == 24);
 }
 
-TEST_CASE("a store that throws when it is told what comes costs no batch",
+TEST_CASE("a store that throws when it receives prefetch hints costs no batch",
           "[flow][promise:bounded-11]") {
   const std::size_t workers = GENERATE(0U, 2U);
   const numbered_blocks of{20};

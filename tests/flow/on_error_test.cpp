@@ -477,7 +477,7 @@ TEST_CASE("the sample that passes a limit is the same for any workers, run and p
       CHECK(batches == 4);
       CHECK(loader.last_failure()->str() ==
             "stage read, epoch 0, batch 4, sample 70 (position 6 of the batch); passed on: 6 of 80 "
-            "samples could not be read, faults.on_error.most_failures is 4");
+            "samples could not be read, and faults.on_error.most_failures is 4");
     }
     {  // over the life of the loader: three per epoch
       ps::loader loader{
@@ -595,7 +595,7 @@ TEST_CASE("a skip beyond its limit throws, and names the limit", "[flow][fault:s
     REQUIRE(loader.last_failure()->reason);
     CHECK(loader.last_failure()->reason->option == "faults.on_error.largest_share");
     CHECK_THAT(loader.last_failure()->str(),
-               Catch::Matchers::EndsWith("; passed on: 7 of 100 samples could not be read, "
+               Catch::Matchers::EndsWith("; passed on: 7 of 100 samples could not be read, and "
                                          "faults.on_error.largest_share is 0.05"));
   }
   SECTION("the number") {

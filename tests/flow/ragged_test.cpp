@@ -198,9 +198,10 @@ TEST_CASE("a sample that is longer than its dataset's longest is refused",
   CHECK(e.sample() == 3);  // 21 % 11
   CHECK(e.needed() == 10);
   CHECK(e.capacity() == 9);
-  CHECK_THAT(e.what(), Catch::Matchers::Contains("sample 3 (position 3 of the batch): it has 10 "
-                                                 "values, and the dataset's extents() say that "
-                                                 "the longest sample has 9"));
+  CHECK_THAT(e.what(),
+             Catch::Matchers::Contains(
+                 "sample 3 (position 3 of the batch): it has 10 "
+                 "values, but according to the dataset's extents() the longest sample has 9"));
 }
 
 TEST_CASE("what a length throws comes at its batch's turn with its sample",
@@ -251,7 +252,7 @@ TEST_CASE("no other sample is put in the place of a ragged one", "[flow][fault:s
       (ps::loader{sentences{},
                   ps::sequential{},
                   {.faults = {.on_error = {.action = ps::error_action::substitute}}}}),
-      Catch::Matchers::Contains("take error_action::skip"));
+      Catch::Matchers::Contains("choose error_action::skip"));
 }
 
 TEST_CASE("room for values is refused where no field is ragged", "[flow][fault:samples-5]") {

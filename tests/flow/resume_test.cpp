@@ -176,7 +176,8 @@ TEST_CASE("a state of other data, batches or seeds is refused with the differenc
       return error.what();
     }
   };
-  const auto begins = std::string{"resume: this loader gives other batches than the state's: "};
+  const auto begins =
+      std::string{"resume: this loader gives different batches than the loader of the state: "};
   CHECK(problem(ps::loader{numbers{}, ps::shuffled{.seed = 3}, with(4, 9)}) == "none");
   CHECK(problem(ps::loader{numbers{102}, ps::shuffled{.seed = 3}, with(1)})
             .starts_with(begins + "dataset: 102 in the state, 101 here; samples: 102 in the state, "
@@ -201,9 +202,8 @@ TEST_CASE("batches out of order have no state", "[flow][fault:consumers-4]") {
   ps::loader loader{numbers{}, ps::sequential{}, {.batch_size = 8, .in_order = false}};
   CHECK_THROWS_MATCHES(
       loader.state(), ps::option_error,
-      Catch::Matchers::Message("in_order: must be true for a state, is false: "
-                               "batches that come as they are ready leave no place "
-                               "to continue from"));
+      Catch::Matchers::Message("in_order: must be true for a state, but is false: batches in the "
+                               "order of their completion have no position to continue from"));
 }
 
 TEST_CASE("a state after an epoch's last batch resumes in the next epoch",

@@ -243,7 +243,7 @@ TEST_CASE("copies are left out only where that is asked for, and where it can be
   const auto refused = test::error_of<ps::option_error>(
       [&] { const ps::transfer feed{own, {.tuning = {.zero_copy = use::always}}}; });
   CHECK(refused.option() == "tuning.zero_copy");
-  CHECK(test::has(refused.what(), "a source that is a loader"));
+  CHECK(test::has(refused.what(), "needs a loader as its source"));
 }
 
 TEST_CASE("a loader with fewer host slots can't take the place of the one that was fed",

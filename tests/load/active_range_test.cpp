@@ -18,7 +18,7 @@ TEST_CASE("one range is live at a time", "[core]") {
   CHECK_THROWS_MATCHES(
       ranges.require_none(), std::logic_error,
       Catch::Matchers::Message("penstock::loader: a range over this loader is still live: leave "
-                               "its loop, or destroy the range, before another one begins"));
+                               "its loop, or destroy the range, before starting another one"));
   CHECK(ranges.end());
   CHECK_FALSE(ranges.is_live());
   CHECK_FALSE(ranges.end());
@@ -38,7 +38,8 @@ TEST_CASE("a range that another one has followed is not the last", "[core]") {
 TEST_CASE("no range starts once what it goes over is gone", "[core]") {
   active_range ranges{"transfer"};
   ranges.close();
-  CHECK_THROWS_MATCHES(ranges.require_none(), std::logic_error,
-                       Catch::Matchers::Message("penstock::transfer: the transfer of this range is "
-                                                "gone: keep it as long as its ranges"));
+  CHECK_THROWS_MATCHES(
+      ranges.require_none(), std::logic_error,
+      Catch::Matchers::Message("penstock::transfer: the transfer of this range was destroyed: keep "
+                               "it alive as long as its ranges"));
 }

@@ -207,6 +207,6 @@ TEST_CASE("the destructor prints the exception of a worker unless it was retriev
     CHECK(printed ==
           (is_retrieved
                ? "gone"
-               : "penstock: worker_pool: a worker's exception, not asked for: disk full\ngone"));
+               : "penstock: worker_pool: a worker's exception, never retrieved: disk full\ngone"));
   }
 }

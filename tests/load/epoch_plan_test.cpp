@@ -100,8 +100,8 @@ TEST_CASE("an epoch without samples, or without batches, is refused", "[load]") 
   CHECK_THROWS_MATCHES(
       (ps::detail::epoch_plan{3, 4, drop}), ps::option_error,
       Catch::Matchers::Message(
-          "batch_size: 4 is above the 3 samples of an epoch, and partial_batch::drop "
-          "leaves none: lower it, or take partial_batch::keep"));
+          "batch_size: 4 is above the 3 samples of an epoch, and partial_batch::drop leaves no "
+          "batch: lower batch_size, or choose partial_batch::keep"));
 }
 
 TEST_CASE("batches are counted from any batch to the start of an epoch", "[load]") {
@@ -147,9 +147,9 @@ TEST_CASE("more batches than 64 bits count are refused and not counted wrong", "
   const ps::detail::epoch_plan plan{most, 1, keep};
   CHECK(plan.count({0, 0}, 1) == most);
   CHECK(plan.count({0, most - 1}, 1) == 1);
-  CHECK_THROWS_MATCHES(plan.count({0, 0}, 2), ps::option_error,
-                       Catch::Matchers::Message("epochs: 2 epochs of 18446744073709551615 batches "
-                                                "are more than 64 bits count"));
+  CHECK_THROWS_MATCHES(
+      plan.count({0, 0}, 2), ps::option_error,
+      Catch::Matchers::Message("epochs: 2 epochs of 18446744073709551615 batches exceed 64 bits"));
 }
 
 TEST_CASE("positions are compared by epoch and batch", "[load]") {

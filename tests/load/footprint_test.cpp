@@ -82,19 +82,20 @@ TEST_CASE("a footprint is a line for people", "[load]") {
                                  .pinned = true,
                                  .bookkeeping = 45056,
                                  .workers = {ps::core_binding::bound, 1, ps::cpu_list{{8, 9}}}}) ==
-        "4 slots of 768 bytes, 3072 bytes pinned, at most 45056 bytes besides; workers on node 1, "
+        "4 slots of 768 bytes, 3072 bytes pinned, at most 45056 bytes of bookkeeping; workers on "
+        "node 1, "
         "cores 8-9");
   CHECK(to_text(ps::loader_footprint{
             .slot_count = 1, .slots_asked = 9, .slot_bytes = 256, .bytes = 256}) ==
-        "1 slots of 256 bytes (9 were asked for), 256 bytes pageable, at most 0 bytes besides; "
-        "workers anywhere: the device has no NUMA node");
+        "1 slots of 256 bytes (9 were requested), 256 bytes pageable, at most 0 bytes of "
+        "bookkeeping; workers anywhere: the device has no NUMA node");
   CHECK(to_text(ps::loader_footprint{.slot_count = 1,
                                      .slots_asked = 1,
                                      .slot_bytes = 256,
                                      .bytes = 256,
                                      .registration_refused = true}) ==
-        "1 slots of 256 bytes, 256 bytes pageable (registration was refused), at most 0 bytes "
-        "besides; workers anywhere: the device has no NUMA node");
+        "1 slots of 256 bytes, 256 bytes pageable (registration was refused), at most 0 bytes of "
+        "bookkeeping; workers anywhere: the device has no NUMA node");
 }
 
 TEST_CASE("extents that are known at run time count", "[load]") {
@@ -199,7 +200,7 @@ TEST_CASE("leases_exhausted with a single slot names the budget that had no room
     CHECK_THROWS_MATCHES(++it, ps::leases_exhausted,
                          Catch::Matchers::Message(
                              "loader: all 1 host slots are held as leases: release one, or raise "
-                             "memory.budget, which had no room for the 8 that were asked for"));
+                             "memory.budget, which did not suffice for the 8 slots requested"));
   }
 }
 

@@ -123,9 +123,9 @@ TEST_CASE("an empty dataset is refused", "[load][fault:consumers-5]") {
   };
   const auto explained = test::error_of<ps::empty_dataset>(
       [] { ps::loader{hollow{{0}}, ps::sequential{}, {.batch_size = 1}}; });
-  CHECK(std::string{explained.what()} ==
-        "loader: the dataset has 0 samples; a.tar: left out 2 files: look at the files that it was "
-        "made of");
+  CHECK(
+      std::string{explained.what()} ==
+      "loader: the dataset has 0 samples; a.tar: left out 2 files: check the files that it reads");
 }
 
 TEST_CASE("slots beyond the budget are refused with need, limit and remedy, before they are taken",
@@ -426,7 +426,7 @@ TEST_CASE("an exception of a worker that the consumer has got is told nowhere el
       std::abort();
     });
     CHECK(said == (asks ? "thrown; gone"
-                        : "penstock: worker_pool: a worker's exception, not asked for: no thread "
+                        : "penstock: worker_pool: a worker's exception, never retrieved: no thread "
                           "may use this device\ngone"));
   }
 }

@@ -276,8 +276,8 @@ TEST_CASE("hints would be draws of prioritized: a loader refuses them, and gives
         .text;
   };
   const std::string expected =
-      "ahead.bytes: must be 0, is 900: hints would draw steps of the sampler whose weights are "
-      "still to be set";
+      "ahead.bytes: must be 0, but is 900: hints would draw steps of the sampler before their "
+      "weights are set";
   CHECK(refusal_of(order, 8) == expected);
   CHECK(refusal_of(share, 4) == expected);
   ps::loader loader{

@@ -118,7 +118,7 @@ TEST_CASE("an option that can't work is refused by its name", "[load][promise:ho
   CHECK(refused({.prefetch = most_slots - 1}) == "none");
   CHECK(refused({.prefetch = most_slots}) == "prefetch");
   CHECK_THROWS_MATCHES(ps::detail::require_valid({.batch_size = 0}), ps::option_error,
-                       Catch::Matchers::Message("batch_size: must be at least 1, is 0"));
+                       Catch::Matchers::Message("batch_size: must be at least 1, but is 0"));
   CHECK_THROWS_MATCHES(ps::detail::require_valid({.workers = 5000}), ps::option_error,
                        Catch::Matchers::Message("workers: 5000 is above 4096"));
   CHECK_THROWS_MATCHES(ps::detail::require_valid({.prefetch = 5000}), ps::option_error,
@@ -128,7 +128,7 @@ TEST_CASE("an option that can't work is refused by its name", "[load][promise:ho
 TEST_CASE("a negative count is refused at run time, and is never automatic",
           "[load][promise:honest-7]") {
   CHECK_THROWS_MATCHES(ps::detail::require_valid({.workers = -1}), ps::option_error,
-                       Catch::Matchers::Message("workers: must not be negative, is -1"));
+                       Catch::Matchers::Message("workers: must not be negative, but is -1"));
   int few = -2;  // not a constant
   CHECK(refused({.workers = few}) == "workers");
   CHECK(refused({.prefetch = -1}) == "prefetch");

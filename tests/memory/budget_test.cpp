@@ -157,7 +157,7 @@ TEST_CASE("an exceeded budget names the need, the limit and what to lower", "[me
   const auto alone = refusal(budget, {.slot_count = 12, .least = 12, .slot_bytes = 273 * mebi});
   CHECK(std::string{alone.what()} ==
         "pinned_budget_exceeded: 3.2 GiB needed for 12 slots of 273.0 MiB, limit 2.0 GiB: lower "
-        "prefetch or batch_size, raise memory.budget, or say budget_action::fewer_slots");
+        "prefetch or batch_size, raise memory.budget, or choose budget_action::fewer_slots");
   CHECK(alone.need() == 12 * 273 * mebi);
   CHECK(alone.limit() == std::uint64_t{2} << 30);
   CHECK(alone.used() == 0);
@@ -166,7 +166,7 @@ TEST_CASE("an exceeded budget names the need, the limit and what to lower", "[me
   const auto shared = refusal(budget, {.slot_count = 12, .least = 1, .slot_bytes = 273 * mebi});
   CHECK(std::string{shared.what()} ==
         "pinned_budget_exceeded: 273.0 MiB needed for at least 1 slot of 273.0 MiB, limit 2.0 GiB, "
-        "of which 1.8 GiB are taken already: lower batch_size, or raise memory.budget");
+        "of which 1.8 GiB are already in use: lower batch_size, or raise memory.budget");
   CHECK(shared.need() == 273 * mebi);
   CHECK(shared.used() == other.bytes());
   CHECK(std::is_base_of_v<ps::error, ps::pinned_budget_exceeded>);

@@ -477,9 +477,9 @@ TEST_CASE("statistics of different loaders can't be subtracted, nor later ones f
   const auto early = one.stats();
   const auto late = one.stats();
   CHECK_THROWS_AS(other.stats() - early, ps::stats_mismatch);
-  CHECK_THROWS_MATCHES(early - late, ps::stats_mismatch,
-                       says("loader_stats: the snapshot that is subtracted is the later one: write "
-                            "later - earlier"));
+  CHECK_THROWS_MATCHES(
+      early - late, ps::stats_mismatch,
+      says("loader_stats: the subtracted snapshot is the later one: write later - earlier"));
   CHECK((late - early).read.samples == 0);
   CHECK((late - late).age == 0ns);
 
@@ -487,8 +487,8 @@ TEST_CASE("statistics of different loaders can't be subtracted, nor later ones f
   ps::transfer other_feed{other};
   const auto of_feed = feed.stats();
   CHECK_THROWS_MATCHES(other_feed.stats() - of_feed, ps::stats_mismatch,
-                       says("transfer_stats: two snapshots are of different ones: subtract an "
-                            "earlier snapshot of the same"));
+                       says("transfer_stats: the two snapshots are from different objects: "
+                            "subtract an earlier snapshot of the same object"));
   CHECK_THROWS_AS(of_feed - feed.stats(), ps::stats_mismatch);
 }
 

@@ -409,7 +409,7 @@ TEST_CASE("two loaders of one recorder have tracks and batches of their own", "[
   CHECK(track_of(trace, "penstock transfer (3)").flow == 3);
 }
 
-TEST_CASE("a recorder refuses a capacity that is no power of two in its limits", "[observe]") {
+TEST_CASE("a recorder refuses a capacity that is not a power of two in its limits", "[observe]") {
   for (const std::size_t capacity : {0U, 8U, 100U, 1U << 25U}) {
     CAPTURE(capacity);
     CHECK(test::refusal_of([&] { ps::trace_recorder{{.capacity = capacity}}; }).option ==

@@ -218,7 +218,7 @@ TEST_CASE("a loader whose batch size is not the shard's is refused", "[order]") 
   const numbered data{};
   CHECK_THROWS_MATCHES((ps::loader{data, shard, {.batch_size = 32}}), ps::option_error,
                        Catch::Matchers::Message("batch_size: must be the sampler's 16 (sharded: "
-                                                "global_batch / world), is 32"));
+                                                "global_batch / world), but is 32"));
 }
 
 TEST_CASE("an epoch of 2^63 samples is sharded to its end", "[order]") {
@@ -234,27 +234,30 @@ TEST_CASE("an epoch of 2^63 samples is sharded to its end", "[order]") {
 }
 
 TEST_CASE("options that can't be sharded are refused by name", "[order][promise:honest-7]") {
-  CHECK(problem_of({.world = 0, .global_batch = 8}) == "world: must be at least 1, is 0");
+  CHECK(problem_of({.world = 0, .global_batch = 8}) == "world: must be at least 1, but is 0");
   CHECK(problem_of({.rank = 4, .world = 4, .global_batch = 8}) ==
-        "rank: must be at least 0 and below the world of 4, is 4");
+        "rank: must be at least 0 and below the world of 4, but is 4");
   CHECK(problem_of({.rank = -1, .world = 4, .global_batch = 8}) ==
-        "rank: must be at least 0 and below the world of 4, is -1");
-  CHECK(problem_of({}) == "global_batch: must be at least 1, is 0");
+        "rank: must be at least 0 and below the world of 4, but is -1");
+  CHECK(problem_of({}) == "global_batch: must be at least 1, but is 0");
   CHECK(problem_of({.world = 3, .global_batch = 1000}) ==
-        "global_batch: must be a multiple of the world of 3, is 1000, which leaves 1: take 999 or "
+        "global_batch: must be a multiple of the world of 3, but is 1000, which leaves 1: take 999 "
+        "or "
         "1002");
   CHECK(problem_of({.world = 8, .global_batch = 7}) ==
-        "global_batch: must be a multiple of the world of 8, is 7, which leaves 7: take 8");
+        "global_batch: must be a multiple of the world of 8, but is 7, which leaves 7: take 8");
   CHECK(problem_of({.world = 2, .global_batch = ~std::size_t{0}}) ==
-        "global_batch: must be a multiple of the world of 2, is 18446744073709551615, which leaves "
+        "global_batch: must be a multiple of the world of 2, but is 18446744073709551615, which "
+        "leaves "
         "1: take 18446744073709551614");
   CHECK(problem_of({.rank = 3, .world = 4, .global_batch = 8}) == "none");
   CHECK(problem_of({.world = 4, .global_batch = 104, .tail = ps::shard_tail::drop}) ==
-        "global_batch: 104 is above the 100 samples of an epoch, and shard_tail::drop leaves none");
+        "global_batch: 104 is above the 100 samples of an epoch, and shard_tail::drop leaves no "
+        "batch");
   CHECK(problem_of({.world = 4, .global_batch = 100, .tail = ps::shard_tail::drop}) == "none");
   const std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
   CHECK(problem_of({.world = 2, .global_batch = 8}, most - 6) ==
-        "global_batch: 18446744073709551609 samples and a filling of up to 7 exceed 64 bits");
+        "global_batch: 18446744073709551609 samples and up to 7 repeated samples exceed 64 bits");
   CHECK(problem_of({.world = 2, .global_batch = 8}, most - 7) == "none");
 }
 
@@ -393,9 +396,8 @@ TEST_CASE("with keep, an empty dataset and a loader that drops batches are refus
       (ps::loader{
           numbered{.count = 9}, shard, {.batch_size = 4, .last_batch = ps::partial_batch::drop}}),
       ps::option_error,
-      Catch::Matchers::Message("last_batch: must not be drop where the sampler has "
-                               "shard_tail::keep: no other rank reads the samples of the short "
-                               "last batch"));
+      Catch::Matchers::Message("last_batch: must not be drop if the sampler has shard_tail::keep, "
+                               "because no other rank reads the samples of the short last batch"));
 }
 
 TEST_CASE("a shard is a sampler, and its order plain bytes", "[order]") {

@@ -326,7 +326,7 @@ TEST_CASE("weights that can't be drawn from are refused by index and value", "[o
   CHECK(problem_of(std::vector<float>{1, 1, -std::nanf("")}).find("at index 2") !=
         std::string::npos);
   CHECK(problem_of(doubles{1, 2, 3}, 4) ==
-        "weights: expected one for each of the dataset's 4 samples, found 3");
+        "weights: expected one weight for each of the dataset's 4 samples, found 3");
   CHECK_THROWS_AS(ps::weighted{doubles(3, 1.0)}.size(2), ps::option_error);
   const ps::weighted three{doubles(3, 1.0)};
   CHECK_THROWS_AS(three.order(2, 0), ps::option_error);

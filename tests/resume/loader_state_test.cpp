@@ -117,7 +117,8 @@ TEST_CASE("a state that belongs to another order is refused with every differenc
   CHECK_THROWS_MATCHES(
       require_same_order(state, own), ps::state_mismatch,
       Catch::Matchers::Message(
-          "resume: this loader gives other batches than the state's: batch_size: 32 in the state, "
+          "resume: this loader gives different batches than the loader of the state: batch_size: "
+          "32 in the state, "
           "64 here; the order (the sampler's kind, seed or options, the lists of the dataset's "
           "adaptors) as a fingerprint: 5 in the state, "
           "1311768467463790320 here; last: keep in the state, pad here"));

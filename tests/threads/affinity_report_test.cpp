@@ -13,12 +13,13 @@ TEST_CASE("where workers run is told in a sentence, and why", "[threads]") {
   CHECK(to_text(ps::affinity_report{}) == "workers anywhere: the device has no NUMA node");
   CHECK(to_text(ps::affinity_report{bound, 1, cores}) == "workers on node 1, cores 8-10");
   CHECK(to_text(ps::affinity_report{within_node, 0, cores}) ==
-        "workers on node 0, cores 8-10, as the process is allowed");
+        "workers on node 0, cores 8-10, as allowed to the process");
   CHECK(to_text(ps::affinity_report{disabled}) ==
-        "workers anywhere: worker_placement::anywhere was asked for");
-  CHECK(to_text(ps::affinity_report{no_workers, 1}) == "no workers: the consumer reads, anywhere");
+        "workers anywhere: worker_placement::anywhere was requested");
+  CHECK(to_text(ps::affinity_report{no_workers, 1}) ==
+        "no workers: the consumer thread reads, on any core");
   CHECK(to_text(ps::affinity_report{unknown_cores, 3}) ==
-        "workers anywhere: the system does not say which cores node 3 has");
+        "workers anywhere: the system does not report the cores of node 3");
   CHECK(to_text(ps::affinity_report{not_in_cpuset, 3}) ==
         "workers anywhere: the process may not run on node 3");
   CHECK(to_text(ps::affinity_report{refused, 3, cores, EPERM}) ==

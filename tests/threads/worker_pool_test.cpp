@@ -235,9 +235,9 @@ TEST_CASE("an exception that nobody asks for is told in a line when the pool goe
     };
   };
   CHECK(told(late(std::runtime_error{"disk full"}), false) ==
-        "penstock: worker_pool: a worker's exception, not asked for: disk full\n");
+        "penstock: worker_pool: a worker's exception, never retrieved: disk full\n");
   CHECK(told(late(7), false) ==
-        "penstock: worker_pool: a worker's exception, not asked for: no std::exception\n");
+        "penstock: worker_pool: a worker's exception, never retrieved: no std::exception\n");
   CHECK(told(late(std::runtime_error{"disk full"}), true).empty());
   CHECK(told([](const std::stop_token&, std::size_t) {}, false).empty());
 }
@@ -346,7 +346,7 @@ TEST_CASE("a thread that can't be started names what to lower, and the others ar
     } catch (const std::system_error& error) {
       const std::string text = error.what();
       const bool says = text.starts_with("worker_pool: thread ") &&
-                        text.find(" of 8 can't be started: lower workers") != std::string::npos &&
+                        text.find(" of 8 cannot be started: lower workers") != std::string::npos &&
                         text.find("address space (ulimit -v)") != std::string::npos &&
                         error.code() == std::errc::resource_unavailable_try_again;
       if (!says) ::_exit(not_told);
@@ -378,7 +378,7 @@ TEST_CASE("a thread whose stack finds no address space is told with that limit",
       ::_exit(cannot_lower);
     } catch (const std::system_error& error) {
       const std::string text = error.what();
-      const bool says = text.starts_with("worker_pool: thread 1 of 2 can't be started") &&
+      const bool says = text.starts_with("worker_pool: thread 1 of 2 cannot be started") &&
                         text.find("address space (ulimit -v)") != std::string::npos;
       ::_exit(says ? told : not_told);
     }

@@ -53,8 +53,9 @@ namespace detail {
 
 /// The message for a lease that holds no batch.
 inline constexpr const char* lease_without_batch =
-    "a lease was used that holds no batch: it was moved from, given back by release_after, never "
-    "given one, or captured by reference in work that ran after the loop body: capture the view, "
+    "a lease was used that holds no batch: it was moved from, released by release_after, never "
+    "held a batch, or was captured by reference in work that ran after the loop body. Capture the "
+    "view, "
     "`x = ps::get<\"x\">(batch)`";
 
 /// Prints a one-line message and aborts, before the program uses memory that it does not hold.
@@ -139,15 +140,15 @@ class lease_record {
         ended_by_.load(std::memory_order_relaxed) != this_thread()) {
       return;
     }
-    fail(
-        serial,
-        runs_a_stream()
-            ? "a view was used after its lease had ended. Work on a stream used it, and the end of "
-              "the lease did not wait for that work: the feed was given no stream, or another one. "
-              "Pass this stream to the feed (transfer feed{loader, stream}), name a second one by "
-              "also_used_on(stream), or keep the lease as long as its views are used"
-            : "a view was used after its lease had ended. Keep the lease as long as its views are "
-              "used (move it out of the loop), or copy the data out");
+    fail(serial,
+         runs_a_stream()
+             ? "a view was used after its lease had ended. Work on a stream used the view, and the "
+               "end of the lease did not wait for that work, because the feed has no stream or a "
+               "different one. "
+               "Pass this stream to the feed (transfer feed{loader, stream}), add a second stream "
+               "with also_used_on(stream), or keep the lease as long as its views are used"
+             : "a view was used after its lease had ended. Keep the lease as long as its views are "
+               "used (move it out of the loop), or copy the data out");
   }
 
   /// Checks that the copy of lease `serial` is complete. A view calls this when an element is
@@ -156,9 +157,9 @@ class lease_record {
     note_address(serial);
     if (arrived_.load(std::memory_order_acquire) >= serial) return;
     fail(serial,
-         "a view was looked at before the batch's copy was complete. The feed was given a stream: "
-         "look at it in that stream's work, synchronise first, or leave the stream out (transfer "
-         "feed{loader}) where the loop's body is the step");
+         "a view was read before the batch's copy was complete. The feed has a stream: read the "
+         "view in work on that stream, synchronize first, or omit the stream (transfer "
+         "feed{loader}) if the loop's body is the step");
   }
 
   /// Checks that lease `serial` is held, and records that its data was accessed. A view calls this
@@ -178,11 +179,9 @@ class lease_record {
       return;
     }
     fail(serial,
-         "two threads use its lease. Work on a stream captures the view, `x = "
-         "ps::get<\"x\">(batch)`, "
-         "and not the batch; threads share views that one of them took, or the lease is moved to "
-         "the "
-         "thread that goes on with it");
+         "two threads use its lease. In work on a stream, capture the view, `x = "
+         "ps::get<\"x\">(batch)`, not the batch. Threads may share a view, or move the lease to "
+         "the thread that continues with it");
   }
 
   /// Lets another thread use the lease. The lease calls this when it is moved: the next thread that
@@ -212,7 +211,7 @@ class lease_record {
     const std::uint64_t index = index_.load(std::memory_order_acquire);
     const bool is_named = named_.load(std::memory_order_relaxed) == serial;
     checked_failure((is_named ? joined({"batch ", index, " of epoch ", epoch, ": ", what})
-                              : joined({"a batch of long ago: ", what}))
+                              : joined({"an earlier batch: ", what}))
                         .c_str());
   }
 
@@ -458,8 +457,8 @@ class call_gate {
     explicit inside(const std::shared_ptr<std::atomic<bool>>& busy) noexcept : busy_(busy) {
       if (!busy_->exchange(true, std::memory_order_relaxed)) return;
       checked_failure(
-          "two threads advance one loop at once. Let one thread take the batches and move them to "
-          "the others");
+          "two threads advanced one loop at the same time. Let one thread take the batches and "
+          "move them to the others");
     }
     inside(inside&&) = delete;
     ~inside() { busy_->store(false, std::memory_order_relaxed); }

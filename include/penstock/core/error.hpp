@@ -118,7 +118,7 @@ extern template void refuse_option<void>(std::string_view, std::initializer_list
 [[gnu::cold]] inline void print_unhandled(const char* whose,
                                           const std::exception_ptr& error) noexcept {
   const auto line = [whose](const char* what) noexcept {
-    std::fprintf(stderr, "penstock: %s exception, not asked for: %s\n", whose, what);
+    std::fprintf(stderr, "penstock: %s exception, never retrieved: %s\n", whose, what);
   };
   try {
     std::rethrow_exception(error);
@@ -126,7 +126,7 @@ extern template void refuse_option<void>(std::string_view, std::initializer_list
   } catch (const std::exception& problem) {
     line(problem.what());
   } catch (...) {
-    line("no std::exception");
+    line("not a std::exception");
   }
 }
 
@@ -150,21 +150,22 @@ class [[gnu::visibility("default")]] layout_error : public error {
 class [[gnu::visibility("default")]] dataset_changed : public error {
  public:
   [[gnu::cold]] dataset_changed(std::uint64_t planned, std::uint64_t found, std::uint64_t epoch)
-      : error(detail::joined(
-            {"dataset_changed: the dataset had ", planned,
-             " samples when its loader was made, and has ", found, " at the start of epoch ", epoch,
-             ": keep it as it is while a loader uses it, and make a new loader for new data"})),
+      : error(detail::joined({"dataset_changed: the dataset had ", planned,
+                              " samples when its loader was made, and has ", found,
+                              " at the start of epoch ", epoch,
+                              ": do not change the dataset while a loader uses it; make a new "
+                              "loader for new data"})),
         planned_(planned),
         found_(found) {}
   /// Reports changed extents of a dataset of `size` samples. `planned` and `found` describe the
   /// extents as text.
   [[gnu::cold]] dataset_changed(const std::string& planned, const std::string& found,
                                 std::uint64_t size, std::uint64_t epoch)
-      : error(detail::joined(
-            {"dataset_changed: the dataset's extents were (", planned,
-             ") when its loader was made, and are (", found, ") at the start of epoch ", epoch,
-             (": keep it as it is while a loader uses it, and make a new loader for "
-              "new data")})),
+      : error(detail::joined({"dataset_changed: the dataset's extents were (", planned,
+                              ") when its loader was made, and are (", found,
+                              ") at the start of epoch ", epoch,
+                              (": do not change the dataset while a loader uses it; make a new "
+                               "loader for new data")})),
         planned_(size),
         found_(size) {}
   /// The number of samples when the loader was made.
@@ -181,8 +182,8 @@ class [[gnu::visibility("default")]] dataset_changed : public error {
 class [[gnu::visibility("default")]] index_error : public error {
  public:
   [[gnu::cold]] index_error(std::string_view where, std::uint64_t index, std::uint64_t size)
-      : error(detail::joined(
-            {where, ": sample index ", index, " is out of range, the size is ", size})),
+      : error(
+            detail::joined({where, ": sample index ", index, " is out of range for size ", size})),
         index_(index),
         size_(size) {}
   /// Makes an index error with the caller's message.
@@ -293,7 +294,7 @@ struct passed_limit {
     std::array<char, 32> number{};
     std::snprintf(number.data(), number.size(), "%.15g", value);
     return detail::joined(
-        {lost, " of ", asked, " samples could not be read, ", option, " is ", number.data()});
+        {lost, " of ", asked, " samples could not be read, and ", option, " is ", number.data()});
   }
 };
 

@@ -166,15 +166,15 @@ class batch_layout {
     std::string text = detail::joined({batch_size_, " samples"});
     for (std::size_t d = 0; d != field::extents_type::rank; ++d)
       text += detail::joined({" x ", lengths[d]});
-    refuse<Index>({text, " x ", sizeof(typename field::value_type), " bytes, after the ", end,
-                   (" bytes of other fields, are more than an address can count: lower batch_size "
-                    "or the extents")});
+    refuse<Index>(
+        {text, " x ", sizeof(typename field::value_type), " bytes, after ", end,
+         (" bytes of other fields, exceed the address space: lower batch_size or the extents")});
   }
 
   template <std::size_t... Is>
   constexpr void place(std::index_sequence<Is...>) {
     if (batch_size_ == 0)
-      throw layout_error("batch_layout: the batch size must be at least 1, is 0");
+      throw layout_error("batch_layout: the batch size must be at least 1, but is 0");
     std::size_t end = 0;
     (place_head<Is>(end), ...);
     (place_values<Is>(end), ...);
@@ -199,17 +199,17 @@ class batch_layout {
     using field = typename Record::template field_at<Index>;
     if constexpr (field::is_ragged) {
       const auto lengths = lengths_.template at<Index>();
-      if (lengths.longest == 0) refuse<Index>({"the longest sample must have a value, has 0"});
+      if (lengths.longest == 0)
+        refuse<Index>({"the longest sample must have at least 1 value, but has 0"});
       if (lengths.values_per_batch != 0 && lengths.values_per_batch < lengths.longest) {
         refuse<Index>({"values_per_batch is ", lengths.values_per_batch,
-                       ", and the longest sample has ", lengths.longest,
-                       ": raise it to that at least"});
+                       ", but the longest sample has ", lengths.longest,
+                       ": raise it to at least that"});
       }
       const std::size_t capacity = lengths.size_of_batch(batch_size_);
       if (capacity > std::size_t{(std::numeric_limits<std::int32_t>::max)()}) {
         refuse<Index>({batch_size_, " samples of up to ", lengths.longest,
-                       " values are more than offsets of 32 bits count: name fewer as "
-                       "values_per_batch"});
+                       " values exceed 32-bit offsets: set a smaller values_per_batch"});
       }
       ragged_.capacity[Record::template ragged_index<Index>()] = capacity;
       sample_bytes_[Index] = multiply(sizeof(typename field::value_type), lengths.longest);
@@ -226,7 +226,7 @@ class batch_layout {
     std::size_t bytes = sizeof(typename field::value_type);
     for (std::size_t d = 0; d != field::extents_type::rank; ++d) {
       if (lengths[d] == 0)
-        refuse<Index>({"the extent of dimension ", d, " must be at least 1, is 0"});
+        refuse<Index>({"the extent of dimension ", d, " must be at least 1, but is 0"});
       bytes = multiply(bytes, lengths[d]);
     }
     sample_bytes_[Index] = bytes;
@@ -267,7 +267,7 @@ template <record_type Record>
       text += joined({Index == 0 ? "" : ", ", field::key.str(), ": "});
       if constexpr (field::is_ragged) {
         text += joined({"up to ", of.longest});
-        if (of.values_per_batch != 0) text += joined({", ", of.values_per_batch, " a batch"});
+        if (of.values_per_batch != 0) text += joined({", ", of.values_per_batch, " per batch"});
       } else {
         if constexpr (field::extents_type::rank == 0) text += '1';
         for (std::size_t d = 0; d != field::extents_type::rank; ++d) {

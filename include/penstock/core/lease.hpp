@@ -60,10 +60,9 @@ template <class T, class StreamRef, class... Args>
 /// Fails to compile, with a message about the copy of a lease.
 template <class Lease>
 constexpr void refuse_copy_of_lease() noexcept {
-  static_assert(
-      sizeof(Lease) == 0,
-      "penstock: a batch is a lease and is not copied: loop with `auto& batch`; to keep it, "
-      "std::move(batch)");
+  static_assert(sizeof(Lease) == 0,
+                "penstock: a batch is a lease and cannot be copied: loop with `auto& batch`; to "
+                "keep the batch, use std::move(batch)");
 }
 
 }  // namespace detail

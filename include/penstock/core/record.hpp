@@ -37,7 +37,8 @@ struct name {
   template <std::size_t Size>
   consteval name(const char (&text)[Size]) {  // NOLINT: implicit, so that a literal is a name
     static_assert(Size >= 2, "penstock::name: a field's name must not be empty");
-    static_assert(Size - 1 <= max_size, "penstock::name: a field's name has at most 32 characters");
+    static_assert(Size - 1 <= max_size,
+                  "penstock::name: a field's name must have at most 32 characters");
     std::uint64_t words[4] = {};
     for (std::size_t i = 0; i + 1 < Size; ++i) {
       words[i / 8] |= static_cast<std::uint64_t>(static_cast<unsigned char>(text[i]))
@@ -134,11 +135,12 @@ template <name Name, class T, std::size_t... Extents>
 struct field {
   static_assert(std::is_trivially_copyable_v<T> && !std::is_const_v<T> && !std::is_volatile_v<T> &&
                     !std::is_pointer_v<T> && !std::is_reference_v<T>,
-                "penstock::field: a field's type must be a trivially copyable value: a batch is "
-                "copied to the device as bytes");
+                "penstock::field: a field's type must be a trivially copyable value, because a "
+                "batch is copied to the device as bytes");
   static_assert(((Extents > 0) && ...), "penstock::field: an extent must not be 0");
   static_assert(sizeof...(Extents) == 1 || ((Extents != ragged) && ...),
-                "penstock::field: a ragged field has one dimension: field<\"tokens\", T, ragged>");
+                "penstock::field: a ragged field must have exactly one dimension: "
+                "field<\"tokens\", T, ragged>");
 
   /// The field's name.
   static constexpr name key = Name;
@@ -181,9 +183,10 @@ struct retyped_field<Field, T, extents<Extents...>> {
 /// The type of a sample: a list of fields with distinct names.
 template <class... Fields>
 struct record {
-  static_assert(sizeof...(Fields) > 0, "penstock::record: a record needs a field");
+  static_assert(sizeof...(Fields) > 0, "penstock::record: a record needs at least one field");
   static_assert((detail::is_field<Fields> && ...), "penstock::record: list penstock::field types");
-  static_assert(detail::names_differ<Fields...>(), "penstock::record: two fields have one name");
+  static_assert(detail::names_differ<Fields...>(),
+                "penstock::record: two fields have the same name");
 
   /// The number of fields.
   static constexpr std::size_t size = sizeof...(Fields);

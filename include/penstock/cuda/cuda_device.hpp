@@ -74,7 +74,7 @@ class cuda_device {
       throw invalid_device_ordinal(cudaErrorInvalidDevice, "cudaGetDeviceCount",
                                    "device ordinal " + std::to_string(ordinal) +
                                        " is out of range: there are " + std::to_string(devices) +
-                                       " devices (CUDA_VISIBLE_DEVICES counts)");
+                                       " devices (CUDA_VISIBLE_DEVICES applies)");
     }
   }
 
@@ -130,8 +130,8 @@ class cuda_device {
   void require_usable(stream_ref stream) const {
     if (detail::is_per_thread(stream.get())) {
       throw unusable_stream(cudaErrorInvalidResourceHandle, "cudaStreamIsCapturing",
-                            "the per-thread default stream can't be fed: it is another stream on "
-                            "every thread, so give the feed a stream of its own");
+                            "the per-thread default stream cannot be used for a feed, because it "
+                            "is a different stream on every thread: create a stream for the feed");
     }
     const detail::stream_scope current{ordinal_, stream.get()};
     detail::require_not_captured(stream.get());
@@ -140,8 +140,8 @@ class cuda_device {
     throw stream_of_another_device(
         cudaErrorInvalidResourceHandle, "cudaStreamGetDevice",
         "the consumer's stream belongs to device " + std::to_string(owner) +
-            ", and the feed to device " + std::to_string(ordinal_) +
-            ": give each device a loader, a transfer and a stream of its own");
+            ", but the feed belongs to device " + std::to_string(ordinal_) +
+            ": use a separate loader, transfer and stream for each device");
   }
 
   /// Checks a stream that was usable before. Throws `capture_in_progress`. Does not check the
@@ -344,8 +344,8 @@ class cuda_device {
     std::size_t total = 0;
     const cudaError_t code = detail::cuda_try([&] { return cudaMemGetInfo(&free, &total); });
     const std::string here = "device " + std::to_string(ordinal_);
-    if (code != cudaSuccess) return here + " has no room: lower depth or batch_size";
-    return here + " has " + std::to_string(free) + " bytes free of " + std::to_string(total) +
+    if (code != cudaSuccess) return here + " has no free memory: lower depth or batch_size";
+    return here + " has " + std::to_string(free) + " free bytes of " + std::to_string(total) +
            ": lower depth or batch_size";
   }
 

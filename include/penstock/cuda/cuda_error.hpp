@@ -122,7 +122,7 @@ struct cuda_site {
 
 [[nodiscard]] inline std::string described(cudaError_t code, const cuda_site& site,
                                            const char* what, const char* advice) {
-  return std::string{what} + ": " + site.call + " gave " + cudaGetErrorName(code) + " (" +
+  return std::string{what} + ": " + site.call + " returned " + cudaGetErrorName(code) + " (" +
          cudaGetErrorString(code) + "), called at " + site.file + ":" + std::to_string(site.line) +
          (*advice == '\0' ? "" : "; ") + advice;
 }
@@ -137,7 +137,7 @@ template <class Error>
 [[noreturn]] inline void throw_cuda_error(cudaError_t code, const cuda_site& site) {
   if (is_sticky(code)) {
     throw_as<cuda_context_lost>(code, site, "the CUDA context is lost",
-                                "the fault is that of an earlier kernel or copy: run the program "
+                                "an earlier kernel or copy caused the fault: run the program "
                                 "under compute-sanitizer, or with CUDA_LAUNCH_BLOCKING=1");
   }
   switch (code) {
@@ -146,26 +146,27 @@ template <class Error>
     case cudaErrorSystemDriverMismatch:
     case cudaErrorCompatNotSupportedOnDevice:
       throw_as<no_cuda_driver>(code, site, "no usable NVIDIA driver",
-                               "install or update the driver (nvidia-smi shows it), or use "
+                               "install or update the driver (check with nvidia-smi), or use "
                                "penstock::cpu_device");
     case cudaErrorInitializationError:
-      throw_as<no_cuda_driver>(code, site, "no usable NVIDIA driver",
-                               "in a child made by fork(), start CUDA in the child alone, or a new "
-                               "process; else install or update the driver (nvidia-smi shows it)");
+      throw_as<no_cuda_driver>(
+          code, site, "no usable NVIDIA driver",
+          "after fork(), initialize CUDA only in the child, or start a new process; otherwise "
+          "install or update the driver (check with nvidia-smi)");
     case cudaErrorSystemNotReady:
       throw_as<no_cuda_driver>(code, site, "the NVIDIA driver is not ready",
-                               "on a machine with NVSwitch the service nvidia-fabricmanager has to "
-                               "run, in the driver's version");
+                               "on a machine with NVSwitch, start the nvidia-fabricmanager service "
+                               "of the same version as the driver");
     case cudaErrorNoKernelImageForDevice:
     case cudaErrorInvalidDeviceFunction:
     case cudaErrorUnsupportedPtxVersion:
       throw_as<cuda_error>(code, site, "the program has no code for this GPU",
                            "compile its kernels for the GPU's architecture "
-                           "(CMAKE_CUDA_ARCHITECTURES), or with PTX that its driver knows");
+                           "(CMAKE_CUDA_ARCHITECTURES), or with PTX that the driver supports");
     case cudaErrorNoDevice:
       throw_as<no_cuda_device>(
           code, site, "no CUDA device",
-          "look at CUDA_VISIBLE_DEVICES and at the container's devices, or use "
+          "check CUDA_VISIBLE_DEVICES and the devices of the container, or use "
           "penstock::cpu_device");
     case cudaErrorStreamCaptureUnsupported:
     case cudaErrorStreamCaptureInvalidated:
@@ -177,8 +178,8 @@ template <class Error>
     case cudaErrorCapturedEvent:
     case cudaErrorStreamCaptureWrongThread:
       throw_as<capture_in_progress>(code, site, "a stream is being captured",
-                                    "end the capture before the next batch is asked for and before "
-                                    "a lease ends: copies and their events stay outside of graphs");
+                                    "end the capture before requesting the next batch and before a "
+                                    "lease ends; copies and their events must stay outside graphs");
     default:
       throw_as<cuda_error>(code, site, "a CUDA call failed", "");
   }
@@ -197,10 +198,10 @@ template <class Error>
       throw_cuda_error(pending, site);
     default:
       if (is_sticky(pending)) throw_cuda_error(pending, site);
-      throw_as<pending_cuda_error>(pending, site,
-                                   "an earlier CUDA call of the program failed unseen",
-                                   "the error is left from before this call: check the program's "
-                                   "own calls and kernel launches on this thread");
+      throw_as<pending_cuda_error>(
+          pending, site, "an earlier CUDA call of the program failed without being checked",
+          "the error was pending before this call: check the program's own CUDA calls and kernel "
+          "launches on this thread");
   }
 }
 

@@ -101,8 +101,7 @@ class page_mapping {
         ::mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mapped == MAP_FAILED) {
       throw out_of_memory("pinned", asked,
-                          std::string{std::strerror(errno)} +
-                              ": take fewer slots (prefetch) or a smaller batch_size");
+                          std::string{std::strerror(errno)} + ": lower prefetch or batch_size");
     }
     auto* const begin = static_cast<std::byte*>(mapped);
     const std::size_t before =
@@ -234,11 +233,11 @@ inline constexpr std::size_t doubtful_registration = std::size_t{256} << 30;
 [[noreturn]] inline void throw_not_pinned(cudaError_t code, std::size_t bytes,
                                           const cuda_site& site, const std::string& before = {}) {
   if (!is_refusal(code)) throw_cuda_error(code, site);
-  throw out_of_memory("pinned", bytes,
-                      before + site.call + " gave " + cudaGetErrorName(code) +
-                          ": raise the limits on locked memory (ulimit -l) and on the "
-                          "container's memory, take fewer slots (prefetch) or a smaller "
-                          "batch_size, or go on without page-locking (memory.pageable_fallback)");
+  throw out_of_memory(
+      "pinned", bytes,
+      before + site.call + " gave " + cudaGetErrorName(code) +
+          ": raise the limits on locked memory (ulimit -l) and on the container's memory, lower "
+          "prefetch or batch_size, or continue without page-locking (memory.pageable_fallback)");
 }
 
 /// The actual method of a block that was planned for mapping and registration. Stored after the
@@ -379,9 +378,8 @@ inline void cuda_register(int ordinal, void* data, std::size_t bytes, bool read_
       throw registration_unsupported(
           cudaErrorNotSupported, "cudaHostRegister",
           "device " + std::to_string(ordinal) +
-              " can't page-lock read-only memory: pass writable memory (a file mapped "
-              "MAP_PRIVATE with PROT_WRITE is copied page by page then), or read into pinned "
-              "slots");
+              " cannot page-lock read-only memory: pass writable memory (a file mapped with "
+              "MAP_PRIVATE and PROT_WRITE is then copied page by page), or read into pinned slots");
     }
     flags |= cudaHostRegisterReadOnly;
   }
@@ -392,17 +390,17 @@ inline void cuda_register(int ordinal, void* data, std::size_t bytes, bool read_
   switch (code) {
     case cudaErrorInvalidValue:
       if (plan.bytes(which) <= largest_registration) throw_cuda_error(code, "cudaHostRegister");
-      throw_as<registration_unsupported>(code, "cudaHostRegister",
-                                         "this machine can't page-lock so much memory in one call",
-                                         "say what one copy takes (the unit of registered_memory), "
-                                         "so that it is locked in pieces");
+      throw_as<registration_unsupported>(
+          code, "cudaHostRegister", "this machine cannot page-lock that much memory in one call",
+          "specify the size of one copy (the unit of registered_memory), so that the memory is "
+          "locked in pieces");
     case cudaErrorHostMemoryAlreadyRegistered:
-      throw_as<memory_already_registered>(code, "cudaHostRegister",
-                                          "memory is page-locked already, at least in part",
-                                          "register it once, and end that registration first");
+      throw_as<memory_already_registered>(
+          code, "cudaHostRegister", "the memory is already page-locked, at least in part",
+          "register it only once, or end the other registration first");
     case cudaErrorNotSupported:
       throw_as<registration_unsupported>(code, "cudaHostRegister",
-                                         "memory of this kind can't be page-locked",
+                                         "memory of this kind cannot be page-locked",
                                          "read it into pinned slots instead");
     case cudaErrorMemoryAllocation:
     case cudaErrorOperatingSystem:
@@ -410,8 +408,8 @@ inline void cuda_register(int ordinal, void* data, std::size_t bytes, bool read_
         throw out_of_memory(
             "pinned", bytes,
             std::string{"cudaHostRegister gave "} + cudaGetErrorName(code) +
-                " for more than 256 GiB in one call: say what one copy takes (the "
-                "unit of registered_memory), so that it is locked in pieces, or raise the "
+                " for more than 256 GiB in one call: specify the size of one copy (the unit of "
+                "registered_memory), so that the memory is locked in pieces, or raise the "
                 "limits on locked memory (ulimit -l)");
       }
       throw out_of_memory("pinned", bytes,

@@ -29,10 +29,9 @@ template <name... Names, class... Fs>
 // The result type is not deduced, because nvcc 13.0 would give the host compiler an unknown name.
 [[nodiscard]] detail::field_transform<detail::name_list<Names...>, Fs...> on_device(
     Fs... functions) {
-  static_assert(
-      (std::is_trivially_copyable_v<Fs> && ...),
-      "penstock::on_device: a function must be trivially copyable: it travels to the device "
-      "as bytes");
+  static_assert((std::is_trivially_copyable_v<Fs> && ...),
+                "penstock::on_device: a function must be trivially copyable, because it is copied "
+                "to the device as bytes");
   return detail::field_transform<detail::name_list<Names...>, Fs...>{std::move(functions)...};
 }
 

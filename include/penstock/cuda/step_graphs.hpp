@@ -202,15 +202,16 @@ class step_graphs {
 
   void require_device(const cuda_device& device) const {
     if (device == device_) return;
-    throw std::logic_error(detail::joined({"penstock::step_graphs: the batch is on device ",
-                                           device.ordinal(), ", and the graphs are for device ",
-                                           device_.ordinal(), ": make them for the feed's"}));
+    throw std::logic_error(
+        detail::joined({"penstock::step_graphs: the batch is on device ", device.ordinal(),
+                        ", but the graphs are for device ", device_.ordinal(),
+                        ": construct step_graphs for the device of the feed"}));
   }
   [[noreturn]] void throw_unordered(cuda_stream_ref own, cuda_stream_ref stream) const {
     throw std::logic_error(detail::joined(
         {"penstock::step_graphs: the batch was handed to ", detail::stream_name(device_, own),
-         ", and its step is launched on ", detail::stream_name(device_, stream),
-         ": launch it on the feed's stream, or call also_used_on(stream) first"}));
+         ", but its step is launched on ", detail::stream_name(device_, stream),
+         ": launch the step on the feed's stream, or call also_used_on(stream) first"}));
   }
 
   template <class Step>
@@ -223,9 +224,9 @@ class step_graphs {
     for (const entry& known : entries_) {
       if (!known.is_of(at)) continue;
       if (known.address != at.address) {
-        throw std::logic_error(
-            "penstock::step_graphs: slot " + std::to_string(at.slot) +
-            " was captured at another address: one step_graphs for one feed, or clear() between");
+        throw std::logic_error("penstock::step_graphs: slot " + std::to_string(at.slot) +
+                               " was captured at a different address: use one step_graphs per "
+                               "feed, or call clear() between feeds");
       }
       known.graph.launch(stream);
       return;
@@ -292,7 +293,8 @@ class step_graphs {
     auto [graph, code] = end_capture(on);
     if (code != cudaSuccess) throw_not_captured(code);
     if (unseen != cudaSuccess) {
-      detail::throw_cuda_error(unseen, "a call in the step of step_graphs, which did not look");
+      detail::throw_cuda_error(unseen,
+                               "a call in the step of step_graphs, whose result was not checked");
     }
     require_work(graph);
     return std::move(graph);
@@ -317,10 +319,10 @@ class step_graphs {
       detail::throw_cuda_error(code, site);
     } catch (const capture_in_progress&) {  // rethrown with advice for this case
       detail::throw_as<capture_in_progress>(
-          code, site, "a step can't be captured as a CUDA graph",
-          "it synchronised, allocated, left a forked stream unjoined, or used the default stream: "
-          "do "
-          "that before the loop, use the stream it is given, or run the step without step_graphs");
+          code, site, "the step cannot be captured as a CUDA graph",
+          "it synchronized, allocated, left a forked stream unjoined, or used the default stream: "
+          "do that before the loop, use the stream passed to the step, or run the step without "
+          "step_graphs");
     }
   }
 
@@ -332,8 +334,8 @@ class step_graphs {
                       [&] { return cudaGraphGetNodes(graph.get(), nullptr, &nodes); });
     if (nodes != 0) return;
     throw std::logic_error(
-        "penstock::step_graphs: the step put no work on the stream that it was given as its "
-        "argument: does it use another one?");
+        "penstock::step_graphs: the step queued no work on the stream passed to it: check that it "
+        "does not use a different stream");
   }
 
   cuda_device device_;

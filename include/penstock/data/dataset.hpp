@@ -300,8 +300,8 @@ constexpr void require_dataset() {
                   "length(std::uint64_t) const`; with several, `sample_lengths<record_type> "
                   "lengths(std::uint64_t) const`");
     static_assert(reads<D> || reads_randomly<D> || reads_chunks<D> || reads_chunks_in_context<D>,
-                  "penstock: a dataset needs `void read(std::uint64_t, sample<record_type>) const` "
-                  "(is it const? it is called from several threads)");
+                  "penstock: a dataset needs `void read(std::uint64_t, sample<record_type>) "
+                  "const`, which must be const because several threads call it");
   }
 }
 

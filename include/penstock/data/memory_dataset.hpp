@@ -54,8 +54,8 @@ class memory_dataset {
   using record_type = Record;
   static constexpr bool borrows = true;
   static_assert(Record::ragged_fields == 0,
-                "penstock::memory_dataset: an array does not say where the samples of a ragged "
-                "field begin: write a dataset of your own, see docs/ragged.md");
+                "penstock::memory_dataset: an array does not contain the beginnings of the samples "
+                "of a ragged field: write your own dataset, see docs/ragged.md");
 
   /// Refers to `arrays`, contiguous ranges of the fields' types. Each must have (number of samples)
   /// * (product of the field's extents) elements; the size of the first array determines the number
@@ -69,8 +69,8 @@ class memory_dataset {
                                 std::ranges::enable_borrowed_range<std::remove_cvref_t<Arrays>>) &&
                                ...);
     static_assert(all_stay,
-                  "penstock::memory_dataset: it refers to its arrays, and a temporary one is gone "
-                  "before the first read");
+                  "penstock::memory_dataset: it refers to its arrays, and a temporary array is "
+                  "destroyed before the first read");
     [&]<std::size_t... Is>(std::index_sequence<Is...>) {
       (set<Is>(std::span<const value_type<Is>>{arrays}), ...);
     }(std::make_index_sequence<Record::size>{});

@@ -172,7 +172,7 @@ class cpu_device {
     ::getrlimit(RLIMIT_MEMLOCK, &limit);
     throw out_of_memory(
         "pinned", bytes,
-        detail::joined({"mlock gave ", reason, "; the process may lock ",
+        detail::joined({"mlock failed: ", reason, "; the process may lock ",
                         limit.rlim_cur == RLIM_INFINITY ? detail::text_piece{"any number of"}
                                                         : detail::text_piece{limit.rlim_cur},
                         " bytes: raise the limit (ulimit -l) or register less"}));
@@ -224,8 +224,8 @@ class cpu_device {
     if (data == MAP_FAILED) {
       throw out_of_memory(kind, bytes,
                           std::string{"mmap gave "} + std::strerror(errno) +
-                              ": take fewer slots (prefetch, depth) or a smaller batch_size, or "
-                              "raise the process's limit (ulimit -v)");
+                              ": lower prefetch, depth or batch_size, or raise the limit on "
+                              "address space (ulimit -v)");
     }
     if (length >= huge_page) ::madvise(data, length, MADV_HUGEPAGE);
     // Touched here to avoid page faults in the loop.

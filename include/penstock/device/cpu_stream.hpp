@@ -124,7 +124,7 @@ class operation {
   template <class Work>
   void hold(Work work) noexcept {
     static_assert(sizeof(Work) <= bytes && alignof(Work) <= alignof(std::max_align_t),
-                  "penstock: work for a CPU stream is held inline: capture at most 96 bytes, "
+                  "penstock: work for a CPU stream is stored inline: capture at most 96 bytes, and "
                   "larger state by pointer");
     static_assert(std::is_nothrow_move_constructible_v<Work>);
     ::new (static_cast<void*>(storage_)) Work(std::move(work));
@@ -223,7 +223,7 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
     if (completed() >= position) return;
     if (runs_here() && !was_abandoned()) {
       throw std::logic_error(
-          "penstock::cpu_stream: work on a stream can't wait for what that stream has yet to do");
+          "penstock::cpu_stream: work on a stream cannot wait for later work on the same stream");
     }
     if (is_in_child()) throw_in_child();
     if (!wait_unless_abandoned(position)) throw_abandoned();
@@ -359,13 +359,12 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
   /// Throws in a child process, where a wait would never end.
   [[noreturn, gnu::cold]] void throw_in_child() const {
     throw stream_of_parent(
-        joined({"penstock::cpu_stream: its thread is in process ", process_,
-                ", of which this one is a child by fork(): make the stream in the child"}));
+        joined({"penstock::cpu_stream: its thread belongs to process ", process_,
+                ", and this process is a child of it by fork(): make the stream in the child"}));
   }
 
   [[noreturn, gnu::cold]] static void throw_abandoned() {
-    throw stream_of_exit(
-        "cancelled: exit() was called in the work of a CPU stream, which runs nothing any more");
+    throw stream_of_exit("cancelled: exit() was called in work on a CPU stream, which has stopped");
   }
 
   /// Returns a place on the heap for the next operation. Called under the lock.
@@ -600,7 +599,7 @@ class cpu_stream {
       return std::thread{[queue] { queue->run(); }};
     } catch (const std::system_error& refusal) {
       throw std::system_error(refusal.code(),
-                              "cpu_stream: its thread can't be started: raise the limit on "
+                              "cpu_stream: its thread cannot be started: raise the limit on "
                               "threads (ulimit -u, the container's limit on pids)");
     }
   }
@@ -624,7 +623,7 @@ class cpu_stream {
 
 inline cpu_stream_ref::cpu_stream_ref(const cpu_stream& stream) : queue_(stream.queue_.get()) {
   if (queue_ != nullptr) return;  // null is the inline stream
-  throw std::logic_error("penstock::cpu_stream: it was moved from, and refers to no stream");
+  throw std::logic_error("penstock::cpu_stream: it was moved from and refers to no stream");
 }
 
 }  // namespace PENSTOCK_ABI

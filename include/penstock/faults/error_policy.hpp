@@ -67,7 +67,7 @@ class policy_value {
   [[nodiscard]] static constexpr const Recovering* code_of() noexcept {
     static_assert(
         requires { sizeof(Recovering); },
-        "penstock: a policy for failed reads needs its code: include "
+        "penstock: an error policy needs its implementation: include "
         "<penstock/load/loader.hpp>");
     return &Recovering::code;
   }
@@ -135,11 +135,12 @@ class [[gnu::visibility("default")]] quarantined_sample : public error {
   explicit quarantined_sample(std::uint64_t index, bool has_no_substitute = false)
       : error(detail::joined(
             {"quarantined_sample: sample ", index,
-             " of the dataset is on the list faults.on_error.quarantined and was not read",
-             has_no_substitute ? ", and none of those drawn to substitute it could be: choose "
-                                 "error_action::skip, or leave it out by without(list)"
-                               : ": choose error_action::skip or substitute, or leave it out by "
-                                 "without(list)"})),
+             " of the dataset is in faults.on_error.quarantined and was not read",
+             has_no_substitute
+                 ? ", and none of the replacements drawn for it could be read: choose "
+                   "error_action::skip, or exclude the sample with without(list)"
+                 : ": choose error_action::skip or substitute, or exclude the sample with "
+                   "without(list)"})),
         index_(index) {}
   /// Returns the sample's index in the dataset at the bottom of the pipeline.
   [[nodiscard]] std::uint64_t index() const noexcept { return index_; }
@@ -165,16 +166,16 @@ inline void require_valid(const error_policy& policy) {
   }
   if (policy.first_wait.count() < 0 || policy.first_wait > day) {
     refuse_option("faults.on_error.first_wait",
-                  {"must lie between 0 ms and a day, is ", policy.first_wait.count(), " ms"});
+                  {"must lie between 0 ms and a day, but is ", policy.first_wait.count(), " ms"});
   }
   if (policy.action != error_action::propagate && policy.action != error_action::substitute &&
       policy.action != error_action::skip) {
-    refuse_option("faults.on_error.action", {"must be propagate, substitute or skip, is ",
+    refuse_option("faults.on_error.action", {"must be propagate, substitute or skip, but is ",
                                              static_cast<int>(policy.action.value())});
   }
   if (!(policy.largest_share >= 0 && policy.largest_share <= 1)) {
     refuse_option("faults.on_error.largest_share",
-                  {"must lie in [0, 1], is ", std::to_string(policy.largest_share)});
+                  {"must lie in [0, 1], but is ", std::to_string(policy.largest_share)});
   }
 }
 
@@ -240,11 +241,12 @@ struct stalled_read {
   /// Returns the report as one line for a log.
   [[nodiscard, gnu::cold]] std::string str() const {
     return detail::joined(
-        {"penstock: ", what(), " hangs for ", elapsed.count(), " ms in worker ", worker, ": ",
-         where.str(),
-         blocks_destruction ? "; the loader's destructor waits for it, because the loader does not "
-                              "own the dataset: move the dataset in to continue without it"
-                            : ""});
+        {"penstock: ", what(), " has not returned after ", elapsed.count(), " ms in worker ",
+         worker, ": ", where.str(),
+         blocks_destruction
+             ? "; the loader's destructor waits for it, because the loader does not own the "
+               "dataset; move the dataset into the loader to continue without waiting"
+             : ""});
   }
 
  private:

@@ -100,10 +100,11 @@ struct failure_report {
     }
     if (dropped != 0) {
       out << "# incomplete: " << std::to_string(dropped)
-          << " failed reads of other samples were not kept\n";
+          << " failed reads of other samples were not recorded\n";
     }
     if (misses_known) {
-      out << "# incomplete: samples of faults.on_error.quarantined were not kept: keep that list\n";
+      out << "# incomplete: samples of faults.on_error.quarantined are not listed here: keep that "
+             "list too\n";
     }
   }
 };
@@ -145,7 +146,7 @@ class failure_ledger {
       entry* const found = enter(sample, origin);
       misses_known_ = misses_known_ || found == nullptr;
       if (found != nullptr && found->what[0] == '\0') {
-        copy_line("known to be bad, not read", found->what);
+        copy_line("quarantined, not read", found->what);
       }
     }
     note_outcome(sample, outcome);

@@ -202,9 +202,10 @@ class any_loader {
 
   /// @cond misuse
   // A call of these functions does not compile. The error message shows what to write instead.
-  __attribute__((unavailable(
-      "penstock: name the end of the range: loader.batches(from, ps::until_epoch{e}) ends before "
-      "epoch e"))) void
+  __attribute__((
+      unavailable("penstock: specify the end of the range: loader.batches(from, "
+                  "ps::until_epoch{e}) ends before "
+                  "epoch e"))) void
   batches(const batch_position& from, std::uint64_t) const;
   __attribute__((
       unavailable("penstock: loop over loader.epoch(e) or loader.epochs(first, last)"))) void

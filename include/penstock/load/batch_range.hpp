@@ -20,20 +20,21 @@ inline namespace PENSTOCK_ABI {
 namespace detail {
 
 [[noreturn, gnu::cold]] inline void throw_range_is_live(std::string_view what) {
-  throw std::logic_error(
-      joined({"penstock::", what, ": a range over this ", what,
-              " is still live: leave its loop, or destroy the range, before another one begins"}));
+  throw std::logic_error(joined(
+      {"penstock::", what, ": a range over this ", what,
+       " is still live: leave its loop, or destroy the range, before starting another one"}));
 }
 [[noreturn, gnu::cold]] inline void throw_range_outlives(std::string_view what) {
-  throw std::logic_error(joined({"penstock::", what, ": the ", what,
-                                 " of this range is gone: keep it as long as its ranges"}));
+  throw std::logic_error(
+      joined({"penstock::", what, ": the ", what,
+              " of this range was destroyed: keep it alive as long as its ranges"}));
 }
 
 /// Returns the exception for a loop whose loader or transfer (`what`) was destroyed.
 [[nodiscard, gnu::cold]] inline cancelled cancelled_by_end_of(std::string_view what) {
   return cancelled(joined({"cancelled: the ", what,
-                           " was destroyed, or another one was assigned to it, while a loop over ",
-                           "its batches was running: keep it until the loop has ended"}));
+                           " was destroyed, or assigned to, while a loop over its batches was ",
+                           "running: keep it unchanged until the loop has ended"}));
 }
 
 /// Tracks the active range over a loader or a transfer. At most one range is active; its serial
@@ -139,8 +140,7 @@ class batch_range {
     iterator(Flow* flow, const detail::call_gate& gate) noexcept : flow_(flow), gate_(gate) {}
     [[noreturn]] static void at_end() noexcept {
       detail::wrong_use(
-          "an iterator over batches was used at its end: after the last batch, or after ++ has "
-          "thrown");
+          "an iterator over batches was used at its end, after the last batch or after ++ threw");
     }
     Flow* flow_ = nullptr;
     [[no_unique_address]] detail::call_gate gate_;

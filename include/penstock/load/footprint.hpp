@@ -141,11 +141,11 @@ template <record_type Record>
 [[nodiscard]] inline std::string to_text(const loader_footprint& taken) {
   std::string text = detail::joined({taken.slot_count, " slots of ", taken.slot_bytes, " bytes"});
   if (taken.slots_asked > taken.slot_count)
-    text += detail::joined({" (", taken.slots_asked, " were asked for)"});
+    text += detail::joined({" (", taken.slots_asked, " were requested)"});
   text +=
       detail::joined({", ", taken.bytes, " bytes ", taken.pinned ? "pinned" : "pageable",
                       taken.registration_refused ? " (registration was refused)" : "", ", at most ",
-                      taken.bookkeeping, " bytes besides; ", to_text(taken.workers)});
+                      taken.bookkeeping, " bytes of bookkeeping; ", to_text(taken.workers)});
   for (const std::string& warning : taken.warnings) (text += "\nwarning: ") += warning;
   return text;
 }

@@ -33,11 +33,12 @@ struct loader_args_check {
   static_assert((require_dataset<std::remove_cvref_t<Data>>(), true));
   static constexpr loader_misuse found =
       dataset<std::remove_cvref_t<Data>> ? Found : loader_misuse::none;
-  static_assert(found != loader_misuse::no_sampler,
-                "penstock::loader: a sampler is missing, which says the order: loader{data, "
-                "ps::shuffled{.seed = 1}, {.batch_size = 64}}, or ps::sequential{}");
+  static_assert(
+      found != loader_misuse::no_sampler,
+      "penstock::loader: the sampler is missing, which sets the order of samples: loader{data, "
+      "ps::shuffled{.seed = 1}, {.batch_size = 64}}, or ps::sequential{}");
   static_assert(found != loader_misuse::no_options,
-                "penstock::loader: options are missing, which come last: loader{data, "
+                "penstock::loader: the options are missing, which come last: loader{data, "
                 "ps::shuffled{.seed = 1}, {.batch_size = 64}}");
   static_assert(found != loader_misuse::early_options,
                 "penstock::loader: options come last: loader{data, ps::shuffled{.seed = 1}, "

@@ -52,7 +52,8 @@ class stall_limit {
       : time_(time) {
     static_assert(
         requires { sizeof(Watching); },
-        "penstock: a limit for reads needs its code: include <penstock/load/loader.hpp>");
+        "penstock: a timeout for reads needs its implementation: include "
+        "<penstock/load/loader.hpp>");
     watching_ = &Watching::code;
   }
 
@@ -123,7 +124,8 @@ class tunable_count {
       : value_(count.value()) {
     static_assert(
         requires { sizeof(Tuning); },
-        "penstock: automatic needs its code: for a loader include <penstock/load/loader.hpp>, "
+        "penstock: automatic needs its implementation: for a loader include "
+        "<penstock/load/loader.hpp>, "
         "for a transfer include <penstock/transfer/transfer.hpp>");
     if (count.is_automatic()) tuning_ = Tuning::template code<void>();
   }
@@ -336,44 +338,46 @@ inline constexpr std::size_t most_workers = 4096;
 
 /// Throws `option_error` for a value that no loader can work with.
 inline void require_valid(const loader_options& options) {
-  if (options.batch_size == 0) refuse_option("batch_size", {"must be at least 1, is 0"});
+  if (options.batch_size == 0) refuse_option("batch_size", {"must be at least 1, but is 0"});
   const std::size_t workers = options.workers.value();
   const count_or_automatic cpus = options.tuning.cpus;
   const auto require_count = [](const char* name, const auto& count, std::size_t most) {
     if (count.is_automatic() || count.value() <= most) return;
     const std::ptrdiff_t written = count.written();
-    if (written < 0) refuse_option(name, {"must not be negative, is ", written});
+    if (written < 0) refuse_option(name, {"must not be negative, but is ", written});
     refuse_option(name, {written, " is above ", most});
   };
   require_count("workers", options.workers, most_workers);
   require_count("tuning.cpus", cpus, most_workers);
-  if (cpus == 0) refuse_option("tuning.cpus", {"must be at least 1, one worker, is 0"});
+  if (cpus == 0) refuse_option("tuning.cpus", {"must be at least 1 (one worker), but is 0"});
   if (cpus != automatic && !options.workers.is_automatic()) {
-    refuse_option("tuning.cpus", {"is the cap of workers = automatic, but workers is ", workers,
-                                  ": leave one of them out"});
+    refuse_option("tuning.cpus", {"is the limit of workers = automatic, but workers is ", workers,
+                                  ": omit one of them"});
   }
   require_count("prefetch", options.prefetch, most_slots - 1);
   const loader_fault_options& faults = options.faults;
   require_valid(faults.on_error);
   const auto require_time = [](const char* name, std::chrono::milliseconds time) {
     if (time.count() >= 0) return;
-    refuse_option(name, {"must not be negative, is ", time.count(), " ms"});
+    refuse_option(name, {"must not be negative, but is ", time.count(), " ms"});
   };
   const std::chrono::milliseconds warning = faults.stall_warning.time();
   const std::chrono::milliseconds timeout = faults.timeout.time();
   require_time("faults.stall_warning", warning);
   require_time("faults.timeout", timeout);
   if (timeout.count() > 0 && workers == 0) {
-    refuse_option("faults.timeout",
-                  {"needs a worker: a read on the consumer's thread can't be left"});
+    refuse_option(
+        "faults.timeout",
+        {"needs at least one worker, because a read on the consumer's thread cannot be abandoned"});
   }
   if (timeout.count() > 0 && warning >= timeout) {
     refuse_option("faults.stall_warning",
-                  {"must be shorter than timeout, or there is never a warning: ", warning.count(),
-                   " ms and ", timeout.count(), " ms"});
+                  {"must be shorter than timeout, because otherwise no warning is printed: ",
+                   warning.count(), " ms and ", timeout.count(), " ms"});
   }
   if (faults.on_stall && warning.count() == 0 && timeout.count() == 0) {
-    refuse_option("faults.on_stall", {"is never called without stall_warning or timeout: set one"});
+    refuse_option("faults.on_stall",
+                  {"is never called without stall_warning or timeout: set one of them"});
   }
 }
 

@@ -190,10 +190,10 @@ class [[gnu::visibility("default")]] pinned_budget_exceeded : public error {
          demand.least == 1 ? " slot of " : " slots of ", detail::readable_bytes(demand.slot_bytes),
          ", limit ", detail::readable_bytes(limit)});
     if (used != 0) {
-      what += detail::joined({", of which ", detail::readable_bytes(used), " are taken already"});
+      what += detail::joined({", of which ", detail::readable_bytes(used), " are already in use"});
     }
     what += is_least ? detail::joined({": lower ", demand.lower, ", or raise ", demand.raise})
-                     : ": lower prefetch or batch_size, raise memory.budget, or say "
+                     : ": lower prefetch or batch_size, raise memory.budget, or choose "
                        "budget_action::fewer_slots";
     return what;
   }
@@ -223,7 +223,7 @@ class memory_budget {
   [[nodiscard]] static memory_budget share(double part, const std::string& root = "") {
     if (!(part > 0.0 && part <= 1.0)) {
       detail::refuse_option("budget share",
-                            {std::to_string(part), " is not above 0 and at most 1"});
+                            {std::to_string(part), " must be above 0 and at most 1"});
     }
     const std::uint64_t available = available_memory(root);
     // No multiplication for 1: the largest number would round to 2^64, which does not convert back.

@@ -31,7 +31,8 @@ template <device Device>
   }
   if (alignment <= device_alignment) return device.allocate_pinned(bytes);
   if (bytes > (std::numeric_limits<std::size_t>::max)() - alignment) {
-    throw out_of_memory("pinned", bytes, "with its alignment it is larger than the address space");
+    throw out_of_memory("pinned", bytes,
+                        "the size with its alignment is larger than the address space");
   }
   const pinned_block block = device.allocate_pinned(bytes + alignment);
   auto* const begin = static_cast<std::byte*>(block.data);

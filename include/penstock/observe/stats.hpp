@@ -318,13 +318,12 @@ inline void require_later(std::string_view what, std::uint64_t later, std::uint6
                           std::chrono::nanoseconds age, std::chrono::nanoseconds earlier_age) {
   if (later != earlier) {
     throw stats_mismatch(std::string{what} +
-                         ": two snapshots are of different ones: subtract an earlier snapshot of "
-                         "the same");
+                         ": the two snapshots are from different objects: subtract an earlier "
+                         "snapshot of the same object");
   }
   if (age < earlier_age) {
     throw stats_mismatch(std::string{what} +
-                         ": the snapshot that is subtracted is the later one: write later - "
-                         "earlier");
+                         ": the subtracted snapshot is the later one: write later - earlier");
   }
 }
 

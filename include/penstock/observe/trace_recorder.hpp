@@ -86,7 +86,8 @@ class trace_recorder {
     constexpr std::size_t least = 16;
     constexpr std::size_t most = std::size_t{1} << 24;
     if (!std::has_single_bit(capacity_) || capacity_ < least || capacity_ > most) {
-      detail::refuse_option("capacity", {capacity_, " is no power of two in ", least, "..", most});
+      detail::refuse_option("capacity",
+                            {capacity_, " is not a power of two in ", least, "..", most});
     }
   }
   trace_recorder(trace_recorder&&) = delete;

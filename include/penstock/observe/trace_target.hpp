@@ -103,7 +103,8 @@ class trace_target {
       : recorder_(recorder) {
     static_assert(
         requires { sizeof(Recorder); },
-        "penstock: a trace needs its code: include <penstock/observe/trace_recorder.hpp>");
+        "penstock: a trace needs its implementation: include "
+        "<penstock/observe/trace_recorder.hpp>");
     if (recorder != nullptr) code_ = &detail::tracing::code;
   }
 

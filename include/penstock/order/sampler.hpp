@@ -121,7 +121,8 @@ concept cuts_batches = sampler_of_batches<Sampler> && order_of_batches<order_of<
 /// Throws `option_error` unless an option has `found` = `n` entries, one for each sample.
 inline void require_one_each(std::string_view option, std::uint64_t n, std::uint64_t found) {
   if (found == n) return;
-  refuse_option(option, {"expected one for each of the dataset's ", n, " samples, found ", found});
+  refuse_option(option,
+                {"expected one weight for each of the dataset's ", n, " samples, found ", found});
 }
 
 /// Splits `out`, which is for the positions of an order that start at `first`, at the ends of rows

@@ -135,7 +135,8 @@ inline void require_same_order(const loader_state& state, const loader_state& ow
   }
   if (!differences.empty())
     throw state_mismatch(
-        joined({"resume: this loader gives other batches than the state's: ", differences}));
+        joined({"resume: this loader gives different batches than the loader of the state: ",
+                differences}));
 }
 
 /// Reads a state from its text: keys with values, "key=value", and space between them. Single-use.

@@ -138,15 +138,15 @@ struct affinity_report {
     case core_binding::bound:
       return joined({"workers on node ", node, ", cores ", cores});
     case core_binding::within_node:
-      return joined({"workers on node ", node, ", cores ", cores, ", as the process is allowed"});
+      return joined({"workers on node ", node, ", cores ", cores, ", as allowed to the process"});
     case core_binding::disabled:
-      return "workers anywhere: worker_placement::anywhere was asked for";
+      return "workers anywhere: worker_placement::anywhere was requested";
     case core_binding::no_node:
       return "workers anywhere: the device has no NUMA node";
     case core_binding::no_workers:
-      return "no workers: the consumer reads, anywhere";
+      return "no workers: the consumer thread reads, on any core";
     case core_binding::unknown_cores:
-      return joined({"workers anywhere: the system does not say which cores node ", node, " has"});
+      return joined({"workers anywhere: the system does not report the cores of node ", node});
     case core_binding::not_in_cpuset:
       return joined({"workers anywhere: the process may not run on node ", node});
     case core_binding::refused:

@@ -81,9 +81,9 @@ class worker_pool {
           refusal.code(),
           detail::joined(
               {"worker_pool: thread ", started + 1, " of ", workers,
-               (" can't be started: lower workers, or raise the limit on threads (ulimit -u, the "
-                "container's limit on pids) or on address space (ulimit -v), where their stacks "
-                "lie")}));
+               (" cannot be started: lower workers, or raise the limit on threads (ulimit -u, the "
+                "container's limit on pids) or on address space (ulimit -v), which their stacks "
+                "use")}));
     } catch (...) {
       stop();
       throw;

@@ -153,8 +153,8 @@ class erased_transfer_of final
   };
   [[noreturn]] static void throw_not_counted() {
     throw std::logic_error(
-        "penstock::any_transfer: the source does not state how many batches an epoch has: give it "
-        "a member batches_per_epoch()");
+        "penstock::any_transfer: the source has no number of batches per epoch: give it a member "
+        "batches_per_epoch()");
   }
   [[noreturn]] static void throw_no_states() {
     throw std::logic_error(
@@ -272,7 +272,7 @@ class any_transfer {
   [[nodiscard]] flow& held() const {
     if (flow_ == nullptr) {
       throw std::logic_error(
-          "penstock::any_transfer: holds no transfer: assign one, as in feed = "
+          "penstock::any_transfer: it holds no transfer: assign one, as in feed = "
           "ps::any_transfer{ps::transfer{loader, stream}}");
     }
     return *flow_;

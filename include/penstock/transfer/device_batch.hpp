@@ -127,8 +127,8 @@ class device_lease : public slot_lease<detail::device_slots<Device>> {
     if constexpr (detail::checked) {
       if (is_ordered_on(stream)) return;
       guard_.fail(
-          "its release does not wait for the stream that it is used on. Use it on the stream that "
-          "the feed was given, or call also_used_on(stream) first");
+          "its release does not wait for the stream that uses it. Use the batch on the feed's "
+          "stream, or call also_used_on(stream) first");
     }
   }
 };

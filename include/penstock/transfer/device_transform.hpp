@@ -84,8 +84,8 @@ template <record_type In, class T>
     const T& transform, const record_extents<In>& lengths) {
   using out = transformed_record_t<T, In>;
   static_assert(out::ragged_fields == 0,
-                "penstock::transfer: a transform does not make ragged fields: where its samples "
-                "would lie is not known on the host; it may read them");
+                "penstock::transfer: a transform cannot produce ragged fields, because the host "
+                "does not know the positions of their samples; a transform may read ragged fields");
   if constexpr (requires {
                   { transform.extents(lengths) } -> std::convertible_to<record_extents<out>>;
                 }) {

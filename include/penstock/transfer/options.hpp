@@ -103,7 +103,7 @@ inline depth_range checked_depth(const transfer_options& options) {
   }
   if (depth == 0 || depth > most) refuse("depth", options.depth, 1);
   if (options.tuning.most_depth != automatic) {
-    refuse_option("tuning.most_depth", {"is the cap of depth = automatic, but depth is ", depth});
+    refuse_option("tuning.most_depth", {"is the limit of depth = automatic, but depth is ", depth});
   }
   return {depth, depth};
 }

@@ -57,9 +57,9 @@ struct transfer_args_check {
             requires std::convertible_to<Stream, typename unqualified::device_type::stream_ref> ||
                          std::convertible_to<Stream, const typename unqualified::device_type&>;
           },
-      "penstock::transfer: the second argument must be the stream that your step runs on, "
-      "one of the loader's device; or that device, where the loop's body is the step. 0 and "
-      "nullptr name no stream: for CUDA's default stream write cudaStreamLegacy");
+      "penstock::transfer: the second argument must be the stream on which your step runs, a "
+      "stream of the loader's device; or the device itself, if the loop's body is the step. 0 and "
+      "nullptr are not accepted: for CUDA's default stream write cudaStreamLegacy");
   static_assert(
       !is_source || std::same_as<Transform, no_transform> ||
           std::same_as<Transform, transfer_options> ||  // clang 14, see above
@@ -68,7 +68,7 @@ struct transfer_args_check {
                                       typename unqualified::device_type>;
           },
       "penstock::transfer: the third argument must be a transform of the loader's record "
-      "on its device, as ps::on_stream or ps::on_device makes one; or options");
+      "on its device, made by ps::on_stream or ps::on_device; or options");
   static_assert(
       !is_source || !HasEarlyOptions,
       "penstock::transfer: options come last: transfer feed{loader, stream, {.depth = 3}}");
@@ -144,8 +144,8 @@ class replay {
     }
     abandon();
     throw leases_exhausted(
-        "transfer: a lease was moved out of a replay, which hands it out again: loop over epochs "
-        "to keep batches");
+        "transfer: a lease was moved out of a replay, which reuses its leases: loop over epochs to "
+        "keep batches");
   }
 
   /// The current lease of the consumer.
@@ -197,9 +197,10 @@ template <class Device>
   constexpr bool is_host = requires {
     { device.inline_stream() } -> std::convertible_to<typename Device::stream_ref>;
   };
-  static_assert(is_host,
-                "penstock::transfer: this device needs the stream that your step runs on: transfer "
-                "feed{loader, stream}. Only on the CPU device may the loop's body be the step");
+  static_assert(
+      is_host,
+      "penstock::transfer: this device needs the stream on which your step runs: transfer "
+      "feed{loader, stream}. Only on the CPU device may the loop's body be the step");
   if constexpr (is_host) return device.inline_stream();
 }
 
@@ -367,11 +368,11 @@ class transfer {
   /// @cond misuse
   // Calls of these functions do not compile, and the error names the right call.
   __attribute__((unavailable(
-      "penstock: name the end of the range: feed.batches(from, ps::until_epoch{e}) ends "
+      "penstock: specify the end of the range: feed.batches(from, ps::until_epoch{e}) ends "
       "before epoch e; feed.replay(from, ps::batch_count{n}) gives n batches"))) void
   batches(const batch_position& from, std::uint64_t) const;
   __attribute__((unavailable(
-      "penstock: name the length: feed.replay(from, ps::batch_count{n}) gives n batches; "
+      "penstock: specify the length: feed.replay(from, ps::batch_count{n}) gives n batches; "
       "feed.batches(from, ps::until_epoch{e}) ends before epoch e"))) void
   replay(const batch_position& from, std::uint64_t) const;
   __attribute__((unavailable("penstock: loop over feed.epoch(e) or feed.epochs(first, last)"))) void

@@ -108,7 +108,7 @@ template <record_type Record, class Data>
   using stored = stored_dataset_t<Data>;
   refuse_batch_maps<stored>();
   constexpr bool is_right = std::same_as<typename stored::record_type, Record>;
-  static_assert(is_right, "penstock::any_dataset: the dataset has another record");
+  static_assert(is_right, "penstock::any_dataset: the dataset has a different record");
   if constexpr (is_right) {
     return std::make_shared<const erased_dataset_of<stored>>(stored(std::forward<Data>(data)));
   }

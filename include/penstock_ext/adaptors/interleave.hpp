@@ -58,12 +58,13 @@ class weighted_turns {
  private:
   void require_valid() const {
     if (weights_.size() != sizes_.size()) {
-      refuse_option("weights", {"there are ", weights_.size(), " for ", sizes_.size(),
-                                " datasets: give one for each, or none for equal ones"});
+      refuse_option("weights",
+                    {"there are ", weights_.size(), " weights for ", sizes_.size(),
+                     " datasets: give one weight per dataset, or none for equal weights"});
     }
     for (std::size_t part = 0; part < weights_.size(); ++part) {
       if (weights_[part] != 0) continue;
-      refuse_option("weights", {"that of dataset ", part, " is 0: leave the dataset out"});
+      refuse_option("weights", {"the weight of dataset ", part, " is 0: omit the dataset"});
     }
   }
 
@@ -76,7 +77,7 @@ class weighted_turns {
     });
     const auto place = static_cast<std::uint64_t>(at - turns_.begin());
     if (rounds > ((std::numeric_limits<std::uint64_t>::max)() - place) / turns_.size()) {
-      refuse_option("weights", {"the samples of all turns are more than 64 bits count"});
+      refuse_option("weights", {"the samples of all turns exceed 64 bits"});
     }
     return rounds * turns_.size() + place;
   }

@@ -31,9 +31,10 @@ class indexed_dataset : public over_dataset<Base> {
  public:
   using record_type = joined_record_t<base_record, index_record>;
   static constexpr bool borrows = detail::borrows<Base>;
-  static_assert(record_type::ragged_fields == 0,
-                "penstock::with_index: it does not take ragged fields, whose values lie after all "
-                "other fields: loader_options::observe.indices says which samples a batch has");
+  static_assert(
+      record_type::ragged_fields == 0,
+      "penstock::with_index: it does not support ragged fields, whose values are stored after all "
+      "other fields: use loader_options::observe.indices for the indices of a batch's samples");
 
   /// Adds the index to the samples of `base`.
   explicit indexed_dataset(Base base) : below(std::move(base)), lengths_(extents_of(base_)) {}
@@ -65,8 +66,8 @@ class index_adaptor : public adaptor<index_adaptor<Name>> {
     using base = stored_dataset_t<Data>;
     constexpr bool is_free = !base::record_type::template has_field<Name>;
     static_assert(is_free,
-                  "penstock::with_index: the record has a field of that name already: give "
-                  "another one, with_index<\"number\">()");
+                  "penstock::with_index: the record already has a field of that name: choose "
+                  "another name, with_index<\"number\">()");
     if constexpr (is_free) return indexed_dataset<base, Name>{base(std::forward<Data>(data))};
   }
 };

@@ -59,7 +59,7 @@ template <dataset D>
   if (part >= bottom.size()) {
     throw index_error(part, bottom.size(),
                       "without: there is no part " + std::to_string(part) + ": the pipeline has " +
-                          std::to_string(bottom.size()) + " at its bottom, counted from 0");
+                          std::to_string(bottom.size()) + " base datasets, counted from 0");
   }
   if (!out.empty() && out.back() >= bottom[static_cast<std::size_t>(part)]) {
     throw index_error("without: the largest entry of the list", out.back(),

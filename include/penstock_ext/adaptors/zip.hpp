@@ -28,7 +28,7 @@ class [[gnu::visibility("default")]] zip_mismatch : public error {
  public:
   zip_mismatch(std::uint64_t first, std::uint64_t second)
       : error("zip: the first dataset has " + std::to_string(first) + " samples, the second " +
-              std::to_string(second) + ": cut one of them by subset"),
+              std::to_string(second) + ": shorten one of them with subset"),
         first_(first),
         second_(second) {}
   /// The size of the first dataset.
@@ -54,8 +54,8 @@ class zip_dataset {
   static constexpr bool borrows = detail::borrows<First> || detail::borrows<Second>;
   static constexpr bool looks_ahead = detail::looks_ahead<First> || detail::looks_ahead<Second>;
   static_assert(record_type::ragged_fields == 0,
-                "penstock::zip: it does not take ragged fields, whose values lie after all other "
-                "fields: have one dataset read the fields of both");
+                "penstock::zip: it does not support ragged fields, whose values are stored after "
+                "all other fields: read the fields of both in one dataset");
 
   /// Throws `zip_mismatch` if the sizes differ.
   zip_dataset(First first, Second second)
@@ -137,8 +137,8 @@ template <class First, class Second>
         detail::can_be_joined<typename std::remove_cvref_t<First>::record_type,
                               typename std::remove_cvref_t<Second>::record_type>;
     static_assert(names_differ,
-                  "penstock::zip: a field of the first dataset and one of the second have one "
-                  "name: rename it by map<Out>");
+                  "penstock::zip: a field of the first dataset and a field of the second have the "
+                  "same name: rename one with map<Out>");
     if constexpr (names_differ) {
       return detail::zip_dataset<stored_dataset_t<First>, stored_dataset_t<Second>>{
           stored_dataset_t<First>(std::forward<First>(first)),

@@ -50,7 +50,7 @@ class blob_list {
     for (const blob_entry& one : entries) {
       if (!is_path(one.path)) {
         throw option_error("entries[" + std::to_string(size()) + "].path",
-                           "must be neither empty nor have a NUL in it");
+                           "must not be empty and must not contain a NUL");
       }
       entries_.push_back({paths_.size(), one.label});
       paths_.append(one.path).push_back('\0');

@@ -136,7 +136,7 @@ class folder_walk {
       throw empty_folder(
           root_path_, "a sub-directory for each class",
           hidden_.count == 0 ? "none" : "only hidden entries, such as " + hidden_.example,
-          "one class is a sub-directory too");
+          "also use a sub-directory for a single class");
     }
     std::sort(classes.begin(), classes.end());
     for (std::size_t label = 0; label < classes.size(); ++label) list_class(classes[label], label);
@@ -200,7 +200,7 @@ class folder_walk {
     for (std::size_t above = parent; !opened_.empty(); above = opened_[above].parent) {
       const opened_folder& one = opened_[above];
       if (one.device == status.st_dev && one.inode == status.st_ino) {
-        throw folder_cycle(full(folder), "a folder below the ones that it lies in",
+        throw folder_cycle(full(folder), "a folder that does not contain itself",
                            "a link to " + full(one.path), "remove the link");
       }
       if (above == 0) break;
@@ -240,7 +240,7 @@ class folder_walk {
           full(name), "a file that ends in one of " + wanted,
           entries == 0 ? "no file"
                        : std::to_string(entries) + (entries == 1 ? " other file" : " other files"),
-          "add one, remove the folder, or say allow_empty");
+          "add one, remove the folder, or set allow_empty");
     }
     opened_.erase(opened_.begin() + 1, opened_.end());
   }
@@ -375,7 +375,7 @@ class image_folder {
     if (endings.empty()) throw option_error("extensions", "must not be empty");
     for (std::string& ending : endings) {
       if (ending.find_first_of(std::string_view{"/\0", 2}) != std::string::npos) {
-        throw option_error("extensions", "'" + ending + "' is no end of a file's name");
+        throw option_error("extensions", "'" + ending + "' is not a file name extension");
       }
       std::transform(ending.begin(), ending.end(), ending.begin(), detail::lowered);
     }

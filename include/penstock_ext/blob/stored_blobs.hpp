@@ -564,7 +564,8 @@ class stored_blobs {
   [[nodiscard]] std::uint64_t rest_of(const stored_blob& one) const {
     const std::uint64_t size = state_->store.size_of(one.object);
     if (one.offset <= size) return size - one.offset;
-    throw file_truncated(one.object, size, "a blob from byte " + std::to_string(one.offset) + " on",
+    throw file_truncated(one.object, size,
+                         "a blob that starts at byte " + std::to_string(one.offset),
                          "the end of the object");
   }
 

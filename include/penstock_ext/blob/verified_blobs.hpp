@@ -56,8 +56,8 @@ namespace detail {
     if (line.size() < digits + 3 || line.substr(digits, 2) != "  " || problem != std::errc{} ||
         stop != end) {
       throw file_format_error(
-          path, at, "a line of a CRC-32C in 8 digits, two blanks and a key",
-          '\'' + std::string{line.substr(0, 40)} + "': write the list by write_sums");
+          path, at, "a line with a CRC-32C in 8 digits, two spaces and a key",
+          '\'' + std::string{line.substr(0, 40)} + "': write the list with write_sums");
     }
     all.emplace_back(line.substr(digits + 2), sum);
     at += line.size() + 1;
@@ -66,7 +66,7 @@ namespace detail {
   for (std::size_t i = 1; i < all.size(); ++i) {
     if (all[i].first != all[i - 1].first || all[i].second == all[i - 1].second) continue;
     throw file_format_error(path, static_cast<std::uint64_t>(all[i].first.data() - text.data()),
-                            "one sum of '" + std::string{all[i].first} + '\'',
+                            "one checksum of '" + std::string{all[i].first} + '\'',
                             sum_digits(all[i - 1].second) + " and " + sum_digits(all[i].second));
   }
   return all;
@@ -85,9 +85,10 @@ void write_sums(const Source& source, const std::string& path) {
   for (std::uint64_t i = 0; i < source.size(); ++i) {
     const std::string key = source.key(i);
     if (key.empty() || key.find('\n') != key.npos) {
-      throw option_error("source",
-                         "the key of blob " + std::to_string(i) +
-                             " is empty or has a line end: a list of sums cannot name it");
+      throw option_error(
+          "source",
+          "the key of blob " + std::to_string(i) +
+              " is empty or contains a newline, so a list of checksums cannot contain it");
     }
     text += detail::sum_digits(detail::crc32c_of(source.bytes(i, buffer))) + "  " + key + '\n';
   }
@@ -124,8 +125,9 @@ class verified_blobs {
       const auto found =
           std::lower_bound(listed.begin(), listed.end(), std::pair{std::string_view{name}, 0U});
       if (found == listed.end() || found->first != name) {
-        throw file_format_error(path_, text.size(), "a sum of each blob, also of '" + name + '\'',
-                                "none: call write_sums again when the data is whole");
+        throw file_format_error(path_, text.size(),
+                                "a checksum of each blob, including '" + name + '\'',
+                                "none: call write_sums again when the data is complete");
       }
       sums_.push_back(found->second);
     }
@@ -141,10 +143,10 @@ class verified_blobs {
     const std::uint32_t expected = sums_.at(static_cast<std::size_t>(index));
     const std::uint32_t sum = detail::crc32c_of(found);
     if (sum == expected) return found;
-    throw file_corrupt(key(index), 0,
-                       "CRC-32C " + detail::sum_digits(expected) + ", as in " + path_,
-                       detail::sum_digits(sum) + " of " + std::to_string(found.size()) +
-                           " bytes: restore it, or call write_sums if it was changed on purpose");
+    throw file_corrupt(
+        key(index), 0, "CRC-32C " + detail::sum_digits(expected) + ", as in " + path_,
+        detail::sum_digits(sum) + " of " + std::to_string(found.size()) +
+            " bytes: restore it, or call write_sums if it was changed intentionally");
   }
 
   /// Returns the label of blob `index`.

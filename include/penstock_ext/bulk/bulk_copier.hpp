@@ -251,7 +251,8 @@ class bulk_ring {
   [[nodiscard]] bool is_in_child() const noexcept { return process_.is_in_child(); }
   /// Throws `std::logic_error` in a child made by fork(), which has none of the threads.
   void require_own() const {
-    process_.require("bulk_transfer", "wait there, and make a bulk_copier here");
+    process_.require("bulk_transfer",
+                     "wait in that process, and make a separate bulk_copier in this process");
   }
 
   Device device;
@@ -663,7 +664,7 @@ class bulk_copier {
  private:
   static void require_same_size(const char* what, std::uint64_t found, std::uint64_t expected) {
     if (found == expected) return;
-    throw bulk_error(detail::joined({what, " has ", found, " bytes, and the device memory ",
+    throw bulk_error(detail::joined({what, " has ", found, " bytes, but the device memory has ",
                                      expected, ": give both the same size"}));
   }
   /// Makes a transfer, after the previous transfer has released the memory.

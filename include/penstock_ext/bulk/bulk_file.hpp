@@ -98,7 +98,7 @@ class new_file {
     struct ::stat before {};
     if (::stat(target_.c_str(), &before) == 0) {
       if (!S_ISREG(before.st_mode)) {
-        throw file_unwritable(path_, 0, "a regular file", "what is none");
+        throw file_unwritable(path_, 0, "a regular file", "a file of another type");
       }
       mode_ = before.st_mode & 07777U;
     }
@@ -108,7 +108,7 @@ class new_file {
     file_ = open_part(target_, part_, mode);
     if (file_.get() >= 0) return;
     part_.clear();
-    fail(0, "a folder that a file can be made in");
+    fail(0, "a folder in which a file can be created");
   }
   new_file(new_file&&) = delete;
   ~new_file() {
@@ -136,9 +136,10 @@ class new_file {
     if (mode_) static_cast<void>(::fchmod(file_.get(), *mode_));
     if (const int problem = sync_descriptor(file_.get()); problem != 0) {
       errno = problem;
-      fail(0, "a disk that takes what was written");
+      fail(0, "a disk that accepts the written data");
     }
-    if (std::rename(part_.c_str(), target_.c_str()) != 0) fail(0, "a name for the file");
+    if (std::rename(part_.c_str(), target_.c_str()) != 0)
+      fail(0, "a file that can be renamed to its final name");
     part_.clear();
     sync_name(target_);
   }
@@ -218,8 +219,8 @@ class bulk_file_source {
     struct ::stat status {};
     if (::fstat(file_->get(), &status) != 0) fail(0);
     if (detail::file_stamp_of(status) != stamp_) {
-      throw file_changed(path_, offset_, "a file that nobody writes to while it is read",
-                         "another size or time of its last change");
+      throw file_changed(path_, offset_, "a file that does not change while it is read",
+                         "a different size or modification time");
     }
     if (!expected_) return;
     const std::uint64_t found = sum_->sum();
@@ -240,7 +241,7 @@ class bulk_file_source {
     struct ::stat status {};
     if (file_->get() < 0 || ::fstat(file_->get(), &status) != 0) fail(0);
     if (!S_ISREG(status.st_mode)) {
-      throw file_unreadable(path_, 0, "a readable file", "what is no regular file");
+      throw file_unreadable(path_, 0, "a readable file", "a file that is not a regular file");
     }
     stamp_ = detail::file_stamp_of(status);
     take(options);
@@ -254,7 +255,7 @@ class bulk_file_source {
     if (offset_ > stamp_.size || size_ > rest) {
       throw file_truncated(
           path_, stamp_.size,
-          std::to_string(size_) + " bytes from byte " + std::to_string(offset_) + " on",
+          std::to_string(size_) + " bytes starting at byte " + std::to_string(offset_),
           "the end of the file");
     }
     if (expected_ && sum_ == nullptr) sum_ = std::make_unique<detail::pieces_sum>();

@@ -43,7 +43,7 @@ class open_file_sink {
         file_(detail::duplicate_of(file)) {
     constexpr auto most = static_cast<std::uint64_t>((std::numeric_limits<::off_t>::max)());
     if (offset > most || bytes > most - offset) {
-      throw file_unwritable(name_, offset, "a part of at most 2^63 - 1 bytes with what is before",
+      throw file_unwritable(name_, offset, "a part that ends below byte 2^63",
                             std::to_string(bytes) + " bytes");
     }
     struct ::stat status {};

@@ -178,7 +178,7 @@ class cifar_dataset {
       if (&before == &path) return;
       std::error_code unreadable;  // reported when the file is opened
       if (!std::filesystem::equivalent(before, path, unreadable)) continue;
-      throw duplicate_entry(path, 0, "each file", before, 0, "name it once");
+      throw duplicate_entry(path, 0, "each file", before, 0, "list it once");
     }
   }
 

@@ -92,8 +92,8 @@ class [[gnu::visibility("default")]] duplicate_entry : public file_format_error 
   duplicate_entry(std::string path, std::uint64_t offset, const std::string& what,
                   std::string first_path, std::uint64_t first_offset, const std::string& remedy)
       : file_format_error(std::move(path), offset, what + " once",
-                          "it a second time: the first is at byte " + std::to_string(first_offset) +
-                              " of " + first_path + ": " + remedy),
+                          "a second occurrence: the first is at byte " +
+                              std::to_string(first_offset) + " of " + first_path + ": " + remedy),
         first_path_(std::move(first_path)),
         first_offset_(first_offset) {}
 

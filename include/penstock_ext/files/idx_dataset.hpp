@@ -195,7 +195,7 @@ class idx_file {
         product += (product.empty() ? "" : " x ") + std::to_string(length);
       }
       throw dimension_mismatch(path_, offset_of_length(0),
-                               "dimensions whose bytes 64 bits can count",
+                               "dimensions whose size in bytes fits 64 bits",
                                product + " elements of type " + describe(header_.type));
     }
   }
@@ -212,7 +212,7 @@ class idx_file {
     std::byte next{};
     if (source.read({&next, 1}) != 0) {
       throw file_format_error(path_, end, "the end of the file",
-                              "more bytes than the dimensions say");
+                              "more bytes than given by the dimensions");
     }
     if constexpr (std::endian::native == std::endian::little) {
       const std::size_t size = kind_of(header_.type)->size;

@@ -37,9 +37,10 @@ class mapped_file {
     const detail::descriptor file = detail::open_at(AT_FDCWD, path_.c_str(), O_NONBLOCK | O_NOCTTY);
     struct ::stat status {};
     if (file.get() < 0 || ::fstat(file.get(), &status) != 0) fail(detail::system_reason());
-    if (!S_ISREG(status.st_mode)) fail("what is no regular file");
+    if (!S_ISREG(status.st_mode)) fail("a file that is not a regular file");
     const auto size = static_cast<std::uint64_t>(status.st_size);
-    if (size > (std::numeric_limits<std::size_t>::max)() / 2) fail("more bytes than addresses");
+    if (size > (std::numeric_limits<std::size_t>::max)() / 2)
+      fail("a size above the address space");
     if (size == 0) return;
     void* const bytes = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.get(), 0);
     if (bytes == MAP_FAILED) fail(detail::system_reason());

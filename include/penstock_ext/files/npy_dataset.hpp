@@ -179,7 +179,7 @@ class npy_header_parser {
       const std::string key = quoted("'descr', 'fortran_order' or 'shape'");
       const std::size_t which = key == "descr" ? 0 : key == "fortran_order" ? 1 : 2;
       if ((which == 2 && key != "shape") || has[which]) {
-        refuse(key_at, "'descr', 'fortran_order' and 'shape', once each", '\'' + key + '\'');
+        refuse(key_at, "'descr', 'fortran_order' and 'shape' once each", '\'' + key + '\'');
       }
       has[which] = true;
       expect(':');
@@ -193,7 +193,7 @@ class npy_header_parser {
       }
     }
     skip_blanks();
-    if (at_ != text_.size()) refuse_here("blanks to the end of the header");
+    if (at_ != text_.size()) refuse_here("spaces to the end of the header");
     if (!has[0] || !has[1] || !has[2]) {
       refuse(at_, "'descr', 'fortran_order' and 'shape'", "not all of them");
     }
@@ -204,7 +204,7 @@ class npy_header_parser {
     const std::size_t at = at_;
     if (at_ < text_.size() && text_[at_] == '[') {
       refuse(at, "elements that are plain numbers",
-             "a structure: save each of its fields by itself");
+             "a structure: save each of its fields separately");
     }
     header_.descr = quoted("the elements' type");
     const std::string& type = header_.descr;
@@ -215,7 +215,7 @@ class npy_header_parser {
     }
     if (type[1] == 'O') {
       refuse(at, "elements that are plain numbers",
-             "'|O', pickled objects, which would run code: save numbers");
+             "'|O', pickled objects, which can run arbitrary code: save numbers");
     }
   }
 
@@ -249,8 +249,8 @@ class npy_header_parser {
     // The order does not matter for a vector, with any number of dimensions of length 1.
     const auto is_long = [](std::uint64_t length) { return length > 1; };
     if (columns_first_at_ && std::ranges::count_if(header_.lengths, is_long) > 1) {
-      refuse(*columns_first_at_, "rows first",
-             "columns first (Fortran's order): save numpy.ascontiguousarray of it");
+      refuse(*columns_first_at_, "rows first (C order)",
+             "columns first (Fortran order): save numpy.ascontiguousarray of the array");
     }
     // A unit of time may follow the size: "<M8[ns]".
     const std::string_view type =
@@ -272,8 +272,8 @@ class npy_header_parser {
       is_too_large = __builtin_mul_overflow(header_.bytes, rows, &header_.bytes) || is_too_large;
     }
     if (is_too_large) {
-      throw dimension_mismatch(path_, header_.shape_at, "dimensions whose bytes 64 bits can count",
-                               "longer ones");
+      throw dimension_mismatch(path_, header_.shape_at,
+                               "dimensions whose size in bytes fits 64 bits", "larger dimensions");
     }
     if (is_empty) header_.bytes = 0;
   }
@@ -304,13 +304,15 @@ class zip_directory {
     if (end >= locator_bytes && number(end - locator_bytes, 4) == 0x07064b50U) {
       const std::uint64_t at = number(end - locator_bytes + 8, 8);
       if (!has(at, 56) || number(at, 4) != 0x06064b50U) {
-        corrupt(end - locator_bytes, "the place of the zip64 end of the directory", "another one");
+        corrupt(end - locator_bytes, "the offset of the zip64 end of the directory",
+                "a different offset");
       }
       entries_ = number(at + 32, 8);
       length_ = number(at + 40, 8);
       begin_ = number(at + 48, 8);
     }
-    if (!has(begin_, length_)) corrupt(end, "a directory inside the file", "one beyond its end");
+    if (!has(begin_, length_))
+      corrupt(end, "a directory inside the file", "a directory beyond the end of the file");
   }
 
   /// Location of the bytes of an entry.
@@ -335,7 +337,7 @@ class zip_directory {
       const std::uint64_t name_length = number(at + 28, 2);
       const std::uint64_t extra_length = number(at + 30, 2);
       const std::uint64_t all = fixed + name_length + extra_length + number(at + 32, 2);
-      if (end - at < all) corrupt(at, "an entry of the directory", "one beyond its end");
+      if (end - at < all) corrupt(at, "an entry of the directory", "an entry beyond its end");
       const std::string_view entry = text(at + fixed, name_length);
       if (entry == name) {
         if (is_found) refuse(at, "one entry '" + std::string{name} + "'", "a second");
@@ -344,7 +346,7 @@ class zip_directory {
       }
       at += all;
     }
-    if (!is_found) refuse(begin_, "an entry '" + std::string{name} + "'", "none of that name");
+    if (!is_found) refuse(begin_, "an entry '" + std::string{name} + "'", "no entry of that name");
     return found;
   }
 
@@ -359,9 +361,10 @@ class zip_directory {
       expected[i] = static_cast<std::uint8_t>(entry.sum >> (24 - 8 * i) & 0xffU);
     }
     if (const auto found = summer.sum(); found != expected) {
-      throw file_corrupt(path_ + '/' + std::string{name}, entry.begin,
-                         "CRC-32 " + hex_digits(expected) + ", as the archive's directory",
-                         hex_digits(found) + ": the archive is damaged, copy or write it anew");
+      throw file_corrupt(
+          path_ + '/' + std::string{name}, entry.begin,
+          "CRC-32 " + hex_digits(expected) + ", according to the archive's directory",
+          hex_digits(found) + ": the archive is damaged: copy or write it again");
     }
   }
 
@@ -372,7 +375,7 @@ class zip_directory {
   }
   [[noreturn]] void corrupt(std::uint64_t at, const std::string& expected,
                             const std::string& found) const {
-    throw file_corrupt(path_, at, expected, found + ": the archive is damaged, write it anew");
+    throw file_corrupt(path_, at, expected, found + ": the archive is damaged: write it again");
   }
 
   [[nodiscard]] bool has(std::uint64_t begin, std::uint64_t count) const noexcept {
@@ -401,20 +404,21 @@ class zip_directory {
       const std::uint64_t at = size - fixed - comment;
       if (number(at, 4) != 0x06054b50U || number(at + 20, 2) != comment) continue;
       if (number(at + 4, 2) != 0 || number(at + 6, 2) != 0) {
-        refuse(at + 4, "a zip file in one part", "one of several: join them by zip -s 0");
+        refuse(at + 4, "a zip file in one part", "one of several parts: join them with zip -s 0");
       }
       return at;
     }
     throw file_truncated(path_, size, "the directory at the end of a zip file",
-                         "the end of the file: it was cut off, get or write it anew");
+                         "the end of the file: it was truncated: download or write it again");
   }
 
   [[nodiscard]] place place_of(std::uint64_t at, std::string_view name, std::uint64_t extra,
                                std::uint64_t extra_length) const {
-    if ((number(at + 8, 2) & 1U) != 0) refuse(at + 8, "an entry that is not encrypted", "one");
+    if ((number(at + 8, 2) & 1U) != 0)
+      refuse(at + 8, "an entry that is not encrypted", "an encrypted entry");
     if (number(at + 10, 2) != 0) {
-      refuse(at + 10, "an entry that is stored as it is",
-             "a compressed one, which has no random access: write it by numpy.savez, not "
+      refuse(at + 10, "an uncompressed entry",
+             "a compressed entry, which has no random access: write it with numpy.savez, not "
              "savez_compressed");
     }
     std::uint64_t stored = number(at + 20, 4);
@@ -426,7 +430,7 @@ class zip_directory {
       const std::uint64_t id = number(extra, 2);
       const std::uint64_t length = number(extra + 2, 2);
       extra += 4;
-      if (length > end - extra) corrupt(extra, "a field of the entry", "one beyond its end");
+      if (length > end - extra) corrupt(extra, "a field of the entry", "a field beyond its end");
       std::uint64_t next = extra;
       for (std::uint64_t* const value : {&found.size, &stored, &header}) {
         if (id != 1 || *value != 0xffff'ffffU) continue;
@@ -436,18 +440,18 @@ class zip_directory {
       }
       extra += length;
     }
-    if (stored != found.size) corrupt(at + 20, "as many bytes as are stored", "another number");
+    if (stored != found.size) corrupt(at + 20, "as many bytes as are stored", "a different number");
     constexpr std::uint64_t fixed = 30;
     if (!has(header, fixed) || number(header, 4) != 0x04034b50U) {
-      corrupt(at + 42, "the place of the entry's header", "another one");
+      corrupt(at + 42, "the offset of the entry's header", "a different offset");
     }
     const std::uint64_t names = number(header + 26, 2);
     found.begin = header + fixed + names + number(header + 28, 2);
     if (!has(header + fixed, names) || text(header + fixed, names) != name) {
-      corrupt(header, "the header of '" + std::string{name} + "'", "another one");
+      corrupt(header, "the header of '" + std::string{name} + "'", "a different header");
     }
     if (!has(found.begin, found.size) || found.begin + found.size > begin_) {
-      corrupt(header, "the entry's bytes before the directory", "not all of them");
+      corrupt(header, "all bytes of the entry before the directory", "fewer bytes");
     }
     return found;
   }
@@ -541,7 +545,7 @@ class npy_dataset : public detail::mapped_rows<Record> {
     }
     if (found > of.header.bytes) {
       throw file_format_error(of.path, end - (found - of.header.bytes), "the end of the file",
-                              "more bytes than the shape says");
+                              "more bytes than given by the shape");
     }
   }
 

@@ -48,8 +48,8 @@ struct mapped_field {
 template <record_type Record>
 class mapped_rows {
   static_assert(Record::ragged_fields == 0,
-                "penstock::npy_dataset, raw_records: the rows of a file have one length: write a "
-                "dataset of your own for a ragged field, see docs/ragged.md");
+                "penstock::npy_dataset, raw_records: all rows of a file have the same length: "
+                "write your own dataset for a ragged field, see docs/ragged.md");
 
  public:
   /// Creates a view of `size` samples, whose rows are all mapped. `name` is the name of the
@@ -192,7 +192,7 @@ class raw_records : public detail::mapped_rows<Record> {
           "records of " + std::to_string(layout.sample_bytes()) + " bytes" +
               (options.gap == 0 ? "" : " with a gap of " + std::to_string(options.gap)) +
               " after a header of " + std::to_string(options.header),
-          left == 0 ? "the end of the file, which has none"
+          left == 0 ? "the end of the file, which has no record"
                     : "the end of the file, " + std::to_string(rest) +
                           " bytes after the last whole record");
     }

@@ -184,7 +184,7 @@ class [[gnu::visibility("default")]] picture_too_small : public error {
  public:
   /// Takes the size of the crop, its padding, and the size of the image that was found.
   picture_too_small(const image_size& crop, std::size_t padding, const image_size& found)
-      : error("random_crop: expected a picture of at least " + detail::to_text(crop) +
+      : error("random_crop: expected an image of at least " + detail::to_text(crop) +
               " with a padding of " + std::to_string(padding) + " on each side, found " +
               detail::to_text(found) + ": pad more, or resize before"),
         found_(found) {}

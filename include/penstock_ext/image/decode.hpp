@@ -262,8 +262,8 @@ class decode_dataset {
     const bool is_decoded = std::apply(
         [&](Decoders&... decoders) { return (decode_by(decoders) || ...); }, with.decoders);
     if (!is_decoded) {
-      if (bytes.empty()) throw image_truncated(key, 0, "a picture", found_image(bytes));
-      throw image_unsupported(key, 0, "a picture of a format that decode_images was given",
+      if (bytes.empty()) throw image_truncated(key, 0, "an image", found_image(bytes));
+      throw image_unsupported(key, 0, "an image of a format that decode_images supports",
                               found_image(bytes));
     }
     const std::int64_t label = source().label(index);

@@ -104,7 +104,7 @@ namespace detail {
 inline void require_box(std::string_view decoder, const image_box& box, const image_size& size,
                         const pixels& out) {
   if (!is_part_of(box, size)) {
-    throw std::invalid_argument(std::string{decoder} + ": expected a box inside the picture of " +
+    throw std::invalid_argument(std::string{decoder} + ": expected a box inside the image of " +
                                 to_text(size) + ", found " + to_text(box));
   }
   if (out.size != box.size || out.channels != 3) {
@@ -156,8 +156,8 @@ inline void require_box(std::string_view decoder, const image_box& box, const im
 [[nodiscard]] inline std::string found_image(std::span<const std::byte> bytes) {
   if (bytes.empty()) return "no bytes at all";
   const std::string_view format = image_format_of(bytes);
-  if (!format.empty()) return "a " + std::string{format} + " picture";
-  std::string text = "bytes of no known picture:";
+  if (!format.empty()) return "a " + std::string{format} + " image";
+  std::string text = "bytes of an unknown format:";
   constexpr std::string_view digits = "0123456789abcdef";
   for (std::size_t i = 0; i < bytes.size() && i < 8; ++i) {
     const auto value = std::to_integer<unsigned>(bytes[i]);

@@ -25,7 +25,7 @@ inline void check_resize(const const_pixels& in, const image_plan& plan, const p
     throw std::invalid_argument("resizer: expected " + expected + ", found " + found);
   };
   if (in.channels != out.channels || (in.channels != 1 && in.channels != 3 && in.channels != 4)) {
-    refuse("1, 3 or 4 channels in both pictures",
+    refuse("1, 3 or 4 channels in both images",
            std::to_string(in.channels) + " and " + std::to_string(out.channels));
   }
   for (const image_size& size : {in.size, plan.scaled}) {
@@ -34,7 +34,7 @@ inline void check_resize(const const_pixels& in, const image_plan& plan, const p
     }
   }
   if (!is_part_of(plan.crop, in.size)) {
-    refuse("a crop inside the picture of " + to_text(in.size), to_text(plan.crop));
+    refuse("a crop inside the image of " + to_text(in.size), to_text(plan.crop));
   }
   if (!is_part_of(plan.kept, plan.scaled)) {
     refuse("a kept part inside the scaled crop of " + to_text(plan.scaled), to_text(plan.kept));

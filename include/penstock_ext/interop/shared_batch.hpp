@@ -286,7 +286,7 @@ class shared_batch {
 template <class Batch>
 [[nodiscard]] auto share(Batch&& batch) {
   static_assert(!std::is_lvalue_reference_v<Batch>,
-                "penstock::share: it takes the lease over: ps::share(std::move(batch))");
+                "penstock::share: it takes ownership of the lease: ps::share(std::move(batch))");
   if constexpr (!std::is_lvalue_reference_v<Batch>) {
     return shared_batch<Batch>{std::forward<Batch>(batch)};
   }

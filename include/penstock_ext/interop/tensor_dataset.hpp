@@ -84,14 +84,14 @@ class tensor_check {
     if (found_.rank == static_cast<std::int32_t>(rank()) && found_.shape != nullptr) return;
     refuse("rank", std::to_string(rank()),
            found_.shape == nullptr ? "no shape" : std::to_string(found_.rank),
-           "the outermost dimension counts the samples, the others are the field's extents; "
+           "the outermost dimension is the number of samples, the others are the field's extents; "
            "reshape the tensor");
   }
 
   void require_type() const {
     if (found_.type == expected_.type) return;
     refuse("type", dlpack::to_string(expected_.type), dlpack::to_string(found_.type),
-           "convert the tensor, or name its own type");
+           "convert the tensor, or use its type in the record");
   }
 
   void require_device() const {
@@ -102,7 +102,7 @@ class tensor_check {
         return;
       default:
         refuse("device", "host memory", dlpack::to_string(found_.where),
-               "a dataset is read by threads of the host; copy the tensor to the host");
+               "host threads read a dataset; copy the tensor to the host");
     }
   }
 
@@ -121,7 +121,7 @@ class tensor_check {
       return static_cast<std::size_t>(bytes);
     }
     refuse("shape", expected_shape(), numbers_of(found_.shape, rank()),
-           "the outermost dimension counts the samples, the others are the field's extents");
+           "the outermost dimension is the number of samples, the others are the field's extents");
   }
 
   [[nodiscard]] std::string expected_shape() const {
@@ -152,7 +152,7 @@ class tensor_check {
            !__builtin_mul_overflow(step, found_.shape[0] - 1, &reach);
     if (fits) return step;
     refuse("strides", expected_strides(), numbers_of(found_.strides, rank()),
-           "each sample has to lie in one piece; copy the tensor, as `contiguous()` does");
+           "each sample must be contiguous; copy the tensor, as `contiguous()` does");
   }
 
   [[nodiscard]] std::string expected_strides() const {
@@ -170,7 +170,7 @@ class tensor_check {
     if (rows.count == 0) return nullptr;
     if (found_.data == nullptr) {
       refuse("data", std::to_string(rows.count) + " samples", "a null pointer",
-             "the tensor's producer has to keep the memory until the deleter is called");
+             "the tensor's producer must keep the memory until the deleter is called");
     }
     const auto base = reinterpret_cast<std::uintptr_t>(found_.data);
     std::uintptr_t first = 0;
@@ -185,7 +185,7 @@ class tensor_check {
         __builtin_add_overflow(first, rows.row_bytes, &end) ||
         __builtin_add_overflow(last, rows.row_bytes, &end)) {
       refuse("data", "samples within the address space",
-             std::to_string(found_.byte_offset) + " bytes of offset and strides that leave it",
+             std::to_string(found_.byte_offset) + " bytes of offset and strides beyond it",
              "the tensor is damaged");
     }
     // Strides are whole elements, so all samples are aligned like the first sample.
@@ -273,14 +273,14 @@ class imported_tensor {
   template <class Managed>
   static const dlpack::tensor& array_of(const Managed* managed, std::string_view where) {
     if (managed == nullptr) {
-      throw dlpack_error(where, "tensor", "one", "null", "hand over what the producer gave");
+      throw dlpack_error(where, "tensor", "one", "null", "pass the tensor of the producer");
     }
     if constexpr (requires { managed->version; }) {
       if (managed->version.layout != dlpack::layout_version) {
         throw dlpack_error(where, "version", std::to_string(dlpack::layout_version) + ".x",
                            std::to_string(managed->version.layout) + "." +
                                std::to_string(managed->version.feature),
-                           "ask the producer for an older one, which Python calls max_version");
+                           "request an older version from the producer (max_version in Python)");
       }
     }
     return managed->array;
@@ -365,10 +365,9 @@ template <class... Fields>
 class tensor_dataset<record<Fields...>> {
  public:
   using record_type = record<Fields...>;
-  static_assert(
-      record_type::ragged_fields == 0,
-      "penstock::tensor_dataset: the rows of a tensor have one length: write a dataset of "
-      "your own for a ragged field, see docs/ragged.md");
+  static_assert(record_type::ragged_fields == 0,
+                "penstock::tensor_dataset: all rows of a tensor have the same length: write your "
+                "own dataset for a ragged field, see docs/ragged.md");
 
   /// Takes one tensor for each field. Throws `dlpack_error`, which names the field, if a tensor
   /// does not match its field, see `imported_tensor`, or if its number of samples differs from the
@@ -427,7 +426,7 @@ class tensor_dataset<record<Fields...>> {
     if (samples.size() != size_) {
       throw dlpack_error(Tensor::where(), "shape", std::to_string(size_) + " samples",
                          std::to_string(samples.size()),
-                         "all fields need as many samples as the first one");
+                         "all fields must have as many samples as the first field");
     }
     if (size_ == 0) return {};
     return {reinterpret_cast<const std::byte*>(samples[0].data()), samples.stride_bytes()};

@@ -37,7 +37,7 @@ template <class Batch>
     constexpr bool is_named = requires { device_type::dlpack_kind; };
     static_assert(is_named,
                   "penstock::to_dlpack: the device has no `static constexpr std::int32_t "
-                  "dlpack_kind`, the number by which DLPack knows its memory");
+                  "dlpack_kind`, DLPack's number for its memory");
     if constexpr (is_named) {
       const dlpack::device_kind kind{device_type::dlpack_kind};
       if constexpr (requires { batch.device().ordinal(); }) {
@@ -65,10 +65,10 @@ template <class Managed, name Name, class Batch>
   using value_type = typename view_type::value_type;
   static_assert(
       requires { view_type::rank; },
-      "penstock::to_dlpack: a ragged field is no tensor: DLPack has one shape for all "
+      "penstock::to_dlpack: a ragged field is not a tensor, because DLPack has one shape for all "
       "samples; use get<name>(batch).values() and .offsets() in place");
   static_assert(dlpack::element<value_type>,
-                "penstock::to_dlpack: DLPack has no word for the field's type, see "
+                "penstock::to_dlpack: DLPack has no type code for the field's type, see "
                 "penstock::dlpack::type_of");
   constexpr std::size_t rank = view_type::rank;
   using exported = exported_tensor<Managed, Batch, rank>;

@@ -21,9 +21,10 @@ class [[gnu::visibility("default")]] not_finite : public error {
   /// Reports `value` in element `element` of the field `field` of sample `sample`.
   not_finite(const name& field, std::uint64_t sample, std::size_t element, float value)
       : error("narrowed: field \"" + field.str() + "\", sample " + std::to_string(sample) +
-              ", element " + std::to_string(element) + ": a byte stands for a finite number, is " +
-              spelled(value) +
-              ": replace it by a map below, narrow to half or bfloat16, or leave the sample out"),
+              ", element " + std::to_string(element) +
+              ": a byte can represent only a finite number, but the value is " + spelled(value) +
+              ": replace the value in a map before `narrowed`, narrow to half or bfloat16, or "
+              "exclude the sample"),
         sample_(sample),
         element_(element) {}
   /// Returns the sample's index in the narrowed dataset.

@@ -48,14 +48,14 @@ template <record_type Record, name Name>
 [[nodiscard]] consteval bool has_room_for_scales() {
   constexpr bool is_short = has_room_for_suffix(Name);
   static_assert(is_short,
-                "penstock::narrowed: the field's name has more than 26 characters: there is no "
-                "room for \"_scale\" after it");
+                "penstock::narrowed: the field's name must have at most 26 characters, so that "
+                "\"_scale\" can be appended");
   if constexpr (is_short) {
     constexpr bool is_free =
         !Record::template has_field<scale_of(Name)> && !Record::template has_field<zero_of(Name)>;
     static_assert(is_free,
-                  "penstock::narrowed: the record has a field of the name that the scale, or the "
-                  "zero, takes: rename it by map<Out>");
+                  "penstock::narrowed: the record already has a field with the name of the scale "
+                  "or the zero: rename it with map<Out>");
     return is_free;
   } else {
     return false;
@@ -86,8 +86,8 @@ class narrowed_adaptor : public adaptor<narrowed_adaptor<Name, T, F, IsScaled>> 
   template <record_type Record>
   static consteval bool fits() {
     static_assert(Record::ragged_fields == 0,
-                  "penstock::narrowed: it does not take ragged fields: narrow the values where the "
-                  "dataset reads them");
+                  "penstock::narrowed: it does not support ragged fields: narrow the values in the "
+                  "dataset's read function");
     if constexpr (Record::ragged_fields != 0 || !has_floats<Record, Name>()) {
       return false;
     } else if constexpr (IsScaled) {
@@ -120,7 +120,7 @@ template <name Name, class T>
 [[nodiscard]] auto narrowed() {
   constexpr bool is_narrow = detail::is_narrow<T>;
   static_assert(is_narrow,
-                "penstock::narrowed: a float is stored as half, bfloat16 or std::int8_t");
+                "penstock::narrowed: the new type must be half, bfloat16 or std::int8_t");
   if constexpr (std::is_same_v<T, std::int8_t>) {
     using function = detail::bytes_of_sample<Name>;
     return detail::narrowed_adaptor<Name, T, function, true>{function{}};
@@ -141,10 +141,10 @@ template <name Name, class T>
   static_assert(is_byte, "penstock::narrowed: only std::int8_t has a scale");
   if (!std::isfinite(by.scale) || !(by.scale > 0.0F)) {
     detail::refuse_option("narrowed.scale",
-                          {"must be a positive number, is ", std::to_string(by.scale)});
+                          {"must be a positive number, but is ", std::to_string(by.scale)});
   }
   if (!std::isfinite(by.zero)) {
-    detail::refuse_option("narrowed.zero", {"must be a number, is ", std::to_string(by.zero)});
+    detail::refuse_option("narrowed.zero", {"must be a number, but is ", std::to_string(by.zero)});
   }
   if constexpr (is_byte) {
     using function = detail::bytes_of_field<Name>;
@@ -179,8 +179,8 @@ class cpu_widening {
   void enqueue(const_batch_view<In> in, batch_view<record_for<In>> out,
                cpu_stream_ref stream) const {
     static_assert(batches<In>::fixed == Fixed,
-                  "penstock::widen: one scale for each field of std::int8_t that has none in the "
-                  "batch: widen<\"x\">(affine_scale)");
+                  "penstock::widen: pass one scale for each field of std::int8_t that has no scale "
+                  "in the batch: widen<\"x\">(affine_scale)");
     stream.launch([this, in, out] {
       [&]<std::size_t... Is>(std::index_sequence<Is...>) {
         (make<Is>(in, out), ...);

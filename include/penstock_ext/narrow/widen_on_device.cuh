@@ -108,8 +108,8 @@ class cuda_widening {
   void enqueue(const_batch_view<In> in, batch_view<record_for<In>> out,
                cuda_stream_ref stream) const {
     static_assert(batches<In>::fixed == Fixed,
-                  "penstock::widen_on_device: one scale for each field of std::int8_t that has "
-                  "none in the batch: widen_on_device<\"x\">(affine_scale)");
+                  "penstock::widen_on_device: pass one scale for each field of std::int8_t that "
+                  "has no scale in the batch: widen_on_device<\"x\">(affine_scale)");
     if (in.size() == 0) return;
     auto all = tasks<In>(in, out, places<In>{});
     launch_tasks(all, stream);

@@ -42,11 +42,11 @@ class quarantine_reader {
       if (take(text, quarantine_head)) {
         const quarantine_of found = read_head(text);
         if (wanted && found.part == wanted->part && found.dataset != wanted->dataset) {
-          fail("the list is of " + name_of(found) + ", and not of " + name_of(*wanted));
+          fail("the list is for " + name_of(found) + ", not for " + name_of(*wanted));
         }
         if (!wanted && of_ && (of_->part != found.part || of_->dataset != found.dataset)) {
-          fail("the list is of several datasets, of " + name_of(*of_) + " and of " +
-               name_of(found) + ": say which one to read");
+          fail("the list is for several datasets, " + name_of(*of_) + " and " + name_of(found) +
+               ": specify which one to read");
         }
         of_ = found;
         is_wanted = !wanted || found.part == wanted->part;
@@ -58,7 +58,7 @@ class quarantine_reader {
     if (wanted && !is_found) {
       throw error("quarantine list: expected a line \"" + std::string{quarantine_head} +
                   "...\" of " + name_of(*wanted) +
-                  ", found none: a list without it is read without saying what it belongs to");
+                  ", found none: read a list without such a line without naming its dataset");
     }
     std::sort(indices_.begin(), indices_.end());
     indices_.erase(std::unique(indices_.begin(), indices_.end()), indices_.end());
@@ -116,7 +116,7 @@ class quarantine_reader {
            "'");
     }
     if (of_ && index >= of_->dataset) {
-      fail("sample " + std::to_string(index) + " does not lie in " + name_of(*of_));
+      fail("sample " + std::to_string(index) + " is not in " + name_of(*of_));
     }
     if (is_wanted) indices_.push_back(index);
   }

@@ -112,26 +112,25 @@ inline void require_equal(std::span<const run_record> records) {
   compare("the size of the world", [](const run_record& r) { return std::to_string(r.size); });
   if (!problem.empty()) {
     throw run_mismatch("run_mismatch: the ranks would train on different batches: " + problem +
-                       ": give all of them the same data, sampler, seed, batch sizes and "
+                       ": give all ranks the same data, sampler, seed, batch sizes and "
                        "checkpoint");
   }
   for (std::size_t rank = 0; rank < records.size(); ++rank) {
     const run_record& r = records[rank];
     if (r.rank != rank) {
-      throw run_mismatch("run_mismatch: place " + std::to_string(rank) +
+      throw run_mismatch("run_mismatch: position " + std::to_string(rank) +
                          " of the exchange holds rank " + std::to_string(r.rank) +
-                         ": two processes have one rank, or the exchange "
-                         "numbers them in another way than the launcher");
+                         ": two processes have the same rank, or the exchange numbers the "
+                         "processes differently from the launcher");
     }
     // Otherwise each rank is a world of one, or a shard of another world.
     if (r.share != 0 && r.state.batch_size != r.share * records.size()) {
       throw run_mismatch(
           "run_mismatch: rank " + std::to_string(rank) + " reads batches of " +
-          std::to_string(r.share) + " and takes " + std::to_string(r.state.batch_size) +
-          " for the global batch, in a world "
-          "of " +
-          std::to_string(records.size()) + ": give its loader a ps::sharded with .world = " +
-          std::to_string(records.size()) + ", or all ranks read the same samples");
+          std::to_string(r.share) + " and uses a global batch of " +
+          std::to_string(r.state.batch_size) + ", in a world of " + std::to_string(records.size()) +
+          ": give its loader a ps::sharded with .world = " + std::to_string(records.size()) +
+          ", because otherwise all ranks read the same samples");
     }
   }
 }
@@ -172,7 +171,7 @@ template <rank_exchange Exchange>
 void compare_runs(const world& here, const loader_state& state, std::uint64_t share,
                   Exchange&& exchange) {
   if (here.size < 1 || here.rank < 0 || here.rank >= here.size) {
-    throw option_error("world", here.str() + " can't be: ranks count from 0");
+    throw option_error("world", here.str() + " is invalid: ranks count from 0");
   }
   const run_record mine{.state = state,
                         .rank = static_cast<std::uint64_t>(here.rank),

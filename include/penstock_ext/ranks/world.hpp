@@ -153,8 +153,8 @@ struct launcher_values {
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (problem != std::errc{} || end != text.data() + text.size() || value < 0) {
     throw world_error("world: " + std::string{variable} + "='" + std::string{text.substr(0, 40)} +
-                      "' is no number from 0 to 2147483647: set it as the launcher does, or unset "
-                      "all of the launcher's variables for one process");
+                      "' is not a number from 0 to 2147483647: set it as the launcher does, or "
+                      "unset all variables of the launcher for a single process");
   }
   return value;
 }
@@ -174,10 +174,9 @@ template <class Environment>
 inline void require_world(const launcher_values& found) {
   const auto require = [&](bool holds, world_number low, world_number high, const char* rule) {
     if (holds) return;
-    throw world_error("world: " + found.text_of(low) + " with " + found.text_of(high) + ": " +
-                      rule +
-                      "; start the program by the launcher alone, and leave its variables as they "
-                      "are");
+    throw world_error(
+        "world: " + found.text_of(low) + " with " + found.text_of(high) + ": " + rule +
+        "; start the program only with the launcher, and do not change its variables");
   };
   const auto& [rank, size, local_rank, local_size] = found.numbers;
   require(*size >= 1, its_rank, its_size, "a world has at least one rank");
@@ -197,13 +196,13 @@ inline void require_world(const launcher_values& found) {
 inline void refuse_half(const launcher_values& found) {
   if (!found.is_half()) return;
   std::string problem =
-      "world: " + std::string{found.names->name} + "'s variables are half there: ";
+      "world: " + std::string{found.names->name} + "'s variables are incomplete: ";
   problem += found.text_of(its_rank) + ", " + found.text_of(its_size);
   if (found.has(its_local_rank)) problem += ", " + found.text_of(its_local_rank);
   problem += found.names->which == launcher::slurm
-                 ? ": start the program by srun, unset them for one process, or name the launcher "
-                   "that did start it: world::from_environment(launcher::...)"
-                 : ": set both, or unset them for one process";
+                 ? ": start the program with srun, unset the variables for a single process, or "
+                   "name the launcher that started it: world::from_environment(launcher::...)"
+                 : ": set both, or unset them for a single process";
   throw world_error(problem);
 }
 
@@ -217,7 +216,7 @@ inline void complete(launcher_values& of, const launcher_values& other) {
     if (number == its_local_size && other.names->which == launcher::slurm) continue;
     if (other.has(number) && of.numbers[number] != other.numbers[number]) {
       throw world_error("world: " + of.text_of(number) + " and " + other.text_of(number) +
-                        " contradict each other: unset the one that is wrong");
+                        " contradict each other: unset the wrong one");
     }
   }
   if (size_is_right && of.has(its_local_rank) && of.has(its_local_size) &&
@@ -225,14 +224,14 @@ inline void complete(launcher_values& of, const launcher_values& other) {
     const launcher_values& by = other.has(its_local_rank) ? other : of;
     throw world_error("world: " + by.text_of(its_local_rank) + " and " +
                       (&by == &of ? other : of).text_of(its_local_size) +
-                      " contradict each other: unset the one that is wrong");
+                      " contradict each other: unset the wrong one");
   }
 }
 
 [[noreturn]] inline void throw_contradiction(const std::string& one, const std::string& other) {
   throw world_error("world: " + one + " and " + other +
-                    " contradict each other: unset the variables of the one that did not start "
-                    "this process, or name the one that did: "
+                    " contradict each other: unset the variables of the launcher that did not "
+                    "start this process, or name the one that did: "
                     "world::from_environment(launcher::...)");
 }
 
@@ -245,7 +244,7 @@ void refuse_unknown_launcher(const Environment& read) {
     if (!value) continue;
     throw world_error(joined({"world: ", variable, "='", std::string_view{*value}.substr(0, 40),
                               "' is a variable of ", name,
-                              ", which does not give the size of the world: set RANK and "
+                              ", which does not set the size of the world: set RANK and "
                               "WORLD_SIZE, and LOCAL_RANK for a device; or call "
                               "world::from_environment(launcher::none) if this process is alone"}));
   }
@@ -293,9 +292,9 @@ template <class Environment>
   if (only && !chosen) {
     const launcher_names& names = *std::ranges::find(launchers, *only, &launcher_names::which);
     throw world_error("world: " + std::string{names.name} +
-                      " is to have started this process, but there is no " +
+                      " was specified as the launcher of this process, but there is no " +
                       names.variables[its_rank] + " and no " + names.variables[its_size] +
-                      ": start the program by it");
+                      ": start the program with it");
   }
   if (!chosen) refuse_unknown_launcher(read);
   if (chosen && !only) require_rank_of_pmix(*chosen, read);

@@ -85,15 +85,15 @@ struct ahead_advice {
   if (ahead.most_bytes == 0) {
     const std::uint64_t bytes = std::min<std::uint64_t>(ahead.source_bytes, 64U << 20U);
     return {bytes, "Or .ahead = {.bytes = " + std::to_string(bytes) +
-                       "}: the source can fetch before workers ask; the gain is not known."};
+                       "}: the source can prefetch samples; the gain is not known."};
   }
   if (ahead.samples == 0 && ahead.failed != 0) {
-    return {0, "The source throws when it is told what comes: see stats().ahead.failed."};
+    return {0, "The source throws when it receives prefetch hints: see stats().ahead.failed."};
   }
   if (ahead.late <= ahead.samples / 8) return {};
-  const std::string late = std::to_string(ahead.late) + " samples were told too late";
+  const std::string late = std::to_string(ahead.late) + " samples were announced too late";
   if (ahead.most_bytes >= ahead.source_bytes) {
-    return {0, late + ": let the source keep more ahead than its " +
+    return {0, late + ": let the source prefetch more than its " +
                    std::to_string(ahead.source_bytes) + " bytes; the gain is not known."};
   }
   const std::uint64_t twice = ahead.most_bytes > most / 2 ? most : 2 * ahead.most_bytes;
@@ -313,7 +313,7 @@ class judge {
   void throttled() {
     say(loop_limit::quota,
         "throttled: for " + percent(said_.throttled) +
-            " of the time the container had used up its quota of processor time",
+            " of the time the container had used up its CPU quota",
         "Raise the quota, or take fewer workers (" + workers_option() + ")");
   }
 
@@ -322,10 +322,10 @@ class judge {
     return said_.busy_cores < 0.8 * static_cast<double>(cores_);
   }
   [[nodiscard]] std::string others_text() const {
-    return "of which other threads have " + tenths(static_cast<double>(cores_) - said_.busy_cores);
+    return "of which other threads use " + tenths(static_cast<double>(cores_) - said_.busy_cores);
   }
   static constexpr const char* fewer_programs =
-      "Fewer programs and threads on these cores, or less work a sample";
+      "Fewer programs and threads on these cores, or less work per sample";
 
   /// Returns true if other threads keep the loop's own thread off the cores.
   [[nodiscard]] bool is_crowded_out() const noexcept {
@@ -334,7 +334,7 @@ class judge {
   void crowded_out() {
     say(loop_limit::processors,
         "CPU-bound: for " + percent(times_.no_core / times_.all) +
-            " of the time the loop's thread is ready and has none of the " +
+            " of the time the loop's thread is ready to run but gets none of the " +
             std::to_string(cores_) + " cores, " + others_text(),
         fewer_programs);
   }
@@ -348,19 +348,19 @@ class judge {
   bool says_long_copies(const std::string& waits) {
     if (said_.device_copy <= said_.device_step) return false;
     say(loop_limit::copy,
-        "copy-bound: " + waits + ": a copy takes the device " + tenths(1e6 * said_.device_copy) +
+        "copy-bound: " + waits + ": a copy takes " + tenths(1e6 * said_.device_copy) +
             " us, a step " + tenths(1e6 * said_.device_step) + " us",
-        "Let fewer bytes travel: a smaller type and a transform on the device");
+        "Copy fewer bytes: use a smaller type and a transform on the device");
     return true;
   }
 
   /// Sets the verdict if the host does not wait, but the device is idle.
   void idle_device() {
-    const std::string waits = "the device has no step to do for " + percent(device_idles()) +
-                              " of the time, and batches are there";
+    const std::string waits = "the device has no step to run for " + percent(device_idles()) +
+                              " of the time although batches are ready";
     if (says_long_copies(waits)) return;
     say(loop_limit::launches, "launch-bound: " + waits,
-        "Give it work sooner: no synchronisation in the body, fewer launches, CUDA graphs");
+        "Queue work sooner: no synchronization in the body, fewer launches, CUDA graphs");
   }
 
   void says_step() {
@@ -368,16 +368,16 @@ class judge {
     if (said_.above_floor > noticeable) {
       say(loop_limit::step,
           "step-bound: the loop waits for " + percent(said_.waiting) +
-              " of the time, and yet its body takes longer than alone",
-          "What runs beside it slows it: fewer workers (" + workers_option() +
-              "), or fewer bytes to copy",
+              " of the time, but its body takes longer than it does alone",
+          "Concurrent work slows it: use fewer workers (" + workers_option() +
+              "), or copy fewer bytes",
           said_.floor);
       return;
     }
-    std::string remedy = "Faster batches gain nothing";
+    std::string remedy = "Faster batches would not help";
     if (said_.workers > said_.wanted_workers) {
       remedy +=
-          ", " + workers_option() + " = " + std::to_string(said_.wanted_workers) + " would do";
+          ", " + workers_option() + " = " + std::to_string(said_.wanted_workers) + " would suffice";
     }
     say(loop_limit::step,
         "step-bound: the loop waits for " + percent(said_.waiting) + " of the time", remedy);
@@ -386,7 +386,7 @@ class judge {
   void leases() {
     say(loop_limit::leases,
         "lease-bound: for " + percent(said_.for_leases) +
-            " of the time the loop waits for batches that the program holds",
+            " of the time the loop waits for batches held by the program",
         times_.is_fed ? "End leases sooner, or raise .depth"
                       : "End leases sooner, or raise .prefetch",
         times_.all - times_.for_leases);
@@ -402,14 +402,14 @@ class judge {
                                                       : static_cast<double>(2 * times_.consumers));
     if (busy < 0.5 || wanted <= static_cast<double>(times_.consumers)) {
       return say(loop_limit::results,
-                 waits + ", and consumers are busy for " + percent(busy) + " of theirs",
-                 "Let fewer bytes go back, or raise .depth and .host_slots of the results");
+                 waits + ", while consumers are busy for " + percent(busy) + " of the time",
+                 "Copy fewer bytes back, or raise .depth and .host_slots of the results");
     }
     const double time = (std::max)(others, times_.consuming / wanted);
     say(loop_limit::results,
-        waits + ", whose consumers are busy for " + percent(busy) + " of theirs",
+        waits + ", whose consumers are busy for " + percent(busy) + " of the time",
         "Consume in more threads (.workers = " + std::to_string(std::llround(wanted)) +
-            " of the results), or do less for each batch",
+            " of the results), or do less work per batch",
         time);
   }
 
@@ -417,9 +417,9 @@ class judge {
     const std::string waits =
         "the loop waits " + percent(said_.for_copies) + " of the time for copies";
     if (times_.ahead < 0.5) {
-      const std::string none = "copy-bound: " + waits + ", and none runs ahead";
+      const std::string none = "copy-bound: " + waits + ", and no copy runs ahead";
       // Nothing was copied during the body: no slot was free, or no batch was ready.
-      if (said_.workers == 0) return say(loop_limit::depth, none, "Read by a worker: .workers = 1");
+      if (said_.workers == 0) return say(loop_limit::depth, none, "Read in a worker: .workers = 1");
       if (times_.depth < 3) {
         const double longer = (std::max)(times_.body, times_.for_copies);
         return say(loop_limit::depth, none, "Raise .depth to 3", longer);
@@ -428,7 +428,7 @@ class judge {
                  "Leases hold the slots: end them sooner, or raise .depth");
     }
     say(loop_limit::copy, "copy-bound: " + waits,
-        "Let fewer bytes travel: a smaller type and a transform on the device");
+        "Copy fewer bytes: use a smaller type and a transform on the device");
   }
 
   void batches() {
@@ -436,7 +436,8 @@ class judge {
     const std::string waits = "the loop waits " + percent(said_.for_batches + said_.for_copies) +
                               " of the time for batches";
     if (times_.reading <= 0) {
-      say(loop_limit::workers, "source-bound: " + waits, "The source is no loader: look there");
+      say(loop_limit::workers, "source-bound: " + waits,
+          "The source is not a loader: examine the source");
       return;
     }
     const double computes = times_.computing / times_.reading;
@@ -444,9 +445,8 @@ class judge {
     if (said_.workers == 0 &&
         times_.all <= 1.03 * time_with(times_, said_.wanted_workers, cores_)) {
       say(loop_limit::processors,
-          "CPU-bound: " + waits +
-              ", which it reads itself, as fast as workers would hand them over",
-          "Less work a sample, or larger batches");
+          "CPU-bound: " + waits + ", which it reads itself, as fast as workers would deliver them",
+          "Less work per sample, or larger batches");
       return;
     }
     if (busy_share() < 0.8) return idle_workers(waits);
@@ -479,7 +479,7 @@ class judge {
       say(loop_limit::mixed,
           "mixed: " + waits + ", " + workers_text(computes) + "; the loop's body takes " +
               percent(1 - said_.waiting),
-          "No part is much slower than the others: each has to become faster");
+          "No part is much slower than the others: all parts have to become faster");
       return;
     }
     const double reads = times_.computing / times_.all;
@@ -489,7 +489,7 @@ class judge {
                  ? "; reading takes " + tenths(reads)
                  : "; reading and the loop's body take " + tenths(said_.busy_cores)) +
             " of " + std::to_string(cores_) + " cores",
-        "Less work a sample: decode less, transform on the device, or keep what was decoded");
+        "Less work per sample: decode less, transform on the device, or cache decoded samples");
   }
 
   void advise_ahead() {
@@ -503,15 +503,15 @@ class judge {
       if (says_long_copies(waits)) return;
       say(loop_limit::device,
           "device-bound: " + waits + ", and workers wait for copies out of their slots",
-          "Batches are read in time: shorten the step, or the copy");
+          "Batches are read in time: shorten the step or the copy");
       return;
     }
     std::string slow = waits + " while workers are idle for " + percent(1 - busy_share());
     if (times_.tail >= 3) {
-      slow += ": a slow read takes " + tenths(times_.tail) + " times the usual one";
+      slow += ": a slow read takes " + tenths(times_.tail) + " times as long as usual";
     }
     say(loop_limit::slow_samples, "held up by single reads: " + slow,
-        "Raise .prefetch, or mend the slowest samples (stats name them)",
+        "Raise .prefetch, or fix the slowest samples (listed in stats)",
         (std::max)(times_.body,
                    time_with(times_, (std::max)(said_.workers, std::size_t{1}), cores_)));
   }
@@ -529,7 +529,7 @@ class judge {
     if (said_.wanted_workers > times_.worker_cap) {
       return workers_option() + " = " + std::to_string(said_.wanted_workers);
     }
-    return "Let the loop run on: .workers = automatic may take up to " +
+    return "Let the loop continue: .workers = automatic may use up to " +
            std::to_string(times_.worker_cap);
   }
 
@@ -538,7 +538,7 @@ class judge {
     std::string text = tenths(said_.busy_workers) + " of " + std::to_string(said_.workers) +
                        " workers are busy, " + percent(computes) + " of that computing";
     const double queues = times_.queuing / times_.reading;
-    if (queues > noticeable) text += " and " + percent(queues) + " without a core";
+    if (queues > noticeable) text += " and " + percent(queues) + " waiting for a core";
     return text + ", on " + std::to_string(cores_) + " cores";
   }
 
@@ -570,13 +570,13 @@ template <class Stats>
   using detail::percent;
   using detail::tenths;
   if (said.limit == loop_limit::nothing) return said.str() + '\n';
-  std::string text = "loader:    waited for during " + percent(said.for_batches) +
+  std::string text = "loader: waited for batches during " + percent(said.for_batches) +
                      " of the time, " + tenths(said.busy_workers) + " of " +
                      std::to_string(said.workers) + " workers busy\n";
-  text += "copy:      waited for during " + percent(said.for_copies) + "; leases " +
+  text += "copy: waited for copies during " + percent(said.for_copies) + "; leases " +
           percent(said.for_leases) + '\n';
   if (said.for_results > 0) {
-    text += "results:   a slot for them waited for during " + percent(said.for_results) + '\n';
+    text += "results: waited for a slot during " + percent(said.for_results) + '\n';
   }
   text += "step:      " + percent(1 - said.waiting) + " in the loop's body\n";
   text += "processor: " + tenths(said.busy_cores) + " of " + std::to_string(said.cores) +
@@ -587,7 +587,7 @@ template <class Stats>
             tenths(1e6 * said.device_idle) + " us\n";
   }
   if (said.floor > 0) {
-    text += "floor:     " + tenths(1e6 * said.floor) + " us a batch, the loop is " +
+    text += "floor:     " + tenths(1e6 * said.floor) + " us per batch, the loop is " +
             percent(said.above_floor) + " above it\n";
   }
   return text + said.str() + '\n';

@@ -19,7 +19,7 @@ class [[gnu::visibility("default")]] report_error : public error {
   /// `what` is "the trace" or similar; `number` is the system's error number.
   report_error(std::string path, std::string_view what, int number)
       : error(path + ": " + std::string{what} +
-              " can't be written: " + std::system_category().message(number)),
+              " cannot be written: " + std::system_category().message(number)),
         path_(std::move(path)),
         number_(number) {}
   /// Returns the path of the file.

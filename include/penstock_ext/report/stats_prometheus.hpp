@@ -71,16 +71,16 @@ class prometheus_writer {
   }
   /// Writes the batches that the loop got, and the time of its body.
   void step(const step_stats& step) {
-    counter("taken_batches_total", "Batches that the loop got.", step.batches);
+    counter("taken_batches_total", "Batches that the loop took.", step.batches);
     counter("taken_samples_total", "Samples of those batches.", step.samples);
     counter("taken_bytes_total", "Bytes of those batches.", step.bytes);
     counter("step_seconds_total", "Time of the loop's body.", step.busy);
   }
   using stage = std::pair<std::string_view, wait_stats>;
   void waits(std::initializer_list<stage> stages) {
-    family("waits_total", "counter", "Waits that have begun, by what is waited for.");
+    family("waits_total", "counter", "Waits that have begun, by kind.");
     for (const auto& [name, wait] : stages) sample("", name, std::to_string(wait.count));
-    family("wait_seconds_total", "counter", "Time waited by all threads, by what is waited for.");
+    family("wait_seconds_total", "counter", "Time waited by all threads, by kind.");
     for (const auto& [name, wait] : stages) sample("", name, seconds_text(wait.time));
   }
   /// Writes several values of a number, with the label `kind`.
@@ -145,19 +145,18 @@ class prometheus_page {
     if (!begin("penstock_loader_", label, name)) return *this;
     out_.gauge("age_seconds", "Time since the loader was made.", detail::seconds_text(stats.age));
     out_.gauge("workers", "Threads that read samples.", std::to_string(stats.workers));
-    out_.gauge("clock_has_stepped", "1 where the clock was found wrong, and so all times may be.",
+    out_.gauge("clock_has_stepped", "1 if a clock step was detected, so that times may be wrong.",
                stats.clock_has_stepped ? "1" : "0");
     out_.counter("read_chunks_total", "Chunks of samples that were read.", stats.read.chunks);
     out_.counter("read_samples_total", "Samples that were read.", stats.read.samples);
     out_.counter("read_bytes_total", "Bytes of those samples.", stats.read.bytes);
-    out_.counter("read_seconds_total", "Time in which workers did not wait.", stats.read.busy);
-    out_.counter("timed_read_seconds_total", "Time of the runs that were timed.",
-                 stats.read.timed_chunks);
-    out_.counter("timed_transform_seconds_total", "Time of maps and decoders in those.",
+    out_.counter("read_seconds_total", "Time that workers spent reading.", stats.read.busy);
+    out_.counter("timed_read_seconds_total", "Time of the timed chunks.", stats.read.timed_chunks);
+    out_.counter("timed_transform_seconds_total", "Time of maps and decoders in the timed chunks.",
                  stats.read.timed_transforms);
-    out_.summary("sample_seconds", "Reads of single samples, those that were timed.",
-                 stats.read.times);
-    out_.summary("batch_seconds", "Batches, from the binding of a slot until they are complete.",
+    out_.summary("sample_seconds", "Times of the timed reads of single samples.", stats.read.times);
+    out_.summary("batch_seconds",
+                 "Times of batches, from binding a slot until the batch is complete.",
                  stats.batches);
     out_.waits({{"inactive", stats.wait_while_inactive},
                 {"slot", stats.wait_for_slot},
@@ -166,27 +165,26 @@ class prometheus_page {
                 {"opener", stats.wait_for_opener},
                 {"ready", stats.wait_for_ready},
                 {"lease", stats.wait_for_lease}});
-    out_.summary("ready_batches", "Complete batches after the one that was taken, at each look.",
-                 stats.ready);
+    out_.summary("ready_batches",
+                 "Complete batches waiting behind the batch taken, at each sampling.", stats.ready);
     out_.step(stats.step);
-    out_.gauge("ahead_most_bytes", "The bound of what the dataset is told of beforehand.",
+    out_.gauge("ahead_most_bytes", "Upper bound of the bytes announced to the dataset in advance.",
                std::to_string(stats.ahead.most_bytes));
-    out_.gauge("ahead_source_bytes", "The most bytes that the dataset keeps ahead.",
+    out_.gauge("ahead_source_bytes", "Maximum number of bytes that the dataset prefetches.",
                std::to_string(stats.ahead.source_bytes));
-    out_.gauge("ahead_bytes", "Bytes that the dataset was told of, and that are not read yet.",
+    out_.gauge("ahead_bytes", "Bytes announced to the dataset and not read yet.",
                std::to_string(stats.ahead.bytes_now));
-    out_.counter("ahead_samples_total", "Samples that the dataset was told of.",
-                 stats.ahead.samples);
+    out_.counter("ahead_samples_total", "Samples announced to the dataset.", stats.ahead.samples);
     out_.counter("ahead_bytes_total", "Bytes of those samples where they are stored.",
                  stats.ahead.bytes);
-    out_.counter("ahead_late_total", "Samples that were read before they could be told.",
+    out_.counter("ahead_late_total", "Samples that were read before they could be announced.",
                  stats.ahead.late);
-    out_.counter("ahead_failures_total", "Exceptions of the dataset or sampler while telling.",
-                 stats.ahead.failed);
+    out_.counter("ahead_failures_total",
+                 "Exceptions of the dataset or sampler during announcements.", stats.ahead.failed);
     out_.counter("processor_seconds_total", "Processor time of the workers.", stats.processor);
-    out_.counter("run_queue_seconds_total", "Time in which workers were ready and had no core.",
-                 stats.run_queue);
-    out_.kinds("page_faults_total", "Page faults of the workers, and those that waited for a disk.",
+    out_.counter("run_queue_seconds_total",
+                 "Time in which workers were ready to run and had no core.", stats.run_queue);
+    out_.kinds("page_faults_total", "Page faults of the workers, minor and major.",
                {{"memory", stats.minor_faults}, {"disk", stats.major_faults}});
     out_.counter("throttled_periods_total", "Periods in which the container's quota was used up.",
                  stats.throttled.count);
@@ -202,16 +200,16 @@ class prometheus_page {
     if (stats.loader) labels += ",loader=\"" + std::to_string(stats.loader->loader) + '"';
     if (!begin("penstock_transfer_", labels, name)) return *this;
     out_.gauge("age_seconds", "Time since the transfer was made.", detail::seconds_text(stats.age));
-    out_.gauge("clock_has_stepped", "1 where the clock was found wrong, and so all times may be.",
+    out_.gauge("clock_has_stepped", "1 if a clock step was detected, so that times may be wrong.",
                stats.clock_has_stepped ? "1" : "0");
     out_.counter("copies_total", "Batches whose copy was queued.", stats.copies);
     out_.counter("copied_samples_total", "Samples of those batches.", stats.samples);
-    out_.counter("copied_bytes_total", "Bytes of those batches, as they travel.", stats.bytes);
+    out_.counter("copied_bytes_total", "Bytes copied for those batches.", stats.bytes);
     out_.counter("transforms_total", "Batches whose transform was queued.", stats.transforms);
     out_.waits({{"batch", stats.wait_for_batch},
                 {"slot", stats.wait_for_slot},
                 {"copy", stats.wait_for_copy}});
-    out_.summary("ahead_batches", "Copies queued after the batch that was taken, at each look.",
+    out_.summary("ahead_batches", "Copies queued behind the batch taken, at each sampling.",
                  stats.ahead);
     out_.step(stats.step);
     out_.counter("replayed_batches_total", "Batches of replays.", stats.replay.batches);

@@ -70,7 +70,7 @@ class stats_table {
 
 [[nodiscard]] inline std::string clock_text(stats_clock clock, bool has_stepped) {
   std::string text = ", clock " + std::string{name_of(clock)};
-  if (has_stepped) text += ", which has stepped: times are wrong";
+  if (has_stepped) text += ", which has stepped: times may be wrong";
   return text;
 }
 
@@ -89,7 +89,7 @@ class stats_table {
     const auto time = std::chrono::duration<double, std::nano>{stats.read.busy} * part;
     table.row("  transform", stats.read.samples,
               std::chrono::duration_cast<std::chrono::nanoseconds>(time),
-              "of read: map and decoders, as far as timed");
+              "of read: map and decoders, where timed");
   }
   table.row("batch", stats.batches.count(), stats.batches.total(),
             detail::quantile_text(stats.batches));
@@ -111,7 +111,7 @@ class stats_table {
   table.wait("throttled", stats.throttled);
   if (stats.ahead.most_bytes != 0) {
     const ahead_stats& ahead = stats.ahead;
-    table.head("  told ahead: " + std::to_string(ahead.samples) + " samples, " +
+    table.head("  announced: " + std::to_string(ahead.samples) + " samples, " +
                std::to_string(ahead.bytes) + " bytes, at most " + std::to_string(ahead.most_bytes) +
                " at a time; " + std::to_string(ahead.late) + " too late, " +
                std::to_string(ahead.failed) + " failed");

@@ -254,7 +254,7 @@ class result_ring {
   }
   /// Throws `std::logic_error` in a child made by fork(), which has none of the threads.
   void require_threads() const {
-    process.require("results", "finish there, and make results of its own here");
+    process.require("results", "finish in that process, and make separate results in this process");
   }
   fork_guard process{true};
   result_turns turns;
@@ -292,8 +292,8 @@ void require_offsets(const batch_layout<Record>& layout, const std::byte* slab,
       throw results_error(
           joined({"results: field \"", Record::template field_at<Index>::key.str(), "\": offset ",
                   i, " is ", at, ", not in ", i == 0 ? 0 : before, "..", i == 0 ? 0 : capacity,
-                  ": the step has to write the offsets of all samples, and no more values than the "
-                  "layout has room for (values_per_batch)"}));
+                  ": the step must write the offsets of all samples, and at most as many values as "
+                  "the layout has room for (values_per_batch)"}));
     }
   });
 }
@@ -517,7 +517,8 @@ class result_flow {
     return all;
   }
   static consumer_type callable(consumer_type consume) {
-    if (!consume) throw option_error("consume", "is an empty function: pass one to call per batch");
+    if (!consume)
+      throw option_error("consume", "is an empty function: pass a function to call per batch");
     return consume;
   }
   static stream_ref usable(const Device& device, stream_ref stream) {
@@ -543,11 +544,10 @@ class result_flow {
   /// of `batch`, and the end of the batch's lease after the step.
   template <class Batch>
   void require_stream_of(const Batch& batch) const {
-    static_assert(
-        std::convertible_to<decltype(batch.stream()), stream_ref>,
-        "penstock::results: the batch is on another kind of device than the results: name "
-        "the feed's, results<record, device>; or pass batch.info() if the loop's body "
-        "carries the results there itself");
+    static_assert(std::convertible_to<decltype(batch.stream()), stream_ref>,
+                  "penstock::results: the batch is on a different kind of device than the results: "
+                  "use the feed's device type, results<record, device>; or pass batch.info() if "
+                  "the loop's body copies the results there itself");
     bool is_ordered = true;
     if constexpr (std::equality_comparable<Device>) {
       is_ordered = batch.device() == ring_->device();
@@ -558,13 +558,12 @@ class result_flow {
       is_ordered = is_ordered && batch.stream() == stream_;
     }
     if (is_ordered) return;
-    throw results_error(joined(
-        {name_of(info_of(batch)), " came from a feed that has ",
-         stream_name(batch.device(), batch.stream()), ", but the results have ",
-         stream_name(ring_->device(), stream_),
-         ": pass the stream that the step runs on to both, transfer feed{loader, stream} and "
-         "results out{device, stream, ...}, or neither; name a second one by "
-         "batch.also_used_on(stream)"}));
+    throw results_error(joined({name_of(info_of(batch)), " came from a feed with ",
+                                stream_name(batch.device(), batch.stream()),
+                                ", but the results have ", stream_name(ring_->device(), stream_),
+                                ": pass the stream on which the step runs to both, transfer "
+                                "feed{loader, stream} and results out{device, stream, ...}, or to "
+                                "neither; add a second stream with batch.also_used_on(stream)"}));
   }
   [[nodiscard]] static std::string name_of(const batch_info& info) {
     return joined({"results: batch ", info.batch, " of epoch ", info.epoch});
@@ -573,8 +572,8 @@ class result_flow {
     const std::size_t room = ring_->layout().batch_size();
     if (info.size > room) {
       throw results_error(
-          joined({name_of(info), " has ", info.size, " samples, and a slot has room for ", room,
-                  ": make results for the batch_size of the loader"}));
+          joined({name_of(info), " has ", info.size, " samples, but a slot has room for ", room,
+                  ": construct results with the batch_size of the loader"}));
     }
     if (tags > info.size || indices > info.size) {
       throw results_error(joined({name_of(info), " has ", info.size, " samples, but ", tags,
@@ -582,9 +581,8 @@ class result_flow {
     }
     if (last_ && last_->at == batch_position{info.epoch, info.batch} &&
         last_->discarded == ring_->discarded.load(std::memory_order_relaxed)) {
-      throw results_error(
-          joined({name_of(info),
-                  " has got a slot before: take one for each batch, or discard the first"}));
+      throw results_error(joined(
+          {name_of(info), " already has a slot: take one slot per batch, or discard the first"}));
     }
   }
   /// Frees the slots whose step could not be waited for when they were dropped, for example during
@@ -608,17 +606,17 @@ class result_flow {
                                            " device slots: send or discard one, or raise depth"})
                                  : joined({"results: of ", options_.depth,
                                            " device slots the loop has dropped ", dropped,
-                                           " whose step can't be waited for, and has taken the "
-                                           "others: end a capture of its stream, or send one"}));
+                                           " whose step cannot be waited for, and has taken the "
+                                           "others: end the capture of its stream, or send one"}));
     }
     require_here();
     throw results_error("results: take after close");
   }
   [[noreturn]] void throw_held() const {
-    throw leases_exhausted(joined(
-        {"results: leases that consumers have kept hold all ", options_.host_slots.value(),
-         " host slots: end one, raise host_slots, or let it wait for leases that end on other "
-         "threads (when_held)"}));
+    throw leases_exhausted(
+        joined({"results: leases kept by consumers hold all ", options_.host_slots.value(),
+                " host slots: end one, raise host_slots, or let it wait for leases that end on "
+                "other threads (when_held)"}));
   }
 
   /// Ends the flow with the current exception, unless an earlier exception has ended it. `at` is

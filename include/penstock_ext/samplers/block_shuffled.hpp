@@ -120,7 +120,7 @@ struct block_shuffled {
 
  private:
   void require_block() const {
-    if (block == 0) throw option_error("block", "must be at least 1, is 0");
+    if (block == 0) throw option_error("block", "must be at least 1, but is 0");
   }
 };
 

@@ -169,8 +169,8 @@ class length_array {
   length_array(Range&& lengths) noexcept  // NOLINT: implicit, so that an array is accepted
       : lengths_(std::ranges::data(lengths), std::ranges::size(lengths)) {
     static_assert(std::is_lvalue_reference_v<Range> || std::ranges::borrowed_range<Range>,
-                  "penstock::bucketed: it refers to the lengths, and a temporary array is gone "
-                  "before the first epoch");
+                  "penstock::bucketed: it refers to the lengths, and a temporary array is "
+                  "destroyed before the first epoch");
   }
 
   /// Returns the length of sample `index`.
@@ -243,12 +243,12 @@ class bucketed {
   static const bucketed_options& checked(const bucketed_options& options) {
     constexpr std::size_t most = std::size_t{1} << 24;
     if (options.batch_size == 0) {
-      throw option_error("batch_size", "must be the loader's, at least 1, is 0");
+      throw option_error("batch_size", "must be the loader's batch_size, at least 1, but is 0");
     }
-    if (options.window == 0) throw option_error("window", "must be at least 1, is 0");
+    if (options.window == 0) throw option_error("window", "must be at least 1, but is 0");
     if (options.window > most / options.batch_size) {
       detail::refuse_option("window", {options.window, " batches of ", options.batch_size,
-                                       " samples are above 2^24 samples"});
+                                       " samples exceed 2^24 samples"});
     }
     return options;
   }

@@ -232,9 +232,10 @@ struct token_plan {
     for (std::uint64_t index = 0; index < count; ++index) {
       const auto own = static_cast<std::uint64_t>(length(index));
       if (own > options.most) {
-        refuse_option("most", {"expected at most ", options.most, " values a sample, found ", own,
-                               " in sample ", index,
-                               ": raise it, or leave out such samples (ps::without) or cut them"});
+        refuse_option(
+            "most",
+            {"expected at most ", options.most, " values per sample, found ", own, " in sample ",
+             index, ": raise the limit, or exclude such samples (ps::without) or shorten them"});
       }
       classes.push_back(static_cast<std::uint16_t>(length_classes - 1 - length_class(own)));
       longest = (std::max)(longest, own);
@@ -253,7 +254,7 @@ struct token_plan {
  private:
   [[gnu::cold]] void require_valid(std::uint64_t count) const {
     const auto require = [](std::string_view name, std::uint64_t value, std::uint64_t most) {
-      if (value == 0) refuse_option(name, {"must be at least 1, is 0"});
+      if (value == 0) refuse_option(name, {"must be at least 1, but is 0"});
       if (value > most) refuse_option(name, {value, " is above ", most});
     };
     require("most", options.most, 0xffffffffU);

@@ -147,8 +147,8 @@ struct mixture_plan {
     if (repeats()) {
       size = repeated_size();
     } else if (options.epoch_steps != 0) {
-      refuse_option("epoch_steps", {"is for part_through::repeat: otherwise an epoch is as long as "
-                                    "the parts"});
+      refuse_option("epoch_steps", {"is only for part_through::repeat, because otherwise the parts "
+                                    "set the length of an epoch"});
     }
     for (std::size_t i = 0; i < schedule.size(); ++i) require_valid(i);
     lay_out_passes();
@@ -173,7 +173,7 @@ struct mixture_plan {
     const std::uint64_t steps = (size - 1) / options.batch_size + 1;
     if (at.step / steps > ~at.epoch) {
       refuse_option("epoch", {at.epoch, " and ", at.step, " steps of ", steps,
-                              " an epoch are more than 2^64 epochs"});
+                              " per epoch exceed 2^64 epochs"});
     }
     return {at.epoch + at.step / steps, at.step % steps};
   }
@@ -183,7 +183,8 @@ struct mixture_plan {
   [[nodiscard]] std::uint64_t position_of(std::uint64_t step) const {
     if (step == 0) return 0;
     if (options.batch_size == 0) {
-      refuse_option("batch_size", {"is needed where steps are counted, as step ", step, ", is 0"});
+      refuse_option("batch_size",
+                    {"is needed if steps are counted, as in step ", step, ", but is 0"});
     }
     return step > size / options.batch_size ? size : step * options.batch_size;
   }
@@ -192,7 +193,7 @@ struct mixture_plan {
   /// `option_error` beyond `most` samples.
   [[nodiscard]] std::uint64_t base_of(std::uint64_t epoch) const {
     if (epoch < most / size) return repeats() ? epoch * size : 0;
-    refuse_option("epoch", {epoch, " epochs of ", size, " samples are more than 2^63"});
+    refuse_option("epoch", {epoch, " epochs of ", size, " samples exceed 2^63"});
   }
 
   /// Returns the pass for `epoch`.
@@ -245,11 +246,10 @@ struct mixture_plan {
     const std::uint64_t batch = options.batch_size;
     std::uint64_t steps = options.epoch_steps;
     if (batch == 0 && steps == 0) return size;
-    if (batch == 0) refuse_option("batch_size", {"is needed for .epoch_steps, is 0"});
+    if (batch == 0) refuse_option("batch_size", {"is needed for .epoch_steps, but is 0"});
     if (steps == 0) steps = (std::max)(size / batch, std::uint64_t{1});
     if (batch <= most && steps <= most / batch) return steps * batch;
-    refuse_option("epoch_steps",
-                  {steps, " steps of ", batch, " samples are more than 2^63 samples"});
+    refuse_option("epoch_steps", {steps, " steps of ", batch, " samples exceed 2^63 samples"});
   }
 
   void require_valid(std::size_t entry) {
@@ -259,11 +259,11 @@ struct mixture_plan {
       refuse_option(
           "schedule",
           {"entry ", entry, " begins at step ", from.step, " of epoch ", from.epoch, ": expected ",
-           entry == 0 ? "step 0 of epoch 0" : "a place after the entry before"});
+           entry == 0 ? "step 0 of epoch 0" : "a position after the previous entry"});
     }
     if (weights.size() != sizes.size()) {
-      refuse_option("weights", {"entry ", entry, " of the schedule has ", weights.size(), " for ",
-                                sizes.size(), " parts"});
+      refuse_option("weights", {"entry ", entry, " of the schedule has ", weights.size(),
+                                " weights for ", sizes.size(), " parts"});
     }
     weights = reduced(std::move(weights));
   }
@@ -315,8 +315,9 @@ struct mixture_plan {
         if (counts[part] == sizes[part]) weights[part] = 0;
       }
       if ((std::ranges::max)(weights) == 0) {
-        refuse_option("weights", {"at sample ", at, " of epoch ", epoch, " all parts that have a ",
-                                  "weight are through, and others are not: give them a weight"});
+        refuse_option("weights",
+                      {"at sample ", at, " of epoch ", epoch, " all parts with a ",
+                       "weight are exhausted, but others are not: give the others a weight"});
       }
       const std::size_t which = round_of(weights);
       const round& turns = rounds[which];
@@ -463,9 +464,10 @@ class mixture {
     const std::uint64_t has = after.plan_->size;
     if ((from.epoch != 0 && has != had) ||
         after.plan_->position_of(from.step) != plan_->position_of(from.step)) {
-      detail::refuse_option("weights", {"with these an epoch has ", has, " samples, before ", had,
-                                        ": step ", from.step, " of epoch ", from.epoch,
-                                        " would be another place of the training"});
+      detail::refuse_option("weights",
+                            {"with these weights an epoch has ", has, " samples instead of ", had,
+                             ": step ", from.step, " of epoch ", from.epoch,
+                             " would become a different position of the training"});
     }
     return after;
   }
@@ -520,7 +522,7 @@ class mixture {
 
   void require_size(std::uint64_t n) const {
     if (n == plan_->begins.back()) return;
-    detail::refuse_option("parts", {"expected a dataset of the mixture's ", plan_->begins.back(),
+    detail::refuse_option("parts", {"expected a dataset with the mixture's ", plan_->begins.back(),
                                     " samples, the concat of its parts, found ", n});
   }
 
@@ -538,11 +540,11 @@ class mixture {
                                                          std::uint32_t round = 1000) {
   if (!(temperature >= 0.01)) {
     detail::refuse_option("temperature",
-                          {"must be at least 0.01, is ", detail::to_text(temperature)});
+                          {"must be at least 0.01, but is ", detail::to_text(temperature)});
   }
   if (round > detail::most_turns || round < amounts.size()) {
-    detail::refuse_option("round", {"must be at least the ", amounts.size(), " parts, at most ",
-                                    detail::most_turns, ", is ", round});
+    detail::refuse_option("round", {"must be at least the number of parts, ", amounts.size(),
+                                    ", and at most ", detail::most_turns, ", but is ", round});
   }
   const std::uint64_t largest = amounts.empty() ? 0 : (std::ranges::max)(amounts);
   if (largest == 0) detail::refuse_option("amounts", {"expected one above 0"});

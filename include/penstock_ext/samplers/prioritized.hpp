@@ -108,9 +108,9 @@ class priority_log {
   /// Starts with `weights`. Throws `option_error`.
   priority_log(std::span<const float> weights, const prioritized_options& options)
       : options_(options), count_(weights.size()), tree_({weights.begin(), weights.end()}) {
-    if (options.batch_size == 0) refuse_option("batch_size", {"must be at least 1, is 0"});
+    if (options.batch_size == 0) refuse_option("batch_size", {"must be at least 1, but is 0"});
     if (options.lag == 0 || options.lag > std::uint64_t{1} << 20) {
-      refuse_option("lag", {"must be 1 to 2^20 steps, is ", options.lag});
+      refuse_option("lag", {"must be 1 to 2^20 steps, but is ", options.lag});
     }
     const std::uint64_t draws = options.draws == 0 ? count_ : options.draws;
     if (draws > std::uint64_t{1} << 62 || options.batch_size > std::uint64_t{1} << 32) {
@@ -129,7 +129,7 @@ class priority_log {
       return at.epoch * steps_ + at.step;
     }
     refuse_option("at", {"step ", at.step, " of epoch ", at.epoch, ": an epoch has ", steps_,
-                         " steps, and all are below 2^62"});
+                         " steps, and the total must be below 2^62"});
   }
 
   /// Draws the positions of a step that start at `place`.
@@ -145,8 +145,8 @@ class priority_log {
   void set(std::uint64_t step, std::span<const std::uint64_t> indices,
            std::span<const float> weights) {
     if (indices.size() != weights.size()) {
-      refuse_option("weights", {"expected one for each of the ", indices.size(), " indices, found ",
-                                weights.size()});
+      refuse_option("weights", {"expected one weight for each of the ", indices.size(),
+                                " indices, found ", weights.size()});
     }
     for (std::size_t i = 0; i < indices.size(); ++i) {
       if (indices[i] >= count_) throw index_error("prioritized", indices[i], count_);
@@ -156,13 +156,13 @@ class priority_log {
     require_whole();
     const std::uint64_t from = step + options_.lag;
     if (from < end_) {
-      refuse_option("lag", {"what is set in step ", step, " counts from step ", from,
-                            " on, but step ", end_ - 1, " is drawn already: expected at least ",
+      refuse_option("lag", {"a weight set in step ", step, " takes effect in step ", from,
+                            ", but step ", end_ - 1, " is already drawn: expected at least ",
                             end_ - step, ", found ", options_.lag});
     }
     if (step < newest_) {
       refuse_option("at", {"step ", step, " comes after step ", newest_,
-                           ": set weights in the order of steps, or load a state before"});
+                           ": set weights in the order of steps, or load an earlier state"});
     }
     for (std::size_t i = 0; i < indices.size(); ++i) {
       log_.push_back({from, indices[i], weights[i]});
@@ -175,8 +175,8 @@ class priority_log {
     const std::scoped_lock lock{mutex_};
     require_whole();
     if (step < oldest_) {
-      refuse_option("at", {"the weights of step ", step, " are not kept any more, those from step ",
-                           oldest_, " on are"});
+      refuse_option("at", {"the weights of step ", step,
+                           " are no longer stored; the oldest stored step is ", oldest_});
     }
     seek(step);
     std::vector<std::uint64_t> words = head_of(step);
@@ -201,7 +201,7 @@ class priority_log {
       const std::string found = at < words.size() ? std::to_string(words[at]) : "the end";
       throw text_error("state of prioritized", 8 * at, expected, found);
     };
-    const std::string whole = "a whole state of " + std::to_string(count_) + " weights";
+    const std::string whole = "a complete state of " + std::to_string(count_) + " weights";
     require(bytes.size() % 8 == 0 && words.size() > head_words, words.size(), whole);
     std::memcpy(words.data(), bytes.data(), bytes.size());
     const std::uint64_t step = words[head_words - 1];
@@ -227,7 +227,7 @@ class priority_log {
       require(one.step >= (log.empty() ? step + 1 : log.back().step) &&
                   one.step < step + options_.lag && one.index < count_ &&
                   weight_tree::is_weight(one.weight),
-              at, "a weight of a sample from one of the next steps on, in their order");
+              at, "a weight that takes effect in one of the next steps, in the order of steps");
       log.push_back(one);
     }
     const std::scoped_lock lock{mutex_};
@@ -258,8 +258,8 @@ class priority_log {
   void require_whole() const {
     if (!has_lost_) return;
     throw std::logic_error(
-        "prioritized: a step was drawn again whose weights are not kept any more: load the state "
-        "of a step before a loop goes back to it");
+        "prioritized: a step was drawn again whose weights are no longer stored: load the state of "
+        "the step before a loop returns to it");
   }
 
   /// Sets the tree to the weights of `step`, or to the oldest known weights.

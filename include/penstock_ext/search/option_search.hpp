@@ -416,7 +416,7 @@ class option_search {
   /// Creates a search over `space`. Throws `option_error` if the space or an option is invalid.
   explicit option_search(const search_space& space, const search_options& options = {})
       : grid_(space), options_(options), excluded_(grid_.size(), false) {
-    if (options.trials == 0) throw option_error("trials", "must be at least 1, is 0");
+    if (options.trials == 0) throw option_error("trials", "must be at least 1, but is 0");
     if (!(options.budget.count() >= 0)) throw option_error("budget", "must not be negative");
     if (!(options.least_gain >= 0)) throw option_error("least_gain", "must not be negative");
   }
@@ -454,7 +454,7 @@ class option_search {
   /// Returns the tried options with the lowest expected cost, which excludes noise. Throws
   /// `std::logic_error` before the first trial.
   [[nodiscard]] const tuned_options& best() const {
-    if (trials_.empty()) throw std::logic_error("option_search: nothing was tried");
+    if (trials_.empty()) throw std::logic_error("option_search: no trial has finished");
     return trials_[best_tried(fitted())].options;
   }
 
@@ -466,7 +466,7 @@ class option_search {
 
   [[nodiscard]] std::size_t require(const tuned_options& options) const {
     const auto point = grid_.find(options);
-    if (!point) throw option_error("options", "are not among those of the search space");
+    if (!point) throw option_error("options", "are not in the search space");
     return *point;
   }
 

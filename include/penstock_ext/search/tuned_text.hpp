@@ -42,7 +42,7 @@ namespace detail {
     }
     if (named == nullptr) refuse_trial(begin, "the name of an option", '\'' + key + '\'');
     if (!value.is_number_unsigned()) {
-      refuse_trial(begin, "a whole number below 2^64 as " + key, value.dump());
+      refuse_trial(begin, "an integer below 2^64 as " + key, value.dump());
     }
     read.options.*named->place = static_cast<std::size_t>(value.template get<std::uint64_t>());
   }

@@ -103,7 +103,7 @@ inline const batcher_options& checked_batcher(const batcher_options& options) {
   require_in("depth", options.depth, 1024);
   const auto require_time = [](const char* option, std::chrono::nanoseconds value) {
     if (value.count() < 0) {
-      refuse_option(option, {"must not be below 0, is ", value.count(), " ns"});
+      refuse_option(option, {"must not be negative, but is ", value.count(), " ns"});
     }
   };
   require_time("fill", options.fill);
@@ -216,7 +216,7 @@ class request_board : public slot_ring<Device, request_board<Record, Device>> {
     require_own();
     std::unique_lock lock{mutex_};
     for (;;) {
-      if (is_closed_) throw batcher_closed("batcher: it is closed, and takes no request any more");
+      if (is_closed_) throw batcher_closed("batcher: it is closed and accepts no more requests");
       if (base::lost() == base::count()) throw_slots_lost();
       if (!open_) open_free();
       if (open_) return take_place(lock, tag);
@@ -329,7 +329,8 @@ class request_board : public slot_ring<Device, request_board<Record, Device>> {
   };
 
   void require_own() const {
-    process_.require("batcher", "submit and serve there, and make a batcher of its own here");
+    process_.require(
+        "batcher", "submit and serve in that process, and make a separate batcher in this process");
   }
   /// Opens the first free slot that no copy is reading, if there is one. Throws what the
   /// device throws.
@@ -414,9 +415,9 @@ class request_board : public slot_ring<Device, request_board<Record, Device>> {
   }
   [[noreturn, gnu::cold]] void throw_slots_lost() const {
     throw leases_exhausted(joined({"batcher: all ", base::lost(),
-                                   " slots are lost: the device refused to say when the ",
-                                   "copies out of them end. End no lease while its stream is being "
-                                   "captured; make the batcher anew"}));
+                                   " slots are lost: the device failed to record when the ",
+                                   "copies out of them end. Do not end a lease while its stream is "
+                                   "being captured, and make a new batcher"}));
   }
   /// Copies the sample at position `from` to position `to`.
   void move_sample(std::uint32_t slot, std::size_t from, std::size_t to) const noexcept {
@@ -508,8 +509,8 @@ using request_batch = lease<Record, detail::request_lease<Record, Device>>;
 template <record_type Record, device Device = cpu_device>
 class batcher {
   static_assert(Record::ragged_fields == 0,
-                "penstock::batcher: a request takes its place before its length is known: give the "
-                "field the longest length as its extent");
+                "penstock::batcher: a request gets its position before its length is known: set "
+                "the field's extent to the maximum length");
   using board_type = detail::request_board<Record, Device>;
 
  public:

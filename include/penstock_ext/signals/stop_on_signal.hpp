@@ -217,7 +217,8 @@ class [[gnu::visibility("default")]] signal_in_use : public error {
   /// Reports this signal.
   explicit signal_in_use(int number)
       : error("stop_on_signal: signal " + std::to_string(number) +
-              " is waited for by another stop_on_signal: end that one first, or share its token"),
+              " is already handled by another stop_on_signal: destroy that one first, or share its "
+              "token"),
         number_(number) {}
   /// The signal's number.
   [[nodiscard]] int number() const noexcept { return number_; }
@@ -232,7 +233,7 @@ namespace detail {
 class signal_claim {
  public:
   explicit signal_claim(std::initializer_list<int> numbers) {
-    if (numbers.size() == 0) throw option_error("stop_on_signal", "no signal is named");
+    if (numbers.size() == 0) throw option_error("stop_on_signal", "must name at least one signal");
     signal_mask wanted = 0;
     for (const int number : numbers) wanted |= mask_of(checked(number));
     // Claims all signals in a single step: if two threads want the same signal, one thread gets all
@@ -259,13 +260,13 @@ class signal_claim {
         number >= 1 && number <= largest_signal && ::sigaction(number, nullptr, &now) == 0;
     if (!is_there || number == SIGKILL || number == SIGSTOP) {
       throw option_error("stop_on_signal",
-                         "signal " + std::to_string(number) + " can't be handled by a program");
+                         "signal " + std::to_string(number) + " cannot be handled by a program");
     }
     for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS}) {
       if (number != fault) continue;
-      throw option_error("stop_on_signal", "signal " + std::to_string(number) +
-                                               " tells of a fault of the program, after which no "
-                                               "thread can go on");
+      throw option_error("stop_on_signal",
+                         "signal " + std::to_string(number) +
+                             " reports a fault of the program, after which no thread can continue");
     }
     return number;
   }

@@ -186,7 +186,7 @@ template <class Path>
 void require_inside(const byte_range& range, std::uint64_t size, const Path& path) {
   if (range.offset <= size && range.out.size() <= size - range.offset) return;
   throw file_truncated(path(), range.offset,
-                       std::to_string(range.out.size()) + " bytes from there on",
+                       std::to_string(range.out.size()) + " bytes starting there",
                        "an object of " + std::to_string(size) + " bytes");
 }
 

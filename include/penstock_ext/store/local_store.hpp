@@ -196,8 +196,8 @@ class open_files {
     const bool is_same = now.device == was.device && now.inode == was.inode;
     throw file_changed(
         root_.path_of(name), 0, "the file as it was when the store first opened it",
-        std::string{is_same ? "one that was written to since" : "another file of this name"} +
-            ": make a new store when all files are whole");
+        std::string{is_same ? "a file that was written to since" : "another file of this name"} +
+            ": make a new store when all files are complete");
   }
 
   [[nodiscard]] file_stamp stamp_of(std::string_view name, const descriptor& of) const {
@@ -781,8 +781,7 @@ class basic_local_store {
 
   static const local_store_options& checked(const local_store_options& options) {
     const auto require = [](std::string_view name, std::size_t value, std::size_t most) {
-      if (value < 1 || value > most)
-        detail::refuse_option(name, {value, " is not from 1 to ", most});
+      if (value < 1 || value > most) detail::refuse_option(name, {value, " is not in 1..", most});
     };
     require("most_open", options.most_open, std::size_t{1} << 30);
     require("depth", options.depth, 4096);
@@ -802,9 +801,10 @@ class basic_local_store {
         give_back(std::move(first));
         return;
       }
-      problem = "io_uring is refused: " + std::system_category().message(first->ring_problem());
+      problem =
+          "io_uring is not available: " + std::system_category().message(first->ring_problem());
       if (options.engine == read_engine::uring) {
-        throw option_error("engine", problem + ": take read_engine::best");
+        throw option_error("engine", problem + ": choose read_engine::best");
       }
       engine = read_engine::threads;
     }
@@ -885,7 +885,7 @@ class basic_local_store {
       throw file_changed(path, at,
                          "a file of " + std::to_string(piece.from->size()) +
                              " bytes, as when the store first opened it",
-                         "one that ends here: make a new store when all files are whole");
+                         "a file that ends here: make a new store when all files are complete");
     }
 
     void add(const local_store_stats& counts, std::uint64_t more) noexcept {

@@ -349,14 +349,14 @@ class arrow_check {
   [[noreturn]] void refuse(std::string expected, std::string found) const {
     throw arrow_invalid(std::string{where_}, std::string{column_}, std::move(expected),
                         std::move(found),
-                        "the producer of the Arrow data is wrong, or the structures were freed");
+                        "the producer of the Arrow data is faulty, or the structures were freed");
   }
 
   /// Checks a type and its children.
   void require_schema(const ArrowSchema& node, int depth = 0) const {
     constexpr int deepest = 64;
-    if (depth > deepest) refuse("at most 64 types inside each other", "more");
-    if (node.release == nullptr) refuse("a type", "one that was released");
+    if (depth > deepest) refuse("types nested at most 64 deep", "deeper nesting");
+    if (node.release == nullptr) refuse("a type", "a released type");
     if (node.format == nullptr) refuse("a type's format", "a null pointer");
     if (node.n_children < 0) refuse("0 or more children", std::to_string(node.n_children));
     if (node.n_children > 0 && node.children == nullptr) {
@@ -375,16 +375,16 @@ class arrow_check {
   /// `begin + count`). The bitmap of nulls may be missing only if there are no nulls.
   void require_array(const ArrowArray& array, std::int64_t buffers, std::int64_t children,
                      std::uint64_t begin, std::uint64_t count) const {
-    if (array.release == nullptr) refuse("an array", "one that was released");
+    if (array.release == nullptr) refuse("an array", "a released array");
     if (array.length < 0) refuse("a length of 0 or more", std::to_string(array.length));
     if (array.offset < 0) refuse("an offset of 0 or more", std::to_string(array.offset));
     if (array.length > most || array.offset > most) {
       refuse("at most " + std::to_string(most) + " values",
-             std::to_string(array.length) + " from " + std::to_string(array.offset) + " on");
+             std::to_string(array.length) + " at offset " + std::to_string(array.offset));
     }
     const auto length = static_cast<std::uint64_t>(array.length);
     if (begin > length || count > length - begin) {
-      refuse(std::to_string(count) + " values from " + std::to_string(begin) + " on",
+      refuse(std::to_string(count) + " values at offset " + std::to_string(begin),
              "an array of " + std::to_string(length));
     }
     if (array.null_count < -1 || array.null_count > array.length) {
@@ -398,7 +398,7 @@ class arrow_check {
       refuse("a bitmap for " + std::to_string(array.null_count) + " nulls", "a null pointer");
     }
     if (array.dictionary != nullptr) {
-      refuse("no dictionary, as the type says", "an array with a dictionary");
+      refuse("no dictionary, according to the type", "an array with a dictionary");
     }
     if (array.n_children != children) {
       refuse(std::to_string(children) + " children", std::to_string(array.n_children));
@@ -553,7 +553,7 @@ class arrow_table {
   static constexpr detail::arrow_check check{name, {}};
 
   static void require_table(const content& table) {
-    if (!table.schema) check.refuse("a type", "none, or one that was released");
+    if (!table.schema) check.refuse("a type", "no type, or a released type");
     check.require_schema(*table.schema);
     if (std::string_view{table.schema->format} != "+s" || table.schema->dictionary != nullptr) {
       check.refuse("a struct, whose members are the columns", detail::arrow_words(*table.schema));
@@ -561,13 +561,13 @@ class arrow_table {
   }
 
   static void add(content& table, arrow_array batch) {
-    if (!batch) check.refuse("a batch", "none, or one that was released");
+    if (!batch) check.refuse("a batch", "no batch, or a released batch");
     const auto rows = static_cast<std::uint64_t>(batch->length);
     check.require_array(*batch, 1, table.schema->n_children, 0, batch->length < 0 ? 0 : rows);
     const auto offset = static_cast<std::uint64_t>(batch->offset);
     const auto* const bits = static_cast<const std::byte*>(batch->buffers[0]);
     if (bits != nullptr && detail::first_zero_bit(bits, offset, rows) < rows) {
-      check.refuse("rows", "a row that is null as a whole");
+      check.refuse("rows", "a row that is null");
     }
     if (rows == 0) return;
     const std::uint64_t before = table.ends.empty() ? 0 : table.ends.back();
@@ -576,7 +576,7 @@ class arrow_table {
   }
 
   [[nodiscard]] static std::shared_ptr<content> read(arrow_stream stream) {
-    if (!stream) check.refuse("a stream", "none, or one that was released");
+    if (!stream) check.refuse("a stream", "no stream, or a released stream");
     auto table = std::make_shared<content>();
     ArrowArrayStream* const from = stream.address();
     if (from->get_schema == nullptr || from->get_next == nullptr ||

@@ -53,7 +53,7 @@ static_assert(sizeof(lengths_header) == 32);
   const std::size_t known = (std::min)(bytes.size(), sizeof head);
   std::ranges::copy(bytes.first(known), std::as_writable_bytes(std::span{&head, 1}).begin());
   if (!std::ranges::equal(head.magic, lengths_header{}.magic)) {
-    throw file_format_error(path, 0, "kept lengths, which start with psLENGT1", "other bytes");
+    throw file_format_error(path, 0, "a length cache, which starts with psLENGT1", "other bytes");
   }
   if (known < sizeof head || head.count > (bytes.size() - known) / sizeof(std::uint32_t)) {
     throw file_truncated(
@@ -62,8 +62,8 @@ static_assert(sizeof(lengths_header) == 32);
         "the end of the file");
   }
   if (sum_of_lengths(bytes) != head.sum) {
-    throw file_corrupt(path, offsetof(lengths_header, sum), "the sum of the file's lengths",
-                       "another: the file is damaged, remove it");
+    throw file_corrupt(path, offsetof(lengths_header, sum), "the checksum of the file's lengths",
+                       "a different checksum: the file is damaged: remove it");
   }
   return head;
 }
@@ -98,13 +98,13 @@ class kept_lengths {
     if (count != size()) {
       throw length_mismatch(file_.path(), offsetof(detail::lengths_header, count),
                             "the lengths of " + std::to_string(count) + " samples",
-                            std::to_string(size()) + ": remove the file, to have it made again");
+                            std::to_string(size()) + ": remove the file, so that it is made again");
     }
     if (fingerprint != this->fingerprint()) {
       throw file_format_error(file_.path(), offsetof(detail::lengths_header, fingerprint),
                               "the lengths of dataset " + std::to_string(fingerprint),
                               "those of " + std::to_string(this->fingerprint()) +
-                                  ": remove the file, to have it made again");
+                                  ": remove the file, so that it is made again");
     }
   }
 
@@ -159,7 +159,7 @@ template <class Length>
     throw file_unwritable(path, 0, "a file that can be written",
                           std::system_category().message(wrong));
   };
-  if (options.workers == 0) detail::refuse_option("workers", {"must be at least 1, is 0"});
+  if (options.workers == 0) detail::refuse_option("workers", {"must be at least 1, but is 0"});
   constexpr std::uint64_t most = std::uint64_t{1} << 60;
   if (count > most) detail::refuse_option("count", {"expected at most 2^60, found ", count});
   const std::string folder = path.substr(0, path.rfind('/') + 1);  // "": the current folder

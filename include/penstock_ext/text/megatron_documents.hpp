@@ -47,7 +47,7 @@ class megatron_index {
     const std::string_view start{reinterpret_cast<const char*>(bytes.data()),
                                  bytes.size() < magic.size() ? bytes.size() : magic.size()};
     if (start != magic.substr(0, start.size())) {
-      throw file_format_error(path_, 0, "an index of Megatron's, which starts with MMIDIDX",
+      throw file_format_error(path_, 0, "a Megatron index, which starts with MMIDIDX",
                               "other bytes");
     }
     if (bytes.size() < arrays) {
@@ -59,30 +59,31 @@ class megatron_index {
     constexpr std::uint8_t sizes[] = {0, 1, 1, 2, 4, 8, 8, 4, 2};
     const std::uint64_t code = number<1>(17);
     if (code == 0 || code >= sizeof sizes) {
-      throw file_format_error(path_, 17, "the code of the tokens' type, 1 to 8",
+      throw file_format_error(path_, 17, "the code of the token type, 1 to 8",
                               std::to_string(code));
     }
     if (code == 6 || code == 7) {
       throw file_format_error(path_, 17, "tokens that are integers",
-                              "code " + std::to_string(code) + ", of floats");
+                              "code " + std::to_string(code) + ", a floating-point type");
     }
     token_bytes_ = sizes[code];
     sequences_ = number<8>(18);
     const std::uint64_t starts = number<8>(26);
-    if (starts == 0) throw file_format_error(path_, 26, "the starts of documents, 1 or more", "0");
+    if (starts == 0) throw file_format_error(path_, 26, "1 or more starts of documents", "0");
     documents_ = starts - 1;
     // Division, since products could overflow.
     const std::uint64_t left = bytes.size() - arrays;
     const bool fits = sequences_ <= left / 12 && starts <= (left - 12 * sequences_) / 8;
     const std::uint64_t rest = fits ? left - 12 * sequences_ - 8 * starts : 0;
     if (!fits || (rest != 0 && rest != sequences_)) {
-      throw file_format_error(path_, 18, "as many sequences and documents as the file has room for",
+      throw file_format_error(path_, 18,
+                              "at most as many sequences and documents as fit into the file",
                               std::to_string(sequences_) + " and " + std::to_string(starts));
     }
     if (const std::uint64_t last = number<8>(start_at(documents_)); last != sequences_) {
       throw file_corrupt(path_, start_at(documents_),
-                         std::to_string(sequences_) + " sequences, as the header says",
-                         std::to_string(last) + ": the index is damaged, write it again");
+                         std::to_string(sequences_) + " sequences, according to the header",
+                         std::to_string(last) + ": the index is damaged: write it again");
     }
   }
 
@@ -130,16 +131,16 @@ class megatron_index {
       const std::uint64_t tokens = number<4>(arrays + 4 * i);
       const std::uint64_t begin = number<8>(begin_at(i));
       constexpr std::uint64_t negative = std::uint64_t{1} << 31U;
-      if (tokens >= negative) corrupt(arrays + 4 * i, "0 tokens or more", "less");
+      if (tokens >= negative) corrupt(arrays + 4 * i, "0 tokens or more", "a negative number");
       const std::uint64_t size = tokens * token_bytes_;
       if (size > total || begin > total - size) {
         corrupt(begin_at(i),
                 "a sequence inside the .bin file of " + std::to_string(total) + " bytes",
-                std::to_string(size) + " bytes from byte " + std::to_string(begin) + " on");
+                std::to_string(size) + " bytes starting at byte " + std::to_string(begin));
       }
       if (i == first) found.begin = begin;
       if (begin != found.begin + found.size) {
-        corrupt(begin_at(i), "the sequences of a document one after the other", "a gap");
+        corrupt(begin_at(i), "contiguous sequences of a document", "a gap");
       }
       found.size += size;
     }
@@ -205,7 +206,7 @@ class megatron_index {
   [[noreturn]] void corrupt(std::uint64_t at, const std::string& expected,
                             const std::string& found) const {
     throw file_corrupt(path_, at, expected,
-                       found + ": the index is damaged, or of another .bin file");
+                       found + ": the index is damaged, or belongs to another .bin file");
   }
 
   std::span<const std::byte> bytes_;
@@ -318,13 +319,15 @@ class megatron_documents {
     if (found == index_.end()) return;
     detail::refuse_foreign(tokens_.bytes(), tokens_.path(), "tokens", 0, "");
     const std::string expected = "the end of the file at byte " + std::to_string(index_.end()) +
-                                 ", as " + index_file_.path() + " says";
+                                 ", according to " + index_file_.path();
     if (found < index_.end()) {
-      throw file_truncated(tokens_.path(), found, expected, "it here: get both files again");
+      throw file_truncated(tokens_.path(), found, expected,
+                           "an earlier end of the file: download or copy both files again");
     }
     throw length_mismatch(
         tokens_.path(), index_.end(), expected,
-        std::to_string(found) + " bytes: get both files again, or set .check_size = false");
+        std::to_string(found) +
+            " bytes: download or copy both files again, or set .check_size = false");
   }
   void require(std::uint64_t index) const {
     if (index >= size()) throw index_error("megatron_documents " + prefix_, index, size());

@@ -71,7 +71,7 @@ namespace detail {
 [[nodiscard]] inline packing_options resolved_packing(packing_options options) {
   const auto require = [](const char* option, std::size_t value, std::size_t most) {
     if (value >= 1 && value <= most) return;
-    refuse_option(option, {"must be 1 to ", most, ", is ", value});
+    refuse_option(option, {"must be 1 to ", most, ", but is ", value});
   };
   constexpr std::size_t longest = (std::size_t{1} << 31U) - 2;  // positions and their end are int32
   require("length", options.length, longest);
@@ -375,7 +375,8 @@ class window_packer {
       throw document_error(
           documents_->key(index), index,
           "at most " + std::to_string(options_.length) + " tokens (length)",
-          std::to_string(length) + ": split it (long_documents::split), or make rows longer");
+          std::to_string(length) +
+              ": split the document (long_documents::split), or raise the length of rows");
     }
     if (length > most_tokens) {
       throw document_error(documents_->key(index), index, "at most 2^38 tokens",
@@ -446,7 +447,7 @@ class packed_row {
     const std::span<const std::byte> bytes = documents.bytes(piece.document, buffer);
     if (bytes.size() / sizeof(Token) != piece.length) {
       throw document_error(documents.key(piece.document), piece.document,
-                           std::to_string(piece.length) + " tokens, as when it was packed",
+                           std::to_string(piece.length) + " tokens, as at the time of packing",
                            std::to_string(bytes.size()) + " bytes: pack the documents again");
     }
     const std::byte* const begin = bytes.data() + piece.begin * sizeof(Token);
@@ -457,7 +458,7 @@ class packed_row {
     if (goes_on) std::memcpy(&next, begin + piece.tokens * sizeof(Token), sizeof next);
     if (!fill_labels(tokens, piece.tokens, next)) {
       throw document_error(documents.key(piece.document), piece.document,
-                           "tokens from 0 to 2^31 - 1", "one that is no label");
+                           "tokens from 0 to 2^31 - 1", "a token that cannot be a label");
     }
     if (!goes_on) labels_[used_ + piece.tokens - 1] = options_->no_label;
     used_ += piece.tokens;
@@ -628,13 +629,13 @@ class packed_documents {
     const source_type& source = parts_->documents;
     if (source.token_bytes() != sizeof(Token)) {
       detail::refuse_option("Token",
-                            {"has ", sizeof(Token), " bytes, and the documents' tokens have ",
+                            {"has ", sizeof(Token), " bytes, but the documents' tokens have ",
                              static_cast<std::size_t>(source.token_bytes()),
-                             ": pack_documents<std::uint32_t>(...) takes those of 4"});
+                             ": use pack_documents<std::uint32_t>(...) for tokens of 4 bytes"});
     }
     if (!std::in_range<Token>(options_.padding)) {
-      detail::refuse_option(
-          "padding", {"is ", options_.padding, ", which is no token of ", sizeof(Token), " bytes"});
+      detail::refuse_option("padding", {"is ", options_.padding, ", which does not fit a token of ",
+                                        sizeof(Token), " bytes"});
     }
     const std::uint64_t count = packer::windows(source.size(), options_.window);
     ends_.reserve(static_cast<std::size_t>(count));
@@ -646,7 +647,8 @@ class packed_documents {
       hashes_.push_back(window.documents_hash());
       tokens_ += window.tokens();
       if (ends_.back() > most_rows) {
-        throw option_error("length", "the documents fill more than 2^62 rows: make them longer");
+        throw option_error("length",
+                           "the documents fill more than 2^62 rows: raise the length of rows");
       }
     }
   }
@@ -735,14 +737,14 @@ class packed_documents {
       if (made.rows() != rows) {
         throw documents_changed(
             detail::joined({"packed_documents: expected documents that fill ", rows,
-                            " rows in window ", number, ", found some that fill ", made.rows(),
-                            ": keep them as they are while they are in use"}));
+                            " rows in window ", number, ", found documents that fill ", made.rows(),
+                            ": do not change the documents while they are in use"}));
       }
       if (made.documents_hash() != hashes_[number]) {
-        throw documents_changed(detail::joined(
-            {"packed_documents: expected documents of the lengths that they had when they were "
-             "packed in window ",
-             number, ", found others: keep them as they are while they are in use"}));
+        throw documents_changed(
+            detail::joined({"packed_documents: expected in window ", number,
+                            " the document lengths at the time of packing, found different "
+                            "lengths: do not change the documents while they are in use"}));
       }
       return made;
     });
@@ -767,7 +769,8 @@ class packed_documents {
 template <std::integral Token = std::uint16_t, class Documents>
   requires token_documents<std::remove_cvref_t<Documents>>
 [[nodiscard]] auto pack_documents(Documents&& documents, const packing_options& options = {}) {
-  static_assert(sizeof(Token) <= 4, "penstock::pack_documents: labels have 4 bytes, tokens too");
+  static_assert(sizeof(Token) <= 4,
+                "penstock::pack_documents: labels have 4 bytes, so tokens must not be larger");
   using source = std::remove_cvref_t<Documents>;
   using stored = std::conditional_t<std::is_lvalue_reference_v<Documents>, const source&, source>;
   return packed_documents<stored, Token>{std::forward<Documents>(documents), options};

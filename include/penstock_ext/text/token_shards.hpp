@@ -81,7 +81,7 @@ struct stored_tokens {
   const auto rest = bytes.subspan(static_cast<std::size_t>(header.bytes));
   std::size_t width = header.token_bytes;
   if (header.is_llmc) {
-    if (header.bytes < 12) refuse_option("header", {"one of llm.c has at least 12 bytes"});
+    if (header.bytes < 12) refuse_option("header", {"a header of llm.c has at least 12 bytes"});
     const auto number = [&](std::size_t at) { return little_endian<4>(bytes.data() + at); };
     const bool is_gpt2 = number(0) == 20240520;
     if (!is_gpt2 && number(0) != 20240801) {
@@ -98,8 +98,8 @@ struct stored_tokens {
     if (number(8) * width != rest.size()) {
       throw length_mismatch(path, 8,
                             std::to_string(rest.size() / width) + " tokens of " +
-                                std::to_string(width) + " bytes, as the file's length says",
-                            std::to_string(number(8)) + ": the file was cut or written to");
+                                std::to_string(width) + " bytes, according to the file's length",
+                            std::to_string(number(8)) + ": the file was truncated or written to");
     }
   }
   if (width != 2 && width != 4) {
@@ -107,7 +107,7 @@ struct stored_tokens {
   }
   if (rest.size() % width != 0) {
     throw file_truncated(path, bytes.size(), "tokens of " + std::to_string(width) + " bytes",
-                         "the end of the file within one: are they of another size?");
+                         "the end of the file within a token: check the size of the tokens");
   }
   return {rest, width};
 }
@@ -135,7 +135,7 @@ class token_shard {
                          std::to_string(options.whole_steps) + " windows of " +
                              std::to_string(length_) + " tokens and the next token",
                          "the end of the file after " + std::to_string(tokens) +
-                             " tokens: set a shorter .length or leave the file out");
+                             " tokens: set a shorter .length or omit the file");
   }
 
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
@@ -196,7 +196,7 @@ class token_shard {
     throw element_type_mismatch(
         file_.path(), static_cast<std::uint64_t>(at - file_.bytes().data()),
         "a token of at most " + std::to_string(limit),
-        std::to_string(little_endian<Width>(at)) + ": read the tokens as a larger type");
+        std::to_string(little_endian<Width>(at)) + ": read the tokens with a larger type");
   }
 
   mapped_file file_;
@@ -210,8 +210,8 @@ template <std::integral Token>
 [[nodiscard]] part_list<token_shard<Token>> opened_shards(const std::vector<std::string>& paths,
                                                           const token_shards_options& options) {
   if (paths.empty()) refuse_option("paths", {"expected at least one file, found none"});
-  if (options.length == 0) refuse_option("length", {"must be at least 1, is 0"});
-  if (options.whole_steps == 0) refuse_option("whole_steps", {"must be at least 1, is 0"});
+  if (options.length == 0) refuse_option("length", {"must be at least 1, but is 0"});
+  if (options.whole_steps == 0) refuse_option("whole_steps", {"must be at least 1, but is 0"});
   std::vector<token_shard<Token>> shards;
   shards.reserve(paths.size());
   for (const std::string& path : paths) shards.emplace_back(path, options);

@@ -75,7 +75,7 @@ class token_windows : public detail::mapped_rows<window_record<Token>> {
       : rows(rows_of(file, options)), file_(std::move(file)) {}
 
   [[nodiscard]] static rows rows_of(const mapped_file& file, const token_windows_options& options) {
-    if (options.length == 0) detail::refuse_option("length", {"must be at least 1, is 0"});
+    if (options.length == 0) detail::refuse_option("length", {"must be at least 1, but is 0"});
     if (options.check_format)
       detail::refuse_foreign(file.bytes(), file.path(), "raw tokens", options.header);
     const auto text = detail::bytes_after(options.header, file);
@@ -83,15 +83,16 @@ class token_windows : public detail::mapped_rows<window_record<Token>> {
     if (left % sizeof(Token) != 0) {
       throw file_truncated(file.path(), file.bytes().size(),
                            "tokens of " + std::to_string(sizeof(Token)) + " bytes",
-                           "the end of the file within one: are they of another size?");
+                           "the end of the file within a token: check the size of the tokens");
     }
     const std::uint64_t tokens = left / sizeof(Token);
     if (options.check_format) require_count(file, options.header, tokens);
     if (tokens <= options.length) {
-      throw file_truncated(file.path(), file.bytes().size(),
-                           std::to_string(options.length) + " tokens of a window and the next one",
-                           "the end of the file after " + std::to_string(tokens) +
-                               ": set a shorter .length or leave the file out");
+      throw file_truncated(
+          file.path(), file.bytes().size(),
+          std::to_string(options.length) + " tokens of a window and the next token",
+          "the end of the file after " + std::to_string(tokens) +
+              ": set a shorter .length or omit the file");
     }
     const std::uint64_t stride = options.stride == 0 ? options.length : options.stride;
     // A window has one token more than its length.
@@ -115,8 +116,8 @@ class token_windows : public detail::mapped_rows<window_record<Token>> {
     throw length_mismatch(
         file.path(), 8,
         std::to_string(tokens) + " tokens of " + std::to_string(sizeof(Token)) +
-            " bytes, as the file's length says",
-        std::to_string(counted) + ": the file was cut, or its tokens are of another size");
+            " bytes, according to the file's length",
+        std::to_string(counted) + ": the file was truncated, or its tokens have another size");
   }
 
   mapped_file file_;

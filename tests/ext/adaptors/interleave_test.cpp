@@ -101,12 +101,13 @@ TEST_CASE("a mixture ends with its first dataset that is through, or repeats unt
 
 TEST_CASE("weights that can't be are refused", "[adaptors][fault:samples-7]") {
   CHECK(why_not({.weights = {1}}, 2, 2) ==
-        "weights: there are 1 for 2 datasets: give one for each, or none for equal ones");
+        "weights: there are 1 weights for 2 datasets: give one weight per dataset, or none for "
+        "equal weights");
   CHECK(why_not({.weights = {1, 0}}, 2, 2) ==
-        "weights: that of dataset 1 is 0: leave the dataset out");
+        "weights: the weight of dataset 1 is 0: omit the dataset");
   CHECK(why_not({.weights = {65536, 1}}, 2, 2) ==
-        "weights: their sum is 65537 without common divisors, above 65536: take coarser ones, as "
-        "`tempered` makes them");
+        "weights: their sum after division by the common divisor is 65537, above 65536: use "
+        "coarser weights, for example from `tempered`");
   CHECK(why_not({.weights = {65535, 1}}, 2, 2) == "none");
   CHECK(why_not({.when_through = ps::through_action::repeat}, 2, 0) ==
         "when_through: dataset 1 has no sample that could be repeated");

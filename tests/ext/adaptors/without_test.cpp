@@ -85,14 +85,14 @@ TEST_CASE("a list of another dataset is refused", "[adaptors][fault:samples-3]")
   const ps::memory_dataset<tick> data{values};
   CHECK_THROWS_MATCHES(data | ps::without({30}), ps::index_error,
                        Catch::Matchers::Message("without: the largest entry of the list: sample "
-                                                "index 30 is out of range, the size is 30"));
+                                                "index 30 is out of range for size 30"));
   // The size of the base dataset counts, not the size of the part.
   CHECK_NOTHROW(data | ps::subset(0, 5) | ps::without({29}));
   CHECK_THROWS_AS(data | ps::subset(0, 5) | ps::without({30}), ps::index_error);
   CHECK_THROWS_MATCHES(
       data | ps::without({1}, 1), ps::index_error,
       Catch::Matchers::Message(
-          "without: there is no part 1: the pipeline has 1 at its bottom, counted from 0"));
+          "without: there is no part 1: the pipeline has 1 base datasets, counted from 0"));
 }
 
 TEST_CASE("the fingerprint of a pipeline is that of its choices", "[adaptors][promise:exact-7]") {

@@ -104,7 +104,7 @@ TEST_CASE("the parts of a zip, and a map over it, share no random bits",
 TEST_CASE("datasets of different sizes are not zipped", "[adaptors][fault:samples-7]") {
   CHECK_THROWS_MATCHES(ps::zip(lefts{}, rights{.count = 299}), ps::zip_mismatch,
                        Catch::Matchers::Message("zip: the first dataset has 300 samples, the "
-                                                "second 299: cut one of them by subset"));
+                                                "second 299: shorten one of them with subset"));
   CHECK_NOTHROW(ps::zip(lefts{} | ps::subset(0, 299), rights{.count = 299}));
 }
 

@@ -63,7 +63,7 @@ TEST_CASE("a file above the limit is refused before memory is taken", "[blob]") 
   CHECK(buffer.capacity() == 0);
 }
 
-TEST_CASE("what is missing or no regular file is named, and blocks nobody", "[blob]") {
+TEST_CASE("what is missing or not a regular file is named, and blocks nobody", "[blob]") {
   const test::folder dir;
   dir.make("folder");
   REQUIRE(::mkfifo(dir.path("pipe").c_str(), 0600) == 0);
@@ -102,7 +102,7 @@ TEST_CASE("a file that is written to while it is read is refused", "[blob]") {
   SECTION("its bytes change") {
     dir.age("file", 1'000'000'000, 0);
     const auto problem = changed_by(path, [&] { test::folder::write(path, "9876543210"); });
-    CHECK(problem.expected() == "a file that stays as it is while it is read");
+    CHECK(problem.expected() == "a file that does not change while it is read");
     dir.age("file", 1'000'000'000, 0);
     CHECK(changed_by(path, [&] { dir.age("file", 1'000'000'000, 1); }).offset() == 0);
     dir.age("file", 1'000'000'000, 0);

@@ -92,7 +92,7 @@ TEST_CASE("an index of MDS shards that is none is refused with what is missing",
   CHECK(test::has(refused_index(R"({"shards": [{}], "version": 2})"),
                   "a member \"column_encodings\""));
   CHECK(test::has(refused_index(R"({"shards": [], "version": 2} x)"), "expected end of input"));
-  CHECK(test::has(refused_entry({.format = "json"}), "the only format read, found 'json'"));
+  CHECK(test::has(refused_entry({.format = "json"}), "the only supported format, found 'json'"));
   CHECK(test::has(refused_entry({.names = "\"blob\""}), "found 2, 2 and 1"));
   CHECK(test::has(refused_entry({.encodings = "", .names = "", .sizes = ""}), "0, 0 and 0"));
   CHECK(test::has(refused_entry({.names = "\"blob\", \"blob\""}), "blob twice"));
@@ -101,7 +101,7 @@ TEST_CASE("an index of MDS shards that is none is refused with what is missing",
   CHECK(test::has(refused_entry({.samples = std::uint64_t{1} << 32U}), "less than 2^32 samples"));
   mds_entry other;
   other.names = "\"blob\", \"other\"";
-  CHECK(test::has(refused_index(test::mds_index({{}, other})), "the columns that the first one"));
+  CHECK(test::has(refused_index(test::mds_index({{}, other})), "the columns of the first shard"));
 }
 
 TEST_CASE("an index of MDS shards says the sums of its files, or that there are none", "[blob]") {

@@ -104,7 +104,8 @@ TEST_CASE("each column of an MDS sample is read by its name", "[blob][promise:ex
   CHECK(test::has(wrong({}).what(), "name one of the columns a (str), b (ndarray:uint16:2,2), c"));
   CHECK(wrong({.blob = "e"}).option() == "blob");
   CHECK(wrong({.blob = "a", .label = "e"}).option() == "label");
-  CHECK(test::has(wrong({.blob = "a", .label = "d"}).what(), "is float32, and no whole number"));
+  CHECK(
+      test::has(wrong({.blob = "a", .label = "d"}).what(), "is float32, which is not an integer"));
   CHECK(error_of<ps::option_error>([&] { (void)shards.column(0, "e", buffer); }).option() ==
         "name");
 }
@@ -160,8 +161,8 @@ TEST_CASE("pickled columns are refused when they are asked for", "[blob][fault:f
   CHECK(test::content_of(shards, 0) == "text");
   ps::blob_buffer buffer;
   const auto asked = error_of<ps::option_error>([&] { (void)shards.column(0, "odd", buffer); });
-  CHECK(test::has(asked.what(), "column 'odd' is pkl, and what is pickled may run any code"));
-  CHECK(test::has(asked.what(), "write it as bytes, a number, json or ndarray"));
+  CHECK(test::has(asked.what(), "column 'odd' is pkl, and a pickle can run arbitrary code"));
+  CHECK(test::has(asked.what(), "write the column as bytes, a number, json or ndarray"));
   const auto opened = error_of<ps::option_error>(
       [&] { ps::mds_shards(dir.path(), ps::mds_shards_options{.blob = "odd"}); });
   CHECK(opened.option() == "blob");
@@ -189,10 +190,10 @@ TEST_CASE("MDS shards without sums say so", "[blob][fault:files-7]") {
   const mds_folder dir{{sample, sample}};
   const ps::mds_shards shards{dir.path()};
   REQUIRE(shards.warnings().size() == 1);
-  CHECK(
-      test::has(shards.warnings()[0],
-                dir.path() + "/index.json has no sum by xxh64, sha1 or sha256 for 2 of 2 shards"));
-  CHECK(test::has(shards.warnings()[0], "write them with hashes, and read them with verify"));
+  CHECK(test::has(
+      shards.warnings()[0],
+      dir.path() + "/index.json has no xxh64, sha1 or sha256 checksum for 2 of 2 shards"));
+  CHECK(test::has(shards.warnings()[0], "write the shards with hashes, and read them with verify"));
   const test::folder other;
   test::write_mds(other, sample, {.hashes = {"xxh64"}});
   CHECK(ps::mds_shards{other.path()}.warnings().empty());
@@ -300,7 +301,7 @@ TEST_CASE("a sample of an MDS shard that its columns do not fill is refused",
   const mds_folder round{{{mds_little(12) + "four"}}, wrapping};
   const ps::mds_shards none{round.path()};
   CHECK(test::has(error_of<ps::file_corrupt>([&] { (void)test::content_of(none, 0); }).found(),
-                  "column 'a', which goes from byte 4 to 18446744073709551612 of it"));
+                  "column 'a', from byte 4 to 18446744073709551612 of it"));
 
   const mds_folder dir{{{right}}};
   const ps::mds_shards small{dir.path(), {.max_bytes = right.size() - 1}};

@@ -227,7 +227,7 @@ TEST_CASE("compressed MDS shards are written nowhere unasked, and not beyond a b
   options.most_unpacked = 1000;
   const auto bound = error_of<ps::option_error>([&] { ps::mds_shards(dir.path(), options); });
   CHECK(bound.option() == "most_unpacked");
-  CHECK(test::has(bound.what(), "bytes unpacked, more than 1000"));
+  CHECK(test::has(bound.what(), "bytes unpacked, which is more than 1000"));
   CHECK(dir.unpacked().empty());
   std::uint64_t bytes = 0;
   (void)dir.open();
@@ -364,7 +364,7 @@ TEST_CASE("sums of MDS shards are compared where that is asked for", "[blob][fau
   options.verify = true;
   const auto problem =
       error_of<ps::file_format_error>([&] { ps::mds_shards(none.path(), options); });
-  CHECK(test::has(problem.expected(), "a sum by xxh64, sha1 or sha256 in index.json"));
+  CHECK(test::has(problem.expected(), "an xxh64, sha1 or sha256 checksum in index.json"));
   CHECK(problem.found() == "none");
 }
 

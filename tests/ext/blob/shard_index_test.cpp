@@ -102,11 +102,11 @@ TEST_CASE("an index has the bytes that wds2idx writes", "[blob]") {
 }
 
 TEST_CASE("what an index can't say is not written", "[blob]") {
-  CHECK(index_of(archive{}.ended()) == "there is no sample in the archive");
+  CHECK(index_of(archive{}.ended()) == "the archive has no sample");
   CHECK(index_of(archive{}.add("README.", "").add(".x", "").ended()) == "v1.2 1\n 512 0 README.\n");
   for (const std::string_view name : {"a b.jpg", "a.j\tpg", "a\nb.jpg", "a\rb.jpg"}) {
     CHECK(index_of(archive{}.add(name, "").ended()) ==
-          "a path has a blank, which the format has no way to say");
+          "a path contains a space, which the format cannot represent");
   }
   CHECK(index_of(archive{}.pax("path", "b.jpg").add("a.jpg", "").ended()) ==
         "an extended header contradicts a header");
@@ -152,13 +152,13 @@ TEST_CASE("an index whose text can't be is refused", "[blob][fault:files-5]") {
     REQUIRE(at != std::string::npos);
     return index_problem(bytes, text.replace(at, from.size(), to));
   };
-  const std::string version = "it is no index of version v1.2, as wds2idx of DALI writes it";
+  const std::string version = "it is not an index of version v1.2, as written by DALI's wds2idx";
   CHECK(index_problem(bytes, "") == version);
   CHECK(with("v1.2", "v1.1") == version);
   CHECK(with("v1.2 2", "v1.2") == version);
-  CHECK(with(" 2\n", " two\n") == "its first line does not say how many samples there are");
-  CHECK(with(" 2\n", " 2 \n") == "its first line does not say how many samples there are");
-  CHECK(with(" 2\n", " 1\n") == "it has more lines than it says");
+  CHECK(with(" 2\n", " two\n") == "its first line does not give the number of samples");
+  CHECK(with(" 2\n", " 2 \n") == "its first line does not give the number of samples");
+  CHECK(with(" 2\n", " 1\n") == "it has more lines than its first line says");
   CHECK(with(" 2\n", " 3\n") == "it ends too early");
   CHECK(index_problem(bytes, "v1.2 0\n") == "it names no file");
   for (std::size_t i = 7; i + 1 < right.size(); ++i) {
@@ -166,14 +166,14 @@ TEST_CASE("an index whose text can't be is refused", "[blob][fault:files-5]") {
     CHECK_FALSE(index_problem(bytes, right.substr(0, i)).empty());
   }
   CHECK(index_problem(bytes, right.substr(0, right.size() - 1)) == "it ends too early");
-  CHECK(with("512 7", "512 -7") == "an offset or a size is no number");
-  CHECK(with("512 7", "512  7") == "an offset or a size is no number");
-  CHECK(with("512 7", "+512 7") == "an offset or a size is no number");
-  CHECK(with("a/1.jpg cls", "a/1.jpg\tcls") == "a path is none");
-  CHECK(with("a/1.jpg", "a/1.png") == "a path does not have the extension that is said");
-  CHECK(with("a/1.jpg", ".jpg") == "a path does not have the extension that is said");
-  CHECK(with("jpg 512 7 a/1.jpg", " 512 7 ") == "a path does not have the extension that is said");
-  const std::string place = "a file does not lie where one can: it is of another archive";
+  CHECK(with("512 7", "512 -7") == "an offset or a size is not a number");
+  CHECK(with("512 7", "512  7") == "an offset or a size is not a number");
+  CHECK(with("512 7", "+512 7") == "an offset or a size is not a number");
+  CHECK(with("a/1.jpg cls", "a/1.jpg\tcls") == "a path is invalid");
+  CHECK(with("a/1.jpg", "a/1.png") == "a path does not have the stated extension");
+  CHECK(with("a/1.jpg", ".jpg") == "a path does not have the stated extension");
+  CHECK(with("jpg 512 7 a/1.jpg", " 512 7 ") == "a path does not have the stated extension");
+  const std::string place = "a file has an impossible offset: the index belongs to another archive";
   CHECK(with("1536", "1537") == place);
   CHECK(with("1536", "1024") == place);
   CHECK(with("512", "0") == place);
@@ -183,9 +183,9 @@ TEST_CASE("an index whose text can't be is refused", "[blob][fault:files-5]") {
   CHECK(with("2560", "18446744073709551104") == place);
   CHECK(
       index_problem(bytes, "v1.2 3\njpg 512 7 a/1.jpg\ncls 1536 1 a/1.cls\njpg 2560 0 a/2.jpg\n") ==
-      "its lines are no samples");
+      "its lines do not describe samples");
   CHECK(index_problem(bytes, "v1.2 1\njpg 512 7 a/1.jpg cls 1536 1 a/1.cls jpg 2560 0 a/2.jpg\n") ==
-        "its lines are no samples");
+        "its lines do not describe samples");
 }
 
 TEST_CASE("an index that ends before the archive does, or elsewhere, is refused",
@@ -196,7 +196,7 @@ TEST_CASE("an index that ends before the archive does, or elsewhere, is refused"
   CHECK(index_problem(archive{longer}.add("d/", "", '5').add(".x", "").ended(), index_of(bytes))
             .empty());
   CHECK(index_problem(archive{longer}.add("a/3.jpg", "").ended(), index_of(bytes)) ==
-        "the archive has more files: the index is of an older one");
+        "the archive has more files: the index belongs to an older archive");
   (void)error_of<ps::file_corrupt>([&] {
     (void)index_problem(archive{}.add("0.jpg", std::string(9000, 'x')).ended(), index_of(bytes));
   });
@@ -257,7 +257,7 @@ TEST_CASE("of a sample that lacks a picture links in the archive are said", "[bl
     more.add("2.png", "", kind).add("2.jpg", "x").add("2.cls", "5");
     CHECK_THAT(found(more),
                Catch::Matchers::StartsWith(
-                   ".cls, and links in the archive, which have no bytes of their own: pack the"));
+                   ".cls, and links in the archive, which have no contents: pack the"));
   }
   CHECK(test::lacks(found(archive{}.add("1.cls", "5")), "link"));
 }

@@ -86,9 +86,8 @@ TEST_CASE("a shard without samples does not end the numbers", "[blob]") {
   const ps::tar_shards empty{none};
   CHECK(empty.size() == 0);
   REQUIRE(empty.warnings().size() == 1);
-  CHECK(empty.warnings()[0] == none[0] +
-                                   " and the shards after it: no sample, and 0 that "
-                                   "skip_incomplete has left out");
+  CHECK(empty.warnings()[0] ==
+        none[0] + " and the shards after it: no sample, and 0 samples omitted by skip_incomplete");
 }
 
 TEST_CASE("extensions count in letters of any case, and long names as all others", "[blob]") {
@@ -129,7 +128,7 @@ TEST_CASE("a label that is no number is named when it is asked for", "[blob]") {
   for (std::uint64_t i = 0; i < 8; ++i) {
     const auto problem = error_of<ps::file_format_error>([&] { (void)shards.label(i); });
     CHECK(problem.path() == dir.path("bad.tar"));
-    CHECK(problem.expected() == "a label, a whole number of 64 bits in decimal digits");
+    CHECK(problem.expected() == "a label, a 64-bit integer in decimal digits");
   }
   CHECK(error_of<ps::file_format_error>([&] { (void)shards.label(2); }).found() == "'1 2'");
   CHECK(error_of<ps::file_format_error>([&] { (void)shards.label(7); }).found() ==
@@ -302,11 +301,11 @@ TEST_CASE("a file that is no index is never written over", "[blob]") {
     return shards.index_problems().empty() ? std::string{} : shards.index_problems().back();
   };
   dir.add("shard.idx", bytes);  // the archive itself has the index's name
-  CHECK(test::has(problem_of("shard.idx"), "no index of tar shards"));
+  CHECK(test::has(problem_of("shard.idx"), "not an index of tar shards"));
   CHECK(test::folder::read(dir.path("shard.idx")) == bytes);
   dir.add("pile.tar", bytes);
   dir.add("pile.idx", "MMIDIDX and more");
-  CHECK(test::has(problem_of("pile.tar"), "no index of tar shards"));
+  CHECK(test::has(problem_of("pile.tar"), "not an index of tar shards"));
   CHECK(test::folder::read(dir.path("pile.idx")) == "MMIDIDX and more");
   dir.add("empty.tar", bytes);
   dir.add("empty.idx", "");
@@ -314,7 +313,7 @@ TEST_CASE("a file that is no index is never written over", "[blob]") {
   CHECK(test::has(test::folder::read(dir.path("empty.idx")), "v1.2 1"));
   dir.add("pipe.tar", bytes);
   REQUIRE(::mkfifo(dir.path("pipe.idx").c_str(), 0600) == 0);
-  CHECK(test::has(problem_of("pipe.tar"), "no index of tar shards"));
+  CHECK(test::has(problem_of("pipe.tar"), "not an index of tar shards"));
 }
 
 TEST_CASE("a blob above the limit is refused before memory is taken", "[blob]") {
@@ -410,13 +409,13 @@ TEST_CASE("an index that does not fit is written anew, or not used", "[blob][fau
   }
   SECTION("it is a folder") {
     dir.make("0.idx");
-    CHECK(test::has(opened(ps::shard_index::use).index_problems().at(0), "no regular file"));
+    CHECK(test::has(opened(ps::shard_index::use).index_problems().at(0), "not a regular file"));
     CHECK(test::has(opened(ps::shard_index::keep).index_problems().at(0),
                     "; " + dir.path("0.idx") + ": not written: "));
   }
   SECTION("it is a pipe that nobody writes to") {
     REQUIRE(::mkfifo(dir.path("0.idx").c_str(), 0600) == 0);
-    CHECK(test::has(opened(ps::shard_index::use).index_problems().at(0), "no regular file"));
+    CHECK(test::has(opened(ps::shard_index::use).index_problems().at(0), "not a regular file"));
     return;
   }
   CHECK(opened(ps::shard_index::keep).listed_from_index() == 0);
@@ -455,8 +454,9 @@ TEST_CASE("a wrong index gives an error, and never other bytes", "[blob][fault:f
   const auto blob = error_of<ps::file_format_error>([&] { (void)test::content_of(shards, 5); });
   CHECK(blob.path() == dir.path("many.tar"));
   CHECK(blob.offset() == 5 * 2048);
-  CHECK(blob.expected() == "the header of '5.jpg', 1 bytes, as the shard's index has it");
-  CHECK(test::has(blob.found(), "the header of 'a.jpg': remove the index, it is of another"));
+  CHECK(blob.expected() == "the header of '5.jpg', 1 bytes, according to the shard's index");
+  CHECK(
+      test::has(blob.found(), "the header of 'a.jpg': remove the index, which belongs to another"));
   const auto label = error_of<ps::file_format_error>([&] { (void)shards.label(5); });
   CHECK(label.offset() == 5 * 2048 + 1024);
   CHECK(test::has(label.found(), "a file of 2 bytes"));

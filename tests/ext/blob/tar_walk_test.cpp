@@ -211,7 +211,7 @@ TEST_CASE("two sizes of one member are refused", "[blob][fault:files-4]") {
     made.pax("size", size).raw(test::sealed(test::tar_header_of("1.jpg", 10)));
     const auto problem = walk_error<ps::file_corrupt>(made.raw(std::string(600, 'x')).ended());
     CHECK(problem.offset() == 1024 + 124);
-    CHECK(problem.expected() == "one size of '1.jpg'");
+    CHECK(problem.expected() == "the same size of '1.jpg'");
     CHECK(test::has(problem.found(), "10 bytes in its header and " + std::string{size}));
   }
 }
@@ -273,7 +273,7 @@ TEST_CASE("a damaged archive says where", "[blob][fault:files-4]") {
   bytes[second + 3] = 'X';
   const auto sum = walk_error<ps::file_corrupt>(bytes);
   CHECK(sum.offset() == second);
-  CHECK(sum.expected() == "a header whose checksum is right");
+  CHECK(sum.expected() == "a header with a valid checksum");
   CHECK(test::has(sum.found(), "damaged"));
   std::string header = test::tar_header_of("3.jpg", 0);
   header[124] = 'x';
@@ -326,7 +326,7 @@ TEST_CASE("compressed archives are refused by their kind", "[blob][fault:files-4
        "unxz"},
       {"\x04\x22\x4d\x18", "unlz4"},
       {"PK\x03\x04", "a zip file"},
-      {"hello", "a first block whose checksum is not that of a tar header"}};
+      {"hello", "a first block without the checksum of a tar header"}};
   for (const auto& [magic, found] : kinds) {
     CAPTURE(found);
     const auto problem = walk_error<ps::file_format_error>(magic + std::string(2000, 'x'));
@@ -391,9 +391,9 @@ TEST_CASE("a header before a file's bytes is known again", "[blob]") {
   CHECK(foreign(block, "a/1", "jpg", std::uint64_t{1} << 33U).empty());
   std::string damaged = block;
   damaged[5] = 'x';
-  CHECK(foreign(damaged, "a/1", "jpg", 7) == "no header, or a damaged one");
+  CHECK(foreign(damaged, "a/1", "jpg", 7) == "no header, or a damaged header");
   CHECK(foreign(test::sealed(test::tar_header_of("a.b", 7, '5')), "a", "b", 7) ==
-        "the header of what is no file");
+        "the header of an entry that is not a file");
   const std::string split = test::sealed(test::tar_header_of("1.jpg", 7, '0', "a"));
   CHECK(foreign(split, "a/1", "jpg", 7).empty());
   CHECK_FALSE(foreign(split, "b/1", "jpg", 7).empty());

@@ -420,7 +420,7 @@ TEST_CASE("the end of a handle is the end of its transfer", "[transfer][bulk][pr
       ps::download(device, stream, watched_sink{ps::memory_sink{back}, watched_end{failing}}, here,
                    {.piece_bytes = page});
   const std::string said = said_on_stderr([&] { lost = {}; });
-  CHECK(test::has(said, "bulk transfer: an exception, not asked for: the medium is worn\n"));
+  CHECK(test::has(said, "bulk transfer: an exception, never retrieved: the medium is worn\n"));
   CHECK(failing.alive == 0);
 }
 
@@ -459,7 +459,7 @@ TEST_CASE("a child made by fork leaves a bulk transfer to its parent",
       try {
         call();
       } catch (const std::logic_error& problem) {
-        return test::has(problem.what(), "make a bulk_copier here");
+        return test::has(problem.what(), "make a separate bulk_copier in this process");
       }
       return false;
     };
@@ -568,7 +568,7 @@ TEST_CASE("bulk transfers refuse what does not fit", "[transfer][bulk][fault:con
   const auto problem = test::error_of<ps::bulk_error>([&] {
     static_cast<void>(ps::upload(device, stream, std::span{there}, ps::memory_source{here}));
   });
-  CHECK(test::has(problem.what(), "the source has 100 bytes, and the device memory 101"));
+  CHECK(test::has(problem.what(), "the source has 100 bytes, but the device memory has 101"));
   CHECK_THROWS_AS(ps::download(device, stream, ps::memory_sink{there}, here), ps::bulk_error);
   const auto refused = [&](ps::bulk_options options, const char* option) {
     const auto found = test::error_of<ps::option_error>(

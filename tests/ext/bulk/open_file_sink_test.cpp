@@ -90,7 +90,7 @@ TEST_CASE("errors of open files name descriptor, place, expected and found",
       error_of<ps::file_truncated>([&] { ps::bulk_file_source{reading.get(), 8, 4}; });
   CHECK(beyond.path() == name_of(reading));
   CHECK(beyond.offset() == 10);
-  CHECK(beyond.expected() == "4 bytes from byte 8 on");
+  CHECK(beyond.expected() == "4 bytes starting at byte 8");
   const auto unreadable =
       error_of<ps::file_unreadable>([&] { test::load(ps::bulk_file_source{writing.get(), 0, 4}); });
   CHECK(unreadable.path() == name_of(writing));

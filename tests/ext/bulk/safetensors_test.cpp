@@ -172,9 +172,9 @@ TEST_CASE("a safetensors header that can't be is refused where it is wrong",
   says(R"({"a":5})", 0, "an object for each tensor");
   CHECK(refused<ps::file_format_error>(file_of(R"({"a":[{}]})", 0)).offset() == 8 + 5);
   says(R"({"a":null})", 0, "an object for each tensor");
-  says("\xef\xbb\xbf{}", 0, "with which JSON begins");
-  says("  ", 0, "with which JSON begins");
-  says(R"({"a":{"dtype":"U8","shape":[{}],"data_offsets":[0,4]}})", 4, "a list of others");
+  says("\xef\xbb\xbf{}", 0, "the first byte of the JSON");
+  says("  ", 0, "the first byte of the JSON");
+  says(R"({"a":{"dtype":"U8","shape":[{}],"data_offsets":[0,4]}})", 4, "a list of other values");
   says(std::string{R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})"} + '\0' + '}', 4,
        "a zero byte");
   says(R"({"a":[{"dtype":"U8","shape":[4],"data_offsets":[0,4]}]})", 4,
@@ -182,29 +182,29 @@ TEST_CASE("a safetensors header that can't be is refused where it is wrong",
   says(R"({"a":{"shape":[4],"data_offsets":[0,4]}})", 4, "\"dtype\" of the tensor \"a\"");
   says(R"({"a":{"dtype":"U9","shape":[4],"data_offsets":[0,4]}})", 4, "a type of safetensors");
   says(R"({"a":{"dtype":4,"shape":[4],"data_offsets":[0,4]}})", 4, "found 4");
-  says(R"({"a":{"dtype":"U8","shape":[-4],"data_offsets":[0,4]}})", 4, "whole numbers");
-  says(R"({"a":{"dtype":"U8","shape":4,"data_offsets":[0,4]}})", 4, "no list");
-  says(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[4,0]}})", 4, "a begin and an end");
-  says(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4,8]}})", 4, "a begin and an end");
-  says(R"({"a":{"dtype":"U8","shape":[3],"data_offsets":[1,4]}})", 4, "without holes");
+  says(R"({"a":{"dtype":"U8","shape":[-4],"data_offsets":[0,4]}})", 4, "integers");
+  says(R"({"a":{"dtype":"U8","shape":4,"data_offsets":[0,4]}})", 4, "not a list");
+  says(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[4,0]}})", 4, "a begin and a later end");
+  says(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4,8]}})", 4, "a begin and a later end");
+  says(R"({"a":{"dtype":"U8","shape":[3],"data_offsets":[1,4]}})", 4, "without gaps");
   says(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
        R"("b":{"dtype":"U8","shape":[4],"data_offsets":[2,6]}})",
-       6, "without holes");
+       6, "without gaps");
   says(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
        R"("a":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})",
        8, "every member once");
-  says(R"({"__metadata__":{"x":5}})", 0, "metadata of texts");
+  says(R"({"__metadata__":{"x":5}})", 0, "metadata values that are strings");
   const auto shape = [](const std::string& dtype, const std::string& lengths) {
     return refused<ps::dimension_mismatch>(file_of(
         R"({"a":{"dtype":")" + dtype + R"(","shape":)" + lengths + R"(,"data_offsets":[0,4]}})",
         4));
   };
   CHECK(test::has(shape("U8", "[5]").what(), "5 bytes for \"a\""));
-  CHECK(test::has(shape("F4", "[9]").what(), "whole bytes"));
+  CHECK(test::has(shape("F4", "[9]").what(), "whole number of bytes"));
   shape("F64", "[4294967296,4294967296,4294967296]");
   shape("U8", "[4294967296,4294967296,0]");
   CHECK(test::has(shape("U8", "[0,4294967296,4294967296]").what(), "0 bytes for \"a\""));
-  says(R"({"__metadata__":{"x":{}}})", 0, "metadata of texts");
+  says(R"({"__metadata__":{"x":{}}})", 0, "metadata values that are strings");
   says(R"({"__metadata__":[]})", 0, "an object for each tensor");
   const auto sum = refused<ps::file_corrupt>(
       file_of(std::string{ps::detail::safetensors_sum_begin} + R"(0x34567890123456"}})", 0));
@@ -291,11 +291,11 @@ TEST_CASE("a safetensors file that can't be is not begun", "[files][bulk][fault:
         [&] { ps::safetensors_sink{dir.path("x"), std::move(tensors)}; });
     CHECK(test::has(problem.what(), part));
   };
-  refuses({{.name = "a", .dtype = "U8"}, {.name = "a", .dtype = "U8"}}, "is there twice");
-  refuses({{.name = "__metadata__", .dtype = "U8"}}, "is there twice");
+  refuses({{.name = "a", .dtype = "U8"}, {.name = "a", .dtype = "U8"}}, "appears twice");
+  refuses({{.name = "__metadata__", .dtype = "U8"}}, "appears twice");
   refuses({{.name = "a", .dtype = "float"}}, "of the type \"float\"");
-  refuses({{.name = "a", .dtype = "F4", .shape = {3}}}, "no whole bytes");
-  refuses({{.name = "\xff", .dtype = "U8"}}, "no UTF-8");
+  refuses({{.name = "a", .dtype = "F4", .shape = {3}}}, "fractional");
+  refuses({{.name = "\xff", .dtype = "U8"}}, "not valid UTF-8");
   CHECK(content_of(dir.path("x")).empty());
   ps::safetensors_sink sink{dir.path("x"), {{.name = "a", .dtype = "F32", .shape = {5}}}};
   const std::vector<std::byte> wrong(19);

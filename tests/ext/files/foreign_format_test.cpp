@@ -55,17 +55,17 @@ TEST_CASE("formats are known by the first bytes of their files", "[files][fault:
       {little(2, 8) + "{}ab", "a safetensors file"},
       {std::string(257, 'n') + "ustar", "a tar file"},
       {padded("\x89HDF\r\n\x1a\n"sv), "an HDF5 file"},
-      {padded("\x89PNG\r\n\x1a\n"sv), "a PNG picture"},
-      {padded("\xff\xd8\xff\xe0"sv), "a JPEG picture"},
-      {padded("\xff\xd8\xff\xdb"sv), "a JPEG picture"},
-      {padded(little(20240520, 4) + little(1, 4)), "a file of llm.c's or modded-nanogpt's"},
-      {padded(little(20240801, 4) + little(7, 4)), "a file of llm.c's or modded-nanogpt's"},
-      {padded("MMIDIDX\0\0"sv), "an index of Megatron's"},
-      {"\x80\x04\x95" + little(3, 8) + "N..", "a pickle of Python's"},
-      {"\x80\x05\x95" + little(3, 8) + "N..", "a pickle of Python's"},
-      {"\x80\x02}q\1(abcdef.", "a pickle of Python's"},
-      {"version https://git-lfs.github.com/spec/v1\n", "a pointer of Git LFS"},
-      {"<!DOCTYPE html><html>", "a page of HTML"},
+      {padded("\x89PNG\r\n\x1a\n"sv), "a PNG image"},
+      {padded("\xff\xd8\xff\xe0"sv), "a JPEG image"},
+      {padded("\xff\xd8\xff\xdb"sv), "a JPEG image"},
+      {padded(little(20240520, 4) + little(1, 4)), "a file of llm.c or modded-nanogpt"},
+      {padded(little(20240801, 4) + little(7, 4)), "a file of llm.c or modded-nanogpt"},
+      {padded("MMIDIDX\0\0"sv), "a Megatron index"},
+      {"\x80\x04\x95" + little(3, 8) + "N..", "a Python pickle"},
+      {"\x80\x05\x95" + little(3, 8) + "N..", "a Python pickle"},
+      {"\x80\x02}q\1(abcdef.", "a Python pickle"},
+      {"version https://git-lfs.github.com/spec/v1\n", "a Git LFS pointer"},
+      {"<!DOCTYPE html><html>", "an HTML page"},
   };
   for (const auto& [bytes, name] : cases) {
     CAPTURE(bytes.substr(0, 16));
@@ -109,7 +109,7 @@ TEST_CASE("the remedy for an npy file has the length of its header", "[files]") 
       penstock::detail::refuse_foreign(std::as_bytes(std::span{bytes}), "x", "tokens", 0, "");
     });
     CHECK(refused.found() ==
-          "an npy file: read it by penstock::npy_dataset, or skip its header by .header = 128");
+          "an npy file: read it with penstock::npy_dataset, or skip its header with .header = 128");
     penstock::detail::refuse_foreign(std::as_bytes(std::span{bytes}), "x", "tokens", 128);
   }
 }

@@ -128,7 +128,7 @@ TEST_CASE("bytes after a gzip file's last member are refused", "[files][fault:fi
 TEST_CASE("a file that is not gzip is refused as such", "[files][fault:files-3]") {
   CHECK(error_in<ps::file_format_error>({0, 0, 8, 1}).offset() == 0);
   CHECK(error_in<ps::file_format_error>({0x1f, 0x8c, 8, 1}).found() ==
-        "0x1f 0x8c: a plain file is opened without penstock::gzip");
+        "0x1f 0x8c: open a plain file without penstock::gzip");
   error_in<ps::file_truncated>({});
   CHECK_THROWS_AS(test::content_by(ps::gzip, "/no/such/file.gz"), ps::file_unreadable);
 }

@@ -48,6 +48,6 @@ TEST_CASE("a file that cannot be mapped is named", "[files][fault:files-1]") {
     return test::error_of<ps::file_unreadable>([&] { ps::mapped_file{path}; });
   };
   CHECK(refused(dir.path("none")).path() == dir.path("none"));
-  CHECK(refused(dir.path("")).found() == "what is no regular file");
+  CHECK(refused(dir.path("")).found() == "a file that is not a regular file");
   CHECK(ps::mapped_file{test::write_file(dir.path("empty"), "")}.bytes().empty());
 }

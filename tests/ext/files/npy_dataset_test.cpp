@@ -194,7 +194,7 @@ TEST_CASE("an npy header that is none says where", "[data][fault:files-10]") {
       refused("{'descr': '<f4', 'fortran_order': True, 'shape': (3, 2), }\n");
   CHECK(columns_first.offset() == 110 + 34);
   CHECK(columns_first.found() ==
-        "columns first (Fortran's order): save numpy.ascontiguousarray of it");
+        "columns first (Fortran order): save numpy.ascontiguousarray of the array");
   CHECK(with("False", "0").expected() == "True or False");
   CHECK(test::has(with("'<f4'", "[('a', '<f4')]").found(), "a structure"));
   CHECK(test::has(with("'<f4'", "'|O'").found(), "pickled"));
@@ -203,7 +203,7 @@ TEST_CASE("an npy header that is none says where", "[data][fault:files-10]") {
   CHECK(with("3,", "-3").expected() == "a length of 64 bits");
   CHECK(with("3,", "18446744073709551616").expected() == "a length of 64 bits");
   CHECK(with("3,", "3 3").found() == "'3'");
-  CHECK(with("}\n", "} x").expected() == "blanks to the end of the header");
+  CHECK(with("}\n", "} x").expected() == "spaces to the end of the header");
   CHECK(with("(3,), }", "__import__('os')}").found() == "'_'");
 }
 
@@ -229,7 +229,7 @@ TEST_CASE("an npy file of a kind that is not read is refused", "[data][fault:fil
   CHECK(cut.expected() == "6 bytes of elements");
   const auto longer = opened_error<ps::file_format_error>(right + "x");
   CHECK(longer.offset() == right.size());
-  CHECK(longer.found() == "more bytes than the shape says");
+  CHECK(longer.found() == "more bytes than given by the shape");
   CHECK(opened_error<ps::element_type_mismatch>(npy("<c16", "3", "")).found() == "'<c16'");
   CHECK(opened_error<ps::element_type_mismatch>(npy("<U", "3", "")).found() == "'<U'");
   CHECK(
@@ -271,7 +271,7 @@ TEST_CASE("an array that is not its field's is refused by name", "[data][fault:f
   CHECK(error_of<ps::file_unreadable>([&] { ps::npy_dataset<column>{dir.path("none")}; }).path() ==
         dir.path("none"));
   CHECK(error_of<ps::file_unreadable>([&] { ps::npy_dataset<column>{dir.path("")}; }).found() ==
-        "what is no regular file");
+        "a file that is not a regular file");
 }
 
 TEST_CASE("the arrays of an npz file are the fields of a record", "[data]") {
@@ -293,7 +293,7 @@ TEST_CASE("the arrays of an npz file are the fields of a record", "[data]") {
     const auto none =
         error_of<ps::file_format_error>([&] { ps::npy_dataset<labels_only>{ps::npz{path}}; });
     CHECK(none.expected() == "an entry 'z.npy'");
-    CHECK(none.found() == "none of that name");
+    CHECK(none.found() == "no entry of that name");
     const auto packed = error_of<ps::file_format_error>(
         [&] { ps::npy_dataset<labels_only>{ps::npz{path}, "other"}; });
     CHECK(test::has(packed.found(), "savez_compressed"));
@@ -326,8 +326,8 @@ TEST_CASE("the members of an npz file are compared with their CRC-32, where that
     const auto problem = error_of<ps::file_corrupt>([&] { values_in(damaged, true); });
     CHECK(problem.path() == dir.path("x.npz/x.npy"));
     CHECK(problem.offset() == header);
-    CHECK(problem.expected() == "CRC-32 0e7a361d, as the archive's directory");
-    CHECK(test::has(problem.found(), ": the archive is damaged, copy or write it anew"));
+    CHECK(problem.expected() == "CRC-32 0e7a361d, according to the archive's directory");
+    CHECK(test::has(problem.found(), ": the archive is damaged: copy or write it again"));
     try {
       if (values_in(damaged, false) != whole) ++unseen;
     } catch (const ps::file_error&) {  // the header is invalid
@@ -368,7 +368,7 @@ TEST_CASE("a damaged npz file is refused", "[data][fault:files-10]") {
           open(test::zip({{"x.npy", y}, {"x.npy", y}}));
         }).found() == "a second");
   CHECK(error_of<ps::file_format_error>([&] { open(test::zip({})); }).found() ==
-        "none of that name");
+        "no entry of that name");
   // Each number that is a position or a length.
   const std::size_t directory = 30 + 5 + y.size();
   const auto damaged = [&](std::string bytes, std::size_t at, char value) {

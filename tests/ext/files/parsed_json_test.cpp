@@ -92,7 +92,7 @@ TEST_CASE("what is no JSON is refused at its first wrong byte", "[files][fault:f
   CHECK(refused_at("[1,\0 2]"sv).offset == 3);
 }
 
-TEST_CASE("a member that is there twice is refused", "[files][fault:files-6]") {
+TEST_CASE("a member that appears twice is refused", "[files][fault:files-6]") {
   const refused problem = refused_at(R"([{"a": 1, "b": {"a": 2}}, {"a": 1, "a": 2}])");
   CHECK(problem.offset == 37);
   CHECK(test::has(problem.what(), R"(a second "a")"));

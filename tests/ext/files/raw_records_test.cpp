@@ -109,7 +109,7 @@ TEST_CASE("a file that is no whole number of records is refused", "[data]") {
   CHECK(header.expected() == "a header of 19 bytes");
   CHECK(error_of<ps::file_truncated>([&] {
           ps::raw_records<point>(path, ps::raw_records_options{.header = 18});
-        }).found() == "the end of the file, which has none");
+        }).found() == "the end of the file, which has no record");
   CHECK(error_of<ps::file_truncated>([&] {
           ps::raw_records<point>(path, ps::raw_records_options{.gap = ~std::uint64_t{0}});
         }).offset() == 18);
@@ -125,8 +125,8 @@ TEST_CASE("records in a file of another format are refused unless the check is o
     CHECK(refused.path() == path);
     CHECK(refused.expected() == "raw records");
     CHECK(refused.found() ==
-          "a zstd file: unpack it by unzstd, or open an IDX file by penstock::zstd; if it is no "
-          "such file, set .check_format = false");
+          "a zstd file: unpack it with unzstd, or open an IDX file with penstock::zstd; if this "
+          "detection is wrong, set .check_format = false");
   }
   CHECK(ps::raw_records<point>{path, {.header = 4, .check_format = false}}.size() == 2);
 }

@@ -98,7 +98,7 @@ TEST_CASE("what is no zstd file, or has a window that is too large, is refused a
           "[files][fault:files-3]") {
   CHECK(zstd_error<ps::file_format_error>({0, 0, 8, 1}).offset() == 0);
   CHECK(zstd_error<ps::file_format_error>({0x28, 0xb5, 0x2f, 0xfe}).found() ==
-        "0x28 0xb5 0x2f 0xfe: a plain file is opened without penstock::zstd");
+        "0x28 0xb5 0x2f 0xfe: open a plain file without penstock::zstd");
   zstd_error<ps::file_truncated>({});
   const test::file_bytes whole = zstd_packed({1, 2, 3});
   CHECK(zstd_error<ps::file_corrupt>(test::joined(whole, {0, 0, 0})).offset() == whole.size());

@@ -232,7 +232,8 @@ TEST_CASE("arguments of turns are checked", "[image]") {
   CHECK(refused({.shear_y = -90}) != "accepted");
   picture low{{5, 3}, 3};
   CHECK(test::refusal([&] { ps::affine(some.view(), {}, low.view()); }) ==
-        "affine: expected two pictures of one size and 1, 3 or 4 channels, found 5 x 4 x 3 and 5 x "
+        "affine: expected two images of the same size and 1, 3 or 4 channels, found 5 x 4 x 3 and "
+        "5 x "
         "3 x 3");
   picture none{{0, 3}, 3};
   CHECK(test::refusal([&] { ps::affine(none.view(), {}, none.view()); }) ==

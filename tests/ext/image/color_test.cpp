@@ -221,10 +221,10 @@ TEST_CASE("arguments of colour changes are checked", "[image]") {
     CHECK(grey.bytes == before);
   }
   CHECK(test::refusal([&] { ps::grayscale{}(grey.view()); }) ==
-        "grayscale: expected a picture of 3 channels, found 1");
+        "grayscale: expected an image of 3 channels, found 1");
   ps::sample_generator random = random_of(0);
   CHECK(test::refusal([&] { ps::color_jitter{{}}(grey.view(), random); }) ==
-        "color_jitter: expected a picture of 3 channels, found 1");
+        "color_jitter: expected an image of 3 channels, found 1");
   CHECK(test::refusal([] { ps::color_jitter{{.brightness = -1}}; }) ==
         "color_jitter: expected 0 <= brightness <= 1e+06, found -1");
   CHECK(test::refusal([] { ps::color_jitter{{.contrast = -1}}; }) != "accepted");

@@ -94,7 +94,7 @@ TEST_CASE("a picture smaller than the crop is refused by name", "[image]") {
         test::error_of<ps::picture_too_small>([&] { static_cast<void>(crop.plan(size, random)); });
     CHECK(problem.found() == size);
     CHECK(std::string{problem.what()} ==
-          "random_crop: expected a picture of at least 7 x 5 with a padding of 1 on each side, "
+          "random_crop: expected an image of at least 7 x 5 with a padding of 1 on each side, "
           "found " +
               std::to_string(size.width) + " x " + std::to_string(size.height) +
               ": pad more, or resize before");

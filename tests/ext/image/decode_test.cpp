@@ -240,13 +240,13 @@ TEST_CASE("what no decoder knows is refused by name", "[image][fault:files-13]")
   const fixed geometry{{{0, 0, {9, 9}}, {9, 9}, {0, 0, {9, 9}}}};
   const auto data = blobs | ps::decode_images<toy_decoder>(geometry);
   CHECK_THROWS_WITH(test::read_batch(data, {0}),
-                    "folder/0.any: at byte 0: expected a picture of a format that decode_images "
-                    "was given, found a GIF picture");
+                    "folder/0.any: at byte 0: expected an image of a format that decode_images "
+                    "supports, found a GIF image");
   CHECK_THROWS_AS(test::read_batch(data, {0}), ps::image_unsupported);
   CHECK_THROWS_AS(test::read_batch(data, {1}), ps::image_unsupported);
   CHECK_THROWS_AS(test::read_batch(data, {2}), ps::image_truncated);
   CHECK_THROWS_WITH(test::read_batch(data, {3}),
-                    "folder/3.any: resizer: expected a crop inside the picture of 3 x 3, found "
+                    "folder/3.any: resizer: expected a crop inside the image of 3 x 3, found "
                     "9 x 9 at (0, 0)");
   CHECK_THROWS_AS(test::read_batch(data, {4}), ps::index_error);
 }

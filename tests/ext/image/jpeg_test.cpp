@@ -173,7 +173,7 @@ TEST_CASE("damage among the pixels is an error unless it is asked for", "[image]
   damaged[middle] = std::byte{0xff};
   damaged[middle + 1] = std::byte{0xd9};
   const auto problem = jpeg_error<ps::image_corrupt>(damaged);
-  CHECK(problem.expected() == "a sound JPEG picture");
+  CHECK(problem.expected() == "a valid JPEG image");
   CHECK(problem.found() == "Corrupt JPEG data: premature end of data segment");
   CHECK(problem.offset() > marker(bytes, 0xda));
   ps::jpeg_decoder lenient{{.strict = false}};
@@ -217,20 +217,20 @@ TEST_CASE("pictures of other formats are refused by name", "[image][fault:files-
   const auto name = [](std::string_view start) {
     return jpeg_error<ps::image_unsupported>(bytes_of_text(start)).found();
   };
-  CHECK(name("RIFF\x10\0\0\0WEBPVP8 "sv) == "a WebP picture");
-  CHECK(name("\x89PNG\r\n\x1a\n"sv) == "a PNG picture");
-  CHECK(name("GIF89a"sv) == "a GIF picture");
-  CHECK(name("BM\x40\0\0\0\0\0\0\0"sv) == "a BMP picture");
-  CHECK(name("II*\0"sv) == "a TIFF picture");
-  CHECK(name("MM\0*"sv) == "a TIFF picture");
+  CHECK(name("RIFF\x10\0\0\0WEBPVP8 "sv) == "a WebP image");
+  CHECK(name("\x89PNG\r\n\x1a\n"sv) == "a PNG image");
+  CHECK(name("GIF89a"sv) == "a GIF image");
+  CHECK(name("BM\x40\0\0\0\0\0\0\0"sv) == "a BMP image");
+  CHECK(name("II*\0"sv) == "a TIFF image");
+  CHECK(name("MM\0*"sv) == "a TIFF image");
   CHECK(name("\0\0\0\x20"
-             "ftypheic"sv) == "a HEIC picture");
+             "ftypheic"sv) == "a HEIC image");
   CHECK(name("\0\0\0\x20"
-             "ftypavif"sv) == "a AVIF picture");
-  CHECK(name("\0\0\0\x0cjP  \r\n\x87\n"sv) == "a JPEG 2000 picture");
-  CHECK(name("\xff\x0a"sv) == "a JPEG XL picture");
-  CHECK(name("P6\n4 4\n255\n"sv) == "a PPM picture");
-  CHECK(name("BMW and other letters"sv) == "bytes of no known picture: 42 4d 57 20 61 6e 64 20");
+             "ftypavif"sv) == "a AVIF image");
+  CHECK(name("\0\0\0\x0cjP  \r\n\x87\n"sv) == "a JPEG 2000 image");
+  CHECK(name("\xff\x0a"sv) == "a JPEG XL image");
+  CHECK(name("P6\n4 4\n255\n"sv) == "a PPM image");
+  CHECK(name("BMW and other letters"sv) == "bytes of an unknown format: 42 4d 57 20 61 6e 64 20");
 }
 
 TEST_CASE("kinds of JPEG that libjpeg can't decode to 8 bits are unsupported", "[image]") {
@@ -262,7 +262,7 @@ TEST_CASE("a JPEG picture beyond a limit is refused before it is decoded",
   CHECK((test::all_of(enough, bytes) == test::decode_plainly(bytes)));
   const encoded large = test::some_jpeg(400, 400, {.progressive = true, .quality = 5});
   CHECK(jpeg_error<ps::image_too_large>(large, {.most_bytes = 100'000}).expected() ==
-        "a JPEG picture that libjpeg decodes within 100000 bytes (jpeg_options::most_bytes)");
+        "a JPEG image that libjpeg decodes within 100000 bytes (jpeg_options::most_bytes)");
   encoded claims = test::some_jpeg(8, 8);
   const std::size_t frame = marker(claims, 0xc0);
   for (const std::size_t at : {5u, 6u, 7u, 8u}) claims[frame + at] = std::byte{0xfd};
@@ -393,7 +393,7 @@ TEST_CASE("a box outside the picture is refused", "[image]") {
   CHECK_THROWS_AS(decode({0, 0, {5, 5}}, {5, 5}, 4, 1), std::invalid_argument);
   CHECK_THROWS_AS(decode({0, 0, {5, 5}}, {5, 5}, 3, 3), std::invalid_argument);
   CHECK_THROWS_WITH(decode({1, 0, {20, 10}}, {20, 10}, 3, 1),
-                    "jpeg_decoder: expected a box inside the picture of 20 x 10, found 20 x 10 at "
+                    "jpeg_decoder: expected a box inside the image of 20 x 10, found 20 x 10 at "
                     "(1, 0)");
 }
 

@@ -181,14 +181,14 @@ TEST_CASE("pictures that one pass can't take or write are refused", "[image]") {
     return test::refusal([&] { mirror(from.view(), to.view(), random); });
   };
   CHECK(refused(in, out) == "accepted");
-  CHECK(refused(grey, out) == "one_pass: expected a picture of 3 channels, found 1");
+  CHECK(refused(grey, out) == "one_pass: expected an image of 3 channels, found 1");
   CHECK(refused(none, out) == "one_pass: expected sides of 1 to 2^24 pixels, found 0 x 4");
   CHECK(refused(in, small) == "one_pass: expected to write 5 x 4 x 3, found 4 x 4 x 3");
   CHECK(refused(in, thin) == "one_pass: expected to write 5 x 4 x 3, found 5 x 4 x 1");
   std::vector<float> floats(60);
   CHECK(test::refusal([&] {
           planes(in.view(), ps::tensor_view<float, 3, 5, 4>{floats.data(), {}}, random);
-        }) == "to_chw: expected 3 x 4 x 5 floats for a picture of 3 channels, found 3 x 5 x 4");
+        }) == "to_chw: expected 3 x 4 x 5 floats for an image of 3 channels, found 3 x 5 x 4");
   CHECK_THROWS_AS(ps::one_pass{ps::random_crop{6}}(in.view(), out.view(), random),
                   ps::picture_too_small);
 }

@@ -170,12 +170,12 @@ TEST_CASE("what is wrong with a PNG picture is said", "[image]") {
     return bytes;
   };
   CHECK(png_error<ps::image_truncated>({}).found() == "no bytes at all");
-  CHECK(png_error<ps::image_unsupported>(changed(0, 0x88)).expected() == "a PNG picture");
+  CHECK(png_error<ps::image_unsupported>(changed(0, 0x88)).expected() == "a PNG image");
   CHECK(png_error<ps::image_corrupt>(changed(12, 'J')).offset() == 8);
   CHECK(png_error<ps::image_corrupt>(changed(19, 0)).found() == "0 x 10");
   CHECK(png_error<ps::image_corrupt>(changed(29, 77)).found().find("CRC error") !=
         std::string::npos);
-  CHECK(png_error<ps::image_corrupt>(changed(60, 77)).expected() == "a sound PNG picture");
+  CHECK(png_error<ps::image_corrupt>(changed(60, 77)).expected() == "a valid PNG image");
 }
 
 TEST_CASE("a PNG picture beyond a limit is refused before it is decoded",

@@ -309,15 +309,15 @@ TEST_CASE("what does not fit is refused before a byte is written", "[image]") {
   const picture out{{27, 36}, 3};
   CHECK(refused(good, in, out) == "accepted");
   CHECK(refused(good, in, picture{{27, 36}, 1}) ==
-        "resizer: expected 1, 3 or 4 channels in both pictures, found 3 and 1");
+        "resizer: expected 1, 3 or 4 channels in both images, found 3 and 1");
   CHECK(refused(good, test::random_picture({20, 10}, 2), picture{{27, 36}, 2}) ==
-        "resizer: expected 1, 3 or 4 channels in both pictures, found 2 and 2");
+        "resizer: expected 1, 3 or 4 channels in both images, found 2 and 2");
   CHECK(refused(good, in, picture{{27, 35}, 3}) ==
         "resizer: expected a place for 27 x 36 pixels, found 27 x 35");
   image_plan bad = good;
   bad.crop.size.width = 20;
   CHECK(refused(bad, in, out) ==
-        "resizer: expected a crop inside the picture of 20 x 10, found 20 x 8 at (1, 2)");
+        "resizer: expected a crop inside the image of 20 x 10, found 20 x 8 at (1, 2)");
   for (const image_box& crop : {image_box{20, 2, {1, 1}},
                                 {21, 2, {1, 1}},
                                 {0, 11, {1, 1}},

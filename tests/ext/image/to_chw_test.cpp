@@ -51,11 +51,11 @@ TEST_CASE("planes that do not fit are refused", "[image]") {
   CHECK(refused(some, ps::tensor_view<float, 3, 4, 5>{floats.data(), {}}) == "accepted");
   floats.assign(60, 7.0f);
   CHECK(refused(some, ps::tensor_view<float, 3, 5, 4>{floats.data(), {}}) ==
-        "to_chw: expected 3 x 4 x 5 floats for a picture of 3 channels, found 3 x 5 x 4");
+        "to_chw: expected 3 x 4 x 5 floats for an image of 3 channels, found 3 x 5 x 4");
   CHECK(refused(some, ps::tensor_view<float, 3, 4, 4>{floats.data(), {}}) != "accepted");
   CHECK(refused(some, ps::tensor_view<float, 1, 4, 5>{floats.data(), {}}) != "accepted");
   CHECK(refused(grey, ps::tensor_view<float, 3, 4, 5>{floats.data(), {}}) ==
-        "to_chw: expected 3 x 4 x 5 floats for a picture of 1 channels, found 3 x 4 x 5");
+        "to_chw: expected 3 x 4 x 5 floats for an image of 1 channels, found 3 x 4 x 5");
   CHECK(floats == std::vector<float>(60, 7.0f));
 }
 

@@ -163,14 +163,14 @@ TEST_CASE("what nvImageCodec can't decode is corrupt, unsupported or too large",
   }
   const auto corrupt = test::error_of<ps::image_corrupt>([&] { test::all_of(decoder, damaged); });
   CHECK(corrupt.path() == "a picture");
-  CHECK(corrupt.expected() == "a sound JPEG picture");
+  CHECK(corrupt.expected() == "a valid JPEG image");
 
   const auto unknown = test::error_of<ps::image_unsupported>(
       [&] { test::all_of(decoder, test::bytes_of("GIF89a picture"sv)); });
-  CHECK(unknown.found() == "a GIF picture");
+  CHECK(unknown.found() == "a GIF image");
   const auto text = test::error_of<ps::image_unsupported>(
       [&] { test::all_of(decoder, test::bytes_of("a text"sv)); });
-  CHECK(test::has(text.found(), "bytes of no known picture: 61 20"));
+  CHECK(test::has(text.found(), "bytes of an unknown format: 61 20"));
 
   const auto huge =
       test::error_of<ps::image_too_large>([&] { test::all_of(decoder, test::some_jpeg(40, 26)); });

@@ -178,7 +178,7 @@ TEST_CASE("lists of a Parquet file have one length, or say where not",
   const ps::parquet_dataset<list> other{
       written(dir.path("c.parquet"), lists({0, 3, 6, 10, 14}), 2)};
   const auto others = error_of<ps::column_shape_mismatch>([&] { read_batch(other, {2}); });
-  CHECK(others.found() == "others in row group 1");
+  CHECK(others.found() == "other lengths in row group 1");
   CHECK(others.column() == "x");
 }
 

@@ -100,9 +100,9 @@ TEST_CASE("more Parquet files than descriptors are refused with what to do",
                    }).found());
   }
   few.reset();
-  CHECK(said == std::vector<std::string>(2,
-                                         "Too many open files: all Parquet files stay open: "
-                                         "raise the limit, ulimit -n"));
+  CHECK(said ==
+        std::vector<std::string>(
+            2, "Too many open files: all Parquet files stay open: raise the limit (ulimit -n)"));
 }
 
 TEST_CASE("a Parquet file that was cut or written to while it is read is a changed one",
@@ -154,7 +154,7 @@ TEST_CASE("a sound Parquet file that can't be read is not called damaged",
   REQUIRE(parquet::arrow::WriteMetaDataFile(*footer, file.get()).ok());
   REQUIRE(file->Close().ok());
   const auto elsewhere = refused(test::content_of(dir.path("_metadata")));
-  CHECK(elsewhere.found() == "it in the file part-0.parquet: open that one");
+  CHECK(elsewhere.found() == "the column in the file part-0.parquet: open that file");
 }
 
 TEST_CASE("a footer whose numbers of rows differ is damaged", "[parquet][fault:files-12]") {
@@ -163,7 +163,7 @@ TEST_CASE("a footer whose numbers of rows differ is damaged", "[parquet][fault:f
   REQUIRE(test::with_footer(path, 600, 601) == 1);
   const auto problem =
       error_of<ps::file_corrupt>([&] { (void)ps::parquet_dataset<numbered_row>{path}; });
-  CHECK(problem.expected() == "601 rows, as the footer says");
+  CHECK(problem.expected() == "601 rows, according to the footer");
   CHECK(problem.found() == "600 in its row groups");
 }
 
@@ -282,10 +282,11 @@ TEST_CASE("pages of a Parquet file are compared with their sums, where that is a
         const auto problem = error_of<ps::file_corrupt>([&] { read_batch(data, {200}); });
         CHECK(problem.path() == path);
         CHECK(problem.offset() == chunk.offset);
-        CHECK(problem.expected() == (column == 0 ? "whole pages of column \"n\" in row group 1"
-                                                 : "whole pages of column \"m.k\" in row group 1"));
+        CHECK(problem.expected() == (column == 0
+                                         ? "complete pages of column \"n\" in row group 1"
+                                         : "complete pages of column \"m.k\" in row group 1"));
         CHECK(test::has(problem.found(), "CRC"));
-        CHECK(test::has(problem.found(), ": the file is damaged, copy or write it anew"));
+        CHECK(test::has(problem.found(), ": the file is damaged: copy or write it again"));
 
         const ps::parquet_dataset<pair> unchecked{path};
         try {
@@ -319,7 +320,7 @@ TEST_CASE("blobs of a Parquet file are compared with the sums of their pages, wh
   CHECK(unchecked.bytes(0, buffer)[0] == std::byte{'n'});
   const ps::parquet_blobs checked{{path}, {.columns = {.blob = "b"}, .verify = true}};
   const auto problem = error_of<ps::file_corrupt>([&] { (void)checked.bytes(2, buffer); });
-  CHECK(problem.expected() == "whole pages of column \"b\" in row group 0");
+  CHECK(problem.expected() == "complete pages of column \"b\" in row group 0");
 }
 
 TEST_CASE("a Parquet file of which a byte is another gives an error or as many rows",
@@ -489,5 +490,5 @@ TEST_CASE("a page of a Parquet file that is a byte short, with levels that can't
   using row = ps::record<ps::field<"a", std::int64_t>, ps::field<"b", std::int64_t>>;
   const ps::parquet_dataset<row> data{path};
   const auto problem = error_of<ps::file_corrupt>([&] { read_batch(data, {0}); });
-  CHECK(problem.expected() == "whole pages of column \"b\" in row group 0");
+  CHECK(problem.expected() == "complete pages of column \"b\" in row group 0");
 }

@@ -88,10 +88,9 @@ TEST_CASE("a quarantine list names its dataset, and uses that dataset's indices"
   CHECK(indices_in(text) == both);
   CHECK(indices_in(text, {.dataset = 2000}) == both);
   CHECK(indices_in(text + text, {.dataset = 2000}) == both);  // the lists of two runs
-  CHECK_THROWS_WITH(
-      indices_in(text, {.dataset = 60'000}),
-      "quarantine list, line 1: the list is of part 0, a dataset of 2000 samples, and "
-      "not of part 0, a dataset of 60000 samples");
+  CHECK_THROWS_WITH(indices_in(text, {.dataset = 60'000}),
+                    "quarantine list, line 1: the list is for part 0, a dataset of 2000 samples, "
+                    "not for part 0, a dataset of 60000 samples");
 }
 
 TEST_CASE("a quarantine list of joined datasets is read part by part",
@@ -112,7 +111,7 @@ TEST_CASE("a quarantine list of joined datasets is read part by part",
   CHECK(indices_in(text, {.dataset = 70, .part = 2}).empty());
   CHECK_THROWS_WITH(indices_in(text, {.dataset = 70, .part = 3}),
                     Catch::Matchers::Contains("found none"));
-  CHECK_THROWS_WITH(indices_in(text), Catch::Matchers::Contains("line 3: the list is of several"));
+  CHECK_THROWS_WITH(indices_in(text), Catch::Matchers::Contains("line 3: the list is for several"));
 }
 
 TEST_CASE("a quarantine list without a header fits any dataset, unless one is demanded",
@@ -134,5 +133,5 @@ TEST_CASE("a quarantine list with a damaged header, or foreign samples, is refus
   }
   CHECK(indices_in(head + "dataset of 5 samples \r\n4\n") == std::vector<std::uint64_t>{4});
   CHECK_THROWS_WITH(indices_in(head + "dataset of 5 samples\n5\n"),
-                    Catch::Matchers::Contains("line 2: sample 5 does not lie in"));
+                    Catch::Matchers::Contains("line 2: sample 5 is not in"));
 }

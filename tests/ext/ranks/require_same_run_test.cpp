@@ -101,7 +101,7 @@ std::string common(const std::vector<std::string>& said) {
 }
 
 const std::string what_to_do =
-    ": give all of them the same data, sampler, seed, batch sizes and checkpoint";
+    ": give all ranks the same data, sampler, seed, batch sizes and checkpoint";
 
 }  // namespace
 
@@ -132,11 +132,13 @@ TEST_CASE("a rank with another run is named on all ranks, with what differs",
 TEST_CASE("ranks whose samplers are not sharded for this world are told",
           "[ranks][promise:honest-13]") {
   CHECK(common(compared({.ranks = 1}, {}, {})) ==
-        "run_mismatch: rank 0 reads batches of 48 and takes 48 for the global batch, in a world of "
-        "8: give its loader a ps::sharded with .world = 8, or all ranks read the same samples");
+        "run_mismatch: rank 0 reads batches of 48 and uses a global batch of 48, in a world of "
+        "8: give its loader a ps::sharded with .world = 8, because otherwise all ranks read the "
+        "same samples");
   CHECK(common(compared({}, {.ranks = 4}, {3})) ==
-        "run_mismatch: rank 3 reads batches of 12 and takes 48 for the global batch, in a world of "
-        "8: give its loader a ps::sharded with .world = 8, or all ranks read the same samples");
+        "run_mismatch: rank 3 reads batches of 12 and uses a global batch of 48, in a world of "
+        "8: give its loader a ps::sharded with .world = 8, because otherwise all ranks read the "
+        "same samples");
 }
 
 TEST_CASE("a transfer's run is compared as its loader's", "[ranks][promise:honest-13]") {
@@ -156,7 +158,7 @@ TEST_CASE("a transfer's run is compared as its loader's", "[ranks][promise:hones
   const auto said = said_by_ranks(2, [](const ps::world& w, const exchange_function& exchange) {
     ps::require_same_run(w, transfer_like{}, exchange);
   });
-  CHECK(test::has(common(said), "rank 0 reads batches of 8 and takes 8 for the global batch"));
+  CHECK(test::has(common(said), "rank 0 reads batches of 8 and uses a global batch of 8"));
 }
 
 TEST_CASE("ranks that go on from different checkpoints are told", "[ranks][promise:honest-13]") {

@@ -115,7 +115,7 @@ TEST_CASE("a launcher that gives no size of the world is refused with its variab
           "[ranks][promise:honest-12]") {
   CHECK(refused_world({{{"JOB_COMPLETION_INDEX", "2"}}}) ==
         "world: JOB_COMPLETION_INDEX='2' is a variable of an indexed job of Kubernetes, which does "
-        "not give the size of the world: set RANK and WORLD_SIZE, and LOCAL_RANK for a device; or "
+        "not set the size of the world: set RANK and WORLD_SIZE, and LOCAL_RANK for a device; or "
         "call world::from_environment(launcher::none) if this process is alone");
   for (const char* const variable :
        {"PMIX_RANK", "PMIX_NAMESPACE", "PALS_NODEID", "ALPS_APP_PE", "PMI_ID", "PMI_LOCAL_RANK",
@@ -129,12 +129,12 @@ TEST_CASE("a launcher that gives no size of the world is refused with its variab
     CHECK(world_of(together({hint, torchrun_5_of_8, {{"TORCHELASTIC_RUN_ID", "x"}}})).rank == 5);
   }
   CHECK(refused_world({{{"PALS_RANKID", "1"}, {"PALS_LOCAL_RANKID", "1"}}}) ==
-        "world: Cray PALS's variables are half there: PALS_RANKID=1, no PMI_SIZE, "
-        "PALS_LOCAL_RANKID=1: set both, or unset them for one process");
+        "world: Cray PALS's variables are incomplete: PALS_RANKID=1, no PMI_SIZE, "
+        "PALS_LOCAL_RANKID=1: set both, or unset them for a single process");
   for (const char* const variable :
        {"MV2_COMM_WORLD_RANK", "JSM_NAMESPACE_SIZE", "HOROVOD_LOCAL_RANK", "FLUX_TASK_RANK"}) {
     CAPTURE(variable);
-    CHECK(refused_world({{{variable, "1"}}}).find(" variables are half there: ") !=
+    CHECK(refused_world({{{variable, "1"}}}).find(" variables are incomplete: ") !=
           std::string::npos);
   }
 }
@@ -200,8 +200,8 @@ TEST_CASE("launchers that contradict each other are refused with both",
       {{{"RANK", "1"}, {"WORLD_SIZE", "2"}}, {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}}});
   CHECK(refused_world(both) ==
         "world: torchrun's RANK=1 WORLD_SIZE=2 and Slurm's SLURM_PROCID=0 SLURM_NTASKS=4 "
-        "contradict each other: unset the variables of the one that did not start this process, or "
-        "name the one that did: world::from_environment(launcher::...)");
+        "contradict each other: unset the variables of the launcher that did not start this "
+        "process, or name the one that did: world::from_environment(launcher::...)");
   CHECK(world_of(both, ps::launcher::slurm).size == 4);
   CHECK(world_of(both, ps::launcher::torchrun).rank == 1);
   CHECK(world_of(both, ps::launcher::none) == ps::world{});
@@ -213,8 +213,8 @@ TEST_CASE("launchers that contradict each other are refused with both",
                                 {{"OMPI_COMM_WORLD_RANK", "1"},
                                  {"OMPI_COMM_WORLD_SIZE", "2"},
                                  {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}}})) ==
-        "world: LOCAL_RANK=0 and OMPI_COMM_WORLD_LOCAL_RANK=1 contradict each other: unset the one "
-        "that is wrong");
+        "world: LOCAL_RANK=0 and OMPI_COMM_WORLD_LOCAL_RANK=1 contradict each other: unset the "
+        "wrong one");
 }
 
 TEST_CASE("PMIx contradicts a launcher unless its rank is that of Slurm",
@@ -223,8 +223,8 @@ TEST_CASE("PMIx contradicts a launcher unless its rank is that of Slurm",
       {"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"PMIX_RANK", "1"}};
   CHECK(refused_world({ranks}) ==
         "world: Open MPI's OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 and PMIx's PMIX_RANK=1 "
-        "contradict each other: unset the variables of the one that did not start this process, or "
-        "name the one that did: world::from_environment(launcher::...)");
+        "contradict each other: unset the variables of the launcher that did not start this "
+        "process, or name the one that did: world::from_environment(launcher::...)");
   CHECK(world_of({ranks}, ps::launcher::open_mpi).rank == 3);
   CHECK(world_of(together({ranks, {{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}}})).rank == 3);
   CHECK_THROWS_AS(world_of(together({ranks, {{"PMIX_RANK", "x"}}})), ps::world_error);
@@ -232,27 +232,29 @@ TEST_CASE("PMIx contradicts a launcher unless its rank is that of Slurm",
 
 TEST_CASE("half a launcher's variables are refused by name", "[ranks][promise:honest-12]") {
   CHECK(refused_world({{{"RANK", "1"}}}) ==
-        "world: torchrun's variables are half there: RANK=1, no WORLD_SIZE: set both, or unset "
-        "them for one process");
+        "world: torchrun's variables are incomplete: RANK=1, no WORLD_SIZE: set both, or unset "
+        "them for a single process");
   CHECK(refused_world({{{"WORLD_SIZE", "4"}, {"LOCAL_RANK", "2"}}}) ==
-        "world: torchrun's variables are half there: no RANK, WORLD_SIZE=4, LOCAL_RANK=2: set "
-        "both, or unset them for one process");
-  CHECK(refused_world({{{"SLURM_NTASKS", "4"}}}) ==
-        "world: Slurm's variables are half there: no SLURM_PROCID, SLURM_NTASKS=4: start the "
-        "program by srun, unset them for one process, or name the launcher that did start it: "
-        "world::from_environment(launcher::...)");
+        "world: torchrun's variables are incomplete: no RANK, WORLD_SIZE=4, LOCAL_RANK=2: set "
+        "both, or unset them for a single process");
+  CHECK(
+      refused_world({{{"SLURM_NTASKS", "4"}}}) ==
+      "world: Slurm's variables are incomplete: no SLURM_PROCID, SLURM_NTASKS=4: start the program "
+      "with srun, unset the variables for a single process, or name the launcher that started it: "
+      "world::from_environment(launcher::...)");
   CHECK_THROWS_AS(world_of({{{"LOCAL_RANK", "0"}}}), ps::world_error);
   CHECK_THROWS_AS(world_of({{{"OMPI_COMM_WORLD_SIZE", "2"}}}), ps::world_error);
   CHECK_THROWS_AS(world_of({{{"PMI_RANK", "2"}}}), ps::world_error);
   CHECK(refused_world({}, ps::launcher::open_mpi) ==
-        "world: Open MPI is to have started this process, but there is no OMPI_COMM_WORLD_RANK and "
-        "no OMPI_COMM_WORLD_SIZE: start the program by it");
+        "world: Open MPI was specified as the launcher of this process, but there is no "
+        "OMPI_COMM_WORLD_RANK and "
+        "no OMPI_COMM_WORLD_SIZE: start the program with it");
 }
 
 TEST_CASE("numbers that can't be a world's are refused with their values",
           "[ranks][promise:honest-12]") {
   const std::string leave =
-      "; start the program by the launcher alone, and leave its variables as they are";
+      "; start the program only with the launcher, and do not change its variables";
   CHECK(refused_world({{{"RANK", "4"}, {"WORLD_SIZE", "4"}}}) ==
         "world: RANK=4 with WORLD_SIZE=4: a rank is below the size of its world" + leave);
   CHECK(refused_world({{{"RANK", "0"}, {"WORLD_SIZE", "0"}}}) ==
@@ -271,13 +273,13 @@ TEST_CASE("numbers that can't be a world's are refused with their values",
 
 TEST_CASE("a text that is no number is refused with the variable", "[ranks][promise:honest-12]") {
   CHECK(refused_world({{{"RANK", "one"}, {"WORLD_SIZE", "2"}}}) ==
-        "world: RANK='one' is no number from 0 to 2147483647: set it as the launcher does, or "
-        "unset all of the launcher's variables for one process");
+        "world: RANK='one' is not a number from 0 to 2147483647: set it as the launcher does, or "
+        "unset all variables of the launcher for a single process");
   for (const char* const text : {"", " 1", "1 ", "+1", "-1", "1.0", "0x1", "2147483648",
                                  "99999999999999999999", "1\n", "\xC2\xB9"}) {
     CAPTURE(text);
     const auto said = refused_world({{{"RANK", text}, {"WORLD_SIZE", "2"}}});
-    CHECK(said.find("' is no number from 0 to 2147483647: ") != std::string::npos);
+    CHECK(said.find("' is not a number from 0 to 2147483647: ") != std::string::npos);
     CHECK_THROWS_AS(world_of({{{"RANK", "0"}, {"WORLD_SIZE", text}}}), ps::world_error);
   }
   CHECK(refused_world({{{"RANK", std::string(5000, 'x')}, {"WORLD_SIZE", "2"}}}).size() < 300);
@@ -295,8 +297,9 @@ TEST_CASE("a world shards a sampler in one line, and one that does not divide is
   CHECK_THROWS_MATCHES(
       (ps::sharded{ps::shuffled{}, {.rank = three.rank, .world = three.size, .global_batch = 64}}),
       ps::option_error,
-      Catch::Matchers::Message("global_batch: must be a multiple of the world of 3, is 64, which "
-                               "leaves 1: take 63 or 66"));
+      Catch::Matchers::Message(
+          "global_batch: must be a multiple of the world of 3, but is 64, which "
+          "leaves 1: take 63 or 66"));
 }
 
 TEST_CASE("the environment of this very process can be read", "[ranks]") {

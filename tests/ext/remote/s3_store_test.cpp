@@ -164,7 +164,7 @@ TEST_CASE("credentials come from options, environment or files, in this order",
   const aws_variables none{{}};
   const auto problem = error_of<ps::access_denied>([] { const ps::s3_store store("b"); });
   CHECK(has(problem.found(), "profile default of /nowhere/.aws/credentials and /nowhere"));
-  CHECK(has(problem.found(), "which is not there"));
+  CHECK(has(problem.found(), "which does not exist"));
   (void)error_of<ps::access_denied>(
       [] { const ps::s3_store store("b", {.credentials = ps::s3_credentials{"a\r\nX: y", "b"}}); });
 }
@@ -390,7 +390,7 @@ TEST_CASE("what S3 refuses says what to do, and nothing that is secret",
   constexpr std::common_type<ps::bad_response> bad;
   CHECK(has(words_of_fault(denied, 403, s3_error("AccessDenied")), "may read"));
   CHECK(has(words_of_fault(denied, 403, s3_error("RequestTimeTooSkewed")), "the clock"));
-  CHECK(has(words_of_fault(denied, 400, s3_error("ExpiredToken")), "get new ones"));
+  CHECK(has(words_of_fault(denied, 400, s3_error("ExpiredToken")), "get new credentials"));
   CHECK(has(words_of_fault(denied, 403, s3_error("InvalidAccessKeyId")), "AWS_ACCESS_KEY_ID"));
   CHECK(
       has(words_of_fault(denied, 403, s3_error("SignatureDoesNotMatch")), "AWS_SECRET_ACCESS_KEY"));
@@ -630,7 +630,7 @@ TEST_CASE("a listing that is none is refused", "[remote][fault:stores-7]") {
   CHECK(fault(with("&#x41;", "<b/>")).expected() == "the key of an object");
   CHECK(fault(with("&#x41;", "a<!-- -->")).expected() == "the key of an object");
   const std::string one = "<Contents><Key>A</Key><Size>1</Size></Contents>";
-  CHECK(fault(with("<Contents>", one + one + "<Contents>")).found() == "the one before again");
+  CHECK(fault(with("<Contents>", one + one + "<Contents>")).found() == "the previous key again");
   CHECK(fault(with("<Contents>", "<KeyCount>2</KeyCount><Contents>")).found() == "1 in place of 2");
   (void)ps::detail::list_answer::parse(with("<Contents>", "<KeyCount>1</KeyCount><Contents>"), "");
   // Excessive memory use is refused in advance.

@@ -97,10 +97,10 @@ TEST_CASE("reads that wait are told of read-ahead, where the source could use it
   // first.
   const auto untold = said_of({.source_bytes = 1000});
   CHECK(untold.wanted_read_ahead == 1000);
-  CHECK(untold.remedy ==
-        plain.remedy +
-            " Or .ahead = {.bytes = 1000}: the source can fetch before workers ask; "
-            "the gain is not known.");
+  CHECK(
+      untold.remedy ==
+      plain.remedy +
+          " Or .ahead = {.bytes = 1000}: the source can prefetch samples; the gain is not known.");
   CHECK(untold.gain == plain.gain);
   CHECK(said_of({.source_bytes = most}).wanted_read_ahead == 64U << 20U);
   const played_loop many{
@@ -116,7 +116,7 @@ TEST_CASE("reads that wait are told of read-ahead, where the source could use it
   CHECK(late.wanted_read_ahead == 600);
   CHECK_THAT(late.remedy,
              Catch::Matchers::EndsWith(
-                 " 11 samples were told too late: .ahead = {.bytes = 600}; the gain is not "
+                 " 11 samples were announced too late: .ahead = {.bytes = 600}; the gain is not "
                  "known."));
   CHECK(said_of({.most_bytes = 300, .samples = 80, .late = 10, .source_bytes = 1000}).remedy ==
         plain.remedy);
@@ -126,9 +126,9 @@ TEST_CASE("reads that wait are told of read-ahead, where the source could use it
             .wanted_read_ahead == most);
   const auto bound = said_of({.most_bytes = 1000, .samples = 8, .late = 2, .source_bytes = 1000});
   CHECK(bound.wanted_read_ahead == 0);
-  CHECK_THAT(bound.remedy, Catch::Matchers::Contains("more ahead than its 1000 bytes"));
+  CHECK_THAT(bound.remedy, Catch::Matchers::Contains("more than its 1000 bytes"));
   const auto failing = said_of({.most_bytes = 1000, .failed = 3, .source_bytes = 1000});
-  CHECK_THAT(failing.remedy, Catch::Matchers::Contains("throws when it is told what comes"));
+  CHECK_THAT(failing.remedy, Catch::Matchers::Contains("throws when it receives prefetch hints"));
 }
 
 TEST_CASE("workers without a seat are none to a verdict", "[report]") {
@@ -161,7 +161,7 @@ TEST_CASE("under workers = automatic the cap is named, and not the number of wor
   loop.loader->wait_while_inactive = {14, 14 * loop.loader->age};
   CHECK_THAT(
       ps::diagnose(none, loop, 16).remedy,
-      Catch::Matchers::StartsWith("Let the loop run on: .workers = automatic may take up to 16"));
+      Catch::Matchers::StartsWith("Let the loop continue: .workers = automatic may use up to 16"));
 
   auto idle = played_loop{.load = 1, .copy = 0.1, .body = 4, .workers = 8}.play().stats;
   idle.loader->workers_are_automatic = true;
@@ -182,7 +182,7 @@ TEST_CASE("reads that compute do not want more workers than cores", "[report]") 
              Catch::Matchers::StartsWith("CPU-bound: ") && Catch::Matchers::EndsWith("of 4 cores"));
 }
 
-TEST_CASE("workers without a core do not wait for a disk", "[report]") {
+TEST_CASE("workers waiting for a core do not wait for a disk", "[report]") {
   for (const bool tells_queues : {true, false}) {
     CAPTURE(tells_queues);
     const auto said = verdict_on({.load = 10,
@@ -203,7 +203,7 @@ TEST_CASE("workers without a core do not wait for a disk", "[report]") {
   CHECK(said.limit == loop_limit::processors);
   CHECK_THAT(said.sentence,
              Catch::Matchers::EndsWith("4.0 of 4 workers are busy, 23 % of that computing and 77 % "
-                                       "without a core, on 2 cores, of which other threads have "
+                                       "waiting for a core, on 2 cores, of which other threads use "
                                        "1.0"));
   // Most of the time is spent on the disk, and a little on other programs.
   played_loop waits{
@@ -229,8 +229,8 @@ TEST_CASE("the verdict names other threads that keep the loop's thread off the c
   CHECK(said.busy_cores == Approx(1.0).margin(0.01));
   CHECK(said.gain == 0);
   CHECK_THAT(said.sentence, Catch::Matchers::StartsWith(
-                                "CPU-bound: for 50 % of the time the loop's thread is ready "
-                                "and has none of the 2 cores, of which other threads have "
+                                "CPU-bound: for 50 % of the time the loop's thread is ready to run "
+                                "but gets none of the 2 cores, of which other threads use "
                                 "1.0"));
   CHECK_THAT(said.remedy, Catch::Matchers::StartsWith("Fewer programs and threads"));
   // A small amount is normal.
@@ -301,7 +301,7 @@ TEST_CASE("a loop that reads itself is told of workers, where they would gain", 
   const auto fast = of(0.005);
   CHECK(fast.limit == loop_limit::processors);
   CHECK(fast.gain == 0);
-  CHECK_THAT(fast.sentence, Catch::Matchers::EndsWith("as fast as workers would hand them over"));
+  CHECK_THAT(fast.sentence, Catch::Matchers::EndsWith("as fast as workers would deliver them"));
 }
 
 TEST_CASE("a share of the time is no more than all of it, also of throttled cores", "[report]") {
@@ -358,7 +358,7 @@ TEST_CASE("where no copy runs ahead though there are slots, leases or the readin
   all.wait_for_batch = {};
   said = ps::diagnose(none, all, 16);
   if (said.limit == loop_limit::depth) {
-    CHECK(said.remedy == "Read by a worker: .workers = 1.");
+    CHECK(said.remedy == "Read in a worker: .workers = 1.");
     CHECK(said.gain == 0);
   }
 }
@@ -418,8 +418,8 @@ TEST_CASE("the explanation answers the four questions in their order", "[report]
       .load = 3, .computing = 1, .copy = 0.1, .body = 1, .workers = 1, .cores = 16};
   CHECK(
       ps::explain(verdict_on(loop)) ==
-      "loader:    waited for during 63 % of the time, 1.0 of 1 workers busy\n"
-      "copy:      waited for during 3 %; leases 0 %\n"
+      "loader: waited for batches during 63 % of the time, 1.0 of 1 workers busy\n"
+      "copy: waited for copies during 3 %; leases 0 %\n"
       "step:      33 % in the loop's body\n"
       "processor: 1.3 of 16 cores busy, throttled 0 %\n"
       "loader-bound: the loop waits 67 % of the time for batches, 1.0 of 1 workers are busy, 100 % "
@@ -446,16 +446,16 @@ TEST_CASE("after a replay the verdict says how far the floor is, and promises no
   CHECK_THAT(three_times.sentence, Catch::Matchers::Contains("200 % above the floor"));
   CHECK_THAT(ps::explain(three_times),
              Catch::Matchers::Contains(
-                 "\nfloor:     1000.0 us a batch, the loop is 200 % above it\nloader-bound"));
+                 "\nfloor:     1000.0 us per batch, the loop is 200 % above it\nloader-bound"));
   CHECK(said_of(starved, microseconds{2500}).gain == Approx(0.2).epsilon(0.05));
 
   const played_loop fed{.load = 1, .copy = 0.1, .body = 4, .workers = 8};
   CHECK_THAT(said_of(fed, microseconds{4000}).str(),
-             Catch::Matchers::Contains("0 % above the floor. Faster batches gain nothing"));
+             Catch::Matchers::Contains("0 % above the floor. Faster batches would not help"));
   const auto slowed = said_of(fed, microseconds{2000});
   CHECK(slowed.limit == loop_limit::step);
   CHECK(slowed.gain == Approx(1.0).epsilon(0.02));
-  CHECK_THAT(slowed.str(), Catch::Matchers::Contains("its body takes longer than alone"));
+  CHECK_THAT(slowed.str(), Catch::Matchers::Contains("its body takes longer than it does alone"));
   CHECK(verdict_on(fed).floor == 0);
   CHECK_THAT(ps::explain(verdict_on(fed)), !Catch::Matchers::Contains("floor"));
 }
@@ -492,14 +492,15 @@ TEST_CASE("a device that idles is told from a step that takes all of its time", 
   said = ps::diagnose(none, all, 4);
   CHECK(said.limit == loop_limit::launches);
   CHECK(said.sentence ==
-        "launch-bound: the device has no step to do for 40 % of the time, and batches are there");
+        "launch-bound: the device has no step to run for 40 % of the time although batches are "
+        "ready");
 
   all.device = {10, microseconds{9000}, {}, microseconds{4000}, microseconds{6000}};
   said = ps::diagnose(none, all, 4);
   CHECK(said.limit == loop_limit::copy);
   CHECK(said.sentence ==
-        "copy-bound: the device has no step to do for 40 % of the time, and batches are there: a "
-        "copy takes the device 900.0 us, a step 600.0 us");
+        "copy-bound: the device has no step to run for 40 % of the time although batches are "
+        "ready: a copy takes 900.0 us, a step 600.0 us");
 }
 
 TEST_CASE("a loop that waits for slots for its results is told so", "[report]") {
@@ -519,22 +520,22 @@ TEST_CASE("a loop that waits for slots for its results is told so", "[report]") 
         "results-bound: for 60 % of the time the loop waits for a slot for its results, whose "
         "consumers are busy for 95 % of theirs");
   CHECK(said.remedy ==
-        "Consume in more threads (.workers = 3 of the results), or do less for each batch: "
+        "Consume in more threads (.workers = 3 of the results), or do less work per batch: "
         "expected +150 %.");
-  CHECK_THAT(ps::explain(said), Catch::Matchers::Contains("results:   a slot for them waited for "
-                                                          "during 60 %"));
+  CHECK_THAT(ps::explain(said),
+             Catch::Matchers::Contains("results: waited for a slot during 60 %"));
 
   all.results->consuming = milliseconds{100};
   said = ps::diagnose(none, all, 4);
   CHECK(said.limit == loop_limit::results);
-  CHECK_THAT(said.remedy, Catch::Matchers::StartsWith("Let fewer bytes go back"));
+  CHECK_THAT(said.remedy, Catch::Matchers::StartsWith("Copy fewer bytes back"));
 
   // Enough consumers: they wait for the copies.
   all.results = {.workers = 4, .waited = milliseconds{300}, .consuming = milliseconds{2400}};
   said = ps::diagnose(none, all, 4);
   CHECK(said.limit == loop_limit::results);
-  CHECK_THAT(said.sentence, Catch::Matchers::EndsWith("consumers are busy for 60 % of theirs"));
-  CHECK_THAT(said.remedy, Catch::Matchers::StartsWith("Let fewer bytes go back"));
+  CHECK_THAT(said.sentence, Catch::Matchers::EndsWith("consumers are busy for 60 % of the time"));
+  CHECK_THAT(said.remedy, Catch::Matchers::StartsWith("Copy fewer bytes back"));
   all.results = {.workers = 1, .waited = milliseconds{600}, .consuming = milliseconds{100}};
 
   // The longer wait is reported: here the loop waits for batches.

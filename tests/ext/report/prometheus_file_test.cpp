@@ -70,7 +70,7 @@ TEST_CASE("a file for Prometheus that can't be written says path and reason, and
   CHECK(missing.path() == nowhere);
   CHECK(missing.number() == ENOENT);
   CHECK(std::string{missing.what()} ==
-        nowhere + ": the statistics can't be written: No such file or directory");
+        nowhere + ": the statistics cannot be written: No such file or directory");
 
   const std::string a_folder = folder.path("folder");
   fs::create_directories(a_folder + "/in_it");

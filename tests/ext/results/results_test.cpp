@@ -761,12 +761,12 @@ TEST_CASE("results on another stream than the feed's are refused, with both name
   CHECK(run(stream, stream, is_joined) == 4);
   CHECK(run(none, none, is_joined) == 4);
   CHECK(says<ps::results_error>([&] { run(stream, none, is_joined); },
-                                {"batch 0 of epoch 0", "a feed that has stream 0x",
+                                {"batch 0 of epoch 0", "a feed with stream 0x",
                                  "results have no stream", "results out{device, stream"}));
   CHECK(says<ps::results_error>([&] { run(none, stream, is_joined); },
-                                {"a feed that has no stream", "results have stream 0x"}));
+                                {"a feed with no stream", "results have stream 0x"}));
   CHECK(says<ps::results_error>([&] { run(stream, second, is_joined); },
-                                {"a feed that has stream 0x", "results have stream 0x"}));
+                                {"a feed with stream 0x", "results have stream 0x"}));
 }
 
 TEST_CASE("results may be computed on a second stream that the batch names", "[results]") {

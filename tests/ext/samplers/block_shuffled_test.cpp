@@ -203,7 +203,7 @@ TEST_CASE("block-shuffled does not use the bits of shuffled", "[samplers]") {
 TEST_CASE("block-shuffled refuses a block size of 0 and an empty dataset", "[samplers]") {
   const ps::block_shuffled none{.seed = 1, .block = 0};
   CHECK_THROWS_MATCHES(none.size(10), ps::option_error,
-                       Catch::Matchers::Message("block: must be at least 1, is 0"));
+                       Catch::Matchers::Message("block: must be at least 1, but is 0"));
   CHECK_THROWS_AS(none.order(10, 0), ps::option_error);
   CHECK_THROWS_MATCHES(
       ps::block_shuffled{}.order(0, 0), std::invalid_argument,

@@ -239,9 +239,10 @@ TEST_CASE("a loader gives the same bucketed batches for any workers",
 TEST_CASE("lengths that are not those of the dataset are refused", "[samplers]") {
   const auto lengths = long_tailed(10);
   const ps::bucketed order{lengths, {.seed = 5, .batch_size = 8}};
-  CHECK_THROWS_MATCHES(order.size(11), ps::option_error,
-                       Catch::Matchers::Message("lengths: expected one for each of the dataset's "
-                                                "11 samples, found 10"));
+  CHECK_THROWS_MATCHES(
+      order.size(11), ps::option_error,
+      Catch::Matchers::Message(
+          "lengths: expected one weight for each of the dataset's 11 samples, found 10"));
   CHECK_THROWS_AS(order.order(9, 0), ps::option_error);
   CHECK_THROWS_AS((ps::bucketed{lengths, {.batch_size = 0}}), ps::option_error);
   CHECK_THROWS_AS((ps::bucketed{lengths, {.batch_size = 1, .window = 0}}), ps::option_error);

@@ -304,9 +304,9 @@ TEST_CASE("the ranks of any world share the batches of an order by tokens",
       for (std::size_t b = 0; b < mine.size(); ++b) REQUIRE(mine[b] == all[b * ranks + rank]);
     }
   }
-  CHECK_THROWS_MATCHES(
-      (ps::sharded{order, {.rank = 0, .world = 5}}), ps::option_error,
-      Catch::Matchers::Message("world: must divide the sampler's batches_per_step of 12, is 5"));
+  CHECK_THROWS_MATCHES((ps::sharded{order, {.rank = 0, .world = 5}}), ps::option_error,
+                       Catch::Matchers::Message(
+                           "world: must divide the sampler's batches_per_step of 12, but is 5"));
   CHECK_THROWS_AS((ps::sharded{order, {.rank = 0, .world = 2, .global_batch = 24}}),
                   ps::option_error);
 }
@@ -334,23 +334,24 @@ TEST_CASE("the fingerprint of an order by tokens knows every length and option",
 TEST_CASE("options of by_tokens that can't be are refused by name",
           "[samplers][promise:honest-7]") {
   const lengths_of_samples lengths{5, 20, 7};
-  CHECK(problem_of(lengths, {.most = 0}) == "most: must be at least 1, is 0");
+  CHECK(problem_of(lengths, {.most = 0}) == "most: must be at least 1, but is 0");
   CHECK(problem_of(lengths, {.most = std::uint64_t{1} << 32}) ==
         "most: 4294967296 is above 4294967295");
-  CHECK(problem_of(lengths, {.most = 20, .window = 0}) == "window: must be at least 1, is 0");
+  CHECK(problem_of(lengths, {.most = 20, .window = 0}) == "window: must be at least 1, but is 0");
   CHECK(problem_of(lengths, {.most = 20, .window = (1U << 24) + 1}) ==
         "window: 16777217 is above 16777216");
   CHECK(problem_of(lengths, {.most = 20, .batches_per_step = 0}) ==
-        "batches_per_step: must be at least 1, is 0");
-  CHECK(problem_of({}, {.most = 20}) == "lengths: must be at least 1, is 0");
+        "batches_per_step: must be at least 1, but is 0");
+  CHECK(problem_of({}, {.most = 20}) == "lengths: must be at least 1, but is 0");
   CHECK(problem_of(lengths, {.most = 19}) ==
-        "most: expected at most 19 values a sample, found 20 in sample 1: raise it, or leave out "
-        "such samples (ps::without) or cut them");
+        "most: expected at most 19 values per sample, found 20 in sample 1: raise the limit, or "
+        "exclude such samples (ps::without) or shorten them");
   CHECK(problem_of(lengths, {.most = 20}).empty());
   const ps::by_tokens order{lengths, {.most = 20}};
-  CHECK_THROWS_MATCHES(order.size(4), ps::option_error,
-                       Catch::Matchers::Message("lengths: expected one for each of the dataset's 4 "
-                                                "samples, found 3"));
+  CHECK_THROWS_MATCHES(
+      order.size(4), ps::option_error,
+      Catch::Matchers::Message(
+          "lengths: expected one weight for each of the dataset's 4 samples, found 3"));
   CHECK_THROWS_AS(order.order(2, 0), ps::option_error);
 }
 

@@ -250,8 +250,8 @@ TEST_CASE("a continued mixture is the same up to its place, or refused",
     return std::string{"none"};
   };
   CHECK(problem_of(before, {0, 15}, {9, 1}) ==
-        "weights: with these an epoch has 11 samples, before 20: step 15 of epoch 0 would be "
-        "another place of the training");
+        "weights: with these weights an epoch has 11 samples instead of 20: step 15 of epoch 0 "
+        "would become a different position of the training");
   CHECK(problem_of(before, {0, 12}, {9, 1}) != "none");
   CHECK(problem_of(before, {3, 0}, {9, 1}) != "none");
   CHECK(problem_of(before, {1, 0}, {2, 2}) == "none");
@@ -264,8 +264,8 @@ TEST_CASE("a continued mixture is the same up to its place, or refused",
   const ps::mixture planned = at({{{}, {1, 1}}, {{.epoch = 2}, {9, 1}}});
   REQUIRE(planned.size(20) == 11);
   CHECK(problem_of(planned, {1, 0}, {1, 1}) ==
-        "weights: with these an epoch has 20 samples, before 11: step 0 of epoch 1 would be "
-        "another place of the training");
+        "weights: with these weights an epoch has 20 samples instead of 11: step 0 of epoch 1 "
+        "would become a different position of the training");
   CHECK(problem_of(planned, {0, 12}, {1, 1}) != "none");  // the epoch of that place has ended
   CHECK(problem_of(planned, {1, 0}, {1, 9}) == "none");
   CHECK(planned.continued({0, 11}, {1, 1}).progress({0, 11}) == planned.progress({0, 11}));
@@ -326,32 +326,33 @@ TEST_CASE("bad options of a mixture are refused by name", "[samplers][promise:ho
   CHECK(mixture_problem({}, {}) == "parts: expected at least one");
   CHECK(mixture_problem(
             with({change{{}, {1, 1}}, change{{.epoch = ~std::uint64_t{0}, .step = 6}, {1, 2}}}, 1),
-            {3, 3}) ==
-        "epoch: 18446744073709551615 and 6 steps of 6 an epoch are more than 2^64 epochs");
+            {3, 3}) == "epoch: 18446744073709551615 and 6 steps of 6 per epoch exceed 2^64 epochs");
   CHECK(mixture_problem(with({change{{}, {1}}}), {3, 3}) ==
-        "weights: entry 0 of the schedule has 1 for 2 parts");
+        "weights: entry 0 of the schedule has 1 weights for 2 parts");
   CHECK(mixture_problem(with({change{{}, {0, 0}}}), {3, 3}) ==
-        "weights: all of them are 0: at least one must not be");
+        "weights: all weights are 0: at least one must be positive");
   CHECK(mixture_problem(with({change{{}, {65'537, 2}}}), {3, 3}) ==
-        "weights: their sum is 65539 without common divisors, above 65536: take coarser ones, as "
-        "`tempered` makes them");
+        "weights: their sum after division by the common divisor is 65539, above 65536: use "
+        "coarser weights, for example from `tempered`");
   CHECK(mixture_problem(with({change{{.epoch = 1}, {1, 1}}}), {3, 3}) ==
         "schedule: entry 0 begins at step 0 of epoch 1: expected step 0 of epoch 0");
   CHECK(mixture_problem(
             with({change{{}, {1, 1}}, change{{.epoch = 1}, {1, 2}}, change{{.epoch = 1}, {2, 1}}}),
             {3, 3}) ==
-        "schedule: entry 2 begins at step 0 of epoch 1: expected a place after the entry before");
+        "schedule: entry 2 begins at step 0 of epoch 1: expected a position after the previous "
+        "entry");
   CHECK(mixture_problem(with({change{{}, {1, 1}}, change{{.step = 5}, {1, 2}}}), {3, 3}) ==
-        "batch_size: is needed where steps are counted, as step 5, is 0");
+        "batch_size: is needed if steps are counted, as in step 5, but is 0");
   CHECK(mixture_problem({.epoch_steps = 5}, {3, 3}) ==
-        "batch_size: is needed for .epoch_steps, is 0");
+        "batch_size: is needed for .epoch_steps, but is 0");
   CHECK(mixture_problem({.when_through = end, .batch_size = 1, .epoch_steps = 5}, {3, 3}) ==
-        "epoch_steps: is for part_through::repeat: otherwise an epoch is as long as the parts");
+        "epoch_steps: is only for part_through::repeat, because otherwise the parts set the length "
+        "of an epoch");
   CHECK(mixture_problem({.batch_size = 8, .epoch_steps = ~std::uint64_t{0}}, {3, 3}) ==
-        "epoch_steps: 18446744073709551615 steps of 8 samples are more than 2^63 samples");
+        "epoch_steps: 18446744073709551615 steps of 8 samples exceed 2^63 samples");
   CHECK(mixture_problem({.schedule = {change{{}, {1, 0}}}, .when_through = drop_out}, {3, 3}) ==
-        "weights: at sample 3 of epoch 0 all parts that have a weight are through, and others are "
-        "not: give them a weight");
+        "weights: at sample 3 of epoch 0 all parts with a weight are exhausted, but others are "
+        "not: give the others a weight");
   const ps::mixture steps_of_8 = mixed({.batch_size = 8}, {50, 50});
   CHECK_THROWS_AS(steps_of_8.size(99), ps::option_error);
   CHECK_THROWS_AS(steps_of_8.order(101, 0), ps::option_error);
@@ -385,9 +386,9 @@ TEST_CASE("tempered weights are within one turn of their shares", "[samplers]") 
   }
   const sizes skewed{1'000'000, 1, 1, 1, 1, 1};
   CHECK(ps::tempered(skewed, 1, 10) == weights{5, 1, 1, 1, 1, 1});
-  CHECK(mixture_problem(skewed, 0, 10) == "temperature: must be at least 0.01, is 0");
+  CHECK(mixture_problem(skewed, 0, 10) == "temperature: must be at least 0.01, but is 0");
   CHECK(mixture_problem(skewed, 1, 5) ==
-        "round: must be at least the 6 parts, at most 65536, is 5");
+        "round: must be at least the number of parts, 6, and at most 65536, but is 5");
   CHECK(mixture_problem(sizes{0, 0}, 1, 10) == "amounts: expected one above 0");
 }
 

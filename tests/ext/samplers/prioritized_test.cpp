@@ -157,12 +157,13 @@ TEST_CASE("a lag that is too short for what was read ahead is refused",
   const ps::prioritized order{ramp(), options};
   static_cast<void>(step_of(order, 7));
   CHECK(refusal_of([&] { train(order, 1, {1}); }) ==
-        "lag: what is set in step 1 counts from step 7 on, but step 7 is drawn already: expected "
+        "lag: a weight set in step 1 takes effect in step 7, but step 7 is already drawn: expected "
         "at least 7, found 6");
   const ps::prioritized fresh{ramp(), options};
   train(fresh, 5, {1});
-  CHECK(refusal_of([&] { train(fresh, 4, {1}); }) ==
-        "at: step 4 comes after step 5: set weights in the order of steps, or load a state before");
+  CHECK(
+      refusal_of([&] { train(fresh, 4, {1}); }) ==
+      "at: step 4 comes after step 5: set weights in the order of steps, or load an earlier state");
 }
 
 TEST_CASE("a training goes on from its state, with any world", "[samplers][promise:exact-25]") {
@@ -207,12 +208,12 @@ TEST_CASE("the state of a step that has passed is that of then", "[samplers][pro
   }
   CHECK(order.save({2, 4}) == then);
   CHECK(refusal_of([&] { (void)order.save({0, 2}); }) ==
-        "at: the weights of step 2 are not kept any more, those from step 18 on are");
+        "at: the weights of step 2 are no longer stored; the oldest stored step is 18");
   // A loop that goes back too far would get other samples: the next call reports that.
   static_cast<void>(step_of(order, 2));
   CHECK(refusal_of<std::logic_error>([&] { train(order, 30, {1}); }) ==
-        "prioritized: a step was drawn again whose weights are not kept any more: load the state "
-        "of a step before a loop goes back to it");
+        "prioritized: a step was drawn again whose weights are no longer stored: load the state of "
+        "the step before a loop returns to it");
   CHECK(order.load(then) == ps::training_place{2, 4});
   CHECK(step_of(order, 24) == expected[24]);
 }
@@ -239,7 +240,7 @@ TEST_CASE("a damaged state is refused, and nothing has changed then",
   CHECK(other.load(state) == ps::training_place{0, 3});
   CHECK(step_of(other, 3) == step_of(order, 3));
   CHECK(refusal_of<ps::text_error>([&] { other.load({}); }) ==
-        "state of prioritized: at byte 0: expected a whole state of 100 weights, found the end");
+        "state of prioritized: at byte 0: expected a complete state of 100 weights, found the end");
   ps::prioritized_options longer = options;
   longer.lag = 7;
   CHECK(refusal_of([&] { ps::prioritized{ramp(), longer}.load(state); }) ==
@@ -269,12 +270,13 @@ TEST_CASE("a state whose sum is right and whose content is not is refused",
     return problem_with([&](indices& words) { words[place] = word; });
   };
   const std::string text = "state of prioritized: at byte ";
-  const std::string whole = ": expected a whole state of 100 weights, found the end";
+  const std::string whole = ": expected a complete state of 100 weights, found the end";
   CHECK(problem_with([](indices& words) { words.resize(7); }) == text + "64" + whole);
   CHECK(problem_with([](indices& words) { words.pop_back(); }) == text + "600" + whole);
   constexpr std::size_t changes = 7 + n / 2;  // three words each
   const std::string wrong =
-      ": expected a weight of a sample from one of the next steps on, in their order, found ";
+      ": expected a weight that takes effect in one of the next steps, in the order of steps, "
+      "found ";
   for (const std::uint64_t step : {0U, 3U, 9U}) {  // valid steps start at 6
     CHECK(problem_at(changes, step) == text + "456" + wrong + std::to_string(step));
   }
@@ -305,8 +307,8 @@ TEST_CASE("bad arguments of prioritized are refused by name", "[samplers][promis
     return refusal_of([&] { ps::prioritized{weights, bad}; });
   };
   CHECK(of({}, options) == "weights: expected 1 to 2^32 - 1, found 0");
-  CHECK(of({1}, {.lag = 1}) == "batch_size: must be at least 1, is 0");
-  CHECK(of({1}, {.batch_size = 1}) == "lag: must be 1 to 2^20 steps, is 0");
+  CHECK(of({1}, {.lag = 1}) == "batch_size: must be at least 1, but is 0");
+  CHECK(of({1}, {.batch_size = 1}) == "lag: must be 1 to 2^20 steps, but is 0");
   CHECK(of({1, -1}, options) == "weights: expected 0 to 65536, found -1 for sample 1");
   CHECK(of({1, std::numeric_limits<float>::quiet_NaN()}, options) ==
         "weights: expected 0 to 65536, found nan for sample 1");

@@ -299,7 +299,7 @@ TEST_CASE("a closed batcher serves what it has, and takes no more", "[serve][pro
   requests.close();
   requests.close();
   submitter.join();
-  CHECK(told == "batcher: it is closed, and takes no request any more");
+  CHECK(told == "batcher: it is closed and accepts no more requests");
   CHECK(requests.was_closed());
   CHECK_THROWS_AS(requests.submit(5, written(5)), ps::batcher_closed);
   CHECK_THROWS_AS((void)requests.try_submit(5, written(5)), ps::batcher_closed);
@@ -381,8 +381,8 @@ TEST_CASE("a batcher's options are checked by name", "[serve]") {
   };
   CHECK(refused({.most = 0}) == "most: 0 is not in 1..1048576");
   CHECK(refused({.most = 1048577}) == "most: 1048577 is not in 1..1048576");
-  CHECK(refused({.fill = -1ns}) == "fill: must not be below 0, is -1 ns");
-  CHECK(refused({.spin = -1ns}) == "spin: must not be below 0, is -1 ns");
+  CHECK(refused({.fill = -1ns}) == "fill: must not be negative, but is -1 ns");
+  CHECK(refused({.spin = -1ns}) == "spin: must not be negative, but is -1 ns");
   CHECK(refused({.depth = 0}) == "depth: 0 is not in 1..1024");
   CHECK(refused({.depth = 1025}) == "depth: 1025 is not in 1..1024");
   using wide = ps::record<ps::field<"x", float, ps::dyn>>;

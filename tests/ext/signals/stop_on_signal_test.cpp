@@ -344,7 +344,7 @@ TEST_CASE("signals that can't be waited for are refused by number", "[signals]")
   const auto wait = [&] { ps::stop_on_signal signals{number}; };
   CHECK_THROWS_MATCHES(wait(), ps::option_error,
                        Catch::Matchers::Message("stop_on_signal: signal " + std::to_string(number) +
-                                                " can't be handled by a program"));
+                                                " cannot be handled by a program"));
   CHECK_THROWS_AS(ps::stop_on_signal({}), ps::option_error);
   const auto faults = [] { ps::stop_on_signal signals{SIGUSR1, SIGSEGV}; };
   const auto refusal = test::error_of<ps::option_error>(faults);

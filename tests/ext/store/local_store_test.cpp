@@ -233,7 +233,7 @@ TEST_CASE("where io_uring is refused, threads read, and the store says so",
     on.script->set_up = -reason;
     const auto store = on.store(files.path());
     CHECK(store.engine() == ps::read_engine::threads);
-    CHECK(test::has(store.engine_problem(), "io_uring is refused: "));
+    CHECK(test::has(store.engine_problem(), "io_uring is not available: "));
     files.check_reads(store, 3);
     CHECK(store.stats().by_uring == 0);
     const auto problem = error_of<ps::option_error>([&] {
@@ -241,7 +241,7 @@ TEST_CASE("where io_uring is refused, threads read, and the store says so",
           files.path(), {.engine = ps::read_engine::uring}, test::scripted_ring{on.script}};
     });
     CHECK(problem.option() == "engine");
-    CHECK(test::has(problem.what(), "take read_engine::best"));
+    CHECK(test::has(problem.what(), "choose read_engine::best"));
   }
   on_script old;
   old.script->has_single_map = false;
@@ -341,7 +341,7 @@ TEST_CASE("names, missing files and ranges beyond the end are refused by type",
         [&, from = offset, size = count] { (void)test::part_of(store, "d0/4097", from, size); });
     CHECK(beyond.path() == files.path("d0/4097"));
     CHECK(beyond.offset() == offset);
-    CHECK(beyond.expected() == std::to_string(count) + " bytes from there on");
+    CHECK(beyond.expected() == std::to_string(count) + " bytes starting there");
     CHECK(beyond.found() == "an object of 4097 bytes");
   }
   CHECK(test::part_of(store, "d0/4097", 4097, 0).empty());

@@ -92,7 +92,8 @@ TEST_CASE("a folder that is a link itself, and one that is missing", "[store]") 
   CHECK_THROWS_AS(ps::detail::root_folder{files.path("x")}, ps::file_unreadable);
 }
 
-TEST_CASE("what is no regular file is refused, and blocks nobody", "[store][fault:stores-1]") {
+TEST_CASE("a file that is not a regular file is refused, and blocks nobody",
+          "[store][fault:stores-1]") {
   const test::stored_files files;
   files.add("folder/x", "");
   REQUIRE(::mkfifo(files.path("pipe").c_str(), 0600) == 0);

@@ -161,7 +161,7 @@ TEST_CASE("blobs of other types are refused with what to do", "[table][fault:fil
   };
   const auto text = test::strings("", "z", {"a"});
   CHECK(test::has(said({"", "vz", 1, {std::nullopt, std::string(16, '\0'), ""}}),
-                  "found binary_view: views have another layout"));
+                  "found binary_view: views have a different layout"));
   CHECK(test::has(said(test::numbers<int>("", "i", {1})), "found int32"));
   CHECK(test::has(said(test::lists<std::int32_t>("", {0, 1}, text)), "found list<binary>"));
   made_column coded = text;
@@ -198,7 +198,7 @@ TEST_CASE("strings whose offsets cannot be are refused before they are read",
   CHECK(refused([](auto& c) { c.buffers[1] = std::nullopt; }) == "a buffer of values");
   CHECK(refused([](auto& c) { c.buffers[2] = std::nullopt; }) == "a buffer of bytes");
   CHECK(refused([](auto& c) { c.buffers.pop_back(); }) == "3 buffers");
-  CHECK(refused([](auto& c) { c.length = 1; }) == "2 values from 0 on");
+  CHECK(refused([](auto& c) { c.length = 1; }) == "2 values at offset 0");
   // Empty strings need no bytes.
   made_column batch = photos("z", {"", ""});
   batch.children[0].buffers[2] = std::nullopt;

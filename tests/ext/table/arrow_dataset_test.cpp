@@ -242,7 +242,7 @@ TEST_CASE("dynamic extents are those of the table", "[table]") {
   CHECK(problem.found() == "4 in row 3");
   CHECK(refused_column<only<std::int32_t, ps::dyn>, ps::column_shape_mismatch>(
             test::lists<std::int32_t>("", {0}, test::numbers<std::int32_t>("", "i", {})))
-            .found() == "no row, which says how long its lists are");
+            .found() == "no row, so the length of its lists is unknown");
 }
 
 TEST_CASE("a table without a row is a dataset without a sample", "[table]") {
@@ -394,7 +394,7 @@ TEST_CASE("a column of another type is refused with both, and with what to do",
   CHECK(test::has(said(coded), "found dictionary<int32>: decode the dictionary"));
   CHECK(test::has(said(test::strings("", "u", {"a"})), "found utf8: rows of different lengths"));
   CHECK(test::has(said({"", "vu", 1, {std::nullopt, std::string(16, '\0'), ""}}),
-                  "found utf8_view: views have another layout"));
+                  "found utf8_view: views have a different layout"));
 }
 
 TEST_CASE("lists of other lengths than the field's extents are refused",
@@ -444,11 +444,12 @@ TEST_CASE("a column that says what cannot be is refused before it is read",
   CHECK(offsets({-1, 1, 3, 5}) == "an offset of 0 or more / -1");
   CHECK(offsets({0, 2, 1, 3}) == "offset 2 to be 2 or more / 1");
   CHECK(offsets({2, 4, 6, 8}) == "6 values from 2 on / an array of 6");
-  CHECK(refused([](auto& c) { c.length = 2; }) == "3 values from 0 on / an array of 2");
+  CHECK(refused([](auto& c) { c.length = 2; }) == "3 values at offset 0 / an array of 2");
   CHECK(refused([](auto& c) { c.buffers.pop_back(); }) == "2 buffers / 1");
   CHECK(refused([](auto& c) { c.buffers[1] = std::nullopt; }) ==
         "a buffer of values / a null pointer");
-  CHECK(refused([](auto& c) { c.children[0].length = 5; }) == "6 values from 0 on / an array of 5");
+  CHECK(refused([](auto& c) { c.children[0].length = 5; }) ==
+        "6 values at offset 0 / an array of 5");
   CHECK(refused([](auto& c) { c.children[0].offset = -1; }) == "an offset of 0 or more / -1");
   CHECK(refused([](auto& c) { c.children[0].buffers.push_back(""); }) == "2 buffers / 3");
   CHECK(refused([](auto& c) { c.children[0].buffers[1] = std::nullopt; }) ==
@@ -472,7 +473,7 @@ TEST_CASE("an array that is not of its type is refused", "[table][fault:files-11
   CHECK(refused(wrong) == "1 children");
   wrong = right;
   wrong.children[0].has_dictionary = true;
-  CHECK(refused(wrong) == "no dictionary, as the type says");
+  CHECK(refused(wrong) == "no dictionary, according to the type");
   wrong = right;
   wrong.children[0].children = right.children;
   CHECK(refused(wrong) == "0 children");

@@ -99,13 +99,13 @@ TEST_CASE("what is no table is refused, and released", "[table][fault:files-11]"
   CHECK(refused_table([](made_column& t) { t.null_count = 1; }) ==
         "a bitmap for 1 nulls / a null pointer");
   CHECK(refused_table([](made_column& t) { t.buffers[0] = test::bits_of("101"); }) ==
-        "rows / a row that is null as a whole");
+        "rows / a row that is null");
   CHECK(refused_table([](made_column& t) {
           t.children[0] = {"x", "+l", 3, {std::nullopt, std::nullopt}};
         }) == "1 child of a list / 0");
   CHECK(refused_table([](made_column& t) {
           for (int i = 0; i < 70; ++i) t.children[0] = test::fixed_lists("x", 1, t.children[0]);
-        }) == "at most 64 types inside each other / more");
+        }) == "types nested at most 64 deep / deeper nesting");
 }
 
 TEST_CASE("batches that are not of the table's type are refused", "[table][fault:files-11]") {

@@ -174,11 +174,11 @@ TEST_CASE("the lengths of another dataset are refused", "[text][fault:files-19]"
   CHECK_THROWS_MATCHES(
       ps::keep_lengths(path, 11, length_of, {.fingerprint = 7}), ps::length_mismatch,
       Catch::Matchers::Message(path + ": at byte 16: expected the lengths of 11 samples, found 10: "
-                                      "remove the file, to have it made again"));
+                                      "remove the file, so that it is made again"));
   CHECK_THROWS_MATCHES(
       ps::keep_lengths(path, 10, length_of, {.fingerprint = 8}), ps::file_format_error,
       Catch::Matchers::Message(path + ": at byte 24: expected the lengths of dataset 8, found "
-                                      "those of 7: remove the file, to have it made again"));
+                                      "those of 7: remove the file, so that it is made again"));
 }
 
 TEST_CASE("any damaged byte of kept lengths is found", "[text][fault:files-19]") {
@@ -202,8 +202,8 @@ TEST_CASE("any damaged byte of kept lengths is found", "[text][fault:files-19]")
   auto longer = whole;
   longer.push_back(0);
   const std::string damage =
-      ": at byte 8: expected the sum of the file's lengths, found another: the file is damaged, "
-      "remove it";
+      ": at byte 8: expected the checksum of the file's lengths, found a different checksum: the "
+      "file is damaged: remove it";
   CHECK(refusal<ps::file_corrupt>(folder.write("longer", longer)) == damage);
   auto damaged = whole;
   damaged[64] ^= 1U;

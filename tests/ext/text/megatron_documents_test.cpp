@@ -157,7 +157,7 @@ TEST_CASE("an index and a file of tokens of other sizes are refused", "[text][fa
   const auto other = error_of<ps::file_corrupt>(
       [&] { opened(dir, index_of_documents(three_sequences, {0, 2, 2})); });
   CHECK(other.offset() == 34 + 12 + 24 + 16);
-  CHECK(other.expected() == "3 sequences, as the header says");
+  CHECK(other.expected() == "3 sequences, according to the header");
 }
 
 TEST_CASE("the sequences of a document of many are looked at once", "[text]") {

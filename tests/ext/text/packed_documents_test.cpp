@@ -288,8 +288,8 @@ TEST_CASE("a document that is longer than a row may be refused", "[text][fault:f
   });
   CHECK(refused.document() == 1);
   CHECK(std::string{refused.what()} ==
-        "document 1 (number 1): expected at most 8 tokens (length), found 9: split it "
-        "(long_documents::split), or make rows longer");
+        "document 1 (number 1): expected at most 8 tokens (length), found 9: split the document "
+        "(long_documents::split), or raise the length of rows");
   CHECK(ps::pack_documents<std::uint32_t>(documents,
                                           {.length = 9, .longer = ps::long_documents::refuse})
             .size() == 3);
@@ -311,7 +311,7 @@ TEST_CASE("options of a packing that can't work are refused by name", "[text]") 
   const auto size =
       error_of<ps::option_error>([&] { (void)ps::pack_documents<std::uint32_t>(some); });
   CHECK(size.option() == "Token");
-  CHECK(test::has(size.what(), "has 4 bytes, and the documents' tokens have 2"));
+  CHECK(test::has(size.what(), "has 4 bytes, but the documents' tokens have 2"));
 }
 
 TEST_CASE("no documents, and empty ones, are no rows", "[text]") {
@@ -332,14 +332,14 @@ TEST_CASE("documents that change after they were packed are noticed", "[text][fa
     CHECK(test::has(error_of<ps::documents_changed>([&] {
                       (void)test::read_batch(rows, all_rows(rows.size()));
                     }).what(),
-                    "fill 7 rows in window 0, found some that fill 4"));
+                    "fill 7 rows in window 0, found documents that fill 4"));
   }
   SECTION("in their lengths, with as many rows") {
     const auto rows = ps::pack_documents<std::uint32_t>(documents, options);
     std::swap(documents.lengths_[1], documents.lengths_[3]);
     CHECK(test::has(
         error_of<ps::documents_changed>([&] { (void)test::read_batch(rows, {0}); }).what(),
-        "of the lengths that they had when they were packed in window 0, found others"));
+        "expected in window 0 the document lengths at the time of packing, found different"));
   }
   SECTION("in the length of one") {
     const auto rows = ps::pack_documents<std::uint32_t>(documents, options);
@@ -348,7 +348,7 @@ TEST_CASE("documents that change after they were packed are noticed", "[text][fa
     const auto changed =
         error_of<ps::document_error>([&] { (void)test::read_batch(rows, all_rows(rows.size())); });
     CHECK(changed.document() == 1);
-    CHECK(test::has(changed.what(), "expected 3 tokens, as when it was packed, found 8 bytes"));
+    CHECK(test::has(changed.what(), "expected 3 tokens, as at the time of packing, found 8 bytes"));
   }
 }
 

@@ -67,7 +67,7 @@ TEST_CASE("a file of tokens is cut into windows, each with its next tokens", "[t
   for (const std::size_t tokens : {0U, 4U}) {
     const auto shorter = error_of<ps::file_truncated>([&] { windows(tokens, {.length = 4}); });
     CHECK(shorter.path() == dir.path("tokens.bin"));
-    CHECK(shorter.expected() == "4 tokens of a window and the next one");
+    CHECK(shorter.expected() == "4 tokens of a window and the next token");
     CHECK_THAT(shorter.found(),
                Catch::Matchers::StartsWith("the end of the file after " + std::to_string(tokens)));
   }
@@ -118,7 +118,7 @@ TEST_CASE("a header of llm.c is skipped if its count agrees with the file", "[te
   const auto cut = error_of<ps::length_mismatch>(
       [&] { ps::token_windows<>{path, {.length = 4, .header = 1024}}; });
   CHECK(cut.offset() == 8);
-  CHECK_THAT(cut.found(), Catch::Matchers::StartsWith("9: the file was cut"));
+  CHECK_THAT(cut.found(), Catch::Matchers::StartsWith("9: the file was truncated"));
 }
 
 TEST_CASE("a file that is no row of tokens is refused", "[text][fault:files-9]") {

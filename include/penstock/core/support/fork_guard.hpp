@@ -33,7 +33,7 @@ class fork_guard {
  private:
   [[noreturn, gnu::cold]] void throw_in_child(const char* what, const char* remedy) const {
     throw std::logic_error(joined({"penstock::", what, ": its threads are in process ", id_,
-                                   ", which made this one by fork(): ", remedy}));
+                                   ", the parent of this process by fork(): ", remedy}));
   }
 
   ::pid_t id_;  // 0: there are no threads

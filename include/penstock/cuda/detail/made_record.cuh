@@ -40,13 +40,13 @@ struct made_by {
 #if defined(__CUDACC_EXTENDED_LAMBDA__)
   static_assert(!__nv_is_extended_device_lambda_closure_type(F) ||
                     __nv_is_extended_device_lambda_with_preserved_return_type(F),
-                "penstock::on_device: a __device__ lambda has to name its result: "
+                "penstock::on_device: a __device__ lambda must have an explicit return type: "
                 "[] __device__ (std::uint8_t x) -> float { ... }");
 #endif
   // On the host, the placeholder of a __device__ lambda is not callable as const.
   using callable = std::conditional_t<std::is_invocable_v<const F&, const In&>, const F&, F&>;
   static_assert(std::is_invocable_v<callable, const In&>,
-                "penstock::on_device: the function can't be called with an element of the field");
+                "penstock::on_device: the function cannot be called with an element of the field");
   using type = std::remove_cvref_t<std::invoke_result_t<callable, const In&>>;
 };
 

@@ -25,8 +25,8 @@ struct adaptor_tag {};
 template <class D>
 constexpr void refuse_batch_maps() {
   static_assert(!finishes_batches<D>,
-                "penstock::map_batch: it comes last in a pipeline: no other adaptor passes whole "
-                "batches on");
+                "penstock::map_batch: it must be the last adaptor of a pipeline, because no other "
+                "adaptor forwards whole batches");
 }
 
 /// True if an adaptor forwards the changes that its dataset makes to whole batches.

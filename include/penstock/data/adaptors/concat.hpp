@@ -176,7 +176,7 @@ class concat_dataset {
       if (count > (std::numeric_limits<std::uint64_t>::max)() - begins_.back()) {
         throw concat_mismatch(first_bases_.size(),
                               detail::joined({"its ", count, " samples and the ", begins_.back(),
-                                              " before it are more than 64 bits count"}));
+                                              " before it exceed 64 bits"}));
       }
       begins_.push_back(begins_.back() + count);
       first_bases_.push_back(bases);

@@ -128,8 +128,8 @@ template <record_type Record>
 void place_alone(const batch_view<Record>& one, const sample_lengths<Record>& lengths) {
   if (place_sample(one, 0, lengths) == Record::size) return;
   throw layout_error(
-      "map: the sample has more values of a ragged field than the dataset's extents() say that the "
-      "longest has: raise longest there");
+      "map: the sample has more values of a ragged field than the longest sample according to the "
+      "dataset's extents(): raise longest in extents()");
 }
 
 /// A dataset whose samples are transformed in place after reading, see `map`.
@@ -145,8 +145,8 @@ class map_dataset : public over_dataset<Base> {
   static constexpr bool borrows = detail::borrows<Base> || function_borrows<F>;
 
   static_assert(form != map_form::none || !maps_mutably<F, sample<record_type>>,
-                "penstock::map: the function must be callable as const from many threads: is the "
-                "lambda mutable?");
+                "penstock::map: the function must be callable as const, because several threads "
+                "call it: remove mutable from the lambda");
   static_assert(form != map_form::none || maps_mutably<F, sample<record_type>>,
                 "penstock::map: the function must take (sample<Record>) of the dataset's own "
                 "record, and may take the sample's index, a sample_generator&, or first the index "
@@ -188,12 +188,12 @@ class map_into_dataset : public over_dataset<Base> {
   static constexpr bool borrows = detail::borrows<Base> || function_borrows<F>;
 
   static_assert(lengths_are_known<Out, base_record_type>,
-                "penstock::map: each ragged field of the new record needs one of the same name in "
-                "the dataset's: it has as many values, which are known before it is made");
+                "penstock::map: each ragged field of the new record must have the name of a ragged "
+                "field of the dataset, whose number of values it takes");
   static_assert(form != map_form::none ||
                     !maps_mutably<F, const_sample<base_record_type>, sample<Out>>,
-                "penstock::map: the function must be callable as const from many threads: is the "
-                "lambda mutable?");
+                "penstock::map: the function must be callable as const, because several threads "
+                "call it: remove mutable from the lambda");
   static_assert(
       form != map_form::none || maps_mutably<F, const_sample<base_record_type>, sample<Out>>,
       "penstock::map: the function must take (const_sample<In>, sample<Out>), where In is the "

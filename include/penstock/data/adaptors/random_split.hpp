@@ -76,8 +76,8 @@ struct share {
     sum += fraction;
   }
   if (!(std::abs(sum - 1) <= tolerance)) {
-    refuse_option("fractions",
-                  {"must have the sum 1, found ", to_text(sum), ": divide each by that"});
+    refuse_option("fractions", {"must have the sum 1, found ", to_text(sum),
+                                ": divide each weight by that sum"});
   }
   const std::uint64_t total = std::accumulate(weights.begin(), weights.end(), std::uint64_t{0});
   std::vector<std::uint64_t> sizes;
@@ -232,10 +232,10 @@ inline constexpr bool has_labels<D, field_labels<Field>> = [] {
     using field = typename record::template field_at<record::template index_of<Field>()>;
     constexpr bool is_label = std::integral<typename field::value_type>;
     static_assert(is_label && field::extents_type::rank == 0,
-                  "penstock::stratified: the field is no single whole number");
+                  "penstock::stratified: the field must be a single integer");
     static_assert(record::ragged_fields == 0,
-                  "penstock::stratified: of a ragged record no field is read: give a function of "
-                  "the index");
+                  "penstock::stratified: the fields of a ragged record cannot be read here: pass a "
+                  "function of the index");
     return is_label && field::extents_type::rank == 0 && record::ragged_fields == 0;
   }
   return false;

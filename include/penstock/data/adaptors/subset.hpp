@@ -44,7 +44,7 @@ struct index_range {
     if (first > last) {
       throw index_error(
           first, last,
-          joined({"subset: the range from ", first, " to ", last, " ends before it begins"}));
+          joined({"subset: the range from ", first, " to ", last, " ends before its beginning"}));
     }
     if (last > size) throw index_error("subset: the end of the range", last, size);
   }

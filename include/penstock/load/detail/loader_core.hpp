@@ -462,8 +462,9 @@ class loader_core {
   [[nodiscard]] loader_observer& seen() noexcept { return observer_; }
   /// Throws in a child process made by fork().
   void require_threads() const {
-    process_.require("loader",
-                     "make a loader of its own here, or one with workers = 0 before the fork");
+    process_.require(
+        "loader",
+        "make a separate loader in this process, or one with workers = 0 before the fork");
   }
 
   [[nodiscard]] std::optional<std::uint32_t> next_slot(failed_batch& failed) noexcept;
@@ -694,9 +695,8 @@ tuning_history loader_core<Device>::tuning() const {
 template <device Device>
 loader_state loader_core<Device>::state_at(const batch_position& next) const {
   if (!options_.in_order) {
-    refuse_option("in_order",
-                  {"must be true for a state, is false: batches that come as they are ready leave "
-                   "no place to continue from"});
+    refuse_option("in_order", {"must be true for a state, but is false: batches in the order of "
+                               "their completion have no position to continue from"});
   }
   std::call_once(has_fingerprint_, [&] {
     const scoped_flush_to_zero as_on_a_worker;
@@ -726,8 +726,8 @@ batch_position loader_core<Device>::position_of(const loader_state& state) const
   const std::uint64_t world = source_->world();
   if (state.batch % world != 0) {
     throw state_mismatch(joined({"resume: the state is at batch ", state.batch,
-                                 " of all ranks, which is no multiple of this world of ", world,
-                                 ": take states after whole steps"}));
+                                 " of all ranks, which is not a multiple of the world size ", world,
+                                 ": save states only after whole steps"}));
   }
   return {state.epoch, state.batch / world};
 }

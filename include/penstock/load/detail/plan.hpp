@@ -47,25 +47,25 @@ void require_options_of(const Sampler& order, const loader_options& options) {
   if constexpr (requires { requires global::counts_draws; }) {
     if (options.ahead.bytes != 0) {
       refuse_option("ahead.bytes",
-                    {"must be 0, is ", options.ahead.bytes,
-                     ": hints would draw steps of the sampler whose weights are still to be set"});
+                    {"must be 0, but is ", options.ahead.bytes,
+                     ": hints would draw steps of the sampler before their weights are set"});
     }
   }
   if constexpr (requires { order.keeps_tail(); }) {
     if (order.keeps_tail() && options.last_batch == partial_batch::drop) {
-      refuse_option("last_batch", {"must not be drop where the sampler has shard_tail::keep: no "
-                                   "other rank reads the samples of the short last batch"});
+      refuse_option("last_batch", {"must not be drop if the sampler has shard_tail::keep, because "
+                                   "no other rank reads the samples of the short last batch"});
     }
   }
   if constexpr (sampler_of_batches<Sampler>) {
     if (order.batch_size() == options.batch_size) return;
     refuse_option("batch_size", {"must be the sampler's ", order.batch_size(),
-                                 " (sharded: global_batch / world), is ", options.batch_size});
+                                 " (sharded: global_batch / world), but is ", options.batch_size});
   } else if constexpr (sampler_of_steps<Sampler>) {
     const std::size_t step = order.step_size();
     if (step == 0 || step == options.batch_size) return;
-    refuse_option("batch_size",
-                  {"must be that of the sampler's options, ", step, ", is ", options.batch_size});
+    refuse_option("batch_size", {"must be the batch_size of the sampler's options, ", step,
+                                 ", but is ", options.batch_size});
   }
 }
 
@@ -87,12 +87,11 @@ class epoch_plan {
                  (last != partial_batch::drop && samples % batch_size != 0 ? 1 : 0)) {
     if (total == 0)
       throw empty_dataset(
-          "loader: an epoch has 0 samples: is the dataset empty, or does its sampler draw none?");
+          "loader: an epoch has 0 samples: the dataset is empty, or its sampler draws no samples");
     if (batches_ == 0 && samples != 0) {
-      refuse_option("batch_size",
-                    {batch_size, " is above the ", samples,
-                     " samples of an epoch, and partial_batch::drop leaves none: lower it, or "
-                     "take partial_batch::keep"});
+      refuse_option("batch_size", {batch_size, " is above the ", samples,
+                                   " samples of an epoch, and partial_batch::drop leaves no batch: "
+                                   "lower batch_size, or choose partial_batch::keep"});
     }
   }
 
@@ -138,8 +137,7 @@ class epoch_plan {
     }
     const std::uint64_t epochs = last_epoch - from.epoch;
     if (epochs != 0 && per_epoch > (std::numeric_limits<std::uint64_t>::max)() / epochs) {
-      refuse_option("epochs",
-                    {epochs, " epochs of ", per_epoch, " batches are more than 64 bits count"});
+      refuse_option("epochs", {epochs, " epochs of ", per_epoch, " batches exceed 64 bits"});
     }
     return epochs * per_epoch - from.batch;
   }

@@ -32,15 +32,16 @@ template <record_type Record>
   if constexpr (Record::ragged_fields == 0) {
     if (options.memory.values_per_batch != 0) {
       refuse_option("memory.values_per_batch",
-                    {"is the room for the values of ragged fields, and the dataset's record has "
-                     "none: leave it out"});
+                    {"sets the room for the values of ragged fields, but the dataset's record has "
+                     "no ragged field: omit it"});
     }
     return lengths;
   } else {
     if (options.faults.on_error.action == error_action::substitute) {
-      refuse_option("faults.on_error.action",
-                    {"error_action::substitute can't be with ragged fields: another sample has "
-                     "another length, and no place in the batch; take error_action::skip"});
+      refuse_option(
+          "faults.on_error.action",
+          {"error_action::substitute cannot be used with ragged fields, because another sample has "
+           "another length and does not fit into the batch: choose error_action::skip"});
     }
     if (options.memory.values_per_batch == 0) return lengths;
     const auto bounded = [&]<std::size_t Index>() {
@@ -72,7 +73,7 @@ template <std::size_t Index, record_type Record>
             length,
             bounds.longest,
             joined({"it has ", length,
-                    " values, and the dataset's extents() say that the longest sample has ",
+                    " values, but according to the dataset's extents() the longest sample has ",
                     bounds.longest})};
   }
   const std::size_t before =
@@ -87,7 +88,7 @@ template <std::size_t Index, record_type Record>
           sample,
           needed,
           capacity,
-          joined({"the batch has ", needed, " values by then, and room for ", capacity,
+          joined({"the batch has ", needed, " values up to this sample, but room for ", capacity,
                   ": raise memory.values_per_batch, or lower batch_size"})};
 }
 

@@ -236,15 +236,15 @@ class recovery {
     if (!knows_bad()) return;
     if (base_sizes.size() != 1) {
       refuse_option("faults.on_error.quarantined",
-                    {"a list does not say which of the ", base_sizes.size(),
-                     " joined datasets it is of: leave the samples out of each one by "
-                     "without(list)"});
+                    {"the list does not specify which of the ", base_sizes.size(),
+                     " concatenated datasets it belongs to: exclude the samples from each dataset "
+                     "with without(list)"});
     }
     const auto largest = *std::max_element(known_bad_.begin(), known_bad_.end());
     if (largest < base_sizes.front()) return;
     refuse_option("faults.on_error.quarantined",
-                  {"sample ", largest, " does not lie in the dataset of ", base_sizes.front(),
-                   " samples: is the list of another one?"});
+                  {"sample ", largest, " is not in the dataset of ", base_sizes.front(),
+                   " samples: check that the list belongs to this dataset"});
   }
 
   /// Moves each run of remaining samples to the end of the previous run.

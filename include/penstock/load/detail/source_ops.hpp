@@ -214,7 +214,7 @@ class source_of final : public source_ops {
     if (size != 0) return size;
     std::string text = "loader: the dataset has 0 samples";
     for (const std::string& why : warnings_of(data)) text += "; " + why;
-    throw empty_dataset(text + ": look at the files that it was made of");
+    throw empty_dataset(text + ": check the files that it reads");
   }
 
   // Each order is on a separate cache line: the opener writes the order of one slot while workers

@@ -45,8 +45,8 @@ class pull_loop {
     void advance() {
       if (state_ == failed) {
         throw std::logic_error(
-            "penstock::transfer: next() was called after it had thrown: call resume(state()) to "
-            "try the same batch again, or reset(position)");
+            "penstock::transfer: next() was called after it threw: call resume(state()) to retry "
+            "the same batch, or reset(position)");
       }
       if (std::exchange(state_, failed) == running) {
         ++at_;

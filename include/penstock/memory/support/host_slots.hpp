@@ -35,15 +35,15 @@ namespace detail {
 [[noreturn, gnu::cold]] inline void throw_slots_exhausted(std::size_t count, std::uint64_t granted,
                                                           std::uint64_t asked, std::size_t lost) {
   const std::string remedy = granted < asked
-                                 ? joined({"raise memory.budget, which had no room for the ", asked,
-                                           " that were asked for"})
+                                 ? joined({"raise memory.budget, which did not suffice for the ",
+                                           asked, " slots requested"})
                                  : "raise prefetch";
   if (lost != 0) {
-    throw leases_exhausted(
-        joined({"loader: ", lost, " of ", count,
-                " host slots are lost, and leases hold the others: the device refused to say when ",
-                "the work on them ends. End no lease while its stream is being captured; make the ",
-                "loader anew"}));
+    throw leases_exhausted(joined(
+        {"loader: ", lost, " of ", count,
+         " host slots are lost, and leases hold the others: the device failed to record when ",
+         "the work on them ends. Do not end a lease while its stream is being captured, and make ",
+         "a new loader"}));
   }
   throw leases_exhausted(
       joined({"loader: all ", count, " host slots are held as leases: release one, or ", remedy}));

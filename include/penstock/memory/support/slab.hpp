@@ -38,10 +38,10 @@ concept pins_by_unit = requires(const D& d, void* data, std::size_t bytes, std::
                                                 std::size_t count) {
   constexpr auto most = (std::numeric_limits<std::size_t>::max)();
   if (slot_bytes <= most / count) return slot_bytes * count;
-  throw out_of_memory(kind, most,
-                      joined({count, " slots of ", slot_bytes,
-                              " bytes are more than an address can count: take fewer slots, or "
-                              "smaller batches"}));
+  throw out_of_memory(
+      kind, most,
+      joined({count, " slots of ", slot_bytes,
+              " bytes exceed the address space: use fewer slots or smaller batches"}));
 }
 
 /// One contiguous piece of memory, allocated at construction and freed at destruction. Aligned to
@@ -115,8 +115,8 @@ class slab {
     if (std::exchange(is_leaked_, true)) return;
     std::fprintf(
         stderr,
-        "penstock: %zu bytes of %s memory are leaked: the device refused twice to wait for "
-        "the work that uses them. Look for the program's first error of the device\n",
+        "penstock: %zu bytes of %s memory are leaked, because the device failed twice to wait for "
+        "the work that uses them. Look for the first device error of the program\n",
         bytes_, kind_ == memory_kind::device ? "device" : "host");
   }
 

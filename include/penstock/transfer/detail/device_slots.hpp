@@ -145,9 +145,9 @@ struct device_slot {
     if (ended.was_seen_in_body() && extras_used == 0 && uses && uses == uses_of(*handed_to) &&
         std::uncaught_exceptions() == 0) {
       ended.fail(
-          "a thread took its data, but the feed was given a stream, which nobody has used since: "
-          "nothing has waited for the copy. Leave the stream out (transfer feed{loader}) where the "
-          "loop's body is the step, or synchronise first");
+          "a thread read its data, but the feed has a stream, which has not been used since, so "
+          "nothing has waited for the copy. Omit the stream (transfer feed{loader}) if the loop's "
+          "body is the step, or synchronize first");
     }
     const auto last = ended.end_behind(1 + extras_used);
     last.behind(*handed_to, then);

@@ -247,14 +247,14 @@ template <stage Source>
   if constexpr (is_host_lease<typename Source::batch_type, typename Source::device_type>) {
     host = source.footprint();
   }
-  if (!host) return without("needs a source that is a loader, whose batches may outlive it");
+  if (!host)
+    return without("needs a loader as its source, because a loader's batches may outlive it");
   const host_access access = host_access_of(source.device());
   if (asked == zero_copy_use::by_device && !access.as_own) return options;
   if (!access.pageable && !(access.pinned && host->pinned)) {
-    return without(access.pinned
-                       ? "needs page-locked slots, which the loader has not (pinned = false)"
-                       : "needs a device whose kernels may use the host's memory by its "
-                         "addresses: leave it out, and batches are copied");
+    return without(access.pinned ? "needs page-locked slots, but the loader has pinned = false"
+                                 : "needs a device whose kernels can access host memory by its "
+                                   "host addresses: omit it, and batches are copied");
   }
   options.tuning.zero_copy = zero_copy_use::always;
   if (transforms) return options;
@@ -274,10 +274,9 @@ template <stage Source>
     throw cancelled(joined({"cancelled: a stop of the source was requested while all ", count,
                             " device slots were held as leases"}));
   }
-  throw leases_exhausted(
-      joined({"transfer: all ", count,
-              " device slots are held as leases: release one, raise depth, or let it wait for "
-              "leases that end on other threads (when_held)"}));
+  throw leases_exhausted(joined({"transfer: all ", count,
+                                 " device slots are held as leases: release one, raise depth, or "
+                                 "let it wait for leases that end on other threads (when_held)"}));
 }
 
 /// Returns the first free slot of `ring`, starting at `slot`. Empty if all are leased. For the
@@ -806,21 +805,19 @@ class feed {
     if (now != made) {
       refuse({"the source had batches of ", made.batch_size(), " samples (",
               shape_text<in_record>(made.extents()),
-              ") when the transfer was made, and has batches of ", now.batch_size(), " (",
+              ") when the transfer was made, but now has batches of ", now.batch_size(), " (",
               shape_text<in_record>(now.extents()), ")"});
     }
     if constexpr (std::equality_comparable<device_type>) {
       if (!(source_.device() == engine_.ring().device())) {
-        refuse({"the source is for another device than when the transfer was made"});
+        refuse({"the source is for a different device than when the transfer was made"});
       }
     }
     if constexpr (std::same_as<stage_type, loader_core<device_type>>) {
       const auto core = stage_of(source_);
       if (core == engine_.source()) return;
       if (core->lists_samples() != engine_.ring().lists.is_on()) {
-        refuse(
-            {"another loader was assigned to the source, whose observe.indices is not that of the "
-             "first"});
+        refuse({"another loader was assigned to the source, with a different observe.indices"});
       }
       if (engine_.zero_copy()) {
         const transfer_options resolved =
@@ -828,8 +825,8 @@ class feed {
         if (resolved.tuning.zero_copy != zero_copy_use::always ||
             checked_depth(resolved).most < engine_.ring().most()) {
           refuse(
-              {"batches stay in their host slots (zero_copy), and another loader was assigned to "
-               "the source, which has fewer slots or another kind of memory"});
+              {"batches stay in their host slots (zero_copy), but another loader was assigned to "
+               "the source, with fewer slots or a different kind of memory"});
         }
       }
       engine_.feed_from(core);

@@ -183,8 +183,8 @@ class source_stage {
     source_->stop();
     throw source_mismatch(
         joined({"transfer: batch ", batch.batch, " of epoch ", batch.epoch, " has ", batch.size,
-                " samples, and the source's layout() has ", "room for ",
-                source_->layout().batch_size(), ": give smaller batches"}));
+                " samples, but the source's layout() has ", "room for ",
+                source_->layout().batch_size(), ": produce smaller batches"}));
   }
 
   Source* source_;

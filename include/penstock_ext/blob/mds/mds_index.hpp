@@ -169,14 +169,15 @@ struct mds_place {
     }
     if (bytes > size || end > size - bytes) {
       throw file_corrupt(path, begin, "a sample of " + std::to_string(size) + " bytes",
-                         "column '" + columns[i].name + "', which goes from byte " +
-                             std::to_string(end) + " to " + std::to_string(end + bytes) + " of it");
+                         "column '" + columns[i].name + "', from byte " + std::to_string(end) +
+                             " to " + std::to_string(end + bytes) + " of it");
     }
     if (i == which) found = {end, bytes};
     end += bytes;
   }
   if (end != size) {
-    throw file_corrupt(path, begin, "columns of " + std::to_string(size) + " bytes, as the sample",
+    throw file_corrupt(path, begin,
+                       "columns of " + std::to_string(size) + " bytes, the size of the sample",
                        std::to_string(end));
   }
   return found;
@@ -259,7 +260,7 @@ inline void require_sum(const shard_file& file, std::span<const mds_sum> sums,
     std::string names;
     for (const mds_sum& one : sums) names += (names.empty() ? "" : ", ") + one.name;
     throw file_format_error(file.path(), 0,
-                            "a sum by xxh64, sha1 or sha256 in index.json, as verify wants it",
+                            "an xxh64, sha1 or sha256 checksum in index.json, as verify requires",
                             names.empty() ? "none" : names);
   }
   mds_summer summer = *mds_summer::of(expected->name);
@@ -375,7 +376,7 @@ class mds_index_reader {
     return value.get<std::string>();
   }
   [[nodiscard]] std::uint64_t number(const json& value, const std::string& what) const {
-    if (!value.is_number_unsigned()) refuse("a whole number below 2^64 as " + what, shown(value));
+    if (!value.is_number_unsigned()) refuse("an integer below 2^64 as " + what, shown(value));
     return value.get<std::uint64_t>();
   }
   [[nodiscard]] const json& list(const json& of, const std::string& key) const {
@@ -399,7 +400,7 @@ class mds_index_reader {
     if (index_.shards.empty()) {
       index_.columns = std::move(columns);
     } else if (columns != index_.columns) {
-      refuse("a shard of the columns that the first one has", "other ones");
+      refuse("a shard with the columns of the first shard", "different columns");
     }
     mds_shard_entry& shard = index_.shards.emplace_back();
     shard.at = at_;
@@ -407,7 +408,7 @@ class mds_index_reader {
       shard.compression = text(*by, "compression");
     }
     const std::string format = text(member(from, "format"), "format");
-    if (format != "mds") refuse("\"mds\": the only format read", '\'' + format + '\'');
+    if (format != "mds") refuse("\"mds\", the only supported format", '\'' + format + '\'');
     read_file(member(from, "raw_data"), shard.name, shard.bytes, shard.sums);
     shard.samples = number(member(from, "samples"), "samples");
     if (shard.samples > 0xffff'ffffU) refuse("less than 2^32 samples", "more");
@@ -421,7 +422,7 @@ class mds_index_reader {
                  std::vector<mds_sum>& sums) const {
     name = text(member(from, "basename"), "basename");
     if (!lies_below(name)) {
-      refuse("a name of a file in the folder, or below it", '\'' + name + '\'');
+      refuse("the name of a file in the folder, or below it", '\'' + name + '\'');
     }
     bytes = number(member(from, "bytes"), "bytes");
     const json* const hashes = optional(from, "hashes");

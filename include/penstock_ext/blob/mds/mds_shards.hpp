@@ -115,7 +115,7 @@ struct mds_shard {
                                               bool verify) {
   shard_file file{path};
   require_bytes(file, entry.bytes);
-  if (verify) require_sum(file, entry.sums, ": remove it, and copy or unpack it anew");
+  if (verify) require_sum(file, entry.sums, ": remove it, and copy or unpack it again");
   std::vector<std::uint32_t> offsets = mds_offsets(file, entry.samples);
   return {joined_path(folder, entry.name), std::move(file), std::move(offsets)};
 }
@@ -303,7 +303,7 @@ class unpacked_shards {
     if (family == "gz") return "gzip -dc " + from + " > " + to;
     if (family == "bz2") return "bzip2 -dc " + from + " > " + to;
     if (family == "snappy") return "python3 -m snappy -d " + from + ' ' + to;
-    return "by the tool that packed it";
+    return "with the tool that packed it";
   }
 
   void require_codec(const mds_shard_entry& entry, const std::string& path) const {
@@ -316,27 +316,29 @@ class unpacked_shards {
         family == "zstd" ? "give compression = zstd{} (penstock_ext/files/zstd/zstd.hpp, target "
                            "penstock::zstd) and a folder unpacked, or "
                          : "";
-    throw file_format_error(zipped, 0, "a shard by " + known + ", as the option compression says",
-                            entry.compression + ": " + by_option + "unpack it to " + path + " (" +
-                                command(family, zipped, path) + "), and leave index.json as it is");
+    throw file_format_error(
+        zipped, 0, "a shard compressed with " + known + ", as set by the option compression",
+        entry.compression + ": " + by_option + "unpack it to " + path + " (" +
+            command(family, zipped, path) + "), and leave index.json unchanged");
   }
 
   [[noreturn]] void refuse_bytes() const {
     std::uint64_t bytes = 0;
     for (const mds_shard_entry& entry : entries_) bytes += entry.zipped.empty() ? 0 : entry.bytes;
-    refuse_option("most_unpacked", {"the compressed shards of ", folder_, " have ", bytes,
-                                    " bytes unpacked, more than ", options_.most_unpacked});
+    refuse_option("most_unpacked",
+                  {"the compressed shards of ", folder_, " have ", bytes,
+                   " bytes unpacked, which is more than ", options_.most_unpacked});
   }
 
   void make_folder() const {
     if (options_.unpacked.empty()) {
-      throw option_error("unpacked", "name a folder for the unpacked shards of " + folder_ +
-                                         ": nothing is written unasked");
+      throw option_error("unpacked", "must name a folder for the unpacked shards of " + folder_ +
+                                         ", because nothing is written without it");
     }
     std::error_code problem;
     std::filesystem::create_directories(options_.unpacked, problem);
     if (problem) {
-      throw folder_error(options_.unpacked, "a folder that can be made", problem.message());
+      throw folder_error(options_.unpacked, "a folder that can be created", problem.message());
     }
   }
 
@@ -364,7 +366,7 @@ class unpacked_shards {
     require_bytes(zipped, entry.zipped_bytes);
     std::string target = target_of(entry, zipped);
     if (file_size(target) == entry.bytes) return target;
-    if (options_.verify) require_sum(zipped, entry.zipped_sums, ": copy it anew");
+    if (options_.verify) require_sum(zipped, entry.zipped_sums, ": copy it again");
     const mds_compression::reader content = options_.compression.open(zipped.path());
     part_file out{target, "the unpacked shard"};
     constexpr std::size_t most = std::size_t{1} << 20U;
@@ -405,7 +407,7 @@ inline void settle_duplicates(std::vector<mds_shard_entry>& entries, duplicate_a
       if (action == duplicate_action::refuse) {
         throw duplicate_entry(path, entries[i].at, "the shard " + *name, path,
                               entries[before->second].at,
-                              "write the index anew, with a name for each shard, or set "
+                              "write the index again, with a unique name for each shard, or set "
                               ".duplicates = duplicate_action::take_last");
       }
       is_replaced[before->second] = true;
@@ -475,8 +477,9 @@ class mds_shards {
     detail::settle_duplicates(index.shards, options.duplicates, index_path_);
     shards_ = detail::open_mds_shards(folder, index.shards, options);
     if (shards_.size() != named) {
-      warnings_.push_back(index_path_ + ": left out " + std::to_string(named - shards_.size()) +
-                          " shards for later ones of the same name, as .duplicates says");
+      warnings_.push_back(
+          index_path_ + ": left out " + std::to_string(named - shards_.size()) +
+          " shards in favor of later shards of the same name, as set by .duplicates");
     }
     for (const detail::mds_shard& shard : shards_) {
       ends_.push_back(size() + shard.offsets.size() - 1);
@@ -485,10 +488,10 @@ class mds_shards {
         std::count_if(index.shards.begin(), index.shards.end(),
                       [](const auto& one) { return detail::comparable_sum(one.sums) == nullptr; });
     if (without != 0) {
-      warnings_.push_back(index_path_ + " has no sum by xxh64, sha1 or sha256 for " +
+      warnings_.push_back(index_path_ + " has no xxh64, sha1 or sha256 checksum for " +
                           std::to_string(without) + " of " + std::to_string(shards_.size()) +
-                          " shards: a flipped bit in them is not found; write them with hashes, "
-                          "and read them with verify");
+                          " shards, so a flipped bit in them is not detected; write the shards "
+                          "with hashes, and read them with verify");
     }
     if (shards_.empty()) return;
     blob_ = options.blob.empty() ? only_blob() : readable_column(options.blob, "blob");
@@ -498,7 +501,7 @@ class mds_shards {
       const auto is = detail::mds_encoding_of(columns_[*label_].encoding).is;
       if (is != kind::integer && is != kind::digits) {
         throw option_error("label", "column '" + options.label + "' is " +
-                                        columns_[*label_].encoding + ", and no whole number");
+                                        columns_[*label_].encoding + ", which is not an integer");
       }
     }
   }
@@ -547,8 +550,7 @@ class mds_shards {
       number = detail::mds_number(detail::mds_encoding_of(columns_[*label_].encoding), bytes);
     }
     if (!number) {
-      throw file_format_error(at.shard->file.path(), begin,
-                              "a label, a whole number of 64 bits with its sign",
+      throw file_format_error(at.shard->file.path(), begin, "a label, a signed 64-bit integer",
                               "another value of " + std::to_string(lies.size) + " bytes");
     }
     return *number;
@@ -606,10 +608,9 @@ class mds_shards {
       using kind = detail::mds_encoding::kind;
       const auto is = detail::mds_encoding_of(columns_[i].encoding).is;
       if (is != kind::pickle) return i;
-      detail::refuse_option(
-          option,
-          {index_path_, ": column '", name, "' is ", columns_[i].encoding,
-           ", and what is pickled may run any code: write it as bytes, a number, json or ndarray"});
+      detail::refuse_option(option, {index_path_, ": column '", name, "' is ", columns_[i].encoding,
+                                     ", and a pickle can run arbitrary code: write the column as "
+                                     "bytes, a number, json or ndarray"});
     }
     detail::refuse_option(option,
                           {index_path_, ": there is no column '", name, "' but ", listed()});

@@ -95,7 +95,8 @@ template <class Pause = no_pause>
   const std::size_t filled = read_from(file.get(), 0, out, fail);
   if (::fstat(file.get(), &status) != 0) fail(filled);
   const file_stamp after = file_stamp_of(status);
-  constexpr const char* remedy = ", which was written to meanwhile: read it again when it is whole";
+  constexpr const char* remedy =
+      ", which was written to in the meantime: read it again when it is complete";
   if (filled < out.size() || after.size != before.size) {
     const bool is_longer = after.size > before.size;
     throw file_changed(place.path(), is_longer ? before.size : filled,
@@ -103,7 +104,7 @@ template <class Pause = no_pause>
                        "one of " + std::to_string(is_longer ? after.size : filled) + remedy);
   }
   if (after != before) {
-    throw file_changed(place.path(), 0, "a file that stays as it is while it is read",
+    throw file_changed(place.path(), 0, "a file that does not change while it is read",
                        std::string{"one"} + remedy);
   }
   return out;
@@ -160,7 +161,7 @@ class shard_file {
     const int file = file_.get() < 0 ? opened.get() : file_.get();
     const std::size_t filled = read(file, offset, out);
     require_unchanged(file);
-    if (filled < out.size()) refuse(offset + filled, "one that ends here");
+    if (filled < out.size()) refuse(offset + filled, "a file that ends here");
   }
 
   /// Throws `file_changed` if the file was written to. Must not be called after `close`.
@@ -179,7 +180,7 @@ class shard_file {
   }
   [[noreturn]] void refuse(std::uint64_t offset, const std::string& found) const {
     throw file_changed(path_, offset, "the file as it was when the shard was opened",
-                       found + ": open the shards again when all are whole");
+                       found + ": open the shards again when all are complete");
   }
 
   [[nodiscard]] descriptor open() const {
@@ -198,7 +199,7 @@ class shard_file {
     const file_stamp now = file_stamp_of(status);
     if (now == stamp_) return;
     const bool is_same = now.device == stamp_.device && now.inode == stamp_.inode;
-    refuse(0, is_same ? "one that was written to since" : "another file of this name");
+    refuse(0, is_same ? "a file that was written to since" : "another file of this name");
   }
 
   std::string path_;
@@ -224,7 +225,7 @@ void settle_repeated_files(std::vector<Entry>& entries, duplicate_action action,
     if (is_new) continue;
     if (action == duplicate_action::refuse) {
       throw duplicate_entry(path_of(entries[i]), 0, "each file", path_of(entries[before->second]),
-                            0, "name it once, or set .duplicates = duplicate_action::take_last");
+                            0, "list it once, or set .duplicates = duplicate_action::take_last");
     }
     replaced.push_back(std::exchange(before->second, i));
   }

@@ -199,8 +199,8 @@ class shard_listing {
   };
 
   static constexpr const char* links =
-      ", and links in the archive, which have no bytes of their own: pack the files that they lead "
-      "to (tar --dereference --hard-dereference)";
+      ", and links in the archive, which have no contents: pack the files that they refer to (tar "
+      "--dereference --hard-dereference)";
 
   [[nodiscard]] static bool comes_before(std::string_view a, std::string_view b) noexcept {
     return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end(),
@@ -256,7 +256,7 @@ class shard_listing {
     const std::uint64_t block = file.begin / tar_block;
     if (block > (std::numeric_limits<std::uint32_t>::max)()) {
       throw file_format_error(path_, file.begin, "a shard of at most 2 TiB",
-                              "a larger one: use smaller shards");
+                              "a larger shard: use smaller shards");
     }
     if (!wishes_->label.empty() && is_in_any_case(name.extension, wishes_->label)) {
       constexpr std::uint64_t most = (std::numeric_limits<std::uint16_t>::max)();
@@ -290,7 +290,7 @@ class shard_listing {
       throw duplicate_component(
           path_, run_[i].header, key_, "one file ." + std::string{extension(run_[i])},
           "a second, after the one at byte " + std::to_string(run_[i - 1].header) +
-              ": give each sample a name of its own, or set .duplicates = "
+              ": give each sample a unique name, or set .duplicates = "
               "duplicate_action::take_last");
     }
   }
@@ -329,8 +329,8 @@ class shard_listing {
     throw missing_component(path_, first_, key_, expected,
                             found_.substr(0, (std::min)(found_.size() - 2, most_shown)) +
                                 (has_links_ ? links : "") +
-                                ": the files of a sample have to follow each other, and "
-                                "skip_incomplete leaves such samples out");
+                                ": store the files of a sample one after the other, or set "
+                                "skip_incomplete to omit such samples");
   }
 
   std::string path_;
@@ -403,8 +403,8 @@ class shard_index_text {
 
   /// Returns the reason why these files have no index, or "" if they have one.
   [[nodiscard]] std::string_view problem() const noexcept {
-    if (lines_.empty()) return "there is no sample in the archive";
-    if (has_blank_) return "a path has a blank, which the format has no way to say";
+    if (lines_.empty()) return "the archive has no sample";
+    if (has_blank_) return "a path contains a space, which the format cannot represent";
     if (!is_usual_) return "an extended header contradicts a header";
     return {};
   }
@@ -431,12 +431,12 @@ class shard_index_words {
   shard_index_words(std::string_view text, std::uint64_t archive_size)
       : text_(text), archive_size_(archive_size) {
     if (!text_.starts_with(shard_index_text::version)) {
-      problem_ = "it is no index of version v1.2, as wds2idx of DALI writes it";
+      problem_ = "it is not an index of version v1.2, as written by DALI's wds2idx";
       return;
     }
     text_.remove_prefix(shard_index_text::version.size());
     const auto samples = number('\n');
-    if (!samples) problem_ = "its first line does not say how many samples there are";
+    if (!samples) problem_ = "its first line does not give the number of samples";
     left_ = samples.value_or(0);
   }
 
@@ -448,18 +448,18 @@ class shard_index_words {
       return false;
     }
     is_first_ = at_line_end_;
-    if (is_first_ && left_-- == 0) return fail("it has more lines than it says");
+    if (is_first_ && left_-- == 0) return fail("it has more lines than its first line says");
     const std::size_t extension_end = text_.find(' ');
     if (extension_end == std::string_view::npos) return fail("it ends too early");
     const std::string_view extension = text_.substr(0, extension_end);
     text_.remove_prefix(extension_end + 1);
     const auto begin = number(' ');
     const auto size = begin ? number(' ') : std::nullopt;
-    if (!size) return fail("an offset or a size is no number");
+    if (!size) return fail("an offset or a size is not a number");
     const std::size_t name_end =
         (std::min)(text_.find_first_of(shard_index_text::blanks), text_.size());
     if (name_end == text_.size()) return fail("it ends too early");
-    if (text_[name_end] != ' ' && text_[name_end] != '\n') return fail("a path is none");
+    if (text_[name_end] != ' ' && text_[name_end] != '\n') return fail("a path is invalid");
     file_ = {.name = text_.substr(0, name_end), .begin = *begin, .size = *size};
     at_line_end_ = text_[name_end] == '\n';
     text_.remove_prefix(name_end + 1);
@@ -494,11 +494,11 @@ class shard_index_words {
   [[nodiscard]] bool file_is_right(std::string_view extension) {
     const component_name name = split_component(file_.name);
     if (file_.name.empty() || name.is_hidden() || name.extension != extension) {
-      return fail("a path does not have the extension that is said");
+      return fail("a path does not have the stated extension");
     }
     if (file_.begin % tar_block != 0 || file_.begin < end_ + tar_block ||
         file_.begin > archive_size_ || file_.size > archive_size_ - file_.begin) {
-      return fail("a file does not lie where one can: it is of another archive");
+      return fail("a file has an impossible offset: the index belongs to another archive");
     }
     end_ = file_.begin + (file_.size + tar_block - 1) / tar_block * tar_block;
     return true;
@@ -537,14 +537,14 @@ template <archive_bytes Source>
                                         shard_listing& into) {
   shard_index_words words{text, archive.size()};
   while (words.next()) {
-    if (into.add(words.file()) != words.is_first()) return "its lines are no samples";
+    if (into.add(words.file()) != words.is_first()) return "its lines do not describe samples";
   }
   if (!words.problem().empty()) return words.problem();
   if (words.end() == 0) return "it names no file";
   tar_walk rest{archive, words.end()};
   while (rest.next()) {
     if (rest.member().is_file && !split_component(rest.member().name).is_hidden()) {
-      return "the archive has more files: the index is of an older one";
+      return "the archive has more files: the index belongs to an older archive";
     }
   }
   into.finish();
@@ -613,9 +613,9 @@ struct open_shard {
   /// Lists the shard from its existing index. Returns the reason why that is not possible, or "".
   [[nodiscard]] std::string list_by(const std::string& index, const struct ::stat& status,
                                     const shard_wishes& wishes) {
-    if (!S_ISREG(status.st_mode)) return "it is no regular file";
+    if (!S_ISREG(status.st_mode)) return "it is not a regular file";
     if (file_stamp_of(status).is_older_than(file.stamp())) {
-      return "it is older than the archive: if it is right all the same, touch it";
+      return "it is older than the archive: if it is correct nevertheless, touch it";
     }
     constexpr std::uint64_t most = std::uint64_t{1} << 32;
     const std::vector<std::byte> bytes = read_file(index, most);
@@ -644,7 +644,8 @@ struct open_shard {
   void write_index(const std::string& index, const shard_index_text& text, std::uint64_t lines) {
     std::string wrong{text.problem()};
     if (wrong.empty() && !may_write(index)) {
-      wrong = "there is a file that is no index of tar shards: choose another index_folder";
+      wrong =
+          "a file that is not an index of tar shards has this name: choose another index_folder";
     }
     if (wrong.empty()) {
       errno = write_whole_file(index, text.text(lines));
@@ -701,7 +702,7 @@ inline void settle_duplicates(std::vector<open_shard>& shards, duplicate_action 
         throw duplicate_entry(
             shard.file.path(), now.offset(), "the sample '" + key + '\'',
             before->second.shard->file.path(), before->second.offset(),
-            "give each sample a key of its own, and put its files one after the other; or set "
+            "give each sample a unique key, and store its files one after the other; or set "
             ".duplicates = duplicate_action::take_last, which reads what tar extracts, or keep");
       }
       before->second.sample->extension = shard_sample::left_out;
@@ -744,7 +745,7 @@ inline void settle_duplicates(std::vector<open_shard>& shards, duplicate_action 
     for (std::string& path : paths) path += before;
     if (open == std::string_view::npos) return paths;
     const std::string range{pattern.substr(open, close - open + 1)};
-    if (*end < *begin) throw option_error("shards", range + " goes down");
+    if (*end < *begin) throw option_error("shards", range + " is descending");
     if (*end - *begin >= most / paths.size()) {
       throw option_error("shards", range + " makes more than a million paths");
     }
@@ -812,12 +813,12 @@ namespace detail {
   };
   for (std::string& extension : wishes.blob) {
     if (extension.starts_with('.')) {
-      throw option_error("blob", "'" + extension + "': extensions are named without their dot");
+      throw option_error("blob", "'" + extension + "': write extensions without their dot");
     }
     lower(extension);
   }
   if (wishes.label.starts_with('.')) {
-    throw option_error("label", "the extension is named without its dot");
+    throw option_error("label", "write the extension without its dot");
   }
   lower(wishes.label);
   return wishes;
@@ -878,8 +879,8 @@ class tar_shards {
       auto shard = detail::open_shard::list(paths[number], wishes_, index, keeps);
       if (options.index != shard_index::ignore && index.empty()) {
         shard.problem = detail::shard_index_path(paths[number], options.index_folder) +
-                        ": not used: it would be the index of several shards, whose names agree up "
-                        "to the first dot: name them differently";
+                        ": not used: it would be the index of several shards, because their names "
+                        "are equal up to the first dot: rename them";
       }
       if (number >= options.most_open) shard.file.close();
       return shard;
@@ -1001,12 +1002,13 @@ class tar_shards {
         shards_.front().file.path() + (shards() == 1 ? "" : " and the shards after it");
     auto all = hidden_entries().warnings(where, "hidden files and files of the shard");
     if (replaced() != 0) {
-      all.push_back(where + ": left out " + std::to_string(replaced()) +
-                    " files and samples for later ones of the same name, as .duplicates says");
+      all.push_back(
+          where + ": left out " + std::to_string(replaced()) +
+          " files and samples in favor of later ones of the same name, as set by .duplicates");
     }
     if (size() == 0) {
       all.push_back(where + ": no sample, and " + std::to_string(left_out()) +
-                    " that skip_incomplete has left out");
+                    " samples omitted by skip_incomplete");
     }
     return all;
   }
@@ -1055,16 +1057,16 @@ class tar_shards {
     throw file_format_error(
         at.shard->file.path(), begin - detail::tar_block,
         "the header of '" + name(at, extension) + "', " + std::to_string(size) +
-            " bytes, as the shard's index has it",
+            " bytes, according to the shard's index",
         found +
-            ": remove the index, it is of another archive, or of a wds2idx that "
-            "takes extended headers for files' bytes");
+            ": remove the index, which belongs to another archive, or was written by a wds2idx "
+            "that counts extended headers as contents of files");
   }
 
   [[noreturn]] static void refuse_label(const place& at, std::uint64_t begin,
                                         const std::string& found) {
     throw file_format_error(at.shard->file.path(), begin,
-                            "a label, a whole number of 64 bits in decimal digits", found);
+                            "a label, a 64-bit integer in decimal digits", found);
   }
 
   [[nodiscard]] static std::int64_t number(const place& at, std::uint64_t begin,

@@ -99,7 +99,7 @@ class safetensors_parser {
   [[nodiscard]] safetensors_header read() {
     const std::size_t first = (std::min)(text_.find_first_not_of(" \t\n\r"), text_.size());
     if (first == text_.size() || text_[first] != '{') {
-      refuse(first, "{, with which JSON begins", "no {");
+      refuse(first, "{, the first byte of the JSON", "another byte");
     }
     static_cast<void>(parsed_json(
         text_,
@@ -147,7 +147,8 @@ class safetensors_parser {
 
   void read_metadata(const json& value, std::size_t at) {
     for (const auto& member : value.items()) {
-      if (!member.value().is_string()) refuse(at, "metadata of texts", member.value().type_name());
+      if (!member.value().is_string())
+        refuse(at, "metadata values that are strings", member.value().type_name());
       header_.metadata[member.key()] = member.value().get<std::string>();
     }
   }
@@ -171,22 +172,22 @@ class safetensors_parser {
     made.shape = numbers(name, "shape", member("shape"), at);
     const auto ends = numbers(name, "data_offsets", member("data_offsets"), at);
     if (ends.size() != 2 || ends[0] > ends[1]) {
-      refuse(at, "data_offsets of \"" + name + "\": a begin and an end after it",
+      refuse(at, "data_offsets of \"" + name + "\": a begin and a later end",
              member("data_offsets").dump());
     }
     made.offset = ends[0];
     made.bytes = ends[1] - ends[0];
     const auto bytes = safetensors_bytes(made.dtype, made.shape);
     if (!bytes) {
-      throw dimension_mismatch(path_, 8 + at, "a shape of \"" + name + "\" that makes whole bytes",
+      throw dimension_mismatch(path_, 8 + at,
+                               "a shape of \"" + name + "\" with a whole number of bytes",
                                member("shape").dump());
     }
     if (*bytes != made.bytes) {
-      throw dimension_mismatch(path_, 8 + at,
-                               std::to_string(*bytes) + " bytes for \"" + name +
-                                   "\", as its type "
-                                   "and shape say",
-                               std::to_string(made.bytes));
+      throw dimension_mismatch(
+          path_, 8 + at,
+          std::to_string(*bytes) + " bytes for \"" + name + "\", according to its type and shape",
+          std::to_string(made.bytes));
     }
     found_.push_back({std::move(made), at});
   }
@@ -199,8 +200,8 @@ class safetensors_parser {
       if (one.is_number_unsigned()) all.push_back(one.get<std::uint64_t>());
     }
     if (!is_list || all.size() != list.size()) {
-      refuse(at, std::string{key} + " of \"" + name + "\": whole numbers from 0 on",
-             std::string{is_list ? "a list of others" : "a value that is no list"});
+      refuse(at, std::string{key} + " of \"" + name + "\": integers of at least 0",
+             std::string{is_list ? "a list of other values" : "a value that is not a list"});
     }
     return all;
   }
@@ -214,7 +215,7 @@ class safetensors_parser {
     for (const found_tensor& one : found_) {
       if (one.tensor.offset != end) {
         refuse(one.at,
-               "tensors without holes: \"" + one.tensor.name + "\" at " + std::to_string(end),
+               "tensors without gaps: \"" + one.tensor.name + "\" at " + std::to_string(end),
                std::to_string(one.tensor.offset));
       }
       end += one.tensor.bytes;
@@ -280,7 +281,7 @@ class safetensors_file {
       const std::string& digits = sum->second;
       if (digits.size() != detail::safetensors_sum_digits ||
           digits.find_first_not_of("0123456789abcdef") != std::string::npos) {
-        throw file_corrupt(path_, at, "a sum of 16 hexadecimal digits", digits);
+        throw file_corrupt(path_, at, "a checksum of 16 hexadecimal digits", digits);
       }
       sum_ = std::stoull(digits, nullptr, 16);
       head_.replace(at, digits.size(), digits.size(), '0');
@@ -304,7 +305,7 @@ class safetensors_file {
     const auto found = std::ranges::find(tensors(), name, &safetensor::name);
     if (found != tensors().end()) return *found;
     throw file_format_error(path_, 8, "a tensor \"" + std::string{name} + '"',
-                            "none of that name among " + std::to_string(tensors().size()));
+                            "no tensor of that name among " + std::to_string(tensors().size()));
   }
 
   /// Returns a source of all tensors, in the order of `tensors`, for an upload to one range per
@@ -379,7 +380,8 @@ class safetensors_sink {
       try {
         return value.dump();
       } catch (const nlohmann::json::exception& problem) {
-        throw option_error("tensors", std::string{"a name or text is no UTF-8: "} + problem.what());
+        throw option_error("tensors",
+                           std::string{"a name or text is not valid UTF-8: "} + problem.what());
       }
     };
     made_header made;
@@ -394,14 +396,14 @@ class safetensors_sink {
       const auto refuse = [&](const std::string& problem) {
         throw option_error("tensors", '"' + one.name + "\" " + problem);
       };
-      if (!names.insert(one.name).second) refuse("is there twice");
+      if (!names.insert(one.name).second) refuse("appears twice");
       if (detail::safetensors_bits(one.dtype) == 0) {
-        refuse("is of the type \"" + one.dtype + "\", which safetensors do not have");
+        refuse("is of the type \"" + one.dtype + "\", which safetensors do not support");
       }
       const auto bytes = detail::safetensors_bytes(one.dtype, one.shape);
       std::uint64_t end = 0;
       if (!bytes || __builtin_add_overflow(made.size, *bytes, &end)) {
-        refuse("has a shape that makes no whole bytes, or too many");
+        refuse("has a shape with a fractional or too large number of bytes");
       }
       text +=
           ',' + json_of(one.name) + ':' +
@@ -411,8 +413,9 @@ class safetensors_sink {
     text += '}';
     text.resize((text.size() + 7) / 8 * 8, ' ');
     if (text.size() > detail::most_safetensors_header) {
-      throw option_error("tensors", "with the metadata make a header of " +
-                                        std::to_string(text.size()) + " bytes, which is over " +
+      throw option_error("tensors", "and the metadata give a header of " +
+                                        std::to_string(text.size()) +
+                                        " bytes, which is more than " +
                                         std::to_string(detail::most_safetensors_header));
     }
     for (unsigned i = 0; i < 8; ++i) {

@@ -60,8 +60,8 @@ class digest {
 
   void require(int result) const {
     if (result == 1) return;
-    throw error(std::string{"libcrypto refuses to compute "} + name_ +
-                ": look at its configuration, openssl.cnf, for a provider that has it");
+    throw error(std::string{"libcrypto failed to compute "} + name_ +
+                ": check that its configuration, openssl.cnf, has a provider for it");
   }
 
   const char* name_;

@@ -37,7 +37,7 @@ class gzip_source {
     }
     if (!at_magic()) {
       throw file_format_error(this->path(), 0, "a gzip file, which starts with 0x1f 0x8b",
-                              next_bytes() + ": a plain file is opened without penstock::gzip");
+                              next_bytes() + ": open a plain file without penstock::gzip");
     }
     // 15 bits of window, plus 16 to accept only the gzip format.
     if (::inflateInit2(&stream_, 15 + 16) != Z_OK) throw std::bad_alloc();
@@ -79,8 +79,8 @@ class gzip_source {
     } else if (status == Z_MEM_ERROR) {
       throw std::bad_alloc();
     } else if (status != Z_OK && status != Z_BUF_ERROR) {
-      throw file_corrupt(path(), consumed(), "a sound compressed stream",
-                         stream_.msg != nullptr ? stream_.msg : "a damaged one");
+      throw file_corrupt(path(), consumed(), "a valid compressed stream",
+                         stream_.msg != nullptr ? stream_.msg : "a damaged stream");
     }
   }
 

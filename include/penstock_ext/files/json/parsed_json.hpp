@@ -81,7 +81,7 @@ struct json_events {
   bool start(json value) {
     constexpr std::size_t deepest = 64;
     if (open.size() == deepest) {
-      refuse(last_read(), "at most 64 objects and arrays in each other", "more");
+      refuse(last_read(), "objects and arrays nested at most 64 deep", "deeper nesting");
     }
     const bool is_kept = is_wanted();
     open.push_back({.value = std::move(value), .begin = last_read(), .is_wanted = is_kept});

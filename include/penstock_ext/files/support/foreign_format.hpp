@@ -32,48 +32,50 @@ struct format_magic {
   foreign_format format;
 };
 
-inline constexpr foreign_format npy_format{"an npy file", "read it by penstock::npy_dataset", true};
-inline constexpr foreign_format llm_c_format{"a file of llm.c's or modded-nanogpt's",
-                                             "read it by penstock::token_shards with .header = "
-                                             "penstock::llmc_header, or by token_windows with "
-                                             ".header = 1024",
-                                             true};
+inline constexpr foreign_format npy_format{"an npy file", "read it with penstock::npy_dataset",
+                                           true};
+inline constexpr foreign_format llm_c_format{
+    "a file of llm.c or modded-nanogpt",
+    "read it with penstock::token_shards with .header = "
+    "penstock::llmc_header, or with token_windows with .header = 1024",
+    true};
 inline constexpr foreign_format safetensors_format{"a safetensors file",
-                                                   "read it by penstock::safetensors_file", true};
+                                                   "read it with penstock::safetensors_file", true};
 inline constexpr foreign_format arrow_format{
-    "an Arrow file or stream", "read it by Arrow and pass its arrays to penstock::arrow_dataset",
+    "an Arrow file or stream", "read it with Arrow and pass its arrays to penstock::arrow_dataset",
     true};
 inline constexpr foreign_format parquet_format{"a Parquet file",
-                                               "read it by penstock::parquet_dataset"};
-inline constexpr foreign_format zip_format{"a zip or npz file",
-                                           "unzip it, or read an npz by penstock::npz", true};
+                                               "read it with penstock::parquet_dataset"};
+inline constexpr foreign_format zip_format{
+    "a zip or npz file", "unzip it, or read an npz file with penstock::npz", true};
 inline constexpr foreign_format zstd_format{
-    "a zstd file", "unpack it by unzstd, or open an IDX file by penstock::zstd"};
-inline constexpr foreign_format pickle_format{"a pickle of Python's",
-                                              "save the values as raw bytes or by numpy.save"};
+    "a zstd file", "unpack it with unzstd, or open an IDX file with penstock::zstd"};
+inline constexpr foreign_format pickle_format{"a Python pickle",
+                                              "save the values as raw bytes or with numpy.save"};
 
 inline constexpr format_magic format_magics[] = {
     {"\x93NUMPY", 0, npy_format},
     {"PK\x03\x04", 0, zip_format},
     {"PK\x05\x06", 0, zip_format},
     {"\x28\xb5\x2f\xfd", 0, zstd_format},
-    {"\xfd\x37zXZ", 0, {"an xz file", "unpack it by unxz"}},
+    {"\xfd\x37zXZ", 0, {"an xz file", "unpack it with unxz"}},
     {"1AY&SY", 4, {"a bzip2 file", "unpack it by bunzip2"}},
-    {"\x04\x22\x4d\x18", 0, {"an lz4 file", "unpack it by unlz4"}},
+    {"\x04\x22\x4d\x18", 0, {"an lz4 file", "unpack it with unlz4"}},
     {"PAR1", 0, parquet_format},
     {"PARE", 0, parquet_format},
     {"ARROW1", 0, arrow_format},
     {"FEA1", 0, arrow_format},
-    {"ustar", 257, {"a tar file", "unpack it, or read it by penstock::tar_shards", true}},
+    {"ustar", 257, {"a tar file", "unpack it, or read it with penstock::tar_shards", true}},
     {"\x89HDF\r\n\x1a\n", 0, {"an HDF5 file", "save its array as raw bytes", true}},
-    {"\x89PNG\r\n\x1a\n", 0, {"a PNG picture", "decode it, see penstock::image_decoder"}},
+    {"\x89PNG\r\n\x1a\n", 0, {"a PNG image", "decode it, see penstock::image_decoder"}},
     {"MMIDIDX",
      0,
-     {"an index of Megatron's", "open the .bin file beside it, or penstock::megatron_documents",
-      true}},
+     {"a Megatron index", "open the .bin file beside it, or penstock::megatron_documents", true}},
     {"\x80\x02\x8a\x0al\xfc\x9c\x46", 0, pickle_format},  // old format of torch.save
-    {"version https://git-lfs", 0, {"a pointer of Git LFS", "get the file by git lfs pull"}},
-    {"<!DOCTYPE html", 0, {"a page of HTML", "look what the server answered, and get it again"}},
+    {"version https://git-lfs", 0, {"a Git LFS pointer", "get the file with git lfs pull"}},
+    {"<!DOCTYPE html",
+     0,
+     {"an HTML page", "check the server's response, and download the file again"}},
 };
 
 /// Returns the format that the first bytes of a file indicate. Returns an empty name if they
@@ -89,10 +91,10 @@ inline constexpr format_magic format_magics[] = {
   const auto byte = [&](std::size_t at) { return std::to_integer<unsigned>(bytes[at]); };
   if (bytes.size() < 12) return {};
   if (text.starts_with("\x1f\x8b\x08") && byte(3) < 0x20) {  // the other flags are reserved
-    return {"a gzip file", "unpack it by gunzip, or open an IDX file by penstock::gzip"};
+    return {"a gzip file", "unpack it with gunzip, or open an IDX file with penstock::gzip"};
   }
   if (text.starts_with("\xff\xd8\xff") && byte(3) >= 0xc0 && byte(3) < 0xff) {
-    return {"a JPEG picture", "decode it, see penstock::image_decoder"};
+    return {"a JPEG image", "decode it, see penstock::image_decoder"};
   }
   const std::uint64_t first = little_endian(bytes.first(4));
   const std::uint64_t second = little_endian(bytes.subspan(4, 4));
@@ -122,7 +124,7 @@ inline constexpr format_magic format_magics[] = {
   return {};
 }
 
-/// Returns the format and the advice for a message: "a gzip file: unpack it by gunzip". Returns ""
+/// Returns the format and the advice for a message: "a gzip file: unpack it with gunzip". Returns ""
 /// if the first bytes indicate no format.
 [[nodiscard]] inline std::string foreign_text(std::span<const std::byte> bytes) {
   const foreign_format found = foreign_format_of(bytes);
@@ -136,7 +138,7 @@ inline constexpr format_magic format_magics[] = {
 inline void refuse_foreign(
     std::span<const std::byte> bytes, const std::string& path, const std::string& expected,
     std::uint64_t header,
-    const std::string& advice = "; if it is no such file, set .check_format = false") {
+    const std::string& advice = "; if this detection is wrong, set .check_format = false") {
   const foreign_format found = foreign_format_of(bytes);
   if (found.name.empty()) return;
   std::string text = foreign_text(bytes);
@@ -144,7 +146,7 @@ inline void refuse_foreign(
   if (found.name == npy_format.name && bytes.size() >= 12) {
     const std::size_t width = bytes[6] == std::byte{1} ? 2 : 4;
     values = 8 + width + little_endian(bytes.subspan(8, width));
-    text += ", or skip its header by .header = " + std::to_string(values);
+    text += ", or skip its header with .header = " + std::to_string(values);
   }
   if (found.may_hold_values && header >= values) return;
   throw file_format_error(path, 0, expected, text + advice);

@@ -38,7 +38,7 @@ class zstd_source {
     if (input_.size == 0) throw file_truncated(this->path(), 0, "a zstd file", "an empty file");
     if (!at_magic()) {
       throw file_format_error(this->path(), 0, "a zstd file, which starts with 0x28 0xb5 0x2f 0xfd",
-                              next_bytes() + ": a plain file is opened without penstock::zstd");
+                              next_bytes() + ": open a plain file without penstock::zstd");
     }
   }
   zstd_source(const zstd_source&) = delete;
@@ -89,9 +89,9 @@ class zstd_source {
     if (code == ZSTD_error_memory_allocation) throw std::bad_alloc();
     if (code == ZSTD_error_frameParameter_windowTooLarge) {
       throw file_format_error(path(), consumed(), "a window of at most 128 MiB",
-                              "a larger one: pack it without --long, or with --long=27");
+                              "a larger window: pack it without --long, or with --long=27");
     }
-    throw file_corrupt(path(), consumed(), "a sound compressed stream",
+    throw file_corrupt(path(), consumed(), "a valid compressed stream",
                        ::ZSTD_getErrorName(status));
   }
 

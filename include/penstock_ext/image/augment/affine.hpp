@@ -327,7 +327,7 @@ inline void affine(const const_pixels& in, const affine_change& change, const pi
   if (in.size != out.size || in.channels != out.channels ||
       (in.channels != 1 && in.channels != 3 && in.channels != 4)) {
     throw std::invalid_argument(
-        "affine: expected two pictures of one size and 1, 3 or 4 channels, found " +
+        "affine: expected two images of the same size and 1, 3 or 4 channels, found " +
         detail::to_text(in.size) + " x " + std::to_string(in.channels) + " and " +
         detail::to_text(out.size) + " x " + std::to_string(out.channels));
   }

@@ -29,7 +29,7 @@ namespace detail {
 /// Throws std::invalid_argument unless `picture` has three channels.
 inline void check_colours(const char* name, const const_pixels& picture) {
   if (picture.channels != 3) {
-    throw std::invalid_argument(std::string{name} + ": expected a picture of 3 channels, found " +
+    throw std::invalid_argument(std::string{name} + ": expected an image of 3 channels, found " +
                                 std::to_string(picture.channels));
   }
 }

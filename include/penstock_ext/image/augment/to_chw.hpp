@@ -85,7 +85,7 @@ class to_chw {
         out.extent(2) != size.width) {
       throw std::invalid_argument(
           "to_chw: expected 3 x " + std::to_string(size.height) + " x " +
-          std::to_string(size.width) + " floats for a picture of " + std::to_string(channels) +
+          std::to_string(size.width) + " floats for an image of " + std::to_string(channels) +
           " channels, found " + std::to_string(out.extent(0)) + " x " +
           std::to_string(out.extent(1)) + " x " + std::to_string(out.extent(2)));
     }

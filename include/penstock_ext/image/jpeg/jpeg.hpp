@@ -606,7 +606,7 @@ class jpeg_decoder {
     const ::jpeg_decompress_struct& info = region_.session.info;
     if (info.jpeg_color_space == JCS_UNKNOWN) {
       throw image_unsupported(std::string{key}, region_.session.offset(),
-                              "a JPEG picture of 1, 3 or 4 components",
+                              "a JPEG image of 1, 3 or 4 components",
                               std::to_string(info.num_components) + " components");
     }
     const image_size size{info.image_width, info.image_height};
@@ -622,7 +622,7 @@ class jpeg_decoder {
     if (info.arith_code == 0 && count / most_pixels_a_byte > bytes.size()) {
       throw image_truncated(std::string{key}, bytes.size(),
                             "at least " + std::to_string(count / most_pixels_a_byte) +
-                                " bytes for a JPEG picture of " + detail::to_text(size) + " pixels",
+                                " bytes for a JPEG image of " + detail::to_text(size) + " pixels",
                             "the end of its bytes");
     }
   }
@@ -637,16 +637,16 @@ class jpeg_decoder {
     if (session.failure == detail::jpeg_failure::no_memory) throw std::bad_alloc();
     if (!matches(bytes)) {
       if (bytes.size() < 3) {
-        throw image_truncated(path, 0, "a JPEG picture", detail::found_image(bytes));
+        throw image_truncated(path, 0, "a JPEG image", detail::found_image(bytes));
       }
-      throw image_unsupported(path, 0, "a JPEG picture", detail::found_image(bytes));
+      throw image_unsupported(path, 0, "a JPEG image", detail::found_image(bytes));
     }
     switch (session.failure) {
       case detail::jpeg_failure::truncated:
-        throw image_truncated(path, at, "the rest of the JPEG picture", "the end of its bytes");
+        throw image_truncated(path, at, "the rest of the JPEG image", "the end of its bytes");
       case detail::jpeg_failure::unsupported:
-        throw image_unsupported(path, at, "a JPEG picture of 8 bits that libjpeg can decode",
-                                message.empty() ? "other values a pixel" : message);
+        throw image_unsupported(path, at, "a JPEG image of 8 bits that libjpeg can decode",
+                                message.empty() ? "another pixel format" : message);
       case detail::jpeg_failure::too_many_scans:
         throw image_too_large(
             path, at,
@@ -654,12 +654,12 @@ class jpeg_decoder {
             "more of them");
       case detail::jpeg_failure::too_large:
         throw image_too_large(path, at,
-                              "a JPEG picture that libjpeg decodes within " +
+                              "a JPEG image that libjpeg decodes within " +
                                   std::to_string(options_.most_bytes) +
                                   " bytes (jpeg_options::most_bytes)",
                               message);
       default:
-        throw image_corrupt(path, at, "a sound JPEG picture", message);
+        throw image_corrupt(path, at, "a valid JPEG image", message);
     }
   }
 

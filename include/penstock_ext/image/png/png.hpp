@@ -215,8 +215,8 @@ class png_decoder {
     const std::string path{key};
     if (!matches(bytes)) {
       const std::string found = detail::found_image(bytes);
-      if (bytes.size() < 8) throw image_truncated(path, 0, "a PNG picture", found);
-      throw image_unsupported(path, 0, "a PNG picture", found);
+      if (bytes.size() < 8) throw image_truncated(path, 0, "a PNG image", found);
+      throw image_unsupported(path, 0, "a PNG image", found);
     }
     // Signature, length and name of the first chunk, its content, its checksum.
     if (bytes.size() < 8 + 8 + 13 + 4) {
@@ -249,7 +249,7 @@ class png_decoder {
     if (bits / 8 / most_growth > bytes.size()) {
       throw image_truncated(path, bytes.size(),
                             "at least " + std::to_string(bits / 8 / most_growth) +
-                                " bytes for a PNG picture of " + text + " pixels",
+                                " bytes for a PNG image of " + text + " pixels",
                             "the end of its bytes");
     }
     return {size, channels, 1};
@@ -295,10 +295,10 @@ class png_decoder {
       case detail::png_failure::no_memory:
         throw std::bad_alloc();
       case detail::png_failure::truncated:
-        throw image_truncated(std::string{key}, at, "the rest of the PNG picture",
+        throw image_truncated(std::string{key}, at, "the rest of the PNG image",
                               "the end of its bytes");
       default:
-        throw image_corrupt(std::string{key}, at, "a sound PNG picture", session_.message);
+        throw image_corrupt(std::string{key}, at, "a valid PNG image", session_.message);
     }
   }
 
@@ -315,7 +315,7 @@ class png_decoder {
         detail::crc32_sum sum;
         sum.add(bytes.subspan(begin + 4, end - begin - 4));
         if (sum.value() == detail::number_at(bytes, end, 4, true)) return;
-        throw image_corrupt(std::string{key}, begin, "a sound PNG picture",
+        throw image_corrupt(std::string{key}, begin, "a valid PNG image",
                             "a chunk with another CRC");
       }
       begin = end + 4;

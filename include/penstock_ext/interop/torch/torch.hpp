@@ -43,7 +43,7 @@ struct torch_side {
   /// no such wait: when the last tensor is destroyed, libtorch has done its work.
   static at::Device order([[maybe_unused]] const shared_batch<Batch>& batch) {
     static_assert(!gpu_lease<Batch>,
-                  "penstock::torch_tensors: the batch is in a GPU's memory: include "
+                  "penstock::torch_tensors: the batch is in GPU memory: include "
                   "<penstock_ext/interop/torch/torch_cuda.hpp>, which needs a libtorch with CUDA");
     wait_on_host(batch);
     return at::kCPU;
@@ -84,12 +84,12 @@ template <name Field, class Batch>
   using element = typename view_type::value_type;
   static_assert(
       requires { view_type::rank; },
-      "penstock::torch_tensors: a ragged field is no tensor: libtorch has one shape for "
+      "penstock::torch_tensors: a ragged field is not a tensor, because libtorch has one shape for "
       "all samples; use get<name>(batch).values() and .offsets() in place");
   static_assert(torch_type<element> != at::ScalarType::Undefined,
                 "penstock::torch_tensors: libtorch has no element type for this field: unsigned "
-                "integers of 16 bits and more need libtorch 2.3; for a type of the same bits "
-                "specialise penstock::torch_type");
+                "integers of 16 or more bits need libtorch 2.3; for a type with the same "
+                "representation specialize penstock::torch_type");
   const auto sizes = view.shape();
   void* const data = view.data();
   return at::for_blob(data, sizes)
@@ -108,7 +108,7 @@ template <class Batch>
   } else {
     static_assert(!std::is_lvalue_reference_v<Batch>,
                   "penstock::torch_tensors: the tensors own the batch: pass std::move(batch), or "
-                  "what penstock::share(std::move(batch)) gives");
+                  "the result of penstock::share(std::move(batch))");
     if constexpr (!std::is_lvalue_reference_v<Batch>) return penstock::share(std::move(batch));
   }
 }

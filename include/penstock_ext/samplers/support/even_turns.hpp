@@ -24,12 +24,12 @@ inline constexpr std::uint64_t most_turns = 65'536;
 [[nodiscard]] inline std::vector<std::uint32_t> reduced(std::vector<std::uint32_t> weights) {
   std::uint32_t divisor = 0;
   for (const std::uint32_t weight : weights) divisor = std::gcd(divisor, weight);
-  if (divisor == 0) refuse_option("weights", {"all of them are 0: at least one must not be"});
+  if (divisor == 0) refuse_option("weights", {"all weights are 0: at least one must be positive"});
   std::uint64_t sum = 0;
   for (std::uint32_t& weight : weights) sum += weight /= divisor;
   if (sum <= most_turns) return weights;
-  refuse_option("weights", {"their sum is ", sum, " without common divisors, above ", most_turns,
-                            ": take coarser ones, as `tempered` makes them"});
+  refuse_option("weights", {"their sum after division by the common divisor is ", sum, ", above ",
+                            most_turns, ": use coarser weights, for example from `tempered`"});
 }
 
 /// A part's turn in a round.

@@ -647,7 +647,7 @@ class cached_store {
   static const cached_store_options& checked(const cached_store_options& options) {
     constexpr std::uint64_t most = std::uint64_t{1} << 30;
     if (options.block_bytes < 1 || options.block_bytes > most) {
-      detail::refuse_option("block_bytes", {options.block_bytes, " is not from 1 to ", most});
+      detail::refuse_option("block_bytes", {options.block_bytes, " is not in 1..", most});
     }
     return options;
   }

@@ -25,10 +25,10 @@ namespace detail {
 /// folder is relative, and no part of it is "..".
 [[nodiscard]] inline std::string_view name_problem(std::string_view name) {
   if (name.empty()) return "an empty name";
-  if (name.find('\0') != std::string_view::npos) return "a NUL in it";
-  if (name.front() == '/') return "a path from the root";
+  if (name.find('\0') != std::string_view::npos) return "a name with a NUL";
+  if (name.front() == '/') return "an absolute path";
   const std::string framed = '/' + std::string{name} + '/';
-  if (framed.find("/../") != std::string::npos) return "'..' in it";
+  if (framed.find("/../") != std::string::npos) return "a name with '..'";
   return {};
 }
 
@@ -83,7 +83,7 @@ class root_folder {
 
  private:
   [[noreturn]] void fail(std::string_view name) const {
-    if (errno == EXDEV) refuse_link(name, "a link that leads out of the folder");
+    if (errno == EXDEV) refuse_link(name, "a link to a place outside the folder");
     throw file_unreadable(path_of(name), 0, "a readable file", system_reason("lower most_open"));
   }
   [[noreturn]] void refuse_link(std::string_view name, const char* found) const {
@@ -120,7 +120,7 @@ class root_folder {
         struct ::stat status {};
         if (::fstatat(base, part.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 &&
             S_ISLNK(status.st_mode)) {
-          refuse_link(name, "a link, and a system that can't say where it leads (no openat2)");
+          refuse_link(name, "a link, whose target this system cannot check (no openat2)");
         }
         errno = reason;
         return next;

@@ -107,10 +107,10 @@ inline void require_sound(const http_options& options) {
                    "must be above 0 and at most 20 days");
   };
   require_option(options.most_in_flight >= 1 && options.most_in_flight <= 4096, "most_in_flight",
-                 "must be in 1 to 4096");
+                 "must be from 1 to 4096");
   require_option(options.largest_request >= 1, "largest_request", "must be at least 1");
   require_option(options.attempts >= 1 && options.attempts <= 1000, "attempts",
-                 "must be in 1 to 1000");
+                 "must be from 1 to 1000");
   require_time(options.first_delay, "first_delay");
   require_time(options.longest_delay, "longest_delay");
   require_time(options.connect_timeout, "connect_timeout");

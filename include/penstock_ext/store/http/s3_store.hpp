@@ -71,21 +71,21 @@ class s3_service final : public http_service {
       said.is_transient = true;
     } else if (code == "RequestTimeTooSkewed") {
       said.is_denied = true;
-      said.remedy = "the clock of this machine is wrong: set it";
+      said.remedy = "the clock of this machine is wrong: correct it";
     } else if (code == "ExpiredToken" || code == "TokenRefreshRequired") {
       said.is_denied = true;
-      said.remedy = "the session of the credentials is over: get new ones, and make a new store";
+      said.remedy = "the credentials have expired: get new credentials, and make a new store";
     } else if (code == "InvalidAccessKeyId" || code == "InvalidToken") {
       said.is_denied = true;
       said.remedy =
-          "the server does not know these credentials: look at AWS_ACCESS_KEY_ID, "
+          "the server does not know these credentials: check AWS_ACCESS_KEY_ID, "
           "AWS_SESSION_TOKEN and the profile";
     } else if (code == "SignatureDoesNotMatch") {
       said.is_denied = true;
-      said.remedy = "look at AWS_SECRET_ACCESS_KEY, the profile and the region";
+      said.remedy = "check AWS_SECRET_ACCESS_KEY, the profile and the region";
     } else if (code == "NoSuchBucket") {
       said.is_missing = true;
-      said.remedy = "there is no such bucket: look at its name, the region and the endpoint";
+      said.remedy = "the bucket does not exist: check its name, the region and the endpoint";
     } else if (code == "PermanentRedirect" || code == "TemporaryRedirect" ||
                code == "AuthorizationHeaderMalformed" || answer.status == 301) {
       std::string region = answer.bucket_region;
@@ -190,7 +190,7 @@ class s3_store {
       if (!goes_on || empty_pages > 1000 ||
           (!answer.next.empty() && !asked.insert(answer.next).second)) {
         throw bad_response(page.shown(), 0, "the next page of a listing",
-                           "one that is not after those before");
+                           "a page that does not follow the previous pages");
       }
       next = std::move(answer.next);
       client_->expect_sizes(answer.objects);

@@ -76,15 +76,15 @@ struct column_plan {
 
 /// Throws `column_type_mismatch`, with advice for the type.
 [[noreturn]] inline void refuse_type(const column_plan& plan, std::string expected) {
-  std::string advice = "convert the column, or name its own type in the record";
+  std::string advice = "convert the column, or use its type in the record";
   const arrow_kind kind = plan.element.kind;
   if (kind == arrow_kind::view) {
     advice =
-        "views have another layout: cast to binary, utf8 or list before, in polars by "
+        "views have a different layout: cast to binary, utf8 or list first, in polars with "
         "to_arrow(compat_level=CompatLevel.oldest())";
   } else if (kind == arrow_kind::binary || kind == arrow_kind::large_binary) {
     advice =
-        "rows of different lengths are no field: read them by arrow_blobs, or write "
+        "rows of different lengths are not a field: read them with arrow_blobs, or write "
         "fixed_size_binary";
   }
   throw column_type_mismatch(plan.where, plan.name, std::move(expected), plan.words, advice);
@@ -123,9 +123,9 @@ struct column_plan {
     }
     if (found.size() != 1) {
       throw missing_column(
-          plan.where, name, "one such column",
+          plan.where, name, "exactly one column of this name",
           (found.empty() ? "" : std::to_string(found.size()) + " among ") + arrow_columns(table),
-          "name it in .columns, or select and rename columns before");
+          "name it in .columns, or select and rename columns first");
     }
     plan.path.push_back({found[0], node->n_children});
     node = node->children[found[0]];
@@ -138,7 +138,7 @@ struct column_plan {
     if (node->dictionary != nullptr) {
       throw column_type_mismatch(
           plan.where, name, std::move(expected), plan.words,
-          "decode the dictionary before, in pyarrow by column.cast(column.type.value_type)");
+          "decode the dictionary first, in pyarrow with column.cast(column.type.value_type)");
     }
     if (!is_list(plan.element.kind)) return plan;
     plan.lists.push_back({plan.element.kind, plan.element.size});
@@ -431,7 +431,7 @@ class column_walk {
     if (place == at.count) return at;
     if (of_.null == null_values::refuse) {
       throw null_in_column(plan_.where, plan_.name, of_.first_row + place / per_row,
-                           "fill or drop nulls before, or set .null = "
+                           "fill or drop nulls first, or set .null = "
                            "null_values::value_initialised for zeros");
     }
     nulls_.push_back({bits, at.begin, per_row, 0});
@@ -459,7 +459,7 @@ class column_walk {
           list.length == 0 ? "lists that are not empty"
                            : "lists of " + std::to_string(list.length) + " in all rows",
           std::to_string(length(i)) + " in row " + std::to_string(of_.first_row + i / per_row),
-          "pad them, or write fixed_size_list; a list that is null has to have that length too");
+          "pad them, or write fixed_size_list; a null list must also have that length");
     }
     at = {inside, static_cast<std::uint64_t>(offsets[0]), at.count * list.length};
   }
@@ -516,7 +516,7 @@ class field_column {
 
   /// Returns the field's extents. Throws `column_shape_mismatch`, also if a length is unknown.
   [[nodiscard]] std::vector<std::size_t> extents() const {
-    if (!is_settled()) refuse_shape("no row, which says how long its lists are");
+    if (!is_settled()) refuse_shape("no row, so the length of its lists is unknown");
     const std::size_t rank = wish_.extents.size();
     std::vector<std::size_t> found{wish_.extents.begin(), wish_.extents.end()};
     if (!is_bytes_ && plan_.lists.size() == rank) {
@@ -552,9 +552,9 @@ class field_column {
     const std::string length =
         plan_.row_elements() == 0 ? "" : "(" + std::to_string(plan_.row_elements()) + ")";
     return plan_.where + ": column \"" + plan_.name + "\" is " + plan_.words +
-           ": Parquet decodes lists of bytes one by one, which takes many times as long as "
+           ": Parquet decodes lists of bytes value by value, which is many times slower than "
            "fixed_size_binary" +
-           length + " of the same bytes: write it as that";
+           length + " of the same bytes: write the column as fixed_size_binary";
   }
 
  private:
@@ -584,8 +584,8 @@ class field_column {
   [[noreturn]] void refuse_shape(const std::string& found) const {
     throw column_shape_mismatch(
         plan_.where, plan_.name, expected(), found,
-        "lists inside each other are the field's extents, or one list is all of them; of one that "
-        "is all, or of a fixed_size_binary, one extent may be dyn");
+        "either nested lists are the field's extents, or one list holds all of them; for one list, "
+        "or a fixed_size_binary, one extent may be dyn");
   }
 
   column_wish wish_;
@@ -613,8 +613,8 @@ class table_columns {
       : null_(options.null) {
     if (!options.columns.empty() && options.columns.size() != wishes.size()) {
       refuse_option("columns",
-                    {"must name ", wishes.size(), " columns, one for each field, or none; names ",
-                     options.columns.size()});
+                    {"must name ", wishes.size(),
+                     " columns, one for each field, or none, but names ", options.columns.size()});
     }
     for (std::size_t i = 0; i < wishes.size(); ++i) {
       if (!options.columns.empty()) wishes[i].column = options.columns[i];
@@ -678,8 +678,8 @@ class table_columns {
       others += (others.empty() ? "" : ", ") + arrow_name(other) + ": " + arrow_words(other);
     }
     if (others.empty()) return;
-    throw extra_column(std::string{where}, {}, "no columns but those of the fields", others,
-                       "select the columns before, or leave .extra at extra_columns::ignore");
+    throw extra_column(std::string{where}, {}, "only the columns of the fields", others,
+                       "select the columns first, or keep .extra = extra_columns::ignore");
   }
 
   null_values null_;

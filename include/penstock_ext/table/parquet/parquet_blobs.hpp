@@ -67,7 +67,7 @@ class parquet_blobs {
       const std::uint64_t bytes = shared_->group_bytes.emplace_back(shared_->all.bytes(one));
       if (bytes <= options.cache_bytes) continue;
       detail::refuse_option("cache_bytes",
-                            {"must be ", bytes, " at least, the bytes of a row group of ",
+                            {"must be at least ", bytes, ", the bytes of a row group of ",
                              shared_->all.file_of(one).path()});
     }
   }

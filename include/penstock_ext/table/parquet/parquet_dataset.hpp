@@ -82,7 +82,7 @@ class parquet_dataset {
       if (!is_beyond && bytes <= options.cache_bytes) continue;
       if (is_beyond) bytes = (std::numeric_limits<std::uint64_t>::max)();
       detail::refuse_option("cache_bytes",
-                            {"must be ", bytes, " at least, the bytes of a row group of ",
+                            {"must be at least ", bytes, ", the bytes of a row group of ",
                              shared_->all.file_of(one).path()});
     }
   }
@@ -205,8 +205,8 @@ class parquet_dataset {
       const auto require = [&](std::size_t index, bool is_same) {
         if (is_same) return;
         throw column_shape_mismatch(path, columns.column(index),
-                                    "lists of the lengths of the first row",
-                                    "others in row group " + std::to_string(group));
+                                    "lists of the lengths in the first row",
+                                    "other lengths in row group " + std::to_string(group));
       };
       (require(Is, found.template at<Is>() == extents().template at<Is>()), ...);
     }(std::make_index_sequence<Record::size>{});

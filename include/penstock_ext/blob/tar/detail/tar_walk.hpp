@@ -154,8 +154,9 @@ class tar_header {
                                                 std::string_view key, std::string_view extension,
                                                 std::uint64_t size) {
   const tar_header header{block};
-  if (!header.sum_is_right()) return "no header, or a damaged one";
-  if (header.type() != '0' && header.type() != '7') return "the header of what is no file";
+  if (!header.sum_is_right()) return "no header, or a damaged header";
+  if (header.type() != '0' && header.type() != '7')
+    return "the header of an entry that is not a file";
   const bool is_plain = key.size() + 1 + extension.size() <= tar_name_length &&
                         is_plain_tar_name(key) && is_plain_tar_name(extension);
   if (is_plain && !header.is_named(key, extension)) {
@@ -221,7 +222,7 @@ struct pax_records {
       std::string_view record = text.substr(begin);
       const std::size_t digits = (std::min)(record.find(' '), record.size());
       const auto length = whole_number<std::size_t>(record.substr(0, digits));
-      expected = "a record of an extended header, 'LENGTH KEY=VALUE' and a line end";
+      expected = "a record of an extended header, 'LENGTH KEY=VALUE' and a newline";
       if (!length || *length > record.size() || *length < digits + 2) return begin;
       if (record[*length - 1] != '\n') return begin;
       record = record.substr(digits + 1, *length - digits - 2);
@@ -284,13 +285,13 @@ class tar_walk {
       const std::uint64_t at = offset_;
       const tar_header header = read_header();
       if (header.is_zero()) {
-        if (is_announced) corrupt(at, "the member that the extended header before is about");
+        if (is_announced) corrupt(at, "the member that the preceding extended header describes");
         require_end();
         return false;
       }
       if (!header.sum_is_right()) refuse_header(at);
       const auto stated = header.size();
-      if (!stated) corrupt(at + 124, "the size of a member", "no number");
+      if (!stated) corrupt(at + 124, "the size of a member", "a value that is not a number");
       const char type = header.type();
       offset_ = at + tar_block;
       if (std::string_view{"xXgLK"}.find(type) == std::string_view::npos) {
@@ -318,7 +319,7 @@ class tar_walk {
         read_records(all_after_, *stated);
         if (all_after_.path) {
           throw file_format_error(source_->path(), at, "a global header without a path",
-                                  "a path of all members after it: pack the files anew");
+                                  "a path for all members after it: pack the files again");
         }
       } else {  // a long link, which is not needed
         skip(*stated, "a long link");
@@ -336,7 +337,7 @@ class tar_walk {
   [[noreturn]] void corrupt(std::uint64_t at, const std::string& expected,
                             const std::string& found = "the end of the archive") const {
     throw file_corrupt(source_->path(), at, expected,
-                       found + ": the archive is damaged, get or write it anew");
+                       found + ": the archive is damaged: download or write it again");
   }
 
   [[nodiscard]] tar_header read_header() {
@@ -346,7 +347,7 @@ class tar_walk {
           source_->path(), (std::min)(offset_ + block.size(), std::uint64_t{source_->size()}),
           offset_ == 0 ? "a tar archive"
                        : "a header, or the two blocks of zeros that end an archive",
-          "the end of the file: it was cut off, or its writer never closed it; if nothing is "
+          "the end of the file: it was truncated, or its writer never closed it; if nothing is "
           "missing, truncate -s +1024 adds the end");
     }
     return tar_header{block};
@@ -354,7 +355,7 @@ class tar_walk {
 
   // Throws for a block that is not a valid header.
   [[noreturn]] void refuse_header(std::uint64_t at) {
-    if (at != 0) corrupt(at, "a header whose checksum is right", "another block");
+    if (at != 0) corrupt(at, "a header with a valid checksum", "another block");
     struct kind {
       std::string_view magic;
       std::string_view found;
@@ -368,7 +369,7 @@ class tar_walk {
           6},
          "an xz file, which has no random access: unxz it"},
         {"\x04\x22\x4d\x18", "an LZ4 file, which has no random access: unlz4 it"},
-        {"PK\x03\x04", "a zip file: unpack it, and pack it by tar"},
+        {"PK\x03\x04", "a zip file: unpack it, and pack it with tar"},
     };
     const auto block = window_.at(0, tar_block);
     const std::string_view text{reinterpret_cast<const char*>(block.data()), block.size()};
@@ -378,7 +379,7 @@ class tar_walk {
       }
     }
     throw file_format_error(source_->path(), 0, "a tar archive",
-                            "a first block whose checksum is not that of a tar header");
+                            "a first block without the checksum of a tar header");
   }
 
   // Skips `size` bytes at the current position. Throws if they are not in the file.
@@ -386,9 +387,9 @@ class tar_walk {
     const std::uint64_t total = source_->size();
     if (size > total || offset_ > total - size) {
       throw file_truncated(source_->path(), total,
-                           std::to_string(size) + " bytes of " + what + " from byte " +
-                               std::to_string(offset_) + " on",
-                           "the end of the file: get or write it anew");
+                           std::to_string(size) + " bytes of " + what + " starting at byte " +
+                               std::to_string(offset_),
+                           "the end of the file: download or write it again");
     }
     offset_ += (size + tar_block - 1) / tar_block * tar_block;
   }
@@ -427,7 +428,7 @@ class tar_walk {
             const pax_records& records, std::string& long_name) {
     if (type == 'S' || records.is_sparse) {
       throw file_format_error(source_->path(), at, "a file with all its bytes",
-                              "a sparse one, whose holes are left out: pack it without --sparse");
+                              "a sparse file, whose holes are omitted: pack it without --sparse");
     }
     name_ = header.prefix();
     if (!name_.empty()) name_ += '/';
@@ -446,9 +447,9 @@ class tar_walk {
       member_.size = records.size.value_or(stated);
       // A header has no room for a large size. Some programs set it to 0 for other sizes too.
       if (stated != 0 && member_.size != stated && member_.size < tar_octal_end) {
-        corrupt(at + 124, "one size of '" + name_ + "'",
+        corrupt(at + 124, "the same size of '" + name_ + "'",
                 std::to_string(stated) + " bytes in its header and " +
-                    std::to_string(member_.size) + " in the extended header before");
+                    std::to_string(member_.size) + " in the preceding extended header");
       }
       member_.is_usual =
           member_.is_usual && (member_.size == stated || member_.size >= tar_octal_end);
@@ -467,8 +468,9 @@ class tar_walk {
                                       [](std::byte byte) { return byte != std::byte{0}; });
       offset_ += static_cast<std::uint64_t>(other - rest.begin());
       if (other == rest.end()) continue;
-      throw file_format_error(source_->path(), offset_, "zeros after the end of the archive",
-                              "other bytes: two archives in one file? Name each by itself");
+      throw file_format_error(
+          source_->path(), offset_, "zeros after the end of the archive",
+          "other bytes: if the file holds two archives, store each in its own file");
     }
   }
 

@@ -277,10 +277,10 @@ class nvimgcodec_pass {
                                        const std::string& found) {
   const std::string format{image_format_of(bytes)};
   if (picture_ends_early(bytes)) {
-    throw image_truncated(std::string{key}, bytes.size(), "the rest of the " + format + " picture",
+    throw image_truncated(std::string{key}, bytes.size(), "the rest of the " + format + " image",
                           "the end of its bytes");
   }
-  throw image_corrupt(std::string{key}, 0, "a sound " + format + " picture", found);
+  throw image_corrupt(std::string{key}, 0, "a valid " + format + " image", found);
 }
 
 /// Throws the error for the status of an image that was not decoded. `where` is the back end.
@@ -299,7 +299,7 @@ class nvimgcodec_pass {
   }
   throw image_unsupported(std::string{key}, 0,
                           "a " + std::string{image_format_of(bytes)} +
-                              " picture that nvImageCodec's back end " + std::string{where} +
+                              " image that nvImageCodec's back end " + std::string{where} +
                               " decodes to 8-bit RGB",
                           found);
 }
@@ -324,7 +324,7 @@ struct nvimgcodec_opened {
                                                        std::uint64_t most_pixels,
                                                        std::string_view options) {
   if (!nvimgcodec_reads(bytes)) {
-    const std::string expected = "a picture of a format that nvImageCodec reads";
+    const std::string expected = "an image of a format that nvImageCodec reads";
     if (bytes.size() < 3) throw image_truncated(std::string{key}, 0, expected, found_image(bytes));
     throw image_unsupported(std::string{key}, 0, expected, found_image(bytes));
   }
@@ -345,7 +345,7 @@ struct nvimgcodec_opened {
         "a header that nvImageCodec gives status " + std::to_string(static_cast<int>(status));
     if (status != NVIMGCODEC_STATUS_CODESTREAM_UNSUPPORTED) throw_unsound(bytes, key, found);
     throw image_unsupported(std::string{key}, 0,
-                            "a " + format + " picture of a kind that nvImageCodec reads", found);
+                            "a " + format + " image of a kind that nvImageCodec reads", found);
   }
 
   const image_size size{header.plane_info[0].width, header.plane_info[0].height};
@@ -371,7 +371,7 @@ struct nvimgcodec_opened {
                            samples == NVIMGCODEC_SAMPLE_DATA_TYPE_UINT32;
   if (format == "TIFF" && (channels == 2 || !is_unsigned)) {
     throw image_unsupported(std::string{key}, 0,
-                            "a TIFF picture of 1, 3 or 4 channels of unsigned numbers",
+                            "a TIFF image of 1, 3 or 4 channels of unsigned numbers",
                             std::to_string(channels) + " channels of nvImageCodec's sample type " +
                                 std::to_string(static_cast<int>(samples)));
   }

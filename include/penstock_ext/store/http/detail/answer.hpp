@@ -121,7 +121,7 @@ class body_sum {
         std::visit([](auto& counted) { return base64_of(counted.sum()); }, counted_);
     if (found == said_.text) return std::nullopt;
     return "a body whose " + std::string{expected_digest::name_of(said_.kind)} + " is " + found +
-           ", and not the one that the server has said";
+           ", which differs from the server's checksum";
   }
 
  private:

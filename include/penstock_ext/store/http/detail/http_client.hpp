@@ -149,9 +149,9 @@ class http_transfers {
     if (!multi_) throw std::bad_alloc();
     // Without free descriptors libcurl makes a handle that cannot be woken.
     if (::curl_multi_wakeup(multi_.get()) != CURLM_OK) {
-      throw std::system_error(
-          std::make_error_code(std::errc::too_many_files_open),
-          "penstock: no descriptor is left for a store over HTTP: raise the limit (ulimit -n)");
+      throw std::system_error(std::make_error_code(std::errc::too_many_files_open),
+                              "penstock: no file descriptor is left for a store over HTTP: raise "
+                              "the limit (ulimit -n)");
     }
     ::curl_multi_setopt(multi_.get(), CURLMOPT_MAXCONNECTS, static_cast<long>(most));
     active_.reserve(most);
@@ -446,7 +446,7 @@ class http_reactor {
         return;
       }
       one->call->note(one->problem<store_unreachable>(one->wanted() + within(options_.deadline),
-                                                      found + ", the last one that failed"));
+                                                      found + ", the last failed attempt"));
       const auto due = clock::now() + backoff_.next(one->failures, asked);
       delayed_.push_back({due, std::move(one)});
     });
@@ -565,9 +565,9 @@ class http_client {
   [[nodiscard]] std::shared_ptr<http_call> run(request_plan plan, request_kind kind,
                                                std::span<const http_target> targets) const {
     if (is_in_child()) {
-      throw std::logic_error("penstock: the thread of a store over HTTP is in process " +
-                             std::to_string(process_) +
-                             ", which made this one by fork(): make a store of its own here");
+      throw std::logic_error(
+          "penstock: the thread of a store over HTTP is in process " + std::to_string(process_) +
+          ", the parent of this process by fork(): make a separate store in this process");
     }
     const auto call = std::make_shared<http_call>(std::move(plan));
     std::vector<request_ptr> requests;

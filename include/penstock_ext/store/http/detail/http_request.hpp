@@ -41,7 +41,7 @@ class curl_library {
  public:
   curl_library() {
     if (::curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) {
-      throw error("curl_global_init fails: libcurl or its TLS library can't be used here");
+      throw error("curl_global_init failed: libcurl or its TLS library cannot be used here");
     }
   }
   curl_library(curl_library&&) = delete;
@@ -258,7 +258,7 @@ class http_request {
     if (status != 200 && status != 206 && !is_probe_of_nothing) return judge_status(service);
     if (!answer.contradiction.empty()) {
       return {.error = problem<bad_response>("one " + answer.contradiction,
-                                             "two that differ: the server contradicts itself")};
+                                             "two different ones: the server contradicts itself")};
     }
     if (kind == request_kind::range) return judge_range(ended_by_us);
     if (kind == request_kind::page) return {.success = true};
@@ -268,14 +268,15 @@ class http_request {
     // Many servers report a size of 0 for every object if no body follows.
     if (is_header && said.size.value_or(0) == 0) return {.retry_with_get = true};
     if (of_header && said.size && *of_header != *said.size) {
-      return {.error = problem<bad_response>(
-                  "one size of the object",
-                  std::to_string(*of_header) + " bytes by HEAD and " + std::to_string(*said.size) +
-                      " bytes by GET: the server contradicts itself, or was just written to")};
+      return {
+          .error = problem<bad_response>(
+              "one size of the object",
+              std::to_string(*of_header) + " bytes by HEAD and " + std::to_string(*said.size) +
+                  " bytes by GET: the server contradicts itself, or the object was just written")};
     }
     if (said.size) return {.success = true};
     return {.error = problem<bad_response>("Content-Range with the object's size",
-                                           "an answer that does not say it")};
+                                           "a response without it")};
   }
 
   /// Returns the error for an object that was `before` and is now different.
@@ -287,7 +288,8 @@ class http_request {
     } else if (before.size == now.size || !before.size || !now.size) {
       found += several_dates;
     }
-    return problem<object_changed>(before.words() + ", as in an answer before", std::move(found));
+    return problem<object_changed>(before.words() + ", as in an earlier response",
+                                   std::move(found));
   }
 
   /// Returns libcurl's description of the end of a transfer.
@@ -367,7 +369,7 @@ class http_request {
     }
     if (position == 0) refusal = wrong_range();
     if (!refusal && received > answered_end() - range.begin) {
-      refusal = problem<bad_response>(wanted(), "a body that goes on after them");
+      refusal = problem<bad_response>(wanted(), "a body that continues after them");
     }
     if (refusal) return false;
     if (position == 0 && options->check_sums) {
@@ -391,7 +393,7 @@ class http_request {
       if (!answer.range || answer.range->begin == answer.range->end) {
         return problem<bad_response>(
             "a Content-Range for " + wanted(),
-            answer.has_range ? "one that can't be read" : "206 Partial Content without one");
+            answer.has_range ? "one that cannot be parsed" : "206 Partial Content without one");
       }
       const content_range& said = *answer.range;
       if (said.total && *said.total < range.end) {
@@ -412,9 +414,9 @@ class http_request {
     return problem<bad_response>(
         wanted(),
         answer.is_transformed()
-            ? "the whole object, unpacked on the way: store it without Content-Encoding, or have "
-              "`headers` accept the encoding that it is stored with"
-            : "the whole object: the server has no ranges, without which nothing can be read");
+            ? "the whole object, decompressed in transit: store it without Content-Encoding, or "
+              "accept the stored encoding with `headers`"
+            : "the whole object: the server does not support range requests, which are required");
   }
 
   // Evaluates an attempt that ended with an error of libcurl.
@@ -424,13 +426,13 @@ class http_request {
     if (may_pass(code)) return {.reason = std::move(words)};
     if (code == CURLE_TOO_MANY_REDIRECTS ||
         (code == CURLE_UNSUPPORTED_PROTOCOL && answer.status / 100 == 3)) {
-      return {.error = problem<bad_response>(
-                  wanted(), words + ": name the place that the redirects lead to")};
+      return {.error = problem<bad_response>(wanted(),
+                                             words + ": use the URL to which the redirects lead")};
     }
     if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE) {
-      words += is_for_another_host() ? ": the certificate is sound and for another host: use a "
-                                       "name in the URL that the certificate has"
-                                     : ": name the file of the certificates in `ca_file`";
+      words += is_for_another_host() ? ": the certificate is valid, but for another host: use a "
+                                       "host name of the certificate in the URL"
+                                     : ": set `ca_file` to the file of the CA certificates";
     }
     return {.error = problem<store_unreachable>(wanted(), std::move(words))};
   }
@@ -473,25 +475,27 @@ class http_request {
     }
     if (said.is_denied || status == 401 || status == 403) {
       return {.error = problem<access_denied>(
-                  wanted(), remedy("check the credentials, and what they may read"))};
+                  wanted(), remedy("check the credentials and their permissions"))};
     }
     if (said.is_missing || status == 404 || status == 410) {
       return {.error = problem<object_missing>(wanted(),
                                                remedy("check the store and the object's name"))};
     }
     if (status == 412 && !unmodified_since.empty()) {
-      return {.error = problem<object_changed>(
-                  "an object with Last-Modified: " + unmodified_since + ", as in an answer before",
-                  found + ", " + version().words() + new_store + several_dates)};
+      return {
+          .error = problem<object_changed>(
+              "an object with Last-Modified: " + unmodified_since + ", as in an earlier response",
+              found + ", " + version().words() + new_store + several_dates)};
     }
     if (status == 416 && answer.range && answer.range->total) {
       return {.error = shorter_object(*answer.range->total)};
     }
     if (status == 416) return {.error = problem<file_truncated>(wanted(), found)};
-    return {.error = problem<bad_response>(
-                wanted(), remedy(status >= 300 && status < 400
-                                     ? "a redirect that is not followed: name the place it leads to"
-                                     : "the server does not do this"))};
+    return {
+        .error = problem<bad_response>(
+            wanted(), remedy(status >= 300 && status < 400
+                                 ? "a redirect that is not followed: use the URL to which it leads"
+                                 : "the server does not support this request"))};
   }
 
   // Returns true if a refused certificate was trusted, but is for names other than the URL's host.

@@ -70,11 +70,11 @@ inline void require_object(std::string_view store, std::string_view object, bool
     throw file_unreadable(
         std::string{store} + '/' + std::string{object.substr(0, 100)} + "...", 0,
         "the name of an object of at most " + std::to_string(longest) + " bytes",
-        "one of " + std::to_string(object.size()) + " bytes: no request can hold it");
+        "one of " + std::to_string(object.size()) + " bytes, which does not fit into a request");
   }
   if (object.empty()) refuse("an empty name");
   if (takes_any_name) return;
-  if (object.front() == '/') refuse("a name that starts with a slash: leave it out");
+  if (object.front() == '/') refuse("a name that starts with a slash: remove the slash");
   const std::string framed = '/' + std::string{object} + '/';
   if (framed.find("/./") != std::string::npos || framed.find("/../") != std::string::npos) {
     refuse("a name with '.' or '..' between its slashes");
@@ -88,8 +88,9 @@ inline void require_object(std::string_view store, std::string_view object, bool
     if (!holds) throw option_error(option, problem);
   };
   for (const char c : url) {
-    require(static_cast<unsigned char>(c) > 0x20 && c != 0x7f && c != '\\',
-            "must be percent-encoded: it has a blank, a backslash or a control character");
+    require(
+        static_cast<unsigned char>(c) > 0x20 && c != 0x7f && c != '\\',
+        "must be percent-encoded, because it contains a space, a backslash or a control character");
   }
   const std::string start = in_lower_case(url.substr(0, 8));
   const std::size_t scheme = start == "https://" ? 8 : start.starts_with("http://") ? 7 : 0;
@@ -101,7 +102,7 @@ inline void require_object(std::string_view store, std::string_view object, bool
   const std::string_view host = place.substr(scheme, slash - scheme);
   require(!host.empty() && host.front() != ':', "must name a host");
   require(host.find('@') == std::string_view::npos,
-          "must not have a user and a password: give an Authorization line in `headers`");
+          "must not have a user and a password: set an Authorization line in `headers`");
   http_target target{start.substr(0, scheme) + std::string{host}, std::string{place.substr(slash)},
                      std::string{question < url.size() ? url.substr(question + 1) : ""}};
   while (target.path.ends_with('/')) target.path.pop_back();

@@ -127,7 +127,8 @@ class parquet_bytes {
       throw file_unreadable(this->path(), 0, "a readable file", system_reason(advice));
     }
     if (file_stamp_of(status) == file_.stamp()) return;
-    throw file_changed(this->path(), 0, "the file that was opened before", "another of its name");
+    throw file_changed(this->path(), 0, "the file that was opened earlier",
+                       "another file of the same name");
   }
 
   /// Returns the path that the constructor got.
@@ -168,7 +169,7 @@ class parquet_bytes {
   }
 
  private:
-  static constexpr const char* advice = "all Parquet files stay open: raise the limit, ulimit -n";
+  static constexpr const char* advice = "all Parquet files stay open: raise the limit (ulimit -n)";
   static constexpr std::size_t most_memory = std::size_t{8} << 20;
 
   shard_file file_;
@@ -215,7 +216,7 @@ class parquet_input final : public ::arrow::io::RandomAccessFile {
   /// the file.
   ::arrow::Result<std::int64_t> ReadAt(std::int64_t position, std::int64_t bytes,
                                        void* out) override {
-    if (position < 0 || bytes < 0) return ::arrow::Status::Invalid("a place below 0");
+    if (position < 0 || bytes < 0) return ::arrow::Status::Invalid("a negative position");
     const std::int64_t count = room(position, bytes);
     try {
       file_->read(static_cast<std::uint64_t>(position),
@@ -229,7 +230,7 @@ class parquet_input final : public ::arrow::io::RandomAccessFile {
   /// Returns the bytes that start at `position`: a part of a kept chunk, or a new buffer.
   ::arrow::Result<std::shared_ptr<::arrow::Buffer>> ReadAt(std::int64_t position,
                                                            std::int64_t bytes) override {
-    if (position < 0 || bytes < 0) return ::arrow::Status::Invalid("a place below 0");
+    if (position < 0 || bytes < 0) return ::arrow::Status::Invalid("a negative position");
     for (const auto& [begin, held] : held_) {
       if (position < begin || position - begin > held->size()) continue;
       if (bytes <= held->size() - (position - begin)) {
@@ -258,7 +259,7 @@ class parquet_input final : public ::arrow::io::RandomAccessFile {
   }
   /// Moves the position.
   ::arrow::Status Seek(std::int64_t position) override {
-    if (position < 0) return ::arrow::Status::Invalid("a place below 0");
+    if (position < 0) return ::arrow::Status::Invalid("a negative position");
     position_ = position;
     return ::arrow::Status::OK();
   }
@@ -473,7 +474,7 @@ class parquet_file {
       const auto& reader = first.decoder;
       std::shared_ptr<::arrow::Schema> schema;
       require(reader->GetSchema(&schema), "the types of a Parquet file");
-      require(::arrow::ExportSchema(*schema, schema_.address()), "types that Arrow can hand over");
+      require(::arrow::ExportSchema(*schema, schema_.address()), "types that Arrow can export");
       columns_ = reader->manifest().schema_fields;
       numbers_.resize(static_cast<std::size_t>(metadata_->num_columns()));
       for (const auto& column : columns_) {
@@ -485,7 +486,7 @@ class parquet_file {
     std::uint64_t all = 0;
     for (int number = 0; number < groups(); ++number) all += rows(number);
     if (const auto said = static_cast<std::uint64_t>(metadata_->num_rows()); all != said) {
-      throw file_corrupt(this->path(), 0, std::to_string(said) + " rows, as the footer says",
+      throw file_corrupt(this->path(), 0, std::to_string(said) + " rows, according to the footer",
                          std::to_string(all) + " in its row groups");
     }
   }
@@ -507,17 +508,18 @@ class parquet_file {
           const auto chunk = group->ColumnChunk(leaf);
           const auto codec = chunk->compression();
           if (!chunk->file_path().empty()) {
-            refuse(leaf, 0, "it in the file " + chunk->file_path() + ": open that one");
+            refuse(leaf, 0, "the column in the file " + chunk->file_path() + ": open that file");
           }
           if (!::arrow::util::Codec::IsAvailable(codec)) {
             refuse(leaf, begin_of(*chunk),
-                   "a codec that this Arrow does not have (" +
+                   "a codec that this Arrow build does not have (" +
                        ::arrow::util::Codec::GetCodecAsString(codec) +
                        "): write the file with zstd or snappy");
           }
           if (std::ranges::any_of(chunk->encodings(), is_unknown)) {
             refuse(leaf, begin_of(*chunk),
-                   "an encoding that this Arrow does not know: write the file in an older one");
+                   "an encoding that this Arrow version does not support: write the file with an "
+                   "older encoding");
           }
         } catch (const parquet::ParquetException& problem) {
           if (has_words(problem.what(), "decrypt")) refuse(leaf, 0, encrypted);
@@ -638,7 +640,7 @@ class parquet_file {
     return "row group " + std::to_string(number);
   }
 
-  static constexpr const char* encrypted = "it encrypted: write the file without encryption";
+  static constexpr const char* encrypted = "an encrypted footer: write the file without encryption";
 
   [[nodiscard]] static bool has_words(std::string_view text, std::string_view words) noexcept {
     return text.find(words) != text.npos;
@@ -671,8 +673,9 @@ class parquet_file {
     if (status.ok()) return;
     // Some of Parquet's own errors have no status code.
     if (status.IsNotImplemented() || has_words(status.message(), "Not yet implemented")) {
-      throw file_format_error(path(), 0, expected,
-                              "what this Arrow does not support: " + status.message());
+      throw file_format_error(
+          path(), 0, expected,
+          "a feature that this Arrow version does not support: " + status.message());
     }
     throw file_corrupt(path(), 0, expected, status.message());
   }
@@ -850,10 +853,10 @@ class parquet_file {
           const auto group = metadata_->RowGroup(number);
           throw file_corrupt(path(),
                              static_cast<std::uint64_t>(begin_of(*group->ColumnChunk(leaf))),
-                             "whole pages of column \"" +
+                             "complete pages of column \"" +
                                  metadata_->schema()->Column(leaf)->path()->ToDotString() +
                                  "\" in " + name_of(number),
-                             problem.found() + ": the file is damaged, copy or write it anew");
+                             problem.found() + ": the file is damaged: copy or write it again");
         }
       }
       throw;

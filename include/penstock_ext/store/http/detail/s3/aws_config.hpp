@@ -138,7 +138,7 @@ void for_each_nested(const aws_setting& outer, const Use& use) {
       if (at == sections.end()) {
         at = sections.insert(at, {std::string{name}});
       } else if (name != common) {
-        here.refuse("each section once", "a section that is there already: merge them");
+        here.refuse("each section once", "a repeated section: merge the two");
       }
       section = &*at;
       open = nullptr;
@@ -147,14 +147,14 @@ void for_each_nested(const aws_setting& outer, const Use& use) {
     const std::size_t mark = line.find_first_of("=:");
     if (section == nullptr || mark == std::string_view::npos || mark == 0) {
       here.refuse("a section, \"[name]\", and in it settings, \"name = value\"",
-                  section == nullptr ? "something else before the first section" : "neither");
+                  section == nullptr ? "another line before the first section" : "another line");
     }
     const auto [at, is_new] =
         section->settings.try_emplace(in_lower_case(without_blanks(line.substr(0, mark))), here);
     if (!is_new) {
       here.refuse(
           "each setting of a section once",
-          "the one of line " + std::to_string(at->second.line) + " again: remove one of them");
+          "the setting of line " + std::to_string(at->second.line) + " again: remove one of them");
     }
     open = &at->second;
     open->value = without_comment(without_blanks(line.substr(mark + 1)));

@@ -39,7 +39,7 @@ class s3_xml {
       return;
     }
     if (const std::size_t bad = unsound_reference(text); bad != std::string_view::npos) {
-      problem_ = "a reference to no character";
+      problem_ = "an invalid character reference";
       offset_ = bad;
     }
     constexpr unsigned options = pugi::parse_escapes | pugi::parse_cdata | pugi::parse_doctype |
@@ -168,9 +168,10 @@ struct list_answer {
     list_answer answer;
     for (const pugi::xml_node& contents : root.children("Contents")) {
       const pugi::xml_node key = contents.child("Key");
-      s3_object object{short_text(key, 8192, "a key of at most 8192 bytes",
-                                  "no request can name it: list by a prefix that leaves it out"),
-                       0};
+      s3_object object{
+          short_text(key, 8192, "a key of at most 8192 bytes",
+                     "which does not fit into a request: list with a prefix that excludes it"),
+          0};
       require(!object.key.empty(), s3_xml::offset_of(contents), "the key of an object", "none");
       const auto size = whole_number(s3_xml::text_in(contents.child("Size")));
       require(size.has_value(), s3_xml::offset_of(contents), "the size of an object", "none");
@@ -181,7 +182,7 @@ struct list_answer {
         object.key = *std::move(decoded);
       }
       require(answer.objects.empty() || answer.objects.back().key != object.key,
-              s3_xml::offset_of(key), "each key once", "the one before again");
+              s3_xml::offset_of(key), "each key once", "the previous key again");
       answer.objects.push_back(std::move(object));
     }
     const pugi::xml_node count = root.child("KeyCount");
@@ -192,10 +193,10 @@ struct list_answer {
                 std::to_string(stated.value_or(0)));
     answer.next =
         short_text(root.child("NextContinuationToken"), 65536, "a token of at most 65536 bytes",
-                   "no request can hold it: list by longer prefixes");
+                   "which does not fit into a request: list with longer prefixes");
     const bool is_cut = s3_xml::text_in(root.child("IsTruncated")) == "true";
     require(is_cut == !answer.next.empty(), text.size(),
-            "a token for the next page where there is one",
+            "a token if and only if there is a next page",
             is_cut ? "none" : "one at the end of the listing");
     return answer;
   }

@@ -37,7 +37,7 @@ struct s3_place {
     if (at == settings->end()) return std::string{};
     if (at->second.value.find('\n') != std::string::npos) {
       at->second.refuse(std::string{name} + " on one line",
-                        "a value that goes on in an indented line: indent all settings alike");
+                        "a value that continues on an indented line: indent all settings equally");
     }
     return at->second.value;
   };
@@ -60,12 +60,12 @@ struct s3_place {
                                                       const aws_profile& profile,
                                                       const std::string& url) {
   const std::string remedy =
-      ": `aws configure export-credentials --format env` prints credentials that it takes";
+      ": `aws configure export-credentials --format env` prints credentials that a store accepts";
   const std::string key = from_environment("AWS_ACCESS_KEY_ID");
   if (options.profile.empty() && !key.empty()) {
     const std::string secret = from_environment("AWS_SECRET_ACCESS_KEY");
     if (secret.empty()) {
-      throw access_denied(url, 0, "AWS_SECRET_ACCESS_KEY beside AWS_ACCESS_KEY_ID",
+      throw access_denied(url, 0, "AWS_SECRET_ACCESS_KEY in addition to AWS_ACCESS_KEY_ID",
                           "none: set both");
     }
     return {
@@ -75,15 +75,15 @@ struct s3_place {
   const auto refuse = [&](std::initializer_list<const char*> names) {
     for (const char* const name : names) {
       if (const aws_setting* const setting = profile.find(name)) {
-        setting->refuse("settings that a store takes credentials from, aws_access_key_id and so on",
-                        name + (", by which it can't get any" + remedy));
+        setting->refuse("credentials that a store supports, such as aws_access_key_id",
+                        name + (", which a store does not support" + remedy));
       }
     }
   };
   refuse({"role_arn", "web_identity_token_file"});
   if (options.profile.empty() && !from_environment("AWS_WEB_IDENTITY_TOKEN_FILE").empty()) {
-    throw access_denied(url, 0, "credentials that a store can get",
-                        "AWS_WEB_IDENTITY_TOKEN_FILE, whose role it can't assume" + remedy);
+    throw access_denied(url, 0, "credentials that a store supports",
+                        "AWS_WEB_IDENTITY_TOKEN_FILE, whose role a store cannot assume" + remedy);
   }
   refuse({"sso_role_name", "sso_account_id"});
   if (auto found = keys_in(profile.credentials())) return *std::move(found);
@@ -93,7 +93,7 @@ struct s3_place {
       url, 0, "credentials",
       "none in the options, in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or in the profile " +
           profile.name() + " of " + profile.files() +
-          (profile.is_there() ? "" : ", which is not there") +
+          (profile.is_there() ? "" : ", which does not exist") +
           ": on an instance or in a container, `aws configure export-credentials --format env` "
           "prints them; for a public bucket set `anonymous`");
 }
@@ -108,12 +108,12 @@ struct s3_place {
   s3_credentials who =
       options.credentials ? *options.credentials : found_credentials(options, profile, url);
   if (who.key_id.empty() || who.secret.empty()) {
-    throw access_denied(url, 0, "a key and a secret in `credentials`", "an empty one");
+    throw access_denied(url, 0, "a key and a secret in `credentials`", "an empty string");
   }
   constexpr std::string_view breaks{"\r\n\0", 3};
   for (const std::string& text : {who.key_id, who.session_token}) {
     if (text.find_first_of(breaks) != std::string::npos) {
-      throw access_denied(url, 0, "credentials of one line each", "one with a line break");
+      throw access_denied(url, 0, "credentials of one line each", "a line break");
     }
   }
   return who;
@@ -169,7 +169,8 @@ struct s3_place {
   if (is_of_profile) place.region = region->value;
   for (const char c : place.region) {
     const bool is_fine = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
-    if (!is_fine && is_of_profile) region->refuse("region, a name such as eu-central-1", "another");
+    if (!is_fine && is_of_profile)
+      region->refuse("region, a name such as eu-central-1", "another value");
     require_option(is_fine, "region", "must be a name such as eu-central-1");
   }
   place.region = first_of(place.region, "us-east-1");
@@ -181,7 +182,7 @@ struct s3_place {
       return setting && in_lower_case(setting->value) == "true" ? setting : std::nullopt;
     };
     if (const auto accelerated = of_s3("use_accelerate_endpoint")) {
-      accelerated->refuse("an endpoint that a store finds by itself",
+      accelerated->refuse("an endpoint that a store can derive",
                           "use_accelerate_endpoint: name that endpoint in `endpoint`");
     }
     const auto fips = enabled("AWS_USE_FIPS_ENDPOINT", profile.find("use_fips_endpoint"));
@@ -190,7 +191,8 @@ struct s3_place {
       dual = enabled("AWS_USE_DUALSTACK_ENDPOINT", profile.find("use_dualstack_endpoint"));
     }
     if (configured && fips) {
-      fips->refuse("an endpoint of AWS", "use_fips_endpoint, and another endpoint: remove one");
+      fips->refuse("an endpoint of AWS",
+                   "use_fips_endpoint together with another endpoint: remove one of them");
     }
     if (fips) aws_host += "-fips";
     if (dual) aws_host += ".dualstack";
@@ -229,7 +231,7 @@ struct s3_place {
             place.bucket.host().front() == '[';
         in_path = is_address || (has_dot && place.bucket.is_secure());
       } else if (style->value != "auto") {
-        style->refuse("addressing_style = auto, path or virtual", "another one");
+        style->refuse("addressing_style = auto, path or virtual", "another value");
       }
     }
   }

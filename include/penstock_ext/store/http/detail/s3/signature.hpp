@@ -53,8 +53,8 @@ inline constexpr std::string_view sum_of_nothing =
       ::HMAC(::EVP_sha256(), key.data(), static_cast<int>(key.size()), bytes, text.size(),
              sum.data(), &size) == nullptr) {
     throw error(
-        "libcrypto refuses to compute HMAC with SHA-256, without which no request to S3 is "
-        "signed: look at its configuration, openssl.cnf, for a provider that has it");
+        "libcrypto failed to compute HMAC with SHA-256, which is needed to sign requests to S3: "
+        "check that its configuration, openssl.cnf, has a provider for it");
   }
   sum.resize(size);
   return sum;
