@@ -290,12 +290,10 @@ TEST_CASE("results that no address can count are refused", "[results][promise:bo
         ps::out_of_memory);
   }
   CHECK(ps::footprint(layout, {.depth = 3}).device_bytes == 3 * layout.bytes());
-  CHECK(ps::footprint(layout, {.depth = 3}).host_bytes ==
-        std::numeric_limits<std::size_t>::max());
+  CHECK(ps::footprint(layout, {.depth = 3}).host_bytes == std::numeric_limits<std::size_t>::max());
   CHECK(says<ps::out_of_memory>(
       [&] {
-        ps::results<score, gated_device>{
-            device, stream, layout, [](const auto&) {}, {.depth = 3}};
+        ps::results<score, gated_device>{device, stream, layout, [](const auto&) {}, {.depth = 3}};
       },
       {"pinned", "4 slots"}));
 }
@@ -587,11 +585,7 @@ TEST_CASE("leases that consumers keep hold back the flow, and end it where they 
     kept.push_back(std::move(done));
   };
   SECTION("a take that may not wait") {
-    gated_results out{device,
-                      stream,
-                      10,
-                      keep,
-                      {.depth = 1, .when_held = ps::held_action::fail}};
+    gated_results out{device, stream, 10, keep, {.depth = 1, .when_held = ps::held_action::fail}};
     const auto loop = [&] {
       for (std::uint64_t i = 0; i < 100; ++i) out.take(batch_of(i)).send();
     };
