@@ -403,7 +403,7 @@ class judge {
     if (busy < 0.5 || wanted <= static_cast<double>(times_.consumers)) {
       return say(loop_limit::results,
                  waits + ", while consumers are busy for " + percent(busy) + " of the time",
-                 "Copy fewer bytes back, or raise .depth and .host_slots of the results");
+                 "Copy fewer bytes back, or raise .depth of the results");
     }
     const double time = (std::max)(others, times_.consuming / wanted);
     say(loop_limit::results,

@@ -46,15 +46,13 @@ inline namespace PENSTOCK_ABI {
 /// The options of `results`. Bad values throw `option_error` at construction.
 struct results_options {
   /// Device slots: one for the batch whose results the step computes, and the others for batches
-  /// whose results are on their way to the host. At least 1, which overlaps nothing.
+  /// whose results are on their way to the host. At least 1, which overlaps nothing. There are
+  /// `depth` + `workers` page-locked host slots. Use a larger depth if consumers keep leases after
+  /// they return.
   std::size_t depth = 3;
   /// Threads that consume. A single thread consumes batch after batch, in the order of the loop.
   /// Several threads consume batches concurrently, as they come.
   std::size_t workers = 1;
-  /// Page-locked host slots: for batches that are being copied and for batches that consumers hold.
-  /// Use more if consumers keep leases after they return. `automatic`: `depth` plus one for each
-  /// worker, at most 1024.
-  count_or_automatic host_slots = automatic;
   /// The action if only the end of a lease that a consumer has kept could free a slot. `wait`
   /// waits. `fail` throws `leases_exhausted`, for leases that the loop's thread itself ends.
   held_action when_held = held_action::wait;
@@ -86,19 +84,22 @@ class [[gnu::visibility("default")]] results_error : public error {
 
 namespace detail {
 
-/// Checks the options and replaces an automatic `host_slots` by a number. Throws `option_error`.
+/// Returns the options if they are valid. Throws `option_error` otherwise.
 [[nodiscard]] inline results_options checked_results(results_options options) {
   constexpr std::size_t most = 1024;
-  const auto require = [](const char* name, std::size_t value, std::size_t least) {
-    if (value >= least && value <= most) return;
-    refuse_option(name, {value, " is not in ", least, "..", most});
+  const auto require = [](const char* name, std::size_t value) {
+    if (value >= 1 && value <= most) return;
+    refuse_option(name, {value, " is not in 1..", most});
   };
-  require("depth", options.depth, 1);
-  require("workers", options.workers, 1);
-  if (options.host_slots == automatic)
-    options.host_slots = (std::min)(options.depth + options.workers, most);
-  require("host_slots", options.host_slots.value(), 1);
+  require("depth", options.depth);
+  require("workers", options.workers);
   return options;
+}
+
+/// Returns the number of page-locked slots: for the batches that are being copied, and one for each
+/// consumer.
+[[nodiscard]] inline std::size_t host_slots_of(const results_options& options) noexcept {
+  return options.depth + options.workers;
 }
 
 /// The memory of `results` on both sides, and the copies between them. Lives until the last lease
@@ -391,7 +392,7 @@ class result_flow {
         stream_(usable(device, stream)),
         consume_(callable(std::move(consume))),
         ring_(shared_by_leases<ring_type, stream_ref>(device, stream_, layout, options_.depth,
-                                                      options_.host_slots.value())),
+                                                      host_slots_of(options_))),
         traces_(tracks(options_)),
         pool_(
             options_.workers,
@@ -614,8 +615,8 @@ class result_flow {
   }
   [[noreturn]] void throw_held() const {
     throw leases_exhausted(
-        joined({"results: leases kept by consumers hold all ", options_.host_slots.value(),
-                " host slots: end one, raise host_slots, or let it wait for leases that end on "
+        joined({"results: leases kept by consumers hold all ", host_slots_of(options_),
+                " host slots: end one, raise depth, or let it wait for leases that end on "
                 "other threads (when_held)"}));
   }
 
@@ -745,8 +746,8 @@ class result_flow {
 /// consumed, and the loop's next `take`, `finish` or `close` throws the exception. `last_failure`
 /// names the batch. An error of the device has the same effect.
 ///
-/// All memory is allocated at construction: `depth` batches on the device, and `host_slots` in
-/// page-locked memory. Only the loop's thread may call `take`, `send`, `finish` and `close`. The
+/// All memory is allocated at construction: `depth` batches on the device, and `depth` + `workers`
+/// in page-locked memory. Only the loop's thread may call `take`, `send`, `finish` and `close`. The
 /// stream must outlive every slot.
 ///
 /// The destructor closes: it waits until all that was handed in is consumed, unless only the end of
@@ -867,8 +868,8 @@ template <record_type Record>
   const auto bytes = [&](std::size_t count) {
     return static_cast<std::size_t>(detail::saturating_product(count, layout.bytes()));
   };
-  return {layout.bytes(), all.depth, bytes(all.depth), all.host_slots.value(),
-          bytes(all.host_slots.value())};
+  const std::size_t host_slots = detail::host_slots_of(all);
+  return {layout.bytes(), all.depth, bytes(all.depth), host_slots, bytes(host_slots)};
 }
 
 /// The batches of a range together with slots for their results: `joined(feed.epoch(0), out)`.

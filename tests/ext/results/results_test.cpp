@@ -264,17 +264,16 @@ TEST_CASE("one worker has the next copies run while it consumes", "[results]") {
 TEST_CASE("a footprint says what results take before they take it",
           "[results][promise:bounded-14]") {
   const ps::batch_layout<twice> layout{{}, 10};
-  for (const ps::count_or_automatic host_slots : {ps::count_or_automatic{2}, ps::automatic}) {
-    const ps::results_options options{.depth = 4, .workers = 2, .host_slots = host_slots};
-    const auto need = ps::footprint(layout, options);
-    const gated_device device;
-    auto stream = device.make_stream();
-    const gated_results out{device, stream, 10, [](gated_batch&) {}, options};
-    CHECK(need.device_bytes == out.device_bytes());
-    CHECK(need.host_bytes == out.host_bytes());
-    CHECK(need.device_bytes == 4 * need.slot_bytes);
-    CHECK(need.host_slots == (host_slots == 2 ? 2 : 6));
-  }
+  const ps::results_options options{.depth = 4, .workers = 2};
+  const auto need = ps::footprint(layout, options);
+  const gated_device device;
+  auto stream = device.make_stream();
+  const gated_results out{device, stream, 10, [](gated_batch&) {}, options};
+  CHECK(need.device_bytes == out.device_bytes());
+  CHECK(need.host_bytes == out.host_bytes());
+  CHECK(need.device_bytes == 4 * need.slot_bytes);
+  CHECK(need.host_slots == 6);
+  CHECK(need.host_bytes == 6 * need.slot_bytes);
   CHECK_THROWS_AS(ps::footprint(layout, {.depth = 0}), ps::option_error);
 }
 
@@ -284,18 +283,17 @@ TEST_CASE("results that no address can count are refused", "[results][promise:bo
   const gated_device device;
   auto stream = device.make_stream();
   for (const std::size_t depth : {std::size_t{4}, std::size_t{5}}) {  // 2^64 bytes, and more
-    const ps::results_options options{.depth = depth, .host_slots = 1};
+    const ps::results_options options{.depth = depth};
     CHECK(ps::footprint(layout, options).device_bytes == std::numeric_limits<std::size_t>::max());
     CHECK_THROWS_AS(
         (ps::results<score, gated_device>{device, stream, layout, [](const auto&) {}, options}),
         ps::out_of_memory);
   }
-  CHECK(ps::footprint(layout, {.host_slots = 4}).host_bytes ==
-        std::numeric_limits<std::size_t>::max());
+  CHECK(ps::footprint(layout, {.depth = 3}).device_bytes == 3 * layout.bytes());
+  CHECK(ps::footprint(layout, {.depth = 3}).host_bytes == std::numeric_limits<std::size_t>::max());
   CHECK(says<ps::out_of_memory>(
       [&] {
-        ps::results<score, gated_device>{
-            device, stream, layout, [](const auto&) {}, {.depth = 1, .host_slots = 4}};
+        ps::results<score, gated_device>{device, stream, layout, [](const auto&) {}, {.depth = 3}};
       },
       {"pinned", "4 slots"}));
 }
@@ -312,9 +310,9 @@ TEST_CASE("a trace has the way of each batch's results, and the loop's waits for
         stream,
         10,
         [&](const auto&) { gate.wait([](std::uint32_t open) { return open != 0; }); },
-        {.depth = 1, .host_slots = 1, .trace = &recorder}};
+        {.depth = 1, .trace = &recorder}};
     out.take(batch_of(0)).send();
-    out.take(batch_of(1)).send();  // its results have no host slot while batch 0 is consumed
+    out.take(batch_of(1)).send();  // its results are not copied while batch 0 is consumed
     const std::jthread later{[&, loop = this_thread_number()] {
       wait_until_asleep(loop);
       gate.advance();
@@ -441,13 +439,6 @@ TEST_CASE("a failure that belongs to no batch names none", "[results]") {
   CHECK_FALSE(out.last_failure());
 }
 
-TEST_CASE("as many slots as may be, and workers, are no error of another option", "[results]") {
-  const ps::batch_layout<twice> layout{{}, 1};
-  CHECK(ps::footprint(layout, ps::results_options{.depth = 1024}).host_slots == 1024);
-  CHECK(ps::footprint(layout, ps::results_options{.depth = 1000, .workers = 25}).host_slots ==
-        1024);
-}
-
 TEST_CASE("the last batch's exception is told by finish, or by close",
           "[results][fault:consumers-9]") {
   const bool by_finish = GENERATE(true, false);
@@ -543,7 +534,7 @@ TEST_CASE("what can't be taken says why", "[results][fault:consumers-10]") {
   };
   CHECK(refuses({.depth = 0}, {"depth", "0"}));
   CHECK(refuses({.workers = 0}, {"workers", "0"}));
-  CHECK(refuses({.host_slots = 2000}, {"host_slots", "2000"}));
+  CHECK(refuses({.depth = 1025}, {"depth", "1025"}));
   CHECK(says<ps::option_error>([&] { gated_results{device, stream, 10, nullptr}; }, {"consume"}));
 }
 
@@ -570,18 +561,17 @@ TEST_CASE("a stop ends a finish that waits for a kept lease, and nothing is lost
                     stream,
                     10,
                     [&](gated_batch& done) { kept.push_back(std::move(done)); },
-                    {.depth = 2, .host_slots = 1, .stop = stop.get_token()}};
-  out.take(batch_of(0)).send();
-  out.take(batch_of(1)).send();
+                    {.depth = 1, .stop = stop.get_token()}};
+  for (std::uint64_t i = 0; i < 3; ++i) out.take(batch_of(i)).send();
   CHECK(is_ended_by(stop, [&] { out.finish(); }, {"stop", "kept leases"}));
-  REQUIRE(kept.size() == 1);
+  REQUIRE(kept.size() == 2);
   {
     const auto ended = std::move(kept.front());  // its release lets the consumer keep another
                                                  // result
   }
   out.finish();
-  REQUIRE(kept.size() == 2);
-  CHECK(kept.back().number() == 1);
+  REQUIRE(kept.size() == 3);
+  CHECK(kept.back().number() == 2);
 }
 
 TEST_CASE("leases that consumers keep hold back the flow, and end it where they must not",
@@ -595,45 +585,38 @@ TEST_CASE("leases that consumers keep hold back the flow, and end it where they 
     kept.push_back(std::move(done));
   };
   SECTION("a take that may not wait") {
-    gated_results out{device,
-                      stream,
-                      10,
-                      keep,
-                      {.depth = 1, .host_slots = 2, .when_held = ps::held_action::fail}};
+    gated_results out{device, stream, 10, keep, {.depth = 1, .when_held = ps::held_action::fail}};
     const auto loop = [&] {
       for (std::uint64_t i = 0; i < 100; ++i) out.take(batch_of(i)).send();
     };
-    CHECK(says<ps::leases_exhausted>(loop, {"2 host slots", "host_slots"}));
+    CHECK(says<ps::leases_exhausted>(loop, {"2 host slots", "raise depth"}));
     CHECK_THROWS_AS(out.finish(), ps::leases_exhausted);
     std::exchange(kept, {}).clear();  // the first release lets the consumer keep another result
     out.finish();
     CHECK(kept.size() == 1);
   }
   SECTION("a take that waits goes on with the end of a lease") {
-    gated_results out{device, stream, 10, keep, {.depth = 1, .host_slots = 1}};
+    gated_results out{device, stream, 10, keep, {.depth = 1}};
     std::atomic<long> loop{0};
     std::jthread other{[&] {
       loop = this_thread_number();
-      for (std::uint64_t i = 0; i < 3; ++i) out.take(batch_of(i)).send();
+      for (std::uint64_t i = 0; i < 4; ++i) out.take(batch_of(i)).send();
     }};
     while (loop == 0) std::this_thread::yield();
     wait_until_asleep(loop);
-    for (std::uint64_t i = 0; i < 3;) {
+    for (std::uint64_t i = 0; i < 4;) {
       const std::lock_guard lock{mutex};
-      if (kept.empty()) continue;
-      CHECK(kept.back().number() == i++);
-      kept.clear();
+      for (const auto& one : std::exchange(kept, {})) CHECK(one.number() == i++);
     }
     other.join();
     out.finish();
   }
   SECTION("close does not wait for them, and names the first batch that is lost") {
-    gated_results out{device, stream, 10, keep, {.depth = 2, .host_slots = 1}};
-    out.take(batch_of(0)).send();
-    out.take(batch_of(1)).send();
-    CHECK(says<ps::leases_exhausted>([&] { out.close(); }, {"1 host slots"}));
+    gated_results out{device, stream, 10, keep, {.depth = 1}};
+    for (std::uint64_t i = 0; i < 3; ++i) out.take(batch_of(i)).send();
+    CHECK(says<ps::leases_exhausted>([&] { out.close(); }, {"2 host slots"}));
     REQUIRE(out.last_failure());
-    CHECK(out.last_failure()->batch == 1);
+    CHECK(out.last_failure()->batch == 2);
   }
   SECTION("they outlive the flow") {
     {
