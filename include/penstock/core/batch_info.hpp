@@ -20,6 +20,8 @@ struct batch_info {
   /// A value for the user of a `batch_source`. The value travels with the batch to the device. The
   /// library does not interpret it, and no saved state includes it.
   std::uint64_t tag = 0;
+  /// Number of batches that were dropped immediately before this batch. A loader drops none.
+  std::uint64_t dropped = 0;
 };
 
 /// A position in the sequence of all batches: batch `batch` of epoch `epoch`.

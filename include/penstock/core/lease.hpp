@@ -144,6 +144,10 @@ class slot_lease {
   [[nodiscard]] batch_position position() const noexcept { return {info_.epoch, info_.batch}; }
   /// The tag that the batch's source has set; 0 by default.
   [[nodiscard]] std::uint64_t tag() const noexcept { return info_.tag; }
+  /// Number of batches that were dropped immediately before this batch, because the consumer was
+  /// too slow for them: 0 unless the source may drop batches, as an `intake` may. The samples that
+  /// a loader could not read are counted in `info().skipped`.
+  [[nodiscard]] std::uint64_t skipped() const noexcept { return info_.dropped; }
   /// Sets the tag, which travels with the batch. Intended for a source that passes on the batches
   /// of a loader.
   void set_tag(std::uint64_t word) noexcept { info_.tag = word; }

@@ -146,7 +146,7 @@ class operation {
 };
 
 /// Specifies what a push does if the ring is full.
-enum class when_full : unsigned char {
+enum class when_ring_full : unsigned char {
   wait,   ///< waits for room, but not on the queue's own thread
   spill,  ///< keeps the operation on the heap
 };
@@ -177,9 +177,9 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
   [[nodiscard]] const cpu_device_options& options() const noexcept { return options_; }
 
   /// Appends `work`. Waits while the ring is full, except on the queue's own thread: only that
-  /// thread makes room, so it keeps the operation on the heap. With `when_full::spill` every thread
+  /// thread makes room, so it keeps the operation on the heap. With `when_ring_full::spill` every thread
   /// does so. `work` is moved in, and destroyed after it has run.
-  template <when_full Full = when_full::wait, class Work>
+  template <when_ring_full Full = when_ring_full::wait, class Work>
   void push(Work work) {
     std::unique_lock lock{push_};
     next_place<Full>(lock).hold(std::move(work));
@@ -333,10 +333,10 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
 
   /// Returns the place for the next operation. `lock` holds `push_`, except while this waits for
   /// room.
-  template <when_full Full>
+  template <when_ring_full Full>
   operation& next_place(std::unique_lock<std::mutex>& lock) {
     while (!has_room()) {
-      if (Full == when_full::spill || runs_here()) return spill();
+      if (Full == when_ring_full::spill || runs_here()) return spill();
       if (is_in_child()) throw_in_child();
       lock.unlock();  // so that the running thread, whose work may push, can go on
       completed_signal_.wait([this](std::uint32_t) { return has_room() || was_abandoned(); });
@@ -488,13 +488,13 @@ class cpu_stream_ref {
   /// `synchronize` rethrows the exceptions of `work`. On the inline stream `launch` throws them.
   template <class Work>
   void launch(Work work) const {
-    launch_or<detail::when_full::wait>(work);
+    launch_or<detail::when_ring_full::wait>(work);
   }
 
   /// For checked builds: launches without a wait. Uses heap memory beyond 256 operations.
   template <class Work>
   void launch_without_wait(Work work) const {
-    launch_or<detail::when_full::spill>(work);
+    launch_or<detail::when_ring_full::spill>(work);
   }
 
   /// Blocks until all work of the stream has ended. Rethrows its exceptions. Throws
@@ -534,7 +534,7 @@ class cpu_stream_ref {
   friend class cpu_device;
   cpu_stream_ref() = default;
 
-  template <detail::when_full Full, class Work>
+  template <detail::when_ring_full Full, class Work>
   void launch_or(Work& work) const {
     if (queue_ == nullptr) {
       work();

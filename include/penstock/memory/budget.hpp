@@ -192,9 +192,11 @@ class [[gnu::visibility("default")]] pinned_budget_exceeded : public error {
     if (used != 0) {
       what += detail::joined({", of which ", detail::readable_bytes(used), " are already in use"});
     }
-    what += is_least ? detail::joined({": lower ", demand.lower, ", or raise ", demand.raise})
-                     : ": lower prefetch or batch_size, raise memory.budget, or choose "
-                       "budget_action::fewer_slots";
+    const bool is_loader = demand.raise == detail::slot_demand{}.raise;
+    what += is_least || !is_loader
+                ? detail::joined({": lower ", demand.lower, ", or raise ", demand.raise})
+                : ": lower prefetch or batch_size, raise memory.budget, or choose "
+                  "budget_action::fewer_slots";
     return what;
   }
 

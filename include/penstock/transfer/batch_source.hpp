@@ -29,6 +29,9 @@ class [[gnu::visibility("default")]] source_mismatch : public error {
 /// released at a point of the transfer's copies, so that a `transfer` makes one record for several
 /// batches.
 ///
+/// A batch that a stream of its producer still writes has `wait_until_written(stream)`, const, which
+/// makes later work of `stream` wait for that. A `transfer` calls it before the copy.
+///
 /// A source can attach words, which the device batch keeps: the word `tag` of `info()`,
 /// and one word for each sample if the batch has `tags()`, a `std::span<const std::uint64_t>`.
 template <class B>

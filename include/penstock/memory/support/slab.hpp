@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <limits>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include <penstock/core/error.hpp>
 #include <penstock/device/cpu_device.hpp>
 #include <penstock/device/device.hpp>
+#include <penstock/memory/registered_memory.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -23,6 +25,7 @@ enum class memory_kind {
   pinned,    ///< host memory for asynchronous copies
   pageable,  ///< ordinary host memory: copies from it are slower, and on a GPU may be synchronous
   pinned_or_pageable,  ///< pinned if possible, else pageable
+  registered,          ///< host memory of the caller, page-locked as long as it is used
 };
 
 /// A device that takes pinned memory in pieces, and must know the size of a copy.
@@ -45,7 +48,7 @@ concept pins_by_unit = requires(const D& d, void* data, std::size_t bytes, std::
 }
 
 /// One contiguous piece of memory, allocated at construction and freed at destruction. Aligned to
-/// at least 256 bytes. Move-only. The owner must make sure that nothing uses the memory when it is
+/// at least 256 bytes, unless it is memory of the caller. Move-only. The owner must make sure that nothing uses the memory when it is
 /// freed. The memory may be divided into equal slots.
 template <device Device>
 class slab {
@@ -65,6 +68,8 @@ class slab {
       case memory_kind::pageable:
         take_pageable();
         break;
+      case memory_kind::registered:  // has another constructor
+        break;
       case memory_kind::pinned_or_pageable:
         try {
           take_pinned();
@@ -72,6 +77,23 @@ class slab {
           take_pageable();
         }
         break;
+    }
+  }
+
+  /// Page-locks `memory`, which the caller owns and which must outlive the slab. `unit` is as for
+  /// allocated memory. Throws what `registered_memory` throws.
+  slab(const Device& device, std::span<std::byte> memory, std::size_t unit)
+    requires registering_device<Device>
+      : device_(device),
+        data_(memory.data()),
+        bytes_(memory.size()),
+        unit_(unit),
+        kind_(memory_kind::registered),
+        pinned_(true) {
+    if constexpr (registers_by_unit<Device>) {
+      device_.register_memory(data_, bytes_, false, unit_);
+    } else {
+      device_.register_memory(data_, bytes_, false);
     }
   }
 
@@ -103,6 +125,9 @@ class slab {
         break;
       case memory_kind::pageable:
         cpu_device{}.deallocate(data_, bytes_);
+        break;
+      case memory_kind::registered:
+        unlock();
         break;
       case memory_kind::pinned_or_pageable:  // became one of the two above at construction
         break;
@@ -164,6 +189,13 @@ class slab {
     pinned_ = block.pinned;
     registration_refused_ = block.registration_refused;
     kind_ = memory_kind::pinned;
+  }
+  void unlock() noexcept {
+    if constexpr (registers_by_unit<Device>) {
+      device_.unregister_memory(data_, bytes_, unit_);
+    } else if constexpr (registering_device<Device>) {
+      device_.unregister_memory(data_, bytes_);
+    }
   }
   void take_pageable() {
     data_ = static_cast<std::byte*>(cpu_device{}.allocate_pageable(bytes_));

@@ -46,6 +46,9 @@ class slot_ring {
   /// memory. Throws `out_of_memory`, and what the device throws.
   slot_ring(const Device& device, std::size_t slot_bytes, std::size_t count, memory_kind kind,
             memory_reservation granted = {});
+  /// Makes `count` slots in `memory`, whose unit is `slot_bytes`. Throws what the device throws.
+  slot_ring(const Device& device, slab<Device> memory, std::size_t slot_bytes, std::size_t count,
+            memory_reservation granted = {});
   slot_ring(slot_ring&&) = delete;
 
   /// The device that the memory is for.
@@ -145,10 +148,18 @@ class slot_ring {
 template <device Device, class Ring>
 slot_ring<Device, Ring>::slot_ring(const Device& device, std::size_t slot_bytes, std::size_t count,
                                    memory_kind kind, memory_reservation granted)
+    : slot_ring(device,
+                slab<Device>{device, bytes_of_slots("pinned", slot_bytes, count), kind, slot_bytes},
+                slot_bytes, count, std::move(granted)) {}
+
+template <device Device, class Ring>
+slot_ring<Device, Ring>::slot_ring(const Device& device, slab<Device> memory,
+                                   std::size_t slot_bytes, std::size_t count,
+                                   memory_reservation granted)
     : granted_(std::move(granted)),
       device_(device),
       slot_bytes_(slot_bytes),
-      memory_(device, bytes_of_slots("pinned", slot_bytes, count), kind, slot_bytes) {
+      memory_(std::move(memory)) {
   ends_.reserve(count);
   while (ends_.size() < count) ends_.push_back({device.make_event(event_wait::by_host)});
   for (slot_number slot = 0; slot < count; ++slot) memory_.forbid(slot);

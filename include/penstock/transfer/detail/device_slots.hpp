@@ -204,12 +204,14 @@ struct device_slot {
 };
 
 /// Queues the copy of the first `bytes` bytes of a batch in host memory to `to` in `stream`. If
+/// another stream may still write the batch (`wait_until_written`), the copy waits for it. If
 /// `pinned()` of the batch returns false, and the device has a copy for memory that is not
 /// page-locked, uses that copy. Throws what the device throws. Inline, because each call costs a
 /// batch instructions.
 template <class Device, class HostBatch>
 inline void copy_from_host(const Device& device, void* to, const HostBatch& from, std::size_t bytes,
                            typename Device::stream_ref stream) {
+  if constexpr (requires { from.wait_until_written(stream); }) from.wait_until_written(stream);
   if constexpr (requires {
                   { from.pinned() } -> std::convertible_to<bool>;
                   device.copy_pageable(to, from.data(), bytes, stream);

@@ -1,0 +1,500 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <initializer_list>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <penstock/core/batch.hpp>
+#include <penstock/core/batch_info.hpp>
+#include <penstock/core/checked.hpp>
+#include <penstock/core/error.hpp>
+#include <penstock/core/layout.hpp>
+#include <penstock/core/record.hpp>
+#include <penstock/core/support/fork_guard.hpp>
+#include <penstock/device/device.hpp>
+#include <penstock/device/stream_timeline.hpp>
+#include <penstock/memory/budget.hpp>
+#include <penstock/memory/support/slab.hpp>
+#include <penstock/memory/support/slot_ring.hpp>
+#include <penstock/observe/stats.hpp>
+#include <penstock/threads/support/atomics.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+/// A call of an `intake` or of its slots was refused, and changed nothing: the caller does not own
+/// the slot, or the slot has no room for these samples or lengths.
+class [[gnu::visibility("default")]] intake_error : public error {
+ public:
+  using error::error;
+};
+
+/// Specifies what a producer gets from an `intake` that has no free slot.
+enum class when_full : unsigned char {
+  wait,         ///< `acquire` waits until a slot is free: backpressure
+  refuse,       ///< no slot: the producer decides
+  drop_oldest,  ///< the slot of the oldest batch that no consumer has taken, which is dropped
+  drop_new,     ///< no slot: the new batch counts as dropped
+};
+
+/// Lengths of ragged fields, sample after sample, in the record's order of fields: `{n}` for one
+/// sample with one ragged field. A view: the list must outlive the call that it is passed to.
+class length_list {
+ public:
+  /// Makes an empty list.
+  constexpr length_list() noexcept = default;
+  /// Refers to a list in braces.
+  constexpr length_list(std::initializer_list<std::uint64_t> list) noexcept {
+    all_ = {std::data(list), list.size()};
+  }
+  /// Refers to an array or a vector.
+  constexpr length_list(std::span<const std::uint64_t> list) noexcept : all_(list) {}  // NOLINT
+
+  /// The lengths.
+  [[nodiscard]] constexpr std::span<const std::uint64_t> all() const noexcept { return all_; }
+
+ private:
+  std::span<const std::uint64_t> all_;
+};
+
+/// Describes the batch that a producer has written to a slot of an `intake`.
+struct commit_info {
+  std::size_t samples = 1;   ///< the number of samples, from 1 to `intake_options::samples`
+  length_list lengths = {};  ///< the length of each ragged field of each sample
+  std::uint64_t tag = 0;     ///< a word for the consumer: `tag()` of the batch
+  /// The time from which the age of the batch counts. By default it is the time of the commit.
+  std::chrono::steady_clock::time_point timestamp = {};
+};
+
+/// Statistics of an `intake`, in batches. While no call is in progress, `committed` is the sum of
+/// `delivered`, `waiting` and `dropped`, except that `dropped` also counts the batches that
+/// `when_full::drop_new` drops before they are written.
+struct intake_stats {
+  std::uint64_t committed = 0;  ///< batches that producers have committed
+  std::uint64_t delivered = 0;  ///< batches that consumers have got
+  std::uint64_t dropped = 0;    ///< batches that no consumer gets
+  std::uint64_t refused = 0;    ///< acquisitions that `when_full::refuse` has refused
+  std::uint64_t waiting = 0;    ///< committed batches that no consumer has taken yet
+  wait_stats waits = {};        ///< waits of producers for a slot
+  duration_stats age = {};      ///< the age of batches when a consumer takes them
+};
+
+namespace detail {
+
+/// The owner of a slot of an `intake`.
+enum class slot_owner : unsigned char {
+  ring,      ///< free, or lost
+  producer,  ///< a thread writes it
+  driver,    ///< it was detached from its lease
+  consumer,  ///< committed, or with a consumer
+};
+
+/// Manages the slots of an `intake`: decides which thread may use which slot, and when.
+///
+/// A single mutex guards everything. Invariant: no thread holds the mutex while it writes or copies
+/// a batch, waits for the device, or runs user code; it may query an event. A slot belongs to one
+/// owner, who alone uses its memory and its `frame`. It changes owner under the mutex only. No
+/// wake-up is lost: conditions are checked and changed under the mutex, and notifications follow
+/// the change. A free slot wakes all producers, because those that wait for the end of a copy poll.
+/// A committed batch wakes one consumer, since one consumer takes it.
+template <record_type Record, device Device>
+class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
+  using base = slot_ring<Device, intake_board<Record, Device>>;
+
+ public:
+  using slot_number = typename base::slot_number;
+  using stream_ref = typename Device::stream_ref;
+  static constexpr deadline forever = (deadline::max)();
+
+  /// Makes `count` slots for batches of `layout` in `memory`. Throws what the device throws.
+  intake_board(const Device& device, const batch_layout<Record>& layout, slab<Device> memory,
+               std::size_t count, when_full policy, memory_reservation granted)
+      : base(device, std::move(memory), layout.bytes(), count, std::move(granted)),
+        layout_(layout),
+        policy_(policy) {
+    frames_.reserve(count);
+    ready_.reserve(count);
+    free_.reserve(count);
+    for (slot_number slot = 0; slot < count; ++slot) {
+      frames_.push_back({device.make_event(event_wait::by_host)});
+      free_.push_back({slot, false});
+    }
+  }
+  /// Waits for the work of producers on slots that no consumer has waited for.
+  ~intake_board() {
+    for (const frame& one : frames_) {
+      if (one.writing != nullptr && !settle_before_free(base::device(), *one.writing)) base::lose();
+    }
+  }
+
+  [[nodiscard]] const batch_layout<Record>& layout() const noexcept { return layout_; }
+
+  /// @name Producers
+  /// @{
+
+  /// Takes a slot to write, by the policy, and waits for it until `end` at most. Returns
+  /// `std::nullopt` if there is none, and after `close`. Throws `leases_exhausted` if all slots are
+  /// lost, and what the device throws.
+  [[nodiscard]] std::optional<slot_number> acquire(deadline end) {
+    require_own();
+    std::unique_lock lock{mutex_};
+    for (deadline begin{}; !is_closed_;) {
+      if (base::lost() == base::count()) throw_slots_lost();
+      if (const auto slot = take_free()) {
+        if (begin != deadline{}) stats_.waits.time += clock::now() - begin;
+        return slot;
+      }
+      if (policy_ == when_full::refuse) ++stats_.refused;
+      if (policy_ == when_full::drop_new) count_dropped(1, ready_.size());
+      if (policy_ == when_full::refuse || policy_ == when_full::drop_new) break;
+      const deadline now = clock::now();
+      if (now >= end) {
+        if (begin != deadline{}) stats_.waits.time += now - begin;
+        break;
+      }
+      if (begin == deadline{}) {
+        begin = now;
+        ++stats_.waits.count;
+      }
+      // The end of a copy or of a producer's work wakes no thread, so poll if only that is missing.
+      const bool polls = !free_.empty() || (policy_ == when_full::drop_oldest && !ready_.empty());
+      if (!polls && end == forever) {
+        room_.wait(lock);
+      } else {
+        room_.wait_until(lock, polls ? (std::min)(end, now + look_again) : end);
+      }
+    }
+    return std::nullopt;
+  }
+
+  /// Gives the slot of a lease to a driver.
+  void detach(slot_number slot) noexcept {
+    const std::lock_guard lock{mutex_};
+    frames_[slot].owner = slot_owner::driver;
+  }
+  /// Takes a slot back from a driver. Throws `intake_error` unless the driver owns it.
+  void claim(std::uint64_t slot) {
+    require_own();
+    const std::lock_guard lock{mutex_};
+    if (slot >= base::count() || frames_[slot].owner != slot_owner::driver) {
+      throw intake_error(
+          joined({"intake: buffer ", slot, " does not belong to a driver: ",
+                  slot < base::count() ? "it was committed or released before, or never detached"
+                                       : "there is no such buffer"}));
+    }
+    frames_[slot].owner = slot_owner::producer;
+  }
+
+  /// Throws `intake_error` unless a slot has room for this batch.
+  void require_room(const commit_info& what) const;
+
+  /// Publishes the batch that the calling thread has written to `slot`. `require_room` has checked
+  /// `what`. Returns false if the batch is dropped, because the intake is closed.
+  bool commit(slot_number slot, const commit_info& what) noexcept {
+    if (is_in_child()) return false;
+    place(slot, what);
+    frame& one = frames_[slot];
+    const deadline now = clock::now();
+    one.info = {.size = what.samples, .valid_size = what.samples, .tag = what.tag};
+    one.born = what.timestamp == deadline{} ? now : what.timestamp;
+    std::unique_lock lock{mutex_};
+    ++stats_.committed;
+    if (is_closed_) {
+      ++stats_.dropped;
+      put_free(slot, false);
+      return false;
+    }
+    one.owner = slot_owner::consumer;
+    one.number = commits_++;
+    one.info.dropped = std::exchange(dropped_at_end_, 0);
+    ready_.push_back(slot);  // reserved
+    if (policy_ == when_full::drop_oldest) room_.notify_all();
+    lock.unlock();
+    changed_.notify_one();
+    return true;
+  }
+  /// Like `commit`, if work on `stream` of `producer` still writes the batch. Throws what the
+  /// device throws. Then the slot is returned after a wait for the stream. If the device refuses
+  /// that too, the slot is lost.
+  bool commit_after(slot_number slot, const commit_info& what, stream_ref stream,
+                    const Device& producer) {
+    frame& one = frames_[slot];
+    auto* event = &one.written;
+    const auto end = record_or_wait(
+        [&] {
+          if (!is_own(producer)) {
+            event = &one.written_elsewhere.emplace(producer.make_event(event_wait::by_host));
+          }
+          producer.record(*event, stream);
+        },
+        [&] { return settle(producer, stream); });
+    if (end.refusal) {
+      end.is_lost ? base::lose() : base::give_back(slot);
+      end.rethrow_refusal();
+    }
+    one.writing = event;
+    return commit(slot, what);
+  }
+
+  /// Delivers `error` after the batches that were committed before. Ignored after `close`.
+  void fail(std::exception_ptr error) {
+    if (is_in_child()) return;
+    const std::lock_guard lock{mutex_};
+    if (is_closed_) return;
+    errors_.push_back({commits_, std::move(error)});
+    changed_.notify_one();
+  }
+
+  /// Accepts no further batch. If `discards`, drops the batches that no consumer has taken.
+  void close(bool discards) noexcept {
+    if (is_in_child()) return;
+    const std::lock_guard lock{mutex_};
+    is_closed_ = true;
+    if (discards) {
+      errors_.clear();
+      while (!ready_.empty()) drop(0);
+    }
+    room_.notify_all();
+    changed_.notify_all();
+  }
+  /// @}
+
+  /// @name Consumers
+  /// @{
+
+  /// Returns the slot and info of the next batch. Returns `std::nullopt` at the end and, unless
+  /// `waits`, if no batch is ready. Throws the errors of producers.
+  [[nodiscard]] std::optional<std::pair<slot_number, batch_info>> next(bool waits) {
+    require_own();
+    std::unique_lock lock{mutex_};
+    for (;;) {
+      if (!errors_.empty() &&
+          (ready_.empty() || errors_.front().before <= frames_[ready_.front()].number)) {
+        const std::exception_ptr error = std::move(errors_.front().error);
+        errors_.erase(errors_.begin());
+        std::rethrow_exception(error);
+      }
+      if (!ready_.empty()) return hand_out();
+      if (!waits || is_closed_) return std::nullopt;
+      changed_.wait(lock);
+    }
+  }
+
+  /// Makes `stream` wait for the work of the producer on the batch that the caller has in `slot`.
+  void wait_until_written(slot_number slot, stream_ref stream) const {
+    if (const auto* writing = frames_[slot].writing) base::device().wait(stream, *writing);
+  }
+  /// Waits for the work of the producer on the batch that the caller has in `slot`.
+  void wait_until_written(slot_number slot) const {
+    if (const auto* writing = frames_[slot].writing) base::device().synchronize(*writing);
+  }
+
+  /// Reports that a batch that was handed out has reached no consumer.
+  void take_back(const batch_info& batch) noexcept {
+    if (is_in_child()) return;
+    const std::lock_guard lock{mutex_};
+    --stats_.delivered;
+    count_dropped(1 + batch.dropped, 0);
+  }
+  /// Ends the lease of a slot, which is returned or committed next.
+  void close_lease(slot_number, const batch_info&, lease_guard& guard) noexcept { guard.end(); }
+  /// @}
+
+  /// Returns true if this process is a child made by fork(), which uses and destroys nothing here:
+  /// other threads may have held the mutex when the process was copied.
+  [[nodiscard]] bool is_in_child() const noexcept { return process_.is_in_child(); }
+  [[nodiscard]] bool is_at_end() const noexcept {
+    if (is_in_child()) return true;
+    const std::lock_guard lock{mutex_};
+    return is_closed_ && ready_.empty() && errors_.empty();
+  }
+  [[nodiscard]] bool was_closed() const noexcept {
+    if (is_in_child()) return true;
+    const std::lock_guard lock{mutex_};
+    return is_closed_;
+  }
+  [[nodiscard]] intake_stats stats() const noexcept {
+    if (is_in_child()) return {};
+    const std::lock_guard lock{mutex_};
+    intake_stats all = stats_;
+    all.waiting = ready_.size();
+    return all;
+  }
+
+ private:
+  friend base;
+  using clock = std::chrono::steady_clock;
+  static constexpr std::chrono::microseconds look_again{100};
+
+  /// The batch in a slot.
+  struct frame {
+    typename Device::event_type written;  // marks the end of work of the own device
+    std::optional<typename Device::event_type> written_elsewhere{};  // or of another device
+    const typename Device::event_type* writing = nullptr;  // the event of the last commit, or null
+    batch_info info{};
+    deadline born{};
+    std::uint64_t number = 0;  // of its commit
+    slot_owner owner = slot_owner::ring;
+  };
+  struct free_slot {
+    slot_number number;
+    bool is_copied;  // a copy out of it may not have ended
+  };
+  struct failure_at {
+    std::uint64_t before;  // the number of the commit that it precedes
+    std::exception_ptr error;
+  };
+
+  void require_own() const { process_.require("intake", "make an intake of its own here"); }
+  [[nodiscard]] bool is_own([[maybe_unused]] const Device& producer) const noexcept {
+    if constexpr (std::equality_comparable<Device>) {
+      return producer == base::device();
+    } else {
+      return true;
+    }
+  }
+  /// Returns true if no producer's work writes the slot any more.
+  [[nodiscard]] bool is_written(slot_number slot) const {
+    const auto* writing = frames_[slot].writing;
+    return writing == nullptr || base::device().is_complete(*writing);
+  }
+  /// Takes a slot that no work uses: a free slot, or by the policy the oldest committed slot.
+  std::optional<slot_number> take_free() {
+    const auto first = std::ranges::find_if(free_, [&](const free_slot& one) {
+      return (!one.is_copied || base::is_copied(one.number)) && is_written(one.number);
+    });
+    if (first != free_.end()) {
+      const slot_number slot = first->number;
+      free_.erase(first);
+      frames_[slot].owner = slot_owner::producer;
+      frames_[slot].writing = nullptr;
+      base::allow(slot);
+      return slot;
+    }
+    if (policy_ != when_full::drop_oldest) return std::nullopt;
+    for (std::size_t at = 0; at < ready_.size(); ++at) {
+      if (!is_written(ready_[at])) continue;
+      drop(at);
+      return take_free();
+    }
+    return std::nullopt;
+  }
+  /// Drops the committed batch at `at` of the queue.
+  void drop(std::size_t at) noexcept {
+    const slot_number slot = ready_[at];
+    ready_.erase(ready_.begin() + static_cast<std::ptrdiff_t>(at));
+    count_dropped(1 + frames_[slot].info.dropped, at);
+    put_free(slot, false);
+  }
+  /// Counts a batch that is dropped. The next batch, which is at `at` of the queue or is committed
+  /// later, reports it, with the others that were dropped immediately before it: `batches` in all.
+  void count_dropped(std::uint64_t batches, std::size_t at) noexcept {
+    (at < ready_.size() ? frames_[ready_[at]].info.dropped : dropped_at_end_) += batches;
+    ++stats_.dropped;
+  }
+  std::pair<slot_number, batch_info> hand_out() noexcept {
+    const slot_number slot = ready_.front();
+    ready_.erase(ready_.begin());
+    frame& out = frames_[slot];
+    out.info.batch = numbers_++;
+    ++stats_.delivered;
+    const auto age = (std::max)(clock::now() - out.born, clock::duration{0});
+    const auto ticks = static_cast<std::uint64_t>(std::chrono::nanoseconds{age}.count());
+    ++stats_.age.counts[log_buckets::of(ticks)];
+    stats_.age.total_ticks += ticks;
+    stats_.age.longest_ticks = (std::max)(stats_.age.longest_ticks, ticks);
+    return {slot, out.info};
+  }
+  void add_free(slot_number slot, bool is_copied) noexcept {
+    const std::lock_guard lock{mutex_};
+    put_free(slot, is_copied);
+  }
+  void put_free(slot_number slot, bool is_copied) noexcept {
+    frames_[slot].owner = slot_owner::ring;
+    free_.push_back({slot, is_copied});  // reserved
+    room_.notify_all();
+  }
+  /// Called when no slot will be free again: producers that wait must end.
+  void wake_after_loss() noexcept {
+    const std::lock_guard lock{mutex_};
+    room_.notify_all();
+  }
+  [[noreturn, gnu::cold]] void throw_slots_lost() const {
+    throw leases_exhausted(joined({"intake: all ", base::lost(),
+                                   " slots are lost: the device refused to say when the work on ",
+                                   "them ends. Use no slot on a stream that is being captured; ",
+                                   "make the intake anew"}));
+  }
+  /// Writes the offsets of the ragged fields.
+  void place([[maybe_unused]] slot_number slot, [[maybe_unused]] const commit_info& what) noexcept {
+    if constexpr (Record::ragged_fields != 0) {
+      const batch_view<Record> all{base::data(slot), layout_, 0, what.samples};
+      for (std::size_t at = 0; at < what.samples; ++at) {
+        sample_lengths<Record> lengths;
+        std::ranges::copy(lengths_of(what, at), lengths.begin());
+        static_cast<void>(place_sample(all, at, lengths));  // `require_room` has checked
+      }
+    }
+  }
+  [[nodiscard]] static std::span<const std::uint64_t> lengths_of(const commit_info& what,
+                                                                 std::size_t sample) noexcept {
+    return what.lengths.all().subspan(sample * Record::ragged_fields, Record::ragged_fields);
+  }
+
+  fork_guard process_{true};
+  batch_layout<Record> layout_;
+  when_full policy_;
+  mutable std::mutex mutex_;         // guards all members below, except frames with their owner
+  std::condition_variable room_;     // for producers
+  std::condition_variable changed_;  // for consumers
+  std::vector<frame> frames_;        // by slot
+  std::vector<free_slot> free_;      // in order of return
+  std::vector<slot_number> ready_;   // committed and not taken, in order of commits
+  std::vector<failure_at> errors_;   // in order
+  std::uint64_t commits_ = 0;
+  std::uint64_t numbers_ = 0;         // batches handed out
+  std::uint64_t dropped_at_end_ = 0;  // dropped after the last batch of `ready_`
+  bool is_closed_ = false;
+  intake_stats stats_;
+};
+
+template <record_type Record, device Device>
+void intake_board<Record, Device>::require_room(const commit_info& what) const {
+  const auto refuse = [](std::initializer_list<text_piece> problem) {
+    throw intake_error(joined({"intake: commit: ", joined(problem)}));
+  };
+  if (what.samples < 1 || what.samples > layout_.batch_size()) {
+    refuse({what.samples, " samples, and a slot has room for 1 to ", layout_.batch_size()});
+  }
+  const std::size_t given = what.lengths.all().size();
+  if (given != what.samples * Record::ragged_fields) {
+    refuse({given, " lengths for ", what.samples, " samples with ", Record::ragged_fields,
+            " ragged fields each"});
+  }
+  for_each_ragged<Record>([&]<std::size_t Index>() {
+    const std::uint64_t longest = layout_.extents().template at<Index>().longest;
+    std::uint64_t left = layout_.template capacity<Index>();
+    for (std::size_t at = 0; at < what.samples; ++at) {
+      const std::uint64_t length = lengths_of(what, at)[Record::template ragged_index<Index>()];
+      if (length > longest || length > left) {
+        refuse({"field \"", Record::template field_at<Index>::key.str(), "\": sample ", at, " has ",
+                length, " values, and there is room for ", (std::min)(longest, left)});
+      }
+      left -= length;
+    }
+  });
+}
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock
