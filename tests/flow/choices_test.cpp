@@ -72,7 +72,7 @@ std::vector<batch_seen> look_at_all(Range range) {
   std::vector<batch_seen> all;
   for (const auto& batch : range) {
     all.push_back({labels_of(batch), list_of(batch.indices()), list_of(batch.substituted()),
-                   batch.info().skipped});
+                   batch.skipped()});
   }
   return all;
 }

@@ -85,7 +85,7 @@ struct seen {
 
 template <class Batch>
 seen look_at(const Batch& batch) {
-  seen all{batch.epoch(), batch.number(), batch.valid(), batch.info().skipped, labels_of(batch)};
+  seen all{batch.epoch(), batch.number(), batch.valid(), batch.skipped(), labels_of(batch)};
   const auto values = ps::get<"values">(batch);
   REQUIRE(batch.size() == all.labels.size());
   for (std::size_t i = 0; i < batch.size(); ++i) {
@@ -725,7 +725,7 @@ TEST_CASE("behind a feed the limits count the batches that the loop gets, each o
       const auto lost_before = [](std::uint64_t batch) { return (16 * batch + 6) / 10; };
       std::uint64_t lost = 0;
       for (auto& batch : feed.epoch(0)) {
-        lost += batch.info().skipped;
+        lost += batch.skipped();
         // Batches that are ready then are taken by the next step.
         while (data.state->attempts[16 * batch.number() + 60] == 0) std::this_thread::yield();
         if (batch.number() == 12) break;
@@ -734,7 +734,7 @@ TEST_CASE("behind a feed the limits count the batches that the loop gets, each o
       std::uint64_t batches = 0;
       const auto again = [&] {
         for (auto& batch : feed.epoch(0)) {
-          lost += batch.info().skipped;
+          lost += batch.skipped();
           ++batches;
         }
       };
@@ -770,7 +770,7 @@ TEST_CASE("batches from a transform's exception on do not count towards the limi
         {.depth = depth}};
     std::uint64_t lost = 0;
     const auto loop = [&] {
-      for (auto& batch : feed.epoch(0)) lost += batch.info().skipped;
+      for (auto& batch : feed.epoch(0)) lost += batch.skipped();
     };
     CHECK_THROWS_WITH(loop(), "transform");
     CHECK_THROWS_AS(loop(), bad_sample);

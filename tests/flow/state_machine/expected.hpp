@@ -85,7 +85,7 @@ void look_at(const Batch& batch, const expected& must) {
   require(batch.epoch() == must.at.epoch && batch.number() == must.at.batch, "another batch");
   require(batch.size() == must.labels.size(), "a batch of another size");
   require(batch.valid() == must.valid, "another number of valid samples");
-  require(batch.info().skipped == must.skipped, "another number of skipped samples");
+  require(batch.skipped() == must.skipped, "another number of skipped samples");
   const auto labels = ps::get<"label">(batch).flat();
   const auto bits = ps::get<"bits">(batch).flat();
   require(std::equal(labels.begin(), labels.end(), must.labels.begin(), must.labels.end()),
