@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <utility>
+
+#include <penstock/core/batch.hpp>
+#include <penstock/core/batch_info.hpp>
+#include <penstock/core/error.hpp>
+#include <penstock/core/layout.hpp>
+#include <penstock/core/lease.hpp>
+#include <penstock/core/record.hpp>
+#include <penstock/device/cpu_device.hpp>
+#include <penstock/device/device.hpp>
+#include <penstock/load/batch_range.hpp>
+#include <penstock/load/detail/plan.hpp>
+#include <penstock/load/detail/ragged_batches.hpp>
+#include <penstock/load/footprint.hpp>
+#include <penstock/load/host_batch.hpp>
+#include <penstock/load/support/pull_loop.hpp>
+#include <penstock/transfer/batch_source.hpp>
+#include <penstock_ext/streamed/detail/stream_core.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+/// A function that fills batches of a `streamed` of `Record`: `fill(view)` or `fill(view, turn)`,
+/// where `view` is a `batch_view<Record>` of `batch_size` samples, and `turn` is a `stream_turn&`.
+/// Returns the number of samples that it wrote at the start of the view, and 0 at the end.
+template <class F, class Record>
+concept stream_fill =
+    record_type<Record> && requires(F& fill, const batch_view<Record>& view, stream_turn& turn) {
+      requires requires {
+        { fill(view) } -> std::convertible_to<std::size_t>;
+      } || requires {
+        { fill(view, turn) } -> std::convertible_to<std::size_t>;
+      };
+    };
+
+namespace detail {
+
+/// The loop over a `streamed`: the core, and the current batch. The stream shares it with its
+/// ranges.
+template <record_type Record, device Device>
+class stream_loop {
+ public:
+  using batch_type = host_batch<Record, Device>;
+
+  /// Allocates the slots for batches of `layout`, and starts the threads. See `stream_core`.
+  stream_loop(const Device& device, const batch_layout<Record>& layout,
+              typename stream_core<Device>::fill_function fill, const streamed_options& options,
+              const loader_options& memory)
+      : core_(make_slots(device, layout, memory), std::move(fill), options) {}
+
+  [[nodiscard]] stream_core<Device>& core() noexcept { return core_; }
+  /// See `delete_outside_of_work`.
+  [[nodiscard]] bool is_in_child() const noexcept { return core_.is_in_child(); }
+
+  /// Returns the next batch. Waits for it if `waits`. Empty at the end.
+  [[nodiscard]] batch_type take(bool waits) {
+    const auto next = core_.next(waits);
+    if (!next) return {};
+    try {
+      return batch_type{core_.slots(), next->slot, next->info};
+    } catch (...) {  // a checked build had no memory to track the lease
+      core_.slots()->give_back(next->slot);
+      core_.stop();
+      throw;
+    }
+  }
+
+  /// @name For a `batch_range`
+  /// @{
+  std::uint64_t start(const batch_position& from, std::uint64_t last_epoch) {
+    return core_.start(from, last_epoch);
+  }
+  bool advance() {
+    held_ = {};  // first, because the next batch may need the slot
+    held_ = take(true);
+    return static_cast<bool>(held_);
+  }
+  [[nodiscard]] batch_type& current() noexcept { return held_; }
+  void finish(std::uint64_t serial) noexcept {
+    if (!core_.is_current(serial)) return;
+    held_ = {};
+    core_.stop();
+  }
+  /// @}
+
+ private:
+  using ring_type = host_slots<Device>;
+
+  [[nodiscard]] static std::shared_ptr<ring_type> make_slots(const Device& device,
+                                                             const batch_layout<Record>& layout,
+                                                             const loader_options& options) {
+    memory_reservation granted = reserve_slots(layout.bytes(), options);
+    const auto count = static_cast<std::size_t>(granted.slot_count());
+    return shared_by_leases<ring_type, typename Device::stream_ref>(
+        device, slot_layout{layout}, count, slot_memory(options), std::move(granted));
+  }
+
+  stream_core<Device> core_;
+  batch_type held_;
+};
+
+}  // namespace detail
+
+/// A source of batches for records that come one after another, and whose number is known only at
+/// the end: lines of a compressed log, filtered games, messages of a queue. A `batch_source`. Also
+/// usable alone, for batches in host memory.
+///
+///     ps::streamed<game> games{ps::cuda_device{0}, [&](ps::batch_view<game> out) {
+///       std::size_t n = 0;
+///       while (n != out.size() && reader.read(out[n])) ++n;
+///       return n;                                            // 0: the end
+///     }, {.batch_size = 64}};
+///     ps::transfer feed{games, stream};
+///     for (auto& batch : feed.epoch(0)) train_step(ps::get<"board">(batch), stream);
+///
+/// `fill` is called on a thread of the stream, with memory of a free slot. The samples that it
+/// writes become one batch, so a short batch comes only if `fill` returns fewer samples. After 0 the
+/// loop ends, without an exception. `fill` must not return more than `out.size()`, which is a
+/// `source_mismatch`. For a record with ragged fields, `fill` calls `place_sample(out, i, lengths)`
+/// for each sample in order before it writes the sample. If that returns the index of a field, the
+/// batch is full: `fill` keeps the record for the next batch.
+///
+/// Threads take turns: one after another calls `fill`, and batches are delivered in the order of
+/// their turns. So the order is exact with any number of workers. A `fill` that calls
+/// `stream_turn::pass` after it has taken its records from the stream lets other workers continue,
+/// and decodes concurrently. If several calls are in progress at the end, all their batches are
+/// delivered. An exception of `fill` ends the stream. The consumer gets it after the batches of the
+/// earlier turns. Batches of later turns are dropped.
+///
+/// A state is the number of batches and the token that `fill` has set for the last of them. If `fill`
+/// takes its records and sets the token during its turn, the state describes exactly the records of
+/// these batches, whatever was read ahead. `resume` calls `streamed_options::seek` with the state.
+///
+/// A range reads each of its epochs once, after a call of `seek` if there is one. `next` of a
+/// transfer reads one epoch, and then returns an empty batch. Without `seek` a stream can be read
+/// once: another start is a `state_mismatch`. Batches that were read ahead of a loop that is left
+/// are dropped.
+///
+/// Leaving a loop, and the destructor, wait for the calls of `fill` in progress: see
+/// `stream_turn::stop_token`. Movable, between two ranges. One thread consumes.
+template <record_type Record, device Device = cpu_device>
+class streamed {
+  using flow = detail::stream_loop<Record, Device>;
+
+ public:
+  using record_type = Record;
+  using device_type = Device;
+  using batch_type = host_batch<Record, Device>;
+  using range_type = batch_range<flow>;
+
+  /// Allocates the memory of the slots and starts the threads. `fill` is moved in. Throws
+  /// `option_error`, `layout_error`, `pinned_budget_exceeded`, `out_of_memory`, `std::system_error`,
+  /// and the errors of the device.
+  template <stream_fill<Record> Fill>
+  streamed(const Device& device, const record_extents<Record>& extents, Fill fill,
+           const streamed_options& options = {})
+      : streamed(device, extents, std::move(fill), options, detail::options_of_stream(options)) {}
+  /// Makes a stream of records whose extents are all fixed.
+  template <stream_fill<Record> Fill>
+  streamed(const Device& device, Fill fill, const streamed_options& options = {})
+      : streamed(device, record_extents<Record>{}, std::move(fill), options) {}
+  /// Makes a stream for the CPU device.
+  template <stream_fill<Record> Fill>
+    requires std::same_as<Device, cpu_device>
+  explicit streamed(Fill fill, const streamed_options& options = {})
+      : streamed(Device{}, std::move(fill), options) {}
+
+  streamed(streamed&&) noexcept = default;
+  streamed& operator=(streamed&&) = delete;
+  /// Ends the threads, after the calls of `fill` in progress. Leases stay valid. A loop that is not
+  /// at its end gets `cancelled` at its next step.
+  ~streamed() {
+    if (flow_) core().shut_down();
+  }
+
+  /// Returns the batches of the epochs `first` to `last`, excluding `last`, in host memory.
+  [[nodiscard]] range_type epochs(std::uint64_t first, std::uint64_t last) & {
+    return batches({first, 0}, until_epoch{last});
+  }
+  /// Returns the batches of one epoch: one pass over the stream.
+  [[nodiscard]] range_type epoch(std::uint64_t which) & { return epochs(which, which + 1); }
+  /// Returns the batches from `from` to the start of epoch `end`. The token of `from` must be
+  /// known, see `state_at`.
+  [[nodiscard]] range_type batches(const batch_position& from, until_epoch end) & {
+    return range_type{flow_, from, end.value};
+  }
+
+  /// Returns the state of a loop over this stream, after the batch that was handed out last. For a
+  /// loop over a transfer call `transfer::state`. Any thread may call this.
+  [[nodiscard]] stream_state state() const { return state_at(core().next_position()); }
+  /// Returns the state of a loop whose next batch is `next`. Throws `state_mismatch` unless `next`
+  /// follows one of the newest 1,024 batches. Any thread may call this.
+  [[nodiscard]] stream_state state_at(const batch_position& next) const {
+    return core().state_at(next);
+  }
+  /// Returns the position of `state`, and makes its token known, so that a loop can start there. Any
+  /// thread may call this.
+  [[nodiscard]] batch_position position_of(const stream_state& state) const {
+    core().remember(state);
+    return {state.epoch, state.batch};
+  }
+  /// Continues after the batch at which `state` was taken, up to but not including epoch
+  /// `last_epoch`: `seek` gets the state.
+  [[nodiscard]] range_type resume(const stream_state& state, std::uint64_t last_epoch) & {
+    return batches(position_of(state), until_epoch{last_epoch});
+  }
+
+  /// The place of the exception of `fill` that ended the last range: stage "fill", and the batch
+  /// that it would have filled. Any thread may call this.
+  [[nodiscard]] std::optional<penstock::failure> last_failure() const noexcept {
+    return core().last_failure();
+  }
+  /// The memory of the slots. Any thread may call this.
+  [[nodiscard]] loader_footprint footprint() const {
+    const auto& slots = *core().slots();
+    return {.slot_count = slots.count(),
+            .slots_asked = slots.count(),
+            .slot_bytes = slots.layout().bytes(),
+            .bytes = slots.bytes(),
+            .pinned = slots.pinned(),
+            .registration_refused = slots.registration_refused()};
+  }
+
+  /// @name The members that make a `batch_source`; a loop uses `epochs` instead
+  /// @{
+  [[nodiscard]] const Device& device() const noexcept { return core().slots()->device(); }
+  [[nodiscard]] const batch_layout<Record>& layout() const noexcept {
+    return core().slots()->layout().template as<Record>();
+  }
+  void start(const batch_position& from, std::uint64_t last_epoch) {
+    core().start(from, last_epoch);
+  }
+  /// Waits for the next batch and returns it. Empty at the end. Without `start`, starts at batch 0
+  /// of epoch 0.
+  [[nodiscard]] batch_type next() {
+    if (!core().was_started()) start({}, detail::endless);
+    return flow_->take(true);
+  }
+  /// Returns the next batch if it is ready, else an empty batch.
+  [[nodiscard]] batch_type try_next() { return flow_->take(false); }
+  void stop() noexcept { core().stop(); }
+  [[nodiscard]] bool at_end() const noexcept { return core().at_end(); }
+  [[nodiscard]] std::stop_token stop_token() const noexcept { return core().options().stop; }
+  /// @}
+
+ private:
+  template <class Fill>
+  streamed(const Device& device, const record_extents<Record>& extents, Fill fill,
+           const streamed_options& options, const loader_options& memory)
+      : flow_(make(device,
+                   batch_layout<Record>{detail::extents_for(extents, memory), options.batch_size},
+                   std::move(fill), options, memory)) {}
+
+  template <class Fill>
+  [[nodiscard]] static std::shared_ptr<flow> make(const Device& device,
+                                                  const batch_layout<Record>& layout, Fill fill,
+                                                  const streamed_options& options,
+                                                  const loader_options& memory) {
+    // Shared, because std::function requires a function that can be copied.
+    auto call = [layout, fill = std::make_shared<Fill>(std::move(fill))](std::byte* slab,
+                                                                         stream_turn& turn) {
+      const batch_view<Record> view{slab, layout, 0, layout.batch_size()};
+      if constexpr (requires { (*fill)(view, turn); }) {
+        return static_cast<std::size_t>((*fill)(view, turn));
+      } else {
+        return static_cast<std::size_t>((*fill)(view));
+      }
+    };
+    return detail::shared_by_leases<flow, typename Device::stream_ref>(
+        device, layout, std::move(call), options, memory);
+  }
+
+  [[nodiscard]] detail::stream_core<Device>& core() const noexcept { return flow_->core(); }
+
+  std::shared_ptr<flow> flow_;  // shared with the ranges, which may outlive this object
+};
+
+static_assert(resumable_source<streamed<record<field<"x", float, 1>>>>);
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock
