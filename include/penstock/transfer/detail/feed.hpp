@@ -261,9 +261,8 @@ template <stage Source>
   // A batch is requested only if the source has a slot for it.
   if (host->slot_count < depth.first) {
     options.depth = host->slot_count;
-    options.tuning.most_depth = automatic;
   } else if (host->slot_count < depth.most) {
-    options.tuning.most_depth = host->slot_count;
+    options.depth = options.depth.up_to(host->slot_count);
   }
   return options;
 }
@@ -435,11 +434,11 @@ class feed_engine {
 
  private:
   /// The largest number of copies in a group.
-  [[nodiscard]] std::size_t most_in_group(const transfer_options& options) const {
-    const std::size_t asked = checked_group<device_type>(options, layout_.bytes());
+  [[nodiscard]] std::size_t largest_group() const {
     if (!releases_at_points<typename Stage::batch_type, device_type>) return 1;
     if (slots_->holds_host()) return 1;  // there is no call to share
-    return is_body(slots_->device(), stream_) ? 1 : asked;
+    if (is_body(slots_->device(), stream_)) return 1;
+    return preferred_group<device_type>(layout_.bytes());
   }
   /// The largest number of copies in a group at the present depth.
   [[nodiscard]] std::size_t group() const noexcept {
@@ -515,7 +514,7 @@ feed_engine<Stage>::feed_engine(std::shared_ptr<Stage> source, stream_ref stream
       zero_copy_(options.tuning.zero_copy == zero_copy_use::always),
       by_transform_(by_transform),
       when_held_(options.when_held),
-      most_in_group_(most_in_group(options)),
+      most_in_group_(largest_group()),
       slot_of_(slots_->most()),
       judged_(slots_->most()),
       seen_(layout_.fixed_bytes(), slots_->layout().fixed_bytes(), by_transform != nullptr),
