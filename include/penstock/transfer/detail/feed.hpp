@@ -474,6 +474,15 @@ class feed_engine {
     group_.push_back({slot, std::move(batch)});  // there is room
   }
   void issue();
+  /// Moves the lists of the batch's samples to its slot. If the program has its own type of batch,
+  /// which may have lists, copies them.
+  void take_lists([[maybe_unused]] slot_filling<typename Stage::batch_type>& one) {
+    if constexpr (is_host_lease<typename Stage::batch_type, device_type>) {
+      one.from.move_lists_to(slots_->lists, one.slot);
+    } else if constexpr (batch_of_listed_samples<typename Stage::batch_type>) {
+      slots_->lists.take(one.slot, one.from.indices(), one.from.substituted());
+    }
+  }
 
   stage_reader<Stage> source_;
   slot_layout layout_;  // of the batches as they travel
@@ -676,12 +685,10 @@ void feed_engine<Stage>::issue() {
   try {
     slots_->copy_in(
         std::span{group_},
-        [&](const auto& one, const auto& queue) __attribute__((always_inline)) {
+        [&](auto& one, const auto& queue) __attribute__((always_inline)) {
           const batch_info& info = slots_->info(one.slot);
-          if constexpr (batch_of_listed_samples<typename Stage::batch_type>) {
-            if (slots_->lists.is_on()) [[unlikely]]
-              slots_->lists.take(one.slot, one.from.indices(), one.from.substituted());
-          }
+          if (slots_->lists.is_on()) [[unlikely]]
+            take_lists(one);
           const std::uint64_t values =
               layout_.is_ragged() ? layout_.value_bytes(one.from.data(), info.size) : 0;
           watch_.fill_of(info, !zero_copy_, queue);
