@@ -49,12 +49,14 @@ TEST_CASE("a batch's lists move to a slot of another ring, and are copied if slo
   const auto* const memory = from.indices(1, 3).data();
 
   sample_lists to{2, 4};
+  to.note_substitute(0, 3, 99);
   const auto* const spare = to.indices(0, 3).data();
   to.take(0, from, 1, 3);
   CHECK(all_of_list(to.indices(0, 3)) == some{10, 20, 31});
   CHECK(all_of_list(to.substituted(0)) == some{2});
   CHECK(to.indices(0, 3).data() == memory);
   CHECK(from.indices(1, 3).data() == spare);
+  CHECK(from.substituted(1).empty());
 
   sample_lists larger{1, 5};
   larger.take(0, to, 0, 3);

@@ -78,11 +78,13 @@ class sample_lists {
     lists_[slot].substituted.assign(substituted.begin(), substituted.end());
   }
   /// Moves the lists of the batch of `size` samples in the slot `other_slot` of `other` to `slot`.
-  /// If the slots have room for different numbers of samples, copies them.
+  /// The other slot then has the memory of this slot, and no substitutes. If the slots have room
+  /// for different numbers of samples, copies the lists.
   void take(std::size_t slot, sample_lists& other, std::size_t other_slot,
             std::size_t size) noexcept {
     if (!is_on()) [[likely]]
       return;
+    begin_batch(slot);
     if (batch_size_ == other.batch_size_) return std::swap(lists_[slot], other.lists_[other_slot]);
     take(slot, other.indices(other_slot, size), other.substituted(other_slot));
   }
