@@ -471,7 +471,7 @@ void options(const ps::cuda_device& device, bench::rows& out, bool quick) {
   constexpr std::uint64_t burst = 100;
   const std::vector<std::pair<const char*, ps::transfer_options>> all{
       {"as it is", {}},
-      {"each batch alone", {.tuning = {.group = 1}}},
+      {"depth 2, each batch alone", {.depth = 2}},
       {"depth 7, groups of four", {.depth = 7}},
       {"depth 15, groups of eight", {.depth = 15}}};
   for (const std::size_t bytes : {std::size_t{1024}, std::size_t{64 * 785}, std::size_t{1} << 20}) {

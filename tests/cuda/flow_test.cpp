@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 // Tests the flow on the CUDA device: the data are right in any order of the device's work, and
 // there are few calls.
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -12,6 +14,7 @@
 #include "cuda/seeds.hpp"
 #include "fake_cuda/fake_cuda.hpp"
 #include "support/catch.hpp"
+#include "support/grouping.hpp"
 
 namespace ps = penstock;
 
@@ -109,18 +112,20 @@ const ps::loader_options four_ahead{.batch_size = 16, .workers = 2, .prefetch = 
 
 namespace {
 
-/// Runs an epoch of 20 batches and checks each. Keeps every third lease, checks it again and drops
-/// it out of order. Uses every fourth lease on a second stream too.
-void run_in_groups(const ps::transfer_options& options, std::size_t workers, std::uint64_t stop,
+/// Runs an epoch of 20 batches in groups of at most `group`, and checks each. Keeps every third
+/// lease, checks it again and drops it out of order. Uses every fourth lease on a second stream
+/// too.
+void run_in_groups(std::size_t depth, std::size_t group, std::size_t workers, std::uint64_t stop,
                    digits_flow::outcome& found) {
-  const ps::cuda_device device{0};
+  const grouping<ps::cuda_device> device{0};
   const auto stream = device.make_stream();
   const auto second = device.make_stream();
   always_ready loader{ps::loader{digits_flow::digits{320},
                                  ps::sequential{},
                                  device,
                                  {.batch_size = 16, .workers = workers, .prefetch = 5}}};
-  ps::transfer feed{loader, stream, options};
+  device.grouped_bytes = group * loader.layout().bytes();
+  ps::transfer feed{loader, stream, {.depth = depth}};
   std::vector<decltype(feed)::batch_type> kept;
   for (auto& batch : feed.epoch(0)) {
     look_at(batch, stream, found);
@@ -129,7 +134,7 @@ void run_in_groups(const ps::transfer_options& options, std::size_t workers, std
       batch.also_used_on(second);
       look_at(batch, second, found);
     }
-    if (number % 3 == 0 && options.depth.value() > 2) {
+    if (number % 3 == 0 && depth > 2) {
       kept.push_back(std::move(batch));
       if (kept.size() == 2) {
         for (const std::size_t i : {1U, 0U}) {
@@ -150,17 +155,16 @@ void run_in_groups(const ps::transfer_options& options, std::size_t workers, std
 TEST_CASE("batches that share calls arrive unchanged, in any order of the device's work",
           "[cuda][promise:race-free-2]") {
   for (std::uint64_t seed = 0; seed < seed_count(); ++seed) {
-    const ps::transfer_options options{
-        .depth = 1 + seed % 7,
-        .tuning = {.group = seed % 3 == 0 ? ps::automatic : 1 + seed / 7 % 4}};
+    const std::size_t depth = 1 + seed % 7;
+    const std::size_t group = seed % 3 == 0 ? 16 : 1 + seed / 7 % 4;
     const std::uint64_t stop = seed % 5 == 4 ? 7 + seed % 11 : 19;
-    INFO("seed " << seed << ", depth " << options.depth.value() << ", stop " << stop);
+    INFO("seed " << seed << ", depth " << depth << ", group " << group << ", stop " << stop);
     const auto policy = seed % 4 == 0   ? fake_cuda::policy::late
                         : seed % 4 == 1 ? fake_cuda::policy::early
                                         : fake_cuda::policy::random;
     fake_cuda::reset({.policy = policy, .seed = seed});
     digits_flow::outcome found;
-    run_in_groups(options, seed % 3, stop, found);
+    run_in_groups(depth, group, seed % 3, stop, found);
     CHECK(found.right >= stop + 1);
     CHECK(found.wrong == 0);
     CHECK(fake_cuda::expect_clean());
@@ -168,10 +172,12 @@ TEST_CASE("batches that share calls arrive unchanged, in any order of the device
 }
 
 TEST_CASE("a group has 1 to 16 batches", "[cuda][promise:race-free-2]") {
-  fake_cuda::reset();
-  digits_flow::outcome found;
-  for (const std::size_t group : {0U, 17U}) {
-    CHECK_THROWS_AS(run_in_groups({.tuning = {.group = group}}, 1, 19, found), ps::option_error);
+  using device = grouping<ps::cuda_device>;
+  for (const std::size_t bytes : {0U, 99U, 100U, 250U, 1600U, 1700U}) {
+    device::grouped_bytes = bytes;
+    const std::size_t fitting = bytes / 100;
+    CHECK(ps::detail::preferred_group<device>(100) ==
+          (std::min)((std::max)(fitting, std::size_t{1}), std::size_t{16}));
   }
 }
 
@@ -232,13 +238,13 @@ TEST_CASE("a batch costs the consumer four calls, none of which allocates or wai
 
 TEST_CASE("a batch that shares no calls costs the consumer six", "[cuda][promise:bounded-2]") {
   fake_cuda::reset({.policy = fake_cuda::policy::random, .seed = 3});
-  const ps::cuda_device device{0};
+  const grouping<ps::cuda_device> device{0};
   const auto stream = device.make_stream();
   always_ready loader{
       ps::loader{digits_flow::digits{1600}, ps::shuffled{.seed = 1}, device, four_ahead}};
-  const auto options = GENERATE(ps::transfer_options{.depth = 2},
-                                ps::transfer_options{.depth = 4, .tuning = {.group = 1}});
-  ps::transfer feed{loader, stream, options};
+  const auto depth = GENERATE(std::size_t{2}, std::size_t{4});
+  device.grouped_bytes = (depth == 2 ? 16 : 1) * loader.layout().bytes();
+  ps::transfer feed{loader, stream, {.depth = depth}};
   auto calls = calls_a_batch(feed);
   CHECK(calls.size() == 5);
   CHECK(calls["cudaMemcpyAsync"] == Approx(1).margin(0.05));

@@ -389,7 +389,7 @@ TEST_CASE("graphs replay batches that share calls, and capture none of these", "
                       ps::sequential{},
                       device,
                       {.batch_size = 10, .workers = 1, .prefetch = 8}};
-  ps::transfer feed{loader, stream, {.depth = 5, .tuning = {.group = 3}}};
+  ps::transfer feed{loader, stream, {.depth = 5}};
   ps::step_graphs graphs{device};
   std::vector<std::uint64_t> seen;
   for (auto& batch : feed.epoch(0)) {

@@ -50,13 +50,13 @@ char way_of(const fake_cuda::config& how, use asked, bool is_pinned = true) {
 
 /// Returns the calls of the consumer thread per batch, in an epoch in which each batch is one
 /// kernel.
-std::map<std::string, double> calls_a_batch(use asked, ps::count_or_automatic group) {
+std::map<std::string, double> calls_a_batch(use asked, std::size_t depth) {
   const clean_double clean{{.policy = fake_cuda::policy::early}};
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
   ps::loader loader{
       digits{1600}, ps::sequential{}, device, {.batch_size = 16, .workers = 2, .prefetch = 6}};
-  ps::transfer feed{loader, stream, {.depth = 3, .tuning = {.group = group, .zero_copy = asked}}};
+  ps::transfer feed{loader, stream, {.depth = depth, .tuning = {.zero_copy = asked}}};
   std::map<std::string, std::uint64_t> before;
   std::map<std::string, std::uint64_t> after;
   for (const auto& batch : feed.epoch(0)) {
@@ -267,9 +267,9 @@ TEST_CASE("a loader that has lost all its host slots says so",
 
 TEST_CASE("without a copy a batch costs its stream one record and one question",
           "[cuda][zero_copy][promise:bounded-2]") {
-  auto copied = calls_a_batch(use::never, 1);
-  auto grouped = calls_a_batch(use::never, ps::automatic);
-  auto held = calls_a_batch(use::always, ps::automatic);
+  auto copied = calls_a_batch(use::never, 2);  // too few slots for a group
+  auto grouped = calls_a_batch(use::never, 3);
+  auto held = calls_a_batch(use::always, 3);
   CHECK(held["cudaEventRecord"] == 1);
   CHECK(held["cudaStreamIsCapturing"] == 1);
   CHECK(held["all"] == 2);

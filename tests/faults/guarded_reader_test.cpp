@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 // Tests of a single reader. tests/flow/on_error_test.cpp tests a loader with an error policy.
 #include <penstock/load/detail/guarded_reader.hpp>
+#include <penstock/load/detail/source_ops.hpp>
+#include <penstock/order/sampler.hpp>
 
 #include <chrono>
 #include <cstddef>
@@ -37,17 +39,17 @@ struct flaky {
 struct one_run {
   std::vector<int> failures = std::vector<int>(20);
   flaky data{&failures};
-  ps::batch_layout<number> layout{{}, 8};
+  ps::detail::source_of<flaky, ps::sequential> source{data, {}, {.batch_size = 8}};
+  const ps::batch_layout<number>& layout = source.layout();
   ps::detail::read_guard guard;
-  ps::detail::guarded_reader reader{
-      std::make_unique<ps::detail::chunk_reader_of<flaky>>(data, layout), guard, 0, 4};
+  ps::detail::guarded_reader reader{source, guard, 0, 4};
   ps::failure where;
   std::vector<std::byte> memory = std::vector<std::byte>(layout.bytes());
   ps::batch_view<number> out{memory.data(), layout, 2, 4};
   std::vector<std::uint64_t> samples{4, 5, 6, 7};
 
   explicit one_run(const ps::error_policy& policy)
-      : guard{{.on_error = policy}, ps::detail::facts_of(data, 20), {1, 1, 8}} {}
+      : guard{{.on_error = policy}, source.guarded(), {1, 1, 8}} {}
 
   void read(bool is_over = false) {
     const ps::batch_info info{3, 1, 8, 8};

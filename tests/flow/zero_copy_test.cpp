@@ -144,8 +144,7 @@ TEST_CASE("a transform reads the host slot, and fills a slot of the device's",
         const ledger_device device;
         ps::loader loader{numbered{95}, ps::shuffled{.seed = 5}, device,
                           listing(workers, prefetch)};
-        const ps::transfer_options options{.depth = 4,
-                                           .tuning = {.group = 2, .zero_copy = zero_copy}};
+        const ps::transfer_options options{.depth = 4, .tuning = {.zero_copy = zero_copy}};
         const auto need = ps::footprint<record>({}, loader.options(), widen(), options);
         ps::transfer feed{loader, device.inline_stream(), widen(), options};
         CHECK(feed.zero_copy() == (zero_copy == use::always));

@@ -41,6 +41,34 @@ TEST_CASE("lists hold what each slot's batch has", "[memory]") {
   CHECK(all_of_list(other.substituted(2)) == some{0, 3});
 }
 
+TEST_CASE("a batch's lists move to a slot of another ring, and are copied if slots differ",
+          "[memory]") {
+  sample_lists from{2, 4};
+  from.note(1, 0, std::array<std::uint64_t, 3>{10, 20, 30});
+  from.note_substitute(1, 2, 31);
+  const auto* const memory = from.indices(1, 3).data();
+
+  sample_lists to{2, 4};
+  to.note_substitute(0, 3, 99);
+  const auto* const spare = to.indices(0, 3).data();
+  to.take(0, from, 1, 3);
+  CHECK(all_of_list(to.indices(0, 3)) == some{10, 20, 31});
+  CHECK(all_of_list(to.substituted(0)) == some{2});
+  CHECK(to.indices(0, 3).data() == memory);
+  CHECK(from.indices(1, 3).data() == spare);
+  CHECK(from.substituted(1).empty());
+
+  sample_lists larger{1, 5};
+  larger.take(0, to, 0, 3);
+  CHECK(all_of_list(larger.indices(0, 3)) == some{10, 20, 31});
+  CHECK(all_of_list(larger.substituted(0)) == some{2});
+  CHECK(to.indices(0, 3).data() == memory);
+
+  sample_lists off;
+  off.take(0, to, 0, 3);
+  CHECK(off.indices(0, 3).empty());
+}
+
 TEST_CASE("what is skipped leaves a list, and later samples move up", "[memory]") {
   sample_lists lists{1, 5};
   lists.note(0, 0, std::array<std::uint64_t, 5>{1, 2, 3, 4, 5});

@@ -29,6 +29,7 @@
 #include <penstock_ext/results/results.hpp>
 
 #include "fake_cuda/fake_cuda.hpp"
+#include "support/grouping.hpp"
 #include "support/numbered.hpp"
 
 namespace ps = penstock;
@@ -251,7 +252,7 @@ void run_flow(std::size_t round, std::atomic<int>& wrong) {
 /// Runs some epochs with two consumer streams and occasional waits. Most rounds keep a lease for
 /// many batches. The loop ends early, and a lease outlives the feed and the loader.
 void run_flow(std::size_t round, std::atomic<int>& wrong) {
-  const ps::cuda_device device{0};
+  const grouping<ps::cuda_device> device{0};
   const auto stream = device.make_stream();
   const auto second = device.make_stream();
   const numbered data{.count = 96};
@@ -261,8 +262,8 @@ void run_flow(std::size_t round, std::atomic<int>& wrong) {
       data, ps::shuffled{.seed = 4}, device,
       ps::loader_options{.batch_size = 8, .workers = 1 + round % 2, .prefetch = 1 + round % 4});
   // Groups of one, two and three copies.
-  const ps::transfer_options options{
-      .depth = 4 + round % 2, .tuning = {.group = 1 + round / 2 % 3, .zero_copy = zero_copy}};
+  device.grouped_bytes = (1 + round / 2 % 3) * loader->layout().bytes();
+  const ps::transfer_options options{.depth = 4 + round % 2, .tuning = {.zero_copy = zero_copy}};
 #if defined(PENSTOCK_EDGES_TRANSFORM)
   std::optional feed{ps::transfer{source(*loader), stream, transform(), options}};
 #else

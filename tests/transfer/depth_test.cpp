@@ -110,7 +110,7 @@ class narrow_device : public ledger_device {
 
 }  // namespace
 
-TEST_CASE("a depth has limits, and its cap belongs to automatic", "[transfer]") {
+TEST_CASE("a depth has limits", "[transfer]") {
   const auto refused = [](const ps::transfer_options& options) {
     return test::refusal_of([&] { static_cast<void>(ps::detail::checked_depth(options)); }).option;
   };
@@ -119,12 +119,7 @@ TEST_CASE("a depth has limits, and its cap belongs to automatic", "[transfer]") 
   CHECK(refused({.depth = 0}) == "depth");
   CHECK(refused({.depth = -1}) == "depth");
   CHECK(refused({.depth = 1025}) == "depth");
-  CHECK(refused({.depth = 3, .tuning = {.most_depth = 4}}) == "tuning.most_depth");
   CHECK(refused(automatic_depth) == "none");
-  CHECK(refused({.depth = ps::automatic, .tuning = {.most_depth = 2}}) == "none");
-  CHECK(refused({.depth = ps::automatic, .tuning = {.most_depth = 1}}) == "tuning.most_depth");
-  CHECK(refused({.depth = ps::automatic, .tuning = {.most_depth = -1}}) == "tuning.most_depth");
-  CHECK(refused({.depth = ps::automatic, .tuning = {.most_depth = 1025}}) == "tuning.most_depth");
 }
 
 TEST_CASE("an automatic depth grows while batches come sooner, and no further",
@@ -177,9 +172,8 @@ TEST_CASE("with an automatic depth a new slot is taken where leases hold all, up
                     device,
                     {.batch_size = 10, .workers = 1, .observe = {.indices = true}}};
   ps::trace_recorder recorder;
-  ps::transfer feed{
-      loader,
-      {.depth = ps::automatic, .observe = {.trace = &recorder}, .tuning = {.most_depth = 5}}};
+  ps::transfer feed{loader,
+                    {.depth = automatic_depth.depth.up_to(5), .observe = {.trace = &recorder}}};
   const std::size_t two = feed.device_bytes();
   CHECK(feed.depth() == 2);
   CHECK(feed.tuning().now == ps::tuning_setting{.depth = 2});
@@ -356,9 +350,6 @@ TEST_CASE("a footprint counts the most that an automatic depth may take", "[tran
   const auto extents = ps::record_extents<depth_record>{};
   const ps::loader_options load{.batch_size = 10, .workers = 1};
   CHECK(ps::footprint<depth_record>(extents, load, automatic_depth).device_slots == 8);
-  CHECK(ps::footprint<depth_record>(extents, load,
-                                    {.depth = ps::automatic, .tuning = {.most_depth = 4}})
-            .device_slots == 4);
   CHECK(ps::footprint<depth_record>(extents, load, {.depth = 5}).device_slots == 5);
   const auto bookkeeping = [&](const ps::transfer_options& feed) {
     return ps::footprint<depth_record>(extents, load, feed).bookkeeping;

@@ -18,6 +18,7 @@
 
 #include "support/catch.hpp"
 #include "support/gated_device.hpp"
+#include "support/grouping.hpp"
 #include "support/happens.hpp"
 #include "support/ledger_device.hpp"
 #include "support/numbered.hpp"
@@ -535,12 +536,13 @@ TEST_CASE("an exception comes after all batches before its own, for any depth an
   for (const std::size_t depth : {1U, 2U, 3U, 6U}) {
     for (const std::size_t group : {1U, 3U}) {
       INFO("depth " << depth << ", group " << group << ", a copy " << is_a_copy);
-      const gated_device device;
+      const grouping<gated_device> device;
       auto stream = device.make_stream();
       const numbered data{400};
       ps::loader loader{
           data, ps::sequential{}, device, {.batch_size = 10, .workers = 1, .prefetch = 8}};
-      const ps::transfer_options options{.depth = depth, .tuning = {.group = group}};
+      device.grouped_bytes = group * loader.layout().bytes();
+      const ps::transfer_options options{.depth = depth};
       const auto loop = [&](auto& feed) {
         std::uint64_t seen = 0;
         const auto consume = [&] {

@@ -20,6 +20,7 @@
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
 #include "support/gated_device.hpp"
+#include "support/grouping.hpp"
 #include "support/happens.hpp"
 #include "support/has.hpp"
 #include "support/numbered.hpp"
@@ -45,10 +46,11 @@ TEST_CASE("every batch arrives whole, in order, by one copy of its used bytes", 
   const auto workers = GENERATE(std::size_t{0}, std::size_t{1}, std::size_t{3});
   const auto depth = GENERATE(std::size_t{1}, std::size_t{2}, std::size_t{5});
   const auto group = GENERATE(std::size_t{1}, std::size_t{3});
-  const gated_device device;
+  const grouping<gated_device> device;
   auto stream = device.make_stream();
   ps::loader loader{numbered{95}, ps::sequential{}, device, ten_each(workers)};
-  ps::transfer feed{loader, stream, {.depth = depth, .tuning = {.group = group}}};
+  device.grouped_bytes = group * loader.layout().bytes();
+  ps::transfer feed{loader, stream, {.depth = depth}};
   std::vector<std::uint64_t> seen;
   for (auto& batch : feed.epochs(0, 2)) {
     CHECK(batch.slot() < depth);
@@ -67,11 +69,11 @@ TEST_CASE("every batch arrives whole, in order, by one copy of its used bytes", 
 
 TEST_CASE("batches that share calls arrive whole where leases end on other threads", "[transfer]") {
   const auto depth = GENERATE(std::size_t{2}, std::size_t{3}, std::size_t{6});
-  const ps::cpu_device device;
+  const grouping<ps::cpu_device> device;
   auto stream = device.make_stream();
   ps::loader loader{numbered{400}, ps::sequential{}, device, ten_each(2)};
-  ps::transfer feed{
-      loader, stream, {.depth = depth, .when_held = ps::held_action::wait, .tuning = {.group = 3}}};
+  device.grouped_bytes = 3 * loader.layout().bytes();
+  ps::transfer feed{loader, stream, {.depth = depth, .when_held = ps::held_action::wait}};
   std::vector<std::uint64_t> seen;
   std::vector<std::thread> others;
   for (auto& batch : feed.epoch(0)) {

@@ -60,6 +60,48 @@ void read_chunk(const D& data, std::span<const std::uint64_t> indices,
   }
 }
 
+namespace detail {
+
+/// The scratch memory with which a thread reads chunks, so that reading allocates nothing, and the
+/// position of the current sample. Not thread-safe, except `progress`.
+class chunk_memory {
+ public:
+  /// Allocates `scratch_bytes` bytes of scratch memory. Throws std::bad_alloc.
+  explicit chunk_memory(std::size_t scratch_bytes)
+      : scratch_size_(scratch_bytes), scratch_(allocate(scratch_bytes)) {}
+
+  chunk_memory(chunk_memory&& other) noexcept
+      : scratch_size_(std::exchange(other.scratch_size_, 0)),
+        scratch_(std::exchange(other.scratch_, nullptr)),
+        progress_(other.progress_.load(std::memory_order_relaxed)) {}
+  chunk_memory& operator=(chunk_memory&&) = delete;
+  ~chunk_memory() {
+    if (scratch_ != nullptr) ::operator delete(scratch_, alignment);
+  }
+
+  /// Returns the context for a read of the samples `indices` with the random bits of `key`. The
+  /// result is valid until the next call. Samples are timed unless `times` is null.
+  [[nodiscard]] chunk_context begin(std::span<const std::uint64_t> indices, const random_key& key,
+                                    sample_clock* times) noexcept {
+    progress_.store(0, std::memory_order_relaxed);
+    return {key, indices, {scratch_, scratch_size_}, progress_, times};
+  }
+  /// The position in the chunk of the current sample. Any thread may read it.
+  [[nodiscard]] const std::atomic<std::size_t>& progress() const noexcept { return progress_; }
+
+ private:
+  static constexpr std::align_val_t alignment{256};
+  static std::byte* allocate(std::size_t bytes) {
+    return bytes == 0 ? nullptr : static_cast<std::byte*>(::operator new(bytes, alignment));
+  }
+
+  std::size_t scratch_size_;
+  std::byte* scratch_;
+  std::atomic<std::size_t> progress_{0};
+};
+
+}  // namespace detail
+
 /// Reads chunks of samples from a dataset. Owns the scratch memory, so that reading allocates
 /// nothing, and records which sample failed. Not thread-safe: use one reader per thread. Refers to
 /// the dataset, which must outlive it.
@@ -69,47 +111,24 @@ class reader {
   using record_type = typename D::record_type;
 
   /// Reads from `data`, which must outlive it.
-  explicit reader(const D& data)
-      : data_(&data), scratch_size_(scratch_bytes_of(data)), scratch_(allocate(scratch_size_)) {}
-
-  reader(reader&& other) noexcept
-      : data_(other.data_),
-        scratch_size_(std::exchange(other.scratch_size_, 0)),
-        scratch_(std::exchange(other.scratch_, nullptr)),
-        progress_(other.failed_at()) {}
-  reader& operator=(reader&&) = delete;
-  ~reader() {
-    if (scratch_ != nullptr) ::operator delete(scratch_, alignment);
-  }
+  explicit reader(const D& data) : data_(&data), memory_(scratch_bytes_of(data)) {}
 
   /// Reads the samples `indices` into `out` with the random bits of `key`. Throws what the
   /// dataset throws; `failed_at()` is then the position in the chunk. Samples are timed unless
   /// `times` is null.
   void read(std::span<const std::uint64_t> indices, batch_view<record_type> out,
             const random_key& key, detail::sample_clock* times = nullptr) {
-    progress_.store(0, std::memory_order_relaxed);
-    const chunk_context context{key, indices, {scratch_, scratch_size_}, progress_, times};
-    read_chunk(*data_, indices, out, context);
+    read_chunk(*data_, indices, out, memory_.begin(indices, key, times));
   }
 
   /// After an exception from `read`, returns the position in the chunk of the sample that failed.
   [[nodiscard]] std::size_t failed_at() const noexcept {
-    return progress_.load(std::memory_order_relaxed);
+    return memory_.progress().load(std::memory_order_relaxed);
   }
-
-  /// The position in the chunk of the sample being read. Any thread may read it.
-  [[nodiscard]] const std::atomic<std::size_t>& progress() const noexcept { return progress_; }
 
  private:
-  static constexpr std::align_val_t alignment{256};
-  static std::byte* allocate(std::size_t bytes) {
-    return bytes == 0 ? nullptr : static_cast<std::byte*>(::operator new(bytes, alignment));
-  }
-
   const D* data_;
-  std::size_t scratch_size_;
-  std::byte* scratch_;
-  std::atomic<std::size_t> progress_{0};
+  detail::chunk_memory memory_;
 };
 
 namespace detail {

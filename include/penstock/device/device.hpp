@@ -91,8 +91,7 @@ enum class stream_priority {
 ///   that ended a wait. Memory may be freed then. Without this member, memory is leaked if its work
 ///   cannot be waited for;
 /// - `grouped_bytes`, a `static constexpr std::size_t`, for a device whose calls cost more than
-///   small copies: batches of up to this many bytes in total share calls
-///   (`transfer_options::tuning.group`);
+///   small copies: up to 16 ready batches of up to this many bytes in total share calls;
 /// - `make_stream(stream_priority)`;
 /// - `elapsed(begin, end)`, see `times_work`;
 /// - `reads_host()`, a `host_access`, for `transfer_options::zero_copy`. Without this member the

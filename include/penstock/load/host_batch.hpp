@@ -2,6 +2,7 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -9,6 +10,7 @@
 #include <penstock/core/lease.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/memory/support/host_slots.hpp>
+#include <penstock/memory/support/sample_lists.hpp>
 #include <penstock/memory/support/slot_ring.hpp>
 
 namespace penstock {
@@ -43,6 +45,13 @@ class host_lease : public detail::host_slot_lease<detail::host_slots<Device>> {
   [[nodiscard]] std::span<const std::uint64_t> substituted() const noexcept {
     base::use();
     return base::slots_->lists.substituted(base::slot_);
+  }
+
+  /// Moves the lists of the batch's samples to `slot` of `to`. The lists of this lease are
+  /// unspecified after the call. Only a `transfer` calls this.
+  void move_lists_to(detail::sample_lists& to, std::size_t slot) noexcept {
+    base::use();
+    to.take(slot, base::slots_->lists, base::slot_, base::size());
   }
 
   /// Ends the lease without releasing the slot, because work that can't be waited for may still use

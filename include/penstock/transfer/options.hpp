@@ -40,15 +40,6 @@ struct transfer_observe_options {
 /// `transfer_options::tuning`: how the copies are queued. Has no effect on the contents or order of
 /// batches.
 struct transfer_tuning_options {
-  /// The maximum number of slots with `depth = automatic`, at least 2. `automatic`: 8.
-  count_or_automatic most_depth = automatic;
-
-  /// The maximum number of batches that share the calls that order them, at least 1. The copies of
-  /// up to `group` ready batches are queued at once. The number is limited to (`depth` + 1) / 2.
-  /// `automatic`: as many small batches as the device prefers, at most 16. The number is 1 if the
-  /// loop's body is the step, and for sources that share no mark (`batch_source`). See docs/gpu.md.
-  count_or_automatic group = automatic;
-
   /// Specifies if a device slot is the host slot of its batch, so that the batch is not copied.
   /// Requires a loader as the source. The host slot is refilled after the work on the batch. So the
   /// `prefetch` + 1 host slots bound the batches that are read or in use, and they bound `depth`.
@@ -59,13 +50,13 @@ struct transfer_tuning_options {
 };
 
 /// The options of a `transfer`. Invalid values throw `option_error` at construction. The error
-/// names the option by its path: `depth`, `tuning.group`.
+/// names the option by its path: `depth`, `tuning.zero_copy`.
 struct transfer_options {
   /// Number of device slots: the batch that the consumer works on, and the batches that are copied
   /// ahead. At least 1, which overlaps nothing. `automatic` starts with 2 slots and adds one
   /// whenever leases hold all slots. It also adds slots while they make batches arrive sooner, up
-  /// to `tuning.most_depth`. A new slot takes device memory while the loop runs. If there is no
-  /// memory, the feed continues without it.
+  /// to 8. A new slot takes device memory while the loop runs. If there is no memory, the feed
+  /// continues without it.
   tunable_count<detail::depth_tuning> depth = 3;
 
   /// Behavior if the consumer requests a batch while leases hold every device slot. The leases
@@ -82,46 +73,35 @@ struct transfer_options {
 
 namespace detail {
 
+/// The maximum number of device slots with `depth = automatic`.
+inline constexpr std::size_t most_automatic_depth = 8;
+/// The maximum number of batches that share the calls that order them.
+inline constexpr std::size_t most_in_group = 16;
+
 /// The number of device slots at the start of a feed, and the maximum number.
 struct depth_range {
   std::size_t first = 0;
   std::size_t most = 0;
 };
 
-/// Returns the range that the options specify. Throws `option_error`.
+/// Returns the range that the options specify. An automatic depth may have a lower maximum
+/// (`tunable_count::up_to`). Throws `option_error`.
 inline depth_range checked_depth(const transfer_options& options) {
   constexpr std::size_t most = 1024;
-  const auto refuse = [](const char* name, const auto& count, int least) {
-    refuse_option(name, {count.written(), " is not in ", least, "..", most});
-  };
   const std::size_t depth = options.depth.value();
-  if (options.depth.is_automatic()) {
-    if (options.tuning.most_depth == automatic) return {2, 8};
-    const std::size_t cap = options.tuning.most_depth.value();
-    if (cap < 2 || cap > most) refuse("tuning.most_depth", options.tuning.most_depth, 2);
-    return {2, cap};
-  }
-  if (depth == 0 || depth > most) refuse("depth", options.depth, 1);
-  if (options.tuning.most_depth != automatic) {
-    refuse_option("tuning.most_depth", {"is the limit of depth = automatic, but depth is ", depth});
+  if (options.depth.is_automatic()) return {2, (std::min)(depth, most_automatic_depth)};
+  if (depth == 0 || depth > most) {
+    refuse_option("depth", {options.depth.written(), " is not in 1..", most});
   }
   return {depth, depth};
 }
 
-/// Returns the maximum number of batches of `batch_bytes` that share calls, from the options, or
-/// from the device if the option is `automatic`. Throws `option_error`.
+/// Returns the maximum number of batches of `batch_bytes` that share calls on `Device`.
 template <class Device>
-[[nodiscard]] std::size_t checked_group(const transfer_options& options, std::size_t batch_bytes) {
-  constexpr std::size_t most = 16;
-  if (options.tuning.group != automatic) {
-    const std::size_t group = options.tuning.group.value();
-    if (group == 0 || group > most) {
-      refuse_option("tuning.group", {options.tuning.group.written(), " is not in 1..", most});
-    }
-    return group;
-  }
+[[nodiscard]] std::size_t preferred_group(std::size_t batch_bytes) {
   if constexpr (requires { Device::grouped_bytes; }) {
-    return (std::max)(std::size_t{1}, (std::min)(most, Device::grouped_bytes / batch_bytes));
+    return (std::max)(std::size_t{1},
+                      (std::min)(most_in_group, Device::grouped_bytes / batch_bytes));
   } else {
     return 1;
   }

@@ -190,9 +190,7 @@ class bulk_ring {
   ~bulk_ring() { settle_all(copies); }
 
   /// Returns the memory of a page-locked piece.
-  [[nodiscard]] std::byte* piece(std::size_t i) const noexcept {
-    return pinned_.slot(i, piece_bytes);
-  }
+  [[nodiscard]] std::byte* piece(std::size_t i) const noexcept { return pinned_.slot(i); }
   [[nodiscard]] std::size_t pieces() const noexcept { return copied.size(); }
   [[nodiscard]] std::size_t host_bytes() const noexcept { return pinned_.bytes(); }
   [[nodiscard]] std::size_t device_bytes() const noexcept {

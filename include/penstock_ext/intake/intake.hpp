@@ -456,7 +456,7 @@ auto intake<Record, Device>::made(const Device& device, const batch_layout<Recor
     return detail::shared_by_leases<board_type, stream_ref>(
         device, layout, std::move(memory), options.slots, options.when_full, std::move(granted));
   };
-  const std::size_t bytes = detail::bytes_of_slots("pinned", layout.bytes(), options.slots);
+  const std::size_t bytes = detail::bytes_of_slots(detail::memory_kind::pinned, layout.bytes(), options.slots);
   if (options.memory.data() == nullptr) {
     const auto budget = options.budget.value_or(memory_budget::bytes(~std::uint64_t{0}));
     auto granted = budget.reserve({.slot_count = options.slots,

@@ -16,7 +16,6 @@
 #include <span>
 #include <stop_token>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -123,19 +122,15 @@ class result_ring {
   struct side {
     using slot_number = std::uint32_t;
 
-    side(result_ring& of, memory_kind kind, std::string_view name, std::size_t count)
-        : ring(of),
-          memory(of.device_, bytes_of_slots(name, layout().bytes(), count), kind, layout().bytes()),
-          entries(count) {
+    side(result_ring& of, memory_kind kind, std::size_t count)
+        : ring(of), memory(of.device_, kind, layout().bytes(), count), entries(count) {
       for (entry& one : entries) {
         one.tags.reserve(layout().batch_size());
         one.indices.reserve(layout().batch_size());
       }
     }
 
-    [[nodiscard]] std::byte* data(std::uint32_t slot) const noexcept {
-      return memory.slot(slot, layout().bytes());
-    }
+    [[nodiscard]] std::byte* data(std::uint32_t slot) const noexcept { return memory.slot(slot); }
     [[nodiscard]] const batch_layout<Record>& layout() const noexcept { return ring.layout_; }
 
     result_ring& ring;
@@ -172,8 +167,8 @@ class result_ring {
         steps_(device, stream, device_slots + 1, event_wait::by_streams),
         copies_(device.make_stream()),
         copied_(device, copies_, 4 * (host_slots + 1), event_wait::by_host),
-        on_host(*this, memory_kind::pinned, "pinned", host_slots),
-        on_device(*this, memory_kind::device, "device", device_slots) {
+        on_host(*this, memory_kind::pinned, host_slots),
+        on_device(*this, memory_kind::device, device_slots) {
     unmarked.reserve(device_slots);
     for (std::size_t i = 0; i < host_slots; ++i) on_host.memory.forbid(i);
   }

@@ -10,17 +10,14 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/core/batch.hpp>
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/error.hpp>
-#include <penstock/core/layout.hpp>
-#include <penstock/data/dataset.hpp>
 #include <penstock/data/reader.hpp>
-#include <penstock/data/support/over_dataset.hpp>
 #include <penstock/faults/error_policy.hpp>
 #include <penstock/faults/failure_ledger.hpp>
 #include <penstock/load/detail/read_guard.hpp>
 #include <penstock/load/detail/recovery.hpp>
+#include <penstock/load/detail/source_ops.hpp>
 #include <penstock/observe/support/clocks.hpp>
 #include <penstock/order/random.hpp>
 #include <penstock/threads/support/atomics.hpp>
@@ -28,61 +25,6 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
-
-/// True if a failed chunk always identifies the failed sample, because `read_chunk` itself reads
-/// samples one by one. Below an adaptor, a dataset that reads whole chunks reports the first sample
-/// of the chunk if it does not know which sample failed.
-template <dataset D>
-inline constexpr bool names_failed_sample = !reads_chunks<D> && !reads_chunks_in_context<D>;
-template <dataset D>
-inline constexpr bool names_failed_sample<dataset_ref<D>> = names_failed_sample<D>;
-
-/// Returns the facts about `data` that a `read_guard` needs. `data` has `size` samples, and must
-/// outlive the result.
-template <dataset D>
-[[nodiscard]] guarded_data facts_of(const D& data, std::uint64_t size) {
-  return {.size = size,
-          .base_sizes = base_sizes_of(data),
-          .names_failed_sample = names_failed_sample<D>,
-          .origin = [&data](std::uint64_t sample) { return origin_of(data, sample); }};
-}
-
-/// Reads chunks of a dataset of unknown type on one thread, with one virtual call for each chunk.
-class chunk_reader {
- public:
-  chunk_reader() = default;
-  chunk_reader(chunk_reader&&) = delete;
-  virtual ~chunk_reader() = default;
-
-  /// Reads `samples` into the batch in `slab`, starting at place `first`, with the random bits of
-  /// `key`. Times the samples with `times`, unless it is null. Throws the exception of the dataset;
-  /// `progress` then has the place of the failure in the chunk.
-  virtual void read(std::span<const std::uint64_t> samples, std::byte* slab, std::size_t first,
-                    const random_key& key, sample_clock* times) = 0;
-  /// Returns the place in the chunk of the current sample. Any thread may read it.
-  [[nodiscard]] virtual const std::atomic<std::size_t>& progress() const noexcept = 0;
-};
-
-/// The chunk reader of the dataset `D`: a `reader`.
-template <dataset D>
-class chunk_reader_of final : public chunk_reader {
- public:
-  /// Reads `data` into batches of `layout`. Refers to both.
-  chunk_reader_of(const D& data, const batch_layout<typename D::record_type>& layout)
-      : source_(data), layout_(&layout) {}
-
-  void read(std::span<const std::uint64_t> samples, std::byte* slab, std::size_t first,
-            const random_key& key, sample_clock* times) override {
-    source_.read(samples, {slab, *layout_, first, samples.size()}, key, times);
-  }
-  [[nodiscard]] const std::atomic<std::size_t>& progress() const noexcept override {
-    return source_.progress();
-  }
-
- private:
-  reader<D> source_;
-  const batch_layout<typename D::record_type>* layout_;
-};
 
 /// The part of a batch that a thread reads at a time: consecutive samples of the batch in a slot.
 struct chunk {
@@ -105,10 +47,10 @@ struct chunk {
 class alignas(cache_line) guarded_reader {
  public:
   /// Makes reader `index` of `guard`, which reads from `source`, for chunks of at most `most`
-  /// samples. Refers to `guard`.
-  guarded_reader(std::unique_ptr<chunk_reader> source, read_guard& guard, std::size_t index,
-                 std::size_t most)
-      : source_(std::move(source)),
+  /// samples. Refers to `source` and `guard`.
+  guarded_reader(const source_ops& source, read_guard& guard, std::size_t index, std::size_t most)
+      : source_(&source),
+        memory_(source.scratch_bytes()),
         guard_(&guard),
         shared_(guard.recovery()),
         progress_(guard.progress_of(index)),
@@ -166,9 +108,9 @@ class alignas(cache_line) guarded_reader {
  private:
   /// Reads a chunk. Returns null, or the exception of the read.
   std::exception_ptr try_read(const chunk& all, sample_clock* times = nullptr) noexcept {
-    const read_scope under_way{progress_, all.first, all.samples, source_->progress()};
+    const read_scope under_way{progress_, all.first, all.samples, memory_.progress()};
     try {
-      source_->read(all.samples, all.slab, all.first, all.key, times);
+      source_->read(all.samples, all.slab, all.first, memory_.begin(all.samples, all.key, times));
       return nullptr;
     } catch (...) {
       return std::current_exception();
@@ -187,7 +129,7 @@ class alignas(cache_line) guarded_reader {
   /// chunk remains failed.
   [[gnu::cold]] bool recover(const chunk& all, const std::exception_ptr& error,
                              const stop_predicate& is_over) noexcept {
-    const std::size_t at = source_->progress().load(std::memory_order_relaxed);
+    const std::size_t at = memory_.progress().load(std::memory_order_relaxed);
     const bool names_sample = guard_->names_failed_sample();
     if (at < all.samples.size()) {
       set_failure(all, at, at != 0 || all.samples.size() == 1 || names_sample);
@@ -330,7 +272,8 @@ class alignas(cache_line) guarded_reader {
     return false;
   }
 
-  std::unique_ptr<chunk_reader> source_;
+  const source_ops* source_;
+  chunk_memory memory_;
   read_guard* guard_;
   recovery* shared_;  // null with a plain policy
   read_progress* progress_;

@@ -360,7 +360,7 @@ class loader_core {
   void prepare() {
     source_->take_slots(slots_->count());
     for (std::size_t i = 0; i < readers_.size(); ++i) {
-      readers_[i].emplace(source_->make_reader(), guard_, i, chunk_length_.most());
+      readers_[i].emplace(*source_, guard_, i, chunk_length_.most());
     }
     if (options_.observe.indices) {
       slots_->lists = sample_lists{slots_->count(), options_.batch_size};

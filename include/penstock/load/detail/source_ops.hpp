@@ -15,9 +15,11 @@
 #include <penstock/core/batch.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/core/layout.hpp>
+#include <penstock/data/chunk_context.hpp>
 #include <penstock/data/dataset.hpp>
+#include <penstock/data/reader.hpp>
+#include <penstock/data/support/over_dataset.hpp>
 #include <penstock/load/detail/batch_work.hpp>
-#include <penstock/load/detail/guarded_reader.hpp>
 #include <penstock/load/detail/lookahead_thread.hpp>
 #include <penstock/load/detail/plan.hpp>
 #include <penstock/load/detail/ragged_batches.hpp>
@@ -34,6 +36,14 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
+/// True if a failed chunk always identifies the failed sample, because `read_chunk` itself reads
+/// samples one by one. Below an adaptor, a dataset that reads whole chunks reports the first sample
+/// of the chunk if it does not know which sample failed.
+template <dataset D>
+inline constexpr bool names_failed_sample = !reads_chunks<D> && !reads_chunks_in_context<D>;
+template <dataset D>
+inline constexpr bool names_failed_sample<dataset_ref<D>> = names_failed_sample<D>;
+
 /// The capabilities of a dataset and a sampler. A loader skips the calls for capabilities that are
 /// absent.
 struct source_facts {
@@ -44,8 +54,8 @@ struct source_facts {
 };
 
 /// The interface of a loader's core to its dataset and sampler, whose types it does not know. A
-/// chunk costs two virtual calls, `pick` and `chunk_reader::read`, and a batch one more,
-/// `bind_order`. The loops over samples run inside these calls and are inlined there.
+/// chunk costs two virtual calls, `pick` and `read`, and a batch one more, `bind_order`. The loops
+/// over samples run inside these calls and are inlined there.
 class source_ops {
  public:
   source_ops() = default;
@@ -53,10 +63,14 @@ class source_ops {
   virtual ~source_ops() = default;
 
   [[nodiscard]] virtual source_facts facts() const noexcept = 0;
-  /// Returns the facts that a `read_guard` needs.
+  /// Returns the facts that a `read_guard` needs. Valid as long as this object.
   [[nodiscard]] virtual guarded_data guarded() const = 0;
-  /// Makes the reader of one thread.
-  [[nodiscard]] virtual std::unique_ptr<chunk_reader> make_reader() const = 0;
+  /// Returns the scratch memory of one reading thread, in bytes.
+  [[nodiscard]] virtual std::size_t scratch_bytes() const = 0;
+  /// Reads `samples` into the batch in `slab`, starting at place `first`. Throws the exception of
+  /// the dataset. Several threads may call this at once.
+  virtual void read(std::span<const std::uint64_t> samples, std::byte* slab, std::size_t first,
+                    const chunk_context& context) const = 0;
   /// Makes the object that announces coming samples to the dataset. Returns null if the dataset
   /// takes no announcements.
   [[nodiscard]] virtual std::unique_ptr<look_ahead> make_teller(
@@ -131,9 +145,16 @@ class source_of final : public source_ops {
             .is_placed = tells_lengths<Dataset> || cuts_batches<Sampler>,
             .finishes_batches = finishes_batches<Dataset>};
   }
-  [[nodiscard]] guarded_data guarded() const override { return facts_of(data_, size_); }
-  [[nodiscard]] std::unique_ptr<chunk_reader> make_reader() const override {
-    return std::make_unique<chunk_reader_of<Dataset>>(data_, layout_);
+  [[nodiscard]] guarded_data guarded() const override {
+    return {.size = size_,
+            .base_sizes = base_sizes_of(data_),
+            .names_failed_sample = names_failed_sample<Dataset>,
+            .origin = [this](std::uint64_t sample) { return origin_of(data_, sample); }};
+  }
+  [[nodiscard]] std::size_t scratch_bytes() const override { return scratch_bytes_of(data_); }
+  void read(std::span<const std::uint64_t> samples, std::byte* slab, std::size_t first,
+            const chunk_context& context) const override {
+    read_chunk(data_, samples, {slab, layout_, first, samples.size()}, context);
   }
   [[nodiscard]] std::unique_ptr<look_ahead> make_teller(
       [[maybe_unused]] const schedule& batches, [[maybe_unused]] const loader_options& options,

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <penstock/core/version.hpp>
@@ -15,52 +16,56 @@ namespace detail {
 
 /// The indices of the samples of the batches in a ring of slots. Without a request for lists it is
 /// off: it allocates nothing and does nothing. Otherwise all its memory is allocated at
-/// construction. A slot's list passes from thread to thread together with the slot's memory.
+/// construction. A slot's list passes from thread to thread together with the slot's memory, and
+/// moves with the batch to a slot of the next ring.
 class sample_lists {
  public:
   /// Makes lists that are off.
   sample_lists() = default;
   /// Makes lists for `slot_count` slots of batches of at most `batch_size` samples.
   sample_lists(std::size_t slot_count, std::size_t batch_size)
-      : batch_size_(batch_size), indices_(slot_count * batch_size), substituted_(slot_count) {
-    for (auto& places : substituted_) places.reserve(batch_size);
+      : batch_size_(batch_size), lists_(slot_count) {
+    for (list& one : lists_) {
+      one.indices.resize(batch_size);
+      one.substituted.reserve(batch_size);
+    }
   }
 
   /// Returns true if there are lists.
-  [[nodiscard]] bool is_on() const noexcept { return !substituted_.empty(); }
+  [[nodiscard]] bool is_on() const noexcept { return !lists_.empty(); }
 
   /// Begins a new batch in `slot`.
   void begin_batch(std::size_t slot) noexcept {
     if (is_on()) [[unlikely]]
-      substituted_[slot].clear();
+      lists_[slot].substituted.clear();
   }
   /// Records that the batch in `slot` has the samples `indices`, starting at its place `first`.
   /// Several threads may record different places of a batch at once.
   void note(std::size_t slot, std::size_t first, std::span<const std::uint64_t> indices) noexcept {
     if (!is_on()) [[likely]]
       return;
-    std::copy(indices.begin(), indices.end(), all(slot).begin() + offset(first));
+    std::copy(indices.begin(), indices.end(), lists_[slot].indices.begin() + offset(first));
   }
   /// Records that the batch has the sample `index` as a substitute at `place`. One call for a slot
   /// at a time.
   void note_substitute(std::size_t slot, std::size_t place, std::uint64_t index) noexcept {
     if (!is_on()) return;
-    all(slot)[place] = index;
-    substituted_[slot].push_back(place);  // has room: at most one call for each place of the batch
+    lists_[slot].indices[place] = index;
+    lists_[slot].substituted.push_back(place);  // has room: at most once for each place
   }
   /// Sorts the places of the substitutes after all samples are read, because they are read in any
   /// order.
   void end_batch(std::size_t slot) noexcept {
     if (is_on()) [[unlikely]]
-      std::sort(substituted_[slot].begin(), substituted_[slot].end());
+      std::sort(lists_[slot].substituted.begin(), lists_[slot].substituted.end());
   }
   /// Removes the samples that are gone from the list, and moves later samples up.
   void close_gaps(std::size_t slot, std::span<const std::uint8_t> is_gone) noexcept {
     if (!is_on()) return;
-    const std::span<std::uint64_t> list = all(slot);
+    std::vector<std::uint64_t>& indices = lists_[slot].indices;
     std::size_t stays = 0;
     for (std::size_t i = 0; i < is_gone.size(); ++i) {
-      if (is_gone[i] == 0) list[stays++] = list[i];
+      if (is_gone[i] == 0) indices[stays++] = indices[i];
     }
   }
 
@@ -70,32 +75,44 @@ class sample_lists {
     if (!is_on()) [[likely]]
       return;
     note(slot, 0, indices);
-    substituted_[slot].assign(substituted.begin(), substituted.end());
+    lists_[slot].substituted.assign(substituted.begin(), substituted.end());
+  }
+  /// Moves the lists of the batch of `size` samples in the slot `other_slot` of `other` to `slot`.
+  /// The other slot then has the memory of this slot, and no substitutes. If the slots have room
+  /// for different numbers of samples, copies the lists.
+  void take(std::size_t slot, sample_lists& other, std::size_t other_slot,
+            std::size_t size) noexcept {
+    if (!is_on()) [[likely]]
+      return;
+    begin_batch(slot);
+    if (batch_size_ == other.batch_size_) return std::swap(lists_[slot], other.lists_[other_slot]);
+    take(slot, other.indices(other_slot, size), other.substituted(other_slot));
   }
 
   /// The samples of the batch of `size` samples in `slot`, by their places. Empty if lists are off.
   [[nodiscard]] std::span<const std::uint64_t> indices(std::size_t slot,
                                                        std::size_t size) const noexcept {
     if (!is_on()) return {};
-    return {indices_.data() + slot * batch_size_, size};
+    return {lists_[slot].indices.data(), size};
   }
   /// The places in the batch that have a substitute, in ascending order. Empty if lists are off.
   [[nodiscard]] std::span<const std::uint64_t> substituted(std::size_t slot) const noexcept {
     if (!is_on()) return {};
-    return substituted_[slot];
+    return lists_[slot].substituted;
   }
 
  private:
+  struct list {
+    std::vector<std::uint64_t> indices;      // by place
+    std::vector<std::uint64_t> substituted;  // places
+  };
+
   static std::ptrdiff_t offset(std::size_t place) noexcept {
     return static_cast<std::ptrdiff_t>(place);
   }
-  [[nodiscard]] std::span<std::uint64_t> all(std::size_t slot) noexcept {
-    return {indices_.data() + slot * batch_size_, batch_size_};
-  }
 
   std::size_t batch_size_ = 0;
-  std::vector<std::uint64_t> indices_;                   // of all slots, in the order of slots
-  std::vector<std::vector<std::uint64_t>> substituted_;  // by slot
+  std::vector<list> lists_;  // by slot
 };
 
 }  // namespace detail

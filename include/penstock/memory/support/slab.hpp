@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <limits>
 #include <span>
-#include <string_view>
 #include <utility>
 
 #include <penstock/core/checked.hpp>
@@ -37,12 +36,12 @@ concept pins_by_unit = requires(const D& d, void* data, std::size_t bytes, std::
 
 /// Returns the bytes of `count` slots of `slot_bytes` bytes. Throws `out_of_memory` for `kind`
 /// memory if the result overflows.
-[[nodiscard]] inline std::size_t bytes_of_slots(std::string_view kind, std::size_t slot_bytes,
+[[nodiscard]] inline std::size_t bytes_of_slots(memory_kind kind, std::size_t slot_bytes,
                                                 std::size_t count) {
   constexpr auto most = (std::numeric_limits<std::size_t>::max)();
   if (slot_bytes <= most / count) return slot_bytes * count;
   throw out_of_memory(
-      kind, most,
+      kind == memory_kind::device ? "device" : "pinned", most,
       joined({count, " slots of ", slot_bytes,
               " bytes exceed the address space: use fewer slots or smaller batches"}));
 }
@@ -80,6 +79,9 @@ class slab {
     }
   }
 
+  /// Allocates `count` slots of `slot_bytes` bytes. Throws `out_of_memory`.
+  slab(const Device& device, memory_kind kind, std::size_t slot_bytes, std::size_t count)
+      : slab(device, bytes_of_slots(kind, slot_bytes, count), kind, slot_bytes) {}
   /// Page-locks `memory`, which the caller owns and which must outlive the slab. `unit` is as for
   /// allocated memory. Throws what `registered_memory` throws.
   slab(const Device& device, std::span<std::byte> memory, std::size_t unit)
@@ -147,22 +149,22 @@ class slab {
 
   /// The address of the slab.
   [[nodiscard]] std::byte* data() const noexcept { return data_; }
-  /// The address of a slot. `slot_bytes` is the unit of the constructor.
-  [[nodiscard]] std::byte* slot(std::size_t number, std::size_t slot_bytes) const noexcept {
-    return data_ + number * slot_bytes;
+  /// The address of a slot.
+  [[nodiscard]] std::byte* slot(std::size_t number) const noexcept {
+    return data_ + number * unit_;
   }
   /// In a checked build: fills a slot that nothing uses with the pattern of free memory, and lets
   /// AddressSanitizer report each access to the slot until `allow`.
   void forbid(std::size_t number) noexcept {
     if (!is_on_host()) return;
-    poison(slot(number, unit_), unit_);
-    detail::forbid(slot(number, unit_), unit_);
+    poison(slot(number), unit_);
+    detail::forbid(slot(number), unit_);
   }
   /// Ends `forbid`. The slot then has the pattern of free memory, even if it was not forbidden.
   void allow(std::size_t number) noexcept {
     if (!is_on_host()) return;
-    detail::allow(slot(number, unit_), unit_);
-    poison(slot(number, unit_), unit_);
+    detail::allow(slot(number), unit_);
+    poison(slot(number), unit_);
   }
   /// The size in bytes.
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }

@@ -46,8 +46,8 @@ class slot_ring {
   /// memory. Throws `out_of_memory`, and what the device throws.
   slot_ring(const Device& device, std::size_t slot_bytes, std::size_t count, memory_kind kind,
             memory_reservation granted = {});
-  /// Makes `count` slots in `memory`, whose unit is `slot_bytes`. Throws what the device throws.
-  slot_ring(const Device& device, slab<Device> memory, std::size_t slot_bytes, std::size_t count,
+  /// Makes `count` slots in `memory`, whose unit is a slot. Throws what the device throws.
+  slot_ring(const Device& device, slab<Device> memory, std::size_t count,
             memory_reservation granted = {});
   slot_ring(slot_ring&&) = delete;
 
@@ -64,9 +64,7 @@ class slot_ring {
     return memory_.registration_refused();
   }
   /// The address of a slot.
-  [[nodiscard]] std::byte* data(slot_number slot) const noexcept {
-    return memory_.slot(slot, slot_bytes_);
-  }
+  [[nodiscard]] std::byte* data(slot_number slot) const noexcept { return memory_.slot(slot); }
 
   /// Returns a slot that nothing reads any more.
   void give_back(slot_number slot) noexcept {
@@ -139,7 +137,6 @@ class slot_ring {
 
   memory_reservation granted_;  // first: ends after the slab is freed
   Device device_;
-  std::size_t slot_bytes_;
   slab<Device> memory_;
   std::vector<end_of_copy> ends_;     // by slot
   std::atomic<std::size_t> lost_{0};  // slots that are never used again
@@ -148,18 +145,12 @@ class slot_ring {
 template <device Device, class Ring>
 slot_ring<Device, Ring>::slot_ring(const Device& device, std::size_t slot_bytes, std::size_t count,
                                    memory_kind kind, memory_reservation granted)
-    : slot_ring(device,
-                slab<Device>{device, bytes_of_slots("pinned", slot_bytes, count), kind, slot_bytes},
-                slot_bytes, count, std::move(granted)) {}
+    : slot_ring(device, slab<Device>{device, kind, slot_bytes, count}, count, std::move(granted)) {}
 
 template <device Device, class Ring>
-slot_ring<Device, Ring>::slot_ring(const Device& device, slab<Device> memory,
-                                   std::size_t slot_bytes, std::size_t count,
+slot_ring<Device, Ring>::slot_ring(const Device& device, slab<Device> memory, std::size_t count,
                                    memory_reservation granted)
-    : granted_(std::move(granted)),
-      device_(device),
-      slot_bytes_(slot_bytes),
-      memory_(std::move(memory)) {
+    : granted_(std::move(granted)), device_(device), memory_(std::move(memory)) {
   ends_.reserve(count);
   while (ends_.size() < count) ends_.push_back({device.make_event(event_wait::by_host)});
   for (slot_number slot = 0; slot < count; ++slot) memory_.forbid(slot);

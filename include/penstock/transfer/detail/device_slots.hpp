@@ -815,11 +815,9 @@ template <device Device>
 void device_slots<Device>::add(std::size_t count) {
   const std::size_t first = made();
   if (!holds_host_) {
-    const std::size_t bytes = layout_.bytes();
-    slab<Device> piece{device_, bytes_of_slots("device", bytes, count), memory_kind::device, bytes};
-    slab<Device>& kept = memory_.emplace_back(std::move(piece));
+    const auto& piece = memory_.emplace_back(device_, memory_kind::device, layout_.bytes(), count);
     for (std::size_t i = 0; i < count; ++i) {
-      slots_[first + i].data = kept.slot(i, bytes);
+      slots_[first + i].data = piece.slot(i);
       slots_[first + i].layout = &layout_;
     }
   }

@@ -261,9 +261,8 @@ template <stage Source>
   // A batch is requested only if the source has a slot for it.
   if (host->slot_count < depth.first) {
     options.depth = host->slot_count;
-    options.tuning.most_depth = automatic;
   } else if (host->slot_count < depth.most) {
-    options.tuning.most_depth = host->slot_count;
+    options.depth = options.depth.up_to(host->slot_count);
   }
   return options;
 }
@@ -434,11 +433,11 @@ class feed_engine {
 
  private:
   /// The largest number of copies in a group.
-  [[nodiscard]] std::size_t most_in_group(const transfer_options& options) const {
-    const std::size_t asked = checked_group<device_type>(options, layout_.bytes());
+  [[nodiscard]] std::size_t largest_group() const {
     if (!releases_at_points<typename Stage::batch_type, device_type>) return 1;
     if (slots_->holds_host()) return 1;  // there is no call to share
-    return is_body(slots_->device(), stream_) ? 1 : asked;
+    if (is_body(slots_->device(), stream_)) return 1;
+    return preferred_group<device_type>(layout_.bytes());
   }
   /// The largest number of copies in a group at the present depth.
   [[nodiscard]] std::size_t group() const noexcept {
@@ -474,6 +473,15 @@ class feed_engine {
     group_.push_back({slot, std::move(batch)});  // there is room
   }
   void issue();
+  /// Moves the lists of the batch's samples to its slot. If the program has its own type of batch,
+  /// which may have lists, copies them.
+  void take_lists([[maybe_unused]] slot_filling<typename Stage::batch_type>& one) {
+    if constexpr (is_host_lease<typename Stage::batch_type, device_type>) {
+      one.from.move_lists_to(slots_->lists, one.slot);
+    } else if constexpr (batch_of_listed_samples<typename Stage::batch_type>) {
+      slots_->lists.take(one.slot, one.from.indices(), one.from.substituted());
+    }
+  }
 
   stage_reader<Stage> source_;
   slot_layout layout_;  // of the batches as they travel
@@ -514,7 +522,7 @@ feed_engine<Stage>::feed_engine(std::shared_ptr<Stage> source, stream_ref stream
       zero_copy_(options.tuning.zero_copy == zero_copy_use::always),
       by_transform_(by_transform),
       when_held_(options.when_held),
-      most_in_group_(most_in_group(options)),
+      most_in_group_(largest_group()),
       slot_of_(slots_->most()),
       judged_(slots_->most()),
       seen_(layout_.fixed_bytes(), slots_->layout().fixed_bytes(), by_transform != nullptr),
@@ -676,12 +684,10 @@ void feed_engine<Stage>::issue() {
   try {
     slots_->copy_in(
         std::span{group_},
-        [&](const auto& one, const auto& queue) __attribute__((always_inline)) {
+        [&](auto& one, const auto& queue) __attribute__((always_inline)) {
           const batch_info& info = slots_->info(one.slot);
-          if constexpr (batch_of_listed_samples<typename Stage::batch_type>) {
-            if (slots_->lists.is_on()) [[unlikely]]
-              slots_->lists.take(one.slot, one.from.indices(), one.from.substituted());
-          }
+          if (slots_->lists.is_on()) [[unlikely]]
+            take_lists(one);
           const std::uint64_t values =
               layout_.is_ragged() ? layout_.value_bytes(one.from.data(), info.size) : 0;
           watch_.fill_of(info, !zero_copy_, queue);

@@ -119,7 +119,7 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
   /// Makes `count` slots for batches of `layout` in `memory`. Throws what the device throws.
   intake_board(const Device& device, const batch_layout<Record>& layout, slab<Device> memory,
                std::size_t count, when_full policy, memory_reservation granted)
-      : base(device, std::move(memory), layout.bytes(), count, std::move(granted)),
+      : base(device, std::move(memory), count, std::move(granted)),
         layout_(layout),
         policy_(policy) {
     frames_.reserve(count);
