@@ -2,7 +2,8 @@
 // Runs one flow on the double of the CUDA runtime. Ordering edges can be removed from it. Macros
 // select another flow. PENSTOCK_EDGES_TRANSFORM: batches are transformed on the device.
 // PENSTOCK_EDGES_ZERO_COPY: batches stay in their host slots. PENSTOCK_EDGES_RESULTS: results of
-// steps are copied back. PENSTOCK_EDGES_BULK: weights are uploaded and saved.
+// steps are copied back. PENSTOCK_EDGES_BULK: weights are uploaded and saved. PENSTOCK_EDGES_INTAKE:
+// streams push frames.
 // `edges clean` passes if no run finds an error. `edges caught` passes if at least 18 of 20 runs
 // under the late policy, and 16 of 20 under the random policy, find an error.
 #include <sys/wait.h>
@@ -26,6 +27,7 @@
 
 #include <penstock/cuda.hpp>
 #include <penstock_ext/bulk/bulk_copier.hpp>
+#include <penstock_ext/intake/intake.hpp>
 #include <penstock_ext/results/results.hpp>
 
 #include "fake_cuda/fake_cuda.hpp"
@@ -247,6 +249,67 @@ void run_flow(std::size_t round, std::atomic<int>& wrong) {
     }
     device.deallocate(unused, 8 * words);
   }
+}
+#elif defined(PENSTOCK_EDGES_INTAKE)
+using frame = ps::record<ps::field<"words", std::uint64_t, 64>>;
+
+/// Pushes frames to an intake that drops the oldest. A stream or this thread writes them. A feed
+/// copies the frames, or a loop on the host reads them. At the end a stream still writes a frame
+/// that nobody takes.
+void run_flow(std::size_t round, std::atomic<int>& wrong) {
+  const ps::cuda_device device{0};
+  const auto writer = device.make_stream();
+  const auto stream = device.make_stream();
+  using intake = ps::intake<frame, ps::cuda_device>;
+  std::optional<intake> in{
+      std::in_place, device,
+      ps::intake_options{.slots = 3 + round % 2, .when_full = ps::when_full::drop_oldest}};
+  std::uint64_t number = 1000 * (round + 1);
+  const auto push = [&](bool by_stream) {
+    auto slot = in->try_acquire();
+    if (!slot) return;
+    const auto write = [words = ps::get<"words">(slot).flat(), number = ++number] {
+      for (auto& word : words) word = number;
+    };
+    if (by_stream) {
+      fake_cuda::launch(writer.get(), write, {slot.bytes().data()});
+      slot.commit_after(writer, {.tag = number});
+    } else {
+      write();
+      slot.commit({.tag = number});
+    }
+  };
+  const auto check = [&wrong](const auto& batch) {
+    return [words = ps::get<"words">(batch).flat(), tag = batch.tag(), &wrong] {
+      if (words[0] != tag || words[63] != tag) wrong.fetch_add(1);
+    };
+  };
+  {
+    std::optional feed{ps::transfer{*in, stream, {.depth = 2}}};
+    std::uint64_t taken = 0;
+    for (std::size_t turn = 0; turn < 24; ++turn) {
+      push(true);
+      if (turn % 3 != 0) push(true);
+      if (turn % 2 == 0) push(false);
+      if (turn % 4 == 1) push(false);
+      const auto now = in->stats();
+      if (round % 3 == 2) {
+        if (now.waiting == 0) continue;
+        auto range = in->stream();
+        check(std::as_const(*range.begin()))();
+      } else {
+        if (now.waiting == 0 && now.delivered == taken) continue;
+        const auto& batch = std::as_const(feed->next());
+        ++taken;
+        fake_cuda::launch(stream.get(), check(batch), {batch.data()});
+        if (turn % 8 == 7) device.synchronize(ps::cuda_stream_ref{stream});
+      }
+    }
+  }
+  device.synchronize(ps::cuda_stream_ref{stream});
+  push(true);
+  push(true);
+  in.reset();
 }
 #else
 /// Runs some epochs with two consumer streams and occasional waits. Most rounds keep a lease for

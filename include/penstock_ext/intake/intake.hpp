@@ -202,17 +202,34 @@ class intake_lease : public host_slot_lease<intake_board<Record, Device>> {
   }
 };
 
+/// Takes a batch from a board. Returns an empty batch at the end and, unless `waits`, if none is
+/// ready. Keeps the board alive: during `exit()` another thread may destroy the intake meanwhile.
+template <record_type Record, device Device>
+[[nodiscard]] lease<Record, intake_lease<Record, Device>> take_batch(
+    std::shared_ptr<intake_board<Record, Device>> board, bool waits) {
+  const auto next = board->next(waits);
+  if (!next) return {};
+  try {
+    return {board, next->first, next->second};
+  } catch (...) {  // no memory for a checked build's lease record
+    board->take_back(next->second);
+    board->give_back(next->first);
+    throw;
+  }
+}
+
 /// The loop over an `intake` without a transfer. For the consumer's thread.
-template <class Intake>
+template <record_type Record, device Device>
 class intake_loop {
  public:
-  using batch_type = typename Intake::batch_type;
+  using batch_type = lease<Record, intake_lease<Record, Device>>;
 
-  explicit intake_loop(Intake& from) noexcept : from_(&from) {}
+  explicit intake_loop(std::shared_ptr<intake_board<Record, Device>> board) noexcept
+      : board_(std::move(board)) {}
   std::uint64_t start(const batch_position&, std::uint64_t) noexcept { return ++serial_; }
   bool advance() {
     held_ = {};
-    held_ = from_->next();
+    held_ = take_batch(board_, true);
     if (held_) held_.wait_until_written();
     return static_cast<bool>(held_);
   }
@@ -222,7 +239,7 @@ class intake_loop {
   }
 
  private:
-  Intake* from_;
+  std::shared_ptr<intake_board<Record, Device>> board_;
   batch_type held_;
   std::uint64_t serial_ = 0;
 };
@@ -285,7 +302,7 @@ class intake {
   using stream_ref = typename Device::stream_ref;
   using batch_type = intake_batch<Record, Device>;
   using slot_type = intake_slot<Record, Device>;
-  using range_type = batch_range<detail::intake_loop<intake>>;
+  using range_type = batch_range<detail::intake_loop<Record, Device>>;
 
   /// Allocates the memory for batches of samples with these extents. Throws `option_error`,
   /// `layout_error`, `pinned_budget_exceeded`, `out_of_memory`, and what the device throws.
@@ -372,9 +389,10 @@ class intake {
   /// @}
 
   /// Returns the batches until the end, for a consumer without a transfer. The loop waits for each
-  /// batch, also for the work of `commit_after`. The intake must outlive the range.
-  [[nodiscard]] range_type stream() & {
-    return {std::make_shared<detail::intake_loop<intake>>(*this), {}, 1};
+  /// batch, also for the work of `commit_after`. It ends when
+  /// the intake is closed or destroyed.
+  [[nodiscard]] range_type stream() {
+    return {std::make_shared<detail::intake_loop<Record, Device>>(board_), {}, 1};
   }
 
   /// Returns the statistics so far.
@@ -393,9 +411,9 @@ class intake {
   void start(const batch_position&, std::uint64_t) const noexcept {}
   /// Waits for the next batch and returns it. Returns an empty batch at the end. Throws the errors
   /// of producers. A stream may still write the batch, see `wait_until_written` of the batch.
-  [[nodiscard]] batch_type next() { return take(true); }
+  [[nodiscard]] batch_type next() { return detail::take_batch(board_, true); }
   /// Returns the next batch if it is ready, else an empty batch.
-  [[nodiscard]] batch_type try_next() { return take(false); }
+  [[nodiscard]] batch_type try_next() { return detail::take_batch(board_, false); }
   /// Does nothing: remaining batches are for the next feed.
   void stop() const noexcept {}
   /// Returns true if `next` would return an empty batch at once.
@@ -415,10 +433,8 @@ class intake {
   [[nodiscard]] static std::shared_ptr<board_type> made(const Device& device,
                                                         const batch_layout<Record>& layout,
                                                         const intake_options& options);
-  // The functions below keep the board alive: during `exit()` another thread may destroy this
-  // object while they wait.
   slot_type slot_until(detail::deadline end) {
-    const auto board = board_;
+    const auto board = board_;  // keeps it alive, as in `take_batch`
     const auto slot = board->acquire(end);
     if (!slot) return {};
     try {
@@ -428,19 +444,6 @@ class intake {
       throw;
     }
   }
-  batch_type take(bool waits) {
-    const auto board = board_;
-    const auto next = board->next(waits);
-    if (!next) return {};
-    try {
-      return batch_type{board, next->first, next->second};
-    } catch (...) {
-      board->take_back(next->second);
-      board->give_back(next->first);
-      throw;
-    }
-  }
-
   std::shared_ptr<board_type> board_;  // shared by leases
   std::stop_callback<close_board> on_stop_;
 };

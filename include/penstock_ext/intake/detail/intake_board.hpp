@@ -148,24 +148,15 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
   [[nodiscard]] std::optional<slot_number> acquire(deadline end) {
     require_own();
     std::unique_lock lock{mutex_};
-    for (deadline begin{}; !is_closed_;) {
-      if (base::lost() == base::count()) throw_slots_lost();
-      if (const auto slot = take_free()) {
-        if (begin != deadline{}) stats_.waits.time += clock::now() - begin;
-        return slot;
-      }
-      if (policy_ == when_full::refuse) ++stats_.refused;
-      if (policy_ == when_full::drop_new) count_dropped(1, ready_.size());
-      if (policy_ == when_full::refuse || policy_ == when_full::drop_new) break;
-      const deadline now = clock::now();
-      if (now >= end) {
-        if (begin != deadline{}) stats_.waits.time += now - begin;
-        break;
-      }
-      if (begin == deadline{}) {
-        begin = now;
-        ++stats_.waits.count;
-      }
+    std::optional<slot_number> slot = take_free();
+    if (slot || is_closed_) return slot;
+    if (policy_ == when_full::refuse) ++stats_.refused;
+    if (policy_ == when_full::drop_new) count_dropped(1, ready_.size());
+    if (policy_ == when_full::refuse || policy_ == when_full::drop_new) return slot;
+    const deadline begin = clock::now();
+    deadline now = begin;
+    if (now < end) ++stats_.waits.count;
+    for (; !slot && !is_closed_ && now < end; now = clock::now()) {
       // The end of a copy or of a producer's work wakes no thread, so poll if only that is missing.
       const bool polls = !free_.empty() || (policy_ == when_full::drop_oldest && !ready_.empty());
       if (!polls && end == forever) {
@@ -173,8 +164,10 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
       } else {
         room_.wait_until(lock, polls ? (std::min)(end, now + look_again) : end);
       }
+      slot = take_free();
     }
-    return std::nullopt;
+    stats_.waits.time += now - begin;
+    return slot;
   }
 
   /// Gives the slot of a lease to a driver.
@@ -370,6 +363,8 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
   }
   /// Takes a slot that no work uses: a free slot, or by the policy the oldest committed slot.
   std::optional<slot_number> take_free() {
+    if (is_closed_) return std::nullopt;
+    if (base::lost() == base::count()) throw_slots_lost();
     const auto first = std::ranges::find_if(free_, [&](const free_slot& one) {
       return (!one.is_copied || base::is_copied(one.number)) && is_written(one.number);
     });
