@@ -16,8 +16,8 @@ struct batch_info {
   std::uint64_t batch = 0;     ///< the batch within its epoch
   std::size_t size = 0;        ///< the number of samples
   std::size_t valid_size = 0;  ///< the number of samples without the padding (`partial_batch::pad`)
-  /// The number of samples that the consumer does not get. A loader leaves unreadable samples out of
-  /// the batch (`error_action::skip`). A source of live data drops samples between the previous
+  /// The number of samples that the consumer does not get. A loader leaves unreadable samples out
+  /// of the batch (`error_action::skip`). A source of live data drops samples between the previous
   /// batch and this batch.
   std::uint64_t skipped = 0;
   /// A value for the user of a `batch_source`. The value travels with the batch to the device. The

@@ -137,8 +137,8 @@ class slot_lease {
   /// The number of samples without padding (`partial_batch::pad`).
   [[nodiscard]] std::size_t valid() const noexcept { return info_.valid_size; }
   /// The number of samples that the consumer does not get: unreadable samples that were left out of
-  /// the batch (`error_action::skip`), or samples that a source of live data dropped directly before
-  /// the batch.
+  /// the batch (`error_action::skip`), or samples that a source of live data dropped directly
+  /// before the batch.
   [[nodiscard]] std::uint64_t skipped() const noexcept { return info_.skipped; }
   /// The batch's epoch.
   [[nodiscard]] std::uint64_t epoch() const noexcept { return info_.epoch; }
