@@ -60,6 +60,7 @@
 #include <penstock_ext/serve/batcher.hpp>
 #include <penstock_ext/store/cache/cached_store.hpp>
 #include <penstock_ext/store/local_store.hpp>
+#include <penstock_ext/streamed.hpp>
 #include <penstock_ext/text/kept_lengths.hpp>
 #include <penstock_ext/text/token_shards.hpp>
 

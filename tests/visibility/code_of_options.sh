@@ -13,7 +13,7 @@ for program; do "$nm" -C "$program"; done >"$object.others"
 wrong=0
 for pattern in 'basic_loop_tuner|basic_depth_tuner|hill_climber' 'failure_ledger::|detail::recovery::' \
   'read_watch::' 'trace_recorder::|trace_writer::' 'plan_cores|bind_this_thread|cpus_of_node' \
-  'plan_ledger|plan_follower|lookahead_thread'; do
+  'plan_ledger|plan_follower|lookahead_thread' 'take_newest'; do
   if grep -E "$pattern" "$object.symbols"; then
     echo "^ code of an option that the program does not set"
     wrong=1

@@ -65,6 +65,16 @@ struct transfer_options {
   /// stop request of the source ends the wait.
   held_action when_held = held_action::fail;
 
+  /// Hands out only the newest batch, for a source of live data such as a camera. `++` waits until
+  /// all work that is queued on the consumer's stream has ended. So a loop that only launches work
+  /// never queues a step behind another step, and the device idles while the host launches the next
+  /// step. Then `++` takes all batches that are ready, drops all except the newest, and copies that
+  /// batch. A batch that was copied ahead is dropped too, if a newer batch is ready. `skipped()` of
+  /// the batch counts the batches that were dropped immediately before it. The source gets each
+  /// dropped batch through `take_back`. A loader as the source is an `option_error`, because its
+  /// batches do not age.
+  bool newest = false;
+
   /// Measurements and records of the batches.
   transfer_observe_options observe = {};
   /// Parameters of the copies.

@@ -212,7 +212,7 @@ template <record_type Record, device Device>
   try {
     return {board, next->first, next->second};
   } catch (...) {  // no memory for a checked build's lease record
-    board->take_back(next->second);
+    board->count_undelivered();
     board->give_back(next->first);
     throw;
   }
@@ -277,8 +277,8 @@ template <record_type Record>
 ///
 /// Batches come in the order of their commits, and so in the order of each producer. Each batch is
 /// delivered once or counted as dropped. `skipped()` of a batch is the number of batches dropped
-/// immediately before it: by the policy `when_full`, or because a feed that had taken them ended.
-/// Batches that an ended feed has not taken remain for the next feed.
+/// immediately before it, by the policy `when_full` or by `transfer_options::newest`. Batches that
+/// a feed has taken are dropped when its range ends. Batches that it has not taken remain.
 ///
 /// A driver with buffers at fixed addresses learns them from `buffers()`. A producer's thread takes
 /// each slot that the driver may fill (`acquire`, `intake_slot::detach`). When a buffer is full,
@@ -419,8 +419,8 @@ class intake {
   /// Returns true if `next` would return an empty batch at once.
   [[nodiscard]] bool at_end() const noexcept { return board_->is_at_end(); }
   /// Counts a batch as dropped that was handed to no consumer. Called by a feed.
-  void take_back(const batch_info& batch, std::span<const std::uint64_t>) noexcept {
-    board_->take_back(batch);
+  void take_back(const batch_info&, std::span<const std::uint64_t>) noexcept {
+    board_->count_undelivered();
   }
   /// @}
 
@@ -459,7 +459,8 @@ auto intake<Record, Device>::made(const Device& device, const batch_layout<Recor
     return detail::shared_by_leases<board_type, stream_ref>(
         device, layout, std::move(memory), options.slots, options.when_full, std::move(granted));
   };
-  const std::size_t bytes = detail::bytes_of_slots(detail::memory_kind::pinned, layout.bytes(), options.slots);
+  const std::size_t bytes =
+      detail::bytes_of_slots(detail::memory_kind::pinned, layout.bytes(), options.slots);
   if (options.memory.data() == nullptr) {
     const auto budget = options.budget.value_or(memory_budget::bytes(~std::uint64_t{0}));
     auto granted = budget.reserve({.slot_count = options.slots,

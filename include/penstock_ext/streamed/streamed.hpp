@@ -124,8 +124,8 @@ class stream_loop {
 ///     for (auto& batch : feed.epoch(0)) train_step(ps::get<"board">(batch), stream);
 ///
 /// `fill` is called on a thread of the stream, with memory of a free slot. The samples that it
-/// writes become one batch, so a short batch comes only if `fill` returns fewer samples. After 0 the
-/// loop ends, without an exception. `fill` must not return more than `out.size()`, which is a
+/// writes become one batch, so a short batch comes only if `fill` returns fewer samples. After 0
+/// the loop ends, without an exception. `fill` must not return more than `out.size()`, which is a
 /// `source_mismatch`. For a record with ragged fields, `fill` calls `place_sample(out, i, lengths)`
 /// for each sample in order before it writes the sample. If that returns the index of a field, the
 /// batch is full: `fill` keeps the record for the next batch.
@@ -137,9 +137,10 @@ class stream_loop {
 /// delivered. An exception of `fill` ends the stream. The consumer gets it after the batches of the
 /// earlier turns. Batches of later turns are dropped.
 ///
-/// A state is the number of batches and the token that `fill` has set for the last of them. If `fill`
-/// takes its records and sets the token during its turn, the state describes exactly the records of
-/// these batches, whatever was read ahead. `resume` calls `streamed_options::seek` with the state.
+/// A state is the number of batches and the token that `fill` has set for the last of them. If
+/// `fill` takes its records and sets the token during its turn, the state describes exactly the
+/// records of these batches and no batch that was read ahead. `resume` calls
+/// `streamed_options::seek` with the state.
 ///
 /// A range reads each of its epochs once, after a call of `seek` if there is one. `next` of a
 /// transfer reads one epoch, and then returns an empty batch. Without `seek` a stream can be read
@@ -159,8 +160,8 @@ class streamed {
   using range_type = batch_range<flow>;
 
   /// Allocates the memory of the slots and starts the threads. `fill` is moved in. Throws
-  /// `option_error`, `layout_error`, `pinned_budget_exceeded`, `out_of_memory`, `std::system_error`,
-  /// and the errors of the device.
+  /// `option_error`, `layout_error`, `pinned_budget_exceeded`, `out_of_memory`,
+  /// `std::system_error`, and the errors of the device.
   template <stream_fill<Record> Fill>
   streamed(const Device& device, const record_extents<Record>& extents, Fill fill,
            const streamed_options& options = {})
@@ -203,8 +204,8 @@ class streamed {
   [[nodiscard]] stream_state state_at(const batch_position& next) const {
     return core().state_at(next);
   }
-  /// Returns the position of `state`, and makes its token known, so that a loop can start there. Any
-  /// thread may call this.
+  /// Returns the position of `state`, and makes its token known, so that a loop can start there.
+  /// Any thread may call this.
   [[nodiscard]] batch_position position_of(const stream_state& state) const {
     core().remember(state);
     return {state.epoch, state.batch};

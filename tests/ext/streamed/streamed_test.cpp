@@ -318,7 +318,7 @@ TEST_CASE("a stream without seek is read once", "[streamed]") {
   CHECK_THROWS_AS(read(source.epoch(0)), ps::state_mismatch);
   ps::streamed<number> other{counted{10}, {.batch_size = 4}};
   CHECK_THROWS_AS(read(other.resume({0, 1, "4"}, 1)), ps::state_mismatch);
-  CHECK(read(other.epoch(0)) == up_to(10));  // it was not read
+  CHECK(read(other.epoch(0)) == up_to(10));  // the refused loop has read nothing
 }
 
 TEST_CASE("a position whose token is not known is refused", "[streamed]") {

@@ -508,6 +508,10 @@ class device_slots {
   [[nodiscard]] const batch_info& info(std::size_t slot) const noexcept {
     return slots_[slot].info;
   }
+  /// Adds to the number of batches that were dropped before the batch in `slot`.
+  void note_dropped(std::size_t slot, std::uint64_t batches) noexcept {
+    slots_[slot].info.dropped += batches;
+  }
   /// The words of the samples of the batch. The feed's thread sets them before the copy.
   [[nodiscard]] std::vector<std::uint64_t>& tags(std::size_t slot) noexcept {
     return slots_[slot].tags;

@@ -237,6 +237,11 @@ template <stage Source>
 [[nodiscard]] transfer_options resolved_options(const Source& source, transfer_options options,
                                                 bool transforms) {
   const depth_range depth = checked_depth(options);
+  if constexpr (std::same_as<Source, loader_core<typename Source::device_type>>) {
+    if (options.newest) {
+      refuse_option("newest", {"needs a source of live data: the batches of a loader do not age"});
+    }
+  }
   const zero_copy_use asked = std::exchange(options.tuning.zero_copy, zero_copy_use::never);
   const auto without = [&](const text_piece& why) {
     if (asked == zero_copy_use::always) refuse_option("tuning.zero_copy", {why});
@@ -432,10 +437,15 @@ class feed_engine {
   void stop() noexcept;
 
  private:
+  /// True if batches may age, so that a feed may skip them. A program whose source is a loader does
+  /// not compile `newest`.
+  static constexpr bool may_skip = !std::same_as<Stage, loader_core<device_type>>;
+
   /// The largest number of copies in a group.
   [[nodiscard]] std::size_t largest_group() const {
     if (!releases_at_points<typename Stage::batch_type, device_type>) return 1;
     if (slots_->holds_host()) return 1;  // there is no call to share
+    if (newest_) return 1;               // one batch at a time is copied
     if (is_body(slots_->device(), stream_)) return 1;
     return preferred_group<device_type>(layout_.bytes());
   }
@@ -460,6 +470,10 @@ class feed_engine {
 
   bool take_ready();
   void issue_ready();
+  void issue_newest();
+  void take_newest();
+  std::uint64_t skip(std::size_t slot) noexcept;
+  std::uint64_t drop_in_flight() noexcept;
   bool issue_next();
   /// A batch of the next group, which goes into `slot`, which is free.
   void take(std::size_t slot, typename Stage::batch_type&& batch) noexcept {
@@ -488,6 +502,7 @@ class feed_engine {
   stream_ref stream_;
   std::shared_ptr<slots_type> slots_;
   bool zero_copy_;
+  bool newest_;
   queue_function by_transform_;  // null: no transform
   held_action when_held_;
   std::size_t most_in_group_;
@@ -498,6 +513,7 @@ class feed_engine {
   std::uint64_t issued_ = 0;
   std::uint64_t handed_out_ = 0;
   std::uint64_t knows_filled_ = 0;      // the newest point of copies that the stream waits for
+  std::uint64_t dropped_ = 0;           // batches dropped since the last hand-out
   std::vector<judged_samples> judged_;  // by slot: `stage_reader::judged` of its batch
   std::size_t next_slot_ = 0;           // after the slot that was taken last
   shared_value<std::optional<penstock::failure>> failure_;
@@ -520,6 +536,7 @@ feed_engine<Stage>::feed_engine(std::shared_ptr<Stage> source, stream_ref stream
       stream_(stream),
       slots_(std::move(ring)),
       zero_copy_(options.tuning.zero_copy == zero_copy_use::always),
+      newest_(options.newest),
       by_transform_(by_transform),
       when_held_(options.when_held),
       most_in_group_(largest_group()),
@@ -551,6 +568,7 @@ std::uint64_t feed_engine<Stage>::start(const batch_position& from, std::uint64_
   source_.start(from, last_epoch);
   next_position_.store(next.value_or(from));
   failure_.store(std::nullopt);
+  dropped_ = 0;
   seen_.begin_range();
   watch_.begin_range();
   consumer_.store(std::this_thread::get_id(), std::memory_order_relaxed);
@@ -583,7 +601,11 @@ typename feed_engine<Stage>::lease_type feed_engine<Stage>::next(bool is_asked) 
     if (!range_.is_live()) return {};
     slots_->rethrow_poison();
     if (!is_asked) require_still_usable(slots_->device(), stream_);
-    issue_ready();
+    if constexpr (may_skip) {
+      newest_ ? issue_newest() : issue_ready();
+    } else {
+      issue_ready();
+    }
     if (in_flight() != 0 || issue_next()) {
       const std::size_t slot = oldest();
       if (!slots_->holds_host()) {
@@ -592,6 +614,7 @@ typename feed_engine<Stage>::lease_type feed_engine<Stage>::next(bool is_asked) 
         slots_->wait_for_copy(slot, stream_, knows_filled_);
       }
       ++handed_out_;
+      if constexpr (may_skip) slots_->note_dropped(slot, std::exchange(dropped_, 0));
       return {slots_, slot, stream_};
     }
   } catch (...) {  // of the device's
@@ -626,10 +649,7 @@ void feed_engine<Stage>::rest() noexcept {
   watch_.end_range();
   std::optional<std::size_t> first;
   if (in_flight() != 0) first = oldest();
-  for (; in_flight() != 0; ++handed_out_) {
-    source_.from()->take_back(slots_->info(oldest()), slots_->tags(oldest()));
-    slots_->discard(oldest());
-  }
+  drop_in_flight();
   source_.stop();
   if (first) source_.from()->judge_from(judged_[*first]);
 }
@@ -645,6 +665,55 @@ void feed_engine<Stage>::issue_ready() {
     slots_->rethrow_poison();
   }
   while (take_ready()) issue();
+}
+
+/// Queues the copy of the newest batch when the consumer's stream has ended its work. The copy of a
+/// batch that is ready before overlaps that work. The batch is dropped if a newer batch follows.
+template <stage Stage>
+void feed_engine<Stage>::issue_newest() {
+  take_newest();
+  synchronize();
+  take_newest();
+}
+
+/// Takes all batches that are ready, and queues the copy of the newest. Drops the others, and the
+/// batch in flight.
+template <stage Stage>
+void feed_engine<Stage>::take_newest() {
+  while (!source_.is_over()) {
+    // A batch has the slot of the batch that it replaces, or a free slot.
+    if (group_.empty() && in_flight() == 0 && !find_free(*slots_, next_slot_)) break;
+    auto batch = source_.template next<false>();
+    if (!batch) break;
+    dropped_ += drop_in_flight();
+    if (!group_.empty()) {
+      dropped_ += skip(group_.back().slot);
+      slots_->put_back(group_.back().slot);
+      group_.pop_back();
+    }
+    take(*find_free(*slots_, next_slot_), std::move(batch));
+  }
+  if (!group_.empty()) issue();
+}
+
+/// Returns the batch in `slot` to the source, because no consumer gets it. Returns the number of
+/// batches that the consumer does not get: this batch, and those dropped before it.
+template <stage Stage>
+std::uint64_t feed_engine<Stage>::skip(std::size_t slot) noexcept {
+  const batch_info& info = slots_->info(slot);
+  source_.from()->take_back(info, slots_->tags(slot));
+  return 1 + info.dropped;
+}
+
+/// Drops the batches in flight. Returns the number of batches that the consumer does not get.
+template <stage Stage>
+std::uint64_t feed_engine<Stage>::drop_in_flight() noexcept {
+  std::uint64_t dropped = 0;
+  for (; in_flight() != 0; ++handed_out_) {
+    dropped += skip(oldest());
+    slots_->discard(oldest());
+  }
+  return dropped;
 }
 
 /// Takes batches that are ready. Returns true if the group has any.

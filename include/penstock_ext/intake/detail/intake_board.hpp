@@ -292,12 +292,13 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
     if (const auto* writing = frames_[slot].writing) base::device().synchronize(*writing);
   }
 
-  /// Reports that a batch that was handed out has reached no consumer.
-  void take_back(const batch_info& batch) noexcept {
+  /// Counts a batch as dropped that was handed out and has reached no consumer. The feed that had
+  /// it reports this to its consumer.
+  void count_undelivered() noexcept {
     if (is_in_child()) return;
     const std::lock_guard lock{mutex_};
     --stats_.delivered;
-    count_dropped(1 + batch.dropped, 0);
+    ++stats_.dropped;
   }
   /// Ends the lease of a slot, which is returned or committed next.
   void close_lease(slot_number, const batch_info&, lease_guard& guard) noexcept { guard.end(); }

@@ -57,8 +57,8 @@ struct streamed_options {
   /// Number of threads that call `fill`, at least 1. More than one makes sense if `fill` calls
   /// `stream_turn::pass`.
   std::size_t workers = 1;
-  /// Number of batches that are read ahead of the consumer, in prefetch + 1 slots. 0 chooses, as for
-  /// a loader.
+  /// Number of batches that are read ahead of the consumer, in prefetch + 1 slots. 0 chooses, as
+  /// for a loader.
   std::size_t prefetch = 0;
   /// Places batches in page-locked memory.
   bool pinned = true;
@@ -172,7 +172,7 @@ class stream_core {
     }
     range_.close();
   }
-  /// Returns true in a child made by fork(), which has none of the threads.
+  /// Returns true in a child made by fork(), in which the threads do not run.
   [[nodiscard]] bool is_in_child() const noexcept { return process_.is_in_child(); }
 
   /// @name From any thread
@@ -181,8 +181,8 @@ class stream_core {
   [[nodiscard]] const streamed_options& options() const noexcept { return options_; }
   [[nodiscard]] std::optional<failure> last_failure() const noexcept { return failure_.load(); }
   [[nodiscard]] batch_position next_position() const noexcept { return next_position_.load(); }
-  /// Returns the state of a loop whose next batch is `next`. Throws `state_mismatch` if its token is
-  /// not known.
+  /// Returns the state of a loop whose next batch is `next`. Throws `state_mismatch` if its token
+  /// is not known.
   [[nodiscard]] stream_state state_at(const batch_position& next) const {
     const std::lock_guard lock{mutex_};
     for (std::size_t age = 0; age != known_.size(); ++age) {
@@ -232,9 +232,9 @@ class stream_core {
     return !range_.is_live() || (next_ == end_ && !has_next_pass());
   }
 
-  /// Returns the next batch, whose slot the caller owns. Waits for it if `waits`. Returns nothing at
-  /// the end. Throws the error of `fill` or `seek`, `leases_exhausted`, `cancelled`, and the errors
-  /// of the device. The range is then over.
+  /// Returns the next batch, whose slot the caller owns. Waits for it if `waits`. Returns nothing
+  /// at the end. Throws the error of `fill` or `seek`, `leases_exhausted`, `cancelled`, and the
+  /// errors of the device. The range is then over.
   [[nodiscard]] std::optional<taken> next(bool waits) {
     try {
       while (!at_end()) {
@@ -285,7 +285,7 @@ class stream_core {
     void operator()(const std::stop_token& stop, std::size_t worker) const noexcept {
       try {
         self->work(stop, worker);
-      } catch (...) {  // of the device
+      } catch (...) {  // an error of the device
         self->delivery_.fail({std::current_exception()});
         self->pool_.request_stop();
       }
@@ -472,7 +472,7 @@ class stream_core {
   // Made in advance: a stop must not allocate memory.
   const std::exception_ptr cancelled_;
   const std::exception_ptr gone_;
-  worker_pool<body, waker> pool_;       // its threads use all of the above
+  worker_pool<body, waker> pool_;       // the threads use all of the above
   std::stop_callback<cancel> on_stop_;  // last: it uses the pool
 
   // Not inlined: GCC 12 warns of an uninitialized std::stop_source otherwise.
