@@ -187,27 +187,28 @@ TEST_CASE("without a copy a footprint has no device memory, and no more slots th
 
 TEST_CASE("kept leases hold host slots, and a loop that can get none says so",
           "[flow][zero_copy][fault:consumers-2]") {
-  for (const std::size_t workers : {0U, 2U}) {
-    std::optional<ps::loader<numbered, ps::sequential, ps::cpu_device>> loader;
-    loader.emplace(numbered{95}, ps::sequential{}, ps::cpu_device{}, listing(workers, 2));
-    std::optional feed{ps::transfer{*loader, {.depth = 5, .tuning = {.zero_copy = use::always}}}};
-    CHECK(feed->depth() == 3);  // as many as the loader has slots
-    std::vector<decltype(feed)::value_type::batch_type> kept;
-    const auto keep = [&] {
-      for (auto& batch : feed->epoch(0)) kept.push_back(std::move(batch));
-    };
-    CHECK_THROWS_AS(keep(), ps::leases_exhausted);
-    CHECK(kept.size() == 3);
-    CHECK(loader->held() == 3);
-    kept.erase(kept.begin() + 1);
-    std::uint64_t seen = 0;
-    for (const auto& batch : feed->epoch(1)) seen += labels_of(batch).front() == 10 * seen;
-    CHECK(seen == 10);
-    feed.reset();
-    loader.reset();
-    CHECK(labels_of(kept[0]).back() == 9);  // the memory stays valid
-    CHECK(labels_of(kept[1]).back() == 29);
-  }
+  const auto workers = GENERATE(std::size_t{0}, std::size_t{2});
+  const auto depth = GENERATE(ps::count_or_automatic{5}, ps::automatic);
+  std::optional<ps::loader<numbered, ps::sequential, ps::cpu_device>> loader;
+  loader.emplace(numbered{95}, ps::sequential{}, ps::cpu_device{}, listing(workers, 2));
+  std::optional feed{ps::transfer{*loader, {.depth = depth, .tuning = {.zero_copy = use::always}}}};
+  CHECK(feed->depth() == (depth == ps::automatic ? 2 : 3));
+  std::vector<decltype(feed)::value_type::batch_type> kept;
+  const auto keep = [&] {
+    for (auto& batch : feed->epoch(0)) kept.push_back(std::move(batch));
+  };
+  CHECK_THROWS_AS(keep(), ps::leases_exhausted);
+  CHECK(kept.size() == 3);
+  CHECK(feed->depth() == 3);  // as many as the loader has slots
+  CHECK(loader->held() == 3);
+  kept.erase(kept.begin() + 1);
+  std::uint64_t seen = 0;
+  for (const auto& batch : feed->epoch(1)) seen += labels_of(batch).front() == 10 * seen;
+  CHECK(seen == 10);
+  feed.reset();
+  loader.reset();
+  CHECK(labels_of(kept[0]).back() == 9);  // the memory stays valid
+  CHECK(labels_of(kept[1]).back() == 29);
 }
 
 TEST_CASE("copies are left out only where that is asked for, and where it can be",

@@ -37,8 +37,8 @@ struct transfer_observe_options {
   trace_target trace = nullptr;
 };
 
-/// `transfer_options::tuning`: how the copies are queued. Has no effect on the contents or order of
-/// batches.
+/// `transfer_options::tuning`: how batches reach the device. Has no effect on the contents or order
+/// of batches.
 struct transfer_tuning_options {
   /// Specifies if a device slot is the host slot of its batch, so that the batch is not copied.
   /// Requires a loader as the source. The host slot is refilled after the work on the batch. So the
@@ -77,7 +77,7 @@ struct transfer_options {
 
   /// Measurements and records of the batches.
   transfer_observe_options observe = {};
-  /// Parameters of the copies.
+  /// The way in which batches reach the device.
   transfer_tuning_options tuning = {};
 };
 
