@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <concepts>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -58,7 +59,9 @@ class length_list {
     all_ = {std::data(list), list.size()};
   }
   /// Refers to an array or a vector.
-  constexpr length_list(std::span<const std::uint64_t> list) noexcept : all_(list) {}  // NOLINT
+  template <std::convertible_to<std::span<const std::uint64_t>> List>
+    requires(!std::same_as<List, length_list>)
+  constexpr length_list(const List& list) noexcept : all_(list) {}  // NOLINT: implicit
 
   /// The lengths.
   [[nodiscard]] constexpr std::span<const std::uint64_t> all() const noexcept { return all_; }
