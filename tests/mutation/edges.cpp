@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 // Runs one flow on the double of the CUDA runtime. Ordering edges can be removed from it. Macros
 // select another flow. PENSTOCK_EDGES_TRANSFORM: batches are transformed on the device.
-// PENSTOCK_EDGES_ZERO_COPY: batches stay in their host slots. PENSTOCK_EDGES_RESULTS: results of
-// steps are copied back. PENSTOCK_EDGES_BULK: weights are uploaded and saved. PENSTOCK_EDGES_INTAKE:
-// streams push frames.
+// PENSTOCK_EDGES_ZERO_COPY: batches stay in their host slots. PENSTOCK_EDGES_KEEP_HOST: host slots
+// are kept until the device lease ends. PENSTOCK_EDGES_RESULTS: results of steps are copied back.
+// PENSTOCK_EDGES_BULK: weights are uploaded and saved. PENSTOCK_EDGES_INTAKE: streams push frames.
 // `edges clean` passes if no run finds an error. `edges caught` passes if at least 18 of 20 runs
 // under the late policy, and 16 of 20 under the random policy, find an error.
 #include <sys/wait.h>
@@ -113,6 +113,11 @@ constexpr int offset = 0;
 constexpr auto zero_copy = ps::zero_copy_use::always;
 #elif !defined(PENSTOCK_EDGES_RESULTS)
 constexpr auto zero_copy = ps::zero_copy_use::never;
+#endif
+#if defined(PENSTOCK_EDGES_KEEP_HOST)
+constexpr bool keep_host = true;
+#elif !defined(PENSTOCK_EDGES_RESULTS)
+constexpr bool keep_host = false;
 #endif
 
 /// Queues work on `stream` that checks, when it runs, that the memory of the batch holds the batch.
@@ -326,7 +331,8 @@ void run_flow(std::size_t round, std::atomic<int>& wrong) {
       ps::loader_options{.batch_size = 8, .workers = 1 + round % 2, .prefetch = 1 + round % 4});
   // Groups of one, two and three copies.
   device.grouped_bytes = (1 + round / 2 % 3) * loader->layout().bytes();
-  const ps::transfer_options options{.depth = 4 + round % 2, .tuning = {.zero_copy = zero_copy}};
+  const ps::transfer_options options{
+      .depth = 4 + round % 2, .keep_host = keep_host, .tuning = {.zero_copy = zero_copy}};
 #if defined(PENSTOCK_EDGES_TRANSFORM)
   std::optional feed{ps::transfer{source(*loader), stream, transform(), options}};
 #else

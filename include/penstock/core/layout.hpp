@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -280,6 +282,35 @@ template <record_type Record>
   return text;
 }
 
+/// The names, value types and extents of the fields of `Record`, as numbers. Different records have
+/// different numbers, except if they differ only in a class or an enumeration of the same size.
+/// Unlike addresses and `std::type_info`, the numbers are also the same in libraries with hidden
+/// symbols and without RTTI.
+template <record_type Record>
+inline constexpr auto record_words = []<std::size_t... Is>(std::index_sequence<Is...>) {
+  constexpr std::size_t words_of_field = 6;
+  constexpr std::size_t ranks =
+      (std::size_t{0} + ... + Record::template field_at<Is>::extents_type::rank);
+  std::array<std::uint64_t, Record::size * words_of_field + ranks> words{};
+  std::size_t end = 0;
+  const auto add = [&]<class Field>(std::type_identity<Field>) {
+    using value = typename Field::value_type;
+    const std::uint64_t kind = (std::is_floating_point_v<value> ? 1U : 0U) +
+                               (std::is_integral_v<value> ? 2U : 0U) +
+                               (std::is_signed_v<value> ? 4U : 0U);
+    for (const std::uint64_t word :
+         {Field::key.word0, Field::key.word1, Field::key.word2, Field::key.word3,
+          std::uint64_t{sizeof(value)} << 3U | kind, std::uint64_t{Field::extents_type::rank}}) {
+      words[end++] = word;
+    }
+    for (std::size_t d = 0; d != Field::extents_type::rank; ++d) {
+      words[end++] = fixed_extent<typename Field::extents_type>(d);
+    }
+  };
+  (add(std::type_identity<typename Record::template field_at<Is>>{}), ...);
+  return words;
+}(std::make_index_sequence<Record::size>{});
+
 /// The layout of a slab without the type of its record. Code that treats a batch as bytes uses it
 /// in place of a `batch_layout`. The object also keeps the typed layout for code that knows the
 /// record.
@@ -297,6 +328,7 @@ class slot_layout {
   template <record_type Record>
   slot_layout(const batch_layout<Record>& layout)  // NOLINT: implicit, it says the same
       : typed_(std::make_shared<const batch_layout<Record>>(layout)),
+        record_(record_words<Record>),
         bytes_(layout.bytes()),
         batch_size_(layout.batch_size()),
         sample_bytes_(layout.sample_bytes()) {
@@ -310,6 +342,13 @@ class slot_layout {
   template <record_type Record>
   [[nodiscard]] const batch_layout<Record>& as() const noexcept {
     return *static_cast<const batch_layout<Record>*>(typed_.get());
+  }
+
+  /// Returns true if `Record` is the record of the layout, see `record_words`.
+  template <record_type Record>
+  [[nodiscard]] bool is_of() const noexcept {
+    constexpr auto& words = record_words<Record>;
+    return std::equal(record_.begin(), record_.end(), words.begin(), words.end());
   }
 
   /// The number of bytes of the slab.
@@ -365,6 +404,7 @@ class slot_layout {
   }
 
   std::shared_ptr<const void> typed_;
+  std::span<const std::uint64_t> record_;  // `record_words` of the record
   std::size_t bytes_;
   std::size_t batch_size_;
   std::size_t sample_bytes_;

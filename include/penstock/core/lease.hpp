@@ -236,6 +236,20 @@ class lease : public Base {
     return view().template get<Name>();
   }
 
+  /// Returns a view of the batch in host memory, for reading on the host while the device works on
+  /// its copy. Requires `transfer_options::keep_host`. `Source` is the record of the transfer's
+  /// source. Name it if a transform changes the record: `batch.host<digit>()`. The view is valid
+  /// until the lease ends. The end of the lease does not wait for work on streams that reads the
+  /// view. If batches are not copied (`zero_copy`), the view shows the memory that the step uses.
+  ///
+  /// Throws `option_error` if `keep_host` is not set, and `std::logic_error` if `Source` is another
+  /// record than that of the source.
+  template <penstock::record_type Source = Record>
+    requires requires(const Base& batch) { batch.template host_view<Source>(); }
+  [[nodiscard]] const_batch_view<Source> host() const {
+    return this->template host_view<Source>();
+  }
+
   /// Declares that work on `stream` uses the batch, which is in device memory:
   /// `get<"x">(batch.used_on(stream))`. A checked build reports a stream that is not the lease's
   /// own stream and was not passed to `also_used_on`. Nothing orders work on such a stream after

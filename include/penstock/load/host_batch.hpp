@@ -4,10 +4,13 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
+#include <penstock/core/batch.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/core/lease.hpp>
+#include <penstock/core/record.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/memory/support/host_slots.hpp>
 #include <penstock/memory/support/sample_lists.hpp>
@@ -30,6 +33,17 @@ class host_lease : public detail::host_slot_lease<detail::host_slots<Device>> {
   [[nodiscard]] const detail::slot_layout& slot_layout() const noexcept {
     base::use();
     return base::slots_->layout();
+  }
+
+  /// Returns a view of the batch as a batch of `Record`, or nothing if it has another record.
+  /// For a `transfer` that keeps the lease: the lease of the transfer checks that only a single
+  /// thread uses the batch.
+  template <record_type Record>
+  [[nodiscard]] std::optional<const_batch_view<Record>> view_as() const noexcept {
+    const detail::slot_layout& layout = base::slots_->layout();
+    if (!layout.is_of<Record>()) return std::nullopt;
+    return const_batch_view<Record>{base::slots_->data(base::slot_), layout.as<Record>(), 0,
+                                    base::size(), base::guard_.tag()};
   }
 
   /// Returns the samples of the batch: their indices in the loader's dataset, in the order of their

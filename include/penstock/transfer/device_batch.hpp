@@ -5,15 +5,29 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <stdexcept>
 #include <utility>
 
+#include <penstock/core/batch.hpp>
 #include <penstock/core/checked.hpp>
 #include <penstock/core/lease.hpp>
+#include <penstock/core/record.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/transfer/detail/device_slots.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
+
+namespace detail {
+
+/// Reports that `host` was called with another record than that of the source.
+[[noreturn, gnu::cold]] inline void throw_other_record() {
+  throw std::logic_error(
+      "penstock::device_batch: host() was called for another record than that of the source's "
+      "batches: after a transform, name the record before the transform: batch.host<digit>()");
+}
+
+}  // namespace detail
 
 /// A lease of one batch in device memory, for batches of any record.
 template <device Device>
@@ -75,6 +89,15 @@ class device_lease : public slot_lease<detail::device_slots<Device>> {
   [[nodiscard]] stream_ref stream() const noexcept {
     use();
     return slots_->stream_of(slot_);
+  }
+
+  /// The implementation of `lease::host`.
+  template <record_type Source>
+  [[nodiscard]] const_batch_view<Source> host_view() const {
+    use();
+    const auto view = slots_->host(slot_).template view_as<Source>();
+    if (!view) detail::throw_other_record();
+    return *view;
   }
 
   /// One word for each sample, in the order of the samples, as the batch's source has set them (for

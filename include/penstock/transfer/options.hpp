@@ -75,6 +75,13 @@ struct transfer_options {
   /// batches do not age.
   bool newest = false;
 
+  /// Keeps the host slot of each batch until its device lease ends: `batch.host()` returns a view of
+  /// the host slot, which the host can read while the device works. Requires a loader as the
+  /// source, because batches of other sources may not outlive it. The `prefetch` + 1 host slots of
+  /// the loader then bound `depth`, so that the feed never waits for a host slot that it keeps
+  /// itself. Raise `prefetch` by `depth` to read ahead as far as without the option.
+  bool keep_host = false;
+
   /// Measurements and records of the batches.
   transfer_observe_options observe = {};
   /// The way in which batches reach the device.

@@ -487,7 +487,7 @@ transfer(Source&&, transfer_options, Stream&&)
                                                      true>::source_type>;
 
 /// The memory of a loader and of a transfer over it. With `zero_copy_use::always`, only a transform
-/// uses device memory. `by_device` counts as if batches were copied, which is the maximum. The
+/// uses device memory. With `keep_host`, there are at most as many device slots as host slots. `by_device` counts as if batches were copied, which is the maximum. The
 /// actual values are `transfer::zero_copy` and `transfer::device_bytes`.
 struct feed_footprint {
   loader_footprint host;              ///< memory of the loader
@@ -531,11 +531,10 @@ template <record_type Record>
 [[nodiscard]] feed_footprint footprint(const record_extents<Record>& extents,
                                        const loader_options& load, const transfer_options& feed) {
   const loader_footprint host = footprint<Record>(extents, load);
-  const std::size_t depth = detail::checked_depth(feed).most;
-  if (feed.tuning.zero_copy != zero_copy_use::always) {
-    return detail::feed_of(host, depth, host.slot_bytes, 0, load, feed);
-  }
-  return detail::feed_of(host, (std::min)(depth, host.slot_count), 0, 0, load, feed);
+  const bool is_copied = feed.tuning.zero_copy != zero_copy_use::always;
+  std::size_t depth = detail::checked_depth(feed).most;
+  if (!is_copied || feed.keep_host) depth = (std::min)(depth, host.slot_count);
+  return detail::feed_of(host, depth, is_copied ? host.slot_bytes : 0, 0, load, feed);
 }
 
 /// Returns the memory of a loader and of a transfer with a transform on the device. Throws
@@ -549,7 +548,9 @@ template <record_type Record, class Transform>
       detail::transformed_extents<Record>(transform, extents), load.batch_size};
   const bool is_copied = feed.tuning.zero_copy != zero_copy_use::always;
   const std::size_t staging = is_copied ? detail::saturating_sum(2, host.slot_bytes, 0) : 0;
-  return detail::feed_of(host, detail::checked_depth(feed).most, out.bytes(), staging, load, feed);
+  std::size_t depth = detail::checked_depth(feed).most;
+  if (feed.keep_host) depth = (std::min)(depth, host.slot_count);
+  return detail::feed_of(host, depth, out.bytes(), staging, load, feed);
 }
 
 }  // namespace PENSTOCK_ABI

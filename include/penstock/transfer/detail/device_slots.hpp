@@ -93,6 +93,7 @@ struct device_slot {
   timeline* filled_by = nullptr;        // the copies or transforms that fill the slot
   point filled_at = 0;                  // the slot is filled at this point of `filled_by`
   point released_at = 0;                // the slot is free at this point of the consumer's stream
+  point host_read_at = 0;               // a host slot that is kept was read at this point
   std::vector<extra_stream> extras;     // the end of the lease on each further stream
   std::size_t extras_used = 0;
   std::byte* data = nullptr;  // memory of the slot, or address of its batch in host memory
@@ -300,13 +301,22 @@ class turn_lock {
   waitable_counter serving_;
 };
 
+/// The time at which the host slot of a batch is released.
+enum class host_slot_end : unsigned char {
+  with_copy,      ///< after the batch was read by its copy or its transform
+  with_lease,     ///< when the lease of the device slot ends, and not before the batch was read
+  with_last_use,  ///< after the work on the lease: the device slot is the host slot
+};
+
 /// The ring of device slots, for batches of any record: memory at fixed addresses, the events that
 /// order its use, and the copy stream. Lives until the last lease has ended.
 ///
 /// If `holds_host()`, the slots have no memory, and each is the host slot of its batch. The slot
 /// keeps the batch until the lease ends, and releases it after all work that is queued on the
-/// streams of the lease by then. Invariant: the feed's thread stores the batch while `is_released`
-/// is false. The thread that ends the lease takes the batch out before `is_released` is true.
+/// streams of the lease by then. If `keeps_host()`, a slot has memory of its own, keeps the batch
+/// until the lease ends, and releases it after its copy. Invariant: the feed's thread stores the
+/// batch while `is_released` is false. The thread that ends the lease takes the batch out before
+/// `is_released` is true.
 ///
 /// Two timelines order the streams. A slot is filled at a point of the copies or of the transforms,
 /// and free at a point of the consumer's stream. An event of the slot marks the end of a lease on
@@ -327,13 +337,14 @@ class device_slots {
   lease_tracks leases;  ///< records the leases for a trace, one at a time for each slot
   sample_lists lists;   ///< samples of the batch in each slot, if the source lists them
 
-  /// Makes `depth` slots for batches of `layout` on `device`. There may be `most` slots later. If
-  /// `in_host`, each slot is the host slot of its batch. `transform` fills the slots; if it is
-  /// null, batches are copied. Leases are handed to the stream `consumer`. A lease on another
-  /// stream costs an event. Throws `out_of_memory`, and what the device throws.
+  /// Makes `depth` slots for batches of `layout` on `device`. There may be `most` slots later.
+  /// `host_ends` specifies the release of host slots. `has_host` makes `host` available.
+  /// `transform` fills the slots; if it is null, batches are copied. Leases are handed to the stream
+  /// `consumer`. A lease on another stream costs an event. Throws `out_of_memory`, and what the
+  /// device throws.
   device_slots(const Device& device, slot_layout layout, stream_ref consumer, std::size_t depth,
-               std::size_t most, bool in_host = false,
-               std::shared_ptr<transform_stage<Device>> transform = {});
+               std::size_t most, host_slot_end host_ends = host_slot_end::with_copy,
+               std::shared_ptr<transform_stage<Device>> transform = {}, bool has_host = false);
   device_slots(device_slots&&) = delete;
 
   /// Waits for all work on the slots, and frees their memory. If the device refuses to wait, leaks
@@ -355,7 +366,7 @@ class device_slots {
   /// The size in bytes of the device memory of all slots, and of the staging memory of the
   /// transform.
   [[nodiscard]] std::size_t bytes() const noexcept {
-    if (holds_host_) return 0;
+    if (holds_host()) return 0;
     return made() * layout_.bytes() + (transform_ ? transform_->bytes() : 0);
   }
   /// The address of a slot on the device.
@@ -371,7 +382,21 @@ class device_slots {
   void open(std::size_t count);
 
   /// Returns true if each slot is the host slot of its batch.
-  [[nodiscard]] bool holds_host() const noexcept { return holds_host_; }
+  [[nodiscard]] bool holds_host() const noexcept {
+    return host_ends_ == host_slot_end::with_last_use;
+  }
+  /// Returns true if each slot keeps the host slot of its batch until the lease ends.
+  [[nodiscard]] bool keeps_host() const noexcept { return host_ends_ == host_slot_end::with_lease; }
+  /// The batch in host memory that `slot` holds or keeps. Only the user of the lease may call this.
+  /// Throws `option_error` unless the ring was made for this.
+  [[nodiscard]] const host_lease<Device>& host(std::size_t slot) const {
+    if (!has_host_) {
+      refuse_option("keep_host",
+                    {"must be set in the options of the transfer before host() is called: else the "
+                     "host slot of a batch is refilled as soon as the batch was copied"});
+    }
+    return hosts_[slot];
+  }
 
   /// Returns true if a transform makes the batches.
   [[nodiscard]] bool transforms() const noexcept { return transform_ != nullptr; }
@@ -433,13 +458,13 @@ class device_slots {
             });
             ++queued;
           }
-          if (holds_host_ || marks_each()) return note_filled(batches);
+          if (holds_host() || marks_each()) return note_filled(batches);
           const std::shared_ptr<timeline>& fills = filling();
           const auto marked = fills->mark(capture_check::done);
           marked.rethrow_refusal();
           for (auto& one : batches) {
             slots_[one.slot].fill(*fills, marked.at);
-            release_host<HostBatch, Device>(one.from, fills, marked.at);
+            end_host(one, fills, marked.at);
           }
         },
         [&] { return settle_filling(); });
@@ -465,7 +490,7 @@ class device_slots {
            copies);
       const auto copied = copied_->mark(capture_check::done);
       copied.rethrow_refusal();
-      release_host<HostBatch, Device>(from, copied_, copied.at);
+      end_host(one, copied_, copied.at);
       copied_->wait(copied.at, transforms);
     }
     wait_for_release(to, transforms);
@@ -524,7 +549,7 @@ class device_slots {
     leased.handed_to = stream;
     if constexpr (checked) {
       // A batch in its host slot has no copy that a stream has to wait for.
-      if (!holds_host_) leased.uses = uses_of(stream);
+      if (!holds_host()) leased.uses = uses_of(stream);
     }
     return std::move(leased.lease);
   }
@@ -533,15 +558,17 @@ class device_slots {
     return *slots_[slot].handed_to;
   }
 
-  /// Ends the lease for the host before `give_back`, and records it in the trace. In a checked
-  /// build, also ends the lease for each of its streams after the work that is queued on the stream
-  /// by now.
+  /// Ends the lease for the host before `give_back`, and records it in the trace. Returns the host
+  /// slot if it was kept. In a checked build, also ends the lease for each of its streams after the
+  /// work that is queued on the stream by now.
   void close_lease(std::size_t slot, const batch_info& batch,
                    [[maybe_unused]] lease_guard& lease) noexcept {
     leases.end(slot, batch);
+    if (keeps_host()) [[unlikely]]
+      return_kept(slot);
     if constexpr (checked) {
       slot_type& ended = slots_[slot];
-      if (holds_host_) return ended.end(lease, []() noexcept {});
+      if (holds_host()) return ended.end(lease, []() noexcept {});
       ended.end(lease, erased(ended));
     }
   }
@@ -609,7 +636,7 @@ class device_slots {
   /// Queues the work that fills a slot.
   template <class HostBatch>
   void queue(slot_type& to, HostBatch& from) {
-    if (holds_host_) return to.note_arrival();
+    if (holds_host()) return to.note_arrival();
     const stream_ref stream = copies_;
     wait_for_release(to, stream);
     allow(to, stream);
@@ -618,7 +645,7 @@ class device_slots {
   }
   /// Waits for the work that fills slots. Returns true if it has ended.
   [[nodiscard]] bool settle_filling() noexcept {
-    if (holds_host_) return true;
+    if (holds_host()) return true;
     const bool is_copied = settle(device_, stream_ref{copies_});
     return (!transform_ || settle(device_, transform_->made()->stream())) && is_copied;
   }
@@ -626,7 +653,7 @@ class device_slots {
   /// Records that batches without a common mark are filled.
   template <class HostBatch>
   [[gnu::noinline]] void note_filled(std::span<slot_filling<HostBatch>> batches) noexcept {
-    if (holds_host_) {
+    if (holds_host()) {
       for (auto& one : batches) hold(one);
     } else {
       // The consumer waits once for all of them.
@@ -634,7 +661,7 @@ class device_slots {
       for (auto& one : batches) slots_[one.slot].filled_at = last;
     }
   }
-  /// Keeps a batch in its host slot.
+  /// Uses the host slot of a batch as its device slot.
   template <class HostBatch>
   void hold([[maybe_unused]] slot_filling<HostBatch>& one) noexcept {
     if constexpr (is_host_lease<HostBatch, Device>) {
@@ -643,6 +670,28 @@ class device_slots {
       to.layout = &one.from.slot_layout();
       hosts_[one.slot] = std::move(one.from);
     }
+  }
+  /// Releases the host slot of a batch that is read when `reads` has reached `at`, or keeps it
+  /// until the lease ends.
+  template <class HostBatch>
+  void end_host(slot_filling<HostBatch>& one, const std::shared_ptr<timeline>& reads, point at) {
+    if (keeps_host()) [[unlikely]]
+      return keep(one, at);
+    release_host<HostBatch, Device>(one.from, reads, at);
+  }
+  /// Keeps the host slot of a batch, which is read at the point `at`, until the lease ends.
+  template <class HostBatch>
+  void keep([[maybe_unused]] slot_filling<HostBatch>& one, [[maybe_unused]] point at) noexcept {
+    if constexpr (is_host_lease<HostBatch, Device>) {
+      slots_[one.slot].host_read_at = at;
+      hosts_[one.slot] = std::move(one.from);
+    }
+  }
+  /// Returns the host slot that `slot` keeps, if it keeps one. The host slot can be refilled after
+  /// it was read. The work on the lease does not delay that.
+  [[gnu::noinline]] void return_kept(std::size_t slot) noexcept {
+    if (!hosts_[slot]) return;
+    hosts_[slot].release_after(marks_each() ? copied_ : filling(), slots_[slot].host_read_at);
   }
 
   /// Sets `filled()` after a failure, when `queued` batches had been queued, and frees the slots of
@@ -654,14 +703,18 @@ class device_slots {
     // If every batch was queued, the failure came after the last copy; the last batch counts as
     // failed.
     filled_ = (std::min)(queued, batches.size() - 1);
-    if (holds_host_) {
+    if (holds_host()) {
       for (auto& one : batches.first(filled_)) hold(one);
     } else if (!marks_each()) {
       if (end.is_lost) filled_ = 0;
       for (auto& one : batches) slots_[one.slot].fill(*filling(), 0);  // else the work has ended
+      if (keeps_host()) {
+        for (auto& one : batches.first(filled_)) keep(one, 0);
+      }
     }
     if (end.is_lost) refused_.note(end.refusal, true);
     for (auto& one : batches.subspan(filled_)) {
+      if (keeps_host()) return_kept(one.slot);
       if (!end.is_lost) {
         put_back(one.slot);
       } else if (one.from) {
@@ -745,7 +798,8 @@ class device_slots {
   Device device_;
   std::shared_ptr<transform_stage<Device>> transform_;  // or null; outlives the streams
   slot_layout layout_;
-  bool holds_host_;
+  host_slot_end host_ends_;
+  bool has_host_;  // see `host`
   // One slab for the first slots, and one for each later slot. Reserved, so that no slab moves.
   std::vector<slab<Device>> memory_;
   typename Device::stream_type copies_;
@@ -756,7 +810,7 @@ class device_slots {
   std::vector<std::size_t> ended_;   // the slots of leases that have ended since the last mark
   std::size_t filled_ = 0;           // see `filled`
   std::vector<slot_type> slots_;     // the first `made()` are in use, or were
-  std::vector<host_lease<Device>> hosts_;  // the batch in each slot, if it is a host slot
+  std::vector<host_lease<Device>> hosts_;  // the host slot that each slot is or keeps
   std::atomic<std::size_t> open_;          // relaxed: only the filling thread writes it
   std::atomic<std::size_t> made_{0};       // relaxed: only the filling thread writes it
   refused_releases refused_;
@@ -766,20 +820,22 @@ class device_slots {
 
 template <device Device>
 device_slots<Device>::device_slots(const Device& device, slot_layout layout, stream_ref consumer,
-                                   std::size_t depth, std::size_t most, bool in_host,
-                                   std::shared_ptr<transform_stage<Device>> transform)
+                                   std::size_t depth, std::size_t most, host_slot_end host_ends,
+                                   std::shared_ptr<transform_stage<Device>> transform,
+                                   bool has_host)
     : device_(device),
       transform_(std::move(transform)),
       layout_(std::move(layout)),
-      holds_host_(in_host),
+      host_ends_(host_ends),
+      has_host_(has_host),
       copies_(device.make_stream()),
       // A few times as many events as slots, because threads wait for the copies.
-      copied_(in_host ? nullptr
-                      : std::make_shared<timeline>(device, copies_, 4 * (most + 1),
-                                                   event_wait::by_host)),
-      consumer_(device, consumer, in_host ? 1 : most + 1, event_wait::by_streams),
+      copied_(holds_host() ? nullptr
+                           : std::make_shared<timeline>(device, copies_, 4 * (most + 1),
+                                                        event_wait::by_host)),
+      consumer_(device, consumer, holds_host() ? 1 : most + 1, event_wait::by_streams),
       slots_(most),
-      hosts_(in_host ? most : 0),
+      hosts_(host_ends == host_slot_end::with_copy ? 0 : most),
       open_(depth) {
   ended_.reserve(most);
   memory_.reserve(1 + most - depth);
@@ -818,7 +874,7 @@ void device_slots<Device>::open(std::size_t count) {
 template <device Device>
 void device_slots<Device>::add(std::size_t count) {
   const std::size_t first = made();
-  if (!holds_host_) {
+  if (!holds_host()) {
     const auto& piece = memory_.emplace_back(device_, memory_kind::device, layout_.bytes(), count);
     for (std::size_t i = 0; i < count; ++i) {
       slots_[first + i].data = piece.slot(i);
@@ -831,7 +887,7 @@ void device_slots<Device>::add(std::size_t count) {
 template <device Device>
 void device_slots<Device>::also_used_on(std::size_t slot, stream_ref stream) {
   device_.require_usable(stream);
-  if (!holds_host_) wait_for_copy(slot, stream);
+  if (!holds_host()) wait_for_copy(slot, stream);
   if constexpr (std::equality_comparable<stream_ref>) {
     if (stream == stream_of(slot) || slots_[slot].is_extra(stream)) return;
   }
@@ -842,7 +898,7 @@ template <device Device>
 recorded_end device_slots<Device>::record_release(slot_type& from, stream_ref stream) noexcept {
   recorded_end end;
   from.released_at = 0;
-  const bool is_marked = !holds_host_ && is_consumer(stream);
+  const bool is_marked = !holds_host() && is_consumer(stream);
   if (is_marked) {
     auto marked = consumer_.mark();
     if (!marked.is_lost) from.released_at = marked.at;
@@ -865,7 +921,7 @@ recorded_end device_slots<Device>::record_release(slot_type& from, stream_ref st
 template <device Device>
 void device_slots<Device>::give_back(std::size_t slot) noexcept {
   slot_type& from = slots_[slot];
-  if (holds_host_ || from.extras_used != 0 || !is_consumer(*from.handed_to)) [[unlikely]]
+  if (holds_host() || from.extras_used != 0 || !is_consumer(*from.handed_to)) [[unlikely]]
     return give_back_otherwise(slot);
   const auto end = consumer_.mark();
   if (end.refusal) [[unlikely]] {
@@ -881,11 +937,11 @@ void device_slots<Device>::give_back_otherwise(std::size_t slot) noexcept {
   slot_type& from = slots_[slot];
   const stream_ref stream = *from.handed_to;
   recorded_end end;
-  if (holds_host_ && from.extras_used == 0) {
+  if (holds_host() && from.extras_used == 0) {
     end = hosts_[slot].end_after(stream);
   } else {
     end = record_release(from, stream);
-    if (holds_host_ && !end.is_lost) {
+    if (holds_host() && !end.is_lost) {
       recorded_end given_back = give_back_host(slot);
       if (!end.refusal || given_back.is_lost) end = std::move(given_back);
     }
@@ -930,7 +986,8 @@ void device_slots<Device>::release_ended(capture_check check) noexcept {
 template <device Device>
 void device_slots<Device>::discard(std::size_t slot) noexcept {
   slot_type& from = slots_[slot];
-  if (holds_host_) {
+  if (keeps_host()) return_kept(slot);
+  if (holds_host()) {
     from.lease.end();
     drop_host(slot);  // no stream has used it
   } else {

@@ -229,10 +229,31 @@ feed_watch<Device>::feed_watch(device_slots<Device>& ring, stream_ref consumer,
   if (options.observe.time_device) timer_.emplace(ring.device());
 }
 
+/// Returns true if the device works on batches of `source` in their host slots. `host` is the
+/// footprint of the source if its batches are host slots of a loader. Throws `option_error`, and
+/// what the device throws.
+template <stage Source>
+[[nodiscard]] bool resolved_zero_copy(const Source& source, zero_copy_use asked,
+                                      const std::optional<loader_footprint>& host) {
+  if (asked == zero_copy_use::never) return false;
+  const auto without = [&](const text_piece& why) {
+    if (asked == zero_copy_use::always) refuse_option("tuning.zero_copy", {why});
+    return false;
+  };
+  if (!host)
+    return without("needs a loader as its source, because a loader's batches may outlive it");
+  const host_access access = host_access_of(source.device());
+  if (asked == zero_copy_use::by_device && !access.as_own) return false;
+  if (access.pageable || (access.pinned && host->pinned)) return true;
+  return without(access.pinned ? "needs page-locked slots, but the loader has pinned = false"
+                               : "needs a device whose kernels can access host memory by its host "
+                                 "addresses: omit it, and batches are copied");
+}
+
 /// Returns `options` as they apply to `source` and its device. `tuning.zero_copy` becomes `always`
-/// or `never`. If batches stay in their host slots and there is no transform (`transforms`), the
-/// depth is at most the number of slots of the source. Throws `option_error`, and what the device
-/// throws.
+/// or `never`. With `keep_host` the depth is at most the number of slots of the source, because
+/// leases hold host slots. The same applies without a copy and without a transform (`transforms`).
+/// Throws `option_error`, and what the device throws.
 template <stage Source>
 [[nodiscard]] transfer_options resolved_options(const Source& source, transfer_options options,
                                                 bool transforms) {
@@ -242,27 +263,20 @@ template <stage Source>
       refuse_option("newest", {"needs a source of live data: the batches of a loader do not age"});
     }
   }
-  const zero_copy_use asked = std::exchange(options.tuning.zero_copy, zero_copy_use::never);
-  const auto without = [&](const text_piece& why) {
-    if (asked == zero_copy_use::always) refuse_option("tuning.zero_copy", {why});
-    return options;
-  };
-  if (asked == zero_copy_use::never) return options;
+  zero_copy_use& zero_copy = options.tuning.zero_copy;
+  if (zero_copy == zero_copy_use::never && !options.keep_host) return options;
   std::optional<loader_footprint> host;
   if constexpr (is_host_lease<typename Source::batch_type, typename Source::device_type>) {
     host = source.footprint();
   }
-  if (!host)
-    return without("needs a loader as its source, because a loader's batches may outlive it");
-  const host_access access = host_access_of(source.device());
-  if (asked == zero_copy_use::by_device && !access.as_own) return options;
-  if (!access.pageable && !(access.pinned && host->pinned)) {
-    return without(access.pinned ? "needs page-locked slots, but the loader has pinned = false"
-                                 : "needs a device whose kernels can access host memory by its "
-                                   "host addresses: omit it, and batches are copied");
+  if (options.keep_host && !host) {
+    refuse_option("keep_host",
+                  {"needs a loader as its source, because a loader's batches may outlive "
+                   "it"});
   }
-  options.tuning.zero_copy = zero_copy_use::always;
-  if (transforms) return options;
+  const bool is_in_place = resolved_zero_copy(source, zero_copy, host);
+  zero_copy = is_in_place ? zero_copy_use::always : zero_copy_use::never;
+  if (!options.keep_host && (!is_in_place || transforms)) return options;
   // A batch is requested only if the source has a slot for it.
   if (host->slot_count < depth.first) {
     options.depth = host->slot_count;
@@ -853,18 +867,22 @@ class feed {
     device.require_usable(stream);
     const depth_range depth = checked_depth(options);
     const bool zero_copy = options.tuning.zero_copy == zero_copy_use::always;
+    const bool keeps = options.keep_host;
+    const host_slot_end copied = keeps ? host_slot_end::with_lease : host_slot_end::with_copy;
     const batch_layout<in_record>& layout = source_.layout();
     if constexpr (std::same_as<Transform, no_transform>) {
-      return shared_by_leases<slots_type, stream_ref>(device, layout, stream, depth.first,
-                                                      depth.most, zero_copy);
+      return shared_by_leases<slots_type, stream_ref>(
+          device, layout, stream, depth.first, depth.most,
+          zero_copy ? host_slot_end::with_last_use : copied, nullptr, keeps);
     } else {
       auto work = std::make_unique<transform_of<Transform, in_record, device_type>>(
           std::move(transform), device, layout);
       const auto out = work->out_layout();
       return shared_by_leases<slots_type, stream_ref>(
-          device, out, stream, depth.first, depth.most, false,
+          device, out, stream, depth.first, depth.most, copied,
           std::make_shared<transform_stage<device_type>>(device, layout, std::move(work),
-                                                         depth.most, zero_copy));
+                                                         depth.most, zero_copy),
+          keeps);
     }
   }
 
@@ -894,14 +912,15 @@ class feed {
       if (core->lists_samples() != engine_.ring().lists.is_on()) {
         refuse({"another loader was assigned to the source, with a different observe.indices"});
       }
-      if (engine_.zero_copy()) {
+      if (engine_.zero_copy() || options_.keep_host) {
         const transfer_options resolved =
             resolved_options(*core, options_, engine_.ring().transforms());
-        if (resolved.tuning.zero_copy != zero_copy_use::always ||
+        const bool is_copied = resolved.tuning.zero_copy != zero_copy_use::always;
+        if ((engine_.zero_copy() && is_copied) ||
             checked_depth(resolved).most < engine_.ring().most()) {
           refuse(
-              {"batches stay in their host slots (zero_copy), but another loader was assigned to "
-               "the source, with fewer slots or a different kind of memory"});
+              {"batches keep their host slots (zero_copy, keep_host), but another loader was "
+               "assigned to the source, with fewer slots or a different kind of memory"});
         }
       }
       engine_.feed_from(core);
