@@ -70,7 +70,7 @@ function(penstock_compile_fail_test name)
     endif()
     add_test(NAME "${name}${which}" COMMAND ${command} COMMAND_EXPAND_LISTS)
     set_tests_properties(
-      "${name}${which}" PROPERTIES LABELS compile_fail TIMEOUT 300 ENVIRONMENT LC_ALL=C
+      "${name}${which}" PROPERTIES LABELS compile_fail TIMEOUT 900 ENVIRONMENT LC_ALL=C
     )
     if(NOT definitions)
       set_tests_properties("${name}${which}" PROPERTIES FIXTURES_SETUP "penstock_umbrella${which}")

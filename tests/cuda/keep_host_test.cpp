@@ -16,6 +16,7 @@
 #include "cuda/seeds.hpp"
 #include "fake_cuda/fake_cuda.hpp"
 #include "support/catch.hpp"
+#include "support/grouping.hpp"
 
 namespace ps = penstock;
 
@@ -69,7 +70,7 @@ TEST_CASE("host() and the device see the same batch, in loops that are left or t
     const auto below = [&](std::uint64_t end) { return random() % end; };
     digits_flow::outcome found;
     host_side host;
-    const ps::cuda_device device{0};
+    const grouping<ps::cuda_device> device{0};
     const auto stream = device.make_stream();
     const auto second = device.make_stream();
     ps::loader loader{digits{320},
@@ -103,12 +104,12 @@ TEST_CASE("host() and the device see the same batch, in loops that are left or t
         CHECK(loader.held() == 0);
       }
     };
+    device.grouped_bytes = (1 + below(3)) * loader.layout().bytes();
     const ps::transfer_options options{
         .depth = 1 + below(4),
         .keep_host = true,
-        .tuning = {
-            .group = 1 + below(3),
-            .zero_copy = below(4) == 0 ? ps::zero_copy_use::always : ps::zero_copy_use::never}};
+        .tuning = {.zero_copy =
+                       below(4) == 0 ? ps::zero_copy_use::always : ps::zero_copy_use::never}};
     run(ps::transfer{loader, stream, options});
     run(ps::transfer{loader, stream, same_again(), options});
     device.synchronize(ps::cuda_stream_ref{stream});
@@ -161,15 +162,14 @@ TEST_CASE("a call that fails loses no host slot that is kept", "[cuda][keep_host
     digits_flow::outcome found;
     host_side host;
     {
-      const ps::cuda_device device{0};
+      const grouping<ps::cuda_device> device{0};
       const auto stream = device.make_stream();
       const auto second = device.make_stream();
       ps::loader loader{
           digits{800}, ps::sequential{}, device, {.batch_size = 16, .workers = 1, .prefetch = 3}};
+      device.grouped_bytes = 2 * loader.layout().bytes();
       const ps::transfer_options options{
-          .depth = 3,
-          .keep_host = true,
-          .tuning = {.group = 2, .zero_copy = ps::zero_copy_use::never}};
+          .depth = 3, .keep_host = true, .tuning = {.zero_copy = ps::zero_copy_use::never}};
       const auto run = [&](auto feed) {
         fake_cuda::fail_call_of(name, k, cudaErrorUnknown);
         const auto consume = [&] {

@@ -16,6 +16,7 @@
 
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
+#include "support/grouping.hpp"
 #include "support/has.hpp"
 #include "support/ledger_device.hpp"
 #include "support/numbered.hpp"
@@ -97,11 +98,13 @@ TEST_CASE("host() has the bits of the device batch, for any workers, prefetch, d
         for (const auto zero_copy : {use::never, use::always}) {
           INFO("workers " << workers << ", prefetch " << prefetch << ", depth " << depth);
           ps::cpu_stream stream;
-          ps::loader loader{numbered{95}, ps::sequential{}, tens(workers, prefetch)};
+          const grouping<ps::cpu_device> device;
+          ps::loader loader{numbered{95}, ps::sequential{}, device, tens(workers, prefetch)};
+          device.grouped_bytes = 3 * loader.layout().bytes();
           ps::transfer feed{
               loader,
               stream,
-              {.depth = depth, .keep_host = true, .tuning = {.group = 3, .zero_copy = zero_copy}}};
+              {.depth = depth, .keep_host = true, .tuning = {.zero_copy = zero_copy}}};
           std::size_t right = 0;
           for (auto& batch : feed.epochs(0, 3)) {
             bool is_same_on_device = false;
@@ -200,9 +203,10 @@ TEST_CASE("every end of a lease returns its host slot", "[flow][keep_host]") {
   const std::size_t group = GENERATE(1U, 2U);
   ps::cpu_stream stream;
   ps::cpu_stream second;
-  ps::loader loader{numbered{200}, ps::sequential{}, tens(1, 5)};
-  std::optional feed{
-      ps::transfer{loader, stream, {.depth = 4, .keep_host = true, .tuning = {.group = group}}}};
+  const grouping<ps::cpu_device> device;
+  ps::loader loader{numbered{200}, ps::sequential{}, device, tens(1, 5)};
+  device.grouped_bytes = group * loader.layout().bytes();
+  std::optional feed{ps::transfer{loader, stream, {.depth = 4, .keep_host = true}}};
   // The loop ends early, with batches that were copied and not handed out.
   for (auto& batch : feed->epoch(0)) {
     CHECK(loader.held() >= 1);
@@ -275,12 +279,13 @@ TEST_CASE("a feed never waits for a host slot that it keeps itself",
       for (const std::size_t prefetch : {0U, 1U, 3U}) {
         for (const ps::count_or_automatic depth :
              {ps::count_or_automatic{1}, {3}, {7}, ps::automatic}) {
-          const ledger_device device;
+          const grouping<ledger_device> device;
           auto how = tens(workers, prefetch);
           how.when_held = when_held;
           ps::loader loader{numbered{200}, ps::sequential{}, device, how};
+          device.grouped_bytes = 4 * loader.layout().bytes();
           const ps::transfer_options options{
-              .depth = depth, .when_held = when_held, .keep_host = true, .tuning = {.group = 4}};
+              .depth = depth, .when_held = when_held, .keep_host = true};
           const auto need = ps::footprint<record>({}, loader.options(), options);
           ps::transfer feed{loader, device.inline_stream(), options};
           std::size_t right = 0;
@@ -398,9 +403,10 @@ TEST_CASE("a transform that throws returns the host slot of its batch", "[flow][
   const std::size_t group = GENERATE(1U, 2U);
   int calls = 0;
   ps::cpu_stream stream;
-  ps::loader loader{numbered{200}, ps::sequential{}, tens(1, 5)};
-  ps::transfer feed{
-      loader, stream, failing{&calls}, {.depth = 4, .keep_host = true, .tuning = {.group = group}}};
+  const grouping<ps::cpu_device> device;
+  ps::loader loader{numbered{200}, ps::sequential{}, device, tens(1, 5)};
+  device.grouped_bytes = group * loader.layout().bytes();
+  ps::transfer feed{loader, stream, failing{&calls}, {.depth = 4, .keep_host = true}};
   for (int round = 0; round < 8; ++round) {
     std::uint64_t right = 0;
     std::uint64_t seen = 0;
