@@ -1,46 +1,29 @@
 // SPDX-License-Identifier: BSL-1.0
-// The other side of the seam: the one source that is C++20 and includes penstock.
+// The other side of the seam: the only source that is C++20 and includes penstock.
 #include "token_feed.hpp"
 
 #include <penstock/cuda.hpp>
 #include <penstock/transfer/any_transfer.hpp>
-#include <penstock_ext/text/token_windows.hpp>
+#include <penstock_ext/text/token_shards.hpp>
 
-#include <algorithm>
-#include <cstdint>
+#include <utility>
 
 namespace ps = penstock;
 
-namespace {
-
-// The file has 16 bits a token, the kernels take int
-using tokens = ps::window_record<std::uint16_t>;
-using ints = ps::record<ps::field<"x", int, ps::dyn>, ps::field<"y", int, ps::dyn>>;
-
-void widen(ps::const_sample<tokens> in, ps::sample<ints> out) {
-  std::ranges::copy(ps::get<"x">(in).flat(), ps::get<"x">(out).data());
-  std::ranges::copy(ps::get<"y">(in).flat(), ps::get<"y">(out).data());
-}
-
-}  // namespace
-
 struct token_feed::parts {
-  ps::any_transfer<ints, ps::cuda_device> feed;
-
-  parts(const std::string& path, std::size_t batch_size, std::size_t length,
-        ps::cuda_stream_ref stream)
-      : feed(ps::transfer{
-            ps::loader{ps::token_windows{path, {.length = length}} |
-                           ps::map<ints>(widen, {{length}, {length}}),
-                       ps::shuffled{.seed = 1},
-                       stream.device(),
-                       {.batch_size = batch_size, .last_batch = ps::partial_batch::drop}},
-            stream}) {}
+  ps::any_transfer<ps::window_record<int>, ps::cuda_device> feed;
 };
 
 token_feed::token_feed(const std::string& path, std::size_t batch_size, std::size_t length,
-                       cudaStream_t stream)
-    : parts_(std::make_unique<parts>(path, batch_size, length, stream)) {}
+                       cudaStream_t stream) {
+  // Tokens of 16 bits in the file, without a header. The last batch of an epoch is full.
+  ps::token_shards<int> tokens{{path}, {.length = length, .whole_steps = batch_size}};
+  ps::loader loader{std::move(tokens),
+                    ps::shuffled{.seed = 1},
+                    ps::cuda_stream_ref{stream}.device(),
+                    {.batch_size = batch_size}};
+  parts_.reset(new parts{ps::any_transfer{ps::transfer{std::move(loader), stream}}});
+}
 
 token_feed::~token_feed() = default;
 

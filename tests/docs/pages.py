@@ -9,6 +9,9 @@
 - README.md has at most 120 lines and 900 words, and names the two commands that a visitor runs
   first. An entry of CHANGELOG.md is one line, and a version that is not released yet fixes nothing.
 - docs/images/loaders.svg has the figures of the result that docs/benchmarks.md draws it from.
+- `[N lines](FILE)` in docs/existing_code.md is a count of code: lines with a letter or digit outside
+  of comments. In a file with `namespace before` and `namespace after`, they are the lines of one of
+  them: of `before` for the first link of a table row, and of `after` for the second.
 - A text in docs/troubleshooting.md that is quoted from the library is in its headers.
 """
 
@@ -100,6 +103,26 @@ def picture_problems(root, text):
                 yield f"{picture} does not say that {name} has {figure}"
 
 
+def code_lines(text, name):
+    """Returns the number of lines of code in the namespace `name`, or in all of `text`."""
+    inside = re.search(rf"^namespace {name} \{{$.*?^\}}  // namespace {name}$", text, re.M | re.S)
+    code = re.sub(r"//.*", "", inside[0] if inside else text)
+    return sum(1 for line in code.splitlines() if re.search(r"\w", line))
+
+
+def count_problems(page, text):
+    counts = 0
+    for row in text.splitlines():
+        links = re.findall(r"\[(\d+) lines\]\(([^()\s]+)\)", row)
+        for (said, file), name in zip(links, ("before", "after")):
+            found = code_lines((page.parent / file).read_text(encoding="utf-8"), name)
+            counts += 1
+            if found != int(said):
+                yield f"{file} has {found} lines ({name}), not {said}"
+    if counts < 8:
+        yield f"expected 8 counts of lines or more, found {counts}"
+
+
 def texts_of_headers(root):
     """Returns all string literals of the headers, with adjacent literals joined."""
     text = "\n".join(
@@ -141,6 +164,8 @@ def problems_of(root):
             problems.append("a version that is not released fixes nothing for users")
         if short == "docs/benchmarks.md":
             problems += picture_problems(root, text)
+        if short == "docs/existing_code.md":
+            problems += count_problems(page, text)
         if short == "docs/troubleshooting.md":
             problems += text_problems(root, text)
         yield from (f"{short}: {problem}" for problem in problems)

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: BSL-1.0
+// The other side of the seam: the only source that is C++20 and includes penstock.
+#include "token_loader.hpp"
+
+#include <penstock/penstock.hpp>
+#include <penstock_ext/files/glob.hpp>
+#include <penstock_ext/text/token_shards.hpp>
+
+#include <utility>
+
+namespace ps = penstock;
+
+struct token_loader::parts : ps::any_loader<ps::window_record<int>> {
+  batch_type batch{};
+};
+
+token_loader::token_loader(const std::string& files, const token_part& p) {
+  ps::token_shards<int> data{
+      ps::glob(files), {.length = p.length, .header = ps::llmc_header, .whole_steps = p.step()}};
+  ps::sharded order{ps::sequential{}, {.rank = p.rank, .world = p.world, .global_batch = p.step()}};
+  // Without workers: mapped tokens are read faster than a batch goes from thread to thread.
+  parts_.reset(new parts{ps::loader{std::move(data), order, {.batch_size = p.rows, .workers = 0}}});
+}
+
+void token_loader::next_batch() {
+  const auto& batch = parts_->batch = parts_->next();
+  inputs = ps::get<"x">(batch).data(), targets = ps::get<"y">(batch).data();
+}
+
+void token_loader::reset() { parts_->reset(); }
+std::string token_loader::state() const { return ps::to_text(parts_->state()); }
+void token_loader::resume(const std::string& state) {
+  parts_->resume(ps::from_text<ps::loader_state>(state));
+}
