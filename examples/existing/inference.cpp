@@ -97,7 +97,7 @@ void run(const file_list& files, std::ostream& out) {
   ps::results<scored> scores{ps::cpu_device{}, batch_rows, [&](const auto& done) {
                                write_scores(out, ps::get<"score">(done).data(), done.size());
                              }};
-  for (auto& [batch, slot] : ps::joined(feed.epoch(0), scores)) {
+  for (auto& [batch, slot] : ps::zip_results(feed.epoch(0), scores)) {
     model(ps::get<"values">(batch).data(), batch.size(), ps::get<"score">(slot).data());
   }
   scores.close();

@@ -57,7 +57,7 @@ void batches_requests(const ps::cuda_device& device, const ps::cuda_stream& stre
                       const std::function<void()>& refuse) {
   void* const to = device.allocate(512);
   {
-    ps::batcher<word, ps::cuda_device> requests{device, {.most = 1, .depth = 2}};
+    ps::batcher<word, ps::cuda_device> requests{device, {.max_batch_size = 1, .depth = 2}};
     requests.submit(1, [](ps::sample<word> out) { ps::get<"x">(out) = 1; });
     auto batch = requests.next();
     device.copy_to_device(to, batch.data(), 8, stream);
@@ -69,7 +69,7 @@ void batches_requests(const ps::cuda_device& device, const ps::cuda_stream& stre
 void has_results(const ps::cuda_device& device, const ps::cuda_stream& stream,
                  const std::function<void()>& refuse) {
   ps::results<word, ps::cuda_device> out{device, stream, 4, [](auto&) {}, {.depth = 2}};
-  auto slot = out.take(ps::batch_info{.size = 4, .valid_size = 4});
+  auto slot = out.acquire(ps::batch_info{.size = 4, .valid_size = 4});
   use_on(stream, slot.data());
   slot = {};  // discarded: only its event marks the end of the step
   refuse();

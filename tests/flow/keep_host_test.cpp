@@ -274,18 +274,18 @@ TEST_CASE("host() of a lease is valid after the feed and the loader have ended",
 
 TEST_CASE("a feed never waits for a host slot that it keeps itself",
           "[flow][keep_host][promise:bounded-1]") {
-  for (const auto when_held : {ps::held_action::fail, ps::held_action::wait}) {
+  for (const auto on_slots_exhausted : {ps::exhausted_action::fail, ps::exhausted_action::wait}) {
     for (const std::size_t workers : {0U, 1U, 2U}) {
       for (const std::size_t prefetch : {0U, 1U, 3U}) {
         for (const ps::count_or_automatic depth :
              {ps::count_or_automatic{1}, {3}, {7}, ps::automatic}) {
           const grouping<ledger_device> device;
           auto how = tens(workers, prefetch);
-          how.when_held = when_held;
+          how.on_slots_exhausted = on_slots_exhausted;
           ps::loader loader{numbered{200}, ps::sequential{}, device, how};
           device.grouped_bytes = 4 * loader.layout().bytes();
           const ps::transfer_options options{
-              .depth = depth, .when_held = when_held, .keep_host = true};
+              .depth = depth, .on_slots_exhausted = on_slots_exhausted, .keep_host = true};
           const auto need = ps::footprint<record>({}, loader.options(), options);
           ps::transfer feed{loader, device.inline_stream(), options};
           std::size_t right = 0;
@@ -300,7 +300,7 @@ TEST_CASE("a feed never waits for a host slot that it keeps itself",
           CHECK(device.device_bytes() == feed.device_bytes());
           if (depth != ps::automatic) CHECK(feed.device_bytes() == need.device_bytes);
           // Leases that are kept exhaust the device slots first.
-          if (when_held == ps::held_action::wait) continue;
+          if (on_slots_exhausted == ps::exhausted_action::wait) continue;
           std::vector<decltype(feed)::batch_type> kept;
           const auto keep = [&] {
             for (auto& batch : feed.epoch(0)) kept.push_back(std::move(batch));
@@ -381,7 +381,7 @@ TEST_CASE("host() works through any_transfer, and beside results", "[flow][keep_
                                    ps::get<"twice">(done)(i) == 2 * (10 * done.number() + i);
                              }
                            }};
-  for (auto& [batch, slot] : ps::joined(feed.epoch(0), out)) {
+  for (auto& [batch, slot] : ps::zip_results(feed.epoch(0), out)) {
     const auto host = batch.host();
     for (std::size_t i = 0; i < host.size(); ++i) {
       ps::get<"twice">(slot)(i) = 2 * ps::get<"label">(host)(i);

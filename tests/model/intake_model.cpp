@@ -40,7 +40,7 @@ struct pushed : model::scenario<Scenario, Threads> {
     if (!next) return false;
     model::require(memory[next->first].get() == next->second.tag, "a batch is as it was written");
     skipped.set(skipped.get() + next->second.dropped);
-    slots.give_back_after(next->first, model::device::stream_ref{});
+    slots.release_after(next->first, model::device::stream_ref{});
     return true;
   }
   /// Takes the batches that are left, and checks the counts.

@@ -23,8 +23,8 @@ enum class zero_copy_use {
   always,     ///< always, if the device can; else `option_error`
 };
 
-/// `transfer_options::observe`: measurements and records of the batches.
-struct transfer_observe_options {
+/// `transfer_options::instrumentation`: measurements and records of the batches.
+struct transfer_instrumentation_options {
   /// Enables the timing of copy, transform and step by the device, for at most one batch in 32, see
   /// `device_stats`. Takes seven events on the device's streams. An error of the measurement ends
   /// the measurement, but not the loop. Requires a device that can time its work (`times_work`):
@@ -63,7 +63,7 @@ struct transfer_options {
   /// belong to the consumer or to threads that it has moved them to. The feed takes nothing from
   /// the source before there is a slot for it. `wait` is for leases that end on other threads. A
   /// stop request of the source ends the wait.
-  held_action when_held = held_action::fail;
+  exhausted_action on_slots_exhausted = exhausted_action::fail;
 
   /// Hands out only the newest batch, for a source of live data such as a camera. `++` waits until
   /// all work that is queued on the consumer's stream has ended. So a loop that only launches work
@@ -83,7 +83,7 @@ struct transfer_options {
   bool keep_host = false;
 
   /// Measurements and records of the batches.
-  transfer_observe_options observe = {};
+  transfer_instrumentation_options instrumentation = {};
   /// The way in which batches reach the device.
   transfer_tuning_options tuning = {};
 };
@@ -91,24 +91,24 @@ struct transfer_options {
 namespace detail {
 
 /// The maximum number of device slots with `depth = automatic`.
-inline constexpr std::size_t most_automatic_depth = 8;
+inline constexpr std::size_t max_automatic_depth = 8;
 /// The maximum number of batches that share the calls that order them.
-inline constexpr std::size_t most_in_group = 16;
+inline constexpr std::size_t max_in_group = 16;
 
 /// The number of device slots at the start of a feed, and the maximum number.
 struct depth_range {
   std::size_t first = 0;
-  std::size_t most = 0;
+  std::size_t max = 0;
 };
 
 /// Returns the range that the options specify. An automatic depth may have a lower maximum
 /// (`tunable_count::up_to`). Throws `option_error`.
 inline depth_range checked_depth(const transfer_options& options) {
-  constexpr std::size_t most = 1024;
+  constexpr std::size_t max = 1024;
   const std::size_t depth = options.depth.value();
-  if (options.depth.is_automatic()) return {2, (std::min)(depth, most_automatic_depth)};
-  if (depth == 0 || depth > most) {
-    refuse_option("depth", {options.depth.written(), " is not in 1..", most});
+  if (options.depth.is_automatic()) return {2, (std::min)(depth, max_automatic_depth)};
+  if (depth == 0 || depth > max) {
+    refuse_option("depth", {options.depth.written(), " is not in 1..", max});
   }
   return {depth, depth};
 }
@@ -118,7 +118,7 @@ template <class Device>
 [[nodiscard]] std::size_t preferred_group(std::size_t batch_bytes) {
   if constexpr (requires { Device::grouped_bytes; }) {
     return (std::max)(std::size_t{1},
-                      (std::min)(most_in_group, Device::grouped_bytes / batch_bytes));
+                      (std::min)(max_in_group, Device::grouped_bytes / batch_bytes));
   } else {
     return 1;
   }

@@ -174,8 +174,8 @@ class intake_slot : slot_lease<detail::intake_board<Record, Device>> {
   [[nodiscard]] board_type& held(const char* function) const {
     if (base::slots_ != nullptr) return *base::slots_;
     throw intake_error(
-        detail::joined({"intake: ", function, " of an empty lease: it was ",
-                        "committed, detached or moved before, or no slot was free"}));
+        detail::str_cat({"intake: ", function, " of an empty lease: it was ",
+                         "committed, detached or moved before, or no slot was free"}));
   }
 };
 
@@ -213,7 +213,7 @@ template <record_type Record, device Device>
     return {board, next->first, next->second};
   } catch (...) {  // no memory for a checked build's lease record
     board->count_undelivered();
-    board->give_back(next->first);
+    board->release(next->first);
     throw;
   }
 }
@@ -363,7 +363,7 @@ class intake {
   /// not belong to a driver.
   void release(std::uint64_t id) {
     board_->claim(id);
-    board_->give_back(static_cast<std::uint32_t>(id));
+    board_->release(static_cast<std::uint32_t>(id));
   }
 
   /// Reports an error to the consumer, in place of the next batch. The consumer's loop ends with
@@ -440,7 +440,7 @@ class intake {
     try {
       return slot_type{board, *slot, batch_info{}};
     } catch (...) {  // no memory for a checked build's lease record
-      board->give_back(*slot);
+      board->release(*slot);
       throw;
     }
   }
@@ -464,7 +464,7 @@ auto intake<Record, Device>::made(const Device& device, const batch_layout<Recor
   if (options.memory.data() == nullptr) {
     const auto budget = options.budget.value_or(memory_budget::bytes(~std::uint64_t{0}));
     auto granted = budget.reserve({.slot_count = options.slots,
-                                   .least = options.slots,
+                                   .min = options.slots,
                                    .slot_bytes = layout.bytes(),
                                    .lower = "slots or samples",
                                    .raise = "budget"});

@@ -69,7 +69,7 @@ class stream_loop {
     try {
       return batch_type{core_.slots(), next->slot, next->info};
     } catch (...) {  // a checked build had no memory to track the lease
-      core_.slots()->give_back(next->slot);
+      core_.slots()->release(next->slot);
       core_.stop();
       throw;
     }
@@ -225,7 +225,7 @@ class streamed {
   [[nodiscard]] loader_footprint footprint() const {
     const auto& slots = *core().slots();
     return {.slot_count = slots.count(),
-            .slots_asked = slots.count(),
+            .slots_requested = slots.count(),
             .slot_bytes = slots.layout().bytes(),
             .bytes = slots.bytes(),
             .pinned = slots.pinned(),

@@ -514,7 +514,7 @@ TEST_CASE("the memory of an intake is kept until no stream writes it", "[intake]
 }
 
 TEST_CASE("misuse of a lease is refused, and changes nothing", "[intake]") {
-  clouds in{ps::cpu_device{}, {{}, {.longest = 4, .values_per_batch = 6}}, {.samples = 2}};
+  clouds in{ps::cpu_device{}, {{}, {.longest = 4, .max_values_per_batch = 6}}, {.samples = 2}};
   auto slot = in.acquire();
   const auto refuses = [&](const ps::commit_info& what, const char* text) {
     const std::string said = test::error_of<ps::intake_error>([&] { slot.commit(what); }).what();

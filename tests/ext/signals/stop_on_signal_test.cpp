@@ -277,8 +277,8 @@ TEST_CASE("no handler is given its default action while the others are still to 
   CHECK(handler_of(SIGUSR1) == SIG_DFL);
   held.unlock();
   maker.join();
-  CHECK(handler_of(SIGUSR1) == &ps::detail::note_signal);
-  CHECK(handler_of(SIGUSR2) == &ps::detail::note_signal);
+  CHECK(handler_of(SIGUSR1) == &ps::detail::record_signal);
+  CHECK(handler_of(SIGUSR2) == &ps::detail::record_signal);
 }
 
 TEST_CASE("in a forked child a stop_on_signal is destroyed without its thread",
@@ -327,7 +327,7 @@ TEST_CASE("one stop_on_signal at a time waits for a signal", "[signals]") {
   const auto second = [] { ps::stop_on_signal both{SIGUSR2, SIGUSR1}; };
   const auto refusal = test::error_of<ps::signal_in_use>(second);
   CHECK(refusal.number() == SIGUSR1);
-  CHECK_THAT(refusal.what(), Catch::Matchers::StartsWith("stop_on_signal: signal 10 is waited"));
+  CHECK_THAT(refusal.what(), Catch::Matchers::StartsWith("stop_on_signal: signal 10 is already"));
   CHECK(handler_of(SIGUSR2) == SIG_DFL);
   { ps::stop_on_signal other{SIGUSR2}; }  // the refused object holds nothing
   std::raise(SIGUSR1);
@@ -348,7 +348,7 @@ TEST_CASE("signals that can't be waited for are refused by number", "[signals]")
   CHECK_THROWS_AS(ps::stop_on_signal({}), ps::option_error);
   const auto faults = [] { ps::stop_on_signal signals{SIGUSR1, SIGSEGV}; };
   const auto refusal = test::error_of<ps::option_error>(faults);
-  CHECK_THAT(refusal.what(), Catch::Matchers::StartsWith("stop_on_signal: signal 11 tells of"));
+  CHECK_THAT(refusal.what(), Catch::Matchers::StartsWith("stop_on_signal: signal 11 reports"));
   { ps::stop_on_signal signals{SIGUSR1}; }
 }
 

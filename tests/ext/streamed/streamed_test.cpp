@@ -351,7 +351,7 @@ TEST_CASE("ragged samples of a stream have the lengths that fill has placed", "[
         }
         return n;
       },
-      {.batch_size = 8, .workers = 2, .memory = {.values_per_batch = 24}}};
+      {.batch_size = 8, .workers = 2, .memory = {.max_values_per_batch = 24}}};
   ps::transfer feed{source};
   std::uint32_t seen = 0;
   std::size_t values = 0;
@@ -439,7 +439,7 @@ TEST_CASE("bad options of a stream are refused", "[streamed]") {
   CHECK_THROWS_AS(make({.batch_size = 0}), ps::option_error);
   CHECK_THROWS_AS(make({.workers = 0}), ps::option_error);
   CHECK_THROWS_AS(make({.prefetch = 1'000'000}), ps::option_error);
-  CHECK_THROWS_AS(make({.memory = {.values_per_batch = 8}}), ps::option_error);
+  CHECK_THROWS_AS(make({.memory = {.max_values_per_batch = 8}}), ps::option_error);
   CHECK_THROWS_AS(make({.batch_size = 1000, .memory = {.budget = ps::memory_budget::bytes(1000)}}),
                   ps::pinned_budget_exceeded);
 }
@@ -468,7 +468,7 @@ TEST_CASE("results of a stream's batches come back", "[streamed]") {
   ps::transfer feed{source, stream};
   ps::results<number> out{device, stream, 100, [&](const auto& done) { append(squares, done); }};
   for (auto& batch : feed.epoch(0)) {
-    auto slot = out.take(batch);
+    auto slot = out.acquire(batch);
     stream.launch([x = ps::get<"x">(batch).flat(), y = ps::get<"x">(slot).flat()] {
       for (std::size_t i = 0; i != x.size(); ++i) y[i] = x[i] * x[i];
     });

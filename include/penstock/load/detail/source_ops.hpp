@@ -18,12 +18,12 @@
 #include <penstock/data/chunk_context.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/reader.hpp>
-#include <penstock/data/support/over_dataset.hpp>
+#include <penstock/data/support/adaptor_base.hpp>
 #include <penstock/load/detail/batch_work.hpp>
 #include <penstock/load/detail/lookahead_thread.hpp>
 #include <penstock/load/detail/plan.hpp>
 #include <penstock/load/detail/ragged_batches.hpp>
-#include <penstock/load/detail/read_guard.hpp>
+#include <penstock/load/detail/read_supervisor.hpp>
 #include <penstock/load/detail/schedule.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/load/support/loader_observer.hpp>
@@ -63,8 +63,8 @@ class source_ops {
   virtual ~source_ops() = default;
 
   [[nodiscard]] virtual source_facts facts() const noexcept = 0;
-  /// Returns the facts that a `read_guard` needs. Valid as long as this object.
-  [[nodiscard]] virtual guarded_data guarded() const = 0;
+  /// Returns the facts that a `read_supervisor` needs. Valid as long as this object.
+  [[nodiscard]] virtual supervised_data guarded() const = 0;
   /// Returns the scratch memory of one reading thread, in bytes.
   [[nodiscard]] virtual std::size_t scratch_bytes() const = 0;
   /// Reads `samples` into the batch in `slab`, starting at place `first`. Throws the exception of
@@ -73,7 +73,7 @@ class source_ops {
                     const chunk_context& context) const = 0;
   /// Makes the object that announces coming samples to the dataset. Returns null if the dataset
   /// takes no announcements.
-  [[nodiscard]] virtual std::unique_ptr<look_ahead> make_teller(
+  [[nodiscard]] virtual std::unique_ptr<look_ahead> make_lookahead(
       const schedule& batches, const loader_options& options, loader_observer& observer) const = 0;
   /// Returns a hash of the order and of the choices of adaptors. Any thread may call this.
   [[nodiscard]] virtual std::uint64_t fingerprint() const = 0;
@@ -145,7 +145,7 @@ class source_of final : public source_ops {
             .is_placed = tells_lengths<Dataset> || cuts_batches<Sampler>,
             .finishes_batches = finishes_batches<Dataset>};
   }
-  [[nodiscard]] guarded_data guarded() const override {
+  [[nodiscard]] supervised_data guarded() const override {
     return {.size = size_,
             .base_sizes = base_sizes_of(data_),
             .names_failed_sample = names_failed_sample<Dataset>,
@@ -156,7 +156,7 @@ class source_of final : public source_ops {
             const chunk_context& context) const override {
     read_chunk(data_, samples, {slab, layout_, first, samples.size()}, context);
   }
-  [[nodiscard]] std::unique_ptr<look_ahead> make_teller(
+  [[nodiscard]] std::unique_ptr<look_ahead> make_lookahead(
       [[maybe_unused]] const schedule& batches, [[maybe_unused]] const loader_options& options,
       [[maybe_unused]] loader_observer& observer) const override {
     if constexpr (looks_ahead<Dataset>) {
@@ -222,7 +222,7 @@ class source_of final : public source_ops {
         sample_generator rng{{seed, batch.info.epoch, batch_stage}, batch.info.batch};
         data_.finish_batch({slab, layout_, 0, batch.info.size}, rng);
       } catch (...) {
-        batch.note_failed(
+        batch.record_failed(
             {std::current_exception(), failure{"batch", batch.info.epoch, batch.info.batch}});
       }
     }

@@ -27,7 +27,7 @@ class sample_lists {
       : batch_size_(batch_size), lists_(slot_count) {
     for (list& one : lists_) {
       one.indices.resize(batch_size);
-      one.substituted.reserve(batch_size);
+      one.replaced.reserve(batch_size);
     }
   }
 
@@ -37,7 +37,7 @@ class sample_lists {
   /// Begins a new batch in `slot`.
   void begin_batch(std::size_t slot) noexcept {
     if (is_on()) [[unlikely]]
-      lists_[slot].substituted.clear();
+      lists_[slot].replaced.clear();
   }
   /// Records that the batch in `slot` has the samples `indices`, starting at its place `first`.
   /// Several threads may record different places of a batch at once.
@@ -48,16 +48,16 @@ class sample_lists {
   }
   /// Records that the batch has the sample `index` as a substitute at `place`. One call for a slot
   /// at a time.
-  void note_substitute(std::size_t slot, std::size_t place, std::uint64_t index) noexcept {
+  void record_replacement(std::size_t slot, std::size_t place, std::uint64_t index) noexcept {
     if (!is_on()) return;
     lists_[slot].indices[place] = index;
-    lists_[slot].substituted.push_back(place);  // has room: at most once for each place
+    lists_[slot].replaced.push_back(place);  // has room: at most once for each place
   }
   /// Sorts the places of the substitutes after all samples are read, because they are read in any
   /// order.
   void end_batch(std::size_t slot) noexcept {
     if (is_on()) [[unlikely]]
-      std::sort(lists_[slot].substituted.begin(), lists_[slot].substituted.end());
+      std::sort(lists_[slot].replaced.begin(), lists_[slot].replaced.end());
   }
   /// Removes the samples that are gone from the list, and moves later samples up.
   void close_gaps(std::size_t slot, std::span<const std::uint8_t> is_gone) noexcept {
@@ -71,11 +71,11 @@ class sample_lists {
 
   /// Copies the lists of a batch elsewhere to `slot`.
   void take(std::size_t slot, std::span<const std::uint64_t> indices,
-            std::span<const std::uint64_t> substituted) noexcept {
+            std::span<const std::uint64_t> replaced) noexcept {
     if (!is_on()) [[likely]]
       return;
     note(slot, 0, indices);
-    lists_[slot].substituted.assign(substituted.begin(), substituted.end());
+    lists_[slot].replaced.assign(replaced.begin(), replaced.end());
   }
   /// Moves the lists of the batch of `size` samples in the slot `other_slot` of `other` to `slot`.
   /// The other slot then has the memory of this slot, and no substitutes. If the slots have room
@@ -86,7 +86,7 @@ class sample_lists {
       return;
     begin_batch(slot);
     if (batch_size_ == other.batch_size_) return std::swap(lists_[slot], other.lists_[other_slot]);
-    take(slot, other.indices(other_slot, size), other.substituted(other_slot));
+    take(slot, other.indices(other_slot, size), other.replaced(other_slot));
   }
 
   /// The samples of the batch of `size` samples in `slot`, by their places. Empty if lists are off.
@@ -96,15 +96,15 @@ class sample_lists {
     return {lists_[slot].indices.data(), size};
   }
   /// The places in the batch that have a substitute, in ascending order. Empty if lists are off.
-  [[nodiscard]] std::span<const std::uint64_t> substituted(std::size_t slot) const noexcept {
+  [[nodiscard]] std::span<const std::uint64_t> replaced(std::size_t slot) const noexcept {
     if (!is_on()) return {};
-    return lists_[slot].substituted;
+    return lists_[slot].replaced;
   }
 
  private:
   struct list {
-    std::vector<std::uint64_t> indices;      // by place
-    std::vector<std::uint64_t> substituted;  // places
+    std::vector<std::uint64_t> indices;   // by place
+    std::vector<std::uint64_t> replaced;  // places
   };
 
   static std::ptrdiff_t offset(std::size_t place) noexcept {

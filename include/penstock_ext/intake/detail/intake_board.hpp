@@ -136,7 +136,8 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
   /// Waits for the work of producers on slots that no consumer has waited for.
   ~intake_board() {
     for (const frame& one : frames_) {
-      if (one.writing != nullptr && !settle_before_free(base::device(), *one.writing)) base::lose();
+      if (one.writing != nullptr && !synchronize_before_free(base::device(), *one.writing))
+        base::lose();
     }
   }
 
@@ -184,9 +185,9 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
     const std::lock_guard lock{mutex_};
     if (slot >= base::count() || frames_[slot].owner != slot_owner::driver) {
       throw intake_error(
-          joined({"intake: buffer ", slot, " does not belong to a driver: ",
-                  slot < base::count() ? "it was committed or released before, or never detached"
-                                       : "there is no such buffer"}));
+          str_cat({"intake: buffer ", slot, " does not belong to a driver: ",
+                   slot < base::count() ? "it was committed or released before, or never detached"
+                                        : "there is no such buffer"}));
     }
     frames_[slot].owner = slot_owner::producer;
   }
@@ -233,9 +234,9 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
           }
           producer.record(*event, stream);
         },
-        [&] { return settle(producer, stream); });
+        [&] { return try_synchronize(producer, stream); });
     if (end.refusal) {
-      end.is_lost ? base::lose() : base::give_back(slot);
+      end.is_lost ? base::lose() : base::release(slot);
       end.rethrow_refusal();
     }
     one.writing = event;
@@ -429,10 +430,10 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
     room_.notify_all();
   }
   [[noreturn, gnu::cold]] void throw_slots_lost() const {
-    throw leases_exhausted(joined({"intake: all ", base::lost(),
-                                   " slots are lost: the device refused to say when the work on ",
-                                   "them ends. Use no slot on a stream that is being captured; ",
-                                   "make the intake anew"}));
+    throw leases_exhausted(str_cat({"intake: all ", base::lost(),
+                                    " slots are lost: the device refused to say when the work on ",
+                                    "them ends. Use no slot on a stream that is being captured; ",
+                                    "make the intake anew"}));
   }
   /// Writes the offsets of the ragged fields.
   void place([[maybe_unused]] slot_number slot, [[maybe_unused]] const commit_info& what) noexcept {
@@ -469,8 +470,8 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
 
 template <record_type Record, device Device>
 void intake_board<Record, Device>::require_room(const commit_info& what) const {
-  const auto refuse = [](std::initializer_list<text_piece> problem) {
-    throw intake_error(joined({"intake: commit: ", joined(problem)}));
+  const auto refuse = [](std::initializer_list<str_cat_arg> problem) {
+    throw intake_error(str_cat({"intake: commit: ", str_cat(problem)}));
   };
   if (what.samples < 1 || what.samples > layout_.batch_size()) {
     refuse({what.samples, " samples, and a slot has room for 1 to ", layout_.batch_size()});

@@ -63,7 +63,7 @@ struct streamed_options {
   /// Places batches in page-locked memory.
   bool pinned = true;
   /// The action if the consumer requests a batch while leases hold every slot.
-  held_action when_held = held_action::fail;
+  exhausted_action on_slots_exhausted = exhausted_action::fail;
   /// A request through this token ends the stream permanently: the consumer gets `cancelled` at its
   /// next step.
   std::stop_token stop = {};
@@ -115,7 +115,7 @@ namespace detail {
 
 /// Returns the options of a loader with the same slots. Throws `option_error`.
 [[nodiscard]] inline loader_options options_of_stream(const streamed_options& options) {
-  if (options.workers == 0) refuse_option("workers", {"must be at least 1, is 0"});
+  if (options.workers == 0) refuse_option("workers", {"must be at least 1, but is 0"});
   const loader_options same{.batch_size = options.batch_size,
                             .workers = options.workers,
                             .prefetch = options.prefetch,
@@ -154,11 +154,11 @@ class stream_core {
         options_(options),
         delivery_(slots_->count(), true),
         filled_(slots_->count()),
-        most_known_(most_ahead + slots_->count()),
+        max_known_(max_ahead + slots_->count()),
         cancelled_(
             std::make_exception_ptr(cancelled("cancelled: streamed_options::stop was requested"))),
         gone_(std::make_exception_ptr(cancelled_by_end_of("streamed"))),
-        pool_((known_.reserve(most_known_), options.workers), body{this}, waker{this}),
+        pool_((known_.reserve(max_known_), options.workers), body{this}, waker{this}),
         on_stop_(options.stop, cancel{this}) {}
   stream_core(stream_core&&) = delete;
   ~stream_core() { shut_down(); }
@@ -191,14 +191,14 @@ class stream_core {
     }
     if (next.batch == 0) return {next.epoch, 0, {}};
     throw state_mismatch(
-        joined({"streamed: batch ", next.batch, " of epoch ", next.epoch,
-                " has no known token: a state is known for the newest ", most_known_,
-                " batches that were handed out, and for a state that was passed to resume"}));
+        str_cat({"streamed: batch ", next.batch, " of epoch ", next.epoch,
+                 " has no known token: a state is known for the newest ", max_known_,
+                 " batches that were handed out, and for a state that was passed to resume"}));
   }
   /// Makes the token of `state` known to `state_at` and `start`.
   void remember(const stream_state& state) {
     const std::lock_guard lock{mutex_};
-    if (known_.size() < most_known_) {
+    if (known_.size() < max_known_) {
       known_.push_back(state);
       newest_ = known_.size() - 1;
     } else {
@@ -265,14 +265,14 @@ class stream_core {
     for (const std::uint64_t bound = claimed(); next_ != bound; ++next_) {
       const auto slot = delivery_.wait(next_);
       if (!slot) break;  // nothing is delivered any more
-      slots_->give_back(*slot);
+      slots_->release(*slot);
     }
   }
   /// @}
 
  private:
   static constexpr std::uint64_t unknown = (std::numeric_limits<std::uint64_t>::max)();
-  static constexpr std::size_t most_ahead = 1024;  // the largest depth of a transfer
+  static constexpr std::size_t max_ahead = 1024;  // the largest depth of a transfer
 
   /// The result of the turn that has filled a slot.
   struct filling {
@@ -317,7 +317,7 @@ class stream_core {
       if (const auto claim = run_turn(*slot, worker)) {
         delivery_.announce(*claim, *slot);
       } else {
-        slots_->give_back(*slot);
+        slots_->release(*slot);
       }
     }
   }
@@ -352,8 +352,8 @@ class stream_core {
     return claim;
   }
   [[noreturn, gnu::cold]] void throw_too_large(std::size_t size) const {
-    throw source_mismatch(joined({"streamed: fill returned ", size, ", and its view has room for ",
-                                  options_.batch_size, " samples: return what was written"}));
+    throw source_mismatch(str_cat({"streamed: fill returned ", size, ", and its view has room for ",
+                                   options_.batch_size, " samples: return what was written"}));
   }
 
   // ---- Passes
@@ -405,7 +405,7 @@ class stream_core {
   void require_threads() const { process_.require("streamed", "make a stream of its own here"); }
   /// Waits for the next claim and returns its slot.
   [[nodiscard]] std::uint32_t wait_for_next() {
-    if (options_.when_held == held_action::fail && slots_->is_exhausted())
+    if (options_.on_slots_exhausted == exhausted_action::fail && slots_->is_exhausted())
       slots_->throw_exhausted();
     const bool starving = !delivery_.is_ready(next_);
     if (starving) require_threads();
@@ -421,7 +421,7 @@ class stream_core {
     filling& of = filled_[slot];
     if (of.size == 0) {
       const std::exception_ptr error = std::exchange(of.error, nullptr);
-      slots_->give_back(slot);
+      slots_->release(slot);
       if (error) {
         failure_.store(failure{"fill", at_.epoch, at_.batch});
         std::rethrow_exception(error);
@@ -435,7 +435,7 @@ class stream_core {
     try {
       remember({at_.epoch, at_.batch, std::move(of.token)});
     } catch (...) {  // no memory
-      slots_->give_back(slot);
+      slots_->release(slot);
       throw;
     }
     next_position_.store(at_);
@@ -459,7 +459,7 @@ class stream_core {
   std::size_t newest_ = 0;           // position in `known_`
 
   // State of the consumer's thread.
-  std::size_t most_known_;
+  std::size_t max_known_;
   active_range range_{"streamed"};
   std::uint64_t next_ = 0;  // the claim that is delivered next
   std::uint64_t end_ = 0;   // the claims of the pass end here
